@@ -54,11 +54,16 @@ def check_folder(folder: Path) -> None:
         raise Unusable(f"{folder}: cannot be written: {error.strerror or error}") from error
 
 
-def write_table(path: Path, rows: Iterable[Sequence[object]]) -> None:
-    """Write rows as CSV, in the way of `write_whole`."""
+def csv_of(rows: Iterable[Sequence[object]]) -> str:
+    """Rows as CSV."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
-    write_whole(path, text.getvalue().encode())
+    return text.getvalue()
+
+
+def write_table(path: Path, rows: Iterable[Sequence[object]]) -> None:
+    """Write rows as CSV, in the way of `write_whole`."""
+    write_whole(path, csv_of(rows).encode())
 
 
 def sha256_of(path: Path) -> str:

@@ -11,7 +11,7 @@ import functools
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from typing import Any, TypeVar
 
@@ -97,11 +97,40 @@ class CommandGroup(TyperGroup):
         super().__init__(**attributes)
         _escape_help_texts(self)
 
+    def resolve_command(self, context: Any, words: list[str]) -> Any:
+        """Find the command, and give options their present names."""
+        name, command, rest = super().resolve_command(context, words)
+        known = set(_options(command)) if command is not None else set()
+        return name, command, [_present(word, known) for word in rest]
+
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run a command and exit with its code."""
         standalone = extra.get("standalone_mode", True)
         run = partial(super().main, *args, **{**extra, "standalone_mode": False})
         return sys.exit(_ended(run)) if standalone else run()
+
+
+FORMER = {
+    "--jobs": "--processes",
+    "--dispatchers": "--dispatcher",
+    "--predictors": "--predictor",
+    "--config": "--slurm-config",
+}
+"""Former names of options, which go on working where a command has no option of that name."""
+
+
+def _options(command: Any) -> Iterator[str]:
+    """The names of the options of a command and of those below it."""
+    for parameter in command.params:
+        yield from parameter.opts
+    for below in getattr(command, "commands", {}).values():
+        yield from _options(below)
+
+
+def _present(word: str, known: Collection[str]) -> str:
+    name, equals, value = word.partition("=")
+    present = FORMER.get(name)
+    return f"{present}{equals}{value}" if present in known and name not in known else word
 
 
 def _escape_help_texts(command: Any) -> None:

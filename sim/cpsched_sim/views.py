@@ -24,7 +24,14 @@ if TYPE_CHECKING:
 BESIDE = 7
 """Figures that stand beside each other on a terminal of 80 columns; those beyond follow in a table below."""
 
+_UNBROKEN = 240
 _SYMBOLS = "W: wait, D: run time, F = W + D: response time, r: processors"
+
+
+def _console() -> Console:
+    """Standard output; lines are not broken where it is no terminal."""
+    found = Console()
+    return found if found.is_terminal else Console(width=_UNBROKEN)
 
 
 @contextmanager
@@ -41,7 +48,7 @@ def progress_bar(title: str, of: str = "jobs") -> Iterator[Callable[[float, int 
 def print_simulation(simulation: Simulation, summed_up: Mapping[str, Any]) -> None:
     """The summary of one replay."""
     policy, workload = simulation.setup.policy, simulation.workload
-    console = Console()
+    console = _console()
     who = Text(f"{policy.dispatcher} / {policy.predictor}", style="bold")
     console.print(who.append(f": {workload.name} on {workload.system}", style="not bold"))
     table = Table(show_header=False)
@@ -97,7 +104,7 @@ def print_list(rows: Sequence[Mapping[str, Any]]) -> None:
         settings = "  ".join(f"{name}={value}" for name, value in row["parameters"].items())
         parts = [(row["summary"], ""), *([(settings, "cyan")] if settings else []), (row["source"], "dim")]
         table.add_row(Text(row["name"]), Text("\n").join(Text(text, style) for text, style in parts))
-    Console().print(table)
+    _console().print(table)
 
 
 def print_metrics(rows: Sequence[Mapping[str, str]]) -> None:
@@ -109,7 +116,7 @@ def print_metrics(rows: Sequence[Mapping[str, str]]) -> None:
         unit = f" in {row['unit']}" if row["unit"] else ""
         facts = Text(f"{row['heading']}{unit}, {row['better']} is better", "cyan")
         table.add_row(Text(row["name"]), Text("\n").join((Text(row["formula"]), facts, Text(row["source"], "dim"))))
-    Console().print(table)
+    _console().print(table)
 
 
 def print_accuracy(title: str, rows: Mapping[str, Mapping[str, float]]) -> None:
@@ -121,7 +128,7 @@ def print_accuracy(title: str, rows: Mapping[str, Mapping[str, float]]) -> None:
     for name, row in rows.items():
         shares = (f"{100 * row[share]:.1f}" for share in ("under", "over", "close"))
         table.add_row(Text(name), f"{row['jobs']:,}", f"{row['mean_absolute_error_min']:,.1f}", *shares)
-    Console().print(table)
+    _console().print(table)
 
 
 def print_calibration(title: str, rows: Mapping[str, Mapping[str, float]]) -> None:
@@ -133,7 +140,7 @@ def print_calibration(title: str, rows: Mapping[str, Mapping[str, float]]) -> No
     for name, row in rows.items():
         shares = (f"{100 * row[share]:.1f}" for share in ("held", "shorter", "longer", "median_width"))
         table.add_row(Text(name), f"{row['jobs']:,}", *shares)
-    Console().print(table)
+    _console().print(table)
 
 
 def print_promises(title: str, rows: Mapping[str, Mapping[str, Mapping[str, float]]]) -> None:
@@ -157,7 +164,7 @@ def print_promises(title: str, rows: Mapping[str, Mapping[str, Mapping[str, floa
             table.add_row(
                 Text(name if at == 0 else ""), horizon, f"{row['jobs']:,}", f"{100 * row['on_time']:.1f}", *minutes
             )
-    Console().print(table)
+    _console().print(table)
 
 
 def print_intervals(title: str, rows: Mapping[str, Mapping[str, Mapping[str, float]]]) -> None:
@@ -172,7 +179,7 @@ def print_intervals(title: str, rows: Mapping[str, Mapping[str, Mapping[str, flo
             shares = (f"{100 * row[share]:.1f}" for share in ("held", "early", "late"))
             minutes = (f"{row[span] / 60:,.1f}" for span in ("median_width_s", "median_wait_s"))
             table.add_row(Text(name if at == 0 else ""), horizon, f"{row['told']:,}", *shares, *minutes)
-    Console().print(table)
+    _console().print(table)
 
 
 def print_comparison(
@@ -184,10 +191,11 @@ def print_comparison(
     """Two lines per combination: figures, and below them what they are of the baseline's. A legend explains them."""
     from cpsched_sim.comparison import compared
 
-    shown, console = compared(more), Console()
-    for at in range(0, len(shown), BESIDE):
-        part = shown[at : at + BESIDE]
-        last = at + BESIDE >= len(shown)
+    shown, console = compared(more), _console()
+    beside = BESIDE if console.is_terminal else len(shown)
+    for at in range(0, len(shown), beside):
+        part = shown[at : at + beside]
+        last = at + beside >= len(shown)
         table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
         table.title = None if at else Text(f"{title}: figures, and % of the baseline")
         table.caption = Text(f"{_which_way(shown)}; 74x: 74 times the baseline") if last else None
@@ -250,7 +258,7 @@ def short(value: float | None) -> str:
 
 def print_instances(title: str, baseline: str, digest: Sequence[Mapping[str, Any]]) -> None:
     """What each dispatcher made of the same instances: a table, then the paths."""
-    console = Console()
+    console = _console()
     console.print(Text(f"{title}: ratios over {baseline}", style="bold"))
     table = Table(box=box.SIMPLE)
     heads = ("dispatcher", "variables", "ratio", "CPU ms", "ratio", "best ms", "proved", "gap", "MB")
@@ -282,7 +290,7 @@ def print_tuned(title: str, found: Tuned) -> None:
     from cpsched.goals import FIGURES
     from cpsched_sim.tuning.tuner import BASELINE, in_percent
 
-    console = Console()
+    console = _console()
     console.print(Text(found.sentence, "bold"))
     console.print(Text(f"{title}; goal: {found.goal}", "dim"))
     rows = {"present": found.present, **({"chosen": found.chosen} if found.chosen else {})}

@@ -25,7 +25,6 @@ app = typer.Typer(
     context_settings=SHORT_HELP,
     help="Schedule an HPC cluster: beside Slurm, PBS or a simulated cluster.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 app.registered_commands += simulator.registered_commands
@@ -90,16 +89,18 @@ def bridge(config: Config = DEFAULT_CONFIG) -> None:
 @app.command()
 @reporting
 def demo(
-    dispatcher: Annotated[str, typer.Option(help="Who decides; see `cpsched dispatchers`.")] = "lookahead",
+    dispatcher: Annotated[
+        str, typer.Option("--dispatcher", "-d", help="A name (`cpsched dispatchers`).")
+    ] = "lookahead",
     baseline: Annotated[
-        list[str] | None, typer.Option(help="Whom to compare with on the same jobs: slurm, easy.")
+        list[str] | None, typer.Option(help="A dispatcher to compare with on the same jobs; default: slurm, easy.")
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="How many jobs the morning has.")] = 2000,
-    seconds: Annotated[float, typer.Option(min=0, help="How long the live part lasts, about.")] = 30.0,
+    seconds: Annotated[float, typer.Option(min=0, help="Seconds that the live part lasts, about.")] = 30.0,
     limit: Annotated[float, typer.Option(help="Seconds that a decision may take (dispatchers that search).")] = 0.02,
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same morning.")] = 1,
     mornings: Annotated[
-        int, typer.Option(min=1, max=100, help="Compare over so many, with the seeds that follow.")
+        int, typer.Option(min=1, max=100, help="Number of mornings to compare over, with the seeds that follow.")
     ] = 3,
 ) -> None:
     """Control mode on a simulated Eurora: a loaded morning, accelerated, live; then a comparison."""
@@ -114,7 +115,7 @@ def demo(
 @reporting
 def journal_list(
     config: Config = DEFAULT_CONFIG,
-    last: Annotated[int, typer.Option(min=1, help="Show the last so many rounds.")] = 20,
+    last: Annotated[int, typer.Option(min=1, help="Show this many rounds, up to the last.")] = 20,
     starts: Annotated[bool, typer.Option("--starts", help="Only rounds in which a job was started.")] = False,
 ) -> None:
     """List recorded rounds."""
@@ -174,12 +175,14 @@ def why(
 @app.command()
 @reporting
 def when(
-    time: Annotated[str, typer.Option(metavar="LIMIT", help="Time limit as sbatch takes it: minutes, H:M:S, D-H.")],
+    time: Annotated[
+        str, typer.Option(metavar="LIMIT", help="Time limit as sbatch takes it: minutes, HH:MM:SS, or D-HH.")
+    ],
     nodes: Annotated[int, typer.Option(min=1, help="How many nodes, or units of one core on a pool.")] = 1,
     cores: Annotated[int, typer.Option(min=1, help="Cores on each node.")] = 1,
     memory_mib: Annotated[int, typer.Option(min=0, help="Memory on each node, in MiB.")] = 0,
     gpus: Annotated[int, typer.Option(min=0, help="GPUs on each node.")] = 0,
-    whole: Annotated[bool, typer.Option("--whole", help="Nodes that nobody else is on.")] = False,
+    whole: Annotated[bool, typer.Option("--whole", help="Whole nodes, which no other job shares.")] = False,
     partition: Annotated[str, typer.Option(help="Only on the nodes of a partition.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="The answer as the bridge gives it.")] = False,
     config: Config = DEFAULT_CONFIG,
@@ -204,7 +207,7 @@ def windows_now(
     as_json: Annotated[bool, typer.Option("--json", help="The answer as the bridge gives it.")] = False,
     config: Config = DEFAULT_CONFIG,
 ) -> None:
-    """What could start right now without delaying anybody: how large, and for how long. Asks the bridge."""
+    """What could start right now without delaying a job: how large, and for how long. Asks the bridge."""
     from cpsched_bridge.program import questions
 
     found = questions.asked(_settings(config), "windows", {"partition": partition} if partition else {})
@@ -231,12 +234,12 @@ def status(config: Config = DEFAULT_CONFIG) -> None:
 @app.command()
 @reporting
 def events(
-    last: Annotated[int, typer.Option(min=1, help="Show the last so many events.")] = 50,
+    last: Annotated[int, typer.Option(min=1, help="Show this many events, up to the last.")] = 50,
     job: Annotated[str, typer.Option(metavar="JOBID", help="Only those of one job.")] = "",
     kind: Annotated[str, typer.Option(help="Only those of one kind, such as start_failed.")] = "",
     config: Config = DEFAULT_CONFIG,
 ) -> None:
-    """What was worth telling: failed cycles, starts that did not work out, gaps, restarts, changes of mode."""
+    """Show notable events: failed cycles, failed starts, missed cycles, restarts, changes of mode."""
     from cpsched_bridge.program import views
 
     views.print_events(_settings(config), last, job, kind)
@@ -368,19 +371,19 @@ def gantt(
     ] = None,
     from_: Annotated[
         str | None,
-        typer.Option("--from", metavar="TIME", help="Begin so long after the first submission: 90m, 2h, 1d."),
+        typer.Option("--from", metavar="TIME", help="Begin this long after the first submission: 90m, 2h, 1d."),
     ] = None,
     to: Annotated[
-        str | None, typer.Option("--to", metavar="TIME", help="End so long after the first submission.")
+        str | None, typer.Option("--to", metavar="TIME", help="End this long after the first submission.")
     ] = None,
     serve: Annotated[
         bool, typer.Option("--serve", help="Show the status page over it, with a slider for the time.")
     ] = False,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Where to serve; 0 takes any free port.")] = 9765,
     system: Annotated[str | None, typer.Option(help="The trace's system by name or file.")] = None,
-    dispatcher: Annotated[str, typer.Option(help="Who schedules the trace.")] = "easy",
-    predictor: Annotated[str, typer.Option(help="Who predicts run times.")] = "walltime",
-    max_jobs: Annotated[int | None, typer.Option(min=1, help="Replay the first so many jobs only.")] = None,
+    dispatcher: Annotated[str, typer.Option("--dispatcher", "-d", help="What schedules the trace.")] = "easy",
+    predictor: Annotated[str, typer.Option("--predictor", "-p", help="What predicts run times.")] = "walltime",
+    max_jobs: Annotated[int | None, typer.Option(min=1, help="Replay only this many jobs, from the first.")] = None,
 ) -> None:
     """Draw a schedule over nodes and time, or look at it in a browser."""
     from cpsched.errors import require
@@ -414,6 +417,20 @@ def deploy_files(
 
     for line in write(folder, force, runbooks):
         typer.echo(line)
+
+
+PANELS = {
+    "Simulate": "demo simulate compare gantt accuracy promises dispatchers predictors metrics workload system "
+    "instances",
+    "Study": "whatif study benchmark tune",
+    "Bridge": "bridge status why when windows events unsupported journal",
+    "Administer": "doctor policy pause resume take-over release-all deploy-files warm-up",
+}
+"""The groups of the help, and the commands in them."""
+
+_panel_of = {name: panel for panel, names in PANELS.items() for name in names.split()}
+for _each in (*app.registered_commands, *app.registered_groups):
+    _each.rich_help_panel = _panel_of[_each.name or _each.callback.__name__]  # type: ignore[union-attr]
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from cpsched_sim.cli.options import AsJson, DecideTimeout
+from cpsched_sim.cli.options import AsJson, DecideTimeout, Processes
 from cpsched_sim.cli.program import app, reporting
 from cpsched_sim.cli.study import count, run_campaign, tell
 from cpsched_sim.patience import LIMIT_S
@@ -22,7 +22,7 @@ def benchmark(
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where results and table go: a study's folder.")],
     dispatcher: Annotated[
         list[str] | None,
-        typer.Option("--dispatcher", metavar="NAME", help="One more: a name with settings, or my.module:Class."),
+        typer.Option("--dispatcher", "-d", metavar="NAME", help="One more: a name with settings, or my.module:Class."),
     ] = None,
     only: Annotated[bool, typer.Option("--only", help="Only these dispatchers, and the baseline.")] = False,
     results: Annotated[
@@ -34,7 +34,7 @@ def benchmark(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Count the cases; which traces are missing, and how to get them.")
     ] = False,
-    jobs: Annotated[int, typer.Option(min=1, help="How many processes at once.")] = 2,
+    jobs: Processes = 2,
     on: Annotated[
         str | None, typer.Option("--on", metavar="ENGINE", help="A Dask cluster, as with cpsched study.")
     ] = None,

@@ -14,17 +14,21 @@ from cpsched_sim.cli.options import (
     AsJson,
     Columns,
     DecideTimeout,
+    Dispatcher,
+    Dispatchers,
     Effort,
     FormatName,
     Lenient,
     Limit,
     MaxJobs,
+    Predictor,
     Seed,
     Settings,
     SystemName,
     Trace,
     Zone,
     dialect_of,
+    names_of,
     parse_settings,
     search_options,
 )
@@ -42,16 +46,16 @@ def instances_record(
     trace: Trace,
     out: Annotated[Path, typer.Option(metavar="FILE", help="Where to write them; gzipped if the name ends in .gz.")],
     system: SystemName = None,
-    dispatcher: Annotated[str, typer.Option(help="Whose rounds.")] = "pcp19",
-    predictor: Annotated[str, typer.Option(help="Where its estimates come from.")] = "walltime",
+    dispatcher: Dispatcher = "pcp19",
+    predictor: Predictor = "walltime",
     set_: Settings = None,
     max_jobs: MaxJobs = None,
     limit: Limit = None,
     effort: Effort = None,
     seed: Seed = None,
     contended: Annotated[bool, typer.Option("--contended", help="Only rounds in which there is a choice.")] = False,
-    every: Annotated[int, typer.Option(min=1, help="Only every so many of them.")] = 1,
-    most: Annotated[int | None, typer.Option(min=1, help="So many at most.")] = None,
+    every: Annotated[int, typer.Option(min=1, help="Record every n-th of them.")] = 1,
+    most: Annotated[int | None, typer.Option(min=1, help="Record at most this many.")] = None,
     lenient: Lenient = False,
     format: FormatName = None,
     columns: Columns = None,
@@ -88,12 +92,12 @@ def instances_record(
 @reporting
 def instances_solve(
     file: Annotated[Path, typer.Argument(help="What `cpsched instances record` wrote.")],
-    dispatcher: Annotated[list[str], typer.Option(help="A name, or package.module:Class; once for each.")],
+    dispatcher: Dispatchers,
     set_: Settings = None,
     limit: Limit = None,
     effort: Effort = None,
     seed: Seed = None,
-    most: Annotated[int | None, typer.Option(min=1, help="The first so many instances only.")] = None,
+    most: Annotated[int | None, typer.Option(min=1, help="Solve only this many, from the first.")] = None,
     baseline: Annotated[str | None, typer.Option(help="Ratios are over this one; default: the first.")] = None,
     csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all rows.")] = None,
     picture: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the ratios as a PNG.")] = None,
@@ -112,7 +116,7 @@ def instances_solve(
     from cpsched_sim.results import check_new, write_manifest
     from cpsched_sim.views import print_instances, progress_bar
 
-    names = list(dict.fromkeys(dispatcher))
+    names = names_of("--dispatcher", dispatcher)
     over = baseline or names[0]
     require(over in names, "--baseline", over, f"must be one of {', '.join(names)}")
     given, options = parse_settings(set_), search_options(limit, effort, seed)

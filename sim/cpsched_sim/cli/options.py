@@ -23,11 +23,24 @@ Trace = Annotated[
 SystemName = Annotated[
     str | None, typer.Option("--system", help="A system by name or file; default: what the trace names, else pool.")
 ]
+Dispatcher = Annotated[
+    str, typer.Option("--dispatcher", "-d", help="A name (`cpsched dispatchers`), or package.module:Class.")
+]
+Predictor = Annotated[
+    str, typer.Option("--predictor", "-p", help="A name (`cpsched predictors`), or package.module:Class.")
+]
+Dispatchers = Annotated[
+    list[str], typer.Option("--dispatcher", "-d", help="As often as you like, or names separated by commas.")
+]
+Predictors = Annotated[
+    list[str], typer.Option("--predictor", "-p", help="As often as you like, or names separated by commas.")
+]
+Processes = Annotated[int, typer.Option("--processes", "-j", min=1, help="How many processes at once.")]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the dispatcher, the predictor, or overrun."),
 ]
-MaxJobs = Annotated[int | None, typer.Option(min=1, help="Replay the first so many jobs only.")]
+MaxJobs = Annotated[int | None, typer.Option(min=1, help="Replay only this many jobs, from the first.")]
 FromDate = Annotated[
     str | None,
     typer.Option("--from", metavar="DATE", help="Only jobs from then on: 2012-02-01, or +30d from the first."),
@@ -142,10 +155,11 @@ def search_options(limit: float | None, effort: int | None, seed: int | None) ->
     return {name: str(value) for name, value in given.items() if value is not None}
 
 
-def names_of(option: str, text: str) -> list[str]:
+def names_of(option: str, texts: Iterable[str]) -> list[str]:
     """Names separated by commas, each once. Raises `InvalidValue` where there is none."""
     from cpsched.errors import require
 
+    text = ",".join(texts)
     names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     require(bool(names), option, text, "must name one at least")
     return names

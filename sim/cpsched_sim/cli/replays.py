@@ -14,6 +14,8 @@ from cpsched_sim.cli.options import (
     ChargeText,
     Columns,
     DecideTimeout,
+    Dispatcher,
+    Dispatchers,
     Effort,
     FormatName,
     FromDate,
@@ -25,6 +27,9 @@ from cpsched_sim.cli.options import (
     Objective,
     OutDir,
     PolicyPath,
+    Predictor,
+    Predictors,
+    Processes,
     Seed,
     Settings,
     SystemName,
@@ -51,10 +56,8 @@ if TYPE_CHECKING:
 def simulate(
     trace: Trace,
     system: SystemName = None,
-    dispatcher: Annotated[str, typer.Option(help="A name (`cpsched dispatchers`), or package.module:Class.")] = "easy",
-    predictor: Annotated[
-        str, typer.Option(help="A name (`cpsched predictors`), or package.module:Class.")
-    ] = "walltime",
+    dispatcher: Dispatcher = "easy",
+    predictor: Predictor = "walltime",
     set_: Settings = None,
     objective: Objective = None,
     max_jobs: MaxJobs = None,
@@ -122,8 +125,8 @@ def _warn(simulation: Simulation) -> None:
 @reporting
 def compare(
     trace: Trace,
-    dispatchers: Annotated[str, typer.Option(help="Names, separated by commas.")],
-    predictors: Annotated[str, typer.Option(help="Names, separated by commas.")] = "walltime",
+    dispatchers: Dispatchers,
+    predictors: Predictors = ["walltime"],  # noqa: B006
     baseline: Annotated[
         str | None,
         typer.Option(help="Dispatcher, dispatcher/predictor, or 'as recorded', that is 100 %; default: the first."),
@@ -139,7 +142,7 @@ def compare(
     seed: Seed = None,
     charge: ChargeText = "none",
     lane: LaneName = "ordinary",
-    jobs: Annotated[int, typer.Option(min=1, help="How many processes at once.")] = 2,
+    jobs: Processes = 2,
     out: OutDir = None,
     plots: Annotated[
         bool, typer.Option("--plots", help="Also draw bars.png and ecdf.png in --out, with --policy shares.png.")
@@ -148,6 +151,7 @@ def compare(
         bool, typer.Option("--resume", help="Take from --out what an earlier run finished, and replay the rest.")
     ] = False,
     as_json: AsJson = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="The table of compare.csv on stdout, nothing else.")] = False,
     lenient: Lenient = False,
     format: FormatName = None,
     metric: MetricNames = None,
@@ -161,7 +165,7 @@ def compare(
     from cpsched import metrics
     from cpsched.errors import require
     from cpsched_sim import comparison
-    from cpsched_sim.files import check_folder, write_table
+    from cpsched_sim.files import check_folder, csv_of, write_table
     from cpsched_sim.processes import Study, compare_in_processes, finished_before
     from cpsched_sim.recorded_schedule import recorded
     from cpsched_sim.report import plots as report
@@ -178,12 +182,13 @@ def compare(
         require(out is not None, "--plots", plots, "needs --out DIR")
         report.check()
     require(not resume or out is not None, "--resume", resume, "needs --out DIR")
+    require(not (as_json and as_csv), "--csv", as_csv, "is not for --json")
     options, settings = search_options(limit, effort, seed), parse_settings(set_, objective)
     names, dialect = tuple(metric or ()), dialect_of(columns, zone, arrival)
     with patience(decide_timeout) as patient:
         more = tuple(map(metrics.metric, names))
         chosen = comparison.combinations(
-            names_of("--dispatchers", dispatchers), names_of("--predictors", predictors), settings, options,
+            names_of("--dispatcher", dispatchers), names_of("--predictor", predictors), settings, options,
             parse_charge(charge), lane,
         )  # fmt: skip
         comparison.check_baseline(chosen, baseline)
@@ -225,6 +230,8 @@ def compare(
     steps: list[Callable[[], object]] = [
         partial(echo_json, comparison.as_json(rows, baselines, more))
         if as_json
+        else partial(typer.echo, csv_of(comparison.table_rows(rows, baselines, more)), nl=False)
+        if as_csv
         else partial(print_comparison, title, rows, baselines, more)
     ]
     if out is not None:

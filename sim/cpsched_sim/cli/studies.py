@@ -15,6 +15,7 @@ from cpsched_sim.cli.options import (
     AsJson,
     Columns,
     DecideTimeout,
+    Dispatchers,
     Effort,
     FormatName,
     FromDate,
@@ -22,6 +23,8 @@ from cpsched_sim.cli.options import (
     MaxJobs,
     Objective,
     OutDir,
+    Predictor,
+    Predictors,
     Seed,
     Settings,
     SystemName,
@@ -46,7 +49,7 @@ Figures = dict[str, dict[str, float]]
 @reporting
 def accuracy(
     trace: Trace,
-    predictors: Annotated[str, typer.Option(help="Names, separated by commas.")] = "walltime,last-two,profile",
+    predictors: Predictors = ["walltime,last-two,profile"],  # noqa: B006
     system: SystemName = None,
     max_jobs: MaxJobs = None,
     from_: FromDate = None,
@@ -75,7 +78,7 @@ def accuracy(
     from cpsched_sim.workloads.load import load, load_jobs
 
     between = between_of(from_, to, zone)
-    chosen, dialect = names_of("--predictors", predictors), dialect_of(columns, zone, arrival)
+    chosen, dialect = names_of("--predictor", predictors), dialect_of(columns, zone, arrival)
     if out is not None:
         check_new(*(out / name for name in (("calibration.csv",) if intervals else ("accuracy.csv", "ecdf.csv"))))
     with patience(decide_timeout) as patient:
@@ -104,8 +107,8 @@ def accuracy(
 @reporting
 def promises(
     trace: Trace,
-    dispatchers: Annotated[str, typer.Option(help="Names, separated by commas.")] = "lookahead,list-reg",
-    predictor: Annotated[str, typer.Option(help="A name (`cpsched predictors`).")] = "walltime",
+    dispatchers: Dispatchers = ["lookahead,list-reg"],  # noqa: B006
+    predictor: Predictor = "walltime",
     system: SystemName = None,
     set_: Settings = None,
     objective: Objective = None,
@@ -136,7 +139,7 @@ def promises(
     options, settings = search_options(None, effort, seed), parse_settings(set_, objective)
     found, dialect = [], dialect_of(columns, zone, arrival)
     with patience(decide_timeout) as patient:
-        chosen = comparison.combinations(names_of("--dispatchers", dispatchers), [predictor], settings, options)
+        chosen = comparison.combinations(names_of("--dispatcher", dispatchers), [predictor], settings, options)
         if out is not None:
             check_new(out / ("intervals.csv" if intervals else "promises.csv"))
         workload = load(trace, system, lenient, max_jobs, patient.renew, format, dialect)

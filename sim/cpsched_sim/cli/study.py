@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cpsched_sim.cli.options import AsJson, DecideTimeout
+from cpsched_sim.cli.options import AsJson, DecideTimeout, Processes
 from cpsched_sim.cli.program import app, echo_json, reporting
 from cpsched_sim.patience import LIMIT_S
 from cpsched_sim.shell import say
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cpsched_sim.study.store import Store
 
 VERIFY = "verify"
+VERIFYING = "Options of study verify"
 TOLD_EVERY_S = 60.0
 
 
@@ -36,13 +37,16 @@ def study(
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Where results and report go.")] = None,
     file: Annotated[
-        Path | None, typer.Option("--study", metavar="FILE", help="verify: the study's file, if not DIR/study.yaml.")
+        Path | None,
+        typer.Option(
+            "--study", metavar="FILE", help="The study's file, if not DIR/study.yaml.", rich_help_panel=VERIFYING
+        ),
     ] = None,
     example: Annotated[bool, typer.Option("--example", help="Print a small study, and do nothing else.")] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Count the cases, and estimate the time by what earlier ones took.")
     ] = False,
-    jobs: Annotated[int, typer.Option(min=1, help="How many processes at once.")] = 2,
+    jobs: Processes = 2,
     on: Annotated[
         str | None,
         typer.Option(
@@ -50,8 +54,10 @@ def study(
         ),
     ] = None,
     retry: Annotated[bool, typer.Option("--retry", help="Run again what failed or did not end.")] = False,
-    sample: Annotated[int, typer.Option(min=0, help="verify: how many cases are decided again.")] = 5,
-    seed: Annotated[int, typer.Option(min=0, help="verify: which ones.")] = 0,
+    sample: Annotated[
+        int, typer.Option(min=0, help="How many cases are decided again.", rich_help_panel=VERIFYING)
+    ] = 5,
+    seed: Annotated[int, typer.Option(min=0, help="Which ones: the seed of the draw.", rich_help_panel=VERIFYING)] = 0,
     as_json: AsJson = False,
     decide_timeout: DecideTimeout = LIMIT_S,
 ) -> None:
@@ -139,7 +145,7 @@ def run_campaign(
                 if not sys.stderr.isatty() and time.monotonic() - told_s > TOLD_EVERY_S:
                     told_s = time.monotonic()
                     left = f", about {in_time(progress.left_s)} left" if progress.left_s is not None else ""
-                    say("note", f"{progress.done:.1f} of {progress.cases} cases{left}")
+                    say("note", f"{int(progress.done)} of {progress.cases} cases{left}")
 
             try:
                 found = run_cases(campaign, store, engine, retry, told, before)

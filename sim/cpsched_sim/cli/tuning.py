@@ -16,6 +16,7 @@ from cpsched_sim.cli.options import (
     FormatName,
     Lenient,
     PolicyPath,
+    Processes,
     SystemName,
     Trace,
     Zone,
@@ -49,7 +50,7 @@ def tune(
     window_jobs: Annotated[int, typer.Option(min=100, help="A window with more jobs is cut there.")] = 4000,
     seeds: Annotated[int, typer.Option(min=1, max=100, help="How often a setting that draws is replayed.")] = 3,
     twin: Annotated[bool, typer.Option("--twin", help="Show the twin of Slurm's own scheduler, too.")] = False,
-    jobs: Annotated[int, typer.Option(min=1, help="How many processes at once.")] = 2,
+    jobs: Processes = 2,
     keep: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Where replays are kept for the next run; default: the user's cache."),

@@ -16,6 +16,7 @@ from cpsched_sim.cli.options import (
     FormatName,
     Lenient,
     PolicyPath,
+    Processes,
     SystemName,
     Zone,
     dialect_of,
@@ -25,6 +26,7 @@ from cpsched_sim.patience import LIMIT_S, patience
 from cpsched_sim.shell import all_of, say
 
 COLLECT = "collect"
+COLLECTING = "Options of whatif collect"
 DAYS = 30.0
 HOPELESS = 3
 """Exit code where the twin is too far from what happened."""
@@ -53,12 +55,16 @@ def whatif(
     ] = None,
     system: SystemName = None,
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where report and results go.")] = Path("whatif"),
-    days: Annotated[float | None, typer.Option(help="The last so many days of the file alone.")] = None,
+    days: Annotated[float | None, typer.Option(help="Replay only this many days, up to the end.")] = None,
     from_: Annotated[str | None, typer.Option("--from", metavar="DATE", help="The first day or moment.")] = None,
-    to: Annotated[str | None, typer.Option("--to", metavar="DATE", help="The first day or moment no more.")] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="DATE", help="The end: a day or moment that is not replayed any more.")
+    ] = None,
     config: Annotated[
         Path | None,
-        typer.Option("--config", metavar="FILE", help="What `scontrol show config` printed: Slurm's own parameters."),
+        typer.Option(
+            "--slurm-config", metavar="FILE", help="What `scontrol show config` printed: Slurm's own parameters."
+        ),
     ] = None,
     policy: PolicyPath = None,
     licenses: Annotated[
@@ -92,10 +98,10 @@ def whatif(
     sessions: Annotated[
         bool, typer.Option("--sessions/--no-sessions", help="Replay users who react to their waits, too.")
     ] = True,
-    jobs: Annotated[int, typer.Option(min=1, help="How many processes at once.")] = 2,
+    jobs: Processes = 2,
     resume: Annotated[bool, typer.Option("--resume", help="Take from --out what an earlier run finished.")] = False,
     anonymous: Annotated[
-        bool, typer.Option("--anonymous", help="collect: numbers for users and names of jobs.")
+        bool, typer.Option("--anonymous", help="Write numbers for users and names of jobs.", rich_help_panel=COLLECTING)
     ] = False,
     anyway: Annotated[bool, typer.Option("--anyway", help="Replay the cases though the twin is hopeless.")] = False,
     as_json: AsJson = False,

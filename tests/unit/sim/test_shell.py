@@ -1,5 +1,6 @@
 """How commands end: errors in one line and one shape, nothing computed is lost, nothing half-written is left."""
 
+import csv
 import json
 import os
 import random
@@ -7,12 +8,14 @@ import resource
 import subprocess
 import sys
 from contextlib import contextmanager
+from importlib.metadata import version
 from typing import Annotated
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
+from cpsched_bridge.program.cli import PANELS
 from cpsched_sim.comparison import ComparisonRow
 from cpsched_sim.experiment import Setup
 from cpsched_sim.processes import Study, compare_in_processes
@@ -103,9 +106,9 @@ def test_help_texts_are_shown_as_written():
         (["simulate", "TRACE", "--dispatcher", "esay"], "unknown dispatcher 'esay'"),
         (["simulate", "TRACE", "--set", "a\nb\x1b[31m"], "--set=a\\nb\\x1b[31m: must be NAME=VALUE"),
         (["simulate", "gone\nfile"], "gone\\nfile: No such file or directory"),
-        (["accuracy", "TRACE", "--predictors", " , "], "--predictors= , : must name one at least"),
-        (["compare", "TRACE", "--dispatchers", ""], "--dispatchers=: must name one at least"),
-        (["compare", "TRACE", "--dispatchers", "easy", "--predictors", ","], "--predictors=,: must name one at least"),
+        (["accuracy", "TRACE", "--predictors", " , "], "--predictor= , : must name one at least"),
+        (["compare", "TRACE", "--dispatchers", ""], "--dispatcher=: must name one at least"),
+        (["compare", "TRACE", "--dispatchers", "easy", "--predictors", ","], "--predictor=,: must name one at least"),
         (["compare", "TRACE", "--dispatchers", "easy", "--resume"], "--resume=True: needs --out DIR"),
         (["simulate", "TRACE", "--out", "/proc/x"], "/proc/x: cannot be written"),
         (["accuracy", "TRACE", "--out", "/proc/x"], "/proc/x: cannot be written"),
@@ -251,6 +254,46 @@ def test_markup_in_names_is_shown_as_it_is(tmp_path):
         ended = invoke(*command)
         assert ended.exit_code == 0
         assert "[red]a[_x].swf" in ended.stdout
+
+
+def test_former_names_of_options_work(four_jobs):
+    """Where a command has an option of that name itself, it keeps its meaning: `workload lublin --jobs`."""
+    said = {}
+    for words in (
+        "--dispatcher fcfs -d easy -j 1",
+        "--dispatchers=fcfs,easy --jobs 1",
+        "-d fcfs,easy --predictors walltime",
+    ):
+        ended = invoke("compare", four_jobs, "--csv", *words.split())
+        assert (ended.exit_code, ended.stderr) == (0, "")
+        rows = list(csv.DictReader(ended.stdout.splitlines()))
+        said[words] = [(row["dispatcher"], row["predictor"]) for row in rows]
+    assert list(said.values()) == [[("fcfs", "walltime"), ("easy", "walltime")]] * 3
+    assert "--jobs" not in invoke("compare", "--help").stdout
+    assert "--dispatchers" not in invoke("compare", "--help").stdout
+
+
+def test_a_comparison_is_csv_or_json_and_not_both(four_jobs):
+    ended = invoke("compare", four_jobs, "-d", "easy", "--csv", "--json")
+    assert (ended.exit_code, ended.stderr) == (2, "error: --csv=True: is not for --json\n")
+
+
+def test_piped_tables_are_not_broken(four_jobs):
+    shown = invoke("compare", four_jobs, "--dispatchers", "fcfs,easy").stdout
+    (heading,) = (line for line in shown.splitlines() if line.split()[:1] == ["dispatcher"])
+    assert heading.split()[-2:] == ["dispatch", "ms"]
+    assert len([line for line in shown.splitlines() if line.split()[:1] == ["easy"]]) == 1
+
+
+def test_every_command_is_in_a_group_of_the_help():
+    named = [name for names in PANELS.values() for name in names.split()]
+    assert sorted(named) == sorted(program().commands)
+    shown = invoke("--help").stdout
+    assert all(f"─ {panel} ─" in shown for panel in PANELS)
+
+
+def test_the_version_is_said_by_either_name():
+    assert {invoke(name).stdout for name in ("-V", "--version")} == {f"cpsched {version('cpsched')}\n"}
 
 
 def test_a_comparison_has_a_legend(four_jobs):
