@@ -106,6 +106,10 @@ class PendingJob:
     """Held for the bridge by the plugin or its like, and no hand-back would help: nobody else could start the job."""
 
 
+MOST_TASKS = 500
+"""Waiting tasks of one array that a reading shows at a time; the others follow as these start."""
+
+
 @dataclass(frozen=True, slots=True)
 class LeftJob:
     """A pending job that is left to the cluster's own scheduler, with the reason; never held, never started by us.

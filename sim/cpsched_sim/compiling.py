@@ -40,11 +40,9 @@ class Display:
 def _end_at_once(at_once: bool) -> None:
     """Have Ctrl-C end this process by itself: Python would wait until LLVM returns, which may take long."""
     if threading.current_thread() is threading.main_thread():
-        present, other = signal.default_int_handler, signal.SIG_DFL
-        if not at_once:
-            present, other = other, present
-        if signal.getsignal(signal.SIGINT) == present:  # no handler of somebody else's
-            signal.signal(signal.SIGINT, other)
+        ours = (signal.default_int_handler, signal.SIG_DFL)
+        if signal.getsignal(signal.SIGINT) == ours[not at_once]:  # no handler of another part of the program
+            signal.signal(signal.SIGINT, ours[at_once])
 
 
 def show() -> None:

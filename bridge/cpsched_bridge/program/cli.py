@@ -429,8 +429,10 @@ PANELS = {
 """The groups of the help, and the commands in them."""
 
 _panel_of = {name: panel for panel, names in PANELS.items() for name in names.split()}
-for _each in (*app.registered_commands, *app.registered_groups):
-    _each.rich_help_panel = _panel_of[_each.name or _each.callback.__name__]  # type: ignore[union-attr]
+for _command in app.registered_commands:
+    _command.rich_help_panel = _panel_of[_command.name or getattr(_command.callback, "__name__", "")]
+for _group in app.registered_groups:
+    _group.rich_help_panel = _panel_of[str(_group.name)]
 
 
 def main() -> None:

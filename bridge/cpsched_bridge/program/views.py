@@ -29,6 +29,7 @@ from cpsched_bridge.store.ledger import KEPT, Entry, Ledger, State
 from cpsched_bridge.store.places import heartbeat_age_s
 from cpsched_bridge.store.rounds import RoundRecord
 from cpsched_bridge.store.tuning import TuningFile
+from cpsched_bridge.watch.page.words import behind_its_array
 from cpsched_sim.shell import echo_json
 
 _UNBROKEN = 240
@@ -224,6 +225,7 @@ def print_why(text: str, settings: Settings) -> None:
     advice_lines: list[str] = []
     events: Sequence[Event] = ()
     entry: Entry | None = None
+    behind = ""
     try:
         with places.opened_ledger(settings, read_only=True) as ledger:
             entry = next((e for e in ledger.entries() if text in (str(e.job_id), e.label)), None)
@@ -234,15 +236,21 @@ def print_why(text: str, settings: Settings) -> None:
         with places.opened_journal(settings) as journal:
             job_id = job_id_of(text, journal, entry)
             lines, events = _why_in_journal(job_id, journal), journal.events(job_id, limit=10)
+            behind = "" if lines or not journal.lines(1) else _behind_its_array(text, journal)
             advice_lines = _why_advised(job_id, journal, settings)
     except BridgeError as error:
         troubles.append(str(error))
     for line in (*lines, *advice_lines, *entry_lines, *troubles):
         out.print(line)
     if not lines and not entry_lines:
-        known = "neither ledger nor journal knows it; `cpsched status` says how far back they go"
+        known = behind or "neither ledger nor journal knows it; `cpsched status` says how far back they go"
         raise UnknownJob(f"job={text}: {'not in what can be read' if troubles else known}")
     _print_events(out, events, lambda _: text)
+
+
+def _behind_its_array(text: str, journal: Journal) -> str:
+    record = journal.read(journal.last_round)
+    return behind_its_array(text, [record.name_of(job.id) for job in record.queue])
 
 
 def job_id_of(text: str, journal: Journal, entry: Entry | None = None) -> int:

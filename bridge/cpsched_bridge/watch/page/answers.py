@@ -13,7 +13,7 @@ from typing import Literal
 from cpsched_bridge.ports import NOWHERE
 from cpsched_bridge.watch import reasons
 from cpsched_bridge.watch.page.schema import AsideJob, JobAnswer, QueuedJob, RunningJob, View
-from cpsched_bridge.watch.page.words import change, from_now, many, ordinal, span, to_come
+from cpsched_bridge.watch.page.words import behind_its_array, change, from_now, many, ordinal, span, to_come
 
 _MOST_NODES = 16
 _ROOM = re.compile(r"not enough (whole free nodes|free resources): (\d+) of (\d+) units would fit")
@@ -64,6 +64,7 @@ def told(view: View, asked: str) -> Told:
             ran = f"It ran for {span(bar.end_s - bar.begin_s)} and ended {from_now(bar.end_s, view.chart.now_s)}."
             return _told([[ran]], id=bar.id, label=bar.label, state="ended")
     unknown = "It neither waits nor runs, and has not ended within the past hour."
+    unknown = behind_its_array(wanted, [job.label for job in view.queue]) or unknown
     return _told([[unknown]], id=int(wanted) if _is_id(wanted) else -1, label=asked[:100], state="unknown")
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
+from cpsched_bridge.ports import MOST_TASKS
+
 
 def span(seconds: float) -> str:
     """A duration with its two largest units: `45 s`, `12 min 30 s`, `2 h 05 min`, `3 d 4 h`."""
@@ -25,6 +29,17 @@ def from_now(at_s: int, now_s: int) -> str:
 def to_come(at_s: int, now_s: int) -> str:
     """An instant that is still to come, by a plan that may be a little older than now: one that is past is `now`."""
     return from_now(max(at_s, now_s), now_s)
+
+
+def behind_its_array(asked: str, labels: Collection[str]) -> str:
+    """Why a waiting task of an array is in no reading, where `labels` are those of the waiting jobs; else empty."""
+    array, _, task = asked.partition("_")
+    shown = [tail for label in labels for head, _, tail in [label.partition("_")] if head == array and tail.isdecimal()]
+    if not task.isdecimal() or len(task) > 9 or len(shown) < MOST_TASKS or int(task) <= max(map(int, shown)):
+        return ""
+    return (
+        f"It may wait behind the first {len(shown):,} waiting tasks of array {array}: the others follow as these start."
+    )
 
 
 def change(expected_s: int | None, first_s: int | None) -> str:

@@ -11,9 +11,7 @@ from itertools import chain, islice
 
 from cpsched_bridge.adapters.slurm.records import Record
 from cpsched_bridge.adapters.slurm.translation import hostlist, ids, states
-
-MOST_TASKS = 500
-"""Waiting tasks of one array that are shown at a time; the others follow as these start."""
+from cpsched_bridge.ports import MOST_TASKS
 
 FULL = "its array runs as many tasks as it may"
 

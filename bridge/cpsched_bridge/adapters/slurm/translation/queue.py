@@ -93,6 +93,7 @@ class Queue:
                 wait = wait or _not_yet(record, around.now_s)
                 wait = wait or shut_out(record, around.partitions[record["partition"]], around.doors)
                 pending += self._pending(record, asked, numbers, self.limits.room(record, active), wait, around)
+        left += [_requeued(record) for record in jobs if record["state"] == states.SPECIAL_EXIT]
         sleepers = _sleepers(pending, around)
         left += [_left_asleep(each) for each in pending if each.job.id in sleepers]
         return [each for each in pending if each.job.id not in sleepers], left
@@ -263,6 +264,11 @@ def _is_pinned(record: Record, numbers: Sequence[int], around: QueueSurroundings
     if not record["required_nodes"]:
         return False
     return states.pinned_by_bridge(record, around.guarded) or any(number in around.pinned for number in numbers)
+
+
+def _requeued(record: Record) -> LeftJob:
+    reason = "SPECIAL_EXIT: requeued and held, until an administrator releases it"
+    return LeftJob(ids.of_record(record), reason, ids.label(ids.of_record(record)), record["user_name"] or "")
 
 
 def _left(record: Record, reason: str, guarded: bool, pinned: bool) -> LeftJob:

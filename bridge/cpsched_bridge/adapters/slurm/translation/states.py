@@ -41,6 +41,8 @@ LASTING_HOLDS = OWN_HOLDS - {"BadConstraints"}
 """Those of them that are for an administrator to lift. Of the others a release makes Slurm look again."""
 
 PENDING = "PENDING"
+SPECIAL_EXIT = "SPECIAL_EXIT"
+"""Requeued and held, by `scontrol requeuehold` or a site's rule for exit codes, until an administrator releases it."""
 COMPLETED = "COMPLETED"
 OCCUPYING = frozenset(
     {

@@ -3,6 +3,7 @@
 import pytest
 
 from cpsched_bridge.watch.page.answers import Link, answer, because, told
+from cpsched_bridge.watch.page.words import behind_its_array
 from tests.unit.bridge.watch.page.views import a_plan, a_queued, a_running, a_view, an_aside
 
 
@@ -120,3 +121,13 @@ def test_a_job_that_is_not_decided_on_says_why(kind, words):
 )  # fmt: skip
 def test_reasons_are_plain_and_those_of_plugins_stay(reason, kind, facts, words):
     assert because(a_queued(1, reason=reason, kind=kind, **facts)) == words
+
+
+@pytest.mark.parametrize(
+    ("asked", "shown", "known"),
+    [("7_700", 500, True), ("7_499", 500, False), ("7_700", 499, False), ("8_700", 500, False), ("700", 500, False)],
+)
+def test_a_task_behind_the_first_ones_of_its_array_is_told_so(asked, shown, known):
+    words = behind_its_array(asked, ["1", "x_y", *(f"7_{task}" for task in range(shown))])
+    expected = "It may wait behind the first 500 waiting tasks of array 7: the others follow as these start."
+    assert words == (expected if known else "")

@@ -521,3 +521,14 @@ def test_a_reservation_is_in_the_way_if_it_begins_while_the_job_would_run(starts
     seen = observe(scene)
     assert allowed(seen, pending(scene, "first", seen)) == nodes
     assert (seen.free[2].tolist() == [0, 0, 0]) is (starts_in_s == 0)
+
+
+def test_a_job_in_special_exit_is_left_with_its_reason():
+    """`scontrol requeuehold` by an administrator: the job is in no other list, and would be unknown."""
+    scene = Scene()
+    record = scene.job("six")
+    record["state"] = "SPECIAL_EXIT"
+    seen = observe(scene)
+    (left,) = (each for each in seen.left if each.job_id == record["id"])
+    assert (left.reason.partition(":")[0], left.held_for_us, left.user) == ("SPECIAL_EXIT", False, record["user_name"])
+    assert record["id"] not in {each.job.id for each in seen.pending}
