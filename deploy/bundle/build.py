@@ -152,7 +152,7 @@ For {needs.words}. Nothing is fetched from a network.
 `python3-venv`) and does in it what can also be done by hand:
 
     python{python} -m venv /opt/cpsched
-    /opt/cpsched/bin/pip install --no-index --find-links wheels --upgrade --pre cpsched
+    /opt/cpsched/bin/pip install --no-index --find-links wheels cpsched=={needs.version}
 
 Then `/opt/cpsched/bin/cpsched deploy-files DIR` writes the page for administrators, ADMIN.md, and the files that it
 speaks of.

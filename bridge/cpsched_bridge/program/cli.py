@@ -430,7 +430,7 @@ PANELS = {
 
 _panel_of = {name: panel for panel, names in PANELS.items() for name in names.split()}
 for _command in app.registered_commands:
-    _command.rich_help_panel = _panel_of[_command.name or getattr(_command.callback, "__name__", "")]
+    _command.rich_help_panel = _panel_of[str(_command.name or getattr(_command.callback, "__name__", ""))]
 for _group in app.registered_groups:
     _group.rich_help_panel = _panel_of[str(_group.name)]
 
