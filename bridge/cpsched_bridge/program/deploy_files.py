@@ -177,7 +177,7 @@ FILES: tuple[DeployFile, ...] = (
 
 
 RUNBOOKS = f"{_PAGES}RUNBOOKS.md"
-"""Where alerts say that their runbook is, unless somebody names a URL."""
+"""Where alerts say that their runbook is, unless a URL is given."""
 _URL = re.compile(r"https?://[^\s\"'\\#{}]+", re.ASCII)
 
 

@@ -24,7 +24,7 @@ from cpsched_sim.reading.glance import special_kind
 M = TypeVar("M", bound=BaseModel)
 
 _MOST_BROKEN = 6
-"""So many broken rules one message tells."""
+"""Broken rules in one message, at most."""
 _TYPED = {f"tag:yaml.org,2002:{name}" for name in ("int", "float", "bool", "null")}
 _NESTING = (yaml.SequenceStartEvent, yaml.MappingStartEvent)
 _UNNESTING = (yaml.SequenceEndEvent, yaml.MappingEndEvent)
