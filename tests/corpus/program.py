@@ -18,7 +18,7 @@ from unittest.mock import patch
 Facts = dict[str, str]
 """Path -> value, one line each."""
 
-MEASURED = re.compile(r"(^|/)(cpu_\w+|memory_mb|[a-z]\w*_ms|version|at_unix_s|date)(/|$)")
+MEASURED = re.compile(r"(^|/)(cpu_\w+|memory_mb|[a-z]\w*_ms|version|at_unix_s|date|host)(/|$)")
 """Paths whose values are measured, or name a version: only their kind is compared."""
 PROSE = re.compile(r"(^|/)(summary|sentence|description|note|help|title|formula|heading)$")
 """Paths whose values are sentences of the documentation."""
