@@ -14,7 +14,6 @@ PUBLIC_ALL_THE_SAME = {"_replace", "_asdict", "_exit", "_repr_html_", "_repr_png
 """Named tuples, the operating system and notebooks call them so; and Numba the module that counts what it frees."""
 
 LEFT = {
-    "benchmarks/cp_rounds.py": 1,
     "benchmarks/journal.py": 3,
     "benchmarks/judging.py": 3,
     "benchmarks/lookahead.py": 1,

@@ -256,32 +256,6 @@ def short(value: float | None) -> str:
     return f"{value:.3g}"
 
 
-def print_instances(title: str, baseline: str, digest: Sequence[Mapping[str, Any]]) -> None:
-    """What each dispatcher made of the same instances: a table, then the paths."""
-    console = _console()
-    console.print(Text(f"{title}: ratios over {baseline}", style="bold"))
-    table = Table(box=box.SIMPLE)
-    heads = ("dispatcher", "variables", "ratio", "CPU ms", "ratio", "best ms", "proved", "gap", "MB")
-    for place, head in enumerate(heads):
-        table.add_column(head, justify="right" if place else "left")
-    for row in digest:
-        cells = (
-            f"{row['variables_median']:,.0f}", _short(row["variables_ratio_max"]), f"{row['cpu_ms_mean']:,.1f}",
-            _short(row["cpu_ratio_median"]), f"{row['best_ms_mean']:,.1f}", f"{row['proved']}/{row['instances']}",
-            _short(row["gap_mean"]), f"{row['memory_mb']:,.0f}",
-        )  # fmt: skip
-        table.add_row(Text(row["dispatcher"]), *cells)
-    console.print(table)
-    for row in digest:
-        paths = ", ".join(f"{path} {count}" for path, count in row["paths"].items())
-        console.print(Text(f"{row['dispatcher']}: {row['starts']} starts, {row['unplaced']} unplaced; {paths}"))
-    console.print("variables: median, and the largest ratio; CPU: mean, and the median ratio; gap: mean")
-
-
-def _short(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3g}"
-
-
 _FEW_TRIED = 6
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cpsched.metrics import Measures
-from docs.scripts.papers import charts, debs24, instances, pcp20, renew
+from docs.scripts.papers import charts, debs24, pcp20, renew
 from docs.scripts.papers import queues as queues_of_rounds
 from docs.scripts.papers.claims import Judged, counts, judged, rows_of, verdict_of
 from docs.scripts.papers.shown import PICTURES
@@ -169,12 +169,6 @@ def test_sizes_are_jobs_with_running_ones_and_resources_with_memory_in_gib():
     sizing = Sizing(inner, whole_queue=True)
     assert sizing.decide(snapshot) == "decided"
     assert sizing.sizes == [(5, 2 * 2 + 7, 1.5)]
-
-
-def test_a_row_of_an_instance_is_its_number_with_variables_and_times_of_both():
-    one = SimpleNamespace(instance=7, variables=40, cpu_ms=2.0)
-    other = SimpleNamespace(instance=7, variables=10, cpu_ms=0.5001)
-    assert instances.rows_of({"pcp20": [other], "pcp19": [one]}) == [[7, 40, 10, 2.0, 0.5]]
 
 
 def test_the_ratio_of_an_instance_is_pcp20_over_pcp19(tmp_path, monkeypatch):

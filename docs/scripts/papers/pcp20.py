@@ -10,10 +10,11 @@ from cpsched.metrics import FloatArray
 from docs.scripts.papers.charts import lines
 from docs.scripts.papers.claims import judged, page, rows_of
 from docs.scripts.papers.cp19 import means
-from docs.scripts.papers.instances import FILE
 from docs.scripts.papers.spreads import STUDIES
 
 STUDY = STUDIES / "pcp20"
+FILE = STUDY / "instances.json"
+"""Rounds recorded in November 2026 and decided by PCP'19 and PCP'20: number, variables and CPU ms of both."""
 DISPATCHERS = ("HCP'19", "PCP'19", "PCP'20", "PRB")
 VARIABLES, TIMES = (1, 2), (3, 4)
 """Places of PCP'19 and PCP'20 in a row of the instances."""

@@ -21,8 +21,6 @@ MAX_UNPACKED_BYTES = 1 << 26
 """What a gzip file may unpack to, however small it is."""
 MAX_UNPACKED_RATIO = 50
 """Beyond that, so many times its own size. Real traces come to 13 times theirs at most, gzip itself allows 1,032."""
-MAX_INSTANCES_RATIO = 500
-"""The same of a file of instances, in which each round repeats most of the one before."""
 MAX_JOBS = 20_000_000
 """Jobs of a trace."""
 

@@ -119,20 +119,8 @@ def test_a_trace_format_that_fails_gives_an_error_and_no_figures(plain, name, me
 
 
 @pytest.mark.parametrize("name", ["ShortOrder", "WildDispatcher", "IdleDispatcher"])
-def test_promises_and_recorded_instances_of_a_dispatcher_that_fails_are_none(four_jobs, tmp_path, name):
-    out = tmp_path / "instances.jsonl"
+def test_promises_of_a_dispatcher_that_fails_are_none(four_jobs, name):
     assert_told(invoke("promises", four_jobs, "--dispatchers", words(name), "--json"), name, DISPATCHERS[name])
-    recorded = invoke("instances", "record", four_jobs, "--dispatcher", words(name), "--out", out)
-    assert (recorded.exit_code, out.exists()) == (1, False)
-    assert f"{FILE}:{line_of(name)}" in recorded.stderr
-
-
-@pytest.mark.parametrize("name", ["RaisingDispatcher", "TextDispatcher", "WildDispatcher", "ExitingDispatcher"])
-def test_a_dispatcher_that_fails_at_a_recorded_instance_is_told(four_jobs, tmp_path, name):
-    out = tmp_path / "instances.jsonl"
-    assert invoke("instances", "record", four_jobs, "--dispatcher", "easy", "--out", out).exit_code == 0
-    result = invoke("instances", "solve", out, "--dispatcher", words(name), "--json")
-    assert_told(result, name, DISPATCHERS[name].partition("second 0: ")[2] or DISPATCHERS[name])
 
 
 def test_a_comparison_tells_which_row_failed_and_where_and_keeps_the_others(four_jobs):

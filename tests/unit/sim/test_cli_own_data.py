@@ -51,11 +51,6 @@ def test_studies_take_the_same_words(jobs, system, command):
     assert invoke(command, jobs, "--system", system).exit_code == 2
 
 
-def test_instances_take_the_same_words(jobs, system, tmp_path):
-    arguments = ["--system", system, "--out", tmp_path / "i.gz", "--dispatcher", "easy"]
-    assert invoke("instances", "record", jobs, "--columns", COLUMNS, *arguments).exit_code == 0
-
-
 def test_what_is_said_of_a_file_travels_to_the_processes_of_compare(jobs, system, tmp_path):
     words = ["--system", system, "--columns", COLUMNS, "--dispatchers", "easy", "--out", tmp_path / "out", "--json"]
     done = invoke("compare", jobs, *words, "--zone", "Europe/Berlin")

@@ -13,13 +13,6 @@ from tests.patience import ENOUGH_S
 from tests.unit.sim.test_cli import FOUR_JOBS, invoke
 
 
-@pytest.fixture
-def instances(four_jobs, tmp_path):
-    path = tmp_path / "recorded.jsonl"
-    assert invoke("instances", "record", four_jobs, "--dispatcher", "easy", "--out", path).exit_code == 0
-    return path
-
-
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory):
     """What a comparison of `easy` alone left. Whoever goes on with it takes a copy."""
@@ -41,24 +34,12 @@ def rows_of(out):
 
 
 COMMANDS = {
-    "simulate": lambda four_jobs, instances, out: ("simulate", four_jobs, "--out", out),
-    "compare": lambda four_jobs, instances, out: ("compare", four_jobs, "--dispatchers", "fcfs", "--out", out),
-    "accuracy": lambda four_jobs, instances, out: ("accuracy", four_jobs, "--out", out),
-    "promises": lambda four_jobs, instances, out: ("promises", four_jobs, "--dispatchers", "list-reg", "--out", out),
-    "record": lambda four_jobs, instances, out: (
-        "instances", "record", four_jobs, "--dispatcher", "easy", "--out", out / "r.jsonl",
-    ),
-    "solve": lambda four_jobs, instances, out: (
-        "instances", "solve", instances, "--dispatcher", "easy", "--csv", out / "r.csv",
-    ),
-    "picture": lambda four_jobs, instances, out: (
-        "instances", "solve", instances, "--dispatcher", "easy", "--picture", out / "r.png",
-    ),
-    "export": lambda four_jobs, instances, out: (
-        "instances", "export", instances, "--number", _first(instances), "--out", out / "r.rcp",
-    ),
-    "system": lambda four_jobs, instances, out: ("system", "from-slurm", _nodes(four_jobs), "--out", out / "made.yaml"),
-    "workload": lambda four_jobs, instances, out: ("workload", "eurora", "--days", "0.01", "--out", out / "w.csv.gz"),
+    "simulate": lambda four_jobs, out: ("simulate", four_jobs, "--out", out),
+    "compare": lambda four_jobs, out: ("compare", four_jobs, "--dispatchers", "fcfs", "--out", out),
+    "accuracy": lambda four_jobs, out: ("accuracy", four_jobs, "--out", out),
+    "promises": lambda four_jobs, out: ("promises", four_jobs, "--dispatchers", "list-reg", "--out", out),
+    "system": lambda four_jobs, out: ("system", "from-slurm", _nodes(four_jobs), "--out", out / "made.yaml"),
+    "workload": lambda four_jobs, out: ("workload", "eurora", "--days", "0.01", "--out", out / "w.csv.gz"),
 }  # fmt: skip
 
 
@@ -68,13 +49,9 @@ def _nodes(four_jobs):
     return path
 
 
-def _first(instances):
-    return json.loads(instances.read_text().splitlines()[1])["number"]
-
-
 @pytest.mark.parametrize("name", COMMANDS)
-def test_no_command_writes_over_what_is_there(four_jobs, instances, tmp_path, name):
-    arguments = COMMANDS[name](four_jobs, instances, tmp_path / "out")
+def test_no_command_writes_over_what_is_there(four_jobs, tmp_path, name):
+    arguments = COMMANDS[name](four_jobs, tmp_path / "out")
     assert (first := invoke(*arguments)).exit_code == 0, first.output
     before = content(tmp_path / "out")
     assert before
@@ -93,11 +70,10 @@ def test_no_command_writes_over_what_is_there(four_jobs, instances, tmp_path, na
         ("accuracy", "accuracy.csv.json", {"trace": "four.swf", "predictors": ["walltime", "last-two", "profile"]}),
         ("accuracy", "ecdf.csv.json", {"trace": "four.swf", "max_jobs": None}),
         ("promises", "promises.csv.json", {}),
-        ("solve", "r.csv.json", {"instances": "recorded.jsonl", "settings": {"easy": {}}}),
     ],
 )
-def test_beside_each_result_stands_what_it_was_made_of(four_jobs, instances, tmp_path, name, manifest, made_of):
-    assert invoke(*COMMANDS[name](four_jobs, instances, tmp_path / "out")).exit_code == 0
+def test_beside_each_result_stands_what_it_was_made_of(four_jobs, tmp_path, name, manifest, made_of):
+    assert invoke(*COMMANDS[name](four_jobs, tmp_path / "out")).exit_code == 0
     written = json.loads((tmp_path / "out" / manifest).read_text())
     assert written["version"]
     assert written["date"].endswith("+00:00")
