@@ -18,7 +18,6 @@ import numpy.typing as npt
 
 from cpsched.catalogue import Catalogue
 from cpsched.errors import FOREIGN_CHARS, RAISED, PluginFault, printable, what_happened
-from cpsched.idle import Course, Idle, counted
 from cpsched.listing import Listing
 from cpsched.model import BSLD_BOUND_S, EndedJob, IntArray, Job
 from cpsched.whereabouts import definition_of, place_of
@@ -38,8 +37,7 @@ class Measures:
     """The jobs that a metric judges, as int64 columns of the same length.
 
     `machine` is the number of processors there are. `jobs` are the jobs themselves in the same order, for metrics that
-    ask who a job belongs to; both may be left out where no metric needs them. `course` tells where all jobs ran,
-    also those that are not judged.
+    ask who a job belongs to; both may be left out where no metric needs them.
     """
 
     submit_s: IntArray
@@ -48,7 +46,6 @@ class Measures:
     processors: IntArray
     machine: int = 0
     jobs: Sequence[Job] = ()
-    course: Course | None = None
 
     @classmethod
     def of(cls, ended: Sequence[EndedJob], machine: int = 0) -> Measures:
@@ -124,13 +121,6 @@ class Measures:
     def utilization(self, processors: int) -> float:
         """Share of a machine of so many processors that was in use over the makespan."""
         return float((self.processors * self.run_s).sum() / (processors * max(1, self.makespan_s)))
-
-    @cached_property
-    def idle(self) -> Idle:
-        """Idle processors while jobs wait. Where there is no `course`, processors are merely counted."""
-        if self.course is not None:
-            return self.course.idle()
-        return counted(self.submit_s, self.start_s, self.end_s, self.processors, self.machine)
 
     def queue_length(self) -> tuple[IntArray, IntArray]:
         """Jobs waiting, as steps: (seconds ascending, length from then on). A job that starts at once never waits."""
@@ -220,16 +210,6 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "utilization", "in use", "", "sum of r D / (processors of the machine x makespan)", "debs24 section 2",
         "higher", lambda m: m.utilization(m.machine),
-    ),
-    Metric(
-        "voluntary", "idle, voluntary", "",
-        "processors idle while a waiting job would fit, of all processors x the time in which jobs wait",
-        "docs/metrics.md", "lower", lambda m: m.idle.voluntary,
-    ),
-    Metric(
-        "forced", "idle, forced", "",
-        "processors idle while no waiting job would fit, of all processors x the time in which jobs wait",
-        "docs/metrics.md", "lower", lambda m: m.idle.forced,
     ),
     Metric(
         "makespan_s", "makespan", "s", "last end - first submission", "debs24 section 2", "lower",

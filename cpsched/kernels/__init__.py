@@ -17,12 +17,11 @@
 - `baseline`: a virtual schedule: when EASY would have started every job.
 - `slurm`: the main loop and the backfill of Slurm's own scheduler.
 - `totals`: a bound on the start of a job that needs no look at the nodes.
-- `idle`: processors that stand idle while jobs wait, of a schedule that is over.
 - `cp`: the loops of the constraint-programming dispatchers.
 
 The doors, which Python calls, are the functions marked `@kernel`: `pool.plan_counted`, `nodes.plan_placed`,
 `nodes.try_job`, `slurm.plan_as_slurm`, `search.look_ahead`, `search.ordered`, `search.go_on_from`, those of `baseline`,
-`state.starts_of`, `state.planned`, `fit.first_fault`, `fit.units_by_node`, `idle.idle_times`.
+`state.starts_of`, `state.planned`, `fit.first_fault`, `fit.units_by_node`.
 
 Columns are those of `cpsched.model.JobTable`, indexed by slot. Kernels decide on values alone (times, amounts, node
 indices), never on the order in which values happen to be stored. So the same instant gives the same decision, whether

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from cpsched.catalogue import Catalogue, Catalogues
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.errors import CpschedError, InvalidValue
-from cpsched.idle import Course
 from cpsched.metrics import METRICS, Measures, Metric, known_metrics, metric
 from cpsched.model import NEVER, EndedJob, frozen_array
 from cpsched.policy import Policy
@@ -263,16 +262,6 @@ def run(
         processors=frozen_array(schedule.processors[ran]),
         machine=int(workload.cluster.capacity[:, 0].sum()),
         jobs=jobs,
-        course=Course(
-            cluster=workload.cluster,
-            jobs=jobs,
-            start_s=start_s,
-            end_s=end_s,
-            place_at=frozen_array(schedule.place_at[ran]),
-            place_count=frozen_array(schedule.place_count[ran]),
-            place_node=schedule.place_node,
-            place_units=schedule.place_units,
-        ),
     )
     more = (*more, *(site_metrics(site) if site is not None else ()))
     return Simulation(workload, setup, schedule, measures, policy, more)

@@ -164,7 +164,6 @@ def _judged(measures: Measures, window: TraceWindow | None) -> Measures:
     return Measures(
         measures.submit_s[inside], measures.start_s[inside], measures.end_s[inside], measures.processors[inside],
         machine=measures.machine, jobs=jobs,
-        course=measures.course and replace(measures.course, from_s=window.from_s, to_s=window.to_s),
     )  # fmt: skip
 
 

@@ -99,8 +99,6 @@ BY_HAND = {
     "mean_slowdown": 10.0,
     "mean_wait_s": 45.0,
     "utilization": 220 / (8 * 105),
-    "voluntary": 0.75,
-    "forced": 0.0,
     "makespan_s": 105,
 }
 

@@ -64,19 +64,18 @@ def test_jobs_obey_the_policy_of_the_site(tmp_path):
     assert found["figures"]["longest_wait_s"] == 100
 
 
-def test_idle_processors_and_waits_count_within_a_window_and_not_in_its_margins(tmp_path):
-    """In both margins a wide job waits beside an idle processor; in the window nobody waits."""
+def test_waits_count_within_a_window_and_not_in_its_margins(tmp_path):
+    """In both margins a wide job waits; in the window no job does."""
     first, alone = line(1, 0), line(2, DAY_S + 9000)
     margins = [
         each
         for number, from_s in ((3, DAY_S - 5000), (5, 2 * DAY_S + 100))
         for each in (line(number, from_s, 1000), line(number + 1, from_s + 1, processors=2))
     ]
-    whole = decided(tmp_path, [first, *margins[:2], alone, *margins[2:]], 2).result["figures"]
-    assert whole["forced"] == 0.5
-    window = {"windows": [{"days": 1, "from_day": 1}]}
-    inside = decided(tmp_path, [first, *margins[:2], alone, *margins[2:]], 2, **window).result["figures"]
-    assert (inside["jobs"], inside["forced"], inside["longest_wait_s"]) == (1, 0, 0)
+    lines = [first, *margins[:2], alone, *margins[2:]]
+    assert decided(tmp_path, lines, 2).result["figures"]["longest_wait_s"] > 0
+    inside = decided(tmp_path, lines, 2, windows=[{"days": 1, "from_day": 1}]).result["figures"]
+    assert (inside["jobs"], inside["longest_wait_s"]) == (1, 0)
 
 
 def test_a_denser_trace_does_not_say_when_its_jobs_started(tmp_path):
