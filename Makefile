@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 # Test processes: on two cores twice as many, because tests wait for a third of their time for children and clocks.
 PROCESSES ?= 4
 
-.PHONY: help demo test check corpus corpus-check fuzz damages bounds chaos soak mutants mutants-by-hand mutants-examples kernels lint coverage bundle release-check test-pbs bench studies docs docs-serve docs-pages picture clean
+.PHONY: help demo test corpus corpus-check fuzz damages bounds chaos soak mutants kernels lint coverage bundle release-check test-pbs bench studies docs docs-serve docs-pages picture clean
 .DEFAULT_GOAL := test
 
 # Images set it; without bytecode each of the thousand processes that tests start compiles the packages anew.
@@ -23,10 +23,7 @@ demo: kernels                   ## control mode on a simulated cluster, live, an
 	$(BIN)/cpsched demo
 
 test: lint kernels $(if $(filter 1,$(COVERAGE)),coverage) ## everything that CI checks, but for the site and the live tests; COVERAGE=1: the unit tests as in make coverage; COVERAGE=measured: after it
-	$(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal --hypothesis-profile quick --ignore tests/slurm --ignore tests/pbs/live --ignore tests/monitoring $(if $(COVERAGE),--ignore tests/unit) tests
-
-check: $(VENV)/.installed       ## after a change: linters and tests of the files that differ from the last commit, or of FILES="one other"
-	$(BIN)/python -m tests.check $(FILES)
+	$(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal --reruns 1 --hypothesis-profile quick --ignore tests/slurm --ignore tests/pbs/live --ignore tests/monitoring $(if $(COVERAGE),--ignore tests/unit) tests
 
 corpus: kernels                 ## record what must not change: facts, and those journals that this code decides otherwise
 	$(BIN)/python -m tests.corpus record
@@ -51,14 +48,8 @@ chaos: kernels                  ## kills at random moments among random faults, 
 soak: kernels                   ## a bridge beside an accelerated site: memory, files, ledger and journal; HOURS=1
 	$(BIN)/python -m tests.soak --hours $(or $(HOURS),1)
 
-mutants: kernels                ## small faults planted into modules: do tests notice? MODULE=cpsched_bridge.cycle.guard SAMPLE=40
-	$(BIN)/python -m tests.mutants --sample $(or $(SAMPLE),0) --seed $(or $(SEED),1) $(MODULE)
-
-mutants-by-hand: kernels        ## faults that people thought up: do tests notice? MODULE=cpsched.site
-	$(BIN)/python -m tests.mutants.by_hand $(MODULE)
-
-mutants-examples: kernels       ## faults against properties: does a quarter of the examples notice what all notice? FAULTS="3 17"
-	$(BIN)/python -m tests.mutants.examples $(FAULTS)
+mutants: kernels                ## small faults planted into the modules that must not fail: do tests notice? MODULE=cpsched/fit.py; an hour or two for all
+	tests/mutate $(MODULE)
 
 kernels: $(VENV)/.installed     # compiled once, before two test processes would each do it
 	$(BIN)/cpsched warm-up
@@ -70,7 +61,7 @@ lint: $(VENV)/.installed        ## linters, formatting, types, import contracts
 	$(BIN)/lint-imports
 
 coverage: kernels               ## how much of the code the unit tests run through; fails below the floor of pyproject.toml
-	$(BIN)/python -m pytest -q -n $(PROCESSES) --dist worksteal --cov --cov-report=term:skip-covered tests/unit
+	$(BIN)/python -m pytest -q -n $(PROCESSES) --dist worksteal --reruns 1 --cov --cov-report=term:skip-covered tests/unit
 
 bundle:                         ## all wheels that a host without a network needs, in one archive, for PYTHON=python3.11 and this platform
 	$(PYTHON) deploy/bundle/build.py build/bundle

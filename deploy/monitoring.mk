@@ -7,7 +7,7 @@ monitoring-packages: ## Debian's Prometheus, Alertmanager and Chromium, where ap
 
 test-monitoring: kernels ## rules, alerts, dashboards and the status page, with real Prometheus and Chromium; about four minutes
 	deploy/monitoring-packages || echo "test-monitoring: tests that need what is lacking are skipped"
-	$(BIN)/python -m pytest -q tests/monitoring
+	$(BIN)/python -m pytest -q --reruns 1 tests/monitoring
 
 demo-monitoring: kernels ## a simulated cluster, the bridge, Prometheus and Grafana (where it is installed) on this machine
 	deploy/monitoring-packages

@@ -50,18 +50,18 @@ def nobody_is_writing(path: Path) -> bool:
 def damaged_while_open(store: Store, path: Path, damage: Callable[[Path], object]) -> None:
     """Damage the file so that the store's next use meets that: nothing of the file is in its memory any more."""
     all_in_the_file(path)
-    store._db.close()
+    store._db.close()  # noqa: SLF001
     damage(path)
-    store._db = sqlite3.connect(path)
+    store._db = sqlite3.connect(path)  # noqa: SLF001
 
 
 @contextmanager
 def full_disk(store: Store) -> Iterator[None]:
     """Every write fails; as before afterwards, where the store is still open."""
-    store._db.execute("pragma query_only=on")
+    store._db.execute("pragma query_only=on")  # noqa: SLF001
     yield
     with suppress(sqlite3.ProgrammingError):
-        store._db.execute("pragma query_only=off")
+        store._db.execute("pragma query_only=off")  # noqa: SLF001
 
 
 def no_room(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,4 +75,4 @@ def no_room(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def setting(store: Store, name: str) -> Any:
     """A setting of SQLite's that counts for the store's connection alone, such as `synchronous`."""
-    return store._db.execute(f"pragma {name}").fetchone()[0]
+    return store._db.execute(f"pragma {name}").fetchone()[0]  # noqa: SLF001

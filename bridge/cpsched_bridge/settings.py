@@ -488,7 +488,7 @@ def load(path: Path) -> Settings:
         raise SettingsError(str(error)) from error
     retired = tuple(_taken_out(tree))
     settings = _parsed(tree, Settings)
-    settings._tree, settings._retired = tree, retired
+    settings._tree, settings._retired = tree, retired  # noqa: SLF001
     return settings
 
 

@@ -20,7 +20,6 @@ from docs.scripts import (
     releases,
     settings,
     studies,
-    tuned,
 )
 from docs.scripts.papers import cp19, debs24, mod17, overview, pcp20
 from docs.scripts.papers.shown import PICTURES as PICTURES_OF_PAPERS
@@ -50,7 +49,6 @@ PARTS: dict[str, Callable[[], str]] = {
     "mod17": mod17.table,
     "papers": overview.counts,
     "pcp20": pcp20.table,
-    "tuned": tuned.numbers,
     **{f"plan {name}": (lambda name=name: plans.example(name)) for name in plans.SHOWN},
 }
 """Name of a part -> the function that writes it, as Markdown."""

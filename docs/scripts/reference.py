@@ -29,7 +29,7 @@ def faces() -> str:
 
 def _entries(face: ModuleType) -> Iterator[str]:
     for name in sorted(face.__all__, key=str.casefold):
-        thing, home = getattr(face, name), import_module(face._HOME_OF[name])
+        thing, home = getattr(face, name), import_module(face._HOME_OF[name])  # noqa: SLF001
         yield "\n\n".join([f"### `{face.__name__}.{name}`", *_described(name, thing, home)])
 
 

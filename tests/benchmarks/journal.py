@@ -125,9 +125,9 @@ class World:
 def lasting_bytes(journal: Journal) -> int:
     """Bytes of a copy of the journal without the plans and reasons of the newest rounds."""
     copy = Journal(":memory:")
-    journal._db.backup(copy._db)
-    with copy._db:
-        copy._db.execute("delete from explanations")
+    journal._db.backup(copy._db)  # noqa: SLF001
+    with copy._db:  # noqa: SLF001
+        copy._db.execute("delete from explanations")  # noqa: SLF001
     size = copy.size_bytes()
     copy.close()
     return size

@@ -191,7 +191,7 @@ def deepest() -> None:
                 ms.append((time.process_time() - began) * 1e3)
                 state.apply(decision.starts)
             told = f"median {np.median(ms[1:]):.0f}, slowest {max(ms[1:]):.0f} ms CPU; first {ms[0]:.0f}"
-            name = dispatcher._row.name if isinstance(dispatcher, Lookahead) else "list-reg"
+            name = dispatcher._row.name if isinstance(dispatcher, Lookahead) else "list-reg"  # noqa: SLF001
             print(f"  {state.queue_length} waiting on {cluster.size} nodes: {name:10} {told}", flush=True)
 
 

@@ -75,7 +75,7 @@ def main() -> None:
     outlook.refresh()  # compiled, and everything learned
     assert decision.plan_s is not None
     for interval in list(outlook.intervals.values())[:2000]:
-        outlook._calibration.came_true(interval, interval.middle_s + 60)
+        outlook._calibration.came_true(interval, interval.middle_s + 60)  # noqa: SLF001
     report.past = []
     question = Submission(4, "2:00:00", amounts={"cores": 16})
     rows = {

@@ -57,7 +57,7 @@ LUBLIN_JOBS = 3000
 MADE_UP = ("Eurora", "Lublin")
 LEAST_WAIT_S = 30
 """Windows are left out in which jobs wait for less than that under the baseline, on the mean."""
-MEASURES = ("af", "awf", "bsld", "p2sf", "wait", "longest", "jain", "voluntary", "forced")
+MEASURES = ("af", "awf", "bsld", "p2sf", "wait", "longest", "jain")
 DRAWN = 2000
 """Means of windows and seeds drawn anew that an interval is made of."""
 
@@ -183,11 +183,11 @@ def figures(case: Case) -> dict[str, Any]:
     seeded = settings | ({"seed": str(case.seed)} if dispatcher.startswith(SEARCHING) else {})
     outcome = simulate(window(case.trace, case.window), dispatcher, predictor, settings=seeded)
     measures = outcome.measures
-    idle, ms = measures.idle, outcome.schedule.dispatch_s * 1e3
+    ms = outcome.schedule.dispatch_s * 1e3
     found = {
         "af": measures.af, "awf": measures.awf, "bsld": measures.bsld, "p2sf": measures.p2sf,
         "wait": float(measures.wait_s.mean()), "longest": float(measures.wait_s.max()), "jain": jain(measures),
-        "voluntary": 100 * idle.voluntary, "forced": 100 * idle.forced, "cpu_s": outcome.schedule.cpu_s,
+        "cpu_s": outcome.schedule.cpu_s,
         "ms_p99": float(np.percentile(ms, 99)) if len(ms) else 0.0,
     } | {"classes": classes(measures)}  # fmt: skip
     KEPT.mkdir(parents=True, exist_ok=True)
@@ -214,12 +214,9 @@ def cases(traces: Iterable[str], settings: Iterable[str], seeds: Sequence[int], 
 
 
 def percent(found: Found, case: Case, names: Sequence[str] = MEASURES) -> list[float]:
-    """Figures of a case in percent of the baseline's; idle processors are in percent of the machine already."""
+    """Return the figures of a case in percent of the baseline's."""
     base = found[Case(case.trace, case.window, BASE, 0)]
-    return [
-        found[case][key] if key in ("voluntary", "forced") else 100 * (found[case][key] or 1) / (base[key] or 1)
-        for key in names
-    ]
+    return [100 * (found[case][key] or 1) / (base[key] or 1) for key in names]
 
 
 def rows_of(found: Found, name: str, setting: str, row: Row = percent) -> FloatArray:

@@ -177,7 +177,7 @@ def start_that_does_not_happen_is_never_given_up(patch):
 
 
 def lost_answer_counts_as_done(patch):
-    handed_back = commands.Commands._handed_back
+    handed_back = commands.Commands._handed_back  # noqa: SLF001
     patch.setattr(
         commands.Commands, "_handed_back", lambda self, e, o, n: handed_back(self, e, replace(o, result="done"), n)
     )
@@ -198,7 +198,7 @@ def job_is_started_whoever_holds_it(patch):
 
 
 def pin_of_a_bridge_with_another_ledger_is_left(patch):
-    take = reconcile._take
+    take = reconcile._take  # noqa: SLF001
     patch.setattr(reconcile, "_take", lambda e, p, n, c: take(e, replace(p, pinned=False), n, c))
     by_state(patch, State.FREE, lambda e, p, n, c: take(e, replace(p, pinned=False), n, c))
 

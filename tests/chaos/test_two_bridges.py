@@ -178,7 +178,7 @@ def nobody_looks(patch):
 
 
 def the_plugins_jobs_are_given_back_by_who_steps_back(patch):
-    patch.setattr(reconcile, "_make_way", reconcile._hand_back)
+    patch.setattr(reconcile, "_make_way", reconcile._hand_back)  # noqa: SLF001
 
 
 def a_claim_is_overwritten(patch):

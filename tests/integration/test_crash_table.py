@@ -195,7 +195,7 @@ def started_slowly(world):
 
 def held_by_owner(world):
     w = started_slowly(world)
-    w.site._holds[FIRST] = Hold.USER
+    w.site._holds[FIRST] = Hold.USER  # noqa: SLF001
     return w
 
 
@@ -233,7 +233,7 @@ def adopted_and_starting_apart(world):
 def pinned_and_not_released(w):
     """The mock itself pins and releases at once."""
     pin = Pin((("n0", 1),), from_s=10**9)
-    w.die_sending("start", meanwhile=lambda: w.site._pins.update({FIRST: pin}))
+    w.die_sending("start", meanwhile=lambda: w.site._pins.update({FIRST: pin}))  # noqa: SLF001
 
 
 def cancel_while_starting(w):
@@ -331,7 +331,7 @@ def test_after_a_death_there_every_job_is_started_once(world, row) -> None:
     w, job_id = dead_at(row[0], world)
     for at in range(200):
         if at == 5 and w.site.hold_of(job_id) is Hold.USER:
-            w.site._holds[job_id] = Hold.NONE
+            w.site._holds[job_id] = Hold.NONE  # noqa: SLF001
         assert w.bridge.cycle().result == "ok"
         w.later(10)
     assert w.bridge.ledger.kept() == [], list(w.bridge.ledger.entries(*KEPT))

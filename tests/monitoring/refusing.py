@@ -23,4 +23,4 @@ class Refusing(MockBackend):
 def connect(options: Options) -> Refusing:
     """See `Adapter.connect`."""
     made = local_backend(options)
-    return Refusing(made.site, made._clock)
+    return Refusing(made.site, made._clock)  # noqa: SLF001

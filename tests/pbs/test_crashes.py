@@ -54,12 +54,12 @@ def a_world(tmp_path, mode="control"):
 
 def dies(world, program, acts, *words):
     """Let the bridge die at its next such command: before it `acts`, or when it has, before its answer."""
-    execute = world.commands._execute
+    execute = world.commands._execute  # noqa: SLF001
 
     def deadly(argv):
         if argv[0] != program or not set(words) <= set(" ".join(argv).split()):
             return execute(argv)
-        world.commands._execute = execute
+        world.commands._execute = execute  # noqa: SLF001
         if not acts:
             world.commands.fuse.left = 0
             return execute(argv)
@@ -67,7 +67,7 @@ def dies(world, program, acts, *words):
         world.commands.fuse.left = 0
         return answer
 
-    world.commands._execute = deadly
+    world.commands._execute = deadly  # noqa: SLF001
     before = world.counts["killed"]
     return lambda: world.counts["killed"] == before + 1
 

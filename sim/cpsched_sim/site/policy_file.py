@@ -250,7 +250,7 @@ class SitePolicy:
             job = item.job
             key = (job.user, job.account, job.queue, job.qos)
             if key not in made:
-                made[key] = policy._place(job)
+                made[key] = policy._place(job)  # noqa: SLF001
             found.append(replace(item, job=replace(job, **made[key])))  # type: ignore[arg-type]
         return policy, found
 

@@ -102,8 +102,8 @@ def test_whether_a_child_lives_is_not_waited_for_unless_that_is_asked(
 ) -> None:
     waited: list[float] = []
     child = begin()
-    wait = child._process.wait
-    monkeypatch.setattr(child._process, "wait", lambda seconds=None: waited.append(seconds) or wait(seconds))
+    wait = child._process.wait  # noqa: SLF001
+    monkeypatch.setattr(child._process, "wait", lambda seconds=None: waited.append(seconds) or wait(seconds))  # noqa: SLF001
     child.alive()
     child.alive(0.01)
     assert waited == [0.0, 0.01]

@@ -55,7 +55,7 @@ def test_estimates_of_jobs_that_left_without_ending_do_not_pile_up():
     for first in range(2, 40_000, 1_000):
         decide(policy, [kept, *(a_job(id, walltime_s=60) for id in range(first, first + 1_000))])
     policy.learn(EndedJob(a_job(99, user=""), 0, 20))
-    assert len(policy._estimates) < 14_000
+    assert len(policy._estimates) < 14_000  # noqa: SLF001
     assert decide(policy, [kept]) == {1: 50}
 
 

@@ -54,6 +54,6 @@ def test_nothing_is_kept_of_an_instance_that_is_gone(workload):
     predictor = Copyless()
     fresh.keep(predictor)
     key = id(predictor)
-    assert key in fresh._KEPT
+    assert key in fresh._KEPT  # noqa: SLF001
     del predictor
-    assert key not in fresh._KEPT
+    assert key not in fresh._KEPT  # noqa: SLF001

@@ -237,7 +237,7 @@ def test_what_a_process_knew_before_it_died_is_known_without_a_decision(apart):
 
 def test_the_process_is_asked_once_a_round_unless_something_ended(apart, monkeypatch):
     dispatcher = apart("tests.bad_dispatchers:Counts")
-    messages, ask = [], dispatcher._ask
+    messages, ask = [], dispatcher._ask  # noqa: SLF001
     monkeypatch.setattr(dispatcher, "_ask", lambda message: messages.append(message) or ask(message))
     assert dispatcher.memory() == {"count": 0}
     dispatcher.decide(a_scene())

@@ -180,6 +180,6 @@ def test_an_outcome_for_a_job_of_which_the_ledger_knows_nothing_is_a_fault_of_th
 
 def test_a_command_that_rests_takes_nothing_of_what_a_cycle_may_send(tmp_path):
     setting = Setting(tmp_path, j1=State.HOLDING, j2=State.HOLDING)
-    setting.commands._retries.note("hold", [1] * 9, 5)
+    setting.commands._retries.note("hold", [1] * 9, 5)  # noqa: SLF001
     setting.send(allowed=1)
     assert setting.cluster.commands == [("hold", (2,))]

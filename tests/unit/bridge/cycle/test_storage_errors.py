@@ -71,7 +71,7 @@ def a_life(folder, disk):
     bridge = a_bridge(folder, cluster, EasyDispatcher(), policy_spec=PolicySpec("easy"), start={"timeout_s": 3})
     for name in ("ledger", "journal"):
         file = getattr(bridge, name)
-        file._db = Watched(file._db, disk, name)
+        file._db = Watched(file._db, disk, name)  # noqa: SLF001
     reports = []
     for step in range(16):
         cluster.now_s += 2

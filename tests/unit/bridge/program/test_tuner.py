@@ -190,7 +190,7 @@ def test_a_process_that_cannot_be_started_is_told(tmp_path):
         raise OSError(12, "Cannot allocate memory")
 
     world = World(tmp_path)
-    world.tuner._start = nobody
+    world.tuner._start = nobody  # noqa: SLF001
     world.cycle()
     world.tuner.look()
     assert "cannot be started" in world.news()[0][1]
@@ -314,11 +314,11 @@ def test_a_tuner_that_raises_fails_no_more_than_its_cycle_and_jobs_start(tmp_pat
 
 def test_estimates_are_made_anew_by_the_new_predictor():
     policy = Policy(WalltimePredictor(), FirstFit())
-    policy._estimates[1] = 5
+    policy._estimates[1] = 5  # noqa: SLF001
     other = PolicySpec("easy", "last-two").build()
     policy.become(other)
     assert (policy.predictor, policy.dispatcher, policy.overrun) == (other.predictor, other.dispatcher, other.overrun)
-    assert policy._estimates == {}
+    assert policy._estimates == {}  # noqa: SLF001
 
 
 # ---------------------------------------------------------------------------------------------- settings and doctor
@@ -436,7 +436,7 @@ def test_the_new_dispatcher_decides_in_a_process_of_its_own_once_that_has_begun(
     ready = assembly.prepared(settings)
     tuner = assembly.tuner_of(settings, ready)
     TuningFile(tmp_path / "tuning.json").write(TuningState(said=str(ready.in_force.policy), tuned=OTHER))
-    tuner._state = tuner._file.read()
+    tuner._state = tuner._file.read()  # noqa: SLF001
     changing, policy, cluster = assembly.changing_of(settings, ready, tuner), ready.policy, FakeCluster()
     cluster.submit(a_job(1))
     now, before, looks = ready.in_force, policy.dispatcher, 0

@@ -26,7 +26,7 @@ def a_copy(tmp_path, in_log):
 @pytest.fixture
 def nobody_writes(monkeypatch):
     """SQLite opens nothing but a file that nobody can change, as on a disk that is read-only."""
-    opened = database._opened
+    opened = database._opened  # noqa: SLF001
 
     def only_immutable(name, uri=False):
         if "immutable" not in str(name):

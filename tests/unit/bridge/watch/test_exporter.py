@@ -86,7 +86,7 @@ def test_names_follow_the_conventions_and_nothing_is_labelled_by_job_user_or_nod
 def full(partitions):
     """An exporter that has seen so many partitions, and more values of every other label than it keeps."""
     exporter = Exporter([*METRICS])
-    for served in exporter._served:
+    for served in exporter._served:  # noqa: SLF001
         metric = served.metric
         names = [f"value-{n}" for n in range(partitions if metric.labels == ("partition",) else 100)]
         if len(metric.known) == metric.most:

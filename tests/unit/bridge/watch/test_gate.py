@@ -136,11 +136,11 @@ def test_without_descriptors_it_says_so_and_rests(monkeypatch):
             raise OSError(errno.EMFILE, "Too many open files")
 
     async def visit(house):
-        house.gate._listening, real = Exhausted(), house.gate._listening
-        monkeypatch.setattr(house.gate._loop, "remove_reader", lambda _, r=house.gate._loop.remove_reader: r(real))
+        house.gate._listening, real = Exhausted(), house.gate._listening  # noqa: SLF001
+        monkeypatch.setattr(house.gate._loop, "remove_reader", lambda _, r=house.gate._loop.remove_reader: r(real))  # noqa: SLF001
         await house.come(1)
         assert house.told == ["no connection can be accepted: Too many open files"]
-        assert house.gate._resting
+        assert house.gate._resting  # noqa: SLF001
 
     within(8, visit)
 

@@ -234,7 +234,7 @@ def test_a_table_seen_read_only_is_the_same_to_kernels():
     fixed = snapshot.table.read_only()
     with pytest.raises(ValueError, match="read-only"):
         fixed.units[0] = 3
-    assert fixed._address == snapshot.table._address
+    assert fixed._address == snapshot.table._address  # noqa: SLF001
 
 
 def test_a_changed_copy_of_a_snapshot_does_not_carry_the_state_of_the_first():

@@ -264,7 +264,7 @@ def test_old_files_of_a_door_give_way_and_those_of_others_stay(tmp_path: Path) -
         (tmp_path / f"door.{i:024}.bin").touch()
         os.utime(tmp_path / f"door.{i:024}.bin", (i, i))
     (tmp_path / "door_too.0.bin").touch()
-    cache._prune(tmp_path, "door")
+    cache._prune(tmp_path, "door")  # noqa: SLF001
     kept = sorted(file.name for file in tmp_path.iterdir())
     assert len(kept) == cache.KEPT_VERSIONS + 1
     assert "door_too.0.bin" in kept
@@ -279,8 +279,8 @@ def test_records_that_differ_in_the_order_of_fields_alone_are_told_apart() -> No
     def kind(*names: str) -> object:
         return types.NamedTuple((types.int64, types.int64), namedtuple("Pair", names))
 
-    assert cache._described((kind("a", "b"),)) == cache._described((kind("a", "b"),))
-    assert cache._described((kind("a", "b"),)) != cache._described((kind("b", "a"),))
+    assert cache._described((kind("a", "b"),)) == cache._described((kind("a", "b"),))  # noqa: SLF001
+    assert cache._described((kind("a", "b"),)) != cache._described((kind("b", "a"),))  # noqa: SLF001
 
 
 @inner
@@ -320,7 +320,7 @@ def test_progress_counts_functions_once_and_only_where_the_door_is_compiled(monk
         progress.function_done(functions[1])
     assert told == []
     with progress.Progress("made", functions) as _, progress.Progress("other", functions):
-        progress._under_way[0].begin()
+        progress._under_way[0].begin()  # noqa: SLF001
         progress.function_done(functions[1])
         progress.function_done(functions[1])
     assert told == [("made", 0, 2), ("made", 1, 2), ("made", 2, 2)]
@@ -368,5 +368,5 @@ def test_a_file_that_another_process_removes_meanwhile_is_no_fault(tmp_path: Pat
         (tmp_path / f"door.{i}.bin").touch()
     gone = Path(tmp_path, "door.gone.bin")
     mocker.patch.object(Path, "glob", return_value=[gone, *tmp_path.iterdir()])
-    cache._prune(tmp_path, "door")
+    cache._prune(tmp_path, "door")  # noqa: SLF001
     assert len(os.listdir(tmp_path)) == cache.KEPT_VERSIONS

@@ -126,7 +126,7 @@ def test_who_reads_is_said_clearly_or_nobody_is_answered(crowd, said):
 def raw(site, headers, path="/api/status", version="1.1"):
     """(status, headers, text) of a request with these header lines as they are, on a connection of its own."""
     connection = http.client.HTTPConnection(*address(site), timeout=ENOUGH_S)
-    connection._http_vsn, connection._http_vsn_str = {"1.1": (11, "HTTP/1.1"), "1.0": (10, "HTTP/1.0")}[version]
+    connection._http_vsn, connection._http_vsn_str = {"1.1": (11, "HTTP/1.1"), "1.0": (10, "HTTP/1.0")}[version]  # noqa: SLF001
     return sent(connection, headers, path)
 
 
@@ -137,7 +137,7 @@ def address(site):
 def sent(connection, headers, path="/api/status"):
     connection.putrequest("GET", path, skip_host=True, skip_accept_encoding=True)
     for name, value in [("Host", "localhost"), *headers]:
-        connection._buffer.append(f"{name}: {value}".encode("latin-1"))
+        connection._buffer.append(f"{name}: {value}".encode("latin-1"))  # noqa: SLF001
     connection.endheaders()
     answer = connection.getresponse()
     return answer.status, answer.headers, answer.read().decode()

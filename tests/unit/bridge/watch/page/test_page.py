@@ -362,7 +362,7 @@ def test_a_cluster_that_changes_its_arrays_in_place_does_not_change_what_was_see
     site.cycle()
     site.cycle()
     free[:] = 0
-    assert site.watch.board._instant.free.any()
+    assert site.watch.board._instant.free.any()  # noqa: SLF001
 
 
 def test_however_many_readers_one_page_is_made_at_a_time_and_the_same_one_once(site, monkeypatch):

@@ -146,7 +146,7 @@ def test_clients_that_keep_their_connections_do_not_keep_others_out(endpoint, cr
 def test_no_more_connections_are_kept_than_there_is_room_for(endpoint, crowd):
     crowd(most_clients() + 40)
     assert get(endpoint, "metrics")[0] == 200
-    assert len(endpoint._server.server_state.connections) <= most_clients()
+    assert len(endpoint._server.server_state.connections) <= most_clients()  # noqa: SLF001
 
 
 def sent_for_ever(endpoint, first, then, pause_s=0.0):

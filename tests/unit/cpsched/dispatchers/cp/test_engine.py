@@ -139,7 +139,7 @@ def test_what_building_and_verifying_took_is_the_least_a_search_gets_where_the_c
 ) -> None:
     """No model is built without a branch of it being taken."""
     run = played(Played([NOTHING] * 2, "a plan"), effort=effort)
-    assert (run._built_ms, run.verified, run.least) == (built_ms, [built_ms], [verified_ms] * 2)
+    assert (run._built_ms, run.verified, run.least) == (built_ms, [built_ms], [verified_ms] * 2)  # noqa: SLF001
 
 
 # ------------------------------------------------------------------------------------------------- who goes first
@@ -158,8 +158,8 @@ class Drawn:
 
 def ranked(start_s: list[int], turn: int, drawn: Drawn, same: tuple[list[int], ...] = ()) -> list[int]:
     run = Played([])
-    run._same = [np.array(group) for group in same]
-    return run._rank(SimpleNamespace(start_s=np.array(start_s)), turn, drawn)  # type: ignore[arg-type]
+    run._same = [np.array(group) for group in same]  # noqa: SLF001
+    return run._rank(SimpleNamespace(start_s=np.array(start_s)), turn, drawn)  # type: ignore[arg-type]  # noqa: SLF001
 
 
 @pytest.mark.parametrize(("turn", "ranks"), [(0, [2, 0, 3, 1]), (1, [3, 1, 0, 2]), (2, [3, 1, 0, 2])])
@@ -234,11 +234,11 @@ def test_a_search_is_shown_the_best_plan_where_it_was_shown_one_at_first(guided:
     problem, plan = a_problem()
     asked: list[tuple[Any, Any, bool]] = []
     run = Played([])
-    run.plan, run._guided, run._same = plan if found else None, guided, []
-    run._model = SimpleNamespace(
+    run.plan, run._guided, run._same = plan if found else None, guided, []  # noqa: SLF001
+    run._model = SimpleNamespace(  # noqa: SLF001
         facts=problem.facts, start=[0, 0, 0], search=lambda leaf, rank, whole: asked.append((leaf, rank, whole))
     )
-    Run._search(run, 0, Drawn(0.0, 0.0, 0.0), False, own)  # type: ignore[arg-type]
+    Run._search(run, 0, Drawn(0.0, 0.0, 0.0), False, own)  # type: ignore[arg-type]  # noqa: SLF001
     ((leaf, rank, whole),) = asked
     if own:
         assert (leaf, rank, whole) == (run.plan, None, True)
@@ -266,7 +266,7 @@ def test_a_plan_is_verified_by_the_solver_as_a_whole(start_s: tuple[int, ...], s
     _, plan = a_problem()
     plan.start_s[:] = start_s
     run = a_run(plan, [])
-    run._verify(run.budget(SearchLimit(60.0, 1.0, 2, effort=50_000)), plan)
+    run._verify(run.budget(SearchLimit(60.0, 1.0, 2, effort=50_000)), plan)  # noqa: SLF001
     assert run.status == status
 
 
@@ -316,7 +316,7 @@ def test_jobs_alike_start_in_order_in_the_solvers_model(
 def test_what_the_solver_adds_of_its_own_is_off_where_it_takes_long(model: str, off: set[str]) -> None:
     names = ("diffn_use_cumulative", "use_cumulative_edge_finder", "use_all_possible_disjunctions",
              "use_sequence_high_demand_tasks")  # fmt: skip
-    found = engine._parameters(model)
+    found = engine._parameters(model)  # noqa: SLF001
     default = engine.pywrapcp.Solver.DefaultSolverParameters()
     assert {name for name in names if not getattr(found, name)} == off
     assert all(getattr(default, name) for name in names), "or there would be nothing to switch off"

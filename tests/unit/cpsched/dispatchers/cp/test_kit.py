@@ -267,8 +267,8 @@ def test_what_starts_takes_from_those_after_it() -> None:
 def test_a_member_of_the_family_is_its_recipe_and_its_limits() -> None:
     recipe = Recipe("all", "doubles", "remaining", "wait", "urgency", "nodes", model_s=3.0)
     dispatcher = kit.member("x", "A sentence.", "a paper", recipe, restarts=7).build({"seed": "5"})
-    assert (dispatcher._recipe, dispatcher._recipe.model) == (recipe, "nodes")
-    assert dispatcher._limit == SearchLimit(16.0, 0.01, 7, None, 3.0, "doubles")
+    assert (dispatcher._recipe, dispatcher._recipe.model) == (recipe, "nodes")  # noqa: SLF001
+    assert dispatcher._limit == SearchLimit(16.0, 0.01, 7, None, 3.0, "doubles")  # noqa: SLF001
     assert (dispatcher.certain, dispatcher.in_order) == (True, True)
 
 

@@ -119,7 +119,7 @@ def test_a_hint_makes_a_first_plan_where_there_is_no_time_to_look_for_one():
 def test_a_share_of_the_budget_is_spent(mocker, effort: int | None, limit: str, value: float):
     solver = mocker.patch.object(sat.cp_model, "CpSolver").return_value
     solver.solve.return_value = cp_model.INFEASIBLE
-    assert sat._searched(None, sat.PoolBudget(2.0, effort, 7), 0.5)[1] == "infeasible"
+    assert sat._searched(None, sat.PoolBudget(2.0, effort, 7), 0.5)[1] == "infeasible"  # noqa: SLF001
     assert getattr(solver.parameters, limit) == pytest.approx(value)
     assert (solver.parameters.num_workers, solver.parameters.random_seed) == (1, 7)
 

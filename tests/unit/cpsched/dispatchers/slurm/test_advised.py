@@ -96,7 +96,7 @@ def test_points_are_kept_through_words():
     given(points, snapshot, [3, 1])
     again.recall(points.told())
     assert ids_in_order(again, snapshot) == [3, 1, 2]
-    assert again._rank.tolist() == [1, LAST, 0]
+    assert again._rank.tolist() == [1, LAST, 0]  # noqa: SLF001
 
 
 def test_the_adviser_is_asked_at_its_pace_and_only_where_something_happened():

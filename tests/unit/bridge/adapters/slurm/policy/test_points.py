@@ -256,5 +256,5 @@ def test_ranks_that_take_longer_than_a_period_are_finished_all_the_same(monkeypa
     seen = []
     for now_s in range(NOW_S, NOW_S + 8):
         ranking.applied(Observation(now_s, cluster, cluster.capacity.copy(), waiting), records, MACHINE)
-        seen.append(ranking._now)
+        seen.append(ranking._now)  # noqa: SLF001
     assert len({id(each) for each in seen}) >= 3

@@ -168,7 +168,7 @@ def test_a_command_that_fails_or_is_not_there_is_told_by_its_first_line() -> Non
 def test_a_command_that_hangs_is_ended_at_the_deadline_and_nobody_waits_for_it() -> None:
     commands = PolicyCommands(0.3, {"a": (python("import time; time.sleep(600)"),)})
     commands.start()
-    process = commands._running["a"].process
+    process = commands._running["a"].process  # noqa: SLF001
     assert commands.answer() is None
     found = commands.answer(wait=True)
     assert found == Answers({}, {"a": "no answer in 0.3 s"})
@@ -178,7 +178,7 @@ def test_a_command_that_hangs_is_ended_at_the_deadline_and_nobody_waits_for_it()
 def test_closing_leaves_no_process_behind() -> None:
     commands = PolicyCommands(60.0, {"a": (python("import time; time.sleep(600)"),)})
     commands.start()
-    process = commands._running["a"].process
+    process = commands._running["a"].process  # noqa: SLF001
     commands.close()
     assert process.poll() is not None
     time.sleep(0)

@@ -77,7 +77,7 @@ def test_no_reason_puts_off_jobs_of_anybody_else(reason: str) -> None:
 
 
 def test_every_name_stands_in_one_row() -> None:
-    names = [name for _, row in reasons._NAMES for name in row.split()]
+    names = [name for _, row in reasons._NAMES for name in row.split()]  # noqa: SLF001
     assert len(names) == len(set(names)) == 219
     assert len(reasons.REASONS) == 219 + len(states.LAUNCH_FAILED)
 

@@ -236,7 +236,7 @@ def test_an_answer_that_has_begun_to_come_may_be_read_however_late_it_is_looked_
     clock.now_s += asked_ago_s
     waits.comes = True
     assert client.answered(0.0)
-    assert client._until_s - clock.now_s == pytest.approx(left_s)
+    assert client._until_s - clock.now_s == pytest.approx(left_s)  # noqa: SLF001
     assert client.answer() == "late"
 
 
