@@ -20,8 +20,8 @@ from cpsched_bridge.errors import WrongSetting
 from cpsched_bridge.ports import Can, Check
 from cpsched_bridge.settings import PolicySettings, Section, Settings
 
-Source = Literal["file", "goal", "tuner", "adapter", "dispatcher", "predictor", "default"]
-"""Who said a value: the settings file, the goal that it names, the tuner in its place, the adapter (`Can`), the
+Source = Literal["file", "goal", "adapter", "dispatcher", "predictor", "default"]
+"""Who said a value: the settings file, the goal that it names, the adapter (`Can`), the
 dispatcher or the predictor; else the program."""
 Json = Any
 
@@ -80,35 +80,6 @@ class InForce:
             Check("policy", True, found),
             *(Check(row.name, False, f"{in_yaml(row.value)}: {row.note}", mend, False) for row in self.without_effect),
         ]
-
-
-def tuned(told: InForce, spec: PolicySpec, policy: Policy) -> InForce:
-    """What is in force with the policy that the tuner wants, in place of what `told` says."""
-    parameters = {
-        f"policy.{part}_settings.{row.name}": row
-        for part, known, words, settings in (
-            ("dispatcher", DISPATCHERS, spec.dispatcher, spec.dispatcher_settings),
-            ("predictor", PREDICTORS, spec.predictor, spec.predictor_settings),
-        )
-        for row in _parameters(known, words, settings, (), "default")
-    }
-    values = {
-        "policy.predictor": spec.predictor,
-        "policy.overrun": policy.overrun,
-        **{name: row.value for name, row in parameters.items()},
-    }
-    ours = ("policy.dispatcher_settings.", "policy.predictor_settings.")
-    kept = [row for row in told.rows if not row.name.startswith(ours) or row.name in parameters]
-    new = [
-        SettingInForce(name, row.value, "tuner")
-        for name, row in parameters.items()
-        if name not in {row.name for row in kept}
-    ]
-    changed = [
-        row if values.get(row.name, row.value) == row.value else SettingInForce(row.name, values[row.name], "tuner")
-        for row in kept
-    ]  # fmt: skip
-    return replace(told, policy=spec, rows=(*changed, *new))
 
 
 def in_yaml(value: Json) -> str:

@@ -72,21 +72,6 @@ class AdviceReport:
     """Jobs with points of somebody else's, which stay as they are."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tuning:
-    """What the tuner has found and changed; ratios are scores, less than 1 is better."""
-
-    mode: str
-    status: str
-    """For people; empty before the first verdict."""
-    tuned: bool
-    """Whether a setting of the tuner's is in force."""
-    expects: float | None
-    """Of the setting that it would take, against the present one."""
-    came: float | None
-    """Of what it has changed, against what was before."""
-
-
 @dataclass(slots=True, eq=False)
 class CycleReport:
     """Filled while the cycle runs; whoever gets it after the cycle only reads it."""
@@ -138,10 +123,6 @@ class CycleReport:
     """Users all of whose starts fail, in control."""
     advised: AdviceReport | None = None
     """What mode advise last found; None in other modes."""
-    tuning: Tuning | None = None
-    """What the tuner has found and changed; None where there is none."""
-    in_force: Sequence[Any] | None = None
-    """The settings in force from this cycle on, as `in_force.SettingInForce`s, where the tuner has changed them."""
     starting: int = 0
     """Jobs released and not yet seen running."""
     kept: int = 0

@@ -35,6 +35,7 @@ class Retired:
 
 RETIRED: Mapping[str, Retired] = {
     "guard.max_failed_starts": Retired("0.1.0", "set guard.failing_users and guard.failed_starts"),
+    "tune": Retired("0.1.0", "cpsched-tune.timer reports what `cpsched tune` finds; edit policy: by hand"),
 }
 """By dotted name, `options.` included: what is ignored, and what to write in its place. Names are never used again."""
 
@@ -95,8 +96,8 @@ class PolicySettings(Section):
     goal: str | dict[str, float] | None = Field(
         default=None,
         description="What the site wants: `waits`, `balance` or `large-jobs`, or weights by figure, such as "
-        "`{bsld: 2, awf: 1}`; null: the dispatcher's own objective, or the one in `dispatcher_settings`; `tune` then "
-        "goes by `balance`.",
+        "`{bsld: 2, awf: 1}`; null: the dispatcher's own objective, or the one in `dispatcher_settings`; "
+        "`cpsched tune` then goes by `balance`.",
     )
     limits: dict[str, str | float] | Literal["none"] | None = Field(
         default=None,
@@ -288,29 +289,6 @@ class AdviseSettings(Section):
     )
 
 
-class TuneSettings(Section):
-    """The tuner: a process beside the bridge that replays the last weeks under other settings."""
-
-    mode: Literal["off", "advise", "on"] = Field(
-        default="off",
-        description="advise says what it would change and what it expects of that; on changes the policy by itself, at "
-        "most once a day, and takes a change back that turned out worse.",
-    )
-    every_h: float = Field(default=24.0, ge=1, description="Hours from one run to the next.")
-    weeks: float = Field(default=4.0, gt=0, le=52, description="How many of the last weeks are replayed.")
-    window_days: float = Field(default=3.5, gt=0, le=28, description="Days of a window that is replayed by itself.")
-    cpu_s: int = Field(
-        default=3600, ge=60, le=86400, description="CPU seconds of a run; the kernel ends one that takes more."
-    )
-    memory_mib: int = Field(default=1024, ge=256, le=65536, description="Memory of a run, kept by the kernel.")
-
-    @field_validator("mode", mode="before")
-    @classmethod
-    def _is_a_word(cls, value: Any) -> Any:
-        """YAML reads `off` and `on` as false and true."""
-        return {False: "off", True: "on"}[value] if isinstance(value, bool) else value
-
-
 class MetricsSettings(Section):
     """The endpoint for Prometheus."""
 
@@ -408,7 +386,6 @@ class Settings(Section):
     cycle: CycleSettings = Field(default_factory=CycleSettings)
     start: StartSettings = Field(default_factory=StartSettings)
     advise: AdviseSettings = Field(default_factory=AdviseSettings)
-    tune: TuneSettings = Field(default_factory=TuneSettings)
     guard: GuardSettings = Field(default_factory=GuardSettings)
     metrics: MetricsSettings = Field(default_factory=MetricsSettings)
     page: PageSettings = Field(default_factory=PageSettings)
@@ -441,9 +418,6 @@ class Settings(Section):
             found["cycle.wake_after_s"] = "there are no wake files"
         elif self.cycle.wake_after_s >= self.cycle.interval_s:
             found["cycle.wake_files"] = "cycles come no less often than cycle.wake_after_s says"
-        if self.tune.mode == "off":
-            names = [f"tune.{name}" for name in TuneSettings.model_fields if name != "mode"]
-            found |= dict.fromkeys(names, "tune.mode is off")
         return found
 
     @property

@@ -167,15 +167,11 @@ DECISIONS = Board(
                   ((f"cpsched:limit_hits:ratio15m{{{HERE}}}", "at the limit"),
                    (f"cpsched:fallbacks:ratio15m{{{HERE}}}", "fallback"))),
         )),
-        ("Advice and tuner", (
+        ("Advice", (
             Panel("Order", "In mode advise: the share of pairs of jobs that Slurm's list has in the plan's order.",
                   "percentunit", ((f"cpsched_advice_order_ratio{{{HERE}}}", "{{instance}}"),)),
             Panel("Told", "In mode advise: jobs per second that are given other points.", "ops",
                   ((f"rate(cpsched_advice_changes_total{{{HERE}}}{RATE})", "{{instance}}"),)),
-            Panel("Tuner", "Score of what the tuner would take, and of what it took, against what was before: below 1 "
-                  "is better.", "none",
-                  ((f"cpsched_tuning_expected_ratio{{{HERE}}}", "expected {{instance}}"),
-                   (f"cpsched_tuning_came_ratio{{{HERE}}}", "came {{instance}}"))),
         )),
         ("What goes wrong", (
             Panel("Cycles by result", "Cycles per second.", "ops",

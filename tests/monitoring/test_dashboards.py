@@ -16,7 +16,6 @@ MAY_BE_EMPTY = {
     "cpsched:late_starts:ratio6h": "fewer than 20 starts with an expected start",
     "cpsched:held_intervals:ratio1d": "fewer than 50 intervals",
     "cpsched_advice_order_ratio": "no bridge here advises",
-    "cpsched_tuning_": "the tuner is off",
     "> 0)": "a mean over nothing",
 }
 """Part of an expression -> why it may have no data."""

@@ -42,7 +42,6 @@ from cpsched_bridge.cycle.retries import Retries
 from cpsched_bridge.cycle.sending import OUTDATED, Sending
 from cpsched_bridge.cycle.stuck import Stuck
 from cpsched_bridge.cycle.telling import CycleTelling, Listener
-from cpsched_bridge.cycle.tuned import Changing
 from cpsched_bridge.errors import BackendError, PolicyFailed
 from cpsched_bridge.in_force import InForce
 from cpsched_bridge.ports import Advisable, Backend, Observation, Pace
@@ -84,8 +83,6 @@ class Bridge:
     systemd: Systemd = field(default_factory=Systemd)
     beginning: Beginning = field(default_factory=Beginning)
     """What is to be done before the first decision."""
-    changing: Changing | None = None
-    """Changes the policy to what the tuner wants; None: there is no tuner."""
     _round: int = field(init=False)
     _watch: FailureWatch = field(init=False)
     _mode: ModeSwitch = field(init=False)
@@ -244,9 +241,6 @@ class Bridge:
         )
         self.rest.begin()
         self._gaps.note(self.pace.monotonic_s(), report)
-        with failing(report):
-            if self.changing is not None and not doing:
-                self.in_force = self.changing.look(self.policy, self.in_force, report)
         with failing(report):
             self._work(report)
             self._checking.note(self.pace.monotonic_s(), report)

@@ -24,7 +24,7 @@ from cpsched_bridge.store.ledger import KEPT, Ledger, State
 
 Listener = Callable[[CycleReport], None]
 
-_NEWS = frozenset({"mode", "started", "in_force", "transport", "tuned", "tuned_back", "tuning_advises"})
+_NEWS = frozenset({"mode", "started", "in_force", "transport"})
 """Events that are no trouble."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -28,13 +28,11 @@ from cpsched_bridge.cycle.failures import described
 from cpsched_bridge.cycle.guard import concerning, require_ready
 from cpsched_bridge.cycle.loop import Bridge
 from cpsched_bridge.cycle.pace import RealPace
-from cpsched_bridge.cycle.tuned import Changing
 from cpsched_bridge.errors import BackendBegins, BackendError, NotReady, Unreachable, WrongSetting
-from cpsched_bridge.in_force import InForce, for_the_site, in_force, tuned
+from cpsched_bridge.in_force import InForce, for_the_site, in_force
 from cpsched_bridge.ports import Backend, Can, Check, Pace
 from cpsched_bridge.program import refusals
 from cpsched_bridge.program.beside import beside
-from cpsched_bridge.program.tuner import Tuner, tuning
 from cpsched_bridge.settings import Section, Settings
 from cpsched_bridge.store import identity, outlook_file
 from cpsched_bridge.store.advice_book import AdviceBook
@@ -51,9 +49,7 @@ from cpsched_bridge.store.places import (
     opened_ledger,
     outlook_path,
     pause_file,
-    tuning_path,
 )
-from cpsched_bridge.store.tuning import TuningFile
 from cpsched_bridge.watch import memory
 from cpsched_bridge.watch.endpoint import Endpoint
 from cpsched_bridge.watch.following import WatchSurroundings
@@ -140,8 +136,6 @@ class Prepared:
     fallback: Policy | None
     in_force: InForce
     chosen: ChosenAdapter
-    base: InForce | None = None
-    """What would be in force without the tuner, where that is something else."""
 
 
 def prepared(settings: Settings, where: str = "settings") -> Prepared:
@@ -149,7 +143,6 @@ def prepared(settings: Settings, where: str = "settings") -> Prepared:
     try:
         spec = settings.policy.spec()
         refusals.check(settings, spec)
-        refusals.check_tune(settings, spec)
         found = chosen(settings, where)
         if settings.mode == "advise" and not found.can.advised:
             raise WrongSetting(("mode",), settings.mode, f"the adapter {settings.adapter} has nobody to advise")
@@ -157,20 +150,7 @@ def prepared(settings: Settings, where: str = "settings") -> Prepared:
         told = in_force(settings, found.options, found.can, spec, policy, fallback)
     except WrongSetting as error:
         raise settings.located(error, where) from error
-    ready = Prepared(policy, fallback, told, found)
-    return _as_tuned(ready, settings) if settings.tune.mode == "on" else ready
-
-
-def _as_tuned(ready: Prepared, settings: Settings) -> Prepared:
-    """The same with what the tuner had changed before, where that can still be made."""
-    state = TuningFile(tuning_path(settings)).read(ready.in_force.policy)
-    if state.tuned is None:
-        return ready
-    try:
-        policy = policy_of(state.tuned)
-    except CpschedError:
-        return ready
-    return replace(ready, policy=policy, in_force=tuned(ready.in_force, state.tuned, policy), base=ready.in_force)
+    return Prepared(policy, fallback, told, found)
 
 
 def policy_of(spec: PolicySpec) -> Policy:
@@ -208,8 +188,6 @@ def steps(policy: Policy, spec: PolicySpec, settings: Settings, backend: Backend
         yield [partial(_reached, backend), compiled, partial(_loaded, tell)]
     finally:
         apart.close()
-        if isinstance(policy.dispatcher, Apart):  # one that the tuner put in its place
-            policy.dispatcher.close()
 
 
 def _reached(backend: Backend) -> str | None:
@@ -341,8 +319,7 @@ def run(settings: Settings, where: str) -> list[str]:
     try:
         pace = RealPace()
         pace.stop_on_signals()
-        tuner = tuner_of(settings, ready)
-        with watched(settings, backend, told) as watch, tuning(tuner) if tuner is not None else nullcontext():
+        with watched(settings, backend, told) as watch:
             beginning = Beginning(tellers=tellers(settings, systemd, watch))
             most_s = settings.cycle.max_backoff_s
             if settings.mode != "shadow" and not checked(backend, pace, systemd, most_s, beginning.tell, settings.mode):
@@ -354,10 +331,10 @@ def run(settings: Settings, where: str) -> list[str]:
             ):
                 warn_of_kept(settings, ledger)
                 warn_of_advice(settings)
-                listeners = [each for each in (watch, tuner) if each is not None]
+                listeners = [] if watch is None else [watch]
                 return Bridge(
                     backend, policy, told, ledger, journal, pause_file(settings), pace, settings,
-                    listeners, ready.fallback, systemd, beginning, changing_of(settings, ready, tuner),
+                    listeners, ready.fallback, systemd, beginning,
                 ).run()  # fmt: skip
     except WrongSetting as error:
         raise settings.located(error, where) from error
@@ -365,32 +342,6 @@ def run(settings: Settings, where: str) -> list[str]:
         beginning_file(settings).tell("")
         backend.close()
         held_lock.release()
-
-
-def tuner_of(settings: Settings, ready: Prepared) -> Tuner | None:
-    """The tuner that the settings ask for."""
-    if settings.tune.mode == "off":
-        return None
-    base = ready.base or ready.in_force
-    return Tuner(settings.tune, settings.policy.wanted(), base.policy, settings.state_dir, time.monotonic)
-
-
-def changing_of(settings: Settings, ready: Prepared, tuner: Tuner | None) -> Changing | None:
-    """What changes the policy to what the tuner wants."""
-    if tuner is None:
-        return None
-    base = ready.base or ready.in_force
-
-    def make(spec: PolicySpec) -> tuple[Policy, InForce]:
-        policy = policy_of(spec)
-        told = base if spec == base.policy else tuned(base, spec, policy)
-        if settings.policy.apart:
-            policy.dispatcher = Apart(spec)
-        for ended in tuner.recent() if policy.learns else ():
-            policy.learn(ended)
-        return policy, told
-
-    return Changing(tuner, make)
 
 
 def checks_of_reading(backend: Backend, settings: Settings, where: str = "settings") -> list[Check]:

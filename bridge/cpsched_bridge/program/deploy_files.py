@@ -85,6 +85,18 @@ FILES: tuple[DeployFile, ...] = (
         "That look, every half minute.",
     ),
     DeployFile(
+        "deploy/systemd/cpsched-tune.service",
+        "systemd/cpsched-tune.service",
+        "/etc/systemd/system/",
+        "Report which settings would have served the last weeks best; change nothing.",
+    ),
+    DeployFile(
+        "deploy/systemd/cpsched-tune.timer",
+        "systemd/cpsched-tune.timer",
+        "/etc/systemd/system/",
+        "That report, once a week.",
+    ),
+    DeployFile(
         "deploy/systemd/cpsched-deadman",
         "cpsched-deadman",
         "/usr/local/sbin/",

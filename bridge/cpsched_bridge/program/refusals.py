@@ -55,13 +55,6 @@ def check_goal(settings: Settings) -> None:
         raise WrongSetting(("policy", "goal"), in_yaml(policy.goal), rule)
 
 
-def check_tune(settings: Settings, spec: PolicySpec) -> None:
-    """The tuner varies what lookahead knows."""
-    if settings.tune.mode != "off" and spec.dispatcher != "lookahead":
-        rule = f"tunes lookahead alone, and the dispatcher is {spec.dispatcher}"
-        raise WrongSetting(("tune", "mode"), settings.tune.mode, rule)
-
-
 def check_part(known: Catalogue[Any], words: str, given: dict[str, str] | Any, field: str) -> None:
     """Raise `WrongSetting` unless the dispatcher or predictor can be made, of the settings that are given to it."""
     try:

@@ -28,7 +28,6 @@ from cpsched_bridge.store.journal_reader import Aside, Event, PastJob, RoundLine
 from cpsched_bridge.store.ledger import KEPT, Entry, Ledger, State
 from cpsched_bridge.store.places import heartbeat_age_s
 from cpsched_bridge.store.rounds import RoundRecord
-from cpsched_bridge.store.tuning import TuningFile
 from cpsched_bridge.watch.page.words import behind_its_array
 from cpsched_sim.shell import echo_json
 
@@ -362,9 +361,6 @@ def print_status(settings: Settings) -> bool:
     if told := places.beginning_file(settings).told():
         out.print(f"not deciding yet: {told[0]} (said {span(told[1])} ago)")
     out.print(f"last good cycle: {_last_good_cycle(settings)}")
-    if settings.tune.mode != "off":
-        found = TuningFile(places.tuning_path(settings)).read().status
-        out.print(f"tuner, mode {settings.tune.mode}: {found or 'nothing found yet'}")
     for part in (_print_last_round, _print_ledger, _print_latest):
         try:
             part(out, settings)

@@ -30,11 +30,6 @@ def journal_path(settings: Settings) -> Path:
     return settings.state_dir / "journal.sqlite"
 
 
-def tuning_path(settings: Settings) -> Path:
-    """Where the tuner keeps what it has found and changed."""
-    return settings.state_dir / "tuning.json"
-
-
 def advice_path(settings: Settings) -> Path:
     """Where the book of advice lives; there is none where no job was ever advised."""
     return settings.state_dir / "advice.sqlite"

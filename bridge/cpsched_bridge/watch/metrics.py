@@ -238,7 +238,7 @@ METRICS: tuple[Family, ...] = (
            seen(lambda c: c.report.rival is not None)),
     Family("counter", "cpsched_events", "Events by kind, as in the journal.",
            lambda c: [((h.kind,), float(h.times)) for h in c.report.happenings],
-           ("kind",), 12, _singles("start_failed", "start_refused", "tuning_failed")),
+           ("kind",), 12, _singles("start_failed", "start_refused")),
     Family("counter", "cpsched_commands", "Commands sent, per job, by kind and result.",
            lambda c: [((_COUNTED_AS.get(kind, kind), o.result), 1.0) for kind, o in c.report.outcomes],
            ("kind", "result"), 12, tuple((kind, result) for kind in SENT for result in get_args(Result))),
@@ -298,15 +298,6 @@ METRICS: tuple[Family, ...] = (
     Family("gauge", "cpsched_advice_order_ratio",
            "Of all pairs of advised jobs, the share that the cluster's list had in the order of the plan, before the "
            "last advice.", lambda c: [((), c.report.advised.in_order)] if c.report.advised else None),
-    # the tuner
-    Family("gauge", "cpsched_tuning_expected_ratio",
-           "Score of the setting that the tuner would take, against the present one; below 1 is better.",
-           lambda c: [((), c.report.tuning.expects)] if c.report.tuning and c.report.tuning.expects else None),
-    Family("gauge", "cpsched_tuning_came_ratio",
-           "Score of what the tuner has changed, against what was before, on the days since.",
-           lambda c: [((), c.report.tuning.came)] if c.report.tuning and c.report.tuning.came else None),
-    Family("gauge", "cpsched_tuned", "1 while a setting of the tuner's is in force.",
-           value(lambda c: bool(c.report.tuning and c.report.tuning.tuned))),
     # what jobs get
     Family("histogram", "cpsched_job_wait_seconds",
            "Time in the queue of jobs that started; its count is the number of starts.", _waited,

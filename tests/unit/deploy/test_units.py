@@ -35,9 +35,9 @@ def test_beside_pbs_its_commands_may_become_root_to_show_who_asks(files):
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not here")
-@pytest.mark.parametrize("name", ["cpsched-bridge", "cpsched-deadman"])
-def test_systemd_finds_no_fault_in_the_units_beside_pbs(name, tmp_path):
-    unit = "cpsched-deadman-pbs.service" if name == "cpsched-deadman" else "cpsched-bridge.service"
+@pytest.mark.parametrize("name", ["cpsched-bridge", "cpsched-deadman", "cpsched-tune"])
+def test_systemd_finds_no_fault_in_the_units(name, tmp_path):
+    unit = "cpsched-deadman-pbs.service" if name == "cpsched-deadman" else f"{name}.service"
     text = (SYSTEMD / unit).read_text().replace("/opt/cpsched/bin/cpsched", "/bin/true")
     (tmp_path / f"{name}.service").write_text(text)
     shutil.copy(SYSTEMD / "cpsched-deadman.timer", tmp_path)

@@ -43,8 +43,6 @@ def _of_the_bridge(last: CycleReport, paused: str) -> Iterator[Alarm]:
     if last.slowed:
         words = f"The cluster is busy: a cycle every {last.pause_s:.3g} s."
         yield Alarm(urgent=False, words=words, details=[last.observation.busy] if last.observation else [])
-    if last.tuning is not None and last.tuning.status:
-        yield Alarm(urgent=False, words=f"The tuner, mode {last.tuning.mode}.", details=[last.tuning.status])
     if last.stuck:
         words = f"{many(last.stuck, 'job does', 'jobs do')} not follow the bridge's commands."
         yield Alarm(urgent=False, words=words, details=[])

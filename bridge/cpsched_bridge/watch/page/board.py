@@ -95,7 +95,6 @@ class Board:
         """Take note of one cycle; the loop calls this."""
         report, seen = cycle.report, cycle.report.observation
         with self._lock:
-            self.in_force = self.in_force if report.in_force is None else report.in_force
             self._lines.append(_line(report))
             self._checks = self._checks if report.checks is None else report.checks
             if seen is not None:
