@@ -36,6 +36,7 @@ class Retired:
 RETIRED: Mapping[str, Retired] = {
     "guard.max_failed_starts": Retired("0.1.0", "set guard.failing_users and guard.failed_starts"),
     "tune": Retired("0.1.0", "cpsched-tune.timer reports what `cpsched tune` finds; edit policy: by hand"),
+    "options.socket": Retired("0.1.0", "the mock adapter simulates its site in the bridge's own process"),
 }
 """By dotted name, `options.` included: what is ignored, and what to write in its place. Names are never used again."""
 

@@ -19,7 +19,7 @@ from tests import warm
 from tests.patience import ENOUGH_S, until
 
 CPSCHED = [sys.executable, "-m", "cpsched_bridge.program.cli"]
-SITE = "from cpsched_bridge.adapters.mock.__main__ import main; main()"
+SITE = "from tests.remote_site import main; main()"
 
 
 def cpsched(*arguments, check=True, anew=False):
@@ -43,7 +43,7 @@ def config(tmp_path):
 def written(tmp_path, **changes):
     path = tmp_path / "bridge.yaml"
     settings = {
-        "adapter": "mock",
+        "adapter": "tests.remote_site",
         "state_dir": str(tmp_path / "state"),
         "options": {"socket": str(tmp_path / "site.sock"), "days": 0.2, "load": 8.0, "seed": 3, "speed": 600.0},
         "cycle": {"interval_s": 0.05},

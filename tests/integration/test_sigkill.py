@@ -10,13 +10,13 @@ from dataclasses import replace
 from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched_bridge.adapters.mock.backend import MockBackend
 from cpsched_bridge.adapters.mock.morning import loaded_morning
-from cpsched_bridge.adapters.mock.remote import RemoteBackend, serve
 from cpsched_bridge.adapters.mock.site import MockCluster
 from cpsched_bridge.cycle.pace import RealPace
 from cpsched_bridge.ports import Hold
 from cpsched_bridge.store.ledger import State
 from cpsched_sim.traces.job import TraceJob
 from tests.bridges import a_bridge
+from tests.remote_site import RemoteBackend, serve
 
 KILLS = int(os.environ.get("CPSCHED_SIGKILLS", "20"))
 """More by `make chaos`."""

@@ -76,7 +76,7 @@ def _staged(folder: Path) -> Iterator[Stage]:
     easy = {"policy": {"dispatcher": "easy", "predictor": "last-two"}, "cycle": CYCLE, "options": BUSY}
     bridges = {
         "well": BridgeProcess(folder / "well", easy),
-        "hung": BridgeProcess(folder / "hung", easy | {"options": BUSY | {
+        "hung": BridgeProcess(folder / "hung", easy | {"adapter": "tests.remote_site", "options": BUSY | {
             "socket": str(folder / "socket")}}),
         "killed": BridgeProcess(folder / "killed", easy),
         "refused": BridgeProcess(folder / "refused", easy | {
@@ -84,11 +84,9 @@ def _staged(folder: Path) -> Iterator[Stage]:
         "limited": BridgeProcess(folder / "limited", easy | {"policy": policy, "options": BUSY | {"load": 30.0}}),
     }  # fmt: skip
     (folder / "site.yaml").write_text(
-        yaml.safe_dump({"adapter": "mock", "options": bridges["hung"].settings["options"]})
+        yaml.safe_dump({"adapter": "tests.remote_site", "options": bridges["hung"].settings["options"]})
     )
-    site = Process.start(
-        [sys.executable, "-m", "cpsched_bridge.adapters.mock", str(folder / "site.yaml")], folder / "site.log"
-    )
+    site = Process.start([sys.executable, "-m", "tests.remote_site", str(folder / "site.yaml")], folder / "site.log")
     monitoring = Monitoring(folder / "prometheus", [b.target for b in bridges.values()], TIMES_FASTER)
     try:
         until((folder / "socket").exists, 120)

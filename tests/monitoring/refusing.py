@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cpsched_bridge.adapters.mock import Options, local_backend
+from cpsched_bridge.adapters import mock
+from cpsched_bridge.adapters.mock import Options
 from cpsched_bridge.adapters.mock.backend import MockBackend
 from cpsched_bridge.ports import Outcome, StartOrder
 
@@ -22,5 +23,5 @@ class Refusing(MockBackend):
 
 def connect(options: Options) -> Refusing:
     """See `Adapter.connect`."""
-    made = local_backend(options)
+    made = mock.connect(options)
     return Refusing(made.site, made._clock)  # noqa: SLF001

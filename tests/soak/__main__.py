@@ -28,11 +28,11 @@ from cpsched.model import Cluster, EndedJob, Job, Request, RunningJob
 from cpsched.policy import Policy
 from cpsched.policy_spec import PolicySpec
 from cpsched.predictors.last_two import LastTwoPredictor
-from cpsched_bridge.adapters.mock.remote import RemoteBackend, serve
 from cpsched_bridge.cycle.apart import Apart
 from cpsched_bridge.cycle.pace import RealPace
 from cpsched_bridge.ports import Hold, Observation, Outcome, PendingJob
 from tests.bridges import Metrics, a_bridge
+from tests.remote_site import RemoteBackend, serve
 
 NODES, CORES = 64, 16
 USERS = 40
@@ -47,7 +47,7 @@ COLUMNS = (
 
 
 class Stream:
-    """A site that remembers no more than it must, behind the calls of `adapters.mock.remote`."""
+    """A site that remembers no more than it must, behind the calls of `remote_site`."""
 
     def __init__(self, queue: int, step_s: int) -> None:
         self.now_s, self._queue, self._step_s, self._rng = 0, queue, step_s, random.Random(1)

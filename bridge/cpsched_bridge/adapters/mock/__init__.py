@@ -12,10 +12,9 @@ from cpsched.errors import CpschedError
 from cpsched.model import Cluster
 from cpsched_bridge.adapters.mock.backend import MockBackend
 from cpsched_bridge.adapters.mock.clocks import RunningClock
-from cpsched_bridge.adapters.mock.remote import RemoteBackend
 from cpsched_bridge.adapters.mock.site import Maintenance, MockCluster
 from cpsched_bridge.errors import WrongSetting
-from cpsched_bridge.ports import Backend, Can
+from cpsched_bridge.ports import Can
 from cpsched_bridge.settings import Section
 
 
@@ -49,39 +48,21 @@ class Options(Section):
     maintenance: tuple[MaintenanceOptions, ...] = Field(
         default=(), description="When which nodes are given no job: a list of `name`, `nodes`, `from_s`, `for_s`."
     )
-    socket: Path | None = Field(
-        default=None,
-        description="Ask a site in another process there (`python -m cpsched_bridge.adapters.mock FILE`).",
-    )
-    deadline_s: float = Field(default=5.0, gt=0, description="How long that process may take to answer.")
 
     def without_effect(self) -> Mapping[str, str]:
         """See `Section.without_effect`."""
-        if self.socket is not None:
-            here = [name for name in Options.model_fields if name not in ("socket", "deadline_s")]
-            return dict.fromkeys(here, "socket names a site in another process")
-        made_up = ("days", "seed", "load")
         if self.trace is not None:
-            found = dict.fromkeys(made_up, "the jobs are those of trace")
-        else:
-            found = {"format": "there is no trace"}
-        return found | {"deadline_s": "there is no socket"}
+            return dict.fromkeys(("days", "seed", "load"), "the jobs are those of trace")
+        return {"format": "there is no trace"}
 
 
 def can(options: Options) -> Can:
     """See `Adapter.can`: the site's scheduler goes by priority if it is Slurm's, and only that one can be advised."""
-    return Can(advised=options.scheduler == "priority" or options.socket is not None)
+    return Can(advised=options.scheduler == "priority")
 
 
-def connect(options: Options) -> Backend:
-    """The backend that the options ask for."""
-    if options.socket is not None:
-        return RemoteBackend(options.socket, options.deadline_s)
-    return local_backend(options)
-
-
-def local_backend(options: Options) -> MockBackend:
-    """A site in this process whose time runs; it begins when its first job arrives."""
+def connect(options: Options) -> MockBackend:
+    """Return a simulated site whose time runs; it begins when its first job arrives."""
     from cpsched.dispatchers.slurm.dispatcher import SlurmDispatcher
     from cpsched_sim.errors import SimError
     from cpsched_sim.systems.system import System, load_system

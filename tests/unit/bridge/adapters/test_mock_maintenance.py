@@ -2,7 +2,7 @@
 
 import pytest
 
-from cpsched_bridge.adapters.mock import Options, local_backend
+from cpsched_bridge.adapters.mock import Options, connect
 from cpsched_bridge.adapters.mock.site import Maintenance, MockCluster
 from cpsched_bridge.errors import SettingsError
 from cpsched_bridge.ports import StartOrder
@@ -49,7 +49,7 @@ def test_the_sites_own_scheduler_waits_for_its_end():
 def test_it_is_set_up_by_node_names():
     maintenance = {"name": "update", "nodes": ["node02", "node01"], "from_s": 0, "for_s": 60}
     options = {"days": 0.01, "maintenance": [maintenance]}
-    (told,) = local_backend(Options.model_validate(options)).observe().outages
+    (told,) = connect(Options.model_validate(options)).observe().outages
     assert (told.name, told.nodes, told.to_s - told.from_s) == ("update", (0, 1), 60)
     with pytest.raises(SettingsError, match="nobody: there is no such node"):
-        local_backend(Options.model_validate(options | {"maintenance": [maintenance | {"nodes": ["nobody"]}]}))
+        connect(Options.model_validate(options | {"maintenance": [maintenance | {"nodes": ["nobody"]}]}))

@@ -1,21 +1,26 @@
-"""The ports over a simulated site in a process of its own, behind a Unix socket: it outlives the bridge, as Slurm does.
+"""A simulated site in its own process, behind a Unix socket: like Slurm, it outlives the bridge.
 
-Requests and answers are pickled between processes of one user on one machine; the socket's directory is the fence.
+`adapter: tests.remote_site` in a settings file; `python -m tests.remote_site CONFIG` serves the site of that file.
 """
 
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Collection, Sequence
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from threading import Lock, Thread
 from typing import Any
 
+from pydantic import Field
+
 from cpsched.model import EndedJob
+from cpsched_bridge.adapters import mock
 from cpsched_bridge.adapters.mock.backend import MockBackend
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable
-from cpsched_bridge.ports import Advice, Check, Claim, Observation, Outcome, Postponed, Rank, StartOrder
+from cpsched_bridge.ports import Advice, Can, Check, Claim, Observation, Outcome, Postponed, Rank, StartOrder
+from cpsched_bridge.settings import load
 
 _CALLS = frozenset(
     {"read", "history", "start", "hold", "hand_back", "unpin", "ranks", "advise", "claim", "disclaim", "checks"}
@@ -149,3 +154,28 @@ class RemoteBackend:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+class Options(mock.Options):
+    """Options of the mock adapter, and where its process listens."""
+
+    socket: Path = Field(description="Unix socket of the site's process.")
+    deadline_s: float = Field(default=5.0, gt=0, description="Seconds that process may take to answer.")
+
+
+def can(options: Options) -> Can:
+    return Can(advised=True)
+
+
+def connect(options: Options) -> RemoteBackend:
+    return RemoteBackend(options.socket, options.deadline_s)
+
+
+def main() -> None:
+    path = sys.argv[1]
+    options = load(Path(path)).adapter_options(Options, path)
+    serve(mock.connect(options), options.socket)
+
+
+if __name__ == "__main__":
+    main()
