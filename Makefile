@@ -19,7 +19,7 @@ $(VENV)/.installed: pyproject.toml
 	$(BIN)/pip install --quiet --editable '.[dev,docs,report]'
 	touch $@
 
-demo: kernels                   ## control mode on a simulated cluster, live, and a comparison: three to five minutes
+demo: $(VENV)/.installed         ## control mode on a simulated cluster, live, beside the twin of Slurm: a minute or two
 	$(BIN)/cpsched demo
 
 test: lint kernels $(if $(filter 1,$(COVERAGE)),coverage) ## everything that CI checks, but for the site and the live tests; COVERAGE=1: the unit tests as in make coverage; COVERAGE=measured: after it

@@ -1,6 +1,6 @@
 """`python -m docs.scripts.picture`: the demo's live view as SVG, from a real run of the bridge as it is by default.
 
-The picture shows the cycle in which most jobs had waited. `make picture` calls it; the picture is a photograph of one
+`make picture` calls it; the picture is a photograph of one
 run, so no test compares it.
 """
 
@@ -13,15 +13,13 @@ from rich.console import Console
 from rich.terminal_theme import MONOKAI
 
 from cpsched_bridge.adapters.mock.clocks import EventPace
-from cpsched_bridge.adapters.mock.morning import loaded_morning
-from cpsched_bridge.adapters.mock.site import MockCluster
-from cpsched_bridge.program.demo import DemoBoard, _bridge_run, _policy
+from cpsched_bridge.program.demo import LiveView, bridge_run, demo_policy, sites
 from cpsched_bridge.report import CycleReport
 from cpsched_bridge.settings import PolicySettings
 from cpsched_bridge.watch import logs
 
 TARGET = Path(__file__).resolve().parents[1] / "pictures" / "demo.svg"
-JOBS, SEED, WIDTH = 2000, 1, 92
+JOBS, SEED, WIDTH, HEIGHT, MANY = 2000, 1, 80, 20, 100
 FORMAT = """\
 <svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
 <title>cpsched demo</title>
@@ -50,32 +48,29 @@ FORMAT = """\
 
 
 class Photographer:
-    """Keeps the picture of the cycle with the longest queue so far."""
+    """Keeps the picture of the last cycle with starts in which `MANY` jobs waited."""
 
-    def __init__(self, board: DemoBoard) -> None:
-        self.board = board
-        self.longest = -1
+    def __init__(self, view: LiveView) -> None:
+        self.view = view
         self.svg = ""
 
     def __call__(self, report: CycleReport) -> None:
-        """After a cycle, and after the board took note of it."""
-        if report.decision is None or not report.starts or len(report.waiting) <= self.longest:
+        """Take in a cycle, after the view did."""
+        if not report.starts or len(report.waiting) < MANY:
             return
-        self.longest = len(report.waiting)
         out = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, color_system="truecolor")
-        out.print(self.board.picture())
+        out.print(self.view.picture(HEIGHT))
         self.svg = out.export_svg(title="cpsched demo", theme=MONOKAI, code_format=FORMAT, unique_id="demo")
 
 
 def main() -> None:
     """Run the morning and write the picture."""
     logs.set_up("text", level=40)
-    cluster, morning = loaded_morning(JOBS, SEED)
-    site = MockCluster(cluster, morning)
-    policy = _policy(PolicySettings().dispatcher, 0.02)
-    board = DemoBoard(policy.dispatcher, len(morning))
-    photographer = Photographer(board)
-    _bridge_run(policy, site, EventPace(site), (board, photographer))
+    site, twin = sites(JOBS, SEED)
+    policy = demo_policy(PolicySettings().dispatcher, 0.02)
+    view = LiveView(policy.dispatcher, site, twin, "http://127.0.0.1:9764/")
+    photographer = Photographer(view)
+    bridge_run(policy, site, EventPace(site), (view, photographer))
     TARGET.write_text(photographer.svg, encoding="utf-8")
     print("wrote", TARGET)
 

@@ -31,7 +31,7 @@ AFTER_WARM_UP: tuple[list[str], ...] = (
     ["simulate", "pool.swf", "--dispatcher", "easy", "--lane", "fast"],
     ["simulate", "pool.swf", "--dispatcher", "list-reg", "--system", "eurora", "--lane", "fast"],
     ["simulate", "rush.swf", "--dispatcher", "pcp20", "--system", "eurora"],
-    ["demo", "--jobs", "20", "--seconds", "2", "--mornings", "1"],
+    ["demo", "--jobs", "20", "--seconds", "2"],
 )
 """Commands that find all kernels in the cache after `warm-up`; the demo runs cycles of the bridge."""
 

@@ -92,23 +92,17 @@ def demo(
     dispatcher: Annotated[
         str, typer.Option("--dispatcher", "-d", help="A name (`cpsched dispatchers`).")
     ] = "lookahead",
-    baseline: Annotated[
-        list[str] | None, typer.Option(help="A dispatcher to compare with on the same jobs; default: slurm, easy.")
-    ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="How many jobs the morning has.")] = 2000,
-    seconds: Annotated[float, typer.Option(min=0, help="Seconds that the live part lasts, about.")] = 30.0,
+    seconds: Annotated[float, typer.Option(min=0, help="Length of the live view in seconds.")] = 30.0,
     limit: Annotated[float, typer.Option(help="Seconds that a decision may take (dispatchers that search).")] = 0.02,
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same morning.")] = 1,
-    mornings: Annotated[
-        int, typer.Option(min=1, max=100, help="Number of mornings to compare over, with the seeds that follow.")
-    ] = 3,
 ) -> None:
-    """Control mode on a simulated Eurora: a loaded morning, accelerated, live; then a comparison."""
+    """Show control mode live on a simulated Eurora, beside the same jobs under the twin of Slurm's scheduler."""
     from cpsched_bridge.program.demo import run
     from cpsched_sim.cli import look_here_too
 
     look_here_too()
-    raise typer.Exit(run(dispatcher, baseline or ["slurm", "easy"], jobs, seconds, limit, seed, mornings))
+    raise typer.Exit(run(dispatcher, jobs, seconds, limit, seed))
 
 
 @journal_app.command("list")

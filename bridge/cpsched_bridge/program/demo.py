@@ -1,27 +1,24 @@
-"""`cpsched demo`: a bridge in control of a simulated Eurora through a loaded morning, live; then a comparison.
+"""`cpsched demo`: a bridge in control of a simulated Eurora, live, beside the same jobs under the twin of Slurm.
 
-All policies run through the same bridge, cycle by cycle at the events of the site, so that neither waits for a poll.
-They are compared over several mornings, for one morning says little: a policy that is better on most loses on some.
+The bridge runs cycle by cycle at the events of its site, so it never waits for a poll. The twin's site follows on the
+same clock. The clock ends the demo, not the last job.
 """
 
 from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import numpy as np
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from cpsched.catalogue import DISPATCHERS
-from cpsched.metrics import Measures
-from cpsched.model import Cluster, EndedJob
+from cpsched.dispatchers.slurm.dispatcher import SlurmDispatcher
 from cpsched.policy_spec import PolicySpec, setting_names
 from cpsched_bridge.adapters.mock.backend import MockBackend
 from cpsched_bridge.adapters.mock.clocks import AcceleratedPace, EventPace, StandingClock
@@ -41,80 +38,102 @@ from cpsched_bridge.store.places import journal_path, ledger_path, pause_file
 from cpsched_bridge.watch import logs
 from cpsched_bridge.watch.endpoint import Endpoint
 from cpsched_bridge.watch.web.server import Watch
-from cpsched_sim.traces.job import TraceJob
 
-_DRAW_S = 0.1
-_LINE_S = 2.0
-_SHOWN = 10
-_REHEARSED = 150
+DRAW_S = 0.1
+LINE_S = 2.0
+REHEARSED_JOBS = 150
 """Jobs of the rehearsal: enough for some to wait."""
+CLOSED_S = 3600
+MORNING_S = 5 * 3600
+"""From the opening to the last arrival, about."""
+LINES_ABOVE = 10
+"""Lines of the live view above the list of starts, its heading included."""
+TWIN = "Slurm's twin"
+NEXT = """Try next:
+  cpsched workload eurora --days 1 --load 3 --seed 1 --out day.csv.gz
+  cpsched compare day.csv.gz --dispatchers slurm,easy,lookahead
+  cpsched whatif collect --days 30 --out site
+The last one needs Slurm's commands and replays your own weeks: cpsched whatif site"""
 
 
-def run(
-    dispatcher: str,
-    baselines: Sequence[str],
-    jobs: int,
-    seconds: float,
-    limit_s: float,
-    seed: int,
-    mornings: int = 1,
-) -> int:
-    """The demo; the exit code. `limit_s` is for dispatchers that search.
-
-    The comparison is over so many mornings, with the seeds from `seed` on; the first of them is shown live.
-    """
+def run(dispatcher: str, jobs: int, seconds: float, limit_s: float, seed: int) -> int:
+    """Show `seconds` of a loaded morning; return the exit code. `limit_s` is for dispatchers that search."""
     logs.set_up("text", level=40)
     out = Console()
-    policies = [_policy(name, limit_s) for name in (dispatcher, *baselines)]
-    if not _rehearsed(policies, seed):
-        return 130
-    cluster, morning = loaded_morning(jobs, seed)
-    out.print(f"{len(morning)} jobs of a generated Eurora morning ({cluster.size} nodes), {dispatcher} in control")
+    policy = demo_policy(dispatcher, limit_s)
     watch = Watch(Settings(mode="control", adapter="mock"))
     endpoint = _endpoint(watch)
-    out.print(f"metrics: {endpoint.url}metrics, page: {endpoint.url}", highlight=False)
     try:
-        first = _live_run(out, policies[0], cluster, morning, seconds, watch)
-        if first is None:
-            out.print("stopped; the held jobs went back to the site's own scheduler")
+        out.print(f"page: {endpoint.url}, metrics: {endpoint.url}metrics", highlight=False)
+        if not _rehearsed(policy, seed):
             return 130
-        found: list[list[Figures]] = []
-        for number in range(seed, seed + mornings):
-            out.print(f"comparing with {' and '.join(baselines)}: morning {number - seed + 1} of {mornings} ...")
-            _, each = (cluster, morning) if number == seed else loaded_morning(jobs, number)
-            runs = [first] if number == seed else []
-            for policy in policies[len(runs) :]:
-                figures = _quiet_run(policy, cluster, each)
-                if figures is None:
-                    break
-                runs.append(figures)
-            if len(runs) < len(policies):
-                break
-            found.append(runs)
+        site, twin = sites(jobs, seed)
+        out.print(f"{jobs} jobs of a generated Eurora morning, {dispatcher} in control")
+        pace = AcceleratedPace(site, speed=max(1.0, MORNING_S / max(seconds, 0.1)), budget_s=seconds)
+        view = LiveView(dispatcher, site, twin, endpoint.url)
+        if out.is_terminal:
+            with Live(
+                get_renderable=lambda: view.picture(out.height), console=out, auto_refresh=False, screen=True
+            ) as live:
+                ended = bridge_run(policy, site, pace, (watch, view, Sometimes(live.refresh, DRAW_S)))
+        else:
+            lines = Sometimes(lambda: out.print(view.line(), highlight=False, soft_wrap=True), LINE_S)
+            ended = bridge_run(policy, site, pace, (watch, view, lines))
     finally:
         endpoint.close()
-    if found:
-        out.print(comparison(found))
-        for at in range(1, len(policies)):
-            for sentence in verdict([(runs[0], runs[at]) for runs in found]):
-                out.print(sentence, highlight=False)
-    return 0 if len(found) == mornings else 130
+    if not ended:
+        out.print("stopped; the held jobs went back to the site's own scheduler")
+        return 130
+    twin.advance(site.now_s)
+    out.print(verdict(dispatcher, mean_wait_s(site), mean_wait_s(twin)), highlight=False)
+    out.print(NEXT, highlight=False)
+    return 0
 
 
-def _rehearsed(policies: Sequence[PolicySpec], seed: int) -> bool:
-    """Have each policy decide a few times, so that what it needs is compiled before the show; False: it was stopped."""
-    cluster, morning = loaded_morning(_REHEARSED, seed)
-    return all(_quiet_run(policy, cluster, morning) for policy in policies)
+def mean_wait_s(site: MockCluster) -> float:
+    """Return the mean wait so far of all jobs that have arrived, in seconds; waiting jobs count up to now."""
+    seen = site.observe()
+    waits = [each.start_s - each.job.submit_s for each in seen.ended]
+    waits += [each.start_s - each.job.submit_s for each in seen.running]
+    waits += [seen.now_s - each.job.submit_s for each in seen.pending]
+    return sum(waits) / max(1, len(waits))
 
 
-def _policy(dispatcher: str, limit_s: float) -> PolicySpec:
-    """The policy of that name, with the limit if it knows one; raises `UnknownName`."""
+def verdict(dispatcher: str, ours_s: float, twin_s: float) -> str:
+    """Return one sentence: both mean waits, and the difference where it is 1 % or more."""
+    share = 100 * (ours_s - twin_s) / twin_s if twin_s else 0.0
+    words = f"{abs(share):.0f} % {'shorter' if share < 0 else 'longer'}" if abs(share) >= 1 else "no difference"
+    return f"Mean wait so far: {ours_s:,.0f} s under {dispatcher}, {twin_s:,.0f} s under {TWIN}: {words}."
+
+
+def _rehearsed(policy: PolicySpec, seed: int) -> bool:
+    """Let both sites decide a few times, so that kernels are compiled before the show. False: stopped by the user."""
+    site, twin = sites(REHEARSED_JOBS, seed)
+    if not bridge_run(policy, site, EventPace(site), ()):
+        return False
+    twin.advance(site.now_s)
+    return True
+
+
+def sites(jobs: int, seed: int) -> tuple[MockCluster, MockCluster]:
+    """Return two sites with the same jobs: one for the bridge, one under the twin of Slurm's scheduler.
+
+    The jobs of the first `CLOSED_S` wait when the morning begins, as after a maintenance, so that there is a queue.
+    """
+    cluster, morning = loaded_morning(jobs, seed)
+    opens_s = morning[0].job.submit_s + CLOSED_S
+    late = [replace(item, job=replace(item.job, submit_s=max(item.job.submit_s, opens_s))) for item in morning]
+    return MockCluster(cluster, late), MockCluster(cluster, late, plugin=False, scheduler=SlurmDispatcher())
+
+
+def demo_policy(dispatcher: str, limit_s: float) -> PolicySpec:
+    """Return the policy of that name, with the limit if it has one. Raise `UnknownName`."""
     limited = "limit_s" in setting_names(DISPATCHERS.find(dispatcher))
     return PolicySpec.of(dispatcher, options={"limit_s": limit_s} if limited else {})
 
 
 def _endpoint(watch: Watch) -> Endpoint:
-    """Metrics and page at the usual port, or at any free one."""
+    """Serve metrics and page at the usual port, or at any free one."""
     settings, app = MetricsSettings(), watch.app()
     try:
         return Endpoint(app, settings.host, settings.port)
@@ -122,64 +141,14 @@ def _endpoint(watch: Watch) -> Endpoint:
         return Endpoint(app, settings.host, 0)
 
 
-# ------------------------------------------------------------------------------------------------------- the runs
-
-
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """What one policy made of the morning; at least one job has ended."""
-
-    name: str
-    ended: Sequence[EndedJob]
-    decide_s: Sequence[float]
-    """Seconds of each decision, reading the snapshot included."""
-
-
-def _live_run(
-    out: Console,
-    policy: PolicySpec,
-    cluster: Cluster,
-    morning: Sequence[TraceJob],
-    seconds: float,
-    watch: Watch,
-) -> Figures | None:
-    site = MockCluster(cluster, morning)
-    length_s = morning[-1].job.submit_s - morning[0].job.submit_s
-    pace = AcceleratedPace(site, speed=max(1.0, length_s / max(seconds, 0.1)), budget_s=seconds)
-    board = DemoBoard(policy.dispatcher, len(morning))
-    if not out.is_terminal:
-        return _bridge_run(policy, site, pace, (watch, board, PlainLines(out, board)))
-    with Live(get_renderable=board.picture, console=out, auto_refresh=False, screen=True) as live:
-        return _bridge_run(policy, site, pace, (watch, board, Redraw(live)))
-
-
-def _quiet_run(policy: PolicySpec, cluster: Cluster, morning: Sequence[TraceJob]) -> Figures | None:
-    site = MockCluster(cluster, morning)
-    return _bridge_run(policy, site, EventPace(site), ())
-
-
-def _bridge_run(
-    policy: PolicySpec, site: MockCluster, pace: EventPace, listeners: tuple[Listener, ...]
-) -> Figures | None:
-    """One bridge in control of `site` until nothing is left to happen; None if it was stopped before."""
-    decide_s: list[float] = []
-
-    def note(report: CycleReport) -> None:
-        if "decide" in report.seconds and report.waiting:
-            decide_s.append(report.seconds["decide"])
-
+def bridge_run(policy: PolicySpec, site: MockCluster, pace: EventPace, listeners: tuple[Listener, ...]) -> bool:
+    """Run a bridge in control of `site` until its pace ends. Return False if a signal ended it."""
     with tempfile.TemporaryDirectory(prefix="cpsched-demo-") as folder:
-        settings = Settings(
-            mode="control",
-            adapter="mock",
-            state_dir=Path(folder),
-            durable=False,
-        )
+        settings = Settings(mode="control", adapter="mock", state_dir=Path(folder), durable=False)
         ledger, journal = Ledger(ledger_path(settings), durable=False), Journal(journal_path(settings))
-        backend = MockBackend(site, StandingClock(site))
         bridge = Bridge(
-            backend, policy_of(policy), InForce(policy), ledger, journal, pause_file(settings), pace, settings,
-            (note, pace.note, *listeners),
+            MockBackend(site, StandingClock(site)), policy_of(policy), InForce(policy), ledger, journal,
+            pause_file(settings), pace, settings, (pace.note, *listeners),
         )  # fmt: skip
         pace.stop_on_signals()
         try:
@@ -187,167 +156,81 @@ def _bridge_run(
         finally:
             ledger.close()
             journal.close()
-    return None if pace.stopped else Figures(policy.dispatcher, site.ended, decide_s)
-
-
-# ----------------------------------------------------------------------------------------------- what one sees live
+    return not pace.stopped
 
 
 @dataclass(slots=True)
-class DemoBoard:
-    """The state of the show: fed with reports, drawn when asked."""
+class LiveView:
+    """The live view: takes in the bridge's cycles and moves the twin's site to the same second."""
 
     name: str
-    jobs: int
+    site: MockCluster
+    twin: MockCluster
+    url: str
     report: CycleReport | None = None
-    lines: list[tuple[str, ...]] = field(default_factory=list)
-    ended: int = 0
-    paths: dict[str, int] = field(default_factory=dict)
+    starts: list[tuple[str, ...]] = field(default_factory=list)
 
     def __call__(self, report: CycleReport) -> None:
         """Take in a cycle."""
         self.report = report
-        self.ended += len(report.ended)
-        if report.decision is not None:
-            path = report.decision.effort.path
-            self.paths[path] = self.paths.get(path, 0) + 1
-        if report.observation is None:
+        seen = report.observation
+        if seen is None:
             return
+        self.twin.advance(seen.now_s)
         jobs = {job.id: job for job in report.waiting}
-        for id, placement in report.starts.items():
-            job, seen = jobs[id], report.observation
-            ask = "/".join(map(str, job.request.per_unit))
-            waited = span(seen.now_s - job.submit_s)
-            units = f"{job.request.units} x {ask}"
-            self.lines.append((span(seen.now_s), str(id), job.user, units, where(placement, seen.cluster), waited))
-        del self.lines[:-_SHOWN]
+        for job_id, placement in report.starts.items():
+            job = jobs[job_id]
+            cores = str(job.request.units * job.request.per_unit[0])
+            row = (span(seen.now_s), str(job_id), job.user, cores, where(placement, seen.cluster))
+            self.starts.append((*row, span(seen.now_s - job.submit_s)))
+        del self.starts[:-100]
 
-    def picture(self) -> RenderableType:
-        """The live view."""
-        seen = self.report.observation if self.report is not None else None
-        if self.report is None or seen is None:
+    def picture(self, height: int) -> RenderableType:
+        """Draw the view for a terminal with so many lines."""
+        if self.report is None:
             return Text("...")
-        facts = Table.grid(padding=(0, 2))
-        facts.add_row("site clock", span(seen.now_s), "queue", str(len(seen.pending)))
-        facts.add_row("rounds", str(self.report.number), "running", str(len(seen.running)))
-        facts.add_row("ended", f"{self.ended} of {self.jobs}", "decision", f"{1e3 * self._decide_s():.1f} ms")
-        bars = Table.grid(padding=(0, 2))
-        for resource, share in self._used():
-            bars.add_row(resource, ProgressBar(total=1.0, completed=share, width=40), f"{100 * share:3.0f} %")
-        title = Text(f"cpsched bridge, control mode, {self.name} on a simulated Eurora", style="bold")
-        return Group(title, facts, bars, self._decisions())
+        title = Text(f"cpsched in control of a simulated Eurora, {self.report.number} cycles", style="bold")
+        waits = Table("", self.name, TWIN, box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        for row in self._compared():
+            waits.add_row(*row)
+        for column in waits.columns[1:]:
+            column.justify = "right"
+        last = Table("at", "job", "user", "cores", "nodes", "waited", title="last starts", title_justify="left",
+                     box=None, pad_edge=False)  # fmt: skip
+        for column, width in zip(last.columns, (9, 7, 8, 5, 20, 12), strict=True):
+            column.no_wrap, column.min_width = True, width
+        for start in reversed(self.starts[-max(1, height - LINES_ABOVE) :]):
+            last.add_row(*start)
+        return Group(title, Text(self.url, style="dim"), waits, last)
 
-    def _decisions(self) -> Table:
-        columns = ("at", "job", "user", "units x cores/MiB/GPUs/MICs", "nodes", "waited")
-        found = Table(*columns, title="last starts", title_justify="left", box=None, pad_edge=False)
-        for column in found.columns:
-            column.no_wrap = True
-        for line in reversed(self.lines):
-            found.add_row(*line)
-        return found
-
-    def _decide_s(self) -> float:
-        return self.report.seconds.get("decide", 0.0) if self.report is not None else 0.0
-
-    def _used(self) -> list[tuple[str, float]]:
-        if self.report is None or self.report.observation is None:
-            return []
-        seen = self.report.observation
-        free, capacity = seen.free.sum(axis=0), seen.cluster.capacity.sum(axis=0)
-        return [(r, 1 - f / c) for r, f, c in zip(seen.cluster.resources, free, capacity, strict=True) if c]
+    def _compared(self) -> list[tuple[str, str, str]]:
+        sites = [(each.observe(len(each.ended)), each) for each in (self.site, self.twin)]
+        seen = sites[0][0]
+        cores = int(seen.cluster.capacity[:, 0].sum())
+        rows: dict[str, Callable[[int], str]] = {
+            "mean wait so far": lambda at: span(round(mean_wait_s(sites[at][1]))),
+            "waiting": lambda at: str(len(sites[at][0].pending)),
+            "running": lambda at: str(len(sites[at][0].running)),
+            "ended": lambda at: str(len(sites[at][1].ended)),
+            "cores in use": lambda at: f"{100 * (1 - int(sites[at][0].free[:, 0].sum()) / cores):.0f} %",
+        }
+        return [(name, cell(0), cell(1)) for name, cell in rows.items()]
 
     def line(self) -> str:
-        """The same in one line, where there is no terminal."""
-        if self.report is None or self.report.observation is None:
-            return "..."
-        seen = self.report.observation
-        used = ", ".join(f"{resource} {100 * share:.0f} %" for resource, share in self._used())
-        last = "; ".join(f"job {line[1]} on {line[4]}" for line in self.lines[-2:])
-        return (
-            f"{span(seen.now_s)} queue {len(seen.pending)}, running {len(seen.running)}, "
-            f"ended {self.ended} of {self.jobs}, {used}; last starts: {last or 'none'}"
-        )
+        """Return the same in one line, where there is no terminal."""
+        return "; ".join(f"{name} {ours} ({TWIN}: {theirs})" for name, ours, theirs in self._compared())
 
 
 @dataclass(slots=True)
-class Redraw:
-    """Draws now and then: the show must not cost more than what it shows."""
+class Sometimes:
+    """Calls `act` after a cycle, at most every `every_s` seconds: showing must not cost more than what is shown."""
 
-    live: Live
+    act: Callable[[], object]
+    every_s: float
     last_s: float = 0.0
 
     def __call__(self, report: CycleReport) -> None:
-        """After a cycle."""
-        if time.monotonic() - self.last_s >= _DRAW_S:
-            self.live.refresh()
+        """Take in a cycle."""
+        if time.monotonic() - self.last_s >= self.every_s:
+            self.act()
             self.last_s = time.monotonic()
-
-
-@dataclass(slots=True)
-class PlainLines:
-    """A line now and then."""
-
-    out: Console
-    board: DemoBoard
-    last_s: float = 0.0
-
-    def __call__(self, report: CycleReport) -> None:
-        """After a cycle."""
-        if time.monotonic() - self.last_s >= _LINE_S:
-            self.out.print(self.board.line(), highlight=False, soft_wrap=True)
-            self.last_s = time.monotonic()
-
-
-# --------------------------------------------------------------------------------------------------- the comparison
-
-
-def comparison(mornings: Sequence[Sequence[Figures]]) -> Table:
-    """Wait, slowdown and decision times of all policies side by side, all mornings taken together."""
-    runs = [_together(list(each)) for each in zip(*mornings, strict=True)]
-    title = f"the same jobs, the same bridge, {len(mornings)} morning{'s' * (len(mornings) > 1)}"
-    found = Table("", *(figures.name for figures in runs), title=title, title_justify="left")
-    columns = [_cells(figures) for figures in runs]
-    for name in columns[0]:
-        found.add_row(name, *(column[name] for column in columns))
-    for column in found.columns[1:]:
-        column.justify = "right"
-    return found
-
-
-def _together(runs: Sequence[Figures]) -> Figures:
-    """What one policy made of several mornings."""
-    ended = [job for figures in runs for job in figures.ended]
-    return Figures(runs[0].name, ended, [second for figures in runs for second in figures.decide_s])
-
-
-def verdict(pairs: Sequence[tuple[Figures, Figures]]) -> list[str]:
-    """A sentence each for wait and slowdown: how many mornings each policy did better in, and by how much in all."""
-    sentences = []
-    for what, column in (("mean wait", "wait_s"), ("mean slowdown", "bounded_slowdown")):
-        means = [tuple(float(getattr(Measures.of(f.ended), column).mean()) for f in pair) for pair in pairs]
-        ours, theirs = (sum(mean[side] for mean in means) / len(means) for side in (0, 1))
-        wins = sum(mean[0] < mean[1] for mean in means), sum(mean[1] < mean[0] for mean in means)
-        change = f"{100 * (ours - theirs) / theirs:+.0f} %" if theirs else f"{ours:.0f} against 0"
-        names = pairs[0][0].name, pairs[0][1].name
-        sentences.append(
-            f"{what} of {names[0]} beside {names[1]}: {change}; "
-            f"better in {wins[0]}, worse in {wins[1]} of {len(pairs)} mornings"
-        )
-    return sentences
-
-
-def _cells(figures: Figures) -> dict[str, str]:
-    measures = Measures.of(figures.ended)
-    waits_s, slowdowns = measures.wait_s, measures.bounded_slowdown
-    decide_ms = 1e3 * np.array(figures.decide_s or [0.0])
-    return {
-        "jobs": f"{len(figures.ended):,}",
-        "wait, mean": f"{waits_s.mean():,.0f} s",
-        "wait, 95th percentile": f"{np.percentile(waits_s, 95):,.0f} s",
-        "bounded slowdown, mean": f"{slowdowns.mean():,.2f}",
-        "bounded slowdown, 95th percentile": f"{np.percentile(slowdowns, 95):,.2f}",
-        "decisions": f"{len(decide_ms):,}",
-        "decision time, mean": f"{decide_ms.mean():,.2f} ms",
-        "decision time, 95th percentile": f"{np.percentile(decide_ms, 95):,.2f} ms",
-        "decision time, longest": f"{decide_ms.max():,.1f} ms",
-    }

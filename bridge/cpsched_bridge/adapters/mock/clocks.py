@@ -83,17 +83,22 @@ class EventPace(RealPace):
 
 
 class AcceleratedPace(EventPace):
-    """From event to event, waiting between them as time would at `speed`; after `budget_s` real seconds not at all."""
+    """From event to event, at most `speed` times as fast as real time; ends after `budget_s` real seconds.
+
+    A machine that does not keep up sees less of the site, decided in the same way.
+    """
 
     def __init__(self, site: MockCluster, speed: float, budget_s: float) -> None:
         super().__init__(site)
-        self._speed, self._until_s = speed, self.monotonic_s() + budget_s
+        self._speed, self._began_s, self._from_s = speed, self.monotonic_s(), site.now_s
+        self._until_s = self._began_s + budget_s
 
     def wait(self, seconds: float) -> bool:
         """See `Pace.wait`."""
         next_s = self._next_s()
-        if next_s is not None and next_s > self._site.now_s:
-            rest_s = min((next_s - self._site.now_s) / self._speed, self._until_s - self.monotonic_s())
+        if next_s is not None:
+            due_s = self._began_s + (next_s - self._from_s) / self._speed
+            rest_s = min(due_s, self._until_s) - self.monotonic_s()
             if rest_s > 0 and not RealPace.wait(self, rest_s):
                 return False
-        return super().wait(seconds)
+        return self.monotonic_s() < self._until_s and super().wait(seconds)
