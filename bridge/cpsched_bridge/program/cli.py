@@ -414,8 +414,7 @@ def deploy_files(
 
 
 PANELS = {
-    "Simulate": "demo simulate compare gantt accuracy promises dispatchers predictors metrics workload system "
-    "instances",
+    "Simulate": "demo simulate compare gantt accuracy promises dispatchers predictors metrics workload system",
     "Study": "whatif study benchmark tune",
     "Bridge": "bridge status why when windows events unsupported journal",
     "Administer": "doctor policy pause resume take-over release-all deploy-files warm-up",

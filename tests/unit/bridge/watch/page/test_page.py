@@ -259,7 +259,7 @@ def test_an_unknown_address_of_the_api_answers_json(site):
 @pytest.mark.parametrize(("at_s", "words"), [(100, "now"), (99, "now"), (0, "now"), (160, "in 1 min")])
 def test_a_start_to_come_is_never_past(at_s, words):
     assert to_come(at_s, 100) == words
-    assert pages._start(Expected("", at_s, None), 100, 0.0) == ("", words, "")
+    assert pages._start(Expected("", at_s, None), 100, 0.0) == ("", words, "")  # noqa: SLF001
 
 
 def test_an_unchanged_page_is_not_sent_again(site):
