@@ -231,4 +231,4 @@ def test_a_users_mistake_is_one_line_and_no_traceback(tmp_path, config, argument
 
 
 def test_the_version_is_printed():
-    assert re.fullmatch(r"cpsched \d+\.\d+\.\d+\n", cpsched("--version", anew=True))
+    assert re.fullmatch(r"cpsched \d+\.\d+\.\d+(\.dev\d+\+\S+)?\n", cpsched("--version", anew=True))

@@ -219,7 +219,8 @@ class Bridge:
             self.journal.write_events(self.pace.unix_s(), self._round, [Happening(STOPPED, word)])
         counts = self.ledger.counts()
         released, held = released + counts[State.FREE], sum(counts[state] for state in KEPT - {State.STARTING})
-        structlog.get_logger("bridge").info("stopped", released=released, still_held=held, mode=self.settings.mode)
+        with contextlib.suppress(OSError):  # a log that takes no line keeps no bridge from stopping
+            structlog.get_logger("bridge").info("stopped", released=released, still_held=held, mode=self.settings.mode)
         return problems
 
     def _stops(self) -> None:
