@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.slurm.bridges import LiveBridge
-from tests.slurm.harness import NODES, Slurm, wait_until
+from tests.slurm.harness import GPU_NODES, NODES, Slurm, wait_until
 
 HOUR = "-t60"
 SHORT = "-t5"
@@ -82,30 +82,38 @@ POWER = (
     "ResumeProgram=/bin/true",
     "SuspendTime=36000",
     "SuspendTimeout=2",
-    "ResumeTimeout=60",
+    "ResumeTimeout=300",
 )
+
+
+def boot(slurm: Slurm, node: str) -> None:
+    """Start a node of which Slurm waits until it has booted."""
+    slurm.run("touch", "/run/node-boots", service=node)
+    slurm.restart(node)
 
 
 def test_a_job_that_fits_only_with_sleeping_nodes_is_left_to_slurm_which_wakes_them(slurm: Slurm) -> None:
     slurm.plugin(on=True)
     with slurm.configured(*POWER):
-        slurm.wait_for_controller()
         wait_until(lambda: set(slurm.node_states().values()) == {"idle"}, 60, "all nodes are up")
-        for node in ("n3", "n4"):
+        for node in GPU_NODES:
             slurm.scontrol("update", f"NodeName={node}", "State=POWER_DOWN")
-        wait_until(lambda: slurm.node_states()["n4"].startswith("idle~"), 60, "two nodes sleep")
+        wait_until(lambda: [slurm.node_states()[node] for node in GPU_NODES] == ["idle~"] * 2, 60, "two nodes sleep")
         try:
             with LiveBridge(slurm, "asleep") as bridge:
                 awake = slurm.sbatch("-n1", "-c4", SHORT, "--mem=100")
                 slurm.wait_for_state(awake, "COMPLETED", 60)
-                wide = slurm.sbatch("-N3", "-n3", "-c16", SHORT, "--mem=100", script="sleep 1")
-                wait_until(lambda: slurm.record(wide)["NodeList"] != "", 60, "Slurm gives it nodes")
+                wide = slurm.sbatch("-N4", "-n4", "-c16", SHORT, "--mem=100", script="sleep 1")
+                wait_until(lambda: slurm.record(wide)["NodeList"] == "n[1-4]", 60, "Slurm gives it nodes")
                 assert "started where decided" in [step.why for step in bridge.transitions()[awake]]
                 assert "left to the cluster: fits only with nodes that sleep" in bridge.cpsched("why", wide)
-        finally:  # the nodes were never off, so they cannot come back: the controller forgets what it did with them
-            slurm.run("scancel", "--user=alice", check=False)
-            wait_until(lambda: not slurm.run("squeue", "--noheader", "--all").strip(), 60, "an empty queue")
-            slurm.run("sh", "-c", "rm -f /var/spool/slurmctld/node_state*")
-            slurm.kill("slurmctld")
-            slurm.start("slurmctld")
-            slurm.wait_for_controller()
+                for node in GPU_NODES:
+                    boot(slurm, node)
+                slurm.wait_for_state(wide, "COMPLETED", 120)
+        finally:
+            for node in (node for node, state in slurm.node_states().items() if state == "idle~"):
+                slurm.scontrol("update", f"NodeName={node}", "State=POWER_UP")
+                boot(slurm, node)
+            wait_until(lambda: set(slurm.node_states().values()) == {"idle"}, 60, "all nodes are up")
+            for node in GPU_NODES:
+                slurm.run("rm", "-f", "/run/node-boots", service=node)
