@@ -31,8 +31,8 @@ def test_beside_reserved_cores_all_others_are_used(slurm: Slurm) -> None:
     """Eight cores of four nodes are reserved: four jobs of what is left run at once, a larger one waits."""
     slurm.plugin(on=True)
     reserve(slurm, "cores", "Duration=30", "NodeCnt=4", "CoreCnt=8", "PartitionName=main")
+    wait_until(lambda: sum(reserved_cores(slurm).values()) == 8, 30, "the cores are shown")
     held = reserved_cores(slurm)
-    assert sum(held.values()) == 8
     with LiveBridge(slurm, "cores") as bridge:
         fitting = [
             slurm.sbatch("-n1", f"-c{16 - held.get(node, 0)}", SHORT, "--mem=100", script="sleep 30") for node in NODES
