@@ -23,6 +23,7 @@ from cpsched_bridge.adapters.slurm.transport.programs.call_budget import rate_li
 from cpsched_bridge.adapters.slurm.transport.programs.layouts import Layouts
 from cpsched_bridge.adapters.slurm.transport.programs.rules import has_plugin
 from cpsched_bridge.adapters.slurm.transport.programs.scontrol import output_of
+from cpsched_bridge.adapters.slurm.transport.programs.singletons import Singletons
 from cpsched_bridge.adapters.slurm.transport.programs.unix_groups import UnixGroups
 from cpsched_bridge.adapters.slurm.transport.pyslurm.rows import Table, job_table, records, table
 
@@ -36,6 +37,7 @@ class Reading:
         self._pyslurm = pyslurm
         self._groups = UnixGroups()
         self._layouts = Layouts()
+        self._singletons = Singletons()
         self._networks: tuple[float, dict[str, str]] | None = None
 
     def hello(self) -> Record:
@@ -79,6 +81,7 @@ class Reading:
             "reservations": reservations,
             "jobs": jobs,
             "layouts": self._layouts.of(records(placed)),
+            "singletons": self._singletons.of(records(jobs)),
             "guarded": guarded,
             "outside": self._outside(jobs, partitions),
             "networks": self._networks_now(records(table([config], CONFIG_FIELDS))[0]),

@@ -190,9 +190,10 @@ def records(source: Table) -> list[Record]:
 def cluster_records(snapshot: Record) -> ClusterRecords:
     """A snapshot of tables, as the child sends it, as one reading."""
     tables = {name: records(snapshot[name]) for name in ("nodes", "partitions", "reservations", "jobs")}
+    singletons = {int(number): single for number, single in snapshot.get("singletons", {}).items()}
     for job in tables["jobs"]:
         if job["dependencies"] and not job["dependencies"].get("singleton"):
-            job["dependencies"]["singleton"] = None  # pyslurm knows the word only where no state stands behind it
+            job["dependencies"]["singleton"] = singletons.get(job["id"])  # pyslurm loses the word until it is met
     tables["nodes"] = [closed_node(_with_trouble(node)) for node in tables["nodes"]]
     tables["partitions"] = [_with_trouble(partition) for partition in tables["partitions"]]
     tables["reservations"] = [closed_reservation(_with_trouble(each)) for each in tables["reservations"]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cpsched_bridge.adapters.slurm.records import NODE_FIELDS, RESERVATION_FIELDS, Record
+from cpsched_bridge.adapters.slurm.records import NODE_FIELDS, RESERVATION_FIELDS
 from cpsched_bridge.adapters.slurm.transport.pyslurm.rows import cluster_records, job_table, table
 
 
@@ -49,8 +49,10 @@ def test_a_broken_list_of_nodes_is_unreadable() -> None:
     assert (broken["nodes"], list(broken["unreadable"])) == (None, ["nodes"])
 
 
-def test_a_singleton_that_the_library_loses_may_be_there() -> None:
+def test_a_singleton_that_the_library_loses_is_what_squeue_told() -> None:
+    """None where squeue did not tell."""
     kinds = {"afterok": ["7(unfulfilled)"], "singleton": False, "satisfy": "all"}
-    jobs: list[Record] = [{"dependencies": dict(kinds)}, {"dependencies": {**kinds, "singleton": True}}]
-    told = {**snapshot(), "jobs": {"fields": ["dependencies"], "rows": [[job["dependencies"]] for job in jobs]}}
-    assert [job["dependencies"]["singleton"] for job in cluster_records(told).jobs] == [None, True]
+    asked = [kinds, {**kinds, "singleton": True}, kinds, kinds]
+    jobs = {"fields": ["id", "dependencies"], "rows": [[number, dict(each)] for number, each in enumerate(asked)]}
+    told = {**snapshot(), "jobs": jobs, "singletons": {"2": True, "3": False}}
+    assert [job["dependencies"]["singleton"] for job in cluster_records(told).jobs] == [None, True, True, False]

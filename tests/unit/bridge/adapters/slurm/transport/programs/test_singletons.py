@@ -1,0 +1,40 @@
+"""Which waiting jobs are singletons, as squeue says it."""
+
+from __future__ import annotations
+
+from cpsched_bridge.adapters.slurm.records import Record
+from cpsched_bridge.adapters.slurm.transport.programs.singletons import Singletons
+
+SHOWN = """\
+5 (null)
+11 afterok:7(unfulfilled)
+12 afterok:7(unfulfilled),singleton(unfulfilled)
+13 singleton(unfulfilled)?afterok:7(unfulfilled)
+14 singleton
+"""
+
+
+def job(number: int, on: str = "7(unfulfilled)", state: str = "PENDING") -> Record:
+    return {"id": number, "state": state, "dependencies": {"afterok": [on], "singleton": False}}
+
+
+def test_squeue_is_asked_once_for_each_list_of_dependencies() -> None:
+    asked: list[list[str]] = []
+    singletons = Singletons(lambda command: asked.append(command) or SHOWN)
+    jobs = [job(number) for number in (11, 12, 13, 14, 15)]
+    others: list[Record] = [job(16, state="RUNNING"), {"id": 5, "state": "PENDING", "dependencies": None}]
+    assert singletons.of(others) == {}
+    assert not asked
+    expected = {11: False, 12: True, 13: True, 14: True}  # job 15 came after squeue had looked
+    assert singletons.of([*jobs, *others]) == expected
+    assert singletons.of(jobs[:4]) == expected
+    assert len(asked) == 1
+    assert singletons.of([job(11, on="7(failed)")]) == {11: False}
+    assert len(asked) == 2
+
+
+def test_without_an_answer_nothing_is_known_and_squeue_is_asked_again() -> None:
+    answers = iter([None, SHOWN])
+    singletons = Singletons(lambda _: next(answers))
+    assert singletons.of([job(12)]) == {}
+    assert singletons.of([job(12)]) == {12: True}
