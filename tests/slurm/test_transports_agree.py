@@ -16,8 +16,12 @@ EXPLAINED = {
     ("tres_per_socket", "None", "{'gres/gpu': 1}"): "pyslurm overlooks a resource that is written with a colon",
     ("memory_per_node", "100", "None"): "pyslurm takes memory per GPU for memory per node",
     ("name", "'(null)'", "None"): "a job of this name is printed like one without a name",
+    ("gres_per_node", "{'gres/gpu': 1}", "{'gpu': 1}"): "both names are read as the same resource",
+    ("unreadable", "None", "['MinMemoryTRES']"): "pyslurm has no field for memory per GPU",
 }
 """Field, what pyslurm reads, what Slurm's programs tell."""
+EMPTY = {"preferred_features", "is_topology_exclusive", "qos", "allowed_partitions", "topology_parameters"}
+"""Fields that pyslurm lacks, or of which the two write in different ways that nothing is set."""
 LETTER = "a b JobState=RUNNING UserId=root(0)"
 FORGED = "x\\n\\nJobId={} JobName=wrap\\n   UserId=root(0)\\n   JobState=RUNNING Reason=None\\n   MinCPUsNode=1\\n\\n"
 
@@ -118,6 +122,9 @@ def is_explained(kind: str, number: str, *facts: str) -> bool:
     cancelled as a whole, not that it was one.
     """
     cancelled = {("CANCELLED", name) for name in ("max_nodes", "array_id", "array_tasks_parallel")}
+    name, *values = facts[-3:]
+    if name in EMPTY and set(values) <= {"None", "False", "[]", "{}"}:
+        return True
     return kind == "jobs" and (facts[1:] in EXPLAINED or facts[:2] in cancelled)
 
 
