@@ -6,6 +6,7 @@ Heavy imports wait until a command runs, so that `--version` and `--help` are qu
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,7 +16,7 @@ import typer
 from cpsched_bridge.errors import BridgeError, SettingsError
 from cpsched_sim import shell
 from cpsched_sim.cli import app as simulator
-from cpsched_sim.shell import SHORT_HELP, CommandGroup, say
+from cpsched_sim.shell import SHORT_HELP, CommandGroup, echo_json, say
 
 if TYPE_CHECKING:
     from cpsched_bridge.settings import Settings
@@ -35,6 +36,7 @@ app.add_typer(journal_app, name="journal")
 Config = Annotated[
     Path, typer.Option("--config", metavar="FILE", envvar="CPSCHED_CONFIG", help="The bridge's settings, YAML.")
 ]
+AsJson = Annotated[bool, typer.Option("--json", help="Values as JSON on stdout, nothing else; their keys: see above.")]
 DEFAULT_CONFIG = Path("/etc/cpsched/bridge.yaml")
 
 
@@ -111,26 +113,38 @@ def journal_list(
     config: Config = DEFAULT_CONFIG,
     last: Annotated[int, typer.Option(min=1, help="Show this many rounds, up to the last.")] = 20,
     starts: Annotated[bool, typer.Option("--starts", help="Only rounds in which a job was started.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """List recorded rounds."""
+    """List recorded rounds.
+
+    --json prints a list of objects: number, now_s, at_unix_s, mode, queued, running, starts, path.
+    """
     from cpsched_bridge.program import views
     from cpsched_bridge.store import places
 
     with places.opened_journal(_settings(config)) as journal:
-        views.print_rounds(journal.lines(last, starts))
+        lines = journal.lines(last, starts)
+        echo_json(list(map(asdict, lines))) if as_json else views.print_rounds(lines)
 
 
 @journal_app.command("show")
 @reporting
 def journal_show(
-    round: Annotated[int, typer.Argument(help="The round's number.")], config: Config = DEFAULT_CONFIG
+    round: Annotated[int, typer.Argument(help="The round's number.")],
+    config: Config = DEFAULT_CONFIG,
+    as_json: AsJson = False,
 ) -> None:
-    """Show a round: what was known, decided, sent, and what came of it."""
-    from cpsched_bridge.program import views
+    """Show a round: what was known, decided, sent, and what came of it.
+
+    --json prints an object: round, at_unix_s, now_s, mode, policy, failure, effort, seconds, note, and lists of jobs:
+    queue, running, sent.
+    """
+    from cpsched_bridge.program import plain_values, views
     from cpsched_bridge.store import places
 
     with places.opened_journal(_settings(config)) as journal:
-        views.print_round(journal.read(round))
+        record = journal.read(round)
+    echo_json(plain_values.round_of(*views.explained(record))) if as_json else views.print_round(record)
 
 
 @journal_app.command("replay")
@@ -155,15 +169,20 @@ def journal_replay(
 def why(
     job: Annotated[str, typer.Argument(metavar="JOBID", help="As the cluster's users write it.")],
     config: Config = DEFAULT_CONFIG,
+    as_json: AsJson = False,
 ) -> None:
-    """What a job waits for: resources, jobs before it, its expected start, and by which prediction."""
-    from cpsched_bridge.program import views
+    """What a job waits for: resources, jobs before it, its expected start, and by which prediction.
+
+    --json prints an object: job, job_id, round, now_s, waiting (kind, reason, behind, expected_s and more), running,
+    past, aside (kind, reason), advised, ledger, events, unreadable. What does not apply is null.
+    """
+    from cpsched_bridge.program import plain_values, views
     from cpsched_bridge.store import places
 
     settings = _settings(config)
     places.require_used(settings)
     with places.owned(settings):
-        views.print_why(job, settings)
+        echo_json(plain_values.why(job, settings)) if as_json else views.print_why(job, settings)
 
 
 @app.command()
@@ -213,16 +232,26 @@ def windows_now(
 
 @app.command()
 @reporting
-def status(config: Config = DEFAULT_CONFIG) -> None:
-    """What the bridge is doing: mode, last cycle, jobs by state, latest events."""
-    from cpsched_bridge.program import views
+def status(config: Config = DEFAULT_CONFIG, as_json: AsJson = False) -> None:
+    """What the bridge is doing: mode, last cycle, jobs by state, latest events.
+
+    --json prints an object: configured_mode, paused, beginning, last_good_cycle_ago_s, mode, transport, last_round,
+    journal, ledger (jobs by state), held, put_off, left, events, unreadable. What is not known is null.
+    """
+    from cpsched_bridge.program import plain_values, views
     from cpsched_bridge.store import places
 
     settings = _settings(config)
     places.require_used(settings)
     with places.owned(settings):
-        if not views.print_status(settings):
-            raise typer.Exit(1)
+        if as_json:
+            found = plain_values.status(settings)
+            echo_json(found)
+            all_read = not found["unreadable"]
+        else:
+            all_read = views.print_status(settings)
+    if not all_read:
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -232,22 +261,34 @@ def events(
     job: Annotated[str, typer.Option(metavar="JOBID", help="Only those of one job.")] = "",
     kind: Annotated[str, typer.Option(help="Only those of one kind, such as start_failed.")] = "",
     config: Config = DEFAULT_CONFIG,
+    as_json: AsJson = False,
 ) -> None:
-    """Show notable events: failed cycles, failed starts, missed cycles, restarts, changes of mode."""
-    from cpsched_bridge.program import views
+    """Show notable events: failed cycles, failed starts, missed cycles, restarts, changes of mode.
 
-    views.print_events(_settings(config), last, job, kind)
+    --json prints a list of objects: at_unix_s, round, kind, job_id, detail, label.
+    """
+    from cpsched_bridge.program import plain_values, views
+
+    settings = _settings(config)
+    if as_json:
+        echo_json(plain_values.events(settings, last, job, kind))
+    else:
+        views.print_events(settings, last, job, kind)
 
 
 @app.command()
 @reporting
-def unsupported(config: Config = DEFAULT_CONFIG) -> None:
-    """The pending jobs that are left to the cluster's own scheduler, and why."""
+def unsupported(config: Config = DEFAULT_CONFIG, as_json: AsJson = False) -> None:
+    """The pending jobs that are left to the cluster's own scheduler, and why.
+
+    --json prints a list of objects: job_id, kind, reason, label, user.
+    """
     from cpsched_bridge.program import views
     from cpsched_bridge.store import places
 
     with places.opened_journal(_settings(config)) as journal:
-        views.print_unsupported(journal.asides("unsupported"))
+        found = journal.asides("unsupported")
+        echo_json(list(map(asdict, found))) if as_json else views.print_unsupported(found)
 
 
 @app.command()
@@ -334,10 +375,11 @@ def policy(
 
 @app.command()
 @reporting
-def doctor(config: Config = DEFAULT_CONFIG) -> None:
+def doctor(config: Config = DEFAULT_CONFIG, as_json: AsJson = False) -> None:
     """Check what must hold before control mode, and how to mend it; exit code 1 if something required does not.
 
     Settings that `cpsched bridge` would refuse are refused alike, with exit code 2.
+    --json prints a list of objects: name, ok, detail, mend, required, may_come, mode.
     """
     from cpsched_bridge.cycle.guard import concerning
     from cpsched_bridge.program import assembly, views
@@ -349,8 +391,10 @@ def doctor(config: Config = DEFAULT_CONFIG) -> None:
         checks = [
             *concerning(assembly.patient_checks(backend, partial(say, "note")), settings.mode),
             *ready.in_force.checks(),
+            *assembly.checks_of_reading(backend, settings, str(config)),
         ]
-        if not views.print_checks([*checks, *assembly.checks_of_reading(backend, settings, str(config))]):
+        echo_json(list(map(asdict, checks))) if as_json else views.print_checks(checks)
+        if any(check.required and not check.ok for check in checks):
             raise typer.Exit(1)
     finally:
         backend.close()

@@ -17,18 +17,18 @@ from rich.text import Text
 from cpsched.errors import printable, some_of
 from cpsched.model import Cluster, Job, Placement
 from cpsched_bridge.cycle.snapshots import PUT_OFF
-from cpsched_bridge.errors import BridgeError, UnknownJob
+from cpsched_bridge.errors import BridgeError
 from cpsched_bridge.in_force import InForce, in_yaml
 from cpsched_bridge.ports import NOWHERE, Check
+from cpsched_bridge.program.plain_values import KnownOfJob, job_id_of, known_of_job
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.store import places
-from cpsched_bridge.store.advice_book import AdviceBook
 from cpsched_bridge.store.journal import Journal
-from cpsched_bridge.store.journal_reader import Aside, Event, PastJob, RoundLine, is_id
-from cpsched_bridge.store.ledger import KEPT, Entry, Ledger, State
+from cpsched_bridge.store.journal_reader import Aside, Event, PastJob, RoundLine
+from cpsched_bridge.store.ledger import KEPT, Entry, State
 from cpsched_bridge.store.places import heartbeat_age_s
 from cpsched_bridge.store.rounds import RoundRecord
-from cpsched_bridge.watch.page.words import behind_its_array
+from cpsched_bridge.watch.page.words import many
 from cpsched_sim.shell import echo_json
 
 _UNBROKEN = 240
@@ -217,60 +217,20 @@ def print_replays(journal: Journal, numbers: Iterable[int]) -> bool:
 
 
 def print_why(text: str, settings: Settings) -> None:
-    """`cpsched why`; raises `UnknownJob`. What cannot be read is told beside what can."""
-    out, troubles = console(), list[str]()
-    entry_lines: list[str] = []
-    lines: list[str] = []
-    advice_lines: list[str] = []
-    events: Sequence[Event] = ()
-    entry: Entry | None = None
-    behind = ""
-    try:
-        with places.opened_ledger(settings, read_only=True) as ledger:
-            entry = next((e for e in ledger.entries() if text in (str(e.job_id), e.label)), None)
-            entry_lines = _why_entry(entry, ledger)
-    except BridgeError as error:
-        troubles.append(str(error))
-    try:
-        with places.opened_journal(settings) as journal:
-            job_id = job_id_of(text, journal, entry)
-            lines, events = _why_in_journal(job_id, journal), journal.events(job_id, limit=10)
-            behind = "" if lines or not journal.lines(1) else _behind_its_array(text, journal)
-            advice_lines = _why_advised(job_id, journal, settings)
-    except BridgeError as error:
-        troubles.append(str(error))
-    for line in (*lines, *advice_lines, *entry_lines, *troubles):
+    """`cpsched why`; raises `UnknownJob`. What cannot be read is shown beside what can."""
+    out, found = console(), known_of_job(text, settings)
+    lines = why_in_round(found.job_id, found.record) if found.record is not None else []
+    if not lines and found.past is not None:
+        lines = _why_past(found.past)
+    for line in (
+        *lines,
+        *_why_aside(found.aside),
+        *_why_advised(found, settings),
+        *_why_entry(found.entry, found.ran_s),
+        *found.unreadable,
+    ):
         out.print(line)
-    if not lines and not entry_lines:
-        known = behind or "neither ledger nor journal knows it; `cpsched status` says how far back they go"
-        raise UnknownJob(f"job={text}: {'not in what can be read' if troubles else known}")
-    _print_events(out, events, lambda _: text)
-
-
-def _behind_its_array(text: str, journal: Journal) -> str:
-    record = journal.read(journal.last_round)
-    return behind_its_array(text, [record.name_of(job.id) for job in record.queue])
-
-
-def job_id_of(text: str, journal: Journal, entry: Entry | None = None) -> int:
-    """The number of the job that people call so: in the ledger, in the last round, or before; -1 if nobody knows."""
-    if entry is not None:
-        return entry.job_id
-    named = {aside.label: aside.job_id for aside in journal.asides()}
-    if journal.lines(1):
-        named |= {label: id for id, label in journal.read(journal.last_round).labels.items()}
-    if text in named:
-        return named[text]
-    past = journal.past(text)
-    return past.job_id if past is not None else int(text) if is_id(text) else -1
-
-
-def _why_in_journal(job_id: int, journal: Journal) -> list[str]:
-    lines = why_in_round(job_id, journal.read(journal.last_round)) if journal.lines(1) else []
-    past = journal.past(str(job_id))
-    if not lines and past is not None:
-        lines = _why_past(past)
-    return lines + _why_aside(next((aside for aside in journal.asides() if aside.job_id == job_id), None))
+    _print_events(out, found.events, lambda _: text)
 
 
 def why_in_round(job_id: int, record: RoundRecord) -> list[str]:
@@ -304,18 +264,13 @@ def _why_past(past: PastJob) -> list[str]:
     return [f"{began}; ended at {moment(past.end_s)}, ran {span(past.end_s - past.start_s)}"]
 
 
-def _why_advised(job_id: int, journal: Journal, settings: Settings) -> list[str]:
+def _why_advised(found: KnownOfJob, settings: Settings) -> list[str]:
     """In mode advise, that the cluster's scheduler decides; and what the job was last told, where that is known."""
-    if settings.mode != "advise" or not journal.lines(1):
+    if settings.mode != "advise" or not found.queued:
         return []
-    record = journal.read(journal.last_round)
-    if all(job.id != job_id for job in record.queue):
-        return []
-    book = AdviceBook.readable(places.advice_path(settings)).by_id
-    array = record.name_of(job_id).partition("_")[0]  # the waiting tasks of an array share one number
-    known = book.get(job_id) or (book.get(int(array)) if is_id(array) else None)
-    points = "no points of the bridge's" if known is None else f"last told {known.points[-1]:,} points"
-    since = "" if known is None else f" at {moment(known.since_s)}"
+    points, since = "no points of the bridge's", ""
+    if found.advised is not None:
+        points, since = f"last told {found.advised[0]:,} points", f" at {moment(found.advised[1])}"
     return [f"advised: the plan is a wish, and the cluster's own scheduler starts the jobs; {points}{since}"]
 
 
@@ -325,14 +280,13 @@ def _why_aside(aside: Aside | None) -> list[str]:
     return [f"job {aside.label or aside.job_id}: not decided on at present ({aside.kind}): {aside.reason}"]
 
 
-def _why_entry(entry: Entry | None, ledger: Ledger) -> list[str]:
+def _why_entry(entry: Entry | None, ran_s: int | None) -> list[str]:
     if entry is None:
         return []
-    failures = f", {entry.failures} failed attempts" if entry.failures else ""
+    failures = f", {many(entry.failures, 'failed attempt')}" if entry.failures else ""
     leave = f"; not taken again: {entry.leave}" if entry.leave else ""
     nodes = f", last sent to {','.join(name for name, _ in entry.nodes)}" if entry.nodes else ""
-    ran = [at_s for at_s, _, _, after, _ in ledger.history(entry.job_id) if after == State.RUNNING]
-    seen = f", seen running at {moment(ran[-1])}" if ran and entry.state is not State.RUNNING else ""
+    seen = f", seen running at {moment(ran_s)}" if ran_s is not None and entry.state is not State.RUNNING else ""
     return [f"ledger: {entry.state} since {moment(entry.since_s)}: {entry.why}{seen}{nodes}{failures}{leave}"]
 
 
@@ -460,13 +414,10 @@ def print_in_force(told: InForce, as_json: bool) -> None:
     out.print(found)
 
 
-def print_checks(checks: Iterable[Check]) -> bool:
-    """`cpsched doctor`; whether everything that is required holds."""
+def print_checks(checks: Sequence[Check]) -> None:
+    """`cpsched doctor`."""
     found = table("check", "", "found", "mend")
-    good = True
     for check in checks:
-        good = good and (check.ok or not check.required)
         mark = "ok" if check.ok else "FAILS" if check.required else "warning"
         found.add_row(check.name, mark, check.detail, "" if check.ok else check.mend)
     console().print(found)
-    return good

@@ -8,7 +8,7 @@ from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.errors import UnknownJob
 from cpsched_bridge.ports import Check, Claim, Outcome
-from cpsched_bridge.program import views
+from cpsched_bridge.program import plain_values, views
 from cpsched_bridge.report import Happening
 from cpsched_bridge.store import places
 from cpsched_bridge.store.instance import BeginningFile
@@ -286,3 +286,50 @@ def test_a_state_directory_that_takes_nothing_keeps_no_bridge_from_beginning(tmp
     file.tell("compiles")
     file.tell("")
     assert file.told() is None
+
+
+def test_json_of_why_holds_values(array):
+    bridge, _ = array
+    found = plain_values.why("7_2", bridge.settings)
+    assert found["waiting"] == {
+        "job_id": 8002,
+        "label": "7_2",
+        "user": "",
+        "position": 1,
+        "units": 1,
+        "per_unit": {"cores": 1},
+        "submit_s": 10**9 - 30,
+        "walltime_s": 100,
+        "estimate_s": 100,
+        "starts_on": None,
+        "expected_s": 10**9 + 100,
+        "kind": "resources",
+        "reason": "not enough free resources: 0 of 1 units would fit",
+        "behind": ["7_1"],
+    }
+    assert (found["job_id"], found["round"], found["now_s"], found["running"]) == (8002, 2, 10**9 + 5, None)
+    assert plain_values.why("7_1", bridge.settings)["running"]["nodes"] == {"n0": 1}
+
+
+def test_json_of_status_holds_values_or_null(array):
+    bridge, _ = array
+    found = plain_values.status(bridge.settings)
+    parts = ("configured_mode", "paused", "ledger", "held", "put_off", "left", "unreadable")
+    assert {name: found[name] for name in parts} == {
+        "configured_mode": "control",
+        "paused": None,
+        "ledger": {"held": 1, "running": 1},
+        "held": 1,
+        "put_off": {"jobs": 0, "users": 0},
+        "left": 0,
+        "unreadable": [],
+    }
+    assert (found["last_round"]["number"], found["mode"]["detail"], found["journal"]["first_round"]) == (
+        2,
+        "control",
+        1,
+    )
+    bridge.journal.close()
+    (bridge.settings.state_dir / "journal.sqlite").write_bytes(b"no database at all " * 500)
+    damaged = plain_values.status(bridge.settings)
+    assert (damaged["held"], damaged["last_round"], len(damaged["unreadable"])) == (1, None, 1)
