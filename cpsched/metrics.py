@@ -82,7 +82,7 @@ class Measures:
 
     @cached_property
     def bounded_slowdown(self) -> FloatArray:
-        """See `bounded_slowdown`, per job."""
+        """The larger of 1 and (W + D) / max(D, 10 s), per job."""
         return bounded_slowdown(self.wait_s, self.run_s)
 
     @property

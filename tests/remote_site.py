@@ -14,12 +14,25 @@ from threading import Lock, Thread
 from typing import Any
 
 from pydantic import Field
+from typing_extensions import override
 
 from cpsched.model import EndedJob
 from cpsched_bridge.adapters import mock
 from cpsched_bridge.adapters.mock.backend import MockBackend
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable
-from cpsched_bridge.ports import Advice, Can, Check, Claim, Observation, Outcome, Postponed, Rank, StartOrder
+from cpsched_bridge.ports import (
+    Advice,
+    Advisable,
+    Backend,
+    Can,
+    Check,
+    Claim,
+    Observation,
+    Outcome,
+    Postponed,
+    Rank,
+    StartOrder,
+)
 from cpsched_bridge.settings import load
 
 _CALLS = frozenset(
@@ -50,7 +63,7 @@ def _answer(backend: MockBackend, name: str, arguments: tuple[Any, ...]) -> Any:
     return getattr(backend, name)(*arguments)
 
 
-class RemoteBackend:
+class RemoteBackend(Backend, Advisable):
     """A `Backend` that asks the server at `path`; reconnects by itself."""
 
     child_starts = 0
@@ -85,72 +98,74 @@ class RemoteBackend:
                 raise BackendUnavailable(f"{self._path}: {error.strerror}") from error
         return self._connection
 
+    @override
     def waits_for(self) -> str | None:
-        """See `Backend.waits_for`."""
         return None
 
+    @override
     def observe(self, pinned: Collection[int] = ()) -> Observation:
-        """See `Backend.observe`; an answer that is lost on its way costs nothing, as the count is kept here."""
+        """Observe; a lost answer is harmless, as the count is kept here."""
         seen: Observation = self._ask("read", self._told)
         self._told += len(seen.ended)
         return seen
 
+    @override
     def history(self) -> Sequence[EndedJob]:
-        """See `Backend.history`."""
         ended: Sequence[EndedJob] = self._ask("history")
         self._told = len(ended)
         return ended
 
+    @override
     def settled(self, orders: Sequence[StartOrder]) -> Sequence[StartOrder | Postponed]:
-        """See `Backend.settled`: a simulated site puts every unit where it is told."""
+        """Return the orders unchanged: a simulated site uses the nodes of the order."""
         return orders
 
+    @override
     def start(self, orders: Sequence[StartOrder]) -> Sequence[Outcome]:
-        """See `Backend.start`."""
         outcomes: Sequence[Outcome] = self._ask("start", tuple(orders))
         return outcomes
 
+    @override
     def hold(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
-        """See `Backend.hold`."""
         outcomes: Sequence[Outcome] = self._ask("hold", tuple(job_ids))
         return outcomes
 
+    @override
     def hand_back(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
-        """See `Backend.hand_back`."""
         outcomes: Sequence[Outcome] = self._ask("hand_back", tuple(job_ids))
         return outcomes
 
+    @override
     def unpin(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
-        """See `Backend.unpin`."""
         outcomes: Sequence[Outcome] = self._ask("unpin", tuple(job_ids))
         return outcomes
 
+    @override
     def ranks(self) -> Sequence[Rank]:
-        """See `Advisable.ranks`."""
         ranks: Sequence[Rank] = self._ask("ranks")
         return ranks
 
+    @override
     def advise(self, advice: Sequence[Advice]) -> Sequence[Outcome]:
-        """See `Advisable.advise`."""
         outcomes: Sequence[Outcome] = self._ask("advise", tuple(advice))
         return outcomes
 
+    @override
     def claim(self, claim: Claim, instead_of: Claim | None) -> bool:
-        """See `Backend.claim`."""
         taken: bool = self._ask("claim", claim, instead_of)
         return taken
 
+    @override
     def disclaim(self, claim: Claim) -> None:
-        """See `Backend.disclaim`."""
         self._ask("disclaim", claim)
 
+    @override
     def checks(self) -> Sequence[Check]:
-        """See `Backend.checks`."""
         checks: Sequence[Check] = self._ask("checks")
         return checks
 
+    @override
     def close(self) -> None:
-        """See `Backend.close`."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None

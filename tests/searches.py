@@ -68,7 +68,6 @@ class Priced(Lookahead):
 
     @property
     def aged_s(self) -> float:
-        """See `Price.aged_s`."""
         return float(self._objective.aged_s)
 
 

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
+from typing_extensions import override
 
 from cpsched.errors import CpschedError, InvalidValue
 from cpsched.goals import Goal
@@ -398,8 +399,9 @@ class Settings(Section):
         """Where a setting was written makes no difference."""
         return isinstance(other, Settings) and self.model_dump() == other.model_dump()
 
+    @override
     def without_effect(self) -> Mapping[str, str]:
-        """See `Section.without_effect`; names of settings within sections are dotted."""
+        """Return reasons by setting; names within sections are dotted."""
         found: dict[str, str] = {}
         if not self.page.enabled:
             shown = [f"page.{name}" for name in PageSettings.model_fields if name != "enabled"]

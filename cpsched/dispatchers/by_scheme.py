@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing_extensions import override
+
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.model import Decision, Need, Snapshot
 from cpsched.planning import Scheme, plan_by
@@ -12,6 +14,6 @@ class SchemeDispatcher(Dispatcher):
 
     scheme: Scheme
 
+    @override
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
-        """See `Dispatcher.decide`."""
         return plan_by(self.scheme, snapshot, need)

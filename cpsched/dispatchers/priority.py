@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 import numpy as np
+from typing_extensions import override
 
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.expected_waits import ExpectedWaits
@@ -31,8 +32,8 @@ class PriorityDispatcher(Dispatcher):
         self.learns = self.expected_waits.learns
         self._scheme = Scheme(STRICT if option == "strict" else GREEDY, None, allocation=allocation)
 
+    @override
     def learn(self, ended: EndedJob) -> None:
-        """See `Dispatcher.learn`."""
         self.expected_waits.learn(ended)
 
     def memory(self) -> dict[str, list[int]]:
@@ -43,8 +44,8 @@ class PriorityDispatcher(Dispatcher):
         """Know what `memory` says, and nothing else."""
         self.expected_waits.recall(memory)
 
+    @override
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
-        """See `Dispatcher.decide`."""
         return plan_by(self._scheme, snapshot, need, self.by_urgency(snapshot))
 
     def by_urgency(self, snapshot: Snapshot) -> IntArray:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 
+from typing_extensions import override
+
 from cpsched.listing import Listing
 from cpsched.model import EndedJob, Job
 from cpsched.predictors.base import Predictor
@@ -17,8 +19,9 @@ class LastTwoPredictor(Predictor):
     def __init__(self) -> None:
         self._last: dict[str, deque[int]] = {}
 
+    @override
     def predict(self, job: Job) -> int:
-        """See `Predictor.predict`; users without a name share nothing, they get the walltime."""
+        """Predict; a job without a user name gets its walltime."""
         last = self._last.get(job.user)
         if not last:
             return job.walltime_s

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 
+from typing_extensions import override
+
 from cpsched.errors import require
 from cpsched.listing import Listing
 from cpsched.model import EndedJob, Job
@@ -29,8 +31,8 @@ class ProfilePredictor(Predictor):
         self.remember = remember
         self._last: dict[str, tuple[dict[Hashable, int], ...]] = {}
 
+    @override
     def predict(self, job: Job) -> int:
-        """See `Predictor.predict`."""
         history = self._last.get(job.user)
         if history is None:
             return job.walltime_s

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from typing_extensions import override
+
 from cpsched.errors import require
 from cpsched.listing import Listing
 from cpsched.model import EndedJob, Job
@@ -26,8 +28,8 @@ class QuantilePredictor(Predictor):
         self.quantile, self.remember = quantile, remember
         self._run_times, self._site_share = RunTimes(remember), 1.0
 
+    @override
     def predict(self, job: Job) -> int:
-        """See `Predictor.predict`."""
         shares = [(self._site_share, PRIOR), *self._run_times.of_user(job)]
         return max(1, round(job.walltime_s * at_quantile(shares, self.quantile)))
 

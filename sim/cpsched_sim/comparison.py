@@ -51,7 +51,7 @@ class ComparisonRow:
     error: str = ""
     measures: Measures | None = None
     hints: tuple[str, ...] = ()
-    """See `Simulation.hints`."""
+    """Settings that are likely to serve better, as in `Simulation.hints`."""
     simulation: Simulation | None = None
 
     @property

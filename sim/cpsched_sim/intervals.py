@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from cpsched.model import IntArray, Snapshot
 from cpsched.outlook import DRAWS, Calibration, Interval, Telling, drawn_starts
@@ -92,8 +93,9 @@ class Intervals(EveryRound):
                 telling.tell(now_s, dict(zip(chosen, found, strict=True)))
         return outcomes
 
+    @override
     def learn(self) -> None:
-        """See `Replay.learn`; run times are learned besides."""
+        """Learn ended jobs, and their run times."""
         for slot in self.state.state.ended[: self.state.state.ended_count].tolist():
             self._run_times.learn(self.state.ended_job(slot))
         super().learn()

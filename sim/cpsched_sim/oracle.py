@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Protocol, runtime_checkable
 
 import numpy as np
+from typing_extensions import override
 
 from cpsched import catalogue
 from cpsched.catalogue import Catalogues
@@ -25,14 +26,14 @@ class Clairvoyant(Protocol):
         ...
 
 
-class OraclePredictor(Predictor):
+class OraclePredictor(Predictor, Clairvoyant):
     """The real run time of each job of a trace, capped by its walltime."""
 
     def __init__(self, trace: Iterable[TraceJob] = ()) -> None:
         self.know(trace)
 
+    @override
     def know(self, trace: Iterable[TraceJob]) -> None:
-        """See `Clairvoyant.know`."""
         self._run_s = {item.job.id: item.run_s for item in trace}
 
     def predict(self, job: Job) -> int:

@@ -17,7 +17,7 @@ class SoftWalltimePredictor(Predictor):
         self.know(trace)
 
     def know(self, trace: Iterable[TraceJob]) -> None:
-        """See `cpsched_sim.oracle.Clairvoyant.know`."""
+        """Record the soft walltime of each job."""
         self._soft_s = {item.job.id: item.soft_walltime_s for item in trace if item.soft_walltime_s is not None}
 
     def predict(self, job: Job) -> int:

@@ -47,15 +47,12 @@ class Remembers(Dispatcher):
         self._easy, self._rng = DISPATCHERS.build("easy"), random.Random(7)
 
     def memory(self) -> Any:
-        """See `Dispatcher.memory`."""
         return {"order": self.order}
 
     def recall(self, memory: Any) -> None:
-        """See `Dispatcher.recall`."""
         self.order = memory["order"]
 
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
-        """See `Dispatcher.decide`."""
         here = [job.id for job in snapshot.queued_jobs()]
         known, waiting = set(self.order), set(here)
         self.order = [id for id in self.order if id in waiting] + [id for id in here if id not in known]

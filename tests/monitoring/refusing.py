@@ -22,6 +22,5 @@ class Refusing(MockBackend):
 
 
 def connect(options: Options) -> Refusing:
-    """See `Adapter.connect`."""
     made = mock.connect(options)
     return Refusing(made.site, made._clock)  # noqa: SLF001

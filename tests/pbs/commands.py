@@ -143,7 +143,6 @@ class StandIn(Programs):
         return []
 
     def ask(self, commands: Mapping[str, Sequence[str]], until_s: float | None = None) -> dict[str, str]:
-        """See `Programs.ask`."""
         found = {}
         for name, argv in commands.items():
             status, text, complaint = self._execute(argv)
@@ -153,7 +152,6 @@ class StandIn(Programs):
         return found
 
     def tell(self, command: Sequence[str], within_s: float | None = None) -> None:
-        """See `Programs.tell`."""
         status, _, complaint = self._execute(command)
         self.fuse.burn()
         if complaint == UNREACHED[command[0]][1]:
@@ -184,5 +182,4 @@ class ServersClock(Reader):
         self._server = programs.server
 
     def read(self) -> Reading:
-        """See `Reader.read`."""
         return replace(super().read(), now_s=self._server.now_s)

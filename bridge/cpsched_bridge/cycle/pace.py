@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from typing_extensions import override
+
 from cpsched.compile import progress
 from cpsched_bridge.ports import Pace
 from cpsched_bridge.report import CycleReport, Phase
@@ -27,7 +29,7 @@ def timed(report: CycleReport, phase: Phase, pace: Pace) -> Iterator[None]:
         report.seconds[phase] = report.seconds.get(phase, 0.0) + pace.monotonic_s() - began_s
 
 
-class RealPace:
+class RealPace(Pace):
     """Waits in real time; `stop` may be called from a signal handler or another thread."""
 
     def __init__(self) -> None:
@@ -39,16 +41,16 @@ class RealPace:
         """Whether the loop is to end."""
         return self._stopped
 
+    @override
     def monotonic_s(self) -> float:
-        """See `Pace.monotonic_s`."""
         return time.monotonic()
 
+    @override
     def unix_s(self) -> float:
-        """See `Pace.unix_s`."""
         return time.time()
 
+    @override
     def wait(self, seconds: float) -> bool:
-        """See `Pace.wait`."""
         if not self._stopped:
             select.select([self._read], [], [], max(0.0, seconds))
         return not self._stopped

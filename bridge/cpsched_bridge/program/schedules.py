@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from cpsched.model import NEVER, Placement
 from cpsched_bridge.watch.page import schema
 from cpsched_bridge.watch.page.pages import Slider
+from cpsched_bridge.watch.web.page import Views
 from cpsched_sim.errors import InvalidTrace, Unusable
 from cpsched_sim.experiment import Simulation
 from cpsched_sim.reading.lines import lines_of
@@ -44,7 +46,7 @@ class ScheduledJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(Views):
     """A whole schedule, ready to be looked at from any instant; see `watch.web.page.Views`."""
 
     title: str
@@ -93,8 +95,9 @@ class Finished:
             nodes=list(line.nodes),
         )  # fmt: skip
 
+    @override
     def nothing_yet(self) -> Sequence[str]:
-        """See `watch.web.page.Views`: a schedule is there from the beginning."""
+        """Return nothing: a schedule exists from the beginning."""
         return ()
 
     def at(self, at_s: int | None) -> schema.View:

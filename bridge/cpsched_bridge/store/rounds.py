@@ -111,7 +111,7 @@ class RoundRecord:
     plan: Mapping[int, int] = field(default_factory=dict)
     waits: Mapping[int, Wait] = field(default_factory=dict)
     plan_digest: str = ""
-    """See `digest_of_plan`."""
+    """The plan as a digest, made by `digest_of_plan`."""
     memory: Json = None
     """What the dispatcher knew besides all this when it was asked; None if that is nothing, or it does not tell."""
     replayable: bool = True

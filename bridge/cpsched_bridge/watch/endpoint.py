@@ -10,10 +10,11 @@ from threading import Thread
 from typing import Any
 
 import uvicorn
+from typing_extensions import override
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from cpsched_bridge.errors import AddressTaken
-from cpsched_bridge.watch.gate import BACKLOG, Gate
+from cpsched_bridge.watch.gate import BACKLOG, Gate, Visitor
 from cpsched_bridge.watch.once_a_minute import Lines, OncePerMinute
 
 REQUEST_S = 10.0
@@ -29,7 +30,7 @@ SAID = OncePerMinute()
 """What clients cause to be told, of all endpoints of the process."""
 
 
-class _Connection(H11Protocol):
+class _Connection(H11Protocol, Visitor):
     """A connection that knows its gate, and has so long for each thing that it does."""
 
     def __init__(self, gate: Gate, **options: Any) -> None:
@@ -39,17 +40,17 @@ class _Connection(H11Protocol):
         self._deadline: asyncio.TimerHandle | None = None
 
     @property
+    @override
     def use(self) -> tuple[bool, float]:
-        """See `gate.Visitor`."""
         unread = self.transport.get_write_buffer_size() > 0
         return unread or self._answering(), self._since_s
 
+    @override
     def turn_out(self) -> None:
-        """See `gate.Visitor`."""
         self.transport.abort()
 
+    @override
     def connection_made(self, transport: Any) -> None:
-        """See `asyncio.Protocol`."""
         super().connection_made(transport)
         self._gate.came(self)
         self._within(REQUEST_S)
@@ -66,8 +67,8 @@ class _Connection(H11Protocol):
         self._within(ANSWER_S if self.transport.get_write_buffer_size() else REQUEST_S)
         super().on_response_complete()
 
+    @override
     def connection_lost(self, exc: Exception | None) -> None:
-        """See `asyncio.Protocol`."""
         if self._deadline is not None:
             self._deadline.cancel()
         super().connection_lost(exc)
@@ -92,8 +93,9 @@ class _Server(uvicorn.Server):
         self._gate: Gate | None = None
         self._connecting: set[asyncio.Task[None]] = set()
 
+    @override
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """See `uvicorn.Server`, which is given no socket: it would accept all that come."""
+        """Start without a socket: uvicorn would accept every connection."""
         await super().startup(sockets=[])
         (listening,) = sockets or []
         self._gate = gate = Gate(listening, lambda accepted: self._let_in(gate, accepted), SAID.say)
@@ -116,13 +118,14 @@ class _Server(uvicorn.Server):
             if connection not in gate.clients:
                 gate.gone(None)
 
+    @override
     async def on_tick(self, counter: int) -> bool:
-        """See `uvicorn.Server`; ten times a second."""
+        """Write the collected log lines; called ten times a second."""
         SAID.turn()
         return await super().on_tick(counter)
 
+    @override
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """See `uvicorn.Server`."""
         if self._gate is not None:
             self._gate.close()
         await super().shutdown(sockets)

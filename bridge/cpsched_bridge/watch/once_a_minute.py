@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import structlog
+from typing_extensions import override
 
 from cpsched.errors import printable
 
@@ -71,8 +72,9 @@ class Lines(logging.Handler):
         super().__init__(logging.WARNING)
         self._said = said
 
+    @override
     def emit(self, record: logging.LogRecord) -> None:
-        """See `logging.Handler`. That an answer was given up because the server ends is worth no line."""
+        """Log the record, unless it says that the server cancelled an answer on shutdown."""
         error = record.exc_info[1] if record.exc_info else None
         if isinstance(error, CancelledError):
             return

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from cpsched.dispatchers.cp import window
 from cpsched.dispatchers.cp.search import Guided, Take
@@ -26,7 +27,7 @@ _INTERVAL_S = 4e-5
 
 
 class NodeModel:
-    """See `engine.Model`."""
+    """The model of a cluster of nodes: the solver places every unit."""
 
     own_search_proves = False
     """No: the solver's own search gives up a start that it has tried once, even if other places would allow it."""
@@ -160,12 +161,13 @@ class NodeSearch(Guided):
         super().__init__(model, plan, rank, complete)
         self._nodes = model
 
+    @override
     def first(self, placed: BoolArray, earliest_s: IntArray) -> tuple[int, IntArray]:
-        """See `Guided.first`. In the incomplete form the dive's kernel finds places, in the complete one the solver."""
+        """Find the next job: in the incomplete form by the dive's kernel, in the complete one by the solver."""
         return super().first(placed, earliest_s) if self._complete else self.first_with_room(placed, earliest_s)
 
+    @override
     def parts(self, j: int) -> Any:
-        """See `Guided.parts`."""
         if not self._complete:
             return self.at_once(*self._nodes.leaf(self.plan, j))
         undecided = (variable for variable in self._nodes.present[j] if not variable.Bound())

@@ -16,7 +16,7 @@ TASK_S = 2e-5
 
 
 class PoolModel:
-    """See `engine.Model`."""
+    """The model of a cluster that is a pool of resources."""
 
     own_search_proves = True
 

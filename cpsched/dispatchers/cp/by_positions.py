@@ -21,7 +21,7 @@ _STEP_S = 5e-8
 
 
 class PositionModel:
-    """See `engine.Model`; variables, constraints and search are in the modules of those names."""
+    """The model by positions; variables, constraints and search are in the modules of those names."""
 
     own_search_proves = True
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from typing_extensions import override
 
 from cpsched.dispatchers.cp.by_pool import TASK_S, PoolModel
 from cpsched.dispatchers.cp.search import Guided
@@ -40,7 +41,7 @@ def all_alike(facts: Facts) -> bool:
 
 
 class SlotModel(PoolModel):
-    """See `engine.Model`: the slots are a pool."""
+    """The model by slots, which are a pool."""
 
     @staticmethod
     def relaxed(problem: Problem) -> Relaxation:
@@ -65,6 +66,6 @@ class SlotModel(PoolModel):
 class SlotSearch(Guided):
     """Both forms of `Guided` are the same here: other places would change nothing."""
 
+    @override
     def first(self, placed: BoolArray, earliest_s: IntArray) -> tuple[int, IntArray]:
-        """See `Guided.first`."""
         return self.first_with_room(placed, earliest_s)

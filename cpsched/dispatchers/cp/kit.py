@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import numpy as np
+from typing_extensions import override
 
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.cp import certain as shortcuts
@@ -75,8 +76,8 @@ class ConstraintDispatcher(Dispatcher):
         by_expected_wait = not {recipe.objective, recipe.priority}.isdisjoint(_BY_EXPECTED_WAIT)
         self.learns = self.expected_waits.learns and by_expected_wait
 
+    @override
     def without_effect(self) -> dict[str, str]:
-        """See `Dispatcher.without_effect`."""
         found = dict[str, str]()
         if self._limit.effort is not None:
             found |= dict.fromkeys(("limit_s", "first_limit_s"), "effort takes the place of the seconds")
@@ -88,8 +89,8 @@ class ConstraintDispatcher(Dispatcher):
             found["ewt_file"] = "neither objective nor priority asks for expected waits"
         return found
 
+    @override
     def learn(self, ended: EndedJob) -> None:
-        """See `Dispatcher.learn`."""
         self.expected_waits.learn(ended)
 
     def memory(self) -> dict[str, list[int]] | None:
@@ -100,8 +101,8 @@ class ConstraintDispatcher(Dispatcher):
         """Know what `memory` says, and nothing else."""
         self.expected_waits.recall(memory)
 
+    @override
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
-        """See `Dispatcher.decide`."""
         facts = window.facts_of(snapshot, self._recipe.running)
         slots, rest = self._chosen(facts, snapshot.queue)
         able = slots if self._recipe.jobs == "startable" else startable(facts, slots, 1)

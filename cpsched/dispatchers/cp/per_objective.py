@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+from typing_extensions import override
 
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.cp import certain as shortcuts
@@ -69,12 +70,12 @@ class PerObjectiveDispatcher(Dispatcher):
         self._limit_s, self._effort, self._seed = limit_s, effort, seed
         self._allocation = allocation
 
+    @override
     def without_effect(self) -> dict[str, str]:
-        """See `Dispatcher.without_effect`."""
         return {} if self._effort is None else {"limit_s": "effort takes the place of the seconds"}
 
+    @override
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
-        """See `Dispatcher.decide`."""
         facts = window.facts_of(snapshot)
         slots = possible(facts, snapshot.queue, moment_of(facts.machine.capacity))
         if len(slots) == 0 or (self.certain and len(startable(facts, slots, 1)) == 0):

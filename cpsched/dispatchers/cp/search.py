@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from ortools.constraint_solver import pywrapcp
+from typing_extensions import override
 
 from cpsched.dispatchers.cp.variables import Unit, Variables
 from cpsched.kernels.cp.guide import gap_below, new_step, next_chance, next_spot, next_to_start
@@ -188,12 +189,12 @@ class GuidedSearch(Guided):
         super().__init__(model, plan, rank, complete)
         self._variables = variables
 
+    @override
     def first(self, placed: BoolArray, earliest_s: IntArray) -> tuple[int, IntArray]:
-        """See `Guided.first`."""
         return self.first_with_room(placed, earliest_s)
 
+    @override
     def parts(self, j: int) -> Any:
-        """See `Guided.parts`."""
         return self._next_part(j) if self._complete else self.at_once(*values_of(self._variables, self.plan, j))
 
     def _next_part(self, j: int) -> Any:

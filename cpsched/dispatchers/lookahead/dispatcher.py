@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
+from typing_extensions import override
 
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.lookahead.objectives import OBJECTIVES, ObjectiveName
@@ -109,8 +110,8 @@ class Lookahead(Dispatcher):
         self._first_s: dict[int, int] = {}
         """The start that each waiting job was first told."""
 
+    @override
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
-        """See `Dispatcher.decide`."""
         whole, queue, table = need == "plan", snapshot.queue, snapshot.table
         if not len(queue):
             return Decision(NO_STARTS, Effort("empty-queue"), AS_THEY_CAME if whole else None)
@@ -132,8 +133,8 @@ class Lookahead(Dispatcher):
         self._promise(snapshot, plan_s)
         return Decision(starts, cost, plan_s, explain(snapshot, starts, plan_s, PHRASES))
 
+    @override
     def without_effect(self) -> Mapping[str, str]:
-        """See `Dispatcher.without_effect`."""
         return {} if self._decodes else {"seed": "nothing is drawn where effort is 0"}
 
     def took(self, seconds: float) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import numpy as np
+from typing_extensions import override
 
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.lookahead.dispatcher import Lookahead
@@ -116,16 +117,16 @@ class Advised(Dispatcher):
         self._due_s = self._advised_s = -NEVER
         """When the adviser is asked next, NEVER where nothing happened; and the second whose passes it called for."""
 
+    @override
     def without_effect(self) -> Mapping[str, str]:
-        """See `Dispatcher.without_effect`."""
         return {**self.adviser.without_effect(), **self.twin.without_effect()}
 
     def learn(self, ended: EndedJob) -> None:
         """Tell the adviser of a job that ended."""
         self.adviser.learn(ended)
 
+    @override
     def took(self, seconds: float) -> None:
-        """See `Dispatcher.took`."""
         self.adviser.took(seconds)
 
     def memory(self) -> dict[str, Any]:
@@ -145,8 +146,8 @@ class Advised(Dispatcher):
         if memory["adviser"] is not None:
             self.adviser.recall(memory["adviser"])
 
+    @override
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
-        """See `Dispatcher.decide`."""
         if not len(snapshot.queue):
             return self.twin.decide(snapshot, need)
         self._note(snapshot.now_s, seen_of(snapshot))

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 import numpy as np
+from typing_extensions import override
 
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.slurm.agenda import Agenda, Came, Due, Instant, due, next_pass_s, noted
@@ -66,8 +67,9 @@ class SlurmDispatcher(Dispatcher):
         """Know what `memory` says, and nothing else."""
         self._agenda, self._before = Agenda(*memory[0]), Agenda(*memory[1])
 
+    @override
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
-        """See `Dispatcher.decide`. Asked twice of one instant, it makes the same passes twice."""
+        """Decide; asked twice at the same instant, repeat the same passes."""
         return self.decide_in(snapshot, need, AS_THEY_CAME)
 
     def decide_in(self, snapshot: Snapshot, need: Need, order: IntArray, is_new: bool = False) -> Decision:

@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
+from typing_extensions import override
+
 from cpsched_sim.errors import InvalidTrace, Unusable
 from cpsched_sim.reading.bounds import MAX_LINE_CHARS, MAX_LINES, MAX_UNPACKED_BYTES, MAX_UNPACKED_RATIO
 from cpsched_sim.reading.glance import GZIP, special_kind
@@ -23,8 +25,8 @@ class _Unpacking(gzip.GzipFile):
         self._most = max(MAX_UNPACKED_BYTES, most_ratio * path.stat().st_size)
         self._unpacked = 0
 
+    @override
     def read(self, size: int | None = -1) -> bytes:
-        """See `read1`."""
         return self._within_bounds(super().read(size))
 
     def read1(self, size: int = -1) -> bytes:

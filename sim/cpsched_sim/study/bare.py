@@ -20,7 +20,7 @@ def bare(path: Path) -> bytes:
 
 @cache
 def _bare(path: Path, _: int) -> bytes:
-    """See `bare`; a file is read again after each change."""
+    """Read the file again after each change."""
     text = decode_source(path.read_bytes())
     tree, lines = ast.parse(text), text.split("\n")
     sayings = set(_sayings(tree, lines))

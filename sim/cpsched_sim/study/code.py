@@ -161,7 +161,7 @@ def _source_of(name: str) -> Path | None:
 
 @cache
 def _source_on(name: str, _: tuple[str, ...]) -> Path | None:
-    """See `_source_of`; another path of imports may have another module of that name."""
+    """Look again for each path of imports: another one may have another module of that name."""
     try:
         spec = find_spec(name)
     except (ImportError, ValueError, AttributeError):

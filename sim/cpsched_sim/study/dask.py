@@ -22,11 +22,13 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from typing_extensions import override
+
 from cpsched.errors import printable
 from cpsched_sim.errors import Unusable
 from cpsched_sim.processes import Died
 from cpsched_sim.study.deciding import CaseOutcome
-from cpsched_sim.study.running import Heard, Task
+from cpsched_sim.study.running import Engine, Heard, Task
 
 RETRIES = 3
 """How many workers may die at a case before it has failed."""
@@ -85,7 +87,7 @@ def _function(words: str) -> Callable[[], Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class DaskEngine:
+class DaskEngine(Engine):
     """A Dask cluster, by its client."""
 
     client: Any
@@ -93,8 +95,8 @@ class DaskEngine:
     own: Any = None
     """A cluster that was made for this study alone, and ends with it."""
 
+    @override
     def __call__(self, tasks: Mapping[int, Task], limit_s: float, heard: Heard, looked: Callable[[], None]) -> None:
-        """See `Engine`."""
         distributed = _distributed()
         path = [each for each in sys.path if each]
         bound_s = limit_s if isfinite(limit_s) else None

@@ -12,6 +12,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Protocol
 
+from typing_extensions import override
+
 from cpsched_sim.errors import Unusable
 from cpsched_sim.patience import LIMIT_S, patience
 from cpsched_sim.processes import Died, side_by_side
@@ -34,14 +36,14 @@ class Engine(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Processes:
+class Processes(Engine):
     """The engine that is always there: so many processes of this machine, each for one case."""
 
     count: int = 2
     patience_s: float = LIMIT_S
 
+    @override
     def __call__(self, tasks: Mapping[int, Task], limit_s: float, heard: Heard, looked: Callable[[], None]) -> None:
-        """See `Engine`."""
         given = {at: (task, self.patience_s) for at, task in tasks.items()}
         side_by_side(_work, given, self.count, heard, looked, limit_s)
 

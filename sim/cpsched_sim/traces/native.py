@@ -23,6 +23,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from sys import intern
 
+from typing_extensions import override
+
 from cpsched.listing import Listing
 from cpsched_sim.errors import Unusable, shown
 from cpsched_sim.files import write_whole
@@ -43,8 +45,9 @@ class NativeReader(Reader):
     """A trace in cpsched's own format."""
 
     @classmethod
+    @override
     def recognises(cls, first: str) -> bool:
-        """See `Reader.recognises`: the first line says so."""
+        """Return whether the first line names the format."""
         return first.strip() == MAGIC
 
     def __init__(self, path: Path, lenient: bool = False) -> None:

@@ -28,6 +28,8 @@ from datetime import UTC
 from pathlib import Path
 from sys import intern
 
+from typing_extensions import override
+
 from cpsched.errors import InvalidValue
 from cpsched.listing import Listing
 from cpsched_sim.errors import InvalidTrace, Unusable
@@ -69,8 +71,9 @@ class PbsReader(Reader):
     """The accounting log of PBS as a trace. It knows nothing of the machine: replay it on a system file."""
 
     @classmethod
+    @override
     def recognises(cls, first: str) -> bool:
-        """See `Reader.recognises`: a date, a time, the type of a record and what it is of."""
+        """Return whether the line has a date, a time, a record type and an id."""
         return looks_like_one(first)
 
     def __init__(self, path: Path, lenient: bool = False, dialect: Dialect = PLAIN) -> None:
@@ -88,8 +91,9 @@ class PbsReader(Reader):
         self._asks: dict[Units, Units] = {}
         self._ahead_s = 0
 
+    @override
     def __iter__(self) -> Iterator[Record]:
-        """See `Reader`; what has not ended is counted when the last line was read."""
+        """Yield records; count jobs that have not ended after the last line."""
         yield from super().__iter__()
         for id, begun in self._begun.items():
             self._leave_out(id, begun, WAITED if begun.start_s is None else STARTED, None)

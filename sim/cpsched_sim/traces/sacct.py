@@ -31,6 +31,8 @@ from functools import lru_cache
 from pathlib import Path
 from sys import intern
 
+from typing_extensions import override
+
 from cpsched.errors import InvalidValue
 from cpsched.listing import Listing
 from cpsched_sim.reading.bounds import MAX_AMOUNT
@@ -92,8 +94,9 @@ class SacctReader(Reader):
     """Accounting data as a trace. It knows nothing of the machine: replay it on a system file."""
 
     @classmethod
+    @override
     def recognises(cls, first: str) -> bool:
-        """See `Reader.recognises`: a header line, or fields separated by `|`."""
+        """Return whether the line is a header, or fields separated by `|`."""
         between_bars = first.count("|") > 2 and not first.lstrip().startswith((";", "#"))
         return bool(separator_of(first)) or is_aligned(first) or between_bars
 

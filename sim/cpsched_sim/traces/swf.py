@@ -29,6 +29,8 @@ from itertools import chain
 from pathlib import Path
 from sys import intern
 
+from typing_extensions import override
+
 from cpsched.listing import Listing
 from cpsched_sim.files import write_whole
 from cpsched_sim.reading.lines import lines_of
@@ -47,8 +49,9 @@ class SwfReader(Reader):
     """A trace in SWF. The header (`; Key: value`, repeated keys joined by newlines) is there before the first job."""
 
     @classmethod
+    @override
     def recognises(cls, first: str) -> bool:
-        """See `Reader.recognises`: what any line of this format looks like, or numbers alone, be they too few."""
+        """Return whether the line looks like this format, or holds only numbers."""
         words = first.split()
         return cls.looks_like_one(first) or (len(words) > 1 and all(map(_is_number, words)))
 

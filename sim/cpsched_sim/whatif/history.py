@@ -8,6 +8,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
+from typing_extensions import override
+
 from cpsched.errors import InvalidValue
 from cpsched_sim.errors import Unusable
 from cpsched_sim.reading.bounds import MAX_AMOUNT, MAX_TIME_S
@@ -142,8 +144,9 @@ class OpenReader(SacctReader):
         )
         self._unsettled.append((job, submit_s, taken, self._licences))
 
+    @override
     def __iter__(self) -> Iterator[Record]:
-        """See `Reader`; jobs that were not over are settled when the last line was read."""
+        """Yield records; settle jobs that had not ended after the last line."""
         for record in super().__iter__():
             self._keep_licences(record.id)
             yield record
@@ -194,8 +197,9 @@ class OpenReader(SacctReader):
                 found.append((name.removeprefix(TRES), number))
         return tuple(sorted(found))
 
+    @override
     def _asked(self, partition: str, nnodes: str, ncpus: str, req_tres: str, alloc_tres: str) -> tuple[Units, Taken]:
-        """See `SacctReader`; GPUs that nobody asked for are told."""
+        """Return the request: whole nodes if the job had GPUs without asking for any."""
         asked, had = self._tres(req_tres), self._tres(alloc_tres)
         if not asked or self._gpus(asked) or not self._gpus(had):
             return super()._asked(partition, nnodes, ncpus, req_tres, alloc_tres)

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from cpsched.errors import DecisionFault
 from cpsched.fit import room_by_node
@@ -281,13 +282,15 @@ class _WindowReplay(Replay):
         site = self.state.site
         return self.licences is None or self.licences.has_room(at, view_of(site.running)[: site.active])
 
+    @override
     def within(self, limits: LimitsNow | None, snapshot: Snapshot, need: Need) -> Decision:
-        """See `Replay.within`; no more licences are in use than there are."""
+        """Decide, with at most the available licences in use."""
         limits = self.licences.beside(limits, snapshot) if self.licences is not None else limits
         return super().within(limits, snapshot, need)
 
+    @override
     def decide(self) -> Starts:
-        """See `Replay.decide`; a job that really gave up waiting runs until the second in which it did."""
+        """Decide; a job that its user gave up ends at that second."""
         starts = super().decide()
         now_s, run_s = self.state.now_s, self.state.state.run_s
         for at in starts.slots.tolist():

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
+from typing_extensions import override
 
 from cpsched.errors import CpschedError
 from cpsched.model import Cluster
@@ -49,15 +50,15 @@ class Options(Section):
         default=(), description="When which nodes are given no job: a list of `name`, `nodes`, `from_s`, `for_s`."
     )
 
+    @override
     def without_effect(self) -> Mapping[str, str]:
-        """See `Section.without_effect`."""
         if self.trace is not None:
             return dict.fromkeys(("days", "seed", "load"), "the jobs are those of trace")
         return {"format": "there is no trace"}
 
 
 def can(options: Options) -> Can:
-    """See `Adapter.can`: the site's scheduler goes by priority if it is Slurm's, and only that one can be advised."""
+    """Return what the adapter can do: it can advise if the site's scheduler is Slurm's, which uses priorities."""
     return Can(advised=options.scheduler == "priority")
 
 

@@ -4,13 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from typing_extensions import override
+
 from cpsched.model import EndedJob
 from cpsched_bridge.adapters.mock.clocks import SiteClock
 from cpsched_bridge.adapters.mock.site import MockCluster
-from cpsched_bridge.ports import Advice, Check, Claim, Observation, Outcome, Postponed, Rank, StartOrder
+from cpsched_bridge.ports import (
+    Advice,
+    Advisable,
+    Backend,
+    Check,
+    Claim,
+    Observation,
+    Outcome,
+    Postponed,
+    Rank,
+    StartOrder,
+)
 
 
-class MockBackend:
+class MockBackend(Backend, Advisable):
     """A `Backend` over `site`, which is brought up to `clock` at every call."""
 
     child_starts = 0
@@ -27,12 +40,13 @@ class MockBackend:
         self.site.advance(max(self._clock.now_s(), self.site.now_s))
         return self.site
 
+    @override
     def waits_for(self) -> str | None:
-        """See `Backend.waits_for`."""
         return None
 
+    @override
     def observe(self, pinned: Collection[int] = ()) -> Observation:
-        """See `Backend.observe`; the site tells pins from wishes by itself."""
+        """Observe; the site tells pins from wishes by itself."""
         seen = self.read(self._told)
         self._told += len(seen.ended)
         return seen
@@ -41,51 +55,54 @@ class MockBackend:
         """The site now, without the `since` jobs that ended first."""
         return self._now().observe(since)
 
+    @override
     def history(self) -> Sequence[EndedJob]:
-        """See `Backend.history`."""
         site = self._now()
         self._told = len(site.ended)
         return tuple(site.ended)
 
+    @override
     def settled(self, orders: Sequence[StartOrder]) -> Sequence[StartOrder | Postponed]:
-        """See `Backend.settled`: a simulated site puts every unit where it is told."""
+        """Return the orders unchanged: a simulated site uses the nodes of the order."""
         return orders
 
+    @override
     def start(self, orders: Sequence[StartOrder]) -> Sequence[Outcome]:
-        """See `Backend.start`."""
         return self._now().start(orders)
 
+    @override
     def hold(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
-        """See `Backend.hold`."""
         return self._now().hold(job_ids)
 
+    @override
     def hand_back(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
-        """See `Backend.hand_back`."""
         return self._now().hand_back(job_ids)
 
+    @override
     def unpin(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
-        """See `Backend.unpin`."""
         return self._now().unpin(job_ids)
 
+    @override
     def ranks(self) -> Sequence[Rank]:
-        """See `Advisable.ranks`."""
         return self._now().ranks()
 
+    @override
     def advise(self, advice: Sequence[Advice]) -> Sequence[Outcome]:
-        """See `Advisable.advise`."""
         return self._now().advise(advice)
 
+    @override
     def claim(self, claim: Claim, instead_of: Claim | None) -> bool:
-        """See `Backend.claim`."""
         return self.site.claim(claim, instead_of)
 
+    @override
     def disclaim(self, claim: Claim) -> None:
-        """See `Backend.disclaim`."""
         self.site.disclaim(claim)
 
+    @override
     def checks(self) -> Sequence[Check]:
-        """See `Backend.checks`: nothing can be wrong with a simulated site."""
+        """Return no checks: a simulated site has no prerequisites."""
         return [Check("site", True, f"simulated, {self.site.now_s} s old")]
 
+    @override
     def close(self) -> None:
-        """See `Backend.close`."""
+        pass

@@ -6,6 +6,8 @@ import time
 from dataclasses import dataclass
 from typing import Protocol
 
+from typing_extensions import override
+
 from cpsched_bridge.adapters.mock.site import MockCluster
 from cpsched_bridge.cycle.pace import RealPace
 from cpsched_bridge.report import CycleReport
@@ -20,26 +22,26 @@ class SiteClock(Protocol):
         ...
 
 
-class RunningClock:
+class RunningClock(SiteClock):
     """`speed` seconds at the site pass in each real one, from `start_s` on."""
 
     def __init__(self, speed: float = 1.0, start_s: int = 0) -> None:
         self._speed, self._start_s = speed, start_s
         self._began_s = time.monotonic()
 
+    @override
     def now_s(self) -> int:
-        """See `SiteClock.now_s`."""
         return self._start_s + int((time.monotonic() - self._began_s) * self._speed)
 
 
 @dataclass(frozen=True, slots=True)
-class StandingClock:
+class StandingClock(SiteClock):
     """Time stands still between the events: somebody else advances the site."""
 
     site: MockCluster
 
+    @override
     def now_s(self) -> int:
-        """See `SiteClock.now_s`."""
         return self.site.now_s
 
 
@@ -67,12 +69,13 @@ class EventPace(RealPace):
         again_s = self._again_s if self._again_s is not None and self._again_s > self._site.now_s else None
         return min((each for each in (event_s, again_s) if each is not None), default=None)
 
+    @override
     def monotonic_s(self) -> float:
-        """See `Pace.monotonic_s`."""
         return wall_ns() / 1e9
 
+    @override
     def wait(self, seconds: float) -> bool:
-        """See `Pace.wait`; False when nothing is left to happen."""
+        """Return False when no event is left."""
         idle = self._site.next_event_s() is None
         self._idle = self._idle + 1 if idle else 0
         if idle and (not self._site.pending or self._idle > self._patience):
@@ -93,8 +96,8 @@ class AcceleratedPace(EventPace):
         self._speed, self._began_s, self._from_s = speed, self.monotonic_s(), site.now_s
         self._until_s = self._began_s + budget_s
 
+    @override
     def wait(self, seconds: float) -> bool:
-        """See `Pace.wait`."""
         next_s = self._next_s()
         if next_s is not None:
             due_s = self._began_s + (next_s - self._from_s) / self._speed

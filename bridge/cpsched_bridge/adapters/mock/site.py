@@ -142,25 +142,25 @@ class MockCluster:
         )  # fmt: skip
 
     def start(self, orders: Sequence[StartOrder]) -> list[Outcome]:
-        """See `Backend.start`; a job whose nodes are free runs at once."""
+        """Start; a job whose nodes are free runs at once."""
         return [self._start(order) for order in orders]
 
     def hold(self, job_ids: Collection[int]) -> list[Outcome]:
-        """See `Backend.hold`."""
+        """Hold pending jobs and clear pins."""
         return [self._change(id, hold=True) for id in job_ids]
 
     def hand_back(self, job_ids: Collection[int]) -> list[Outcome]:
-        """See `Backend.hand_back`; the site's own scheduler looks at once."""
+        """Release; the site's own scheduler runs at once."""
         outcomes = [self._change(id, hold=False) for id in job_ids]
         self._schedule()
         return outcomes
 
     def unpin(self, job_ids: Collection[int]) -> list[Outcome]:
-        """See `Backend.unpin`."""
+        """Clear the pins of pending jobs."""
         return [self._unpin(id) for id in job_ids]
 
     def ranks(self) -> list[Rank]:
-        """See `Advisable.ranks`."""
+        """Return how the site's scheduler ranks pending jobs."""
         jobs = {job.id: job for job in self._state.scene().queue}
         return [
             Rank(id, (id,), jobs[id].priority, self.points.get(id, 0), jobs[id].tier, hidden=hold is not Hold.NONE)
@@ -168,18 +168,18 @@ class MockCluster:
         ]
 
     def advise(self, advice: Sequence[Advice]) -> list[Outcome]:
-        """See `Advisable.advise`."""
+        """Change the points of pending jobs."""
         return [self._advise(each) for each in advice]
 
     def claim(self, claim: Claim, instead_of: Claim | None) -> bool:
-        """See `Backend.claim`."""
+        """Write the claim, if `instead_of` is the present one."""
         if self._claim != instead_of:
             return False
         self._claim = claim
         return True
 
     def disclaim(self, claim: Claim) -> None:
-        """See `Backend.disclaim`."""
+        """Remove the claim, if it is the present one."""
         if self._claim == claim:
             self._claim = None
 

@@ -58,7 +58,7 @@ class Advising:
     command_s: float
 
     def ranks(self) -> list[Rank]:
-        """See `Advisable.ranks`. Where the formula heeds no points, all are told as fixed."""
+        """Return ranks; all are fixed where the formula ignores points."""
         formula = self._formula()
         jobs, queues = self.reader.jobs_and_queues()
         found = ranks_of(jobs, queues, self.queues, formula or NO_FORMULA)
@@ -72,7 +72,7 @@ class Advising:
         return found if found.adds_points else None
 
     def advise(self, advice: Sequence[Advice]) -> list[Outcome]:
-        """See `Advisable.advise`: each job is looked at before anything is told; equal points are told together."""
+        """Check each job, then change points; jobs with equal points share a command."""
         jobs, _ = self.reader.jobs_and_queues()
         names = {number: name for name, number in ids.numbered(jobs).items()}
         outcomes: dict[int, Outcome] = {}

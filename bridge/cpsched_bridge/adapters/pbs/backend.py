@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
+from typing_extensions import override
 
 from cpsched.fit import used_by
 from cpsched.model import EndedJob
@@ -34,6 +35,8 @@ from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailab
 from cpsched_bridge.ports import (
     NOT_SENT,
     Advice,
+    Advisable,
+    Backend,
     Check,
     Claim,
     Hold,
@@ -41,6 +44,7 @@ from cpsched_bridge.ports import (
     Outcome,
     Postponed,
     Rank,
+    StandsAside,
     StartOrder,
 )
 
@@ -75,8 +79,8 @@ class Reads(Protocol):
         ...
 
 
-class PbsBackend:
-    """See `cpsched_bridge.ports.Backend`; `queues` are those that the bridge manages."""
+class PbsBackend(Backend, Advisable, StandsAside):
+    """One PBS server; `queues` are those that the bridge manages."""
 
     child_starts = 0
     history_missing = False
@@ -111,12 +115,13 @@ class PbsBackend:
         self._unanswered: set[str] = set()
         """Queues of which nobody has answered, since the last reading, whether they were opened."""
 
+    @override
     def waits_for(self) -> str | None:
-        """See `Backend.waits_for`: commands need no beginning."""
         return None
 
+    @override
     def observe(self, pinned: Collection[int] = ()) -> Observation:
-        """See `Backend.observe`; nothing is ever pinned."""
+        """Observe; `pinned` is ignored, PBS has no pins."""
         self._unanswered = set()
         seen = self._reader.read()
         opened = self._note_queues(managed(seen.queues, self._queues))
@@ -145,22 +150,25 @@ class PbsBackend:
                 words.append(f"queue {name} was opened by somebody else: its jobs are left to PBS until it is closed")
         return words
 
+    @override
     def history(self) -> Sequence[EndedJob]:
-        """See `Backend.history`: PBS's job history, where the server keeps one; else nothing is known."""
+        """Return PBS's job history; empty where the server keeps none."""
         look = self._look(self._reader.read())
         try:
             return observation.finished(self._reader.past(self._history_s), look.machine)
         except BackendError:
             return ()
 
+    @override
     def settled(self, orders: Sequence[StartOrder]) -> Sequence[StartOrder | Postponed]:
-        """See `Backend.settled`: PBS puts every chunk where it is told."""
+        """Return the orders unchanged: PBS uses the vnodes of the order."""
         return orders
 
     # ------------------------------------------------------------------------------------------------- commands
 
+    @override
     def start(self, orders: Sequence[StartOrder]) -> Sequence[Outcome]:
-        """See `Backend.start`: state, holds, queue, sizes and room are checked by a reading of their own.
+        """Check state, holds, queue, sizes and free room by a new reading, then start.
 
         Where PBS's scheduler may start jobs of other queues meanwhile, each start has a reading of its own.
         """
@@ -218,8 +226,9 @@ class PbsBackend:
     def _within_s(self, until_s: float) -> float:
         return min(self._programs.within_s, max(1.0, until_s - time.monotonic()))
 
+    @override
     def hold(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
-        """See `Backend.hold`: PBS's own scheduler is kept from the queues of these jobs."""
+        """Close the queues of these jobs to PBS's own scheduler."""
         jobs, queues = self._now()
         closed: dict[str, Outcome | None] = {}
 
@@ -241,8 +250,9 @@ class PbsBackend:
 
         return _each(job_ids, jobs, held)
 
+    @override
     def hand_back(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
-        """See `Backend.hand_back`: a job whose queue is closed is moved to the queue for jobs that are left.
+        """Move each job whose queue is closed to the queue that PBS schedules.
 
         Not where the queue is being opened and nobody answers: its jobs are free as soon as it is open.
         """
@@ -264,12 +274,14 @@ class PbsBackend:
 
         return _each(job_ids, jobs, back)
 
+    @override
     def unpin(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
-        """See `Backend.unpin`: no job ever has a pin."""
+        """Return success: PBS has no pins."""
         return [Outcome(number, "done") for number in job_ids]
 
+    @override
     def stand_aside(self) -> Sequence[str]:
-        """See `StandsAside.stand_aside`: opens the managed queues that are closed."""
+        """Open the managed queues that are closed."""
         problems = [problem] if (problem := self._left.reopen()) else []
         if self._closed is not None and not self._closed:
             return problems
@@ -318,18 +330,19 @@ class PbsBackend:
 
     # --------------------------------------------------------------------------------------------------- advice
 
+    @override
     def ranks(self) -> Sequence[Rank]:
-        """See `Advisable.ranks`."""
         return self._advising.ranks()
 
+    @override
     def advise(self, advice: Sequence[Advice]) -> Sequence[Outcome]:
-        """See `Advisable.advise`."""
         return self._advising.advise(advice)
 
     # --------------------------------------------------------------------------------------------------- the rest
 
+    @override
     def claim(self, claim: Claim, instead_of: Claim | None) -> bool:
-        """See `Backend.claim`: the value of a custom resource at the server, which managers alone write.
+        """Write the claim as a custom resource of the server, which only managers may write.
 
         PBS has no way to write it only where another value stands. So it is read before and after: of two bridges that
         write at the same moment, the one whose words stand in the end has it.
@@ -343,14 +356,14 @@ class PbsBackend:
             raise BackendUnavailable(str(error)) from error
         return observation.claim_of(self._reader.server()) == claim
 
+    @override
     def disclaim(self, claim: Claim) -> None:
-        """See `Backend.disclaim`."""
         there = observation.claim_of(self._reader.server())
         if there is not None and there.owner == claim.owner:
             self._tells.disclaim(CLAIM)
 
+    @override
     def checks(self) -> Sequence[Check]:
-        """See `Backend.checks`."""
         missing = self._programs.missing()
         if missing:
             mend = "install PBS's client commands here, or name their folder in options.bin"
@@ -369,8 +382,9 @@ class PbsBackend:
             return [Check("vnodes", False, str(error), "pbsnodes -av shows what PBS has")]
         return [*checks_of(dataclasses.replace(seen, vnodes=look.vnodes), around), usable_objects(look.unusable)]
 
+    @override
     def close(self) -> None:
-        """See `Backend.close`: no process stays."""
+        pass
 
 
 def _each(

@@ -58,5 +58,5 @@ def connect(options: Options) -> PbsBackend:
 
 
 def can(options: Options) -> Can:
-    """See `Adapter.can`: limits are known, and PBS's scheduler can be told an order; its own order is not heeded."""
+    """Return what the adapter can do: it knows limits and can advise, and does not follow PBS's own order."""
     return Can(tells_limits=True, advised=True, decide_s=DECIDE_S)

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 import structlog
+from typing_extensions import override
 
 from cpsched.model import EndedJob
 from cpsched.site import multifactor
@@ -41,6 +42,8 @@ from cpsched_bridge.errors import (
 from cpsched_bridge.ports import (
     NOT_SENT,
     Advice,
+    Advisable,
+    Backend,
     Check,
     Claim,
     Hold,
@@ -61,14 +64,17 @@ MOST_CULPRITS = 5
 """Orders of one part that may each fail the whole part, until it is taken that the fault is not theirs."""
 
 
-class SlurmBackend:
-    """See `cpsched_bridge.ports.Backend`.
+class SlurmBackend(Backend, Advisable):
+    """One Slurm controller.
 
     A start pins a job with a list of nodes. Equal shares are told by a number of tasks per node where Slurm would split
     the tasks otherwise; that number also fixes the number of nodes. A job that goes task by task is told the number of
     its nodes, and Slurm splits it as `settled` says. What this changes in the record is given back when the pin is
     cleared.
     """
+
+    history_missing = False
+    """Whether `history` told less than there is, since the accounting database did not answer."""
 
     def __init__(
         self,
@@ -90,35 +96,33 @@ class SlurmBackend:
         self._history_days = history_days
         self._translator: Translator | None = None
         self._config: Record = {}
-        self.history_missing = False
-        """Whether `history` told less than there is, since the accounting database did not answer."""
         self._restores: dict[int, str] = {}
         """Our pins: job number -> scontrol settings that give the record back what the pin changed."""
         self._under_way: dict[int, Sent] = {}
         """Starts of ours that were not seen running yet, and were not held again."""
 
     @property
+    @override
     def child_starts(self) -> int:
-        """See `Backend.child_starts`."""
         return self._transport.child_starts
 
     @property
+    @override
     def speaks(self) -> str:
-        """See `Backend.speaks`."""
         chosen = self._transport.chosen()
         return "" if chosen is None else f"{chosen[0]}: {chosen[1]}"
 
     @property
+    @override
     def starts_in_one_change(self) -> bool:
-        """See `Backend.starts_in_one_change`."""
         return self._transport.starts_in_one_change
 
+    @override
     def waits_for(self) -> str | None:
-        """See `Backend.waits_for`."""
         return self._transport.waits_for()
 
+    @override
     def observe(self, pinned: Collection[int] = ()) -> Observation:
-        """See `Backend.observe`."""
         translator = self._ready()
         for job_id in pinned:
             self._restores.setdefault(job_id, "")
@@ -141,8 +145,9 @@ class SlurmBackend:
         self._restores = {job_id: settings for job_id, settings in self._restores.items() if job_id in known}
         return observation
 
+    @override
     def history(self) -> Sequence[EndedJob]:
-        """See `Backend.history`: the accounting database if it is there and answers, else the controller's memory."""
+        """Return jobs of the accounting database; of the controller's memory if it does not answer."""
         translator = self._ready()
         seen = self._transport.read()
         if not self._config.get("accounting_storage_type"):
@@ -158,8 +163,8 @@ class SlurmBackend:
         self.history_missing = False
         return translator.past(past, seen)
 
+    @override
     def settled(self, orders: Sequence[StartOrder]) -> Sequence[StartOrder | Postponed]:
-        """See `Backend.settled`."""
         translator = self._ready()
         machine, free = translator.machine, translator.free
         if machine is None or free is None:
@@ -170,8 +175,8 @@ class SlurmBackend:
         found = beside(found, self._under_way.values(), translator.to_come, machine.capacity, now_s)
         return [_settled(order, each, machine) for order, each in zip(orders, found, strict=True)]
 
+    @override
     def start(self, orders: Sequence[StartOrder]) -> Sequence[Outcome]:
-        """See `Backend.start`."""
         translator = self._ready()
         nices = self._nices(orders)
         sent: list[Record] = []
@@ -217,42 +222,46 @@ class SlurmBackend:
         own = {number: int(records[number].get("nice") or 0) for number in needed}
         return {number: (own[number], own[number] - points) for number, points in needed.items()}
 
+    @override
     def hold(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
-        """See `Backend.hold`."""
         return self._without_pins(self._transport.hold, job_ids)
 
+    @override
     def hand_back(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
-        """See `Backend.hand_back`. Without an observation every node list of these jobs counts as a pin."""
+        """Release; without an observation, every node list of these jobs counts as a pin."""
         if self._translator is None:
             self._restores.update(dict.fromkeys(job_ids, ""))
         return self._without_pins(self._transport.hand_back, job_ids)
 
+    @override
     def unpin(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
-        """See `Backend.unpin`."""
         return self._without_pins(self._transport.unpin, job_ids)
 
+    @override
     def ranks(self) -> Sequence[Rank]:
-        """See `Advisable.ranks`: the jobs of the last observation, with what `sprio` shows of them now."""
+        """Return the jobs of the last observation, with their current `sprio` values."""
         seen = self._seen or self._transport.read()
         picture = self._policy.picture if self._policy is not None else None
         partitions = {} if picture is None else picture.partitions
         return self._advising.ranks(seen.jobs, {name: partition.tier for name, partition in partitions.items()})
 
+    @override
     def advise(self, advice: Sequence[Advice]) -> Sequence[Outcome]:
-        """See `Advisable.advise`: `SiteFactor`, by scontrol."""
+        """Set `SiteFactor` by scontrol."""
         return self._advising.advise(advice)
 
+    @override
     def claim(self, claim: Claim, instead_of: Claim | None) -> bool:
-        """See `Backend.claim`: a reservation far ahead, which operators may make."""
+        """Write the claim into a reservation far ahead, which operators may create."""
         seen = None if instead_of is None or self._seen is None else claims.comment_in(self._seen.reservations)
         return self._transport.claim(claims.words_of(claim), seen)
 
+    @override
     def disclaim(self, claim: Claim) -> None:
-        """See `Backend.disclaim`."""
         self._transport.disclaim(claims.words_of(claim))
 
+    @override
     def checks(self) -> Sequence[Check]:
-        """See `Backend.checks`."""
         if self._policy is not None:
             self._policy.begin()  # its commands run meanwhile
         try:
@@ -283,8 +292,8 @@ class SlurmBackend:
         text = answers.texts.get("sprio", "") if answers is not None else ""
         return policy_checks(self._policy.picture, self._policy.failures, text, records)
 
+    @override
     def close(self) -> None:
-        """See `Backend.close`."""
         if self._policy is not None:
             self._policy.close()
         if self._load is not None:

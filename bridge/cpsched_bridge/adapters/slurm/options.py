@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import Field
+from typing_extensions import override
 
 from cpsched_bridge.adapters.slurm import load
 from cpsched_bridge.adapters.slurm.adapter import SlurmBackend
@@ -76,8 +77,8 @@ class Options(Section):
         "manages do not block it; 0: never.",
     )
 
+    @override
     def without_effect(self) -> Mapping[str, str]:
-        """See `Section.without_effect`."""
         return {} if self.site_policy else dict.fromkeys(["policy_deadline_s", "boost"], "site_policy is false")
 
 
@@ -116,6 +117,6 @@ def load_watch(options: Options) -> load.LoadWatch | None:
 
 
 def can(options: Options) -> Can:
-    """See `Adapter.can`: without the site's policy all jobs have the same rank, and no limit is known."""
+    """Return what the adapter can do: without the site's policy, jobs have no ranks and limits are unknown."""
     policy = options.site_policy
     return Can(ranks_jobs=policy, tells_limits=policy, advised=True, decide_s=DECIDE_S)

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
+from typing_extensions import override
 
 from cpsched_bridge.in_force import SettingInForce
 from cpsched_bridge.report import CycleReport
@@ -24,7 +25,7 @@ from cpsched_bridge.watch.page.alarms import stalled
 from cpsched_bridge.watch.page.board import Board
 from cpsched_bridge.watch.page.pages import Slider
 from cpsched_bridge.watch.web.door import WebDoor
-from cpsched_bridge.watch.web.page import page_routes
+from cpsched_bridge.watch.web.page import Views, page_routes
 from cpsched_bridge.watch.web.responses import HEADERS
 
 
@@ -91,27 +92,28 @@ class Watch:
 
 
 @dataclass(frozen=True, slots=True)
-class _Live:
+class _Live(Views):
     """The present of a bridge."""
 
     board: Board
     health: Health
 
+    @override
     def at(self, at_s: int | None) -> schema.View | None:
-        """See `Views.at`. That no cycle ends any more is told by none."""
+        """Return the last view, with its status corrected if cycles have stalled."""
         view, late = self.board.view(), self.health.stalled()
         if view is None or not late:
             return view
         status = view.status.model_copy(update={"alarms": [stalled(late), *view.status.alarms]})
         return view.model_copy(update={"status": status})
 
+    @override
     def nothing_yet(self) -> Sequence[str]:
-        """See `Views.nothing_yet`."""
         return self.health.not_ready()
 
     @property
+    @override
     def slider(self) -> Slider | None:
-        """See `Views.slider`."""
         return None
 
 
@@ -131,7 +133,7 @@ class _PathsOnly:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See `ASGIApp`."""
+        """None"""
         asked = scope["type"] != "http" or scope["raw_path"].startswith(b"/")
         answer = self._app if asked else PlainTextResponse("ask for a path of this host\n", 400, HEADERS)
         await answer(scope, receive, send)

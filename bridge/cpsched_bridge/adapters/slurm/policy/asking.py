@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Protocol
 
+from typing_extensions import override
+
 from cpsched_bridge.adapters.slurm.policy.answers import QOS_FORMAT
 
 MAX_BYTES = 64 * 1024 * 1024
@@ -61,7 +63,7 @@ class _Running:
 
 
 @dataclass(slots=True)
-class PolicyCommands:
+class PolicyCommands(Asking):
     """Slurm's commands as processes, with `deadline_s` for all of them together."""
 
     deadline_s: float = 10.0
@@ -74,8 +76,8 @@ class PolicyCommands:
     _chosen: dict[str, int] = field(default_factory=dict)
     """By name, the first command that is worth trying: one that failed for good is not asked again."""
 
+    @override
     def start(self) -> None:
-        """See `Asking.start`."""
         if self._until_s is not None:
             return
         self._until_s = time.monotonic() + self.deadline_s
@@ -84,8 +86,8 @@ class PolicyCommands:
             self._tried[name] = self._chosen.get(name, 0)
             self._begin(name)
 
+    @override
     def answer(self, wait: bool = False) -> Answers | None:
-        """See `Asking.answer`."""
         if self._until_s is None:
             return None
         while True:
@@ -103,8 +105,8 @@ class PolicyCommands:
                 return None
             time.sleep(0.02)
 
+    @override
     def close(self) -> None:
-        """See `Asking.close`."""
         for name in list(self._running):
             self._end(name)
         self._until_s = None

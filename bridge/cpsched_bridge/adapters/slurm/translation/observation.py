@@ -41,7 +41,7 @@ class Translator:
     counts_memory: bool = True
     """Whether Slurm allocates memory at all (CR_*_Memory)."""
     accounts_checked: tuple[bool | None, bool] = (None, True)
-    """See `access.accounts_checked`."""
+    """Whether accounts of partitions are checked, as `access.accounts_checked` returns it."""
     has_topology: bool = False
     cluster_name: str = ""
     machine: Machine | None = None

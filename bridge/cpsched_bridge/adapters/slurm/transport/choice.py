@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 
+from typing_extensions import override
+
 from cpsched_bridge.adapters.slurm.records import ClusterRecords, Record
 from cpsched_bridge.adapters.slurm.transport import Answer, Transport
 from cpsched_bridge.adapters.slurm.transport.cli.transport import CliTransport
@@ -28,8 +30,8 @@ def installed() -> bool:
         return False
 
 
-class AutoTransport:
-    """See `Transport`. Chooses with the first call that reaches the controller; `waits_for` never chooses pyslurm."""
+class AutoTransport(Transport):
+    """Choose a transport with the first call that reaches the controller; `waits_for` never chooses pyslurm."""
 
     def __init__(
         self,
@@ -48,18 +50,19 @@ class AutoTransport:
             self._take_cli("pyslurm is not installed")
 
     @property
+    @override
     def child_starts(self) -> int:
-        """See `Transport.child_starts`."""
         tried = self._taken or self._tried
         return 0 if tried is None else tried.child_starts
 
     @property
+    @override
     def starts_in_one_change(self) -> bool:
-        """See `Transport.starts_in_one_change`; before the choice nothing is promised."""
+        """Return False before the choice."""
         return self._taken is not None and self._taken.starts_in_one_change
 
+    @override
     def waits_for(self) -> str | None:
-        """See `Transport.waits_for`."""
         if self._taken is None and self._tried is not None:
             try:
                 return self._tried.waits_for()
@@ -67,53 +70,53 @@ class AutoTransport:
                 self._take_cli(str(error))
         return None if self._taken is None else self._taken.waits_for()
 
+    @override
     def chosen(self) -> tuple[str, str] | None:
-        """See `Transport.chosen`."""
         found = None if self._taken is None else self._taken.chosen()
         return None if found is None else (found[0], self._why)
 
+    @override
     def config(self) -> Record:
-        """See `Transport.config`."""
         return self._one().config()
 
+    @override
     def facts(self) -> Record:
-        """See `Transport.facts`."""
         return self._one().facts()
 
+    @override
     def read(self) -> ClusterRecords:
-        """See `Transport.read`."""
         return self._one().read()
 
+    @override
     def past(self, since_s: int) -> Sequence[Record]:
-        """See `Transport.past`."""
         return self._one().past(since_s)
 
+    @override
     def start(self, orders: Sequence[Record]) -> Sequence[Answer]:
-        """See `Transport.start`."""
         return self._one().start(orders)
 
+    @override
     def hold(self, orders: Sequence[Record]) -> Sequence[Answer]:
-        """See `Transport.hold`."""
         return self._one().hold(orders)
 
+    @override
     def hand_back(self, orders: Sequence[Record]) -> Sequence[Answer]:
-        """See `Transport.hand_back`."""
         return self._one().hand_back(orders)
 
+    @override
     def unpin(self, orders: Sequence[Record]) -> Sequence[Answer]:
-        """See `Transport.unpin`."""
         return self._one().unpin(orders)
 
+    @override
     def claim(self, words: str, instead_of: str | None) -> bool:
-        """See `Transport.claim`."""
         return self._one().claim(words, instead_of)
 
+    @override
     def disclaim(self, words: str) -> None:
-        """See `Transport.disclaim`."""
         self._one().disclaim(words)
 
+    @override
     def close(self) -> None:
-        """See `Transport.close`."""
         for each in (self._taken, self._tried):
             if each is not None:
                 each.close()

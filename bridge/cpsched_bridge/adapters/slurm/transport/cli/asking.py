@@ -22,7 +22,7 @@ _REFUSED = re.compile(r"incompatible version|access/permission denied|protocol a
 
 
 class AskedSlurm(asking.AskedPrograms):
-    """See `AskedPrograms`; in the environment of Slurm's programs, and judged by what they complain of."""
+    """Run Slurm's programs in their environment, and judge them by their complaints."""
 
     def __init__(
         self,

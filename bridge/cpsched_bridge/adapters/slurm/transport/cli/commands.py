@@ -17,13 +17,15 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from typing_extensions import override
+
 from cpsched_bridge.adapters.slurm.records import Record
 from cpsched_bridge.adapters.slurm.translation import ids
 from cpsched_bridge.adapters.slurm.transport import Answer
 from cpsched_bridge.adapters.slurm.transport.programs import arrays
 from cpsched_bridge.adapters.slurm.transport.programs.call_budget import CallBudget
 from cpsched_bridge.adapters.slurm.transport.programs.dialogue import Dialogue
-from cpsched_bridge.adapters.slurm.transport.programs.orders import Orders
+from cpsched_bridge.adapters.slurm.transport.programs.orders import Hands, Orders
 from cpsched_bridge.adapters.slurm.transport.programs.rules import CallFailed, RefusedCommand, has_plugin
 from cpsched_bridge.adapters.slurm.transport.programs.scontrol import complaint, unreachable
 from cpsched_bridge.errors import BackendError, BackendUnavailable, CommandRefused
@@ -46,7 +48,7 @@ class Looks(Protocol):
     """What the commands ask of `cli.reading.Reading`."""
 
     def config(self) -> Record:
-        """See `Transport.config`."""
+        """Return the controller's configuration."""
         ...
 
     def look(self, numbers: Collection[int] | None) -> Sequence[Record]:
@@ -62,8 +64,8 @@ class PluginStarts:
     """Until a first one is refused: by an older plugin, or by one that takes another user for the bridge."""
 
 
-class CliHands:
-    """See `Hands`. All changes of one call go to one scontrol."""
+class CliHands(Hands):
+    """Commands by scontrol. All changes of one call go to one scontrol."""
 
     alone_below = 0  # a look at twenty jobs costs as much as one at a single one: a process
 
@@ -73,24 +75,25 @@ class CliHands:
         self._starts = starts
         self._guarded = False
 
+    @override
     def guarded(self) -> bool:
-        """See `Hands.guarded`."""
         self._guarded = has_plugin(_asked(self._reading.config)["job_submit_plugins"])
         return self._guarded
 
+    @override
     def look(self, numbers: Collection[int]) -> Sequence[Record]:
-        """See `Hands.look`."""
         return _asked(lambda: self._reading.look(numbers))
 
+    @override
     def one(self, number: int) -> Record:
-        """See `Hands.one`."""
         found = [job for job in self.look([number]) if job["id"] == number]
         if not found:
             raise RefusedCommand("the controller does not know this job")
         return found[0]
 
+    @override
     def start(self, job: Record, order: Record) -> None:
-        """See `Hands.start`. The job is named as the order does: an array's task by its index."""
+        """Start the job by the name in the order: an array task by its index."""
         names = [str(name) for name in order["nodes"]]
         if odd := [name for name in names if not NODE.fullmatch(name)]:
             raise RefusedCommand(f"{odd[0]!r} is no name of a node")
@@ -120,12 +123,13 @@ class CliHands:
         except CallFailed as error:
             raise CallFailed(f"pinned, but perhaps not released: {error}", lost=True) from error
 
+    @override
     def hold(self, job: Record) -> None:
-        """See `Hands.hold`."""
         self._tell(f"hold {arrays.words(job)}")
 
+    @override
     def release(self, jobs: Sequence[Record]) -> list[Answer]:
-        """See `Hands.release`. scontrol takes many numbers at once; arrays, whose names may be long, go one by one."""
+        """Release many jobs by one scontrol; array names may be long, so each array has its own."""
         plain = [at for at, job in enumerate(jobs) if not job["array_id"]]
         parts = [plain[at : at + RELEASED_TOGETHER] for at in range(0, len(plain), RELEASED_TOGETHER)]
         parts += [[at] for at, job in enumerate(jobs) if job["array_id"]]
@@ -152,8 +156,8 @@ class CliHands:
             if job["id"] in still:
                 answers[at] = answer
 
+    @override
     def scontrol(self, commands: Sequence[str]) -> list[str]:
-        """See `Hands.scontrol`."""
         return [complaint(self._dialogue, command) for command in commands]
 
     def _tell(self, command: str) -> None:
@@ -171,19 +175,19 @@ class CliCommands:
         self._starts = PluginStarts()
 
     def start(self, orders: Sequence[Record]) -> list[Answer]:
-        """See `Transport.start`."""
+        """Pin and release."""
         return self._told(lambda told: told.start(orders))
 
     def hold(self, orders: Sequence[Record]) -> list[Answer]:
-        """See `Transport.hold`."""
+        """Hold, and clear pins."""
         return self._told(lambda told: told.hold(orders))
 
     def hand_back(self, orders: Sequence[Record]) -> list[Answer]:
-        """See `Transport.hand_back`."""
+        """Clear pins and release."""
         return self._told(lambda told: told.hand_back(orders))
 
     def unpin(self, orders: Sequence[Record]) -> list[Answer]:
-        """See `Transport.unpin`."""
+        """Clear pins; the holds stay."""
         return self._told(lambda told: told.unpin(orders))
 
     def scontrol(self, commands: Sequence[str]) -> list[str]:

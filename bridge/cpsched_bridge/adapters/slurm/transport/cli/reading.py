@@ -127,12 +127,12 @@ class Reading:
     # ---- what Transport asks for
 
     def config(self) -> Record:
-        """See `Transport.config`; as of the last reading, if that was no longer than `CONFIG_S` ago."""
+        """Return the last reading's configuration if it is at most `CONFIG_S` old."""
         self._keep(self._ask(self._due("config", cluster.CONFIG, CONFIG_S)))
         return cluster.config(self._kept["config"][1])
 
     def facts(self) -> Record:
-        """See `Transport.facts`. The first `past` does not wait where accounting does not answer."""
+        """Return the facts; the first `past` does not wait if accounting does not answer here."""
         texts = self._ask({"config": cluster.CONFIG, "nodes": cluster.NODES, "diag": ("sdiag",)})
         self._keep(texts)
         here_s = int(time.time())
@@ -154,7 +154,7 @@ class Reading:
         return facts
 
     def read(self) -> ClusterRecords:
-        """See `Transport.read`: jobs, then what scontrol tells of them and of all else, in one go."""
+        """Read the jobs, then everything else by one scontrol."""
         self._budget.wait_for_reading(READING_CALLS)
         with self._patience.reading():
             return self._read()
@@ -191,7 +191,7 @@ class Reading:
         )
 
     def past(self, since_s: int) -> Sequence[Record]:
-        """See `Transport.past`. The first call waits as long as the controller may take, later ones not at all."""
+        """Return past jobs; only the first call waits, as long as the controller may take."""
         wait_s, self._past_wait_s = self._past_wait_s, 0.0
         if self._past is None:
             end = squeue.word()

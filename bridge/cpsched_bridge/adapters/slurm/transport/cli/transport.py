@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from typing_extensions import override
+
 from cpsched_bridge.adapters.slurm.records import ClusterRecords, Record
-from cpsched_bridge.adapters.slurm.transport import Answer
+from cpsched_bridge.adapters.slurm.transport import Answer, Transport
 from cpsched_bridge.adapters.slurm.transport.cli.claims import claiming
 from cpsched_bridge.adapters.slurm.transport.cli.commands import CliCommands
 from cpsched_bridge.adapters.slurm.transport.cli.reading import Reading
@@ -17,8 +19,8 @@ from cpsched_bridge.errors import BackendUnavailable, CommandRefused
 NAME = "cli"
 
 
-class CliTransport:
-    """See `Transport`. `history_deadline_s` is for the accounting database, `deadline_s` for everything else."""
+class CliTransport(Transport):
+    """Use Slurm's own programs. `history_deadline_s` is for the accounting database, `deadline_s` for the rest."""
 
     child_starts = 0
     starts_in_one_change = False
@@ -36,62 +38,62 @@ class CliTransport:
         self._commands = CliCommands(self._reading, deadline_s, budget)
         self._claiming = claiming(self._commands.scontrol, deadline_s, budget)
 
+    @override
     def waits_for(self) -> str | None:
-        """See `Transport.waits_for`: commands need no beginning."""
         return None
 
+    @override
     def chosen(self) -> tuple[str, str]:
-        """See `Transport.chosen`."""
         return NAME, self._why
 
+    @override
     def config(self) -> Record:
-        """See `Transport.config`."""
         return self._reading.config()
 
+    @override
     def facts(self) -> Record:
-        """See `Transport.facts`."""
         return self._reading.facts()
 
+    @override
     def read(self) -> ClusterRecords:
-        """See `Transport.read`."""
         return self._reading.read()
 
+    @override
     def past(self, since_s: int) -> Sequence[Record]:
-        """See `Transport.past`."""
         return self._reading.past(since_s)
 
+    @override
     def start(self, orders: Sequence[Record]) -> Sequence[Answer]:
-        """See `Transport.start`."""
         return self._commands.start(orders)
 
+    @override
     def hold(self, orders: Sequence[Record]) -> Sequence[Answer]:
-        """See `Transport.hold`."""
         return self._commands.hold(orders)
 
+    @override
     def hand_back(self, orders: Sequence[Record]) -> Sequence[Answer]:
-        """See `Transport.hand_back`."""
         return self._commands.hand_back(orders)
 
+    @override
     def unpin(self, orders: Sequence[Record]) -> Sequence[Answer]:
-        """See `Transport.unpin`."""
         return self._commands.unpin(orders)
 
+    @override
     def claim(self, words: str, instead_of: str | None) -> bool:
-        """See `Transport.claim`."""
         try:
             return self._claiming.claim(words, instead_of)
         except Refusal as error:
             raise _of_refusal(error) from error
 
+    @override
     def disclaim(self, words: str) -> None:
-        """See `Transport.disclaim`."""
         try:
             self._claiming.disclaim(words)
         except Refusal as error:
             raise _of_refusal(error) from error
 
+    @override
     def close(self) -> None:
-        """See `Transport.close`."""
         self._reading.close()
 
 

@@ -35,7 +35,7 @@ class Claiming:
     """Runs commands, and tells what is complained of each."""
 
     def claim(self, words: str, instead_of: str | None) -> bool:
-        """See `Transport.claim`."""
+        """Write the words into the reservation, if it has those of `instead_of`."""
         if self.words() != instead_of:
             return False
         if instead_of is not None:
@@ -50,7 +50,7 @@ class Claiming:
         return True
 
     def disclaim(self, words: str) -> None:
-        """See `Transport.disclaim`."""
+        """Delete the reservation, if it has these words."""
         if self.words() == words:
             self._run(f"delete ReservationName={NAME}")
 

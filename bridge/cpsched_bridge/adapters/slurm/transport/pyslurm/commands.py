@@ -6,13 +6,15 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from typing_extensions import override
+
 from cpsched_bridge.adapters.slurm.records import Record
 from cpsched_bridge.adapters.slurm.translation import ids
 from cpsched_bridge.adapters.slurm.translation.claims import NAME
 from cpsched_bridge.adapters.slurm.transport import Answer
 from cpsched_bridge.adapters.slurm.transport.programs import rules
 from cpsched_bridge.adapters.slurm.transport.programs.claiming import Claiming
-from cpsched_bridge.adapters.slurm.transport.programs.orders import LOOKED_AT_TOGETHER, Orders
+from cpsched_bridge.adapters.slurm.transport.programs.orders import LOOKED_AT_TOGETHER, Hands, Orders
 from cpsched_bridge.adapters.slurm.transport.programs.rules import CallFailed, RefusedCommand, has_plugin
 from cpsched_bridge.adapters.slurm.transport.programs.scontrol import scontrol, unreachable
 from cpsched_bridge.adapters.slurm.transport.pyslurm.rows import looked_at, value_of
@@ -21,8 +23,8 @@ RELEASE = 0xFFFFFFFF
 """A priority of INFINITE releases a held job: Slurm computes its priority anew."""
 
 
-class PyslurmHands:
-    """See `Hands`."""
+class PyslurmHands(Hands):
+    """Commands by pyslurm."""
 
     alone_below = LOOKED_AT_TOGETHER  # one look at all jobs costs as much as ten at single ones
 
@@ -31,24 +33,25 @@ class PyslurmHands:
         self.complaints: dict[int, str] = {}
         """By job of an order, why the number of its nodes is not taken."""
 
+    @override
     def guarded(self) -> bool:
-        """See `Hands.guarded`."""
         with self._calling():
             return has_plugin(self._pyslurm.slurmctld.Config.load().job_submit_plugins)
 
+    @override
     def look(self, numbers: Collection[int]) -> list[Record]:
-        """See `Hands.look`: every job is read, those wanted are made records."""
+        """Read every job, and make records of the jobs asked for."""
         with self._calling():
             loaded = self._pyslurm.Jobs.load().values()
         return [looked_at(job) for job in loaded if job.id in numbers or job.array_id in numbers]
 
+    @override
     def one(self, number: int) -> Record:
-        """See `Hands.one`."""
         with self._calling():
             return looked_at(self._pyslurm.Job.load(number))
 
+    @override
     def start(self, job: Record, order: Record) -> None:
-        """See `Hands.start`: one change."""
         if complaint := self.complaints.get(order["job"]):
             raise RefusedCommand(f"the number of its nodes is not taken: {complaint}")
         changes: Record = {"required_nodes": order["nodes"], "priority": RELEASE}
@@ -58,12 +61,12 @@ class PyslurmHands:
             changes["nice"] = order["nice"]
         self._modify(job, **changes)
 
+    @override
     def hold(self, job: Record) -> None:
-        """See `Hands.hold`."""
         self._modify(job, priority=0)
 
+    @override
     def release(self, jobs: Sequence[Record]) -> list[Answer]:
-        """See `Hands.release`: one change for each job."""
         answers: list[Answer] = []
         for job in jobs:
             try:
@@ -74,8 +77,8 @@ class PyslurmHands:
                 answers.append(("done", ""))
         return answers
 
+    @override
     def scontrol(self, commands: Sequence[str]) -> list[str]:
-        """See `Hands.scontrol`."""
         return scontrol(commands)
 
     def _modify(self, job: Record, **changes: Any) -> None:
@@ -97,8 +100,9 @@ class SlurmCommands(Orders):
         self._own = PyslurmHands(pyslurm)
         super().__init__(self._own)
 
+    @override
     def start(self, orders: Sequence[Record]) -> list[Answer]:
-        """See `Orders.start`. Jobs with `num_nodes` are told that first, in one run of scontrol."""
+        """Set `num_nodes` of the jobs that have it by one scontrol, then start."""
         numbers = self._numbers(orders, separate=True)
         counted = [order for order in orders if order.get("num_nodes")]
         outcomes = self._each(lambda job, _: rules.held(job, self._guarded), counted, numbers)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from typing_extensions import override
+
 from cpsched_bridge.adapters.slurm.records import ClusterRecords, Record
-from cpsched_bridge.adapters.slurm.transport import Answer
+from cpsched_bridge.adapters.slurm.transport import Answer, Transport
 from cpsched_bridge.adapters.slurm.transport.programs.privilege import privilege_of
 from cpsched_bridge.adapters.slurm.transport.pyslurm.client import Client
 from cpsched_bridge.adapters.slurm.transport.pyslurm.rows import cluster_records, records
@@ -15,8 +17,8 @@ from cpsched_bridge.errors import BackendTimeout
 NAME = "pyslurm"
 
 
-class PyslurmTransport:
-    """See `Transport`. `history_deadline_s` is for the accounting database, `deadline_s` for everything else.
+class PyslurmTransport(Transport):
+    """Use pyslurm in a child process. `history_deadline_s` is for the accounting database, `deadline_s` for the rest.
 
     `why` says why this transport was taken.
 
@@ -51,8 +53,8 @@ class PyslurmTransport:
         """What is left to do before the controller can be asked, in words; None: it can be asked."""
         return self.client.waits_for()
 
+    @override
     def chosen(self) -> tuple[str, str]:
-        """See `Transport.chosen`."""
         return NAME, self._why
 
     def hello(self) -> Record:
@@ -60,25 +62,26 @@ class PyslurmTransport:
         said: Record = self._call("hello")
         return said
 
+    @override
     def config(self) -> Record:
-        """See `Transport.config`."""
         config: Record = self.hello()["config"]
         return config
 
+    @override
     def facts(self) -> Record:
-        """See `Transport.facts`."""
         facts: Record = self._call("facts")
         facts = privilege_of(facts["user"]) | facts
         if not facts["accounting_answers"]:
             self._past_wait_s = 0.0
         return facts
 
+    @override
     def read(self) -> ClusterRecords:
-        """See `Transport.read`: one call."""
         return cluster_records(self._call("snapshot"))
 
+    @override
     def past(self, since_s: int) -> Sequence[Record]:
-        """See `Transport.past`. The first call waits as long as the controller may take, later ones not at all.
+        """Return past jobs; only the first call waits, as long as the controller may take.
 
         Nor does the first, where `facts` have found that accounting does not answer.
         """
@@ -95,33 +98,33 @@ class PyslurmTransport:
         self.accounting.close()  # it is asked once
         return records(found)
 
+    @override
     def start(self, orders: Sequence[Record]) -> Sequence[Answer]:
-        """See `Transport.start`."""
         return self._command("start", orders)
 
+    @override
     def hold(self, orders: Sequence[Record]) -> Sequence[Answer]:
-        """See `Transport.hold`."""
         return self._command("hold", orders)
 
+    @override
     def hand_back(self, orders: Sequence[Record]) -> Sequence[Answer]:
-        """See `Transport.hand_back`."""
         return self._command("hand_back", orders)
 
+    @override
     def unpin(self, orders: Sequence[Record]) -> Sequence[Answer]:
-        """See `Transport.unpin`."""
         return self._command("unpin", orders)
 
+    @override
     def claim(self, words: str, instead_of: str | None) -> bool:
-        """See `Transport.claim`."""
         taken: bool = self._call("claim", words=words, instead_of=instead_of)
         return taken
 
+    @override
     def disclaim(self, words: str) -> None:
-        """See `Transport.disclaim`."""
         self._call("disclaim", words=words)
 
+    @override
     def close(self) -> None:
-        """See `Transport.close`."""
         self.client.close()
         self.accounting.close()
 
