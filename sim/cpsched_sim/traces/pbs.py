@@ -32,6 +32,7 @@ from typing_extensions import override
 
 from cpsched.errors import InvalidValue
 from cpsched.listing import Listing
+from cpsched.spelling.pbs import duration_s
 from cpsched_sim.errors import InvalidTrace, Unusable
 from cpsched_sim.reading.bounds import MAX_LINE_CHARS, MAX_TIME_S
 from cpsched_sim.reading.dated import dated_files
@@ -39,7 +40,7 @@ from cpsched_sim.reading.lines import lines_of
 from cpsched_sim.traces.dialect import PLAIN, Dialect
 from cpsched_sim.traces.moments import moments, zone_of
 from cpsched_sim.traces.pbs_lines import Fields, Line, is_unfinished, job_id_of, line_of, looks_like_one
-from cpsched_sim.traces.pbs_requests import hosts_of, request_of, seconds_of
+from cpsched_sim.traces.pbs_requests import hosts_of, request_of
 from cpsched_sim.traces.record import Reader, Record, Units
 from cpsched_sim.traces.runs import FURTHER_RUN, READ_BEFORE, TASKS, Runs
 
@@ -238,7 +239,7 @@ class PbsReader(Reader):
 
     def _walltime_s(self, fields: Fields) -> int:
         text = fields.get("Resource_List.walltime", "")
-        return seconds_of(text) if text else 0
+        return duration_s(text, "walltime") if text else 0
 
     def _unlimited_s(self, run_s: int) -> int:
         self.tally.taken["walltime is the run time, since no limit is told"] += 1

@@ -16,13 +16,10 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from cpsched.errors import InvalidValue
+from cpsched.spelling.pbs import SelectChunk, chunks_of, place_of, size_bytes
 from cpsched_sim.reading.bounds import MAX_AMOUNT, MAX_UNITS
 from cpsched_sim.traces.record import Units
 
-_SIZE = re.compile(r"(\d{1,18})([kmgtp]?)([bw]?)$", re.ASCII | re.IGNORECASE)
-_BYTES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40, "p": 1 << 50}
-_WORD_BYTES = 8
-_DURATION = re.compile(r"(?:(\d{1,12}):)?(?:(\d{1,12}):)?(\d{1,12})(?:\.\d*)?$", re.ASCII)
 _COUNT = re.compile(r"\d{1,12}$", re.ASCII)
 _HOST = re.compile(r"([^/+()]+)/\d+(?:\*\d+)?")
 _SLOTS = re.compile(r"([^/+()]+)/(\d{1,9}(?:[-,]\d{1,9})*)(?:\*(\d{1,9}))?", re.ASCII)
@@ -49,24 +46,9 @@ class _Chunks(NamedTuple):
     has_others: bool
 
 
-def seconds_of(text: str) -> int:
-    """`36:00:00`, `10:00` or `90`. Raises `InvalidValue`."""
-    match = _DURATION.match(text)
-    if not match:
-        raise InvalidValue("walltime", text, "must be a time like 36:00:00, or seconds")
-    *before, seconds = match.groups()
-    hours, minutes = before if before[1] is not None else (None, before[0])
-    return (int(hours or 0) * 60 + int(minutes or 0)) * 60 + int(seconds)
-
-
 def mib_of(text: str) -> int:
     """`1gb`, `1048576kb` or `100mw` in MiB, rounded up. Raises `InvalidValue`."""
-    match = _SIZE.match(text)
-    if not match:
-        raise InvalidValue("mem", text, "must be a size like 100mb")
-    digits, scale, word = match.groups()
-    bytes = int(digits) * _BYTES[scale.lower()] * (_WORD_BYTES if word.lower() == "w" else 1)
-    mib = -(-bytes >> 20)
+    mib = -(-size_bytes(text, "mem") >> 20)
     if mib > MAX_AMOUNT:
         raise InvalidValue("mem", text, f"must not be more than {MAX_AMOUNT:,} MiB")
     return mib
@@ -81,18 +63,18 @@ def request_of(fields: Mapping[str, str], partition: str) -> Request:
     """What the fields of a line ask for. Raises `InvalidValue`."""
     select, nodes = fields.get("Resource_List.select", ""), fields.get("Resource_List.nodes", "")
     hosts = hosts_of(fields.get("exec_host", ""))
-    place = fields.get("Resource_List.place", "").split(":")
-    apart = "scatter" in place or "vscatter" in place
+    place = place_of(fields.get("Resource_List.place", ""))
+    apart = place.arrangement in ("scatter", "vscatter")
     if select:
-        chunks = [_chunks(text) for text in select.split("+")]
+        chunks = [_chunk(each) for each in chunks_of(select, "Resource_List.select")]
     elif nodes:
         chunks = _torque_chunks(nodes, fields)
         apart = len(hosts) in (0, sum(chunk.copies for chunk in chunks))
     else:
         chunks = _by_slots(fields)
         apart = len(hosts) > 1
-    exclusive = "excl" in place or "exclhost" in place
-    notes = [GROUPED] if any(word.startswith("group=") for word in place) else []
+    exclusive = place.sharing in ("excl", "exclhost")
+    notes = [GROUPED] if place.group else []
     if any(chunk.has_others for chunk in chunks):
         notes.append(OTHERS)
     count = sum(chunk.copies for chunk in chunks)
@@ -101,7 +83,7 @@ def request_of(fields: Mapping[str, str], partition: str) -> Request:
         raise InvalidValue(name, select or nodes, f"must have from 1 to {MAX_UNITS:,} chunks")
     kinds = {chunk.amounts for chunk in chunks}
     sums = tuple(sum(chunk.copies * chunk.amounts[at] for chunk in chunks) for at in range(3))
-    if "pack" in place:
+    if place.arrangement == "pack":
         units, amounts = 1, sums
     elif len(kinds) == 1:
         units, amounts = count, chunks[0].amounts
@@ -161,19 +143,12 @@ def _whole_job(fields: Mapping[str, str]) -> _Chunks:
     return _Chunks(1, (cores, memory, _whole("Resource_List.ngpus", gpus)), False)
 
 
-def _chunks(text: str) -> _Chunks:
-    """`2:ncpus=3:mem=1gb`; a chunk that names no cores has one, which is PBS's own default."""
-    words = text.split(":")
-    count = int(words.pop(0)) if _COUNT.match(words[0]) else 1
-    asked: dict[str, str] = {}
-    for word in words:
-        name, equals, value = word.partition("=")
-        if not equals:
-            raise InvalidValue("Resource_List.select", text, "must be like 2:ncpus=4:mem=1gb+1:ncpus=1")
-        asked[name] = value.strip("\"'")
+def _chunk(chunk: SelectChunk) -> _Chunks:
+    """A chunk that names no cores has one, which is PBS's own default."""
+    asked = chunk.asked
     gpus = next((asked[name] for name in _GPUS if name in asked), "0")
-    cores = _whole("ncpus", asked.get("ncpus", "1"))
-    return _Chunks(count, (cores, mib_of(asked.get("mem", "0")), _whole("ngpus", gpus)), bool(asked.keys() - _KNOWN))
+    amounts = _whole("ncpus", asked.get("ncpus", "1")), mib_of(asked.get("mem", "0")), _whole("ngpus", gpus)
+    return _Chunks(chunk.count, amounts, bool(asked.keys() - _KNOWN))
 
 
 def _whole(field: str, text: str) -> int:

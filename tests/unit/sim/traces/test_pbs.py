@@ -9,7 +9,7 @@ from cpsched_sim.errors import InvalidTrace, Unusable
 from cpsched_sim.traces.dialect import Dialect
 from cpsched_sim.traces.pbs import FORGED, PbsReader
 from cpsched_sim.traces.pbs_lines import Fields
-from cpsched_sim.traces.pbs_requests import DIFFERENT, NOTHING, OTHERS, mib_of, seconds_of
+from cpsched_sim.traces.pbs_requests import DIFFERENT, NOTHING, OTHERS, mib_of
 from cpsched_sim.traces.record import Units
 from cpsched_sim.traces.runs import NEXT_RUN
 from cpsched_sim.whatif.history import read_history
@@ -248,13 +248,6 @@ def test_a_folder_without_days_is_refused(tmp_path):
 def test_columns_are_for_tables(tmp_path):
     with pytest.raises(Unusable, match="has no columns"):
         PbsReader(tmp_path / "x", dialect=Dialect(columns="JobIDRaw=1"))
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"), [("36:00:00", 129_600), ("10:05", 605), ("90", 90), ("2777777:46:39", 9_999_999_999)]
-)
-def test_durations(text, seconds):
-    assert seconds_of(text) == seconds
 
 
 @pytest.mark.parametrize(

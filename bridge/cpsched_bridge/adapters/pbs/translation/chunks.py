@@ -23,6 +23,7 @@ import numpy as np
 
 from cpsched.fit import units_by_node
 from cpsched.model import BoolArray, IntArray, Request
+from cpsched.spelling.pbs import ChunkPlacement, chunks_of, place_of
 from cpsched_bridge.adapters.pbs.translation.machine import Machine, VnodeGroups
 from cpsched_bridge.adapters.pbs.translation.units import amount
 from cpsched_bridge.adapters.shared.unmodelled import NotModelled
@@ -30,7 +31,6 @@ from cpsched_bridge.adapters.shared.unmodelled import NotModelled
 SILENT = frozenset({"mpiprocs", "ompthreads", "nodect", "nchunk"})
 """What a chunk may say that no vnode has."""
 MOST_CHUNKS = 1 << 20
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}", re.ASCII)
 _AMOUNT = re.compile(r"[0-9A-Za-z.]{1,32}", re.ASCII)
 
 
@@ -46,15 +46,6 @@ class Chunk:
     def words(self) -> str:
         """What the chunk uses up, in PBS's words."""
         return ":".join(f"{name}={value}" for name, value in self.amounts)
-
-
-@dataclass(frozen=True, slots=True)
-class ChunkPlacement:
-    """How the chunks are to be placed."""
-
-    arrangement: str = "free"
-    sharing: str = ""
-    group: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,44 +91,33 @@ class ChunkRequest:
         return "+".join(where)
 
 
-def place_of(text: str) -> ChunkPlacement:
-    """`scatter:excl:group=rack`; raises `NotModelled` for other words."""
-    arrangement, sharing, group = "free", "", ""
-    for word in filter(None, text.split(":")):
-        if word in ("free", "pack", "scatter", "vscatter"):
-            arrangement = word
-        elif word in ("excl", "exclhost", "shared"):
-            sharing = word
-        elif word.startswith("group="):
-            group = word.removeprefix("group=")
-        else:
-            raise NotModelled(f"place={text[:60]}")
-    return ChunkPlacement(arrangement, sharing, group)
+def placement_of(text: str) -> ChunkPlacement:
+    """Return what `place` says. Raises `NotModelled` for words that PBS's manual does not name."""
+    found = place_of(text)
+    if found.unknown:
+        raise NotModelled(f"place={text[:60]}")
+    return found
 
 
-def chunks_of(select: str, machine: Machine) -> list[Chunk]:
-    """The chunks of a `select`, equal neighbours together. Raises `NotModelled`, `ValueError`."""
+def counted(select: str, machine: Machine) -> list[Chunk]:
+    """Return the chunks of a `select`, equal neighbours together. Raises `NotModelled`, `ValueError`."""
     found: list[Chunk] = []
-    for part in select.split("+"):
-        count, words = _counted(part)
+    for part in chunks_of(select):
+        if not part.count:
+            raise ValueError("a chunk that is wanted 0 times")
         amounts, properties = [], []
-        for word in words:
-            name, equals, value = word.partition("=")
-            if not (equals and _NAME.fullmatch(name)):
-                raise ValueError(f"{word[:40]!r} in a select")
+        for name, value in part.asked.items():
             if name in SILENT:
                 continue
             if name in machine.resources:
                 if not _AMOUNT.fullmatch(value):
-                    raise ValueError(f"{word[:40]!r} in a select")
+                    raise ValueError(f"{name}={value[:40]!r} in a select")
                 amounts.append((name, value))
             elif machine.knows(name):
                 properties.append((name, value))
             else:
                 raise NotModelled(f"asks for {name}, which no vnode has")
-        if len(dict(amounts)) < len(amounts):
-            raise ValueError(f"{part[:40]!r} names a resource twice")
-        chunk = Chunk(count, tuple(amounts) or (("ncpus", "1"),), tuple(properties))
+        chunk = Chunk(part.count, tuple(amounts) or (("ncpus", "1"),), tuple(properties))
         last = found[-1] if found else None
         if last is not None and (last.amounts, last.properties) == (chunk.amounts, chunk.properties):
             found[-1] = Chunk(last.count + chunk.count, chunk.amounts, chunk.properties)
@@ -148,22 +128,12 @@ def chunks_of(select: str, machine: Machine) -> list[Chunk]:
     return found
 
 
-def _counted(part: str) -> tuple[int, list[str]]:
-    words = part.split(":")
-    if words[0].isascii() and words[0].isdigit():
-        count = int(words[0][:9])
-        if not count:
-            raise ValueError("a chunk that is wanted 0 times")
-        return count, [word for word in words[1:] if word]
-    return 1, [word for word in words if word]
-
-
 def asked(select: str, place: str, machine: Machine, allowed: BoolArray, free: IntArray) -> ChunkRequest:
     """What a job asks for, on the vnodes that are `allowed`. Raises `NotModelled`, and `ValueError` for odd words.
 
     `free`, int64[N, R], says which group of vnodes has room for a job that wants to be in one.
     """
-    chunks, how = chunks_of(select, machine), place_of(place)
+    chunks, how = counted(select, machine), placement_of(place)
     mask = allowed.copy()
     named = []
     for name, value in dict.fromkeys(each for chunk in chunks for each in chunk.properties):

@@ -20,8 +20,9 @@ import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from cpsched.spelling.pbs import duration_s
 from cpsched_bridge.adapters.pbs.records import Record, text_of, texts_of
-from cpsched_bridge.adapters.pbs.translation.units import amount, duration_s
+from cpsched_bridge.adapters.pbs.translation.units import amount
 from cpsched_bridge.adapters.shared.unmodelled import UNREADABLE
 
 POINTS = "cpsched_points"

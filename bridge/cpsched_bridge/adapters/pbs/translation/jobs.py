@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from cpsched.errors import printable
 from cpsched.model import IntArray, Job
+from cpsched.spelling.pbs import duration_s
 from cpsched_bridge.adapters.pbs.records import UNREADABLE as BROKEN
 from cpsched_bridge.adapters.pbs.records import Record, Value, text_of, texts_of
 from cpsched_bridge.adapters.pbs.translation import ids
@@ -16,7 +17,7 @@ from cpsched_bridge.adapters.pbs.translation.limits import counted_as, owner_of
 from cpsched_bridge.adapters.pbs.translation.machine import Machine
 from cpsched_bridge.adapters.pbs.translation.queues import ExecutionQueue
 from cpsched_bridge.adapters.pbs.translation.reservations import Reservation, in_the_way
-from cpsched_bridge.adapters.pbs.translation.units import FOREVER_S, duration_s, time_s
+from cpsched_bridge.adapters.pbs.translation.units import FOREVER_S, time_s
 from cpsched_bridge.adapters.shared.unmodelled import UNREADABLE, NotModelled
 from cpsched_bridge.ports import Hold, LeftJob, PendingJob
 

@@ -20,8 +20,9 @@ from fractions import Fraction
 
 from cpsched.site.admission import LimitsNow
 from cpsched.site.limits import LimitCheck, Standing
+from cpsched.spelling.pbs import size_bytes
 from cpsched_bridge.adapters.pbs.records import Record, Value, all_of, text_of, texts_of
-from cpsched_bridge.adapters.pbs.translation.units import amount, size_bytes
+from cpsched_bridge.adapters.pbs.translation.units import amount
 from cpsched_bridge.adapters.shared.unmodelled import UNREADABLE
 
 _ENTRY = re.compile(r"\[\s*([ougp])\s*:\s*(\"[^\"]*\"|'[^']*'|[^=\]]+?)\s*=\s*([^\]\s]+)\s*\]")

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from cpsched.model import EndedJob, IntArray, Job, Request
+from cpsched.spelling.pbs import duration_s
 from cpsched_bridge.adapters.pbs.records import Reading, Record, Unreadable, text_of, texts_of
 from cpsched_bridge.adapters.pbs.translation import ids, machine, queues, reservations
 from cpsched_bridge.adapters.pbs.translation.chunks import ChunkRequest
@@ -15,7 +16,7 @@ from cpsched_bridge.adapters.pbs.translation.limits import PbsLimits
 from cpsched_bridge.adapters.pbs.translation.machine import Machine
 from cpsched_bridge.adapters.pbs.translation.queues import ExecutionQueue, is_true, managed, why_unreadable
 from cpsched_bridge.adapters.pbs.translation.running import RUNNING, amounts_on, running
-from cpsched_bridge.adapters.pbs.translation.units import duration_s, time_s
+from cpsched_bridge.adapters.pbs.translation.units import time_s
 from cpsched_bridge.adapters.shared.allocation import as_allocated
 from cpsched_bridge.adapters.shared.claim_words import claim_in, words_of
 from cpsched_bridge.adapters.shared.unmodelled import UNREADABLE

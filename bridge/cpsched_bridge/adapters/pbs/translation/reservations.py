@@ -11,10 +11,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from cpsched.model import BoolArray
+from cpsched.spelling.pbs import duration_s
 from cpsched_bridge.adapters.pbs.records import UNREADABLE as BROKEN
 from cpsched_bridge.adapters.pbs.records import Record, Unreadable, all_of, text_of
 from cpsched_bridge.adapters.pbs.translation.machine import Machine
-from cpsched_bridge.adapters.pbs.translation.units import FOREVER_S, duration_s, time_s
+from cpsched_bridge.adapters.pbs.translation.units import FOREVER_S, time_s
 from cpsched_bridge.adapters.shared.unmodelled import UNREADABLE
 from cpsched_bridge.ports import Outage
 

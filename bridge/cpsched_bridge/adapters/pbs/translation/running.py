@@ -13,7 +13,7 @@ from cpsched.fit import used_by
 from cpsched.model import BoolArray, Job, Placement, Request, RunningJob
 from cpsched_bridge.adapters.pbs.records import Record, text_of, texts_of
 from cpsched_bridge.adapters.pbs.translation import ids
-from cpsched_bridge.adapters.pbs.translation.chunks import ChunkRequest, place_of
+from cpsched_bridge.adapters.pbs.translation.chunks import ChunkRequest, placement_of
 from cpsched_bridge.adapters.pbs.translation.jobs import job_of, walltime_of
 from cpsched_bridge.adapters.pbs.translation.machine import Machine
 from cpsched_bridge.adapters.pbs.translation.units import FOREVER_S, amount, time_s
@@ -66,7 +66,7 @@ def _running(record: Record, number: int, machine: Machine, before: Job | None, 
     if not amounts:
         raise ValueError("runs nowhere that is known")
     place = texts_of(record, "Resource_List").get("place", "")
-    exclusive = place_of(place).sharing in ("excl", "exclhost")
+    exclusive = placement_of(place).sharing in ("excl", "exclhost")
     if before is not None:
         placement = as_asked(before.request, amounts, machine)
         if placement is not None:

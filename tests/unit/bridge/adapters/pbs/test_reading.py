@@ -135,7 +135,7 @@ def test_what_cannot_be_read_is_taken_out_and_named_and_nothing_else() -> None:
         "node c cannot be read: its record makes no sense",
         "node d cannot be read: state is no text",
         "node e cannot be read: ncpus: 'four' is no number",
-        "node f cannot be read: mem: 'some' is no size",
+        "node f cannot be read: mem: size=some: must be a size like 100mb",
         "node g cannot be read: rack is printed as a number, and not as text",
         "partition odd cannot be read: its record makes no sense",
         "partition other cannot be read: queue_type is no text",

@@ -7,7 +7,7 @@ import pytest
 
 from cpsched.fit import units_by_node
 from cpsched_bridge.adapters.pbs.translation import chunks
-from cpsched_bridge.adapters.pbs.translation.chunks import ChunkPlacement, asked, chunks_of, place_of
+from cpsched_bridge.adapters.pbs.translation.chunks import asked, counted, placement_of
 from cpsched_bridge.adapters.pbs.translation.machine import Machine
 from cpsched_bridge.adapters.shared.unmodelled import NotModelled
 
@@ -155,17 +155,15 @@ def test_a_group_has_only_those_vnodes_that_the_job_may_use():
     assert not found.may_be(ask("2:ncpus=8", "free:group=rack", of).request, of)
 
 
-def test_a_place_has_an_arrangement_a_sharing_and_a_group():
-    assert place_of("scatter:excl:group=rack") == ChunkPlacement("scatter", "excl", "rack")
-    assert place_of("") == ChunkPlacement("free", "", "")
+def test_a_job_with_an_unknown_place_is_left():
     with pytest.raises(NotModelled, match="place=nearby"):
-        place_of("nearby")
+        placement_of("nearby")
 
 
 def test_equal_chunks_beside_each_other_are_counted_together():
-    found = chunks_of("2:ncpus=1:mpiprocs=4+ncpus=1+ncpus=2", machine())
+    found = counted("2:ncpus=1:mpiprocs=4+ncpus=1+ncpus=2", machine())
     assert [(each.count, each.words) for each in found] == [(3, "ncpus=1"), (1, "ncpus=2")]
-    assert [each.words for each in chunks_of("1", machine())] == ["ncpus=1"], "one processor, where nothing is said"
+    assert [each.words for each in counted("1", machine())] == ["ncpus=1"], "one processor, where nothing is said"
 
 
 @pytest.mark.parametrize(
@@ -173,7 +171,7 @@ def test_equal_chunks_beside_each_other_are_counted_together():
 )
 def test_odd_words_are_errors(select):
     with pytest.raises(ValueError):  # noqa: PT011
-        chunks_of(select, machine())
+        counted(select, machine())
 
 
 def test_units_are_chunks_and_amounts_are_those_of_one():

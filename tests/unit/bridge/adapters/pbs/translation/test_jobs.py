@@ -132,7 +132,7 @@ def test_a_walltime_that_cannot_be_read_leaves_the_job_to_pbs(name: str) -> None
     site = Site()
     site.wishes(STF)[name] = "soon"
     left = {each.label: each.reason for each in site.backend().observe().left}
-    assert "'soon' is no duration" in left["19"]
+    assert "duration=soon: must be a time" in left["19"]
 
 
 def ordered(site: Site, change: Any = lambda: None) -> tuple[Any, list[tuple[str, ...]]]:

@@ -1,0 +1,101 @@
+"""PBS's spelling of requests, sizes and durations, as its commands and its accounting print them.
+
+- `select`: chunks joined by `+`, such as `2:ncpus=4:mem=8gb+1:ncpus=1`. Values may be quoted.
+- `place`: an arrangement, a sharing and a group, such as `scatter:excl:group=rack`.
+- sizes such as `24684084kb`, durations such as `36:00:00`.
+
+Sources: OpenPBS's manual page `pbs_resources(7B)`, and its `decode_time` and `to_size`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from cpsched.errors import InvalidValue, printable
+
+_SIZE = re.compile(r"(\d{1,18})([kmgtpe]?)([bw]?)", re.ASCII | re.IGNORECASE)
+_SHIFT = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40, "p": 50, "e": 60}
+_WORD_BYTES = 8
+_DURATION = re.compile(r"(?:(?:(\d{1,12}):)?(\d{1,12}):)?(\d{1,12})(?:\.\d*)?", re.ASCII)
+_PART = re.compile(r"""(?:"[^"]*"|'[^']*'|[^+"'])+""")
+_WORD = re.compile(r"""(?:"[^"]*"|'[^']*'|[^:"'])+""")
+_COUNT = re.compile(r"\d{1,12}", re.ASCII)
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}", re.ASCII)
+_SHOWN = 60
+"""Characters of a wrong text that an error shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class SelectChunk:
+    """`count` equal chunks, and what each asks for, by resource."""
+
+    count: int
+    asked: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkPlacement:
+    """How the chunks are to be placed; `unknown` are words that PBS's manual does not name."""
+
+    arrangement: str = "free"
+    sharing: str = ""
+    group: str = ""
+    unknown: tuple[str, ...] = ()
+
+
+def size_bytes(text: str, field: str = "size") -> int:
+    """Return `24684084kb` in bytes; a word has eight. Raises `InvalidValue`."""
+    found = _SIZE.fullmatch(text.strip())
+    if found is None:
+        raise InvalidValue(field, printable(text[:_SHOWN]), "must be a size like 100mb")
+    return (int(found[1]) << _SHIFT[found[2].lower()]) * (_WORD_BYTES if found[3].lower() == "w" else 1)
+
+
+def duration_s(text: str, field: str = "duration") -> int:
+    """Return `36:00:00`, `10:00` or `90` in seconds. Raises `InvalidValue`."""
+    found = _DURATION.fullmatch(text.strip())
+    if found is None:
+        raise InvalidValue(field, printable(text[:_SHOWN]), "must be a time like 36:00:00, or seconds")
+    return int(found[1] or 0) * 3600 + int(found[2] or 0) * 60 + int(found[3])
+
+
+def chunks_of(select: str, field: str = "select") -> list[SelectChunk]:
+    """Return the chunks in their order. Raises `InvalidValue`."""
+    parts = _PART.findall(select)
+    if "+".join(parts) != select or not parts:
+        raise _no_select(field, select)
+    return [_chunk(part, field, select) for part in parts]
+
+
+def _chunk(part: str, field: str, select: str) -> SelectChunk:
+    words = _WORD.findall(part)
+    if ":".join(words) != part:
+        raise _no_select(field, select)
+    count = int(words.pop(0)) if _COUNT.fullmatch(words[0]) else 1
+    asked: dict[str, str] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not (equals and _NAME.fullmatch(name)) or name in asked:
+            raise _no_select(field, select)
+        asked[name] = value.strip("\"'")
+    return SelectChunk(count, asked)
+
+
+def _no_select(field: str, select: str) -> InvalidValue:
+    return InvalidValue(field, printable(select[:_SHOWN]), "must be like 2:ncpus=4:mem=1gb+1:ncpus=1")
+
+
+def place_of(text: str) -> ChunkPlacement:
+    """Return what `place` says; of several words of a kind the last one counts."""
+    arrangement, sharing, group, unknown = "free", "", "", []
+    for word in filter(None, text.split(":")):
+        if word in ("free", "pack", "scatter", "vscatter"):
+            arrangement = word
+        elif word in ("excl", "exclhost", "shared"):
+            sharing = word
+        elif word.startswith("group="):
+            group = word.removeprefix("group=")
+        else:
+            unknown.append(word)
+    return ChunkPlacement(arrangement, sharing, group, tuple(unknown))

@@ -1,0 +1,66 @@
+import pytest
+
+from cpsched.errors import InvalidValue
+from cpsched.spelling.pbs import ChunkPlacement, SelectChunk, chunks_of, duration_s, place_of, size_bytes
+
+
+@pytest.mark.parametrize(
+    ("text", "bytes_"),
+    [
+        ("5", 5), ("5b", 5), ("2kb", 2048), ("3MB", 3 << 20), ("1gb", 1 << 30), ("1tb", 1 << 40), ("2w", 16),
+        ("1kw", 8192), (" 1gb\n", 1 << 30),
+    ],
+)  # fmt: skip
+def test_sizes_are_in_bytes_and_a_word_has_eight(text, bytes_):
+    assert size_bytes(text) == bytes_
+
+
+@pytest.mark.parametrize("text", ["", "kb", "-1kb", "1.5gb", "1xb", "1kbb", "１kb", "1" * 19 + "kb"])
+def test_other_words_are_no_sizes(text):
+    with pytest.raises(InvalidValue, match="must be a size"):
+        size_bytes(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("90", 90), ("30:00", 1800), ("01:02:03", 3723), ("100:00:00", 360_000), ("2777777:46:39", 9_999_999_999),
+        ("90.25", 90),
+    ],
+)  # fmt: skip
+def test_durations_are_in_seconds(text, seconds):
+    assert duration_s(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "1:2:3:4", "-5", "1h", "00:00:xx", ":30"])
+def test_other_words_are_no_durations(text):
+    with pytest.raises(InvalidValue, match="must be a time"):
+        duration_s(text)
+
+
+def test_a_select_is_chunks_and_what_each_asks_for():
+    assert chunks_of("2:ncpus=4:mem=8gb+ncpus=1+3") == [
+        SelectChunk(2, {"ncpus": "4", "mem": "8gb"}), SelectChunk(1, {"ncpus": "1"}), SelectChunk(3, {}),
+    ]  # fmt: skip
+    quoted = """1:host="a:b+c":ncpus=1"""
+    assert chunks_of(quoted) == [SelectChunk(1, {"host": "a:b+c", "ncpus": "1"})], "a quoted value is one word"
+
+
+@pytest.mark.parametrize(
+    "select", ["", "+", "1:ncpus=1+", "1:ncpus", "1::ncpus=1", "1:ncpus=1:ncpus=2", "1:n cpus=1", '1:host="a', ":"]
+)
+def test_a_wrong_select_names_its_field_and_rule(select):
+    with pytest.raises(InvalidValue, match=r"^Resource_List\.select=.*: must be like 2:ncpus=4"):
+        chunks_of(select, "Resource_List.select")
+
+
+def test_errors_show_the_first_characters_of_a_long_text():
+    with pytest.raises(InvalidValue) as error:
+        chunks_of("x" * 100_000)
+    assert len(str(error.value)) < 200
+
+
+def test_a_place_has_an_arrangement_a_sharing_and_a_group():
+    assert place_of("scatter:excl:group=rack") == ChunkPlacement("scatter", "excl", "rack")
+    assert place_of("") == ChunkPlacement("free", "", "")
+    assert place_of("nearby:pack").unknown == ("nearby",)
