@@ -37,6 +37,7 @@ IN_SDIST = (
     "docs",
     "tests",
 )
+NOT_IN_SDIST = ("studies", "docs/pictures")
 
 
 class Wrong(Exception):
@@ -81,6 +82,7 @@ def built() -> Path:
         names = archive.getnames()
     lacking = [each for each in IN_SDIST if not any(n.split("/")[1:2] == [each] for n in names)]
     made = [name for name in names if name.endswith((".pyc", ".bin", ".sqlite"))]
+    made += [name for name in names if name.partition("/")[2].startswith(NOT_IN_SDIST)]
     if lacking or made:
         raise Wrong(f"{sdist.name}: lacks {lacking}, holds {made[:3]}")
     return wheel
