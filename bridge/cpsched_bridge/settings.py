@@ -304,7 +304,7 @@ class MetricsSettings(Section):
 class PageSettings(Section):
     """The status page for people, served where the metrics are."""
 
-    enabled: bool = Field(default=True, description="Serve the page, and its JSON under /api.")
+    enabled: bool = Field(default=True, description="Serve the status page, and the API under /api/v1.")
     public: bool = Field(default=False, description="Serve the page also where metrics.host is not a loopback address.")
     hosts: tuple[str, ...] = Field(
         default=(),

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from docs.scripts import (
-    api,
     benchmark,
     catalogue,
     exporter,
@@ -37,7 +36,6 @@ PARTS: dict[str, Callable[[], str]] = {
     "family words": family.words,
     "figures": figures.figures,
     "exporter": exporter.table_text,
-    "api": api.tables,
     "benchmark": benchmark.table,
     "reference": reference.faces,
     "reasons": reasons.tables,

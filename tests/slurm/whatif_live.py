@@ -178,9 +178,11 @@ def run(slurm: Slurm, bridge: LiveBridge | None, row: str, seed: int, out: Path)
 
 
 PROMISED = """
-import urllib.request
-print(urllib.request.urlopen("http://127.0.0.1:9764/api/promises", timeout=30).read().decode())
+import re, urllib.request
+text = urllib.request.urlopen("http://127.0.0.1:9764/metrics", timeout=30).read().decode()
+print(json.dumps(dict(re.findall(r'^cpsched_start_intervals_total[{]outcome="(\\w+)"[}] (\\S+)', text, re.M))))
 """
+"""Start-time intervals by what became of them."""
 DECIDED = """
 from collections import Counter
 rounds = [record for record in records() if record.queue and record.number > {before}]

@@ -231,7 +231,7 @@ def watched(settings: Settings, backend: Backend, told: InForce) -> Iterator[Wat
     if not (settings.metrics.enabled or settings.serves_page):
         yield None
         return
-    watch = Watch(settings, partial(surroundings, settings, backend), told.deciding)
+    watch = Watch(settings, partial(surroundings, settings, backend))
     endpoint = Endpoint(watch.app(), settings.metrics.host, settings.metrics.port)
     structlog.get_logger("bridge").info("watch", metrics=f"{endpoint.url}metrics", page=endpoint.url)
     try:

@@ -15,6 +15,7 @@ from cpsched_bridge.errors import BridgeError
 from cpsched_bridge.program import views
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.watch.page.words import span
+from cpsched_bridge.watch.v1 import PREFIX
 
 _PATIENCE_S = 60.0
 
@@ -30,32 +31,35 @@ class BadQuestion(BridgeError):
 
 
 def asked(settings: Settings, name: str, words: Mapping[str, str | int]) -> list[dict[str, Any]]:
-    """What the bridge answers. Raises `NoAnswer` where it does not run or has no plan yet, and `BadQuestion`."""
+    """Return the rows of the bridge's answer.
+
+    Raises `NoAnswer` where the bridge does not run or has no plan yet, and `BadQuestion`.
+    """
     if not settings.serves_page:
         raise NoAnswer("the settings serve no page, so that no bridge answers questions: see page.enabled")
     host = settings.metrics.host
     here = "127.0.0.1" if host in ("0.0.0.0", "::", "") else f"[{host}]" if ":" in host else host
-    url = f"http://{here}:{settings.metrics.port}/api/{name}"
+    url = f"http://{here}:{settings.metrics.port}{PREFIX}/{name}"
     try:
         said = {settings.page.user_header: getpwuid(os.geteuid()).pw_name} if settings.page.user_header else {}
         asked = urllib.request.Request(f"{url}?{urlencode(words)}", headers=said)
         with urllib.request.urlopen(asked, timeout=_PATIENCE_S) as answer:
-            found: list[dict[str, Any]] = json.load(answer)
-            return found
+            found = json.load(answer)
+            return found["windows"] if name == "windows" else [{"now_s": found["now_s"], **s} for s in found["starts"]]
     except urllib.error.HTTPError as error:
         refused = BadQuestion if error.code == 400 else NoAnswer
         raise refused(_refusal(error.read(4096)) or f"{url}: {error}") from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, LookupError, TypeError) as error:
         reason = getattr(error, "reason", error)
         raise NoAnswer(f"no bridge answers at {url}: {reason}") from error
 
 
 def _refusal(body: bytes) -> str:
-    """Why there is no answer; a bridge of an older version says it without JSON."""
+    """Return why there is no answer; empty where the answer is not the API's."""
     try:
         return str(json.loads(body)["error"])
     except (ValueError, TypeError, LookupError):
-        return body.decode(errors="replace").strip()
+        return ""
 
 
 def print_when(found: Sequence[Mapping[str, Any]]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import re
-from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -134,7 +133,7 @@ class Finished(Views):
             **self._facts(line), walltime_s=line.walltime_s or run_s, position=position, priority=0, estimate_s=run_s,
             reason="waits in this schedule" if line.start_s is not None else "never starts in this schedule",
             kind="other" if line.start_s is not None else "never", behind=[], expected_s=line.start_s,
-            first_expected_s=line.start_s, before_s=line.start_s,
+            first_expected_s=line.start_s,
         )  # fmt: skip
 
     def _running(self, line: ScheduledJob) -> schema.RunningJob:
@@ -147,10 +146,10 @@ class Finished(Views):
         nodes, real_s = len(self.node_names), float(now_s) if now_s > _UNIX_S else 0.0
         use = schema.Resource(name="nodes", capacity=nodes, in_use=busy, unavailable=0, free=nodes - busy)
         return schema.Status(
-            version=version("cpsched"), round=0, at_unix_s=real_s, now_s=now_s, mode="replay", paused="", result="ok",
-            trouble=[], dispatcher=self.dispatcher or self.title, predictor=self.predictor or "the schedule",
+            version=version("cpsched"), round=0, at_unix_s=real_s, now_s=now_s, mode="replay",
+            dispatcher=self.dispatcher or self.title, predictor=self.predictor or "the schedule",
             interval_s=1.0, users_hidden=False, nodes=nodes, unavailable_nodes=0, queued=queued, running=running,
-            aside=0, held=0, resources=[use], reasons={}, causes=[], alarms=[],
+            aside=0, held=0, resources=[use], causes=[], alarms=[],
         )  # fmt: skip
 
     def _history(self, now_s: int) -> list[schema.UseAt]:
@@ -160,9 +159,8 @@ class Finished(Views):
         for at_s in range(now_s - PAST_S, now_s + 1, 60):
             on = [self.lines[i] for i in recent if self._starts[i] <= at_s < self._ends[i]]
             busy = {node for line in on for node, _ in line.nodes}
-            waiting = bisect_right(np.sort(self._submits), at_s) - int((self._starts <= at_s).sum())
             share = len(busy) / max(1, len(self.node_names))
-            found.append(schema.UseAt(now_s=at_s, in_use=[share], queued=max(0, waiting)))
+            found.append(schema.UseAt(now_s=at_s, in_use=[share]))
         return found
 
 

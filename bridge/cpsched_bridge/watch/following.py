@@ -14,15 +14,6 @@ FORGOTTEN_AFTER = 200_000
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
-    """When a waiting job is expected to start, by the first plan that said so, the plan before, and the last one."""
-
-    first_s: int
-    before_s: int
-    now_s: int
-
-
-@dataclass(frozen=True, slots=True)
 class KeptStart:
     """A job that started: when it was first expected to, and when it did."""
 
@@ -72,15 +63,15 @@ class Followed:
 class Following:
     """Remembers expected starts of waiting jobs and predictions of running ones; fed with every report, in order."""
 
-    promises: dict[int, Promise] = field(default_factory=dict)
-    """By job id. Replaced, never changed: another thread may read it."""
+    promises: dict[int, int] = field(default_factory=dict)
+    """Waiting job's id -> the first expected start. Replaced, never changed: another thread may read it."""
     _estimates: OrderedDict[int, int] = field(default_factory=OrderedDict)
     _restarts: int = 0
 
     def follow(self, report: CycleReport, around: WatchSurroundings | None = None) -> Followed:
         """Take in one cycle."""
         kept = tuple(
-            KeptStart(job.id, self.promises[job.id].first_s, start_s)
+            KeptStart(job.id, self.promises[job.id], start_s)
             for job, start_s in report.started
             if job.id in self.promises
         )
@@ -115,11 +106,10 @@ class Following:
         snapshot, decision = report.snapshot, report.decision
         if snapshot is None or decision is None or decision.plan_s is None:
             return
-        before, jobs, found = self.promises, snapshot.table.jobs, dict[int, Promise]()
+        before, jobs, found = self.promises, snapshot.table.jobs, dict[int, int]()
         for slot, start_s in zip(snapshot.queue.tolist(), decision.plan_s.tolist(), strict=True):
-            old, id = before.get(jobs[slot].id), jobs[slot].id
             if start_s != NEVER:
-                found[id] = Promise(old.first_s, old.now_s, start_s) if old else Promise(start_s, start_s, start_s)
+                found[jobs[slot].id] = before.get(jobs[slot].id, start_s)
         for id in report.starts:
             if id in before:
                 found[id] = before[id]

@@ -12,8 +12,6 @@ from cpsched_bridge.in_force import InForce, SettingInForce, in_yaml
 from cpsched_bridge.program.assembly import prepared
 from cpsched_bridge.program.cli import app
 from cpsched_bridge.settings import Settings, load
-from cpsched_bridge.watch.web.addresses import API
-from cpsched_bridge.watch.web.server import Watch
 from tests.bridges import a_bridge
 from tests.builders import a_job
 from tests.fakes import FakeCluster, FakePace, FirstFit
@@ -260,21 +258,6 @@ def test_a_bridge_journals_it_when_it_begins(tmp_path):
     assert "policy.dispatcher_settings.horizon=7 (file); " in event.detail
     assert "policy.overrun=walltime (dispatcher)" in event.detail
     assert "options." not in event.detail, "an option may be secret"
-
-
-def test_the_page_lists_what_bears_on_decisions(tmp_path):
-    found = told(options={"boost": 5})
-    watch = Watch(Settings(mode="control"), in_force=found.deciding)
-    cluster = FakeCluster()
-    cluster.submit(a_job(1))
-    bridge = a_bridge(tmp_path, cluster, FirstFit(), listeners=(watch,))
-    bridge.cycle()
-    shown = API["settings"][1](watch.board.view())
-    assert [(each.name, each.value, each.source, each.note) for each in shown] == [
-        (row.name, row.value, row.source, row.note) for row in found.deciding
-    ]
-    assert not [each for each in shown if each.name.startswith("options.")]
-    assert any(each.name == "policy.dispatcher_settings.limit_s" for each in shown)
 
 
 def test_rounds_of_the_fallback_are_journalled_with_the_settings_it_had(tmp_path):

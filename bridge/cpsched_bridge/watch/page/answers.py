@@ -1,6 +1,6 @@
 """Why a job waits, from what the page knows: the same question that `cpsched why` answers from the files.
 
-Sentences are made of words and of links to other jobs and to nodes; the JSON has the words alone.
+Sentences are made of words and of links to other jobs and to nodes; the API has the words alone.
 """
 
 from __future__ import annotations
@@ -42,13 +42,8 @@ class Told:
     sentences: Sequence[Sentence]
 
 
-def answer(view: View, asked: str) -> JobAnswer:
-    """The answer for a job by id or label; `state` is `unknown` where nobody has heard of it."""
-    return told(view, asked).answer
-
-
 def told(view: View, asked: str) -> Told:
-    """The same with links."""
+    """Return the answer for a job by id or label; `state` is `unknown` where no job has that name."""
     wanted = asked.strip()
     for job in view.queue:
         if wanted in (job.label, str(job.id)):

@@ -9,7 +9,7 @@ import platform
 import re
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from threading import Lock
 from typing import Any
@@ -19,12 +19,11 @@ import numpy as np
 from cpsched.fit import used_by
 from cpsched.model import Cluster, Decision, IntArray, Job, RunningJob, Snapshot
 from cpsched.outlook import OUTCOMES, Interval
-from cpsched_bridge.in_force import SettingInForce
 from cpsched_bridge.ports import Check, Observation
-from cpsched_bridge.report import OK, CycleReport
+from cpsched_bridge.report import CycleReport
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.watch import reasons
-from cpsched_bridge.watch.following import Followed, Promise, WatchSurroundings
+from cpsched_bridge.watch.following import Followed, WatchSurroundings
 from cpsched_bridge.watch.kept import HORIZONS, Counts
 from cpsched_bridge.watch.outlook import Outlook
 from cpsched_bridge.watch.page import schema
@@ -63,7 +62,8 @@ class LastCycles:
     read: CycleReport
     observation: Observation
     free: IntArray
-    promises: Mapping[int, Promise]
+    promises: Mapping[int, int]
+    """Job id -> the first expected start."""
     around: WatchSurroundings
     checks: Sequence[Check] = ()
     """As they were made last."""
@@ -76,7 +76,6 @@ class Board:
     """The page's memory."""
 
     settings: Settings
-    in_force: Sequence[SettingInForce] = ()
     outlook: Outlook = field(default_factory=Outlook)
     _instant: LastCycles | None = None
     _running: dict[int, RunningJob] = field(default_factory=dict)
@@ -91,7 +90,7 @@ class Board:
     _building: Lock = field(default_factory=Lock)
     _view: schema.View | None = None
 
-    def __call__(self, cycle: Followed, promises: Mapping[int, Promise]) -> None:
+    def __call__(self, cycle: Followed, promises: Mapping[int, int]) -> None:
         """Take note of one cycle; the loop calls this."""
         report, seen = cycle.report, cycle.report.observation
         with self._lock:
@@ -101,7 +100,7 @@ class Board:
                 self._note_ends(report, seen)
                 # A simulated cluster changes its arrays in place.
                 free = seen.free.copy()
-                self._note_moment(seen, free, len(report.waiting))
+                self._note_moment(seen, free)
                 waits_s = [start_s - job.submit_s for job, start_s in report.started]
                 self._trend.note(seen.now_s, [job.submit_s for job in report.waiting], len(seen.running), waits_s)
                 around, intervals = cycle.around, self.outlook.intervals
@@ -119,12 +118,12 @@ class Board:
         while self._past and self._past[0].end_s < seen.now_s - PAST_S:
             self._past.popleft()
 
-    def _note_moment(self, seen: Observation, free: IntArray, queued: int) -> None:
+    def _note_moment(self, seen: Observation, free: IntArray) -> None:
         if self._moments and seen.now_s - self._moments[-1].now_s < _MOMENT_S:
             return
         total = seen.cluster.capacity.sum(axis=0)
         shares = 1 - free.sum(axis=0) / np.maximum(total, 1)
-        self._moments.append(schema.UseAt(now_s=seen.now_s, in_use=[round(s, 4) for s in shares], queued=queued))
+        self._moments.append(schema.UseAt(now_s=seen.now_s, in_use=[round(s, 4) for s in shares]))
 
     def _present(self, instant: LastCycles) -> schema.Point:
         """The end of the trend."""
@@ -149,9 +148,8 @@ class Board:
                 return None
             if self._view is None or self._view.status.round != instant.last.number:
                 view = _View(instant, self.settings, past).build(lines[::-1], moments, trend)
-                told = [schema.Setting(**asdict(row)) for row in self.in_force]
                 promised = promises(self.outlook.week.counts(instant.observation.now_s))
-                self._view = view.model_copy(update={"settings": told, "promises": promised})
+                self._view = view.model_copy(update={"promises": promised})
             return self._view
 
 
@@ -170,17 +168,16 @@ def promises(counts: Counts) -> list[schema.Promised]:
 
 def _line(report: CycleReport) -> schema.DecisionLine:
     effort = report.decision.effort if report.decision is not None else None
-    seen = report.observation
     gap = None
     if effort is not None and effort.objective is not None and effort.bound is not None:
         scale = abs(effort.objective)
         gap = max(0.0, min(1.0, (effort.objective - effort.bound) / scale)) if scale else 0.0
     return schema.DecisionLine(
-        round=report.number, at_unix_s=report.at_unix_s, now_s=seen.now_s if seen else None, mode=report.mode,
-        result=report.result, path=effort.path if effort else "", status=effort.status if effort else "",
+        round=report.number, mode=report.mode, result=report.result,
+        path=effort.path if effort else "", status=effort.status if effort else "",
         considered=effort.considered if effort else 0, variables=effort.variables if effort else 0, gap=gap,
         decide_s=report.seconds.get("decide", 0.0), cycle_s=sum(report.seconds.values()),
-        queued=len(report.waiting), running=len(seen.running) if seen else 0, started=len(report.starts),
+        queued=len(report.waiting), started=len(report.starts),
     )  # fmt: skip
 
 
@@ -266,7 +263,7 @@ class _View:
         labels = self.instant.observation.names()
         plan = decision.plan_by_job(snapshot) if decision is not None else {}
         for position, slot in enumerate(snapshot.queue.tolist(), start=1):
-            job, promise = table.jobs[slot], promises.get(table.jobs[slot].id)
+            job = table.jobs[slot]
             likely = self.instant.intervals.get(job.id)
             wait = decision.waits.get(job.id) if decision is not None else None
             yield schema.QueuedJob.model_construct(
@@ -279,8 +276,7 @@ class _View:
                 kind=reasons.kind_of(wait.reason) if wait else "",
                 behind=list(wait.behind) if wait else [],
                 expected_s=plan.get(job.id),
-                first_expected_s=promise.first_s if promise else None,
-                before_s=promise.before_s if promise else None,
+                first_expected_s=promises.get(job.id),
                 likely_from_s=likely.from_s if likely else None,
                 likely_to_s=likely.to_s if likely else None,
             )
@@ -357,16 +353,14 @@ class _View:
         seen, last = instant.observation, instant.last
         paused = instant.around.paused or _waiting(last.waits_for)
         counts = reasons.counted(instant.read) or {}
-        trouble = [h.detail for h in last.happenings if h.kind == last.result][:5] if last.result != OK else []
         return schema.Status(
             version=version("cpsched"), cluster=_valid(seen.cluster_name)[:80], host=platform.node(),
             round=last.number, at_unix_s=last.at_unix_s, now_s=seen.now_s, mode=last.mode,
-            paused=paused, result=last.result, trouble=trouble, dispatcher=policy.dispatcher,
-            predictor=policy.predictor, interval_s=self.settings.cycle.interval_s, users_hidden=self.hidden,
+            dispatcher=policy.dispatcher, predictor=policy.predictor,
+            interval_s=self.settings.cycle.interval_s, users_hidden=self.hidden,
             nodes=seen.cluster.size, unavailable_nodes=out, queued=len(queue), running=len(seen.running),
-            aside=len(aside), held=instant.read.kept, resources=self._resources(), reasons=counts,
-            causes=causes(counts, [*queue, *aside]),
-            alarms=alarms(last, paused, instant.checks, seen, self.hidden),
+            aside=len(aside), held=instant.read.kept, resources=self._resources(),
+            causes=causes(counts, [*queue, *aside]), alarms=alarms(last, paused, instant.checks, seen, self.hidden),
         )  # fmt: skip
 
     # --------------------------------------------------------------------------------------------------- the chart

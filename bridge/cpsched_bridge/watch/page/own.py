@@ -34,11 +34,10 @@ def own(view: View, user: str) -> View:
         running=running,
         aside=aside,
         decisions=[],
-        history=[moment.model_copy(update={"queued": None}) for moment in view.history],
+        history=view.history,
         chart=_chart(view.chart, user),
         trend=[],
         machine=view.machine,
-        settings=[],
     )
 
 
@@ -74,18 +73,15 @@ def _aside(job: AsideJob) -> AsideJob:
 
 def _status(status: Status, user: str, queue: list[QueuedJob], running: int, aside: list[AsideJob]) -> Status:
     kinds = [*(job.kind for job in queue), *(job.kind for job in aside)]
-    counts = dict.fromkeys(status.reasons, 0) | Counter(filter(None, kinds))
+    counts = Counter(filter(None, kinds))
     alarms = [Alarm(urgent=True, words=alarm.words, details=[]) for alarm in status.alarms if alarm.urgent]
     return status.model_copy(
         update={
             "reader": user,
-            "paused": "the bridge starts no jobs" if status.paused else "",
-            "trouble": [],
             "queued": len(queue),
             "running": running,
             "aside": len(aside),
             "held": 0,
-            "reasons": counts,
             "causes": causes(counts, [*queue, *aside]),
             "alarms": alarms,
         }

@@ -1,4 +1,4 @@
-"""What the page shows, as values with a documented schema: `/api` serves these, and the templates are filled with them.
+"""The values that the page's templates and version 1 of the API are made of.
 
 All times ending in `_s` are seconds of the cluster's own clock (Unix time beside Slurm); `at_unix_s` is Unix time.
 Names of users, accounts and jobs are empty where `page.users` is `hide`.
@@ -6,11 +6,7 @@ Names of users, accounts and jobs are empty where `page.users` is `hide`.
 
 from __future__ import annotations
 
-from typing import Any
-
 from pydantic import BaseModel, ConfigDict, Field
-
-API_VERSION = 1
 
 
 class Shown(BaseModel):
@@ -64,7 +60,6 @@ class QueuedJob(JobFacts, Asked):
     behind: list[int] = Field(description="Jobs that stand before it.")
     expected_s: int | None = Field(description="Expected start; null where the dispatcher does not know.")
     first_expected_s: int | None = Field(description="The first expected start that it was given.")
-    before_s: int | None = Field(description="The expected start one plan earlier.")
     likely_from_s: int | None = Field(default=None, description="In 8 of 10 it starts no earlier; null: not told yet.")
     likely_to_s: int | None = Field(default=None, description="In 8 of 10 it starts no later.")
 
@@ -89,8 +84,6 @@ class DecisionLine(Shown):
     """One cycle."""
 
     round: int
-    at_unix_s: float
-    now_s: int | None
     mode: str
     result: str = Field(description="ok, or the name of what failed.")
     path: str = Field(description="How the decision was reached.")
@@ -101,7 +94,6 @@ class DecisionLine(Shown):
     decide_s: float = Field(description="Seconds that the decision took.")
     cycle_s: float = Field(description="Seconds of all phases.")
     queued: int
-    running: int
     started: int
 
 
@@ -125,7 +117,6 @@ class Alarm(Shown):
 class Status(Shown):
     """The bridge and the cluster in a few figures."""
 
-    api: int = Field(default=API_VERSION, description="Version of this schema; goes up when a field goes.")
     version: str
     cluster: str = Field(default="", description="As the cluster calls itself; empty where it has no name.")
     host: str = Field(default="", description="Where the bridge runs; empty in a replay.")
@@ -133,9 +124,6 @@ class Status(Shown):
     at_unix_s: float
     now_s: int
     mode: str
-    paused: str = Field(description="Why the bridge stands down; empty if it does not.")
-    result: str
-    trouble: list[str] = Field(description="Why the last cycle was not good; empty if it was.")
     dispatcher: str
     predictor: str
     interval_s: float
@@ -148,8 +136,7 @@ class Status(Shown):
     aside: int
     held: int = Field(description="Jobs on which a hold of the bridge may be.")
     resources: list[Resource]
-    reasons: dict[str, int] = Field(description="Pending jobs by the kind of reason for which they wait.")
-    causes: list[Cause] = Field(description="The same, the commonest first, with what is in each kind.")
+    causes: list[Cause] = Field(description="Why pending jobs wait, the commonest kind first.")
     alarms: list[Alarm] = Field(description="The urgent ones first; empty where all is well.")
 
 
@@ -190,7 +177,6 @@ class UseAt(Shown):
 
     now_s: int
     in_use: list[float] = Field(description="Shares, in the order of the resources.")
-    queued: int | None = Field(description="null where a reader sees his own jobs alone.")
 
 
 class Point(Shown):
@@ -237,34 +223,6 @@ class JobAnswer(Shown):
     aside: AsideJob | None = None
 
 
-class WhenAnswer(Shown):
-    """When a job would start if it were submitted now."""
-
-    asked: str = Field(description="What else could be asked for, in words; empty for the question itself.")
-    now_s: int
-    planned_s: int | None = Field(description="Start by the present plan, delaying nobody; null: it never could.")
-    likely_from_s: int | None = Field(description="In 8 of 10 such a job starts no earlier.")
-    likely_to_s: int | None = Field(description="In 8 of 10 it starts no later.")
-    calibrated: bool = Field(description="Whether enough jobs that were told as far ahead have started.")
-
-
-class WindowAnswer(Shown):
-    """What could start right now, delaying nobody."""
-
-    whole: bool = Field(description="Whether units are whole nodes; otherwise single cores anywhere.")
-    units: int
-    walltime_s: int = Field(description="How long it may take.")
-
-
-class Setting(Shown):
-    """A setting that bears on decisions, as `cpsched policy` shows it."""
-
-    name: str
-    value: Any = Field(description="As in the settings file.")
-    source: str = Field(description="Who said it: file, goal, adapter, dispatcher, predictor or default.")
-    note: str = Field(description="What to know of it, such as that it has no effect; mostly empty.")
-
-
 class Promised(Shown):
     """How good the intervals of the past week were, which are to hold 8 in 10."""
 
@@ -287,5 +245,4 @@ class View(Shown):
     chart: Chart
     trend: list[Point] = Field(description="The past day, the oldest first.")
     machine: Machine
-    settings: list[Setting] = Field(default_factory=list, description="What is in force; nothing in a replay.")
     promises: list[Promised] = Field(default_factory=list, description="The past week; nothing before the first start.")

@@ -1,4 +1,4 @@
-"""The addresses of the status page and of its JSON."""
+"""The addresses of the status page and of version 1 of the API."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from hashlib import sha256
 from importlib.metadata import version
 from typing import Protocol
 
-from pydantic import TypeAdapter
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
@@ -15,14 +14,13 @@ from starlette.routing import Route
 from cpsched_bridge.watch import v1
 from cpsched_bridge.watch.outlook import Outlook
 from cpsched_bridge.watch.page import gantt, pages, schema, templates
-from cpsched_bridge.watch.page.answers import answer, told
+from cpsched_bridge.watch.page.answers import told
 from cpsched_bridge.watch.page.asked import PageQuestion
 from cpsched_bridge.watch.page.own import own
 from cpsched_bridge.watch.page.pages import Sight, Slider
-from cpsched_bridge.watch.web.addresses import ADDRESSES, API, SCHEMA
 from cpsched_bridge.watch.web.door import Page, WebDoor
 from cpsched_bridge.watch.web.questions import questions
-from cpsched_bridge.watch.web.responses import HEADERS, as_html, as_json, is_v1, refusal
+from cpsched_bridge.watch.web.responses import HEADERS, as_html, as_json, refusal
 
 _MOST_MADE = 16
 _STATIC = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
@@ -46,7 +44,9 @@ class Views(Protocol):
 
 
 def page_routes(views: Views, door: WebDoor | None = None, outlook: Outlook | None = None) -> list[Route]:
-    """The status page and its JSON, behind a door. Plain functions: each runs in a thread of the server's pool.
+    """The status page and version 1 of the API, behind a door.
+
+    Plain functions: each runs in a thread of the server's pool.
 
     A page that was made for the same question, round and reader is sent again. Without an `outlook`, as in a replay,
     nobody is told when a job would start.
@@ -92,26 +92,13 @@ def page_routes(views: Views, door: WebDoor | None = None, outlook: Outlook | No
         found = told(view, asked)
         return as_html(pages.job(sight(request, view), found), 404 if found.answer.state == "unknown" else 200)
 
-    def api(request: Request) -> Response:
-        name = request.path_params["name"]
-        if name == "schema":
-            return as_json(SCHEMA)
-        if name not in API:
-            return refusal(request, f"no such thing; there are: {', '.join([*ADDRESSES, 'schema'])}\n", 404)
-        view = at(request)
-        return (
-            as_json(TypeAdapter(API[name][0]).dump_json(API[name][1](view))) if view is not None else too_early(request)
-        )
-
     def api_job(request: Request) -> Response:
         view = at(request)
         if view is None:
             return too_early(request)
-        found = answer(view, request.path_params["job"])
+        found = told(view, request.path_params["job"]).answer
         status = 404 if found.state == "unknown" else 200
-        if is_v1(request):
-            return as_json(v1.job_of(found, view.status.now_s).model_dump_json().encode(), status)
-        return as_json(found.model_dump_json().encode(), status)
+        return as_json(v1.job_of(found, view.status.now_s).model_dump_json().encode(), status)
 
     def static(request: Request) -> Response:
         name = request.path_params["name"]
@@ -122,13 +109,12 @@ def page_routes(views: Views, door: WebDoor | None = None, outlook: Outlook | No
 
     found: dict[str, Page] = {
         "/": page(pages.index), "/jobs": page(pages.jobs), "/nodes": page(pages.nodes), "/wall": page(pages.wall),
-        "/jobs/{job}": job, "/api/jobs/{job}": api_job, "/static/{name}": static,
+        "/jobs/{job}": job, "/static/{name}": static,
     }  # fmt: skip
     if outlook is not None:
         found |= questions(outlook, at, sight, why_not)
         found |= {f"{v1.PREFIX}/jobs/{{job}}": api_job, f"{v1.PREFIX}/openapi.json": _openapi}
-        found |= {f"{v1.PREFIX}/{{rest:path}}": _not_in_v1}
-    found |= {"/api/{name}": api}
+    found |= {"/api/{rest:path}": _not_in_v1}
     return [Route(path, door.guard(each)) for path, each in found.items()]
 
 

@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 
-from pydantic import TypeAdapter
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 
 from cpsched.errors import InvalidValue
 from cpsched_bridge.watch import v1
-from cpsched_bridge.watch.outlook import Expected, Outlook, Submission
+from cpsched_bridge.watch.outlook import Outlook, Submission
 from cpsched_bridge.watch.page import pages, schema
 from cpsched_bridge.watch.page.pages import Sight
-from cpsched_bridge.watch.web.addresses import QUESTIONS
 from cpsched_bridge.watch.web.door import Page
-from cpsched_bridge.watch.web.responses import as_html, as_json, is_v1, refusal
+from cpsched_bridge.watch.web.responses import as_html, as_json, refusal
 
 _WORDS = frozenset(("nodes", "time", "partition", "whole"))
 """What a question may name besides the cluster's resources."""
@@ -36,18 +34,13 @@ def questions(
         found = outlook.when(_question(request.query_params))
         if found is None:
             return refusal(request, _NO_PLAN, 503)
-        if is_v1(request):
-            return as_json(v1.when_of(found, outlook.clock_s()).model_dump_json().encode())
-        return as_json(_answers("when", [_when(each, outlook.clock_s()) for each in found]))
+        return as_json(v1.when_of(found, outlook.clock_s()).model_dump_json().encode())
 
     def what_now(request: Request) -> Response:
         found = outlook.windows(request.query_params.get("partition", ""))
         if found is None:
             return refusal(request, _NO_PLAN, 503)
-        if is_v1(request):
-            return as_json(v1.windows_of(found, outlook.clock_s()).model_dump_json().encode())
-        told = [schema.WindowAnswer(whole=each.whole, units=each.units, walltime_s=each.walltime_s) for each in found]
-        return as_json(_answers("windows", told))
+        return as_json(v1.windows_of(found, outlook.clock_s()).model_dump_json().encode())
 
     def form(request: Request) -> Response:
         view = at(request)
@@ -63,8 +56,7 @@ def questions(
         text = pages.when(sight(request, view), asked, found, could, wrong, outlook.clock_s(), outlook.partitions())
         return as_html(text, 400 if wrong else 200)
 
-    return {"/when": form, **{f"{at}/{name}": act for at in ("/api", v1.PREFIX)
-                              for name, act in (("when", when), ("windows", what_now))}}  # fmt: skip
+    return {"/when": form, f"{v1.PREFIX}/when": when, f"{v1.PREFIX}/windows": what_now}
 
 
 def _filled_in(words: QueryParams) -> QueryParams:
@@ -85,19 +77,3 @@ def _count(name: str, text: str) -> int:
     if not (text.isascii() and text.isdigit() and 0 < len(text) < 10):
         raise InvalidValue(name, text, "must be a number, not negative")
     return int(text)
-
-
-def _when(expected: Expected, now_s: int) -> schema.WhenAnswer:
-    interval = expected.interval
-    return schema.WhenAnswer(
-        asked=expected.asked,
-        now_s=now_s,
-        planned_s=expected.planned_s,
-        likely_from_s=interval.from_s if interval else None,
-        likely_to_s=interval.to_s if interval else None,
-        calibrated=interval is not None and interval.calibrated,
-    )
-
-
-def _answers(name: str, found: Sequence[schema.Shown]) -> bytes:
-    return TypeAdapter(QUESTIONS[name]).dump_json(list(found))

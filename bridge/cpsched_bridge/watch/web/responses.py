@@ -8,7 +8,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 
-from cpsched_bridge.watch import v1
+from cpsched_bridge.watch.v1 import Error
 
 HEADERS = {
     "Cache-Control": "no-cache",
@@ -19,15 +19,10 @@ HEADERS = {
 }
 
 
-def is_v1(request: Request) -> bool:
-    """Whether version 1 of the API is asked."""
-    return request.url.path.startswith(f"{v1.PREFIX}/")
-
-
 def refusal(request: Request, words: str, status: int) -> Response:
     """Why there is no answer: a line or more, below `/api` as JSON."""
     if request.url.path.startswith("/api/"):
-        return as_json(v1.Error(error="; ".join(words.strip().splitlines())).model_dump_json().encode(), status)
+        return as_json(Error(error="; ".join(words.strip().splitlines())).model_dump_json().encode(), status)
     return PlainTextResponse(words, status, HEADERS)
 
 

@@ -13,7 +13,6 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 from typing_extensions import override
 
-from cpsched_bridge.in_force import SettingInForce
 from cpsched_bridge.report import CycleReport
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.watch.exporter import CONTENT_TYPE, Exporter
@@ -32,18 +31,13 @@ from cpsched_bridge.watch.web.responses import HEADERS
 class Watch:
     """Listens to the cycles of one bridge, and answers those who ask about them."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        around: Callable[[], WatchSurroundings] = WatchSurroundings,
-        in_force: Sequence[SettingInForce] = (),
-    ) -> None:
+    def __init__(self, settings: Settings, around: Callable[[], WatchSurroundings] = WatchSurroundings) -> None:
         self._settings, self._around = settings, around
         self._following = Following()
         self.exporter = Exporter()
         self.health = Health(settings.cycle)
         self.outlook = Outlook()
-        self.board = Board(settings, in_force, self.outlook)
+        self.board = Board(settings, self.outlook)
 
     def __call__(self, report: CycleReport) -> None:
         """Take note of one cycle."""

@@ -53,7 +53,7 @@ def test_what_the_bridge_refuses_is_an_error_with_its_words(settings):
 
 def test_a_bridge_that_does_not_run_is_an_error(settings):
     gone = Settings.model_validate({"metrics": {"port": 1}})
-    with pytest.raises(NoAnswer, match=r"no bridge answers at http://127.0.0.1:1/api/windows: .*refused"):
+    with pytest.raises(NoAnswer, match=r"no bridge answers at http://127.0.0.1:1/api/v1/windows: .*refused"):
         asked(gone, "windows", {})
     with pytest.raises(NoAnswer, match=re.escape("page.enabled")):
         asked(Settings.model_validate({"page": {"enabled": False}}), "windows", {})

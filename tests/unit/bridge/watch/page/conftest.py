@@ -40,7 +40,7 @@ class Site:
             return error.code, error.headers, error.read().decode()
 
     def json(self, name):
-        return json.loads(self.get(f"api/{name}")[2])
+        return json.loads(self.get(f"api/v1/{name}")[2])
 
 
 @pytest.fixture

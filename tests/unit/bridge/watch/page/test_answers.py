@@ -2,13 +2,13 @@
 
 import pytest
 
-from cpsched_bridge.watch.page.answers import Link, answer, because, told
+from cpsched_bridge.watch.page.answers import Link, because, told
 from cpsched_bridge.watch.page.words import behind_its_array
 from tests.unit.bridge.watch.page.views import a_plan, a_queued, a_running, a_view, an_aside
 
 
 def sentences(view, job="1"):
-    return answer(view, job).sentences
+    return told(view, job).answer.sentences
 
 
 def links(view, job="1"):
@@ -56,10 +56,10 @@ def test_a_moved_start_and_an_interval_that_has_begun():
 def test_a_job_that_has_ended_and_one_that_nobody_knows():
     bar = a_plan(1, 400, 0).model_copy(update={"kind": "past", "label": "9_4"})
     view = a_view(bars=[bar, a_plan(2, 2000, 0)])
-    assert answer(view, " 9_4 ").model_dump(include={"id", "label", "state", "sentences"}) == {
+    assert told(view, " 9_4 ").answer.model_dump(include={"id", "label", "state", "sentences"}) == {
         "id": 1, "label": "9_4", "state": "ended", "sentences": ["It ran for 1 min and ended 9 min ago."],
     }  # fmt: skip
-    unknown = [answer(view, job) for job in ("2", "x" * 200, "9" * 19)]
+    unknown = [told(view, job).answer for job in ("2", "x" * 200, "9" * 19)]
     assert [(each.id, each.label, each.state) for each in unknown] == [
         (2, "2", "unknown"), (-1, "x" * 100, "unknown"), (-1, "9" * 19, "unknown"),
     ]  # fmt: skip
@@ -76,7 +76,7 @@ def test_a_job_is_called_by_its_label_and_led_to_by_its_id():
     view = a_view(queue=[a_queued(1, behind=[50])], running=[a_running(50, label="9_4")])
     (link,) = [each for said in told(view, "1").sentences for each in said if isinstance(each, Link)]
     assert (link.words, link.key) == ("9_4", "50")
-    assert answer(view, "9_4").id == 50
+    assert told(view, "9_4").answer.id == 50
 
 
 def test_a_running_job_leads_to_its_nodes():

@@ -10,7 +10,9 @@ from cpsched_bridge.errors import BackendTimeout, SettingsError
 from cpsched_bridge.ports import Outage
 from cpsched_bridge.readers import Readers, Refused, network_of
 from cpsched_bridge.settings import Settings, parse
+from cpsched_bridge.watch.page.nodes import nodes
 from cpsched_bridge.watch.page.own import own
+from cpsched_bridge.watch.page.schema import Alarm
 from tests.builders import a_job
 from tests.patience import ENOUGH_S
 from tests.unit.bridge.watch.page.views import a_plan, a_queued, a_running, a_view, an_aside, an_outage
@@ -19,10 +21,7 @@ HEADER = "X-Remote-User"
 SECRET = ("bob", "bobs-account", "bobs-name", "4711", "4712", "4713", "4714", "4715", "resv-of-bob", "AssocMax")
 """What nobody but Bob may read anywhere: his names, the ids of his jobs, and what keeps them waiting."""
 PAGES = ("", "jobs?state=all", "jobs?state=running", "jobs?state=aside", "nodes", "wall", "when?time=10")
-JSON = (
-    "status", "queue", "running", "aside", "decisions", "history", "trend", "plan", "nodes", "settings",
-    "when?time=10", "windows", "v1/when?time=10", "v1/windows",
-)  # fmt: skip
+API = ("api/v1/when?time=10", "api/v1/windows")
 
 
 def bobs(id, **more):
@@ -59,8 +58,8 @@ def get(site, path, user="ada", **more):
 
 
 def test_nothing_of_anybody_else_is_on_any_page_or_in_any_answer(crowd):
-    assert any("bob" in crowd.get(f"api/{name}", **{HEADER: "root"})[2] for name in JSON), "operators see everybody"
-    for path in (*PAGES, *(f"api/{name}" for name in JSON)):
+    assert any("bob" in get(crowd, path, "root")[2] for path in PAGES), "operators see everybody"
+    for path in (*PAGES, *API):
         status, headers, text = get(crowd, path)
         assert status == 200, (path, text)
         assert not [word for word in SECRET if word in text], path
@@ -68,29 +67,25 @@ def test_nothing_of_anybody_else_is_on_any_page_or_in_any_answer(crowd):
 
 
 def test_a_reader_sees_his_own_jobs_and_counts_and_the_machine(crowd):
-    status = json.loads(get(crowd, "api/status")[2])
-    assert (status["reader"], status["queued"], status["running"], status["aside"]) == ("ada", 1, 1, 1)
-    assert sum(status["reasons"].values()) == 2
-    assert sum(cause["jobs"] for cause in status["causes"]) == 2
-    (waits,) = json.loads(get(crowd, "api/queue")[2])
-    assert (waits["id"], waits["position"], waits["behind"], waits["name"]) == (12, 1, [], "mine")
-    assert waits["likely_from_s"] is not None
-    assert json.loads(get(crowd, "api/decisions")[2]) == json.loads(get(crowd, "api/trend")[2]) == []
-    assert {bar["id"] for bar in json.loads(get(crowd, "api/plan")[2])["bars"]} == {11}, "EASY plans for Bob alone"
-    assert {moment["queued"] for moment in json.loads(get(crowd, "api/history")[2])} == {None}
-    nodes = json.loads(get(crowd, "api/nodes")[2])
-    all_nodes = json.loads(get(crowd, "api/nodes", "root")[2])
-    assert [(node["in_use"], node["state"]) for node in nodes] == [(n["in_use"], n["state"]) for n in all_nodes]
-    assert {id for node in nodes for id in node["running"]} == {11}
-    (aside,) = json.loads(get(crowd, "api/aside")[2])
-    assert aside["reason"] == "AssocGrpCpuLimit"
+    view = own(crowd.view, "ada")
+    status = view.status
+    assert (status.reader, status.queued, status.running, status.aside) == ("ada", 1, 1, 1)
+    assert sum(cause.jobs for cause in status.causes) == 2
+    (waits,) = view.queue
+    assert (waits.id, waits.position, waits.behind, waits.name) == (12, 1, [], "mine")
+    assert waits.likely_from_s is not None
+    assert view.decisions == []
+    assert {bar.id for bar in view.chart.bars} == {11}, "EASY plans for Bob alone"
+    assert [(n.in_use, n.state) for n in nodes(view)] == [(n.in_use, n.state) for n in nodes(crowd.view)]
+    assert {id for node in nodes(view) for id in node.running} == {11}
+    assert [job.reason for job in view.aside] == ["AssocGrpCpuLimit"]
     assert "Of your jobs that wait it is the only one." in get(crowd, "jobs/12")[2]
     assert 'id="reader"' in get(crowd, "")[2]
 
 
 @pytest.mark.parametrize("id", [4711, 4712, 4713, 4714, 4715])
 def test_somebody_elses_job_is_like_one_that_nobody_has_heard_of(crowd, id):
-    for path in ("jobs/{}", "api/jobs/{}", "api/v1/jobs/{}"):
+    for path in ("jobs/{}", "api/v1/jobs/{}"):
         there, nowhere = (get(crowd, path.format(each)) for each in (id, 9999))
         assert there[0] == nowhere[0] == 404
         assert there[2].replace(str(id), "N") == nowhere[2].replace("9999", "N")
@@ -110,8 +105,9 @@ def test_no_filter_finds_what_is_not_there_to_be_found(crowd, words):
 
 def test_a_users_name_is_his_in_one_spelling(crowd):
     for name in ("Ada", "ADA", "adam", "ad", "nobody"):
-        status = json.loads(get(crowd, "api/status", name)[2])
-        assert (status["queued"], status["running"], status["aside"]) == (0, 0, 0)
+        assert get(crowd, "api/v1/jobs/12", name)[0] == 404
+        view = own(crowd.view, name)
+        assert [*view.queue, *view.running, *view.aside] == []
     for page in PAGES:
         assert get(crowd, page, "nobody")[0] == 200
 
@@ -123,7 +119,7 @@ def test_who_reads_is_said_clearly_or_nobody_is_answered(crowd, said):
     assert raw(crowd, [(HEADER, said)])[0] in (400, 403)
 
 
-def raw(site, headers, path="/api/status", version="1.1"):
+def raw(site, headers, path="/", version="1.1"):
     """(status, headers, text) of a request with these header lines as they are, on a connection of its own."""
     connection = http.client.HTTPConnection(*address(site), timeout=ENOUGH_S)
     connection._http_vsn, connection._http_vsn_str = {"1.1": (11, "HTTP/1.1"), "1.0": (10, "HTTP/1.0")}[version]  # noqa: SLF001
@@ -134,7 +130,7 @@ def address(site):
     return "127.0.0.1", int(site.endpoint.url.rsplit(":", 1)[1].rstrip("/"))
 
 
-def sent(connection, headers, path="/api/status"):
+def sent(connection, headers, path="/"):
     connection.putrequest("GET", path, skip_host=True, skip_accept_encoding=True)
     for name, value in [("Host", "localhost"), *headers]:
         connection._buffer.append(f"{name}: {value}".encode("latin-1"))  # noqa: SLF001
@@ -168,13 +164,19 @@ def sent(connection, headers, path="/api/status"):
 def test_headers_that_mean_it_badly(crowd, headers, reader, version):
     status, _, text = raw(crowd, headers, version=version)
     assert status == (200 if reader else 403)
-    assert json.loads(text)["reader"] == reader if reader else "bob" not in text
+    assert reader_of(text) == reader if reader else "bob" not in text
+
+
+def reader_of(text):
+    """Whose jobs a page shows; None: every user's."""
+    found = re.search(r'id="reader">These are the jobs of (.*?) alone', text)
+    return found and found[1]
 
 
 def test_one_connection_serves_one_reader_after_the_other(crowd):
     connection = http.client.HTTPConnection(*address(crowd), timeout=ENOUGH_S)
     for name in ("ada", "bob", "ada", "root", "ada"):
-        assert json.loads(sent(connection, [(HEADER, name)])[2])["reader"] == ("" if name == "root" else name)
+        assert reader_of(sent(connection, [(HEADER, name)])[2]) == (None if name == "root" else name)
     assert sent(connection, [])[0] == 403
 
 
@@ -188,7 +190,7 @@ def test_no_cache_hands_a_page_to_somebody_else(crowd):
     status, again, _ = get(crowd, "jobs", "ada", **{"If-None-Match": headers["ETag"]})
     assert (status, again["Cache-Control"]) == (304, "private, no-cache")
     assert get(crowd, "jobs")[2] == text, "what was made for Bob meanwhile is his"
-    for path in ("api/v1/jobs/12", "jobs/12", "api/queue", "when?time=10", "api/v1/nothing"):
+    for path in ("api/v1/jobs/12", "jobs/12", "when?time=10", "api/v1/nothing"):
         assert HEADER.lower() in get(crowd, path)[1]["Vary"].lower()
         assert "private" in get(crowd, path)[1]["Cache-Control"]
 
@@ -200,7 +202,7 @@ def test_what_is_for_operators_is_not_for_readers(crowd):
     crowd.cycle()
     assert "4711" in crowd.get("readyz")[2]
     assert get(crowd, "readyz")[2] == "not ready\n"
-    for path in ("", "api/status", "wall"):
+    for path in ("", "wall"):
         text = get(crowd, path)[2]
         assert "The last cycle failed" in text
         assert "4711" not in text
@@ -210,7 +212,7 @@ def test_before_the_first_reading_a_reader_is_told_no_errors(site_with):
     site = site_with(user_header=HEADER, trusted_proxies=["127.0.0.1"], operators=["root"])
     site.cluster.fail("observe", BackendTimeout("job 4711 of bob"))
     site.cycle()
-    for path in ("", "jobs/1", "when", "api/status", "api/v1/jobs/1"):
+    for path in ("", "jobs/1", "when", "api/v1/jobs/1"):
         assert "4711" not in get(site, path)[2]
         assert "4711" in get(site, path, "root")[2]
 
@@ -235,7 +237,7 @@ def test_a_header_counts_from_trusted_peers_alone(peer, trusted):
 def test_who_comes_past_the_proxy_sees_nothing(site_with):
     site = site_with(user_header=HEADER, trusted_proxies=["192.0.2.7"])
     site.cycle()
-    for path in (*PAGES, *(f"api/{name}" for name in JSON), "jobs/1", "api/jobs/1", "api/schema", "static/page.css"):
+    for path in (*PAGES, *API, "jobs/1", "api/v1/jobs/1", "api/v1/openapi.json", "static/page.css"):
         status, _, text = get(site, path, "root", **{"X-Forwarded-For": "192.0.2.7", "X-Real-IP": "192.0.2.7"})
         assert (status, "trusted_proxies" in text) == (403, True), path
     assert site.get("metrics")[0] == 200
@@ -270,8 +272,8 @@ def test_proxies_and_operators_without_a_header_have_no_effect():
 def test_an_ended_job_is_still_its_owners(crowd):
     crowd.cluster.end(11)
     crowd.cycle(1030)
-    assert "ended" in json.loads(get(crowd, "api/jobs/11")[2])["state"]
-    assert get(crowd, "api/jobs/11", "bob")[0] == 404
+    assert json.loads(get(crowd, "api/v1/jobs/11")[2])["state"] == "ended"
+    assert get(crowd, "api/v1/jobs/11", "bob")[0] == 404
 
 
 def test_jobs_of_a_readers_own_that_a_job_waits_for_are_named():
@@ -283,10 +285,11 @@ def test_jobs_of_a_readers_own_that_a_job_waits_for_are_named():
         aside=[an_aside(90, reason="AssocGrpCpuLimit: 8 of 8 of x"), an_aside(91, user="bob")],
         bars=[a_plan(2, 2000, 0), a_plan(1, 2000, 0).model_copy(update={"user": "bob"})],
         outages=[an_outage("reserved", 0, name="bobs"), an_outage("drained", 1, name="disk")],
-        paused="bob broke it",
-        trouble=["bob"],
         held=7,
-        reasons={"priority": 3, "ineligible": 2, "never": 0},
+        alarms=[
+            Alarm(urgent=True, words="The bridge starts no jobs.", details=["bob broke it"]),
+            Alarm(urgent=False, words="job of bob", details=[]),
+        ],
     )
     found = own(view, "ada")
     assert [(job.id, job.position, job.behind, job.reason) for job in found.queue] == [
@@ -298,8 +301,8 @@ def test_jobs_of_a_readers_own_that_a_job_waits_for_are_named():
     )
     assert [(each.kind, each.name) for each in found.chart.outages] == [("reserved", ""), ("drained", "disk")]
     told = {
-        "reader": "ada", "paused": "the bridge starts no jobs", "trouble": [], "queued": 2, "running": 1, "aside": 1,
-        "held": 0, "reasons": {"priority": 2, "ineligible": 1, "never": 0},
+        "reader": "ada", "queued": 2, "running": 1, "aside": 1, "held": 0,
+        "alarms": [{"urgent": True, "words": "The bridge starts no jobs.", "details": []}],
     }  # fmt: skip
     assert found.status.model_dump(include=set(told)) == told
     assert [(each.kind, each.jobs) for each in found.status.causes] == [("priority", 2), ("ineligible", 1)]

@@ -36,7 +36,7 @@ def test_the_view_ends_with_the_present(site):
     site.cluster.submit(a_job(1, units=3, per_unit=4), a_job(2, units=3, per_unit=4, submit_s=400))
     site.cycle(1000)
     site.cycle(1040)
-    assert [(point["now_s"], point["queued"]) for point in site.json("trend")] == [(1000, 2), (1040, 1)]
+    assert [(point.now_s, point.queued) for point in site.view.trend] == [(1000, 2), (1040, 1)]
     text = site.get("wall")[2]
     assert "Half of the queue has waited longer than <strong>10 min 40 s</strong>" in text
     assert "1 now, 2 at most in 40 s" in text

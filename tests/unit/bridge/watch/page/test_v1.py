@@ -1,4 +1,4 @@
-"""Version 1 of the API: its answers are what its own document says, and old addresses go on."""
+"""Version 1 of the API: its answers are what its own document says, and nothing else is an API."""
 
 import json
 
@@ -98,8 +98,9 @@ def test_what_cannot_be_answered_is_said_as_json(asked, site):
     assert (status, "page.hosts" in json.loads(text)["error"]) == (421, True)
 
 
-def test_addresses_without_a_version_answer_as_before(site):
+@pytest.mark.parametrize("path", ["status", "queue", "jobs/2", "when?time=10", "windows", "schema", "v2/jobs/2"])
+def test_addresses_of_no_version_name_version_1(site, path):
     full(site)
-    assert site.json("jobs/2")["state"] == "queued"
-    assert site.json("when?time=10&nodes=3&cores=4")[0]["planned_s"] == 4600 + 2 * 600
-    assert site.json("windows") == []
+    status, headers, text = site.get(f"api/{path}")
+    assert (status, headers["content-type"]) == (404, "application/json")
+    assert "/api/v1/openapi.json" in json.loads(text)["error"]

@@ -21,12 +21,12 @@ ASKED = {
 }  # fmt: skip
 WAITS = {
     "position": 1, "priority": 0, "estimate_s": 3600, "reason": "others are first", "kind": "priority", "behind": [],
-    "expected_s": None, "first_expected_s": None, "before_s": None,
+    "expected_s": None, "first_expected_s": None,
 }  # fmt: skip
 STATUS = {
-    "version": "0", "round": 1, "at_unix_s": 0.0, "now_s": 1000, "mode": "control", "paused": "", "result": "ok",
-    "trouble": [], "dispatcher": "easy", "predictor": "walltime", "interval_s": 1.0, "users_hidden": False, "nodes": 2,
-    "unavailable_nodes": 0, "queued": 0, "running": 0, "aside": 0, "held": 0, "reasons": {}, "causes": [], "alarms": [],
+    "version": "0", "round": 1, "at_unix_s": 0.0, "now_s": 1000, "mode": "control",
+    "dispatcher": "easy", "predictor": "walltime", "interval_s": 1.0, "users_hidden": False, "nodes": 2,
+    "unavailable_nodes": 0, "queued": 0, "running": 0, "aside": 0, "held": 0, "causes": [], "alarms": [],
 }  # fmt: skip
 
 

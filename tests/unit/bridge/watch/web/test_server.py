@@ -133,7 +133,7 @@ def crowd(endpoint):
 
 
 @pytest.mark.parametrize(
-    "said", [b"", b"GET / HTTP/1.1\r\nHost: x", b"GET /api/schema HTTP/1.1\r\nHost: localhost\r\n\r\n"]
+    "said", [b"", b"GET / HTTP/1.1\r\nHost: x", b"GET /api/v1/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"]
 )
 def test_clients_that_keep_their_connections_do_not_keep_others_out(endpoint, crowd, said):
     """Some say nothing, some stop in the middle of a request, some never read their answer."""
@@ -171,7 +171,7 @@ def test_an_answer_that_nobody_reads_is_given_up(watch, monkeypatch):
     monkeypatch.setattr(endpoints, "ANSWER_S", 0.3)
     with serving(watch) as endpoint:
         with pytest.raises((ConnectionResetError, BrokenPipeError)):
-            sent_for_ever(endpoint, b"", b"GET /api/schema HTTP/1.1\r\nHost: localhost\r\n\r\n" * 20)
+            sent_for_ever(endpoint, b"", b"GET /api/v1/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 20)
         assert get(endpoint, "metrics")[0] == 200
 
 
@@ -206,13 +206,13 @@ def answer_to(endpoint, request):
 
 
 @pytest.mark.parametrize("host", ["localhost", "localhost:9764", "127.0.0.1:9764", "[::1]:9764", "10.0.0.1"])
-@pytest.mark.parametrize("path", ["/", "/jobs/1", "/api/queue", "/api/jobs/1"])
+@pytest.mark.parametrize("path", ["/", "/jobs/1", "/api/v1/jobs/1", "/api/queue"])
 def test_addresses_and_localhost_get_the_page(endpoint, path, host):
     assert "421" not in answer_to(endpoint, f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()).split("\r\n")[0]
 
 
 @pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example:9764", "evil.example@127.0.0.1", "[", "a b"])
-@pytest.mark.parametrize("path", ["/", "/jobs/1", "/api/queue", "/api/jobs/1"])
+@pytest.mark.parametrize("path", ["/", "/jobs/1", "/api/v1/jobs/1", "/api/queue"])
 def test_somebody_elses_name_for_this_address_does_not_get_the_page(endpoint, path, host):
     """A browser asks so where a web site has its own name lead to the reader's machine (DNS rebinding)."""
     first = answer_to(endpoint, f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()).split("\r\n")[0]
@@ -223,7 +223,7 @@ def test_somebody_elses_name_for_this_address_does_not_get_the_page(endpoint, pa
     "asked",
     [
         "GET http://evil.example/ HTTP/1.1\r\nHost: localhost\r\n\r\n",
-        "GET http://localhost/api/queue HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        "GET http://localhost/api/v1/windows HTTP/1.1\r\nHost: localhost\r\n\r\n",
         "GET / HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n",
         "GET / HTTP/1.1\r\n\r\n",
         "GET / HTTP/1.0\r\n\r\n",
@@ -253,7 +253,8 @@ def test_metrics_are_asked_for_by_any_name(endpoint):
 
 
 @pytest.mark.parametrize(
-    "path", ["/jobs/1/", "/api/queue/", "//evil.example/jobs/1", "/static/../page.py", "/static/%2e%2e/templates.py"]
+    "path",
+    ["/jobs/1/", "/api/v1/windows/", "//evil.example/jobs/1", "/static/../page.py", "/static/%2e%2e/templates.py"],
 )
 def test_no_address_leads_anywhere_else(endpoint, path):
     """A redirect would name the address of the bridge behind a proxy, or what the client said it was."""
@@ -278,10 +279,9 @@ def test_a_page_with_nothing_to_show_says_why(endpoint, watch, bridge_at):
         assert status == 200
         assert "has not read the cluster yet" in text
         assert "nothing can be decided yet: compiles kernels: 3 of 23 &lt;kernels&gt; are ready" in text
-    for path in ("api/status", "api/jobs/7"):
-        status, _, text = get(endpoint, path)
-        why = "nothing can be decided yet: compiles kernels: 3 of 23 <kernels> are ready"
-        assert (status, json.loads(text)["error"].split("; ")[1]) == (503, why)
+    status, _, text = get(endpoint, "api/v1/jobs/7")
+    why = "nothing can be decided yet: compiles kernels: 3 of 23 <kernels> are ready"
+    assert (status, json.loads(text)["error"].split("; ")[1]) == (503, why)
     cluster = FakeCluster()
     cluster.fail("observe", BackendTimeout("no answer"))
     bridge = bridge_at(cluster, listeners=(watch,))
