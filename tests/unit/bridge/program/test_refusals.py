@@ -109,7 +109,7 @@ WRONG = [
     ("journal: {max_mib: huge}", 3, "journal.max_mib: huge: must be a number"),
     ("options: [1]", 3, "options: list: must be a mapping"),
     ("options: {colour: red}", 3, "options.colour: red: no such setting"),
-    ("options:\n  deadline_s: 0", 4, "options.deadline_s: 0: must be above 0"),
+    ("options:\n  speed: 0", 4, "options.speed: 0: must be above 0"),
     ("mode: shadow\nmode: control", 4, "mode: given twice: must be given once"),
     ("mode: [", 3, "yaml: mode: [: must be YAML: "),
     (
