@@ -174,7 +174,7 @@ class RemoteBackend(Backend, Advisable):
 class Options(mock.Options):
     """Options of the mock adapter, and where its process listens."""
 
-    socket: Path = Field(description="Unix socket of the site's process.")
+    site_socket: Path = Field(description="Unix socket of the site's process.")
     deadline_s: float = Field(default=5.0, gt=0, description="Seconds that process may take to answer.")
 
 
@@ -183,13 +183,13 @@ def can(options: Options) -> Can:
 
 
 def connect(options: Options) -> RemoteBackend:
-    return RemoteBackend(options.socket, options.deadline_s)
+    return RemoteBackend(options.site_socket, options.deadline_s)
 
 
 def main() -> None:
     path = sys.argv[1]
     options = load(Path(path)).adapter_options(Options, path)
-    serve(mock.connect(options), options.socket)
+    serve(mock.connect(options), options.site_socket)
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ def written(tmp_path, **changes):
     settings = {
         "adapter": "tests.remote_site",
         "state_dir": str(tmp_path / "state"),
-        "options": {"socket": str(tmp_path / "site.sock"), "days": 0.2, "load": 8.0, "seed": 3, "speed": 600.0},
+        "options": {"site_socket": str(tmp_path / "site.sock"), "days": 0.2, "load": 8.0, "seed": 3, "speed": 600.0},
         "cycle": {"interval_s": 0.05},
         "start": {"timeout_s": 600},
         "metrics": {"port": 0},

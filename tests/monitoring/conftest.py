@@ -77,7 +77,7 @@ def _staged(folder: Path) -> Iterator[Stage]:
     bridges = {
         "well": BridgeProcess(folder / "well", easy),
         "hung": BridgeProcess(folder / "hung", easy | {"adapter": "tests.remote_site", "options": BUSY | {
-            "socket": str(folder / "socket")}}),
+            "site_socket": str(folder / "socket")}}),
         "killed": BridgeProcess(folder / "killed", easy),
         "refused": BridgeProcess(folder / "refused", easy | {
             "adapter": "tests.monitoring.refusing", "guard": {"failing_users": 1_000_000}}),
