@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import time
 
 from tests.slurm.bridges import LiveBridge
@@ -58,7 +59,7 @@ def test_the_later_bridge_steps_back_says_so_everywhere_and_starts_nothing(slurm
         assert told in second.cpsched("status")
         assert f"claimed by test-python:{first.state}" in second.cpsched("doctor", check=False)
         page = "import urllib.request as u; print(u.urlopen('http://127.0.0.1:9765/').read().decode())"
-        assert told.removeprefix("paused ") in second.shell(f'python -c "{page}"')
+        assert told.removeprefix("paused ") in html.unescape(second.shell(f'python -c "{page}"'))
         second.stop()
         assert first.events().count("mode") == 1
     finally:
