@@ -146,8 +146,6 @@ def test_a_word_of_the_policy_that_comes_to_nothing_is_told(policy, nothing):
         ),
         ("mock", {"options": {"format": "swf"}}, ["options.format"]),
         ("mock", {"options": {"trace": "x.swf", "seed": 2, "system": "x"}}, ["options.seed"]),
-        ("mock", {"options": {"socket": "s", "seed": 2, "deadline_s": 1}}, ["options.seed"]),
-        ("mock", {"options": {"deadline_s": 1}}, ["options.deadline_s"]),
         ("slurm", {"options": {"site_policy": False, "boost": 3}}, ["options.boost"]),
         ("slurm", {"options": {"boost": 3}}, []),
         ("slurm", {"cycle": {"wake_after_s": 2}}, ["cycle.wake_after_s"]),
@@ -169,7 +167,7 @@ def test_so_is_any_other_setting_beside_others(adapter, settings, names):
 
 
 def test_a_default_that_was_copied_is_no_word_that_somebody_meant():
-    assert not told("mock", options={"seed": 1, "deadline_s": 5.0, "format": None}).without_effect
+    assert not told("mock", options={"seed": 1, "format": None}).without_effect
 
 
 @pytest.mark.parametrize(("dispatcher", "note"), [("lookahead", ""), ("easy", "easy knows no limit")])
