@@ -111,7 +111,7 @@ def test_figures_are_the_same_without_the_modules_that_only_tell_them(tmp_path):
 def test_the_shared_part_has_what_replays_and_none_of_what_shows_serves_or_reads():
     _, _, shared = shared_files()
     assert {
-        "cpsched.fit", "cpsched.metrics", "cpsched.idle", "cpsched_sim.cluster.replay", "cpsched_sim.experiment",
+        "cpsched.fit", "cpsched.metrics", "cpsched_sim.cluster.replay", "cpsched_sim.experiment",
         "cpsched_sim.study.deciding", "cpsched_sim.tuning.windows", "cpsched_sim.workloads.lublin",
     } <= shared  # fmt: skip
     others = ("cpsched_bridge", "cpsched_sim.cli", "cpsched_sim.report", "cpsched_sim.whatif", *TELLING, *READERS)
