@@ -109,7 +109,6 @@ WRONG = [
     ("journal: {max_mib: huge}", 3, "journal.max_mib: huge: must be a number"),
     ("options: [1]", 3, "options: list: must be a mapping"),
     ("options: {colour: red}", 3, "options.colour: red: no such setting"),
-    ("options:\n  speed: 0", 4, "options.speed: 0: must be above 0"),
     ("mode: shadow\nmode: control", 4, "mode: given twice: must be given once"),
     ("mode: [", 3, "yaml: mode: [: must be YAML: "),
     (
@@ -126,6 +125,7 @@ OF_ONE_ADAPTER = [
     ("slurm", "options: {site_policy: 0}", 3, "options.site_policy: 0: must be true or false"),
     ("slurm", "options: {history_days: .inf}", 3, "options.history_days: inf: must be a finite number"),
     ("mock", "options: {days: -1}", 3, "options.days: -1: must be above 0"),
+    ("mock", "options:\n  speed: 0", 4, "options.speed: 0: must be above 0"),
     ("mock", "options:\n  trace: /none.swf", 4, "options.trace: /none.swf: /none.swf: No such file or directory"),
     ("mock", "options: {system: pool}", 3, "options.system: pool: needs options.trace"),
     (
