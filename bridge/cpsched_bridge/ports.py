@@ -26,6 +26,13 @@ from cpsched.model import Cluster, EndedJob, IntArray, Job, RunningJob
 from cpsched.site.admission import LimitsNow
 
 Result = Literal["done", "refused", "unknown"]
+OutcomeCode = Literal["", "not_sent", "held_by_administrator"]
+"""What the bridge has to know of a refusal, besides its text for people.
+
+- `not_sent`: the command was not sent, through no fault of its job: one before it was not answered, or other jobs have
+  taken the room since the decision.
+- `held_by_administrator`: `Backend.hold` found that an administrator has held the job since it was read.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,6 +300,8 @@ class Outcome:
     job_id: int
     result: Result
     detail: str = ""
+    """For people; never compared."""
+    code: OutcomeCode = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,15 +324,6 @@ NOWHERE = "nodes that take no jobs now, or have another name"
 """Where a running job runs whose placement names no node: a placement has those that will be free after the job."""
 NO_WAY_BACK = "cannot be handed back, and is tried again"
 """What is said of a job that the bridge would leave to the cluster's own scheduler if that could start it."""
-HELD_BY_ADMINISTRATOR = "is held by an administrator"
-"""Why `Backend.hold` refuses a job that somebody has held since it was read."""
-
-
-NOT_SENT = "not sent"
-"""How the reason begins why a command was refused that was not sent, through no fault of its job.
-
-One before it was not answered, or other jobs have taken the room since the decision.
-"""
 
 
 class Backend(Protocol):

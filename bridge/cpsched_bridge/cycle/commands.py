@@ -14,7 +14,7 @@ from cpsched_bridge.cycle.guard import Allowance
 from cpsched_bridge.cycle.reconcile import HOLD_REFUSED, RELEASED, Conduct, failed, unpinned
 from cpsched_bridge.cycle.retries import IN_VAIN, Retries
 from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
-from cpsched_bridge.ports import HELD_BY_ADMINISTRATOR, NOT_SENT, Backend, Outcome, Postponed, Result, StartOrder
+from cpsched_bridge.ports import Backend, Outcome, Postponed, Result, StartOrder
 from cpsched_bridge.report import CycleReport
 from cpsched_bridge.store.ledger import Entry, Ledger, State, Transition, move
 
@@ -96,17 +96,17 @@ class Commands:
             raise
         refused = [outcome for outcome in outcomes if outcome.result == "refused"]
         for outcome in refused:
-            sent = not outcome.detail.startswith(NOT_SENT)
-            report.tell("start_refused" if sent else "start_postponed", outcome.detail, outcome.job_id)
+            kind = "start_postponed" if outcome.code == "not_sent" else "start_refused"
+            report.tell(kind, outcome.detail, outcome.job_id)
         self._ledger.record((self._not_started(o, now_s) for o in refused), report.number)
         if not self._backend.starts_in_one_change:
             done = [self._entry(outcome.job_id) for outcome in outcomes if outcome.result == "done"]
             self._ledger.record((move(entry, State.STARTING, now_s, RELEASED) for entry in done), report.number)
-        return [outcome.job_id for outcome in refused if not outcome.detail.startswith(NOT_SENT)]
+        return [outcome.job_id for outcome in refused if outcome.code != "not_sent"]
 
     def _not_started(self, outcome: Outcome, now_s: int) -> Transition:
         why = f"start refused: {outcome.detail}"
-        if outcome.detail.startswith(NOT_SENT):  # no failure of this job's
+        if outcome.code == "not_sent":  # no failure of this job's
             return move(self._entry(outcome.job_id), State.HELD, now_s, why, pinned=False)
         return failed(self._entry(outcome.job_id), State.HELD, now_s, why, self.conduct, pinned=False)
 
@@ -152,7 +152,7 @@ class Commands:
             return move(entry, State.HELD, now_s, "held", pinned=False)
         if outcome.result == "refused":
             why = f"{HOLD_REFUSED}{outcome.detail}"
-            if outcome.detail == HELD_BY_ADMINISTRATOR:  # no failure: the next reading shows whose the job is
+            if outcome.code == "held_by_administrator":  # no failure: the next reading shows whose the job is
                 return move(entry, entry.state, now_s, why)
             return failed(entry, entry.state, now_s, why, self.conduct)
         return None

@@ -17,7 +17,6 @@ from typing import Any
 from cpsched.model import EndedJob, Job, RunningJob
 from cpsched_bridge.likes import asked
 from cpsched_bridge.ports import (
-    HELD_BY_ADMINISTRATOR,
     NO_WAY_BACK,
     NOWHERE,
     Hold,
@@ -337,7 +336,7 @@ def _held_since_the_start(entry: Entry, pending: PendingJob, conduct: Conduct) -
 def _held_instead(entry: Entry, pending: PendingJob) -> bool:
     """Whether somebody held a job before our own hold of it arrived, which was refused for that."""
     adopting = entry.state is State.HOLDING and not entry.pinned
-    return adopting and pending.hold is Hold.ADMIN and entry.why == f"{HOLD_REFUSED}{HELD_BY_ADMINISTRATOR}"
+    return adopting and pending.hold is Hold.ADMIN and entry.why == f"{HOLD_REFUSED}is held by an administrator"
 
 
 def _held_by_administrator(entry: Entry, now_s: int) -> Transition:

@@ -24,7 +24,7 @@ from cpsched_bridge.adapters.pbs.translation.ranking import formula_of, may_have
 from cpsched_bridge.adapters.pbs.transport.commands import Tells
 from cpsched_bridge.adapters.shared.unmodelled import UNREADABLE
 from cpsched_bridge.errors import BackendError, BackendTimeout
-from cpsched_bridge.ports import NOT_SENT, Advice, Outcome, Rank
+from cpsched_bridge.ports import Advice, Outcome, Rank
 
 TOLD_TOGETHER = 50
 """Jobs of one command, which all get the same points."""
@@ -103,8 +103,8 @@ class Advising:
             points, names = pieces.pop(0)
             left_s = until_s - time.monotonic()
             if lost or left_s <= 0:
-                words = f"{NOT_SENT}: {lost or 'the time for advice is over'}"
-                found |= dict.fromkeys(names, Outcome(0, "refused", words))
+                words = f"not sent: {lost or 'the time for advice is over'}"
+                found |= dict.fromkeys(names, Outcome(0, "refused", words, "not_sent"))
                 continue
             try:
                 self.tells.points(names, POINTS, points, min(self.command_s, max(1.0, left_s)))

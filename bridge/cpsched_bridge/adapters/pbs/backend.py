@@ -33,7 +33,6 @@ from cpsched_bridge.adapters.pbs.transport.programs import Programs
 from cpsched_bridge.adapters.pbs.transport.reading import Reader
 from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
 from cpsched_bridge.ports import (
-    NOT_SENT,
     Advice,
     Advisable,
     Backend,
@@ -175,7 +174,7 @@ class PbsBackend(Backend, Advisable, StandsAside):
         until_s = time.monotonic() + self._starting_s
         with self._left.closed(time.monotonic() + self._starting_s / 2) as in_the_way:
             if in_the_way:
-                return [Outcome(order.job.id, "refused", f"{NOT_SENT}: {in_the_way}") for order in orders]
+                return [_not_sent(order.job.id, in_the_way) for order in orders]
             return self._start_all(orders, until_s)
 
     def _start_all(self, orders: Sequence[StartOrder], until_s: float) -> list[Outcome]:
@@ -186,7 +185,7 @@ class PbsBackend(Backend, Advisable, StandsAside):
         for at, order in enumerate(orders):
             number = order.job.id
             if lost or time.monotonic() >= until_s:
-                outcomes.append(Outcome(number, "refused", f"{NOT_SENT}: {lost or 'the time for starts is over'}"))
+                outcomes.append(_not_sent(number, lost or "the time for starts is over"))
                 continue
             if at and look.others_start:
                 look = self._look(self._reader.read())
@@ -194,7 +193,7 @@ class PbsBackend(Backend, Advisable, StandsAside):
             no_room = ""
             why = _why_not(order, look) or (no_room := _take(order, look, free))
             if why:
-                outcomes.append(Outcome(number, "refused", f"{NOT_SENT}: {why}" if no_room else why))
+                outcomes.append(_not_sent(number, why) if no_room else Outcome(number, "refused", why))
                 continue
             self._ours.add(order.job.queue)
             placed = look.waiting.asked[number].placed(order.nodes)
@@ -217,8 +216,7 @@ class PbsBackend(Backend, Advisable, StandsAside):
             self._tells.run(name, placed, self._within_s(until_s))
         except BackendTimeout as error:
             lost = str(error)
-            outcome = Outcome(number, "unknown", lost) if sent else Outcome(number, "refused", f"{NOT_SENT}: {lost}")
-            return outcome, lost
+            return Outcome(number, "unknown", lost) if sent else _not_sent(number, lost), lost
         except BackendError as error:
             return Outcome(number, "refused", str(error)), ""
         return Outcome(number, "done"), ""
@@ -385,6 +383,10 @@ class PbsBackend(Backend, Advisable, StandsAside):
     @override
     def close(self) -> None:
         pass
+
+
+def _not_sent(job_id: int, why: str) -> Outcome:
+    return Outcome(job_id, "refused", f"not sent: {why}", "not_sent")
 
 
 def _each(

@@ -40,7 +40,6 @@ from cpsched_bridge.errors import (
     CommandRefused,
 )
 from cpsched_bridge.ports import (
-    NOT_SENT,
     Advice,
     Advisable,
     Backend,
@@ -355,7 +354,7 @@ class SlurmBackend(Backend, Advisable):
                 if not outcomes:
                     raise
                 outcomes += _failed(part, error)
-                outcomes += [Outcome(order["job"], "refused", NOT_SENT) for order in orders[at + BATCH :]]
+                outcomes += [Outcome(order["job"], "refused", "not sent", "not_sent") for order in orders[at + BATCH :]]
                 break
         return outcomes
 

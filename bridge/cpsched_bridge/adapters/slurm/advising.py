@@ -83,7 +83,7 @@ class Advising:
         try:
             said = dialogue.tell(f"update JobId={words(record)} SiteFactor={int(advice.points)}")
         except CallFailed as error:
-            return Outcome(advice.id, "unknown" if error.lost else "refused", str(error))
+            return Outcome(advice.id, "unknown" if error.lost else "refused", str(error), error.code)
         except (RefusedCommand, ValueError) as error:
             return Outcome(advice.id, "refused", str(error))
         if not said or (not advice.points and _GONE.search(said)):

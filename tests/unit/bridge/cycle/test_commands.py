@@ -8,7 +8,7 @@ from cpsched_bridge.cycle.commands import Commands
 from cpsched_bridge.cycle.guard import Allowance
 from cpsched_bridge.cycle.reconcile import Conduct
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable, CommandRefused
-from cpsched_bridge.ports import HELD_BY_ADMINISTRATOR, Hold, Outcome, Postponed
+from cpsched_bridge.ports import Hold, Outcome, Postponed
 from cpsched_bridge.report import CycleReport
 from cpsched_bridge.store.ledger import Ledger, State, move
 from tests.builders import a_job
@@ -35,8 +35,8 @@ class Setting:
         self.commands = Commands(self.cluster, self.ledger, Conduct(max_failures=3))
         self.report = CycleReport(9, "control", 0.0)
 
-    def answer(self, call, *results, words="words"):
-        outcomes = [Outcome(id, result, words) for id, result in zip(self.cluster.jobs, results, strict=True)]
+    def answer(self, call, *results, words="words", code=""):
+        outcomes = [Outcome(id, result, words, code) for id, result in zip(self.cluster.jobs, results, strict=True)]
         self.cluster.faults[call] = [lambda work: outcomes]
 
     def send(self, allowed=MANY):
@@ -80,10 +80,10 @@ def test_a_hold(tmp_path, intent, result, becomes, failures):
 def test_however_often_a_hold_is_refused_for_an_administrators_that_hold_is_never_undone(tmp_path):
     setting = Setting(tmp_path, j1=State.HOLDING)
     for _ in range(setting.commands.conduct.max_failures + 1):
-        setting.answer("hold", "refused", words=HELD_BY_ADMINISTRATOR)
+        setting.answer("hold", "refused", words="an administrator holds it", code="held_by_administrator")
         setting.send()
     assert (setting.entry().state, setting.entry().failures) == (State.HOLDING, 0)
-    assert setting.entry().why.endswith(HELD_BY_ADMINISTRATOR)
+    assert setting.entry().why == "hold refused: an administrator holds it"
 
 
 @pytest.mark.parametrize(

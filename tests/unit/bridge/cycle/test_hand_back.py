@@ -157,7 +157,7 @@ def test_as_long_as_fewer_are_left_it_goes_on(cluster, ledger, monkeypatch):
         if len(given) < len(cluster.asked):
             given.append(id)
             return give(id)
-        return Outcome(id, "refused", "not sent: no more calls")
+        return Outcome(id, "refused", "not sent: no more calls", "not_sent")
 
     cluster.hand_back_one = one_at_a_time
     signs = []

@@ -688,14 +688,14 @@ def test_a_start_whose_release_was_not_answered_is_taken_back_and_tried_again(br
 
 
 @pytest.mark.parametrize(
-    ("detail", "failures", "kind"),
-    [("not sent: scontrol hangs", 0, "start_postponed"), ("no such node", 1, "start_refused")],
+    ("code", "failures", "kind"),
+    [("not_sent", 0, "start_postponed"), ("", 1, "start_refused")],
 )
-def test_a_start_that_was_not_sent_is_no_failure_of_its_job(bridge_at, detail, failures, kind):
+def test_a_start_that_was_not_sent_is_no_failure_of_its_job(bridge_at, code, failures, kind):
     cluster = FakeCluster()
     cluster.submit(a_job(1))
     bridge = bridge_at(cluster)
-    cluster.faults["start"] = [lambda _: [Outcome(1, "refused", detail)]]
+    cluster.faults["start"] = [lambda _: [Outcome(1, "refused", "not sent: no such node", code)]]
     report = bridge.cycle()
     assert [h.kind for h in report.happenings if h.job_id == 1] == [kind]
     entry = bridge.ledger.get(1)

@@ -12,13 +12,18 @@ Another one is a package beside them that implements `Transport` and delivers re
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from cpsched_bridge.adapters.slurm.records import ClusterRecords, Record
-from cpsched_bridge.ports import Result
+from cpsched_bridge.ports import OutcomeCode, Result
 
-Answer = tuple[Result, str]
-"""What became of one order, and in words why; see `ports.Outcome`."""
+
+class Answer(NamedTuple):
+    """What became of one order, as in `ports.Outcome`."""
+
+    result: Result
+    detail: str = ""
+    code: OutcomeCode = ""
 
 
 class Transport(Protocol):

@@ -11,7 +11,7 @@ from cpsched_bridge.adapters.pbs.advising import TOLD_TOGETHER, Advising
 from cpsched_bridge.adapters.pbs.doctor import Surroundings, checks_of
 from cpsched_bridge.adapters.pbs.records import ResourceKind
 from cpsched_bridge.errors import BackendTimeout, CommandRefused
-from cpsched_bridge.ports import NOT_SENT, Advice, Advisable, Check
+from cpsched_bridge.ports import Advice, Advisable, Check
 from tests.unit.bridge.adapters.pbs.scenes import Site
 
 FORMULA = "cpsched_points"
@@ -156,7 +156,7 @@ def test_after_points_without_an_answer_no_others_are_sent() -> None:
     site.fails = {"points": BackendTimeout("no answer")}
     lost, unsent = site.backend().advise([Advice(0, 5), Advice(2, 6)])
     assert (lost.result, unsent.result) == ("unknown", "refused")
-    assert unsent.detail.startswith(NOT_SENT)
+    assert unsent.code == "not_sent"
     assert len(told(site)) == 1
 
 
@@ -194,7 +194,7 @@ def test_advice_takes_its_time_and_no_more(monkeypatch: pytest.MonkeyPatch) -> N
     outcomes = advising.advise([Advice(0, 5), Advice(2, 6), Advice(10, 7), Advice(11, 8)])
     assert given == [10.0, 7.0, 1.0]
     assert [each.result for each in outcomes] == ["done", "done", "done", "refused"]
-    assert outcomes[3].detail == f"{NOT_SENT}: the time for advice is over"
+    assert (outcomes[3].detail, outcomes[3].code) == ("not sent: the time for advice is over", "not_sent")
 
 
 def test_a_formula_that_is_no_text_heeds_no_points() -> None:

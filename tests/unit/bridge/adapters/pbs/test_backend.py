@@ -5,7 +5,7 @@ import pytest
 from cpsched_bridge.adapters.pbs.doctor import Surroundings, checks_of
 from cpsched_bridge.cycle.hand_back import hand_all_back
 from cpsched_bridge.errors import BackendError, BackendTimeout, CommandRefused
-from cpsched_bridge.ports import NOT_SENT, Claim, Hold, Observation, StandsAside, StartOrder
+from cpsched_bridge.ports import Claim, Hold, Observation, StandsAside, StartOrder
 from cpsched_bridge.store.ledger import Ledger
 from tests.unit.bridge.adapters.pbs.scenes import NOW_S, Site, recorded
 
@@ -116,7 +116,7 @@ def test_after_a_start_without_an_answer_no_other_one_is_sent() -> None:
     seen = backend.observe()
     lost, unsent = backend.start([order(seen, 0, ("vm[0]", 1)), order(seen, 10, ("vm[2]", 1))])
     assert (lost.result, unsent.result) == ("unknown", "refused")
-    assert unsent.detail.startswith(NOT_SENT)
+    assert unsent.code == "not_sent"
     assert len(site.told) == 1
 
 
@@ -137,7 +137,7 @@ def test_starts_are_sent_with_left_queue_closed_scheduler_idle() -> None:
 def test_no_start_beside_a_scheduler_at_work_and_no_failure(site: Site, why: str) -> None:
     backend = site.backend(starting_s=0.2)
     (outcome,) = backend.start([order(backend.observe(), 0, ("vm[0]", 1))])
-    assert (outcome.result, outcome.detail) == ("refused", f"{NOT_SENT}: {why}")
+    assert (outcome.detail, outcome.code) == (f"not sent: {why}", "not_sent")
     assert (site.told, site.left[0], site.left[-2:]) == ([], "closed", ["open", "look"])
 
 
@@ -170,9 +170,9 @@ def test_each_start_has_its_own_reading_where_pbs_starts_too() -> None:
         site.seen.vnodes["vm[2]"]["resources_assigned"] = {"ncpus": "4"}
 
     site.run = taken  # type: ignore[method-assign]
-    assert [(each.result, each.detail) for each in backend.start([first, second])] == [
-        ("done", ""),
-        ("refused", f"{NOT_SENT}: no room on vm[2] any more"),
+    assert [(each.result, each.detail, each.code) for each in backend.start([first, second])] == [
+        ("done", "", ""),
+        ("refused", "not sent: no room on vm[2] any more", "not_sent"),
     ]
 
 

@@ -7,9 +7,9 @@ import pytest
 from cpsched_bridge.adapters.slurm.advising import Advising
 from cpsched_bridge.adapters.slurm.records import JOB_FIELDS
 from cpsched_bridge.adapters.slurm.translation import ids
-from cpsched_bridge.adapters.slurm.transport.programs.rules import CallFailed
+from cpsched_bridge.adapters.slurm.transport.programs.rules import CallFailed, not_sent
 from cpsched_bridge.errors import BackendUnavailable
-from cpsched_bridge.ports import NOT_SENT, Advice
+from cpsched_bridge.ports import Advice
 
 
 def record(number: int, **fields):
@@ -141,10 +141,11 @@ def test_what_became_of_a_command_without_an_answer_is_not_known():
     slurm.scontrol.says = {
         "JobId=1": CallFailed("no answer", lost=True),
         "JobId=2": "Unable to contact slurm controller (connect failure)",
-        "JobId=3": CallFailed(f"{NOT_SENT}: scontrol has taken 3 s", lost=False),
+        "JobId=3": not_sent("scontrol has taken 3 s"),
     }
     found = slurm.advising.advise([Advice(id, 5) for id in (1, 2, 3)])
     assert [each.result for each in found] == ["unknown", "unknown", "refused"]
+    assert found[2].code == "not_sent"
 
 
 def test_long_batches_are_looked_at_anew_every_hundred_changes():

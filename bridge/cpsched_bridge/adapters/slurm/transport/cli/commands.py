@@ -29,7 +29,7 @@ from cpsched_bridge.adapters.slurm.transport.programs.orders import Hands, Order
 from cpsched_bridge.adapters.slurm.transport.programs.rules import CallFailed, RefusedCommand, has_plugin
 from cpsched_bridge.adapters.slurm.transport.programs.scontrol import complaint, unreachable
 from cpsched_bridge.errors import BackendError, BackendUnavailable, CommandRefused
-from cpsched_bridge.ports import NOT_SENT
+from cpsched_bridge.ports import OutcomeCode
 
 T = TypeVar("T")
 NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}", re.ASCII)
@@ -133,23 +133,26 @@ class CliHands(Hands):
         plain = [at for at, job in enumerate(jobs) if not job["array_id"]]
         parts = [plain[at : at + RELEASED_TOGETHER] for at in range(0, len(plain), RELEASED_TOGETHER)]
         parts += [[at] for at, job in enumerate(jobs) if job["array_id"]]
-        answers: list[Answer] = [("done", "")] * len(jobs)
+        answers: list[Answer] = [Answer("done")] * len(jobs)
         for part in parts:
             self._release([jobs[at] for at in part], part, answers)
         return answers
 
     def _release(self, jobs: Sequence[Record], part: Sequence[int], answers: list[Answer]) -> None:
         """Release these jobs by one command; where scontrol complains, a look tells of which of them."""
+        code: OutcomeCode = ""
         try:
             words = self._dialogue.tell(f"release {','.join(map(arrays.words, jobs))}")
             lost = unreachable(words)
-        except (CallFailed, RefusedCommand, ValueError) as error:
-            words, lost = str(error), isinstance(error, CallFailed) and error.lost
+        except (CallFailed, RefusedCommand) as error:
+            words, lost, code = str(error), isinstance(error, CallFailed) and error.lost, error.code
+        except ValueError as error:
+            words, lost = str(error), False
         if not words:
             return
-        answer: Answer = ("unknown" if lost else "refused", words)
+        answer = Answer("unknown" if lost else "refused", words, code)
         still = {job["id"] for job in jobs}
-        if len(jobs) > 1 and not words.startswith(NOT_SENT):
+        if len(jobs) > 1 and code != "not_sent":
             with contextlib.suppress(CallFailed):
                 still = {job["id"] for job in self.look(sorted(still)) if job["priority"] == 0}
         for at, job in zip(part, jobs, strict=True):

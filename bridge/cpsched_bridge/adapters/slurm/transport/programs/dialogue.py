@@ -19,9 +19,8 @@ from types import TracebackType
 
 from cpsched_bridge.adapters.slurm.transport.programs.call_budget import CallBudget, calls_of_change
 from cpsched_bridge.adapters.slurm.transport.programs.environment import environment
-from cpsched_bridge.adapters.slurm.transport.programs.rules import CallFailed, RefusedCommand
+from cpsched_bridge.adapters.slurm.transport.programs.rules import CallFailed, RefusedCommand, not_sent
 from cpsched_bridge.children import kill_with_parent
-from cpsched_bridge.ports import NOT_SENT
 
 MOST_SAID = 1 << 20
 """Bytes of complaints about one command; a program that says more is ended."""
@@ -82,10 +81,10 @@ class Dialogue:
         if not self._over and time.monotonic() >= self._end_s:
             self._over = f"{self._program} has taken {self._most_s:g} s"
         if self._over:
-            raise CallFailed(f"{NOT_SENT}: {self._over}", lost=False)
+            raise not_sent(self._over)
         waited_s = self._budget.wait_for(calls_of_change(command), self._wait_s)
         if waited_s is None:
-            raise CallFailed(f"{NOT_SENT}: slurmctld accepts no more calls now (rl_enable)", lost=False)
+            raise not_sent("slurmctld accepts no more calls now (rl_enable)")
         self._wait_s -= waited_s
         self._end_s += waited_s
         self._until_s = min(self._end_s, time.monotonic() + self._within_s)

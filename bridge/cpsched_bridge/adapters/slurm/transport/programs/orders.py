@@ -13,7 +13,6 @@ from cpsched_bridge.adapters.slurm.translation import ids, states
 from cpsched_bridge.adapters.slurm.transport import Answer
 from cpsched_bridge.adapters.slurm.transport.programs import arrays, rules
 from cpsched_bridge.adapters.slurm.transport.programs.rules import CallFailed, RefusedCommand
-from cpsched_bridge.ports import HELD_BY_ADMINISTRATOR
 
 LOOKED_AT_TOGETHER = 20
 """Commands per look at the jobs; releases need one look for all of them, since they are one command."""
@@ -90,21 +89,21 @@ class Orders:
         if rules.is_free(job):
             self._hands.hold(job)
         elif not order["clear"] and rules.by_administrator(job, self._guarded):
-            raise RefusedCommand(HELD_BY_ADMINISTRATOR)
+            raise RefusedCommand("is held by an administrator", "held_by_administrator")
 
     def hand_back(self, orders: Sequence[Record]) -> list[Answer]:
         """Undo pins, then release: what stays pinned would be bound to nodes that no one keeps for it."""
         numbers = self._numbers(orders, separate=False)
-        outcomes: list[Answer] = [("done", "")] * len(orders)
+        outcomes: list[Answer] = [Answer("done")] * len(orders)
         pinned = [at for at, order in enumerate(orders) if order["clear"]]
         self._replace(outcomes, pinned, self._unpinned([orders[at] for at in pinned], numbers))
-        ready = [at for at, (result, _) in enumerate(outcomes) if result == "done"]
+        ready = [at for at, each in enumerate(outcomes) if each.result == "done"]
         try:
             released = self._released([orders[at] for at in ready], numbers)
         except CallFailed as error:
             if not pinned:
                 raise
-            released = [("unknown", f"not released: {error}")] * len(ready)
+            released = [Answer("unknown", f"not released: {error}")] * len(ready)
         return self._replace(outcomes, ready, released)
 
     def _unpinned(self, orders: Sequence[Record], numbers: Mapping[int, int]) -> list[Answer]:
@@ -165,24 +164,24 @@ class Orders:
                 except CallFailed as error:
                     if not outcomes:
                         raise
-                    return outcomes + [("unknown", f"not looked at: {error}")] * (len(orders) - len(outcomes))
+                    return outcomes + [Answer("unknown", f"not looked at: {error}")] * (len(orders) - len(outcomes))
             outcomes.append(self._one(act, numbers.get(order["job"]), order, looked))
         return outcomes
 
     def _one(self, act: Act, number: int | None, order: Record, looked: Mapping[int, Record]) -> Answer:
         if number is None:
-            return "refused", "the controller does not know this job"
+            return Answer("refused", "the controller does not know this job")
         try:
             job = looked.get(number) or self._hands.one(number)
             act(job, order)
         except RefusedCommand as error:
-            return "refused", str(error)
+            return Answer("refused", str(error), error.code)
         except CallFailed as error:
-            return "unknown" if error.lost else "refused", str(error)
+            return Answer("unknown" if error.lost else "refused", str(error), error.code)
         except Exception as error:
             # Whatever is odd about this job, the others of the batch are none the worse for it.
-            return "refused", f"{type(error).__name__}: {error}"
-        return "done", ""
+            return Answer("refused", f"{type(error).__name__}: {error}")
+        return Answer("done")
 
     def _cleared(self, orders: Sequence[Record], numbers: Mapping[int, int], outcomes: list[Answer]) -> list[Answer]:
         """`outcomes` after the pins of those that are done were cleared.
@@ -191,14 +190,14 @@ class Orders:
         array's task is named as such: under the bare number of an array a change would be meant for its running tasks
         too, and is refused.
         """
-        wanted = [at for at, order in enumerate(orders) if order["clear"] and outcomes[at][0] == "done"]
+        wanted = [at for at, order in enumerate(orders) if order["clear"] and outcomes[at].result == "done"]
         if not wanted:
             return outcomes
         try:
             looked = self._hands.look({numbers[orders[at]["job"]] for at in wanted})
         except CallFailed as error:
             for at in wanted:
-                outcomes[at] = "unknown", f"held, but its pin is not cleared: {error}"
+                outcomes[at] = Answer("unknown", f"held, but its pin is not cleared: {error}")
             return outcomes
         held = {job["id"] for job in looked if job["state"] == states.PENDING and job["priority"] == 0}
         ready = [at for at in wanted if numbers[orders[at]["job"]] in held]
@@ -206,9 +205,9 @@ class Orders:
         complaints = dict(zip(ready, self._hands.scontrol(commands), strict=True))
         for at in wanted:
             if at not in complaints:
-                outcomes[at] = "refused", "is not pending and held any more"
+                outcomes[at] = Answer("refused", "is not pending and held any more")
             elif complaints[at]:
-                outcomes[at] = "unknown", f"held, but its pin is not cleared: {complaints[at]}"
+                outcomes[at] = Answer("unknown", f"held, but its pin is not cleared: {complaints[at]}")
         return outcomes
 
     def _numbers(self, orders: Sequence[Record], *, separate: bool) -> dict[int, int]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from cpsched_bridge.adapters.slurm.records import Record
 from cpsched_bridge.adapters.slurm.translation import states
-from cpsched_bridge.ports import Hold
+from cpsched_bridge.ports import Hold, OutcomeCode
 
 LOOKED_AT = (
     "id",
@@ -32,13 +32,23 @@ LOOKED_AT = (
 class RefusedCommand(Exception):
     """A command that cannot be carried out for this job."""
 
+    def __init__(self, words: str, code: OutcomeCode = "") -> None:
+        super().__init__(words)
+        self.code: OutcomeCode = code
+
 
 class CallFailed(Exception):
     """A call to the controller that failed; `lost`: it may have taken effect all the same."""
 
-    def __init__(self, words: str, *, lost: bool) -> None:
+    def __init__(self, words: str, *, lost: bool, code: OutcomeCode = "") -> None:
         super().__init__(words)
         self.lost = lost
+        self.code: OutcomeCode = code
+
+
+def not_sent(why: str) -> CallFailed:
+    """The error for a command that was not sent, through no fault of its job."""
+    return CallFailed(f"not sent: {why}", lost=False, code="not_sent")
 
 
 _NODES = r"(?:ReqNodeList|ExcNodeList)=[\w.,\[\]-]*"

@@ -72,9 +72,9 @@ class PyslurmHands(Hands):
             try:
                 self._modify(job, priority=RELEASE)
             except CallFailed as error:
-                answers.append(("unknown" if error.lost else "refused", str(error)))
+                answers.append(Answer("unknown" if error.lost else "refused", str(error), error.code))
             else:
-                answers.append(("done", ""))
+                answers.append(Answer("done"))
         return answers
 
     @override
@@ -106,7 +106,7 @@ class SlurmCommands(Orders):
         numbers = self._numbers(orders, separate=True)
         counted = [order for order in orders if order.get("num_nodes")]
         outcomes = self._each(lambda job, _: rules.held(job, self._guarded), counted, numbers)
-        held = [order for order, (result, _) in zip(counted, outcomes, strict=True) if result == "done"]
+        held = [order for order, each in zip(counted, outcomes, strict=True) if each.result == "done"]
         said = scontrol([f"update JobId={ids.label(order['job'])} NumNodes={order['num_nodes']}" for order in held])
         self._own.complaints = {order["job"]: words for order, words in zip(held, said, strict=True) if words}
         return self._each(self._start, orders, numbers)

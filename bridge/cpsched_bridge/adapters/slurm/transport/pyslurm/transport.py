@@ -129,7 +129,7 @@ class PyslurmTransport(Transport):
         self.accounting.close()
 
     def _command(self, name: str, orders: Sequence[Record]) -> list[Answer]:
-        return [(result, detail) for result, detail in self._call(name, orders=list(orders))]
+        return [Answer(*each) for each in self._call(name, orders=list(orders))]
 
     def _call(self, name: str, **arguments: Any) -> Any:
         return self.client.call(name, self._deadline_s, **arguments)

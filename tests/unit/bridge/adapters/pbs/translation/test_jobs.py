@@ -12,7 +12,7 @@ from cpsched_bridge.adapters.pbs.backend import PbsBackend
 from cpsched_bridge.adapters.pbs.translation.jobs import FOREVER_S, MOST_WALLTIMES
 from cpsched_bridge.adapters.pbs.transport.programs import Programs
 from cpsched_bridge.errors import BackendError, BackendTimeout, CommandRefused
-from cpsched_bridge.ports import NOT_SENT, Hold, PendingJob, StartOrder
+from cpsched_bridge.ports import Hold, PendingJob, StartOrder
 from tests.unit.bridge.adapters.pbs.scenes import NOW_S, Site
 
 STF = "19.vm"
@@ -184,11 +184,11 @@ def test_a_reservation_that_leaves_too_little_or_more_has_it_decided_on_anew(beg
 
 
 @pytest.mark.parametrize(
-    ("error", "unsent"), [(BackendTimeout("no answer"), True), (CommandRefused("Unauthorized Request"), False)]
+    ("error", "code"), [(BackendTimeout("no answer"), "not_sent"), (CommandRefused("Unauthorized Request"), "")]
 )
-def test_a_job_whose_walltime_is_not_written_is_not_started(error: BackendError, unsent: bool) -> None:
+def test_a_job_whose_walltime_is_not_written_is_not_started(error: BackendError, code: str) -> None:
     outcome, told = ordered(Site(fails={"walltime": error}))
-    assert (outcome.result, outcome.detail.startswith(NOT_SENT)) == ("refused", unsent)
+    assert (outcome.result, outcome.code) == ("refused", code)
     assert [words[0] for words in told] == ["walltime"]
 
 
@@ -197,7 +197,7 @@ def test_after_a_walltime_without_an_answer_no_start_is_sent() -> None:
     backend = site.backend()
     jobs = {each.label: each.job for each in backend.observe().pending}
     outcomes = backend.start([StartOrder(jobs["19"], (("vm[0]", 1),)), StartOrder(jobs["0"], (("vm[1]", 1),))])
-    assert [each.detail for each in outcomes] == [f"{NOT_SENT}: no answer"] * 2
+    assert [(each.detail, each.code) for each in outcomes] == [("not sent: no answer", "not_sent")] * 2
     assert [words[0] for words in site.told] == ["walltime"]
 
 

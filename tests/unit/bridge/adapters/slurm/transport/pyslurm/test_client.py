@@ -220,7 +220,7 @@ def order(job: int, nodes: list[str], tasks_per_node: int = 0) -> dict[str, Any]
 
 def test_a_start_pins_and_releases_in_one_change(client: Client, fake: Fake) -> None:
     fake.set(jobs={"7": {}})
-    assert client.call("start", ENOUGH_S, orders=[order(7, ["n1"], 4)]) == [["done", ""]]
+    assert client.call("start", ENOUGH_S, orders=[order(7, ["n1"], 4)]) == [["done", "", ""]]
     assert fake.now()["log"] == [[7, {"required_nodes": ["n1"], "priority": 0xFFFFFFFF, "ntasks_per_node": 4}]]
 
 
@@ -228,7 +228,7 @@ def test_the_number_of_nodes_is_told_before_the_job_is_released(client: Client, 
     said = put_scontrol(fake.bin)
     fake.set(jobs={"7": {}, "8": {}, "9": {"state": "RUNNING"}})
     orders = [{**order(7, ["n1", "n2"]), "num_nodes": "2-2"}, order(8, ["n3"]), {**order(9, ["n3"]), "num_nodes": "1"}]
-    assert [result for result, _ in client.call("start", ENOUGH_S, orders=orders)] == ["done", "done", "refused"]
+    assert [result for result, *_ in client.call("start", ENOUGH_S, orders=orders)] == ["done", "done", "refused"]
     assert said.read_text() == "update JobId=7 NumNodes=2-2\n"
     assert [number for number, _ in fake.now()["log"]] == [7, 8]
 
@@ -237,8 +237,8 @@ def test_a_job_whose_number_of_nodes_is_not_taken_is_not_started(client: Client,
     put_scontrol(fake.bin, complaining("slurm_update error: Invalid node count"))
     fake.set(jobs={"7": {}, "8": {}})
     orders = [{**order(7, ["n1", "n2"]), "num_nodes": "2-2"}, order(8, ["n3"])]
-    (result, why), other = client.call("start", ENOUGH_S, orders=orders)
-    assert (result, other) == ("refused", ["done", ""])
+    (result, why, _), other = client.call("start", ENOUGH_S, orders=orders)
+    assert (result, other) == ("refused", ["done", "", ""])
     assert "Invalid node count" in why
     assert [number for number, _ in fake.now()["log"]] == [8]
 
@@ -301,7 +301,7 @@ def test_a_hand_back_makes_slurm_look_again_but_lifts_no_hold_of_an_administrato
     client: Client, fake: Fake, reason: str, released: bool
 ) -> None:
     fake.set(jobs={"7": {"state_reason": reason}})
-    assert client.call("hand_back", ENOUGH_S, orders=[{"job": 7, "clear": ""}]) == [["done", ""]]
+    assert client.call("hand_back", ENOUGH_S, orders=[{"job": 7, "clear": ""}]) == [["done", "", ""]]
     assert ("log" in fake.now()) is released
 
 
@@ -317,7 +317,7 @@ def test_pins_of_array_tasks_are_cleared_by_the_tasks_name(client: Client, fake:
     said = put_scontrol(fake.bin)
     fake.set(jobs={"19": {"array_id": 19, "array_task_id": 2}, "20": {"array_id": 19, "state": "RUNNING"}})
     answers = client.call("hold", ENOUGH_S, orders=[{"job": 3 << 32 | 19, "clear": "ReqNodeList="}])
-    assert answers == [["done", ""]]
+    assert answers == [["done", "", ""]]
     assert said.read_text() == "update JobId=19_2 ReqNodeList=\n"
 
 
@@ -327,7 +327,7 @@ def test_a_complaint_that_names_no_job_is_traced_to_its_job(client: Client, fake
     orders = [{"job": n, "clear": "ReqNodeList="} for n in range(1, 21)]
     answers = client.call("hold", ENOUGH_S, orders=orders)
     assert [n for n, answer in enumerate(answers, start=1) if answer[0] != "done"] == [13]
-    assert answers[12] == ["unknown", "held, but its pin is not cleared: scontrol: error: no \\xff resizing"]
+    assert answers[12] == ["unknown", "held, but its pin is not cleared: scontrol: error: no \\xff resizing", ""]
 
 
 def test_a_lost_answer_to_one_change_is_unknown(client: Client, fake: Fake) -> None:
@@ -344,21 +344,21 @@ def test_a_hold_leaves_running_jobs_and_owners_holds_alone(client: Client, fake:
 
 
 @pytest.mark.parametrize(
-    ("facts", "result"),
+    ("facts", "code"),
     [
-        ({"admin_comment": None, "comment": "mine"}, "refused"),
-        ({"admin_comment": None, "comment": None}, "refused"),
-        ({"admin_comment": None, "comment": "bridge:wait mine"}, "done"),
-        ({"admin_comment": "bridge:wait", "comment": None, "state_reason": "JobHeldUser"}, "done"),
+        ({"admin_comment": None, "comment": "mine"}, "held_by_administrator"),
+        ({"admin_comment": None, "comment": None}, "held_by_administrator"),
+        ({"admin_comment": None, "comment": "bridge:wait mine"}, ""),
+        ({"admin_comment": "bridge:wait", "comment": None, "state_reason": "JobHeldUser"}, ""),
     ],
 )
 def test_an_administrators_hold_that_came_first_is_not_taken_for_the_bridges(
-    client: Client, fake: Fake, facts: dict[str, Any], result: str
+    client: Client, fake: Fake, facts: dict[str, Any], code: str
 ) -> None:
     """The bridge has read that nobody holds the job; by now somebody does, and the plugin has not seen the bridge."""
     fake.set(jobs={"7": facts})
     order = {"job": 7, "clear": ""}
-    assert client.call("hold", ENOUGH_S, orders=[order])[0][0] == result
+    assert client.call("hold", ENOUGH_S, orders=[order])[0][2] == code
     fake.set(jobs={"7": facts}, plugins=[])
     assert client.call("hold", ENOUGH_S, orders=[order])[0][0] == "done", "without the plugin nobody can tell"
 
@@ -367,7 +367,7 @@ def test_a_pin_is_cleared_by_scontrol_before_the_job_is_handed_back(client: Clie
     said = put_scontrol(fake.bin)
     fake.set(jobs={"7": {"priority": 9, "required_nodes": "n1"}, "8": {}})
     orders = [{"job": 7, "clear": "ReqNodeList= TasksPerNode=0 NumNodes=1-4"}, {"job": 8, "clear": ""}]
-    assert client.call("hand_back", ENOUGH_S, orders=orders) == [["done", ""], ["done", ""]]
+    assert client.call("hand_back", ENOUGH_S, orders=orders) == [["done", "", ""], ["done", "", ""]]
     assert said.read_text() == "update JobId=7 ReqNodeList= TasksPerNode=0 NumNodes=1-4\n"
     assert fake.now()["log"] == [[7, {"priority": 0}], [7, {"priority": 0xFFFFFFFF}], [8, {"priority": 0xFFFFFFFF}]]
 
