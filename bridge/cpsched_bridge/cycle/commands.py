@@ -11,12 +11,12 @@ from typing import TypeVar
 
 from cpsched.model import Cluster, Job, Placement
 from cpsched_bridge.cycle.guard import Allowance
-from cpsched_bridge.cycle.reconcile import HOLD_REFUSED, RELEASED, Conduct, failed, unpinned
+from cpsched_bridge.cycle.reconcile import Conduct, failed, unpinned
 from cpsched_bridge.cycle.retries import IN_VAIN, Retries
 from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
 from cpsched_bridge.ports import Backend, Outcome, Postponed, Result, StartOrder
 from cpsched_bridge.report import CycleReport
-from cpsched_bridge.store.ledger import Entry, Ledger, State, Transition, move
+from cpsched_bridge.store.ledger import Entry, Ledger, State, Transition, caused, move
 
 T = TypeVar("T")
 
@@ -101,7 +101,7 @@ class Commands:
         self._ledger.record((self._not_started(o, now_s) for o in refused), report.number)
         if not self._backend.starts_in_one_change:
             done = [self._entry(outcome.job_id) for outcome in outcomes if outcome.result == "done"]
-            self._ledger.record((move(entry, State.STARTING, now_s, RELEASED) for entry in done), report.number)
+            self._ledger.record((caused(entry, State.STARTING, now_s, "released") for entry in done), report.number)
         return [outcome.job_id for outcome in refused if outcome.code != "not_sent"]
 
     def _not_started(self, outcome: Outcome, now_s: int) -> Transition:
@@ -151,10 +151,9 @@ class Commands:
         if outcome.result == "done":
             return move(entry, State.HELD, now_s, "held", pinned=False)
         if outcome.result == "refused":
-            why = f"{HOLD_REFUSED}{outcome.detail}"
             if outcome.code == "held_by_administrator":  # no failure: the next reading shows whose the job is
-                return move(entry, entry.state, now_s, why)
-            return failed(entry, entry.state, now_s, why, self.conduct)
+                return caused(entry, entry.state, now_s, outcome.code)
+            return failed(entry, entry.state, now_s, f"hold refused: {outcome.detail}", self.conduct)
         return None
 
     def _handed_back(self, entry: Entry, outcome: Outcome, now_s: int) -> Transition | None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from cpsched_bridge.cycle.reconcile import AS_DECIDED
-from cpsched_bridge.ports import NO_WAY_BACK
 from cpsched_bridge.report import CycleReport
 from cpsched_bridge.store.ledger import State, Transition
 
@@ -40,15 +38,15 @@ class CycleProgress:
         decided_at_s = self._decided_at_s.pop(entry.job_id, None)
         if ran and decided_at_s is not None:
             report.latencies_s.append(now_s - decided_at_s)
-        if entry.state is State.RUNNING and entry.why != AS_DECIDED:
+        if entry.state is State.RUNNING and transition.event != "as_decided":
             report.tell("started_elsewhere", entry.why, entry.job_id)
 
 
 def _tell(transition: Transition, report: CycleReport) -> None:
     entry = transition.entry
-    newly_left = entry.leave and entry.leave in entry.why and transition.before is not State.HANDING_BACK
+    newly_left = transition.event == "left" and transition.before is not State.HANDING_BACK
     put_off = transition.obstacle is not None and entry.state is State.ROLLING_BACK  # told once for all of their like
-    if entry.why.startswith(NO_WAY_BACK):
+    if transition.event == "kept_on":
         report.tell("not_left", entry.why, entry.job_id)
     if (entry.state in _TOLD and not put_off) or newly_left:
         report.tell(_TOLD.get(entry.state, "left_to_cluster"), entry.why, entry.job_id)

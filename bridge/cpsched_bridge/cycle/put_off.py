@@ -243,7 +243,7 @@ class PutOff:
             held = entry is not None and entry.state is State.HELD and not entry.leave
             if group in given_up and entry is not None and held and not each.no_way_back:
                 why = f"{given_up[group].failures} starts in a row of jobs like it failed"
-                found.append(move(entry, State.HANDING_BACK, seen.now_s, why, leave=why))
+                found.append(move(entry, State.HANDING_BACK, seen.now_s, why, event="left", leave=why))
         return found
 
     def applied(self, seen: Observation, entries: Mapping[int, Entry]) -> Observation:

@@ -24,10 +24,7 @@ from cpsched_bridge.ports import (
     Observation,
     PendingJob,
 )
-from cpsched_bridge.store.ledger import KEPT, Entry, State, Transition, move
-
-HOLD_REFUSED = "hold refused: "
-"""How the reason of an entry begins whose hold was refused: whoever holds the job then does not do so for us."""
+from cpsched_bridge.store.ledger import KEPT, Entry, Event, State, Transition, left_while, move
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +45,6 @@ class Conduct:
     """Pin and release are two commands, so that a bridge that dies between them leaves a held job with a pin."""
     was_away: bool = False
     """The dead-man timer may have released jobs: what is found released may be adopted, and is not left for good."""
-
-
-RELEASED = "released"
-"""Why a start is under way whose release was answered, where pin and release are two commands."""
 
 
 def reconcile(known: Mapping[int, Entry], open_ids: Set[int], seen: Observation, conduct: Conduct) -> list[Transition]:
@@ -81,7 +74,8 @@ def failed(entry: Entry, state: State, now_s: int, why: str, conduct: Conduct, *
     if failures < conduct.max_failures:
         return replace(move(entry, state, now_s, why, failures=failures, **changes), failed=True)
     leave = f"{failures} attempts in a row failed, the last one: {why}"
-    return replace(move(entry, State.HANDING_BACK, now_s, leave, failures=failures, leave=leave), failed=True)
+    left = move(entry, State.HANDING_BACK, now_s, leave, event="left", failures=failures, leave=leave)
+    return replace(left, failed=True)
 
 
 def _absent(entry: Entry, now_s: int) -> Transition:
@@ -103,13 +97,13 @@ def _ended(entry: Entry | None, ended: EndedJob, now_s: int) -> Transition | Non
 def _running(entry: Entry | None, running: RunningJob, seen: Observation) -> Transition | None:
     if entry is None or entry.state is State.RUNNING:
         return None
-    return move(entry, State.RUNNING, seen.now_s, _how_started(entry, running, seen), failures=0)
+    otherwise = _started_otherwise(entry, running, seen)
+    event: Event = "" if otherwise else "as_decided"
+    return move(entry, State.RUNNING, seen.now_s, otherwise or "started where decided", event=event, failures=0)
 
 
-AS_DECIDED = "started where decided"
-
-
-def _how_started(entry: Entry, running: RunningJob, seen: Observation) -> str:
+def _started_otherwise(entry: Entry, running: RunningJob, seen: Observation) -> str:
+    """How the start of a job differs from what was decided; empty where it does not."""
     if entry.state not in (State.STARTING, State.ROLLING_BACK):
         return "started by someone else"
     if not running.placement:
@@ -123,7 +117,7 @@ def _how_started(entry: Entry, running: RunningJob, seen: Observation) -> str:
     there = {names[node]: units for node, units in running.placement}
     if sum(there.values()) == sum(ordered.values()) and there != ordered:
         return f"started, but split as {', '.join(f'{name} {units}' for name, units in there.items())}"
-    return AS_DECIDED
+    return ""
 
 
 def _left(entry: Entry | None, left: LeftJob, now_s: int, conduct: Conduct) -> Transition | None:
@@ -134,9 +128,8 @@ def _left(entry: Entry | None, left: LeftJob, now_s: int, conduct: Conduct) -> T
     if not ours or (entry is not None and entry.state is State.HANDING_BACK):
         return None
     why, pinned = f"left to the cluster: {left.reason}", left.pinned or known_pin
-    return move(
-        entry, State.HANDING_BACK, now_s, why, job_id=left.job_id, leave=left.reason, label=left.label, pinned=pinned
-    )
+    facts = {"leave": left.reason, "label": left.label, "pinned": pinned}
+    return move(entry, State.HANDING_BACK, now_s, why, job_id=left.job_id, event="left" if left.reason else "", **facts)
 
 
 def _pending(entry: Entry | None, pending: PendingJob, now_s: int, conduct: Conduct) -> Transition | None:
@@ -156,8 +149,9 @@ def _kept_on(entry: Entry, found: Transition | None, now_s: int) -> Transition |
     if then.state is not State.HANDING_BACK:
         return found
     state = State.ROLLING_BACK if entry.state is State.STARTING else State.HOLDING
-    kept = replace(then, state=state, since_s=now_s, leave="", why=f"{NO_WAY_BACK}: {then.why}")
-    return Transition(entry.state, kept, failed=found is not None and found.failed)
+    why = f"{NO_WAY_BACK}: {then.why}"
+    kept = replace(then, state=state, since_s=now_s, leave="", asked="", why=why, cause="")
+    return Transition(entry.state, kept, failed=found is not None and found.failed, event="kept_on")
 
 
 def _make_way(entry: Entry | None, pending: PendingJob, now_s: int, conduct: Conduct) -> Transition | None:
@@ -199,12 +193,10 @@ def _hand_back(entry: Entry | None, pending: PendingJob, now_s: int, conduct: Co
 def _take(entry: Entry | None, pending: PendingJob, now_s: int, conduct: Conduct) -> Transition | None:
     """A pending job that is not ours yet. The submit plugin's hold makes it ours; one without a hold may be adopted."""
     id, label = pending.job.id, pending.label
-    leave = entry.leave if entry is not None else ""
-    if leave and _asks_anew(leave, pending.job):
-        leave = ""
+    leave = entry.leave if entry is not None and not _asks_for_else(entry, pending.job) else ""
     if pending.hold is Hold.PLUGIN:
         if leave:
-            return move(entry, State.HANDING_BACK, now_s, leave)
+            return move(entry, State.HANDING_BACK, now_s, leave, event="left")
         return move(entry, State.HELD, now_s, "held by the submit plugin", job_id=id, label=label, leave="")
     if pending.hold is Hold.NONE and conduct.adopt and not leave:
         return move(entry, State.HOLDING, now_s, "adopted", job_id=id, label=label, pinned=pending.pinned, leave="")
@@ -222,22 +214,18 @@ def _unpinned(entry: Entry | None, pending: PendingJob, now_s: int) -> Transitio
     return move(entry, State.HANDING_BACK, now_s, why, job_id=pending.job.id, label=pending.label, pinned=True)
 
 
-_WHILE = ", while it asks for "
-
-
 def _held_by_cluster(entry: Entry, pending: PendingJob, now_s: int) -> Transition:
     """The cluster holds the job itself. What is ours is taken off; then it is the cluster's until it asks for else."""
     reason = pending.obstacle.reason if pending.obstacle else "no reason given"
-    leave = f"the cluster holds it: {reason}{_WHILE}{asked(pending.job)}"
+    left = left_while(asked(pending.job), f"the cluster holds it: {reason}")
     if pending.pinned:
-        return move(entry, State.HANDING_BACK, now_s, leave, leave=leave)
-    return move(entry, State.FREE, now_s, leave, leave=leave, pinned=False)
+        return move(entry, State.HANDING_BACK, now_s, left["leave"], event="left", **left)
+    return move(entry, State.FREE, now_s, left["leave"], event="left", pinned=False, **left)
 
 
-def _asks_anew(leave: str, job: Job) -> bool:
-    """Whether a job was left to the cluster for as long as it asks for what it does not ask for any more."""
-    _, found, before = leave.rpartition(_WHILE)
-    return bool(found) and before != asked(job)
+def _asks_for_else(entry: Entry, job: Job) -> bool:
+    """Whether a job was left to the cluster only while it asks for what it no longer asks for."""
+    return bool(entry.asked) and entry.asked != asked(job)
 
 
 def _holding(entry: Entry, pending: PendingJob, now_s: int, conduct: Conduct) -> Transition | None:
@@ -262,7 +250,7 @@ def _held(entry: Entry, pending: PendingJob, now_s: int, conduct: Conduct) -> Tr
         return move(entry, State.FREE, now_s, "released while there was no good cycle")
     if pending.hold is Hold.NONE:
         why = "released by someone else"
-        return move(entry, State.FREE, now_s, why, leave=why)
+        return move(entry, State.FREE, now_s, why, event="left", leave=why)
     return None
 
 
@@ -329,14 +317,14 @@ def _held_since_the_start(entry: Entry, pending: PendingJob, conduct: Conduct) -
     Where these are two commands, the ledger knows of the second: without its answer the hold counts as the bridge's
     own, of before the start, and is kept.
     """
-    released = not conduct.releases_apart or entry.why == RELEASED
+    released = not conduct.releases_apart or entry.cause == "released"
     return pending.hold is Hold.ADMIN and pending.pinned and released
 
 
 def _held_instead(entry: Entry, pending: PendingJob) -> bool:
     """Whether somebody held a job before our own hold of it arrived, which was refused for that."""
     adopting = entry.state is State.HOLDING and not entry.pinned
-    return adopting and pending.hold is Hold.ADMIN and entry.why == f"{HOLD_REFUSED}is held by an administrator"
+    return adopting and pending.hold is Hold.ADMIN and entry.cause == "held_by_administrator"
 
 
 def _held_by_administrator(entry: Entry, now_s: int) -> Transition:

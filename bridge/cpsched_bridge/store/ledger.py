@@ -13,7 +13,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from cpsched.errors import some_of
 from cpsched_bridge.errors import BridgeError
@@ -69,6 +69,23 @@ FOLLOWS: dict[State | None, frozenset[State]] = {
 """Which state may follow which; a closed job may come back (a requeue, a controller that had lost sight of it)."""
 
 
+Cause = Literal["", "released", "held_by_administrator"]
+"""What the reason of an entry's last transition means for the next one; empty where only its state counts.
+
+- `released`: the release of a start was answered, where pin and release are two commands.
+- `held_by_administrator`: the hold was refused, since an administrator has held the job.
+"""
+_CAUSES: Mapping[Cause, tuple[str, frozenset[State]]] = {
+    "released": ("released", frozenset({State.STARTING})),
+    "held_by_administrator": (
+        "hold refused: is held by an administrator",
+        frozenset({State.HOLDING, State.ROLLING_BACK}),
+    ),
+}
+"""How the file spells a cause, in the column of the reason, and the states that have it. Earlier versions read it."""
+_WHILE = ", while it asks for "
+"""What precedes, in the file's column `leave`, what the job asked for when it was left: see `Entry.asked`."""
+
 _NAMED = 50
 """Jobs of a damaged ledger that a message names."""
 
@@ -96,7 +113,19 @@ class Entry:
     label: str = ""
     """The name that people use for the job, such as "19_3"."""
     why: str = ""
-    """The reason of its last transition."""
+    """The reason of its last transition, for people."""
+    cause: Cause = ""
+    asked: str = ""
+    """`leave` counts only while the job asks for this (`likes.asked`); empty: whatever it asks for."""
+
+
+Event = Literal["", "as_decided", "kept_on", "left"]
+"""What else a transition means:
+
+- `as_decided`: the job was started where it was decided.
+- `kept_on`: the job stays held and is retried, since the cluster's own scheduler could not start it.
+- `left`: the job is left to the cluster's own scheduler for the reason in `Entry.leave`.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,17 +138,34 @@ class Transition:
     """Why a start did not come true, where the reason lies with the job or its like: no failure of the bridge."""
     failed: bool = False
     """Whether a start or a hold failed, with nobody to name as the reason."""
+    event: Event = ""
 
     def __post_init__(self) -> None:
         if self.entry.state not in FOLLOWS[self.before] and self.entry.state != self.before:
             raise IllegalTransition(f"job {self.entry.job_id}: {self.before} cannot become {self.entry.state}")
 
 
-def move(entry: Entry | None, state: State, now_s: int, why: str, job_id: int = 0, **changes: Any) -> Transition:
-    """`entry` in a new state, with other fields changed; a new entry for `job_id` if there is none."""
+def move(
+    entry: Entry | None, state: State, now_s: int, why: str, job_id: int = 0, event: Event = "", **changes: Any
+) -> Transition:
+    """`entry` in a new state, with other fields changed; a new entry for `job_id` if there is none.
+
+    `cause` is that of this transition alone. So is `asked` that of the `leave` that it comes with.
+    """
     if entry is None:
-        return Transition(None, Entry(job_id, state, now_s, why=why, **changes))
-    return Transition(entry.state, replace(entry, state=state, since_s=now_s, why=why, **changes))
+        return Transition(None, Entry(job_id, state, now_s, why=why, **changes), event=event)
+    changes = {"cause": "", **({"asked": ""} if "leave" in changes else {}), **changes}
+    return Transition(entry.state, replace(entry, state=state, since_s=now_s, why=why, **changes), event=event)
+
+
+def caused(entry: Entry, state: State, now_s: int, cause: Cause) -> Transition:
+    """`entry` in a new state for one of the causes, with the reason by which the file keeps it."""
+    return move(entry, state, now_s, _CAUSES[cause][0], cause=cause)
+
+
+def left_while(asked: str, reason: str) -> dict[str, Any]:
+    """The fields of an entry whose job is left to the cluster for `reason`, while it asks for this."""
+    return {"leave": f"{reason}{_WHILE}{asked}", "asked": asked}
 
 
 SCHEMA = """
@@ -414,7 +460,11 @@ def _entry(row: tuple[Any, ...]) -> Entry:
             raise Damaged("the checksum does not fit")
         id, state, since_s, pinned, failures, nodes, leave, label, why = values
         places = tuple((name, units) for name, units in json.loads(nodes))
-        return Entry(int(id), State(state), int(since_s), bool(pinned), int(failures), places, leave, label, why)
+        return Entry(
+            int(id), State(state), int(since_s), bool(pinned), int(failures), places, leave, label, why,
+            next((cause for cause, known in _CAUSES.items() if why == known[0] and state in known[1]), ""),
+            leave.rpartition(_WHILE)[2] if _WHILE in leave else "",
+        )  # fmt: skip
 
 
 def _row(entry: Entry) -> tuple[Any, ...]:

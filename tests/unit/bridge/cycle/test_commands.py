@@ -83,7 +83,7 @@ def test_however_often_a_hold_is_refused_for_an_administrators_that_hold_is_neve
         setting.answer("hold", "refused", words="an administrator holds it", code="held_by_administrator")
         setting.send()
     assert (setting.entry().state, setting.entry().failures) == (State.HOLDING, 0)
-    assert setting.entry().why == "hold refused: an administrator holds it"
+    assert setting.entry().cause == "held_by_administrator"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cpsched.model import EndedJob
 from cpsched_bridge.cycle import reconcile as reconciling
-from cpsched_bridge.cycle.reconcile import RELEASED, Conduct
+from cpsched_bridge.cycle.reconcile import Conduct
 from cpsched_bridge.ports import NO_WAY_BACK, Hold, LeftJob, Observation, Obstacle, PendingJob
 from cpsched_bridge.settings import StartSettings
 from cpsched_bridge.store.ledger import CLOSED, KEPT, Entry, State
@@ -222,8 +222,8 @@ def test_a_roll_back_is_not_over_while_the_pin_is_on():
 @pytest.mark.parametrize(
     ("facts", "free"),
     [
-        ({"why": "hold refused: is held by an administrator"}, True),
-        ({"why": "adopted"}, False),
+        ({"cause": "held_by_administrator"}, True),
+        ({"why": "hold refused: is held by an administrator"}, False),
         ({"why": "hold refused: is RUNNING", "pinned": True}, False),
         ({"why": "hold refused: permission denied"}, False),
     ],
@@ -469,17 +469,17 @@ def test_the_usual_conduct_is_that_of_the_settings():
 
 
 @pytest.mark.parametrize(
-    ("why", "apart", "becomes"),
+    ("cause", "apart", "becomes"),
     [
-        ("decided", False, State.FREE),
-        ("decided", True, State.ROLLING_BACK),
-        (RELEASED, True, State.FREE),
+        ("", False, State.FREE),
+        ("", True, State.ROLLING_BACK),
+        ("released", True, State.FREE),
     ],
 )
-def test_whose_hold_it_is_on_a_job_with_a_pin_of_ours(why, apart, becomes):
+def test_whose_hold_it_is_on_a_job_with_a_pin_of_ours(cause, apart, becomes):
     """Where the pin comes before the release, a hold is the bridge's own of before, until the release was answered."""
     held = seen(pending=[pending(Hold.ADMIN, pinned=True)])
-    entry = an_entry(State.STARTING, why=why, pinned=True)
+    entry = an_entry(State.STARTING, cause=cause, pinned=True)
     assert after(entry, held, Conduct(releases_apart=apart)).state is becomes
     handed = State.FREE if becomes is State.FREE else State.HANDING_BACK
     assert after(entry, held, Conduct(controlling=False, releases_apart=apart)).state is handed

@@ -1,5 +1,5 @@
 import sqlite3
-from dataclasses import astuple, fields
+from dataclasses import astuple, fields, replace
 
 import pytest
 from hypothesis import given
@@ -7,7 +7,19 @@ from hypothesis import strategies as st
 
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.store import places
-from cpsched_bridge.store.ledger import CLOSED, FOLLOWS, KEPT, Entry, IllegalTransition, Ledger, State, Transition, move
+from cpsched_bridge.store.ledger import (
+    CLOSED,
+    FOLLOWS,
+    KEPT,
+    Entry,
+    IllegalTransition,
+    Ledger,
+    State,
+    Transition,
+    caused,
+    left_while,
+    move,
+)
 from cpsched_sim.testing.tries import tries
 from tests.stores import change, nobody_is_writing, rows, setting
 
@@ -26,7 +38,9 @@ def test_what_was_recorded_is_there_after_a_restart(tmp_path):
 
 def test_every_field_of_an_entry_survives_a_restart(tmp_path):
     """What a job is left to the cluster for, above all: it would be taken again."""
-    told = Entry(7, State.HELD, 6, True, 3, (("n1", 2), ("n2", 1)), "left for good", "7_1", "why")
+    left = left_while("2 x 4 for 60 s in main", "the cluster holds it")
+    refused = caused(Entry(7, State.HOLDING, 5), State.HOLDING, 6, "held_by_administrator").entry
+    told = replace(refused, pinned=True, failures=3, nodes=(("n1", 2), ("n2", 1)), label="7_1", **left)
     assert all(value != field.default for field, value in zip(fields(Entry), astuple(told), strict=True))
     for durable in (False, True):
         first = Ledger(tmp_path / "ledger.sqlite", durable)
@@ -34,6 +48,32 @@ def test_every_field_of_an_entry_survives_a_restart(tmp_path):
         first.close()
         assert Ledger(tmp_path / "ledger.sqlite").get(7) == told
         assert Ledger.copy_of(tmp_path / "ledger.sqlite").get(7) == told
+
+
+@pytest.mark.parametrize(
+    ("state", "why", "cause"),
+    [
+        (State.STARTING, "released", "released"),
+        (State.HOLDING, "hold refused: is held by an administrator", "held_by_administrator"),
+        (State.FREE, "released", ""),
+        (State.HOLDING, "hold refused: is RUNNING", ""),
+    ],
+)
+def test_the_causes_of_an_earlier_versions_ledger_are_read(tmp_path, state, why, cause):
+    """The columns of the file are those of the first version, which goes on with the file after a downgrade."""
+    first = Ledger(tmp_path / "ledger.sqlite")
+    first.take_over([Entry(7, state, 6, why=why, leave="held, while it asks for a, while it asks for 1 x 2")])
+    first.close()
+    found = Ledger(tmp_path / "ledger.sqlite").get(7)
+    assert (found.cause, found.asked) == (cause, "1 x 2")
+
+
+def test_a_cause_is_that_of_its_transition_alone():
+    entry = caused(Entry(7, State.STARTING, 5), State.STARTING, 6, "released").entry
+    assert move(entry, State.STARTING, 7, "decided").entry.cause == ""
+    left = move(Entry(7, State.HELD, 5), State.FREE, 6, "", **left_while("1 x 2", "held")).entry
+    assert move(left, State.HOLDING, 7, "").entry.asked == "1 x 2"
+    assert move(left, State.HOLDING, 7, "", leave="").entry.asked == ""
 
 
 def test_what_a_user_wrote_that_is_no_text_is_written_escaped(tmp_path):
