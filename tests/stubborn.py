@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from cpsched.model import Job
-from cpsched_bridge.likes import likes_of
+from cpsched_bridge.likes import BackoffKey, alike
 from cpsched_bridge.ports import Hold, LeftJob, Observation, Obstacle, Outcome, PendingJob, StartOrder
 from tests.fakes import FakeCluster, FakeJob
 
@@ -82,17 +82,19 @@ class StubbornCluster(FakeCluster):
 
     def _shown(self, pending: PendingJob) -> PendingJob:
         job, kind = pending.job, self.kinds.get(pending.job.id)
-        own, theirs, access = f"job {job.id}", f"user {job.user} of {job.account}", f"access of {job.user}"
-        pending = replace(pending, groups=(own, str(likes_of(job)), theirs, access))
+        own = BackoffKey("job", (str(job.id),))
+        theirs = BackoffKey("association", (job.user, job.account))
+        access = BackoffKey("access", ("", job.user, "", ""))
+        pending = replace(pending, groups=(own, alike(job), theirs, access))
         if kind is None or pending.hold is not Hold.NONE:
             return pending
         obstacle = {
             "alone": Obstacle("DependencyNeverSatisfied", own, eased=False),
             "passing": Obstacle("BeginTime", own, passes=True, eased=False),
-            "alike": Obstacle("BadConstraints", str(likes_of(job)), eased=False),
+            "alike": Obstacle("BadConstraints", alike(job), eased=False),
             "shut out": Obstacle("QOSNotAllowed", access, eased=False),
             "limited": Obstacle("AssocMaxJobsLimit", theirs),
-            "held by the cluster": Obstacle("BadConstraints", str(likes_of(job)), eased=False),
+            "held by the cluster": Obstacle("BadConstraints", alike(job), eased=False),
         }.get(kind)
         hold = {"held by the cluster": Hold.CLUSTER, "bounced": Hold.ADMIN, "held by its owner": Hold.USER}.get(kind)
         return replace(pending, obstacle=obstacle, hold=hold or pending.hold, outranked=kind == "outranked")

@@ -1,8 +1,11 @@
-"""Jobs that are alike: of one user, account, partition and QOS, and asking for the same."""
+"""Groups of jobs that are backed off together, above all those that are alike.
+
+Jobs are alike that are of one user, account, partition and QOS, and ask for the same.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from cpsched.model import Job
 
@@ -16,14 +19,44 @@ class Likes(NamedTuple):
     qos: str
     shape: str
 
-    def __str__(self) -> str:
-        told = [f"user {self.user}", self.account and f"account {self.account}", self.qos and f"QOS {self.qos}"]
-        return f"jobs of {', '.join(filter(None, told))} that ask for {self.shape}"
-
 
 def likes_of(job: Job) -> Likes:
     """Whom the job is like."""
     return Likes(job.user, job.account, job.queue, job.qos, asked(job))
+
+
+BackoffKind = Literal["job", "array", "alike", "association", "qos", "partition", "access", "user"]
+_TEXTS: dict[BackoffKind, str] = {
+    "job": "job {}",
+    "array": "array {}",
+    "alike": "jobs of user {}{}{} that ask for {}",
+    "association": "user {} of account {}",
+    "qos": "QOS {} of user {}",
+    "partition": "partition {} of user {}",
+    "access": "partition {} of user {} with account {} and QOS {}",
+    "user": "all jobs of user {}",
+}
+"""How people read a key of each kind; the placeholders are its name."""
+
+
+class BackoffKey(NamedTuple):
+    """Identifies a group of jobs that are backed off together."""
+
+    kind: BackoffKind
+    name: tuple[str, ...]
+    """The names that identify the group, in the order of the text; a `Likes` for jobs that are alike."""
+
+    def __str__(self) -> str:
+        name = self.name
+        if self.kind == "alike":
+            user, account, _, qos, shape = name
+            name = (user, account and f", account {account}", qos and f", QOS {qos}", shape)
+        return _TEXTS[self.kind].format(*name)
+
+
+def alike(job: Job) -> BackoffKey:
+    """The key of the jobs that are like this one."""
+    return BackoffKey("alike", likes_of(job))
 
 
 def asked(job: Job) -> str:

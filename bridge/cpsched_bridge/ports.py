@@ -24,6 +24,7 @@ from typing import Literal, Protocol, get_args, runtime_checkable
 from cpsched.errors import printable, require
 from cpsched.model import Cluster, EndedJob, IntArray, Job, RunningJob
 from cpsched.site.admission import LimitsNow
+from cpsched_bridge.likes import BackoffKey
 
 Result = Literal["done", "refused", "unknown"]
 OutcomeCode = Literal["", "not_sent", "held_by_administrator"]
@@ -82,7 +83,7 @@ class Obstacle:
 
     reason: str
     """In the cluster's word, such as "AssocMaxJobsLimit"."""
-    whom: str
+    whom: BackoffKey
     """Whom it concerns: one of the job's `PendingJob.groups`."""
     passes: bool = False
     """Whether a job just released may show it for a moment, and run nonetheless."""
@@ -103,7 +104,7 @@ class PendingJob:
     pinned: bool = False
     label: str = ""
     obstacle: Obstacle | None = None
-    groups: tuple[str, ...] = ()
+    groups: tuple[BackoffKey, ...] = ()
     """What the cluster may keep the job waiting for: itself, and what its user has in an account, a partition, ..."""
     outranked: bool = False
     """The cluster says that other jobs go first: a start that takes long for that is no sign of a broken cluster."""

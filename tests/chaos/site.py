@@ -9,6 +9,7 @@ import numpy as np
 
 from cpsched.model import Cluster, EndedJob, Job, Placement, RunningJob
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable, CommandRefused
+from cpsched_bridge.likes import BackoffKey
 from cpsched_bridge.ports import (
     Advice,
     Check,
@@ -240,10 +241,10 @@ class Site:
 
     def shown(self, job: SiteJob) -> PendingJob:
         """What a reading tells of a job that waits."""
-        whom = f"QOS of user {job.job.user}"
+        whom = BackoffKey("qos", ("", job.job.user))
         told = job.vain == "shown" and job.held_by == "nobody"
         obstacle = Obstacle("QOSNotAllowed", whom, eased=False) if told else None
-        groups = (f"job {job.job.id}", whom)
+        groups = (BackoffKey("job", (str(job.job.id),)), whom)
         return PendingJob(job.job, self.shown_hold(job), bool(job.pin), obstacle=obstacle, groups=groups)
 
     def reading(self, since: int) -> Observation:

@@ -36,7 +36,7 @@ import numpy as np
 from cpsched.fit import room_by_node
 from cpsched.model import EndedJob, IntArray, Job
 from cpsched_bridge.cycle.came_true import FailedStart
-from cpsched_bridge.likes import asked, likes_of
+from cpsched_bridge.likes import BackoffKey, alike, asked
 from cpsched_bridge.ports import NO_WAY_BACK, Observation, Obstacle, PendingJob
 from cpsched_bridge.report import Happening
 from cpsched_bridge.store.ledger import Entry, State, Transition, move
@@ -134,10 +134,10 @@ class _Vain:
 
 @dataclass(slots=True)
 class PutOff:
-    """The throttled groups, by name. They are not kept over a restart: one start in vain each brings them back."""
+    """The throttled groups, by key. They are not kept over a restart: one start in vain each brings them back."""
 
-    _throttles: dict[str, Throttle] = field(default_factory=dict)
-    _groups: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    _throttles: dict[BackoffKey, Throttle] = field(default_factory=dict)
+    _groups: dict[int, tuple[BackoffKey, ...]] = field(default_factory=dict)
     """The groups of the jobs that were pending in the last reading with a throttle."""
     jobs: frozenset[int] = frozenset()
     """The jobs that `applied` has marked last."""
@@ -164,7 +164,7 @@ class PutOff:
         self._pass(seen, began, vain.keys())
         return told
 
-    def _meet(self, group: str, start: _Vain, began: int, seen: Observation) -> bool:
+    def _meet(self, group: BackoffKey, start: _Vain, began: int, seen: Observation) -> bool:
         """Put a group off, or further off; whether it was not before."""
         known = self._throttles.get(group)
         if known is not None:
@@ -174,7 +174,9 @@ class PutOff:
         self._throttles[group] = start.throttle(_own(start.pending) == group, FIRST_WAIT_S, seen.now_s)
         return True
 
-    def _put_off_users(self, vain: Mapping[str, _Vain], began: Counter[str], seen: Observation) -> list[Happening]:
+    def _put_off_users(
+        self, vain: Mapping[BackoffKey, _Vain], began: Counter[BackoffKey], seen: Observation
+    ) -> list[Happening]:
         """Put off those as a whole of whom too many groups are put off."""
         theirs = [each for group, each in self._throttles.items() if not each.ran and not _whole(group)]
         kinds = Counter(each.job.user for each in theirs)
@@ -193,16 +195,16 @@ class PutOff:
                 told.append(Happening("user_put_off", what, start.pending.job.id))
         return told
 
-    def _began(self, transitions: Iterable[Transition]) -> Counter[str]:
+    def _began(self, transitions: Iterable[Transition]) -> Counter[BackoffKey]:
         """How many jobs of each group came to run."""
         ran = (State.RUNNING, State.ENDED)
         jobs = [t.entry.job_id for t in transitions if t.before is State.STARTING and t.entry.state in ran]
         return Counter(group for job_id in jobs for group in self._groups.get(job_id, ()))
 
-    def _pass(self, seen: Observation, began: Mapping[str, int], vain: Iterable[str]) -> None:
+    def _pass(self, seen: Observation, began: Mapping[BackoffKey, int], vain: Iterable[BackoffKey]) -> None:
         """Let time pass for the groups that were not started in vain; forget those of which nothing waits."""
         self._know(seen)
-        members: dict[str, Job] = {}
+        members: dict[BackoffKey, Job] = {}
         for known in self._known.values():
             members.update((group, known.pending.job) for group in known.groups if group in self._throttles)
         for group, throttle in list(self._throttles.items()):
@@ -239,7 +241,7 @@ class PutOff:
             return []
         found = []
         for each in seen.pending:
-            entry, group = entries.get(each.job.id), str(likes_of(each.job))
+            entry, group = entries.get(each.job.id), alike(each.job)
             held = entry is not None and entry.state is State.HELD and not entry.leave
             if group in given_up and entry is not None and held and not each.no_way_back:
                 why = f"{given_up[group].failures} starts in a row of jobs like it failed"
@@ -256,7 +258,7 @@ class PutOff:
         if not self._throttles:
             self._known.clear()
             return seen
-        used: Counter[str] = Counter()
+        used: Counter[BackoffKey] = Counter()
         waiting = []
         for each in seen.pending:
             groups = tuple([group for group in self._known[each.job.id].groups if group in self._throttles])
@@ -295,7 +297,7 @@ class _KnownJobs:
     """A pending job with its groups, and as it was marked last."""
 
     pending: PendingJob
-    groups: tuple[str, ...]
+    groups: tuple[BackoffKey, ...]
     _marked: PendingJob | None = None
 
     def marked(self, reason: str) -> PendingJob:
@@ -321,32 +323,34 @@ class _Room:
         return self._known[job.request]
 
 
-def everything_of(user: str) -> str:
+def everything_of(user: str) -> BackoffKey:
     """The group of all jobs of a user."""
-    return f"all jobs of user {user}"
+    return BackoffKey("user", (user,))
 
 
-def _whole(group: str) -> bool:
-    return group.startswith(everything_of(""))
+def _whole(group: BackoffKey) -> bool:
+    return group.kind == "user"
 
 
-def _own(pending: PendingJob) -> str:
+def _own(pending: PendingJob) -> BackoffKey:
     """The group that is the job alone."""
-    return pending.groups[0] if pending.groups else f"job {pending.job.id}"
+    return pending.groups[0] if pending.groups else BackoffKey("job", (str(pending.job.id),))
 
 
-def _groups_of(pending: PendingJob) -> Iterator[str]:
+def _groups_of(pending: PendingJob) -> Iterator[BackoffKey]:
     """Every group of a job, each once."""
     job = pending.job
-    yield from dict.fromkeys((_own(pending), *pending.groups, str(likes_of(job)), everything_of(job.user)))
+    yield from dict.fromkeys((_own(pending), *pending.groups, alike(job), everything_of(job.user)))
 
 
-def _in_vain(seen: Observation, transitions: Iterable[Transition], failed: Iterable[FailedStart]) -> dict[str, _Vain]:
+def _in_vain(
+    seen: Observation, transitions: Iterable[Transition], failed: Iterable[FailedStart]
+) -> dict[BackoffKey, _Vain]:
     """By group, the starts in vain."""
     pending = {each.job.id: each for each in seen.pending}
-    found: dict[str, _Vain] = {}
+    found: dict[BackoffKey, _Vain] = {}
 
-    def add(group: str, start: _Vain) -> None:
+    def add(group: BackoffKey, start: _Vain) -> None:
         found[group] = found[group].and_also(start) if group in found else start
 
     for transition in transitions:
@@ -354,7 +358,7 @@ def _in_vain(seen: Observation, transitions: Iterable[Transition], failed: Itera
         if transition.obstacle is not None and job is not None:
             add(transition.obstacle.whom, _Vain(transition.obstacle, job))
     for start in failed:
-        group = _own(start.pending) if start.alone else str(likes_of(start.pending.job))
+        group = _own(start.pending) if start.alone else alike(start.pending.job)
         obstacle = Obstacle(FAILED, group, eased=False)
         add(group, _Vain(obstacle, start.pending, failures=int(not start.alone), gentle=start.ordinary))
     return found

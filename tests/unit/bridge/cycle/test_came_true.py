@@ -9,6 +9,7 @@ import pytest
 
 from cpsched.model import EndedJob, RunningJob
 from cpsched_bridge.cycle.came_true import came_true
+from cpsched_bridge.likes import BackoffKey
 from cpsched_bridge.ports import Hold, Observation, Obstacle, PendingJob
 from cpsched_bridge.store.ledger import FOLLOWS, Entry, State, Transition
 from tests.builders import a_cluster, a_job
@@ -80,7 +81,9 @@ def test_the_users_of_starts_that_came_true_are_known_from_the_reading() -> None
 
 
 def test_what_has_an_obstacle_or_was_not_on_its_way_is_no_failed_start() -> None:
-    limit = replace(a_failure("n0"), failed=False, obstacle=Obstacle("AssocMaxJobsLimit", "user ann"))
+    limit = replace(
+        a_failure("n0"), failed=False, obstacle=Obstacle("AssocMaxJobsLimit", BackoffKey("association", ("ann", "")))
+    )
     a_hold = Transition(State.HOLDING, Entry(1, State.HOLDING, 9), failed=True)
     assert came_true([limit, a_hold], (), observed()).failed == ()
 

@@ -3,11 +3,12 @@
 import pytest
 
 from cpsched_bridge.cycle.progress import CycleProgress
+from cpsched_bridge.likes import BackoffKey
 from cpsched_bridge.ports import Obstacle
 from cpsched_bridge.report import CycleReport, Happening
 from cpsched_bridge.store.ledger import FOLLOWS, Entry, State, Transition
 
-LIMIT = Obstacle("AssocMaxJobsLimit", "user ada")
+LIMIT = Obstacle("AssocMaxJobsLimit", BackoffKey("association", ("ada", "")))
 
 
 @pytest.fixture

@@ -27,12 +27,14 @@ def test_who_is_put_off_is_counted_and_said(tmp_path: Path, capsys: pytest.Captu
     assert metrics.value("cpsched_failing_users") == 0, "Slurm has named the reason"
     asides = bridge.journal.asides(PUT_OFF)
     assert {(aside.job_id, aside.user) for aside in asides} == {(id, "mallory") for id in (1, 2, 3)}
-    assert {aside.reason for aside in asides} == {"QOSNotAllowed (access of mallory)"}
+    assert {aside.reason for aside in asides} == {"QOSNotAllowed (partition  of user mallory with account  and QOS )"}
     print_status(bridge.settings)
     print_why("2", bridge.settings)
     told = capsys.readouterr().out
     assert "put off after starts in vain: 3 jobs of 1 users" in told
-    assert "not decided on at present (put off): QOSNotAllowed (access of mallory)" in told
+    assert (
+        "not decided on at present (put off): QOSNotAllowed (partition  of user mallory with account  and QOS )" in told
+    )
 
 
 def test_users_all_of_whose_starts_fail_are_counted(tmp_path: Path) -> None:

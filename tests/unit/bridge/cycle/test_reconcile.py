@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from cpsched.model import EndedJob
 from cpsched_bridge.cycle import reconcile as reconciling
 from cpsched_bridge.cycle.reconcile import Conduct
+from cpsched_bridge.likes import BackoffKey
 from cpsched_bridge.ports import NO_WAY_BACK, Hold, LeftJob, Observation, Obstacle, PendingJob
 from cpsched_bridge.settings import StartSettings
 from cpsched_bridge.store.ledger import CLOSED, KEPT, Entry, State
@@ -96,8 +97,8 @@ def test_a_pin_of_ours_does_not_stay_on_a_job_that_the_cluster_holds_itself(stat
     assert (result.state, result.job_id) == (State.HANDING_BACK, 1)
 
 
-LIMIT = Obstacle("AssocMaxJobsLimit", "user u")
-BAD = Obstacle("BadConstraints", "job 1")
+LIMIT = Obstacle("AssocMaxJobsLimit", BackoffKey("association", ("u", "a")))
+BAD = Obstacle("BadConstraints", BackoffKey("job", ("1",)))
 
 
 def test_a_start_whose_nodes_the_cluster_refuses_has_failed_at_once():

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from cpsched_bridge.cycle.snapshots import asides_of, scene_of
+from cpsched_bridge.likes import BackoffKey
 from cpsched_bridge.ports import Hold, LeftJob, Observation, Obstacle, PendingJob
 from cpsched_bridge.store.journal_reader import Aside
 from cpsched_bridge.store.ledger import KEPT, Entry, State
@@ -110,7 +111,10 @@ def test_a_job_that_is_seen_running_counts_there_and_not_where_it_was_sent():
         (pending(hold=Hold.ADMIN), None, None, "held", "not the bridge's: held by an administrator"),
         (pending(hold=Hold.CLUSTER), None, None, "held", HELD_BY_CLUSTER),
         (
-            replace(pending(hold=Hold.CLUSTER, ineligible="begin time"), obstacle=Obstacle("launch failed", "job 1")),
+            replace(
+                pending(hold=Hold.CLUSTER, ineligible="begin time"),
+                obstacle=Obstacle("launch failed", BackoffKey("job", ("1",))),
+            ),
             Entry(1, State.FREE, 0, why="requeued"),
             None,
             "held",

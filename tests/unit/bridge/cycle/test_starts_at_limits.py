@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from cpsched_bridge.cycle.retries import IN_VAIN
+from cpsched_bridge.likes import BackoffKey
 from cpsched_bridge.ports import Hold, Observation, Obstacle, Outcome, PendingJob
 from cpsched_bridge.report import CycleReport
 from cpsched_bridge.store.ledger import State
@@ -41,10 +42,10 @@ class LimitedCluster(FakeCluster):
         return replace(seen, pending=tuple(self._reasoned(each) for each in seen.pending))
 
     def _reasoned(self, pending: PendingJob) -> PendingJob:
-        whom = f"user {pending.job.user}"
+        whom = BackoffKey("association", (pending.job.user, ""))
         over = pending.hold is Hold.NONE and self._running(pending.job.user) >= self.most
         obstacle = Obstacle("MaxJobs", whom) if over else None
-        return replace(pending, obstacle=obstacle, groups=(f"job {pending.job.id}", whom))
+        return replace(pending, obstacle=obstacle, groups=(BackoffKey("job", (str(pending.job.id),)), whom))
 
 
 def test_a_user_at_a_limit_costs_nobody_else_anything(tmp_path: Path) -> None:
@@ -63,10 +64,12 @@ def test_a_user_at_a_limit_costs_nobody_else_anything(tmp_path: Path) -> None:
     entries = bridge.ledger.by_id
     assert {entry.failures for entry in entries.values()} == {0}
     told = [happening for report in reports for happening in report.happenings if happening.kind != "mode"]
-    assert [(each.kind, each.detail.split(";")[0]) for each in told] == [("limit_met", "user alice: MaxJobs")]
+    assert [(each.kind, each.detail.split(";")[0]) for each in told] == [
+        ("limit_met", "user alice of account : MaxJobs")
+    ]
     seen = reports[-1].observation
     assert seen is not None
-    assert "MaxJobs (user alice)" in {each.job.ineligible for each in seen.pending}
+    assert "MaxJobs (user alice of account )" in {each.job.ineligible for each in seen.pending}
 
 
 def test_all_of_them_run_in_the_end(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from cpsched_bridge.adapters.slurm.translation.pins import unpinned
 from cpsched_bridge.adapters.slurm.translation.reservations import CoresToCome, Reservation, attracting, in_the_way
 from cpsched_bridge.adapters.slurm.translation.room import Room, Wakeable, units_on
 from cpsched_bridge.adapters.slurm.translation.unknown_nodes import unknown_nodes
-from cpsched_bridge.likes import likes_of
+from cpsched_bridge.likes import alike
 from cpsched_bridge.ports import Hold, LeftJob, PendingJob
 
 
@@ -154,7 +154,7 @@ class Queue:
             full = room is not None and place >= room
             why = asked.job.ineligible or wait or (arrays.FULL if full else None)
             job = asked.job if why == asked.job.ineligible else dataclasses.replace(asked.job, ineligible=why)
-            likes = str(likes_of(job))
+            likes = alike(job)
             job = _beside(job, around)
             label = ids.label(number)
             subject = reasons.Subject(label, record, likes)

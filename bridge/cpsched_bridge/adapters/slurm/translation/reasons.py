@@ -19,55 +19,60 @@ from typing import NamedTuple
 
 from cpsched_bridge.adapters.slurm.records import Record
 from cpsched_bridge.adapters.slurm.translation.states import LAUNCH_FAILED
+from cpsched_bridge.likes import BackoffKey
 from cpsched_bridge.ports import Obstacle
 
 
 class Subject(NamedTuple):
-    """A pending job, as groups are named by it."""
+    """A pending job, with what identifies its groups."""
 
     label: str
     record: Record
-    likes: str
-    """The name of the group of jobs that are like it."""
+    alike: BackoffKey
+    """The jobs that are like it."""
 
 
-Group = Callable[[Subject], str]
-"""The name of a group that the job is in."""
+Group = Callable[[Subject], BackoffKey]
+"""The key of a group that the job is in."""
 
 
-def of_job(job: Subject) -> str:
+def of_job(job: Subject) -> BackoffKey:
     """The job alone."""
-    return f"job {job.label}"
+    return BackoffKey("job", (job.label,))
 
 
-def of_array(job: Subject) -> str:
+def of_array(job: Subject) -> BackoffKey:
     """The array that the job is a task of."""
-    return f"array {job.record['array_id']}" if job.record["array_id"] else of_job(job)
+    return BackoffKey("array", (str(job.record["array_id"]),)) if job.record["array_id"] else of_job(job)
 
 
-def of_likes(job: Subject) -> str:
+def of_likes(job: Subject) -> BackoffKey:
     """The jobs of the same user, account, partition and QOS that ask for the same."""
-    return job.likes
+    return job.alike
 
 
-def of_association(job: Subject) -> str:
+def of_association(job: Subject) -> BackoffKey:
     """The user in an account."""
-    return f"user {_user(job)} of account {job.record['account'] or ''}"
+    return BackoffKey("association", (_user(job), _text(job, "account")))
 
 
-def of_qos(job: Subject) -> str:
+def of_qos(job: Subject) -> BackoffKey:
     """The user's jobs of the QOS."""
-    return f"QOS {job.record['qos'] or ''} of user {_user(job)}"
+    return BackoffKey("qos", (_text(job, "qos"), _user(job)))
 
 
-def of_partition(job: Subject) -> str:
+def of_partition(job: Subject) -> BackoffKey:
     """The user's jobs of the partition."""
-    return f"partition {job.record['partition'] or ''} of user {_user(job)}"
+    return BackoffKey("partition", (_text(job, "partition"), _user(job)))
 
 
-def of_access(job: Subject) -> str:
+def of_access(job: Subject) -> BackoffKey:
     """The user's jobs of the partition that are under the same account and QOS."""
-    return f"{of_partition(job)} with account {job.record['account'] or ''} and QOS {job.record['qos'] or ''}"
+    return BackoffKey("access", (_text(job, "partition"), _user(job), _text(job, "account"), _text(job, "qos")))
+
+
+def _text(job: Subject, field: str) -> str:
+    return job.record[field] or ""
 
 
 def _user(job: Subject) -> str:
@@ -254,6 +259,6 @@ def obstacle_of(job: Subject) -> Obstacle | None:
     return Obstacle(named(reason), meaning.group(job), meaning.passes, meaning.eased)
 
 
-def groups_of(job: Subject) -> tuple[str, ...]:
+def groups_of(job: Subject) -> tuple[BackoffKey, ...]:
     """Every group that a reason of this job could be about, each once."""
     return tuple(dict.fromkeys(group(job) for group in GROUPS))

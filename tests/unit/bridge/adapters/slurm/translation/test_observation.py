@@ -421,8 +421,8 @@ def test_a_reason_is_told_with_whom_it_lies() -> None:
     scene.job("first").update(priority=7, state_reason="AssocMaxJobsLimit", account="lab")
     found = pending(scene, "first")
     assert found.obstacle is not None
-    assert (found.obstacle.reason, found.obstacle.whom) == ("AssocMaxJobsLimit", "user alice of account lab")
-    assert found.groups[0] == f"job {found.label}"
+    assert (found.obstacle.reason, str(found.obstacle.whom)) == ("AssocMaxJobsLimit", "user alice of account lab")
+    assert found.groups[0] == ("job", (found.label,))
     assert found.obstacle.whom in found.groups
 
 

@@ -8,9 +8,10 @@ import pytest
 
 from cpsched_bridge.adapters.slurm.translation import reasons, states
 from cpsched_bridge.adapters.slurm.translation.reasons import Subject
+from cpsched_bridge.likes import BackoffKey
 
 RECORD = {"array_id": 7, "user_name": "alice", "user_id": 2001, "account": "lab", "qos": "fast", "partition": "main"}
-ALIKE = "jobs of alice"
+ALIKE = BackoffKey("alike", ("alice", "", "main", "fast", "one node"))
 
 KINDS = ("CPU", "Mem", "Node", "Energy", "GRES", "License", "BB", "Billing", "Unknown")
 
@@ -24,7 +25,7 @@ WHOM = {
         *("Dependency", "DependencyNeverSatisfied", "BeginTime", "DeadLine", "JobHoldMaxRequeue"),
         *("Reservation", "ReservationDeleted", "ReservationInvalid", "BurstBufferResources", "BurstBufferStageIn"),
     ],
-    ALIKE: [
+    "jobs of user alice, QOS fast that ask for one node": [
         *("AssocMaxCpuPerJobLimit", "AssocMaxCpuMinutesPerJobLimit", "AssocMaxNodePerJobLimit"),
         *("AssocMaxWallDurationPerJobLimit", "AssocMaxBBMinutesPerJob", "QOSMaxWallDurationPerJobLimit"),
         *("QOSMaxCpuPerJobLimit", "QOSMinCpuNotSatisfied", "QOSMaxCpuPerNode"),
@@ -63,8 +64,10 @@ WHOM = {
 def test_with_whom_a_reason_lies(whom: str) -> None:
     """Names of limits that no version of Slurm has yet are among them: they are formed by rule."""
     found = {reason: reasons.obstacle_of(subject(reason)) for reason in WHOM[whom]}
-    assert {reason: each.whom if each else None for reason, each in found.items()} == dict.fromkeys(WHOM[whom], whom)
-    assert whom in reasons.groups_of(subject())
+    assert {reason: str(each.whom) if each else None for reason, each in found.items()} == dict.fromkeys(
+        WHOM[whom], whom
+    )
+    assert whom in map(str, reasons.groups_of(subject()))
 
 
 @pytest.mark.parametrize("reason", sorted(reasons.REASONS))
@@ -72,7 +75,7 @@ def test_no_reason_puts_off_jobs_of_anybody_else(reason: str) -> None:
     """What one user's job meets says nothing of another's: it may ask for too much."""
     alices = reasons.obstacle_of(subject(reason, array_id=None))
     others = {**RECORD, "array_id": None, "user_name": "bob", "user_id": 2002}
-    bobs = reasons.groups_of(Subject("8", others, "jobs of bob"))
+    bobs = reasons.groups_of(Subject("8", others, BackoffKey("alike", ("bob", "", "", "", ""))))
     assert alices is None or alices.whom not in bobs
 
 
@@ -159,5 +162,5 @@ def test_without_user_account_or_array_there_is_still_a_group() -> None:
     nobody = {"array_id": None, "user_name": None, "account": None}
     found = reasons.obstacle_of(subject("JobArrayTaskLimit", "9", **nobody))
     assert found is not None
-    assert found.whom == "job 9"
-    assert "user 2001 of account " in reasons.groups_of(subject(None, "9", **nobody))
+    assert found.whom == ("job", ("9",))
+    assert ("association", ("2001", "")) in reasons.groups_of(subject(None, "9", **nobody))
