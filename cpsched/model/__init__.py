@@ -10,7 +10,7 @@
 - `decision`: which jobs start now and where, when the others are expected to, and why they wait.
 """
 
-from cpsched.model.cluster import BoolArray, Cluster, IntArray, frozen_array
+from cpsched.model.cluster import BoolArray, Cluster, IntArray, NodeSetPart, frozen_array
 from cpsched.model.decision import NO_STARTS, Decision, Effort, Need, Starts, Wait
 from cpsched.model.job import EndedJob, Job, Placement, Request, RunningJob
 from cpsched.model.numbers import (
@@ -39,6 +39,7 @@ __all__ = [
     "Job",
     "JobTable",
     "Need",
+    "NodeSetPart",
     "Placement",
     "Places",
     "PowerCap",

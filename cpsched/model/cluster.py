@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,16 @@ def frozen_array(values: npt.ArrayLike) -> IntArray:
     return array
 
 
+class NodeSetPart(NamedTuple):
+    """One of the conditions that nodes of a node set meet; "reservation" means that its nodes are left out."""
+
+    kind: Literal["all", "partition", "feature", "resource", "excluded", "reservation"]
+    name: str
+
+    def __str__(self) -> str:
+        return f"not {self.name}" if self.kind == "reservation" else self.name
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Cluster:
     """What does not change between rounds: nodes, resources, capacities, and which nodes a job may ask for.
@@ -31,6 +42,7 @@ class Cluster:
     - `node_sets`: bool[M, N]. Row 0 holds all nodes; every other row is one partition, feature or node list.
     - `node_set_names`: the M names of those rows.
     - `power`: the cap of power, where there is one.
+    - `node_set_parts`: what each node set is cut out of; empty where each is a partition. See `parts_of`.
 
     Raises `InvalidValue` where shapes or signs are wrong.
 
@@ -45,6 +57,7 @@ class Cluster:
     node_sets: BoolArray
     node_set_names: tuple[str, ...]
     power: PowerCap | None = None
+    node_set_parts: tuple[tuple[NodeSetPart, ...], ...] = ()
     counted: bool = field(init=False)
     """Whether units need no place: one resource, and one node or no more than one unit a node."""
     kind_of: IntArray = field(init=False)
@@ -61,6 +74,7 @@ class Cluster:
         require_total("capacity", int(self.capacity.sum(axis=0).max()))
         sets = (len(self.node_set_names), shape[0])
         require(self.node_sets.shape == sets, "node_sets.shape", self.node_sets.shape, f"must be {sets}")
+        require(len(self.node_set_parts) in (0, sets[0]), "node_set_parts", "", "must be one for each node set")
         require(sets[0] > 0 and bool(self.node_sets[0].all()), "node_sets[0]", "", "must hold every node")
         for name, _ in () if self.power is None else self.power.watts:
             require(name in self.resources, "power.watts", name, f"must be one of {', '.join(self.resources)}")
@@ -89,6 +103,12 @@ class Cluster:
         for row, members in enumerate((node_sets or {}).values(), start=1):
             sets[row, list(members)] = True
         return cls(names, tuple(resources), rows, sets, ("all", *(node_sets or {})))
+
+    def parts_of(self, node_set: int) -> tuple[NodeSetPart, ...]:
+        """Return what a node set is cut out of."""
+        if self.node_set_parts:
+            return self.node_set_parts[node_set]
+        return (NodeSetPart("partition" if node_set else "all", self.node_set_names[node_set]),)
 
     @property
     def size(self) -> int:

@@ -124,7 +124,7 @@ class Finished(Views):
         return {
             "id": line.id, "label": str(line.id), "user": line.user, "account": "", "name": line.name,
             "partition": line.partition, "qos": "", "units": line.units, "per_unit": [], "distinct": False,
-            "exclusive": False, "nodes_from": "", "submit_s": line.submit_s,
+            "exclusive": False, "nodes_from": (), "submit_s": line.submit_s,
         }  # fmt: skip
 
     def _queued(self, line: ScheduledJob, position: int) -> schema.QueuedJob:

@@ -93,9 +93,10 @@ def node_set_of(cluster: Cluster, partition: str) -> int:
 def partitions_of(cluster: Cluster) -> list[str]:
     """The names of node sets that somebody may ask for: not those that are cut out of others for a few jobs.
 
-    Those are named by what they leave out, such as a reservation, which Slurm calls after its user.
+    Those leave nodes out, such as those of a reservation, which Slurm calls after its user.
     """
-    return [name for name in cluster.node_set_names if " & " not in name and not name.startswith("not ")]
+    parts = [cluster.parts_of(row) for row in range(len(cluster.node_set_names))]
+    return [str(each[0]) for each in parts if len(each) == 1 and each[0].kind != "reservation"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from cpsched.model import BoolArray, Cluster, IntArray
+from cpsched.model import BoolArray, Cluster, IntArray, NodeSetPart
 
 CORES = 0
 MEMORY = 1
@@ -29,11 +29,11 @@ class Nodes:
     rows: list[BoolArray] = field(default_factory=list, kw_only=True)
     """The node sets, by row; row 0 holds all nodes."""
     _sets: dict[bytes, int] = field(default_factory=dict, kw_only=True)
-    _set_names: list[str] = field(default_factory=list, kw_only=True)
+    _set_parts: list[tuple[NodeSetPart, ...]] = field(default_factory=list, kw_only=True)
     _cluster: Cluster | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        self.node_set(np.ones(len(self.names), np.bool_), "all")
+        self.node_set(np.ones(len(self.names), np.bool_), NodeSetPart("all", "all"))
 
     def members(self, nodes: Iterable[str]) -> BoolArray:
         """The nodes of these names as a mask; names that this cluster does not have are left out."""
@@ -44,25 +44,31 @@ class Nodes:
                 mask[at] = True
         return mask
 
-    def node_set(self, mask: BoolArray, name: str) -> int:
-        """The row of `Cluster.node_sets` with exactly these nodes."""
+    def node_set(self, mask: BoolArray, *parts: NodeSetPart) -> int:
+        """The row of `Cluster.node_sets` with exactly these nodes, which are cut out of `parts`."""
         content = mask.tobytes()
         row = self._sets.get(content)
         if row is None:
             row = self._sets[content] = len(self.rows)
             self.rows.append(mask.copy())
-            self._set_names.append(name)
+            self._set_parts.append(parts)
             self._cluster = None
         return row
 
-    def set_name(self, row: int) -> str:
-        """What a node set is called."""
-        return self._set_names[row]
+    def parts_of(self, row: int) -> tuple[NodeSetPart, ...]:
+        """What a node set is cut out of."""
+        return self._set_parts[row]
 
     def cluster(self) -> Cluster:
         """The cluster with all node sets seen so far; the same object until one is added."""
         if self._cluster is None:
+            names = tuple(" & ".join(map(str, parts)) for parts in self._set_parts)
             self._cluster = Cluster(
-                self.names, self.resources, self.capacity.copy(), np.array(self.rows), tuple(self._set_names)
+                self.names,
+                self.resources,
+                self.capacity.copy(),
+                np.array(self.rows),
+                names,
+                node_set_parts=tuple(self._set_parts),
             )
         return self._cluster

@@ -24,7 +24,7 @@ def in_full(asked: Asked, resources: Sequence[str]) -> Iterator[tuple[str, str]]
     if asked.exclusive:
         yield "sharing", "whole nodes, shared with nobody"
     if asked.nodes_from:
-        yield "allowed nodes", asked.nodes_from.replace(" & ", ", ")
+        yield "allowed nodes", ", ".join(map(str, asked.nodes_from))
     yield "time limit", span(asked.walltime_s)
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from cpsched.fit import used_by
-from cpsched.model import Cluster, Decision, IntArray, Job, RunningJob, Snapshot
+from cpsched.model import Cluster, Decision, IntArray, Job, NodeSetPart, RunningJob, Snapshot
 from cpsched.outlook import OUTCOMES, Interval
 from cpsched_bridge.ports import Check, Observation
 from cpsched_bridge.report import CycleReport
@@ -234,21 +234,23 @@ class _View:
         }
 
     def _asked(self, job: Job) -> dict[str, Any]:
-        request, names = job.request, self.instant.observation.cluster.node_set_names
+        request, cluster = job.request, self.instant.observation.cluster
         return {
             "units": request.units,
             "per_unit": list(request.per_unit),
             "distinct": request.distinct,
             "exclusive": request.exclusive,
-            "nodes_from": self._nodes_from(names[request.node_set]) if 0 < request.node_set < len(names) else "",
+            "nodes_from": self._nodes_from(cluster, request.node_set)
+            if 0 < request.node_set < len(cluster.node_sets)
+            else (),
             "submit_s": job.submit_s,
             "walltime_s": job.walltime_s,
         }
 
-    def _nodes_from(self, name: str) -> str:
-        """The name of a node set; where names are hidden, without reservations, which Slurm calls after users."""
-        parts = [part for part in name.split(" & ") if not (self.hidden and part.startswith("not "))]
-        return _valid(" & ".join(parts))
+    def _nodes_from(self, cluster: Cluster, node_set: int) -> tuple[NodeSetPart, ...]:
+        """Return a node set's parts; without reservations, which Slurm names after users, where names are hidden."""
+        parts = [each for each in cluster.parts_of(node_set) if not (self.hidden and each.kind == "reservation")]
+        return tuple(NodeSetPart(kind, _valid(name)) for kind, name in parts)
 
     def _name(self, text: str) -> str:
         """What a user may have written, unless it is to be hidden."""

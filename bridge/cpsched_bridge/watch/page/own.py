@@ -62,8 +62,8 @@ def _reason(job: QueuedJob) -> str:
 
 def _own_nodes(job: A) -> A:
     """Without the names of reservations that keep nodes from it: Slurm calls a reservation after its user."""
-    parts = [part for part in job.nodes_from.split(" & ") if not part.startswith("not ")]
-    return job.model_copy(update={"nodes_from": " & ".join(parts)})
+    parts = tuple(part for part in job.nodes_from if part.kind != "reservation")
+    return job.model_copy(update={"nodes_from": parts})
 
 
 def _aside(job: AsideJob) -> AsideJob:

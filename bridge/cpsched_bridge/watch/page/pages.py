@@ -128,8 +128,8 @@ def job(sight: Sight, told: Told) -> str:
     if found.queued is not None and found.queued.priority:
         facts.append(("priority", f"{found.queued.priority:,}"))
     asked = asked_of(of) if of is not None else None
-    if asked is not None and of is not None and asked.nodes_from == of.partition:
-        asked = asked.model_copy(update={"nodes_from": ""})
+    if asked is not None and of is not None and asked.nodes_from == (("partition", of.partition),):
+        asked = asked.model_copy(update={"nodes_from": ()})
     return _page(
         "job.html", sight, base="../", job=found, told=told.sentences, facts=facts,
         wants=list(asking.in_full(asked, names)) if asked is not None else [],

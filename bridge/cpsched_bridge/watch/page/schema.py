@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from cpsched.model import NodeSetPart
+
 
 class Shown(BaseModel):
     """A value of the page."""
@@ -44,7 +46,7 @@ class Asked(Shown):
     per_unit: list[int] = Field(description="Amounts that each unit asks for, in the order of the resources.")
     distinct: bool = Field(description="Whether every unit is on a node of its own.")
     exclusive: bool = Field(description="Whether nobody else may be on its nodes.")
-    nodes_from: str = Field(description="The nodes that it may use; empty: all.")
+    nodes_from: tuple[NodeSetPart, ...] = Field(description="What the nodes that it may use meet; empty: all.")
     submit_s: int
     walltime_s: int
 

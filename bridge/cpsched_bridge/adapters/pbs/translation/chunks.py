@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cpsched.fit import units_by_node
-from cpsched.model import BoolArray, IntArray, Request
+from cpsched.model import BoolArray, IntArray, NodeSetPart, Request
 from cpsched.spelling.pbs import ChunkPlacement, chunks_of, place_of
 from cpsched_bridge.adapters.pbs.translation.machine import Machine, VnodeGroups
 from cpsched_bridge.adapters.pbs.translation.units import amount
@@ -151,7 +151,8 @@ def asked(select: str, place: str, machine: Machine, allowed: BoolArray, free: I
         raise NotModelled("place=scatter where hosts have several vnodes")
     exclusive = _exclusive(how, machine, mask)
     vectors = [(chunk.count, _vector(chunk, machine)) for chunk in chunks]
-    node_set = machine.node_set(mask, " & ".join(named) or "its queue's")
+    parts = [NodeSetPart("resource", each) for each in named] or [NodeSetPart("partition", "its queue's")]
+    node_set = machine.node_set(mask, *parts)
     if together:
         whole = np.sum([np.array(vector, dtype=object) * times for times, vector in vectors], axis=0)
         if not (machine.capacity[mask] >= whole).all(axis=1).any():
@@ -177,7 +178,7 @@ def _in_one_group(
         raise NotModelled(f"place=group={resource[:40]}: no group of vnodes holds it")
     now = groups.sums(_room(request, free, machine, mask)) >= request.units
     group = int(now.argmax() if now.any() else np.flatnonzero(choice.holds)[-1])
-    node_set = machine.node_set(choice.members(group), f"{resource}={groups.names[group]}")
+    node_set = machine.node_set(choice.members(group), NodeSetPart("resource", f"{resource}={groups.names[group]}"))
     return ChunkRequest(replace(request, node_set=node_set), found.chunks, choice)
 
 

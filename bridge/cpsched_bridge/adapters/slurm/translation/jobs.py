@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cpsched.model import BoolArray, Job, Request
+from cpsched.model import BoolArray, Job, NodeSetPart, Request
 from cpsched_bridge.adapters.shared.unmodelled import NotModelled
 from cpsched_bridge.adapters.slurm.records import Record
 from cpsched_bridge.adapters.slurm.translation import hostlist
@@ -160,23 +160,23 @@ def walltime(record: Record, partition: Partition) -> int:
 def nodes_allowed(record: Record, machine: Machine, partition: Partition, conflicts: tuple[Reservation, ...]) -> int:
     """The row of the nodes that a job may use: partition, features, what jobs share, excluded nodes, reservations."""
     mask = partition.members
-    named = [partition.name]
+    parts = [NodeSetPart("partition", partition.name)]
     for constraint in record["constraints"] or ():
         for feature in constraint.split("&"):
             if not feature or any(sign in feature for sign in "|[]()*:"):
                 raise NotModelled(f"features {constraint!r}")
             mask = mask & machine.features.get(feature, np.zeros_like(mask))
-            named.append(feature)
+            parts.append(NodeSetPart("feature", feature))
     if record["excluded_nodes"]:
         mask = mask & ~machine.members(hostlist.expand(record["excluded_nodes"]))
-        named.append("excluded nodes")
+        parts.append(NodeSetPart("excluded", "excluded nodes"))
     if shared := shared_asked(record, machine):
         mask = mask & machine.with_shared(shared)
-        named += shared
+        parts += [NodeSetPart("resource", name) for name in shared]
     for reservation in conflicts:
         mask = mask & ~reservation.members
-        named.append(f"not {reservation.name}")
-    return machine.node_set(mask, " & ".join(named))
+        parts.append(NodeSetPart("reservation", reservation.name))
+    return machine.node_set(mask, *parts)
 
 
 def limits(partition: Partition, walltime_s: int) -> str | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cpsched.errors import printable
-from cpsched.model import Job
+from cpsched.model import Job, NodeSetPart
 from cpsched_bridge.adapters.shared.unmodelled import UNREADABLE, NotModelled
 from cpsched_bridge.adapters.slurm.records import Record
 from cpsched_bridge.adapters.slurm.translation import arrays, dependencies, ids, reasons, states
@@ -226,8 +226,8 @@ def _beside(job: Job, around: QueueSurroundings) -> Job:
     closed = np.logical_or.reduce([each.closes(request) for each in met])
     if not (mask & closed).any():
         return job
-    name = f"{machine.set_name(request.node_set)} & not {met[0].name}"
-    request = dataclasses.replace(request, node_set=machine.node_set(mask & ~closed, name))
+    parts = (*machine.parts_of(request.node_set), NodeSetPart("reservation", met[0].name))
+    request = dataclasses.replace(request, node_set=machine.node_set(mask & ~closed, *parts))
     why = job.ineligible
     if why is None and units_on(request, machine.capacity, machine).sum() < request.units:
         why = f"no room beside a reservation to come ({met[0].name})"

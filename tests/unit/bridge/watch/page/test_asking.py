@@ -2,6 +2,7 @@
 
 import pytest
 
+from cpsched.model import NodeSetPart
 from cpsched_bridge.watch.page.asking import in_full, in_short
 from cpsched_bridge.watch.page.words import amount, ordinal, quantity, resource
 from tests.unit.bridge.watch.page.views import an_asked
@@ -25,7 +26,13 @@ def test_in_short(facts, words):
 
 
 def test_in_full():
-    asked = an_asked(units=4, per_unit=[64, 262_144, 0], distinct=True, exclusive=True, nodes_from="gpu & bigmem")
+    asked = an_asked(
+        units=4,
+        per_unit=[64, 262_144, 0],
+        distinct=True,
+        exclusive=True,
+        nodes_from=(NodeSetPart("partition", "gpu"), NodeSetPart("feature", "bigmem")),
+    )
     assert dict(in_full(asked, RESOURCES)) == {
         "where": "on 4 nodes", "cores": "256: 64 for each node", "memory": "1,024 GiB: 256 GiB for each node",
         "sharing": "whole nodes, shared with nobody", "allowed nodes": "gpu, bigmem", "time limit": "1 h 00 min",

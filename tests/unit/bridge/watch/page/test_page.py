@@ -12,13 +12,15 @@ from threading import Lock
 
 import pytest
 
+from cpsched.model import Cluster, NodeSetPart
 from cpsched_bridge.errors import BackendTimeout
 from cpsched_bridge.ports import Claim, Hold, LeftJob, Outage
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.watch.endpoint import Endpoint
-from cpsched_bridge.watch.outlook import Expected
+from cpsched_bridge.watch.outlook import Expected, partitions_of
 from cpsched_bridge.watch.page import listing, pages
 from cpsched_bridge.watch.page.answers import told
+from cpsched_bridge.watch.page.own import own
 from cpsched_bridge.watch.page.words import to_come
 from cpsched_bridge.watch.web.server import Watch
 from tests.builders import a_job
@@ -145,6 +147,19 @@ def test_the_name_of_a_reservation_is_hidden_with_those_of_users(site_with):
     site.cycle()
     assert "ada_12" not in site.get()[2]
     assert "DOWN" in site.get()[2]
+
+
+@pytest.mark.parametrize(("users", "named"), [("show", "main, a &amp; b, not ada_12"), ("hide", "main, a &amp; b")])
+def test_reservations_are_hidden_among_the_nodes_that_a_job_may_use(site_with, users, named):
+    parts = (NodeSetPart("partition", "main"), NodeSetPart("feature", "a & b"), NodeSetPart("reservation", "ada_12"))
+    site = site_with(users=users)
+    cluster = Cluster.of([[4]] * 3, ["cores"], node_sets={"some": [0, 1]})
+    site.cluster.cluster = replace(cluster, node_set_parts=((NodeSetPart("all", "all"),), parts))
+    site.cluster.submit(a_job(1, units=9, node_set=1, user="ada"))
+    site.cycle()
+    assert f"<dd>{named}</dd>" in site.get("jobs/1")[2]
+    assert own(site.view, "" if users == "hide" else "ada").queue[0].nodes_from == parts[:2]
+    assert partitions_of(site.cluster.cluster) == ["all"]
 
 
 @pytest.mark.parametrize(

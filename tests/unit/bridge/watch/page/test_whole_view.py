@@ -12,11 +12,11 @@ from cpsched_bridge.watch import v1
 from cpsched_bridge.watch.outlook import Expected
 from tests.builders import a_job
 
-NOBODY = {"account": "", "name": "", "partition": "", "qos": "", "nodes_from": "", "exclusive": False, "distinct": True}
+NOBODY = {"account": "", "name": "", "partition": "", "qos": "", "nodes_from": (), "exclusive": False, "distinct": True}
 WIDE = {"per_unit": [4], "priority": 0, "estimate_s": 600, "walltime_s": 600}
 ADAS = {
     "id": 1, "label": "1", "user": "ada", "units": 1, "per_unit": [4], "distinct": True, "exclusive": True,
-    "nodes_from": "", "submit_s": 900, "walltime_s": 5000, "account": "bio", "name": "long", "partition": "main",
+    "nodes_from": (), "submit_s": 900, "walltime_s": 5000, "account": "bio", "name": "long", "partition": "main",
     "qos": "high", "start_s": 1000, "expected_end_s": 6000, "nodes": [("n0", 1)],
 }  # fmt: skip
 BENS = NOBODY | {
@@ -35,7 +35,7 @@ NEVER = NOBODY | WIDE | {
 }  # fmt: skip
 ASIDE = {
     "id": 6, "label": "6", "user": "eve", "account": "", "name": "", "kind": "ineligible", "reason": "Dependency",
-    "asked": {"units": 1, "per_unit": [1], "distinct": False, "exclusive": False, "nodes_from": "", "submit_s": 0,
+    "asked": {"units": 1, "per_unit": [1], "distinct": False, "exclusive": False, "nodes_from": (), "submit_s": 0,
               "walltime_s": 100},
 }  # fmt: skip
 STATUS = {

@@ -16,7 +16,7 @@ from cpsched_bridge.watch.page.schema import (
 
 FACTS = {"user": "ada", "account": "", "name": "", "partition": "", "qos": ""}
 ASKED = {
-    "units": 1, "per_unit": [1], "distinct": False, "exclusive": False, "nodes_from": "", "submit_s": 0,
+    "units": 1, "per_unit": [1], "distinct": False, "exclusive": False, "nodes_from": (), "submit_s": 0,
     "walltime_s": 3600,
 }  # fmt: skip
 WAITS = {

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from cpsched.fit import units_by_node
+from cpsched.model import NodeSetPart
 from cpsched_bridge.adapters.pbs.translation import chunks
 from cpsched_bridge.adapters.pbs.translation.chunks import asked, counted, placement_of
 from cpsched_bridge.adapters.pbs.translation.machine import Machine
@@ -110,7 +111,7 @@ def test_a_start_may_be_in_another_group_than_the_one_that_has_room_by_now():
     assert found.may_be(other.request, of)
     assert not found.may_be(ask("2:ncpus=7", "free:group=rack", of).request, of)
     assert not found.may_be(ask("2:ncpus=8", "free", of).request, of)
-    part = of.node_set(np.array([False, False, True, False]), "a part of a group")
+    part = of.node_set(np.array([False, False, True, False]), NodeSetPart("resource", "a part of a group"))
     assert not found.may_be(replace(other.request, node_set=part), of)
     alone = ask("2:ncpus=8", "free", of)
     assert alone.may_be(alone.request, of)
@@ -120,7 +121,9 @@ def test_a_start_may_be_in_another_group_than_the_one_that_has_room_by_now():
 def test_a_group_that_could_not_hold_the_job_is_no_other_place_for_it():
     of = racks("a", "a", "b")
     found = ask("2:ncpus=8", "free:group=rack", of)
-    assert not found.may_be(replace(found.request, node_set=of.node_set(np.array([False, False, True]), "b")), of)
+    assert not found.may_be(
+        replace(found.request, node_set=of.node_set(np.array([False, False, True]), NodeSetPart("resource", "b"))), of
+    )
 
 
 @pytest.mark.parametrize("resource", ["host", "vnode", "rack"])

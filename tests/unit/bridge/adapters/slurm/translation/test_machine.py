@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cpsched.model import NodeSetPart
 from cpsched.model.bounds import MOST_AMOUNT
 from cpsched_bridge.adapters.slurm.translation.machine import Machine
 
@@ -86,10 +87,11 @@ def test_nodes_are_found_by_name_and_names_of_no_node_left_out() -> None:
 def test_node_sets_of_the_same_nodes_are_one_and_a_new_one_makes_a_new_cluster() -> None:
     machine = Machine.of([a_node("a"), a_node("b")])
     whole = machine.cluster()
-    assert machine.node_set(np.array([True, True]), "again") == 0
+    assert machine.node_set(np.array([True, True]), NodeSetPart("feature", "again")) == 0
     assert machine.cluster() is whole
     mask = np.array([False, True])
-    assert machine.node_set(mask, "some") == machine.node_set(mask.copy(), "the same") == 1
+    assert machine.node_set(mask, NodeSetPart("feature", "some")) == 1
+    assert machine.node_set(mask.copy(), NodeSetPart("feature", "the same")) == 1
     mask[:] = True
     found = machine.cluster()
     assert found is not whole

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cpsched.model import Request
+from cpsched.model import NodeSetPart, Request
 from cpsched_bridge.adapters.slurm.translation.machine import Machine
 from cpsched_bridge.adapters.slurm.translation.room import Room
 from tests.unit.bridge.adapters.slurm.translation.test_machine import a_node
 
 MACHINE = Machine.of([a_node(f"n{i}") for i in range(3)], counts_memory=False)
 """Three nodes of 8 cores."""
-FIRST_TWO = MACHINE.node_set(np.array([True, True, False]), "first two")
+FIRST_TWO = MACHINE.node_set(np.array([True, True, False]), NodeSetPart("feature", "first two"))
 FREE = np.array([[8, 0], [3, 0], [5, 0]])
 
 

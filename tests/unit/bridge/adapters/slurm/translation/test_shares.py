@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cpsched.model import NodeSetPart
 from cpsched_bridge.adapters.shared.unmodelled import NotModelled
 from cpsched_bridge.adapters.slurm.translation.machine import Machine
 from cpsched_bridge.adapters.slurm.translation.pins import StartPins, told_at_start, unpinned
@@ -204,7 +205,7 @@ def test_a_job_is_split_over_the_nodes_it_asks_for_else_over_the_fewest_that_hol
 )
 def test_only_nodes_of_the_node_set_count(tasks: int, expected: Shares) -> None:
     machine = a_machine()
-    row = machine.node_set(np.array([True, False, True, False]), "two of four")
+    row = machine.node_set(np.array([True, False, True, False]), NodeSetPart("feature", "two of four"))
     assert shares_asked(asked(ntasks=tasks, max_nodes=tasks), machine, row) == expected
 
 
