@@ -23,8 +23,6 @@ OK = "ok"
 
 STOPPED = "stopped"
 """The event that a bridge writes last. A journal that ends otherwise is one of a bridge that was killed."""
-IN_ORDER = "in order"
-"""What that event says where no job was left held against the will of the settings."""
 
 
 @dataclass(frozen=True, slots=True)

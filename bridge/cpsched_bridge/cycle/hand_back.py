@@ -21,13 +21,17 @@ def alone(seen: Observation) -> bool:
 
 def nothing_but_unwritten(problems: Sequence[str]) -> bool:
     """Whether every job is handed back, and the disk alone was in the way."""
-    return bool(problems) and all(problem.startswith(UNWRITTEN) for problem in problems)
+    return bool(problems) and all(isinstance(problem, Unwritten) for problem in problems)
+
+
+class Unwritten(str):
+    """A problem of the disk: no job is still held for it."""
+
+    __slots__ = ()
 
 
 TOGETHER = 500
 """Jobs that are handed back between two signs of life."""
-UNWRITTEN = "the ledger cannot be written: "
-"""How a line begins that tells of the disk and not of a job that is still held."""
 
 
 def hand_all_back(
@@ -139,5 +143,5 @@ def _record(ledger: Ledger, transitions: Iterable[Transition]) -> list[str]:
     try:
         ledger.record(transitions, unwritten=True)  # memory, then the cluster, then the disk
     except sqlite3.Error as error:
-        return [f"{UNWRITTEN}{error}"]
+        return [Unwritten(f"the ledger cannot be written: {error}")]
     return []

@@ -45,7 +45,7 @@ from cpsched_bridge.cycle.telling import CycleTelling, Listener
 from cpsched_bridge.errors import BackendError, PolicyFailed
 from cpsched_bridge.in_force import InForce
 from cpsched_bridge.ports import Advisable, Backend, Observation, Pace
-from cpsched_bridge.report import IN_ORDER, OK, STOPPED, CycleReport, Happening
+from cpsched_bridge.report import OK, CycleReport, Happening
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.store.advice_book import AdviceBook
 from cpsched_bridge.store.heartbeat import Heartbeat, age_s
@@ -215,8 +215,7 @@ class Bridge:
         if self._adviser is not None:
             self._adviser.book.close()
         with contextlib.suppress(Exception):  # a journal that takes nothing more keeps no bridge from stopping
-            word = "; ".join(problems) or IN_ORDER
-            self.journal.write_events(self.pace.unix_s(), self._round, [Happening(STOPPED, word)])
+            self.journal.write_stop(self.pace.unix_s(), self._round, problems)
         counts = self.ledger.counts()
         released, held = released + counts[State.FREE], sum(counts[state] for state in KEPT - {State.STARTING})
         with contextlib.suppress(OSError):  # a log that takes no line keeps no bridge from stopping

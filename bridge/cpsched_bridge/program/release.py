@@ -8,7 +8,7 @@ import time
 from cpsched.errors import some_of
 from cpsched_bridge.cycle.adviser import take_all_back
 from cpsched_bridge.cycle.claims import BEATS, HANDED_BACK
-from cpsched_bridge.cycle.hand_back import UNWRITTEN, hand_all_back
+from cpsched_bridge.cycle.hand_back import Unwritten, hand_all_back
 from cpsched_bridge.errors import AlreadyRunning, BackendError, NoLedger, SettingsError, StillHeld
 from cpsched_bridge.ports import Advisable, Backend, Claim
 from cpsched_bridge.program import assembly
@@ -144,8 +144,8 @@ def _hand_back(backend: Backend, ledger: Ledger, other: Claim | None, book: Advi
     notes = [happening.detail for happening in (*ledger.mishaps, *book.mishaps)]
     if other is not None:
         notes.append(f"another bridge is in control, and keeps what the submit plugin holds: {other.where}")
-    notes += [problem for problem in problems if problem.startswith(UNWRITTEN)]
-    held = [problem for problem in problems if not problem.startswith(UNWRITTEN)]
+    notes += [problem for problem in problems if isinstance(problem, Unwritten)]
+    held = [problem for problem in problems if not isinstance(problem, Unwritten)]
     if held:
         raise StillHeld(some_of(held, 5, "; ") + "".join(f"; {note}" for note in notes))
     unwritten = len(held) < len(problems) or any(mishap.kind == "ledger_unwritable" for mishap in ledger.mishaps)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -18,11 +18,11 @@ from pathlib import Path
 from cpsched.model import Cluster, Snapshot
 from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.errors import DamagedFile
-from cpsched_bridge.report import CycleReport, Happening
+from cpsched_bridge.report import STOPPED, CycleReport, Happening
 from cpsched_bridge.store.damage import Damaged, content, is_damage, sealed
 from cpsched_bridge.store.database import connect, file_of, set_aside, storable, was_taken_away
 from cpsched_bridge.store.deltas import SeriesWriter, text_of
-from cpsched_bridge.store.journal_reader import Aside, JournalReader
+from cpsched_bridge.store.journal_reader import IN_ORDER, Aside, JournalReader
 from cpsched_bridge.store.rounds import (
     JobRows,
     cluster_to_json,
@@ -287,6 +287,10 @@ class Journal(JournalReader):
         query = "insert into events (at_unix_s, round, kind, job_id, detail) values (?,?,?,?,?)"
         if rows:
             self._written(lambda: self._db.executemany(query, rows))
+
+    def write_stop(self, at_unix_s: float, number: int, problems: Sequence[str]) -> None:
+        """Write the event that a bridge stopped, with what kept it from releasing its jobs."""
+        self.write_events(at_unix_s, number, [Happening(STOPPED, "; ".join(problems) or IN_ORDER)])
 
     def write_asides(self, asides: Iterable[Aside]) -> None:
         """Write the list of jobs that are not decided on, as what changed in it."""

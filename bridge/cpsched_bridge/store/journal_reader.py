@@ -11,6 +11,7 @@ from typing import Any
 
 from cpsched.model import Cluster
 from cpsched_bridge.errors import DamagedFile, UnknownRound
+from cpsched_bridge.report import STOPPED
 from cpsched_bridge.store.damage import DATES_S, MOST, Damaged, content, rows_as, unsealed
 from cpsched_bridge.store.deltas import SeriesReader
 from cpsched_bridge.store.rounds import RoundRecord, cluster_from_json, round_from_json
@@ -30,6 +31,10 @@ class RoundLine:
     path: str
 
 
+IN_ORDER = "in order"
+"""How the file spells, as the detail of the event `STOPPED`, that no job was left held against the settings."""
+
+
 @dataclass(frozen=True, slots=True)
 class Event:
     """Something worth telling: a failed cycle, a start that did not work out, a change of mode."""
@@ -39,6 +44,11 @@ class Event:
     kind: str
     job_id: int | None
     detail: str
+
+    @property
+    def stopped_in_order(self) -> bool:
+        """Whether a bridge stopped, and left no job held against its settings."""
+        return (self.kind, self.detail) == (STOPPED, IN_ORDER)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from cpsched_bridge.errors import BridgeError
-from cpsched_bridge.report import IN_ORDER, STOPPED, Happening
+from cpsched_bridge.report import Happening
 from cpsched_bridge.store.damage import Damaged
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.ledger import KEPT, Entry, Ledger, State
@@ -36,7 +36,7 @@ def held_by_the_journal(path: Path, keeps: bool) -> list[Entry]:
     """Entries of the jobs that the bridge held when it wrote its last round; none where that cannot be read."""
     with suppress(sqlite3.Error, OSError, BridgeError, Damaged), closing(Journal(path, read_only=True)) as journal:
         sign = journal.last_sign()
-        if sign is not None and (keeps or (sign.kind, sign.detail) != (STOPPED, IN_ORDER)):
+        if sign is not None and (keeps or not sign.stopped_in_order):
             return _held(journal)
     return []
 

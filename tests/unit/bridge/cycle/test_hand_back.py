@@ -3,7 +3,7 @@
 import pytest
 
 from cpsched_bridge.cycle import hand_back
-from cpsched_bridge.cycle.hand_back import UNWRITTEN, hand_all_back
+from cpsched_bridge.cycle.hand_back import Unwritten, hand_all_back
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable
 from cpsched_bridge.ports import Hold, Outcome
 from cpsched_bridge.store.ledger import KEPT, Entry, Ledger, State, Transition
@@ -207,7 +207,7 @@ def test_a_ledger_that_takes_nothing_keeps_no_job_held_and_is_said_once_each(clu
         assert problems == [BLIND + "no answer"], "of the last attempt, at which nothing was left to be written"
     else:
         assert len(problems) == 2
-        assert all(problem.startswith(UNWRITTEN) and "readonly" in problem for problem in problems)
+        assert all(isinstance(problem, Unwritten) and "readonly" in problem for problem in problems)
     assert state_of(ledger) == (State.FREE, False), "it is remembered, if not written"
 
 
