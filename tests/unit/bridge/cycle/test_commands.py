@@ -114,6 +114,14 @@ def test_a_start(tmp_path, result, becomes, pinned, failures):
     assert setting.ledger.history(1)[-1][1] == 9, "under the number of the round"
 
 
+@pytest.mark.parametrize(("one_change", "cause"), [(True, ""), (False, "released")])
+def test_an_answered_release_is_noted_where_it_is_apart(tmp_path, one_change, cause):
+    setting = Setting(tmp_path, j1=State.HELD)
+    setting.cluster.starts_in_one_change = one_change
+    setting.start()
+    assert (setting.entry().state, setting.entry().cause) == (State.STARTING, cause)
+
+
 @pytest.mark.parametrize(
     ("error", "becomes", "pinned", "result"),
     [

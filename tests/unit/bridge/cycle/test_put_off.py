@@ -350,7 +350,7 @@ def test_after_too_many_failures_in_a_row_the_like_are_left_to_the_cluster() -> 
     found = world.put_off.leave(world.observation(), world.entries(), 3)
     assert [each.entry.job_id for each in found] == [1, 3, 4, 6]
     assert {each.entry.state for each in found} == {State.HANDING_BACK}
-    assert {each.entry.leave for each in found} == {"3 starts in a row of jobs like it failed"}
+    assert {(each.event, each.entry.leave) for each in found} == {("left", "3 starts in a row of jobs like it failed")}
 
 
 def test_those_of_them_that_nobody_else_could_start_are_not_left_and_are_tried_ever_more_rarely() -> None:

@@ -190,6 +190,23 @@ def test_a_job_that_nobody_else_could_start_is_held_on_and_tried_again(entry, be
     assert after(found, seen(101, pending=[pending(Hold.PLUGIN, no_way_back=True)])).state is State.HELD
 
 
+@pytest.mark.parametrize(
+    ("entry", "found", "event"),
+    [
+        (an_entry(State.STARTING, failures=2), pending(Hold.PLUGIN, no_way_back=True), "kept_on"),
+        (an_entry(State.STARTING, failures=2), pending(Hold.PLUGIN), "left"),
+        (an_entry(State.FREE, leave="odd"), pending(Hold.PLUGIN), "left"),
+        (an_entry(State.HELD), pending(Hold.CLUSTER), "left"),
+        (an_entry(State.HELD), pending(Hold.NONE), "left"),
+        (an_entry(State.RUNNING, leave="odd"), pending(Hold.NONE), ""),
+        (an_entry(State.STARTING), pending(Hold.PLUGIN), ""),
+    ],
+)
+def test_transitions_that_leave_a_job_or_keep_it_on_say_so(entry, found, event):
+    (transition,) = reconcile(entry, seen(pending=[found]), CONDUCT)
+    assert transition.event == event
+
+
 def test_its_failures_go_on_being_counted_and_told():
     (found,) = reconcile(
         an_entry(State.STARTING, failures=7), seen(pending=[pending(Hold.PLUGIN, no_way_back=True)]), CONDUCT

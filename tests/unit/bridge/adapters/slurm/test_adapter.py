@@ -231,8 +231,9 @@ def test_a_failure_before_anything_was_done_is_raised(child: Played, backend: Sl
 
 def test_a_failure_in_between_tells_what_is_done_unknown_and_not_sent(child: Played, backend: SlurmBackend) -> None:
     child.fail = [None, BackendTimeout("late")]
-    results = [outcome.result for outcome in backend.hold(range(1, 3 * BATCH + 1))]
-    assert results == ["done"] * BATCH + ["unknown"] * BATCH + ["refused"] * BATCH
+    outcomes = backend.hold(range(1, 3 * BATCH + 1))
+    assert [outcome.result for outcome in outcomes] == ["done"] * BATCH + ["unknown"] * BATCH + ["refused"] * BATCH
+    assert [outcome.code for outcome in outcomes] == [""] * 2 * BATCH + ["not_sent"] * BATCH
 
 
 class Poisoned(Played):
