@@ -47,10 +47,6 @@ class Section(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    def without_effect(self) -> Mapping[str, str]:
-        """By the name of a setting, why it has no effect beside the others of this section; others are left out."""
-        return {}
-
     @field_validator("*", mode="before")
     @classmethod
     def _is_what_it_says(cls, value: Any, info: ValidationInfo) -> Any:
@@ -340,14 +336,6 @@ class PageSettings(Section):
     def _are_users(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(map(checked_user, value))
 
-    @model_validator(mode="after")
-    def _can_tell_readers_apart(self) -> PageSettings:
-        if self.user_header and not self.trusted_proxies:
-            raise ValueError("user_header needs trusted_proxies: anybody could say that he is somebody else")
-        if self.user_header and self.users == "hide":
-            raise ValueError("user_header shows readers their own jobs, and users: hide hides whose jobs are whose")
-        return self
-
 
 class JournalSettings(Section):
     """How much of the past is kept."""
@@ -398,30 +386,6 @@ class Settings(Section):
     def __eq__(self, other: object) -> bool:
         """Where a setting was written makes no difference."""
         return isinstance(other, Settings) and self.model_dump() == other.model_dump()
-
-    @override
-    def without_effect(self) -> Mapping[str, str]:
-        """Return reasons by setting; names within sections are dotted."""
-        found: dict[str, str] = {}
-        if not self.page.enabled:
-            shown = [f"page.{name}" for name in PageSettings.model_fields if name != "enabled"]
-            found |= dict.fromkeys(shown, "there is no page")
-        elif not self.serves_page:
-            shown = [f"page.{name}" for name in PageSettings.model_fields if name != "public"]
-            found |= dict.fromkeys(shown, "metrics.host is no loopback address and page.public is false")
-        elif self.page.public and self.page.hosts:
-            found["page.hosts"] = "page.public serves every name"
-        if self.serves_page and not self.page.user_header:
-            for name in ("trusted_proxies", "operators"):
-                if getattr(self.page, name):
-                    found[f"page.{name}"] = "page.user_header is not set"
-        if not (self.metrics.enabled or self.serves_page):
-            found |= dict.fromkeys(["metrics.host", "metrics.port"], "nothing is served")
-        if not self.cycle.wake_files:
-            found["cycle.wake_after_s"] = "there are no wake files"
-        elif self.cycle.wake_after_s >= self.cycle.interval_s:
-            found["cycle.wake_files"] = "cycles come no less often than cycle.wake_after_s says"
-        return found
 
     @property
     def retired(self) -> tuple[str, ...]:

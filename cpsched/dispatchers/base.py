@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from typing import Any
 
 from cpsched.model import Decision, EndedJob, Need, Snapshot
@@ -37,13 +36,6 @@ class Dispatcher(ABC):
 
         `need` is "starts" where the caller needs only what starts now; the plan and the waits may then be left out.
         """
-
-    def without_effect(self) -> Mapping[str, str]:
-        """By the name of a parameter, why it has no effect beside the others; the others are left out.
-
-        Told where somebody has set the parameter.
-        """
-        return {}
 
     def learn(self, ended: EndedJob) -> None:
         """Take note of a job that ended."""

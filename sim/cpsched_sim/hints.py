@@ -15,15 +15,15 @@ MANY_OUTLIVED = 0.1
 
 def hints_of(policy: Policy, schedule: Schedule) -> tuple[str, ...]:
     """The hints, a sentence each."""
-    return (*_overrun(policy, schedule), *_left_out(policy))
+    return (*_overrun(policy, schedule), *_not_modelled(policy))
 
 
-def _left_out(policy: Policy) -> tuple[str, ...]:
-    """Parameters of Slurm that were given, and that its twin does not heed."""
+def _not_modelled(policy: Policy) -> tuple[str, ...]:
+    """Name the given parameters of Slurm that its twin does not model."""
     dispatcher = policy.dispatcher.twin if isinstance(policy.dispatcher, Advised) else policy.dispatcher
-    if not isinstance(dispatcher, SlurmDispatcher):
+    if not isinstance(dispatcher, SlurmDispatcher) or not dispatcher.read.not_modelled:
         return ()
-    return tuple(f"{setting} names what is not heeded: {what}" for setting, what in dispatcher.without_effect().items())
+    return (f"SchedulerParameters that the twin does not model: {', '.join(dispatcher.read.not_modelled)}",)
 
 
 def _overrun(policy: Policy, schedule: Schedule) -> tuple[str, ...]:

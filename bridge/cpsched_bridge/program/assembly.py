@@ -144,6 +144,7 @@ def prepared(settings: Settings, where: str = "settings") -> Prepared:
         spec = settings.policy.spec()
         refusals.check(settings, spec)
         found = chosen(settings, where)
+        refusals.check_effects(settings, found.options)
         if settings.mode == "advise" and not found.can.advised:
             raise WrongSetting(("mode",), settings.mode, f"the adapter {settings.adapter} has nobody to advise")
         policy, fallback = policy_of(for_the_site(spec, found.can)), fallback_of(settings, found.can)
@@ -308,8 +309,6 @@ def run(settings: Settings, where: str) -> list[str]:
     log = structlog.get_logger("bridge")
     for warning in settings.retired:
         log.warning("retired_setting", detail=warning)
-    for row in told.without_effect:
-        log.warning("setting", name=row.name, value=row.value, detail=row.note)
     backend, systemd = connect(settings, where, ready.chosen), Systemd()
     try:
         held_lock = lock(settings)

@@ -390,7 +390,7 @@ def doctor(config: Config = DEFAULT_CONFIG, as_json: AsJson = False) -> None:
     try:
         checks = [
             *concerning(assembly.patient_checks(backend, partial(say, "note")), settings.mode),
-            *ready.in_force.checks(),
+            ready.in_force.check(),
             *assembly.checks_of_reading(backend, settings, str(config)),
         ]
         echo_json(list(map(asdict, checks))) if as_json else views.print_checks(checks)

@@ -10,20 +10,77 @@ import errno
 import os
 import socket
 import subprocess
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from cpsched.catalogue import DISPATCHERS, PREDICTORS, Catalogue
 from cpsched.errors import CpschedError, InvalidValue, UnknownName
 from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.errors import WrongSetting
 from cpsched_bridge.in_force import in_yaml
-from cpsched_bridge.settings import Settings
+from cpsched_bridge.settings import Section, Settings
 from cpsched_bridge.watch.systemd import Systemd
 from cpsched_sim.files import read_json
 
 SHIPPED_WATCHDOG_S = 120.0
 """`WatchdogSec` of deploy/systemd/cpsched-bridge.service."""
 _UNIT = "cpsched-bridge.service"
+
+
+class NeedsOther(NamedTuple):
+    """A setting that has no effect beside certain values of other settings, or contradicts them."""
+
+    setting: str
+    """Its dotted name, `options.` included."""
+    has_effect: Callable[[Settings, Any], bool]
+    """Whether it has an effect beside these settings and these options of the adapter."""
+    rule: str
+    adapter: str = ""
+    """The adapter whose option it is; empty for settings of every bridge."""
+
+
+NEEDS_OTHER: Sequence[NeedsOther] = (
+    NeedsOther(
+        "page.user_header",
+        lambda settings, options: bool(settings.page.trusted_proxies),
+        "needs page.trusted_proxies: without them any client could claim to be another user",
+    ),
+    NeedsOther(
+        "page.user_header",
+        lambda settings, options: settings.page.users == "show",
+        "needs page.users: show, because hidden names do not say whose jobs are whose",
+    ),
+    NeedsOther(
+        "page.trusted_proxies", lambda settings, options: bool(settings.page.user_header), "needs page.user_header"
+    ),
+    NeedsOther("page.operators", lambda settings, options: bool(settings.page.user_header), "needs page.user_header"),
+    NeedsOther(
+        "page.hosts",
+        lambda settings, options: not settings.page.public,
+        "contradicts page.public, with which every name is accepted",
+    ),
+    NeedsOther(
+        "cycle.wake_files",
+        lambda settings, options: settings.cycle.interval_s > settings.cycle.wake_after_s,
+        "needs cycle.interval_s above cycle.wake_after_s: cycles are no less frequent without wake files",
+    ),
+    NeedsOther("options.format", lambda settings, options: options.trace is not None, "needs options.trace", "mock"),
+    *(
+        NeedsOther(
+            f"options.{name}",
+            lambda settings, options: options.trace is None,
+            "contradicts options.trace: no jobs are generated beside a trace",
+            "mock",
+        )
+        for name in ("days", "load", "seed")
+    ),
+    NeedsOther("options.boost", lambda settings, options: options.site_policy, "needs options.site_policy", "slurm"),
+)
+"""Settings that are refused where a file gives them a value other than the default.
+
+What is switched off by `mode`, `metrics.enabled` or `page.enabled` is not refused: switches are turned without emptying
+the file. Plug-ins check their options in their own models.
+"""
 
 
 def check(settings: Settings, spec: PolicySpec) -> None:
@@ -36,6 +93,20 @@ def check(settings: Settings, spec: PolicySpec) -> None:
     check_watchdog(settings)
     check_state_dir(settings)
     check_address(settings)
+
+
+def check_effects(settings: Settings, options: Section) -> None:
+    """Raise `WrongSetting` for the first setting of `NEEDS_OTHER` that has no effect."""
+    for row in NEEDS_OTHER:
+        *sections, name = row.setting.removeprefix("options.").split(".")
+        section: Section = options if row.setting.startswith("options.") else settings
+        if row.adapter not in ("", settings.adapter):
+            continue
+        for each in sections:
+            section = getattr(section, each)
+        value, default = getattr(section, name), type(section).model_fields[name].get_default(call_default_factory=True)
+        if name in section.model_fields_set and value != default and not row.has_effect(settings, options):
+            raise WrongSetting(tuple(row.setting.split(".")), in_yaml(section.model_dump(mode="json")[name]), row.rule)
 
 
 def check_goal(settings: Settings) -> None:

@@ -408,9 +408,9 @@ def print_in_force(told: InForce, as_json: bool) -> None:
     out = console()
     out.print(f"policy: {told.policy}")
     out.print(f"fallback: {fallback or 'none'}")
-    found = table("setting", "value", "from", "note")
+    found = table("setting", "value", "from")
     for row in told.rows:
-        found.add_row(row.name, in_yaml(row.value), row.source, row.note)
+        found.add_row(row.name, in_yaml(row.value), row.source)
     out.print(found)
 
 

@@ -77,19 +77,6 @@ class ConstraintDispatcher(Dispatcher):
         self.learns = self.expected_waits.learns and by_expected_wait
 
     @override
-    def without_effect(self) -> dict[str, str]:
-        found = dict[str, str]()
-        if self._limit.effort is not None:
-            found |= dict.fromkeys(("limit_s", "first_limit_s"), "effort takes the place of the seconds")
-        if self._recipe.jobs == "all":
-            found["considered"] = "the model is made of the whole queue"
-        if self._recipe.control == "doubles":
-            found["restarts"] = "the first plan ends the call"
-        if {self._recipe.objective, self._recipe.priority}.isdisjoint(_BY_EXPECTED_WAIT):
-            found["ewt_file"] = "neither objective nor priority asks for expected waits"
-        return found
-
-    @override
     def learn(self, ended: EndedJob) -> None:
         self.expected_waits.learn(ended)
 

@@ -71,10 +71,6 @@ class PerObjectiveDispatcher(Dispatcher):
         self._allocation = allocation
 
     @override
-    def without_effect(self) -> dict[str, str]:
-        return {} if self._effort is None else {"limit_s": "effort takes the place of the seconds"}
-
-    @override
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
         facts = window.facts_of(snapshot)
         slots = possible(facts, snapshot.queue, moment_of(facts.machine.capacity))

@@ -133,10 +133,6 @@ class Lookahead(Dispatcher):
         self._promise(snapshot, plan_s)
         return Decision(starts, cost, plan_s, explain(snapshot, starts, plan_s, PHRASES))
 
-    @override
-    def without_effect(self) -> Mapping[str, str]:
-        return {} if self._decodes else {"seed": "nothing is drawn where effort is 0"}
-
     def took(self, seconds: float) -> None:
         """Let the next round place as many jobs as fit into `limit_s`, at the pace of this one; at most twice as many.
 

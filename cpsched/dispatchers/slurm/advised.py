@@ -117,10 +117,6 @@ class Advised(Dispatcher):
         self._due_s = self._advised_s = -NEVER
         """When the adviser is asked next, NEVER where nothing happened; and the second whose passes it called for."""
 
-    @override
-    def without_effect(self) -> Mapping[str, str]:
-        return {**self.adviser.without_effect(), **self.twin.without_effect()}
-
     def learn(self, ended: EndedJob) -> None:
         """Tell the adviser of a job that ended."""
         self.adviser.learn(ended)

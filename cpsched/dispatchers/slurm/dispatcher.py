@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import numpy as np
@@ -44,7 +44,6 @@ class SlurmDispatcher(Dispatcher):
         twice = bool(scheduler_parameters and config)
         require(not twice, "scheduler_parameters", scheduler_parameters, "must not be given beside config_file")
         self.read = read_parameters(parameters_of_config(config) if config else scheduler_parameters)
-        self._source = "config_file" if config else "scheduler_parameters"
         self._rules = rules_of(self.read.parameters)
         self._whole_nodes = reserved == "whole-nodes"
         e = no_entries
@@ -52,12 +51,6 @@ class SlurmDispatcher(Dispatcher):
         self._passes = Passes(NO_PASS, 0, 0, 0, 0, 0, 0, 0, tally)
         self._agenda = self._before = Agenda()
         self._owners = OwnersOf()
-
-    def without_effect(self) -> Mapping[str, str]:
-        """The setting that names parameters which Slurm knows and this dispatcher does not heed, and which they are."""
-        named = [f"{name} (not modelled)" for name in self.read.not_modelled]
-        named += [f"{name} (changes no start here)" for name in self.read.no_effect]
-        return {self._source: ", ".join(named)} if named else {}
 
     def memory(self) -> list[list[int]]:
         """When the passes ran, as of the last decision and of the one before."""

@@ -116,7 +116,6 @@ class Read:
 
     parameters: SchedulerParameters
     not_modelled: tuple[str, ...] = ()
-    no_effect: tuple[str, ...] = ()
 
 
 def read_parameters(text: str) -> Read:
@@ -126,12 +125,14 @@ def read_parameters(text: str) -> Read:
     itself writes a line into its log, and goes on with the default.)
     """
     given: dict[str, Any] = {}
-    left_out: list[str] = []
+    not_modelled: list[str] = []
     for word in filter(None, (part.strip() for part in text.split(","))):
         name, equals, value = (part.strip() for part in word.partition("="))
         name = name.lower()
-        if name in NOT_MODELLED or name in NO_EFFECT:
-            left_out.append(name)
+        if name in NOT_MODELLED:
+            not_modelled.append(name)
+        elif name in NO_EFFECT:
+            continue
         elif name in _FLAGS:
             require(not equals, name, value, "takes no value")
             given[name] = True
@@ -140,11 +141,7 @@ def read_parameters(text: str) -> Read:
             given[name] = _number(name, value)
         else:
             raise UnknownName("parameter of SchedulerParameters", name, (*_FLAGS, *BOUNDS, *NOT_MODELLED, *NO_EFFECT))
-    return Read(
-        SchedulerParameters(**given),
-        tuple(name for name in left_out if name in NOT_MODELLED),
-        tuple(name for name in left_out if name in NO_EFFECT),
-    )
+    return Read(SchedulerParameters(**given), tuple(not_modelled))
 
 
 def parameters_of_config(text: str) -> str:

@@ -1,7 +1,6 @@
-"""Every setting in force is said with its value and where that comes from, and what comes to nothing is told."""
+"""Every setting has its value and where the value comes from."""
 
 import json
-import sys
 
 import pytest
 from typer.testing import CliRunner
@@ -15,7 +14,6 @@ from cpsched_bridge.settings import Settings, load
 from tests.bridges import a_bridge
 from tests.builders import a_job
 from tests.fakes import FakeCluster, FakePace, FirstFit
-from tests.installed import install
 
 
 def told(adapter="slurm", **settings):
@@ -26,12 +24,7 @@ def told(adapter="slurm", **settings):
 def row(found, name):
     """The one row of that name."""
     (only,) = [row for row in found.rows if row.name == name]
-    return only.value, only.source, only.note
-
-
-def beside(**policy):
-    """What comes to nothing on Slurm beside this policy."""
-    return {row.name: row.note for row in told(policy=policy).without_effect}
+    return only.value, only.source
 
 
 @pytest.mark.parametrize(
@@ -60,7 +53,7 @@ def beside(**policy):
 def test_each_setting_has_its_value_and_who_said_it(name, value, source):
     policy = {"predictor": "quantile", "predictor_settings": {"quantile": 0.9}, "dispatcher_settings": {"horizon": 50}}
     found = told(policy=policy, cycle={"interval_s": 2.5}, options={"boost": 5})
-    assert row(found, name)[:2] == (value, source)
+    assert row(found, name) == (value, source)
 
 
 def test_what_the_file_says_comes_from_the_file_although_the_adapter_asks_for_the_same():
@@ -91,109 +84,16 @@ def test_what_is_built_is_what_is_said():
         assert (found.fallback is None) == (ready.fallback is None)
 
 
-@pytest.mark.parametrize(
-    ("policy", "nothing"),
-    [
-        ({}, {}),
-        ({"dispatcher": "list-saf"}, {"adapter.ranks_jobs": "no effect: list-saf ranks by itself"}),
-        ({"dispatcher": "list-priority"}, {}),
-        ({"dispatcher_settings": {"site_weight": 0}}, {}),
-        ({"dispatcher": "easy", "dispatcher_settings": {"order": "reg"}}, {}),
-        (
-            {"dispatcher_settings": {"reserve_by": "walltime"}},
-            {
-                "policy.dispatcher_settings.reserve_by": "no effect: the predictor's estimates are the walltimes",
-            },
-        ),
-        ({"dispatcher_settings": {"reserve_by": "walltime"}, "predictor": "quantile"}, {}),
-        (
-            {"dispatcher_settings": {"effort": 0, "seed": 3}},
-            {"policy.dispatcher_settings.seed": "no effect: nothing is drawn where effort is 0"},
-        ),
-        ({"dispatcher_settings": {"effort": 1, "seed": 3}}, {}),
-        (
-            {"dispatcher": "pcp20", "dispatcher_settings": {"effort": 9, "limit_s": 1}},
-            {"policy.dispatcher_settings.limit_s": "no effect: effort takes the place of the seconds"},
-        ),
-        (
-            {"dispatcher": "cp-bsld", "dispatcher_settings": {"effort": 9, "limit_s": 1}},
-            {"policy.dispatcher_settings.limit_s": "no effect: effort takes the place of the seconds"},
-        ),
-        ({"dispatcher": "cp-bsld", "dispatcher_settings": {"limit_s": 1, "seed": 9}}, {}),
-        ({"dispatcher": "pcp20", "dispatcher_settings": {"limit_s": 1, "considered": 9, "restarts": 1}}, {}),
-        (
-            {"dispatcher": "pcp", "dispatcher_settings": {"considered": 9}},
-            {"policy.dispatcher_settings.considered": "no effect: the model is made of the whole queue"},
-        ),
-        (
-            {"dispatcher": "pcp", "dispatcher_settings": {"restarts": 3}},
-            {"policy.dispatcher_settings.restarts": "no effect: the first plan ends the call"},
-        ),
-    ],
-)
-def test_a_word_of_the_policy_that_comes_to_nothing_is_told(policy, nothing):
-    assert beside(**policy) == nothing
-
-
-@pytest.mark.parametrize(
-    ("adapter", "settings", "names"),
-    [
-        ("mock", {"policy": {"dispatcher_settings": {"site_weight": 2}}}, ["policy.dispatcher_settings.site_weight"]),
-        (
-            "mock",
-            {"policy": {"dispatcher": "easy", "dispatcher_settings": {"order": "priority"}}},
-            ["policy.dispatcher_settings.order"],
-        ),
-        ("mock", {"options": {"format": "swf"}}, ["options.format"]),
-        ("mock", {"options": {"trace": "x.swf", "seed": 2, "system": "x"}}, ["options.seed"]),
-        ("slurm", {"options": {"site_policy": False, "boost": 3}}, ["options.boost"]),
-        ("slurm", {"options": {"boost": 3}}, []),
-        ("slurm", {"cycle": {"wake_after_s": 2}}, ["cycle.wake_after_s"]),
-        ("slurm", {"cycle": {"interval_s": 9, "wake_after_s": 2, "wake_files": ["/run/w"]}}, []),
-        ("slurm", {"cycle": {"wake_files": ["/run/w"]}}, ["cycle.wake_files"]),
-        ("slurm", {"page": {"enabled": False, "users": "hide"}}, ["page.users"]),
-        ("slurm", {"page": {"users": "hide"}}, []),
-        ("slurm", {"page": {"users": "hide"}, "metrics": {"host": "0.0.0.0", "port": 0}}, ["page.users"]),
-        ("slurm", {"page": {"public": True, "hosts": ["a"]}}, ["page.hosts"]),
-        (
-            "slurm",
-            {"page": {"enabled": False}, "metrics": {"enabled": False, "port": 99}},
-            ["metrics.port"],
-        ),
-    ],
-)
-def test_so_is_any_other_setting_beside_others(adapter, settings, names):
-    assert [row.name for row in told(adapter, **settings).without_effect] == names
-
-
-def test_a_default_that_was_copied_is_no_word_that_somebody_meant():
-    assert not told("mock", options={"seed": 1, "format": None}).without_effect
-
-
-@pytest.mark.parametrize(("dispatcher", "note"), [("lookahead", ""), ("easy", "easy knows no limit")])
-def test_the_adapters_limit_is_told_to_be_unknown_only_where_it_is(dispatcher, note):
-    assert row(told(policy={"dispatcher": dispatcher}), "adapter.decide_s")[2] == note
-
-
-@pytest.mark.parametrize(("mode", "note"), [("shadow", "counts in mode control"), ("control", "")])
-def test_what_bears_on_commands_counts_in_control(mode, note):
-    found = told(mode=mode, start={"timeout_s": 30})
-    for name in ("start.timeout_s", "on_stop", "guard.failing_users", "cycle.max_commands"):
-        assert row(found, name)[2] == note
-    assert row(found, "guard.claim_gone_s")[2] == row(found, "cycle.interval_s")[2] == ""
-    assert not found.without_effect
-
-
 # ------------------------------------------------------------------------------------------ told alike everywhere
 
 
 @pytest.fixture
 def file(tmp_path, monkeypatch):
-    """A settings file with two words that come to nothing."""
+    """A settings file."""
     monkeypatch.setenv("PATH", "")  # no systemctl
     path = tmp_path / "bridge.yaml"
     path.write_text(
-        f"adapter: mock\nstate_dir: {tmp_path / 'state'}\nmetrics: {{port: 0}}\noptions: {{days: 0.01, format: swf}}\n"
+        f"adapter: mock\nstate_dir: {tmp_path / 'state'}\nmetrics: {{port: 0}}\noptions: {{days: 0.01}}\n"
         "policy:\n  dispatcher: easy\n  dispatcher_settings: {order: priority}\n"
     )
     return path
@@ -211,13 +111,13 @@ def test_the_command_tells_it_as_a_table_and_as_json(file):
     found = json.loads(text)
     assert code == 0
     assert (found["policy"], found["fallback"]) == ("easy / walltime order=priority", "easy / walltime")
-    noted = {"value": "priority", "source": "file", "note": "no effect: the adapter ranks no jobs"}
-    assert {"name": "policy.dispatcher_settings.order", **noted} in found["settings"]
+    order = {"name": "policy.dispatcher_settings.order", "value": "priority", "source": "file"}
+    assert order in found["settings"]
     code, text = command("policy", "--config", file)
     assert code == 0
     assert text.startswith("policy: easy / walltime order=priority\nfallback: easy / walltime\n")
     lines = [" ".join(line.split()) for line in text.splitlines()]
-    assert "policy.dispatcher_settings.order priority file no effect: the adapter ranks no jobs" in lines
+    assert "policy.dispatcher_settings.order priority file" in lines
     assert len(lines) == len(found["settings"]) + 3
 
 
@@ -237,14 +137,11 @@ def test_the_command_refuses_what_a_bridge_refuses(file):
     assert "esy" in json.loads(text)["error"]["message"]
 
 
-def test_the_doctor_warns_of_the_same(file):
+def test_the_doctor_names_the_policy(file):
     code, text = command("doctor", "--config", file)
     lines = [" ".join(line.split()) for line in text.splitlines()]
-    assert code == 0, "a warning"
+    assert code == 0
     assert any(line.startswith("policy ok easy / walltime order=priority; fallback easy / walltime") for line in lines)
-    warned = "policy.dispatcher_settings.order warning priority: no effect: the adapter ranks no jobs"
-    assert any(line.startswith(warned) for line in lines)
-    assert any(line.startswith("options.format warning swf: no effect: there is no trace") for line in lines)
 
 
 def test_a_bridge_journals_it_when_it_begins(tmp_path):
@@ -277,26 +174,6 @@ def test_rounds_of_the_fallback_are_journalled_with_the_settings_it_had(tmp_path
     assert bridge.journal.read(bridge.journal.last_round).policy == told_so.fallback
 
 
-CLUMSY = """
-    from cpsched_bridge.settings import Section
-
-    class Options(Section):
-        def without_effect(self):
-            raise ValueError("oh")
-
-    def connect(options):
-        raise AssertionError
-"""
-
-
-def test_an_adapter_that_cannot_tell_is_one_line(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(str(tmp_path))
-    install(tmp_path, "clumsy", {"clumsy_site": CLUMSY}, {"cpsched.adapters": {"clumsy": "clumsy_site"}})
-    with pytest.raises(SettingsError, match=r"adapter: clumsy: cannot tell what has no effect: ValueError: oh$"):
-        told("clumsy")
-    sys.modules.pop("clumsy_site", None)
-
-
 @pytest.mark.parametrize(
     ("value", "text"), [(None, "null"), (True, "true"), ({"a": [1, None]}, "{a: [1, null]}"), (0.5, "0.5"), ("x", "x")]
 )
@@ -315,7 +192,7 @@ def test_a_goal_is_told_with_its_objective_and_where_each_is_from():
 
 def test_without_a_goal_the_dispatchers_own_objective_is_in_force():
     found = told()
-    assert row(found, "policy.goal") == (None, "default", "the dispatcher's own objective decides")
+    assert row(found, "policy.goal") == (None, "default")
     assert row(found, "policy.limits")[:2] == ({"awf": 103.0, "longest": 110.0}, "goal")
     assert row(found, "policy.dispatcher_settings.objective")[:2] == ("default", "dispatcher")
     assert "objective" not in found.policy.dispatcher_settings
@@ -323,8 +200,8 @@ def test_without_a_goal_the_dispatchers_own_objective_is_in_force():
 
 def test_where_an_objective_is_named_no_goal_is_in_force():
     found = told(policy={"dispatcher_settings": {"objective": "af"}})
-    assert row(found, "policy.goal") == (None, "default", "an objective is named in its place")
-    assert row(told(policy={"dispatcher": "list-reg"}), "policy.goal")[2] == "list-reg knows no goal"
+    assert row(found, "policy.goal") == row(found, "policy.limits") == (None, "default")
+    assert row(told(policy={"dispatcher": "list-reg"}), "policy.limits") == (None, "default")
 
 
 def test_limits_of_the_file_are_told_as_they_stand_there():

@@ -63,6 +63,6 @@ def test_commands_say_it_on_stderr_and_a_comparison_of_which_row(trace, tmp_path
 
 @pytest.mark.parametrize("dispatcher", ["slurm", "advised"])
 def test_parameters_of_slurm_that_its_twin_does_not_heed_are_told(trace, dispatcher):
-    settings = {"scheduler_parameters": "bf_licenses"}
+    settings = {"scheduler_parameters": "bf_licenses,bf_yield_interval=100"}
     result = cpsched_sim.simulate(trace, dispatcher, "walltime", settings=settings, max_jobs=50)
-    assert result.hints[-1] == "scheduler_parameters names what is not heeded: bf_licenses (not modelled)"
+    assert result.hints[-1] == "SchedulerParameters that the twin does not model: bf_licenses"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -49,12 +48,6 @@ class Options(Section):
     maintenance: tuple[MaintenanceOptions, ...] = Field(
         default=(), description="When which nodes are given no job: a list of `name`, `nodes`, `from_s`, `for_s`."
     )
-
-    @override
-    def without_effect(self) -> Mapping[str, str]:
-        if self.trace is not None:
-            return dict.fromkeys(("days", "seed", "load"), "the jobs are those of trace")
-        return {"format": "there is no trace"}
 
 
 def can(options: Options) -> Can:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import Field
@@ -76,10 +75,6 @@ class Options(Section):
         description="By how many points of priority a start may be raised (by `Nice`), so that jobs that nobody "
         "manages do not block it; 0: never.",
     )
-
-    @override
-    def without_effect(self) -> Mapping[str, str]:
-        return {} if self.site_policy else dict.fromkeys(["policy_deadline_s", "boost"], "site_policy is false")
 
 
 def connect(options: Options) -> SlurmBackend:

@@ -107,6 +107,20 @@ WRONG = [
     ("page: {hosts: [1]}", 3, "page.hosts.0: 1: must be text"),
     ("journal: {keep_days: 0}", 3, "journal.keep_days: 0: must be above 0"),
     ("journal: {max_mib: huge}", 3, "journal.max_mib: huge: must be a number"),
+    ("page: {user_header: X-User}", 3, "page.user_header: X-User: needs page.trusted_proxies"),
+    (
+        "page: {users: hide, user_header: X-User, trusted_proxies: [10.0.0.1]}",
+        3,
+        "page.user_header: X-User: needs page.users: show",
+    ),
+    (
+        "page:\n  trusted_proxies: [10.0.0.1, 10.0.0.2]",
+        4,
+        "page.trusted_proxies: [10.0.0.1, 10.0.0.2]: needs page.user",
+    ),
+    ("page:\n  operators: [root]", 4, "page.operators: [root]: needs page.user_header"),
+    ("page: {public: true, hosts: [a]}", 3, "page.hosts: [a]: contradicts page.public"),
+    ("cycle:\n  wake_files: [/run/w]", 4, "cycle.wake_files: [/run/w]: needs cycle.interval_s above"),
     ("options: [1]", 3, "options: list: must be a mapping"),
     ("options: {colour: red}", 3, "options.colour: red: no such setting"),
     ("mode: shadow\nmode: control", 4, "mode: given twice: must be given once"),
@@ -121,9 +135,15 @@ WRONG = [
     ("mode: !!str shadow", 3, "yaml: tag:yaml.org,2002:str: tags are not read"),
 ]
 OF_ONE_ADAPTER = [
+    ("slurm", "options:\n  deadline_s: 0", 4, "options.deadline_s: 0: must be above 0"),
     ("slurm", "options: {boost: -1}", 3, "options.boost: -1: must be at least 0"),
     ("slurm", "options: {site_policy: 0}", 3, "options.site_policy: 0: must be true or false"),
     ("slurm", "options: {history_days: .inf}", 3, "options.history_days: inf: must be a finite number"),
+    ("slurm", "options: {site_policy: false, boost: 3}", 3, "options.boost: 3: needs options.site_policy"),
+    ("mock", "options: {format: swf}", 3, "options.format: swf: needs options.trace"),
+    ("mock", "options:\n  trace: a\n  seed: 2", 5, "options.seed: 2: contradicts options.trace"),
+    ("mock", "options: {days: 2, trace: a}", 3, "options.days: 2.0: contradicts options.trace"),
+    ("mock", "options: {load: 2, trace: a}", 3, "options.load: 2.0: contradicts options.trace"),
     ("mock", "options: {days: -1}", 3, "options.days: -1: must be above 0"),
     ("mock", "options:\n  speed: 0", 4, "options.speed: 0: must be above 0"),
     ("mock", "options:\n  trace: /none.swf", 4, "options.trace: /none.swf: /none.swf: No such file or directory"),
@@ -212,6 +232,26 @@ def test_what_a_bridge_takes_the_doctor_takes(tmp_path):
     assert verdict("doctor", path)[0] == 0
     assert not (tmp_path / "state").exists(), "a doctor leaves nothing behind"
     assert verdict("bridge", path)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("adapter", "text"),
+    [
+        ("mock", "options: {trace: a, days: 1.0, seed: 1, load: 1}"),
+        ("mock", "options: {format: null}"),
+        ("mock", "options: {trace: a, format: swf}"),
+        ("slurm", "options: {site_policy: false, boost: 0}"),
+        ("slurm", "page: {trusted_proxies: [], operators: [], users: show, hosts: [a]}"),
+        ("slurm", "page: {enabled: false, users: hide}"),
+        ("slurm", "page: {user_header: X-User, trusted_proxies: [10.0.0.1], operators: [root]}"),
+        ("slurm", "cycle: {interval_s: 9, wake_files: [/run/w]}"),
+        ("slurm", "mode: shadow\nstart: {timeout_s: 30}"),
+    ],
+)
+def test_a_default_and_what_has_an_effect_are_accepted(tmp_path, adapter, text):
+    """A copied default is no choice, and a switch may be off for a while."""
+    path = written(tmp_path, f"adapter: {adapter}\nstate_dir: {tmp_path}\nmetrics: {{port: 0}}\n{text}\n")
+    assert verdict("policy", path)[0] == 0
 
 
 def test_a_longer_watchdog_allows_longer_decisions(tmp_path, monkeypatch):

@@ -177,11 +177,6 @@ def test_an_adviser_that_tells_no_plan_is_refused():
         Advised(every_s=-1)
 
 
-def test_settings_that_have_no_effect_are_told_of_both():
-    found = Advised(effort=0, scheduler_parameters="bf_licenses").without_effect()
-    assert set(found) == {"seed", "scheduler_parameters"}
-
-
 def random_trace(count, seed):
     """Jobs of one to eight cores on a pool of twelve, at a load above 1."""
     random = np.random.default_rng(seed)

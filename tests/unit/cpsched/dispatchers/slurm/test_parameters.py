@@ -27,7 +27,7 @@ def test_nothing_said_is_slurms_own_defaults():
     found = read_parameters("")
     assert found.parameters == SchedulerParameters()
     assert found.parameters.records == 500
-    assert found.not_modelled == found.no_effect == ()
+    assert found.not_modelled == ()
 
 
 def test_numbers_and_flags_are_read_in_any_case_and_with_blanks():
@@ -41,12 +41,8 @@ def test_the_table_of_times_is_as_large_as_the_number_of_tests():
 
 def test_what_slurm_knows_and_the_twin_does_not_is_told():
     found = read_parameters("bf_licenses,bf_yield_interval=100,bf_interval=5")
-    assert (found.not_modelled, found.no_effect) == (("bf_licenses",), ("bf_yield_interval",))
-    told = "bf_licenses (not modelled), bf_yield_interval (changes no start here)"
-    text = "bf_licenses,bf_yield_interval=100"
-    assert SlurmDispatcher(text).without_effect() == {"scheduler_parameters": told}
-    assert SlurmDispatcher(config=f"SchedulerParameters={text}").without_effect() == {"config_file": told}
-    assert SlurmDispatcher("defer").without_effect() == {}
+    assert found.not_modelled == ("bf_licenses",)
+    assert found.parameters.bf_interval == 5
 
 
 def test_an_unknown_name_is_refused_by_name():
