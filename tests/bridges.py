@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.model import EndedJob
 from cpsched.policy import Policy
 from cpsched.policy_spec import PolicySpec
 from cpsched.predictors.walltime import WalltimePredictor
+from cpsched_bridge.cycle import adviser
+from cpsched_bridge.cycle.advice import Bounds
 from cpsched_bridge.cycle.beginning import Beginning
 from cpsched_bridge.cycle.loop import Bridge
 from cpsched_bridge.cycle.telling import Listener
@@ -58,6 +63,11 @@ def a_bridge(
         beginning=beginning or Beginning(),
         systemd=systemd or Systemd(),
     )
+
+
+def narrow_advice() -> AbstractContextManager[Any]:
+    """Bound advice to so few jobs and changes that both bounds matter beside a handful of jobs."""
+    return patch.object(adviser, "Bounds", partial(Bounds, depth=5, changes=3))
 
 
 def a_report(now_s: int, *ended: EndedJob) -> CycleReport:

@@ -15,7 +15,7 @@ from cpsched.catalogue import DISPATCHERS, PREDICTORS, Catalogue
 from cpsched.policy import Policy
 from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.ports import Can, Check
-from cpsched_bridge.settings import PolicySettings, Section, Settings
+from cpsched_bridge.settings import Section, Settings
 
 Source = Literal["file", "goal", "adapter", "dispatcher", "predictor", "default"]
 """Who said a value: the settings file, the goal that it names, the adapter (`Can`), the
@@ -28,7 +28,7 @@ _EXPANDED = ("options", "policy.dispatcher_settings", "policy.predictor_settings
 
 @dataclass(frozen=True, slots=True)
 class SettingInForce:
-    """One setting in force."""
+    """One effective setting."""
 
     name: str
     value: Json
@@ -133,26 +133,16 @@ def in_force(
     second = None
     if fallback is not None:
         second = _Part(settings.policy.fallback_spec(), for_the_site(settings.policy.fallback_spec(), can), fallback)
-    chosen, own = list(first.rows(can)), "policy.dispatcher_settings."
-    objective = any(row.name == f"{own}objective" for row in chosen)
     rows = [
-        *(_wanted(row, settings.policy, objective) for row in _rows(settings) if row.name != "policy.overrun"),
+        *(row for row in _rows(settings) if row.name != "policy.overrun"),
         *_rows(options, "options."),
-        *chosen,
+        *first.rows(can),
         *(second.rows(can, "fallback.") if second is not None else ()),
         SettingInForce("adapter.ranks_jobs", can.ranks_jobs, "adapter"),
         SettingInForce("adapter.tells_limits", can.tells_limits, "adapter"),
         SettingInForce("adapter.decide_s", can.decide_s, "adapter"),
     ]
     return InForce(first.spec, None if second is None else second.spec, tuple(rows))
-
-
-def _wanted(row: SettingInForce, policy: PolicySettings, objective: bool) -> SettingInForce:
-    """Return the limits of the goal in their row where the file names none and the dispatcher has an `objective`."""
-    named = policy.goal is None and "objective" in policy.dispatcher_settings
-    if row.name != "policy.limits" or row.value is not None or named or not objective:
-        return row
-    return replace(row, value=dict(policy.wanted().limits), source="goal")
 
 
 def _rows(section: Section, prefix: str = "") -> Iterator[SettingInForce]:

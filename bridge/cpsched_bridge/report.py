@@ -36,6 +36,8 @@ class Happening:
     """How many of its kind it stands for."""
 
 
+LATE_INTERVALS = 10.0
+"""A cycle that begins more intervals later than planned is an event, and until then the last one counts as fresh."""
 MOST_ALIKE = 20
 """Happenings of one kind in one cycle that are told one by one."""
 

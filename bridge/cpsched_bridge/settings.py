@@ -32,12 +32,31 @@ class Retired:
 
     removed_in: str
     instead: str
+    adapter: str = ""
+    """The adapter whose option it was; empty for settings of every bridge."""
 
 
 RETIRED: Mapping[str, Retired] = {
-    "guard.max_failed_starts": Retired("0.1.0", "set guard.failing_users and guard.failed_starts"),
+    "guard.max_failed_starts": Retired("0.1.0", "set guard.failing_users"),
+    "guard.window_s": Retired("0.1.0", "failed starts count for 300 s"),
+    "guard.failed_starts": Retired("0.1.0", "a user counts as failing after 3 failed starts in a row"),
+    "guard.max_failed_decisions": Retired("0.1.0", "the bridge pauses after 5 failed decisions in a row"),
+    "cycle.reading_share": Retired("0.1.0", "readings of the cluster take at most half of the time"),
+    "cycle.longest_gap": Retired("0.1.0", "a cycle that begins 10 intervals late is an event"),
+    "cycle.wake_after_s": Retired("0.1.0", "a wake file begins a cycle at least 1 s after the begin of the last one"),
+    "start.stuck_s": Retired("0.1.0", "a hold or release that has no effect for 120 s is an event"),
+    "advise.depth": Retired("0.1.0", "the first 100 jobs of the plan are put in order"),
+    "advise.most_changes": Retired("0.1.0", "at most 100 jobs get new points at one time"),
+    "policy.limits": Retired("0.1.0", "policy.goal has limits; `cpsched tune --limits` takes others"),
+    "page.public": Retired(
+        "0.1.0", "on another address than loopback the page needs page.user_header and page.trusted_proxies"
+    ),
     "tune": Retired("0.1.0", "cpsched-tune.timer reports what `cpsched tune` finds; edit policy: by hand"),
-    "options.socket": Retired("0.1.0", "the mock adapter simulates its site in the bridge's own process"),
+    "options.socket": Retired("0.1.0", "the mock adapter simulates its site in the bridge's own process", "mock"),
+    "options.busy_requests": Retired("0.1.0", "slurmctld counts as busy with 100 requests at once", "slurm"),
+    "options.busy_messages": Retired("0.1.0", "slurmctld counts as busy with 1,000 messages to send", "slurm"),
+    "options.policy_deadline_s": Retired("0.1.0", "the commands that read the site's policy may take 10 s", "slurm"),
+    "options.history_days": Retired("0.1.0", "jobs that ended in the last 7 days are read at start", "slurm"),
 }
 """By dotted name, `options.` included: what is ignored, and what to write in its place. Names are never used again."""
 
@@ -97,11 +116,6 @@ class PolicySettings(Section):
         "`{bsld: 2, awf: 1}`; null: the dispatcher's own objective, or the one in `dispatcher_settings`; "
         "`cpsched tune` then goes by `balance`.",
     )
-    limits: dict[str, str | float] | Literal["none"] | None = Field(
-        default=None,
-        description="What must not get worse for it, in percent of what `easy` makes of the same jobs (`{awf: 103 %, "
-        "longest: 110 %}`), or `none`; null: the goal's own limits.",
-    )
     dispatcher: str = Field(
         default="lookahead",
         description="Dispatcher by name (`cpsched dispatchers` lists them) or package.module:Class.",
@@ -131,24 +145,20 @@ class PolicySettings(Section):
 
     power: PowerSettings = Field(default_factory=PowerSettings)
 
-    @field_validator("goal", "limits")
+    @field_validator("goal")
     @classmethod
-    def _makes_sense(cls, value: Any, info: ValidationInfo) -> Any:
+    def _makes_sense(cls, value: Any) -> Any:
         try:
-            Goal.of(*((value, None) if info.field_name == "goal" else (None, value)))
+            Goal.of(value)
         except InvalidValue as error:
             raise ValueError(error.rule) from error
         except CpschedError as error:
             raise ValueError(str(error)) from error
         return value
 
-    def wanted(self) -> Goal:
-        """The goal with its limits, that of the program where none is named."""
-        return Goal.of(self.goal, self.limits)
-
     def of_goal(self) -> dict[str, str]:
         """The settings of the dispatcher that the goal stands for; none where no goal is named."""
-        return {} if self.goal is None else {"objective": self.wanted().objective}
+        return {} if self.goal is None else {"objective": Goal.of(self.goal).objective}
 
     @property
     def falls_back(self) -> bool:
@@ -189,21 +199,10 @@ class CycleSettings(Section):
         ge=1,
         description="Beside a busy cluster the pause grows up to so many intervals; 1: never.",
     )
-    reading_share: float = Field(
-        default=0.5,
-        gt=0,
-        le=1,
-        description="Share of the time that readings of the cluster may take; the pause grows where one takes longer.",
-    )
     wake_files: tuple[Path, ...] = Field(
         default=(),
         description="Files whose change begins a cycle before `interval_s` has passed, such as one that the submit "
         "plugin touches.",
-    )
-    wake_after_s: float = Field(
-        default=1.0,
-        gt=0,
-        description="Seconds from the start of one cycle to the start of the next that a wake file may begin.",
     )
     max_backoff_s: float = Field(
         default=60.0,
@@ -214,9 +213,6 @@ class CycleSettings(Section):
         default=60.0,
         gt=0,
         description="A decision that takes longer is given up and the fallback decides; systemd's watchdog is longer.",
-    )
-    longest_gap: float = Field(
-        default=10.0, gt=0, description="A cycle that begins so many intervals later than planned is an event."
     )
     checks_every_s: float = Field(
         default=300.0, ge=0, description="How often the checks of `cpsched doctor` are repeated; 0: never."
@@ -234,9 +230,6 @@ class StartSettings(Section):
         gt=0,
         description="After this many failed attempts in a row a job is left to the cluster's own scheduler.",
     )
-    stuck_s: float = Field(
-        default=120.0, gt=0, description="A hold or a hand-back that has not come true after this long is an event."
-    )
     adopt: bool = Field(
         default=True,
         description="Hold pending jobs that nobody holds; false where the submit plugin holds every new job.",
@@ -246,19 +239,10 @@ class StartSettings(Section):
 class GuardSettings(Section):
     """When the bridge stands down: it hands all jobs back and waits for `cpsched resume`."""
 
-    window_s: float = Field(default=300.0, gt=0, description="Failures are counted over this many past seconds.")
     failing_users: int = Field(
         default=3,
         ge=2,
         description="Users all of whose starts fail at which the bridge stands down, if most users are such.",
-    )
-    failed_starts: int = Field(
-        default=3,
-        gt=0,
-        description="Starts in a row of one user that fail in the window until all of theirs count as failing.",
-    )
-    max_failed_decisions: int = Field(
-        default=5, gt=0, description="Decisions in a row that raised or broke a rule at which the bridge stands down."
     )
     claim_gone_s: float = Field(
         default=120.0,
@@ -279,12 +263,6 @@ class AdviseSettings(Section):
         "cluster's own priorities of the two differ by less than this.",
     )
     every_s: float = Field(default=30.0, gt=0, description="Seconds from one look at the cluster's order to the next.")
-    depth: int = Field(
-        default=100, gt=0, le=10_000, description="How many jobs at the front of the plan are put in order."
-    )
-    most_changes: int = Field(
-        default=100, gt=0, description="Jobs that are told new points at one time; those at the front go first."
-    )
 
 
 class MetricsSettings(Section):
@@ -301,10 +279,9 @@ class PageSettings(Section):
     """The status page for people, served where the metrics are."""
 
     enabled: bool = Field(default=True, description="Serve the status page, and the API under /api/v1.")
-    public: bool = Field(default=False, description="Serve the page also where metrics.host is not a loopback address.")
     hosts: tuple[str, ...] = Field(
         default=(),
-        description="Names by which a reverse proxy asks for the page, beside addresses and localhost; any if public.",
+        description="Names by which a reverse proxy asks for the page, beside addresses and localhost.",
     )
     users: Literal["show", "hide"] = Field(
         default="show", description="hide: no names of users, accounts and jobs, on the page and in its JSON."
@@ -358,7 +335,10 @@ class Settings(Section):
         description="The kind of cluster to stand beside: slurm, pbs, mock, a plug-in's name, or package.module.",
     )
     options: dict[str, Any] = Field(default_factory=dict, description="The adapter's own settings.")
-    state_dir: Path = Field(default=Path("/var/lib/cpsched"), description="Where ledger, journal and lock live.")
+    state_dir: Path = Field(
+        default=Path("/var/lib/cpsched"),
+        description="Where ledger, journal and lock live: it survives a reboot, and belongs to the bridge's user.",
+    )
     heartbeat: Path | None = Field(
         default=None, description="File touched after every good cycle; `heartbeat` in state_dir if not given."
     )
@@ -404,9 +384,9 @@ class Settings(Section):
 
     @property
     def serves_page(self) -> bool:
-        """Whether the status page is served: on other than loopback addresses only if somebody said so."""
+        """Whether the status page is served: on other addresses than loopback only if it knows who reads."""
         loopback = self.metrics.host in ("localhost", "::1") or self.metrics.host.startswith("127.")
-        return self.page.enabled and (loopback or self.page.public)
+        return self.page.enabled and (loopback or bool(self.page.user_header))
 
     @property
     def heartbeat_path(self) -> Path:
@@ -435,7 +415,10 @@ def load(path: Path) -> Settings:
 
 def _taken_out(tree: Tree) -> Iterator[str]:
     """Take the retired settings out of the content of a file, with a line on each."""
+    adapter = tree.content.get("adapter", Settings.model_fields["adapter"].default)
     for name, setting in RETIRED.items():
+        if setting.adapter not in ("", adapter):
+            continue
         *sections, last = name.split(".")
         holder = tree.content
         for section in sections:

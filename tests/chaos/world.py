@@ -19,7 +19,7 @@ from cpsched_bridge.cycle.loop import Bridge
 from cpsched_bridge.report import CycleReport
 from cpsched_bridge.store.advice_book import AdviceBook
 from cpsched_bridge.store.ledger import Ledger, State
-from tests.bridges import a_bridge
+from tests.bridges import a_bridge, narrow_advice
 from tests.builders import a_job
 from tests.chaos import judge
 from tests.chaos.disk import Disk
@@ -86,9 +86,9 @@ class World:
                 EasyDispatcher(),
                 self.pace,
                 mode=self.mode,
-                advise={"every_s": 2, "points": 500, "depth": 5, "most_changes": 3},
+                advise={"every_s": 2, "points": 500},
                 start={"timeout_s": START_TIMEOUT_S, "adopt": self.history.adopt, "max_failures": 2},
-                guard={"failing_users": 10**6, "max_failed_decisions": 10**6},
+                guard={"failing_users": 10**6},
                 heartbeat=self.state_dir / "beat" / "heartbeat",
             )
         return self._bridge
@@ -109,7 +109,8 @@ class World:
             self._lost.clear()
         self._arrived |= self._lost
         try:
-            report = self._born().cycle()
+            with narrow_advice():
+                report = self._born().cycle()
         except Death:
             self._bury("the bridge is killed")
             self.counts["killed"] += 1

@@ -15,7 +15,7 @@ from cpsched.dispatchers.lists import ListDispatcher
 from cpsched_bridge.adapters.pbs.backend import PbsBackend
 from cpsched_bridge.cycle.loop import Bridge
 from cpsched_bridge.report import CycleReport
-from tests.bridges import a_bridge
+from tests.bridges import a_bridge, narrow_advice
 from tests.chaos.site import Death
 from tests.fakes import FakePace
 from tests.pbs.commands import Fault, ServersClock, StandIn
@@ -125,9 +125,9 @@ class World:
             backend = PbsBackend(self.commands, (QUEUE,), LEFT, reader=ServersClock(self.commands))
             self._bridge = a_bridge(
                 self.state_dir, backend, self.dispatcher(), self.pace,
-                mode=self.mode, advise={"every_s": 2, "points": 500, "depth": 5, "most_changes": 3},
+                mode=self.mode, advise={"every_s": 2, "points": 500},
                 start={"timeout_s": 8, "max_failures": 3, "adopt": True},
-                guard={"failing_users": 10**6, "max_failed_decisions": 10**6},
+                guard={"failing_users": 10**6},
             )  # fmt: skip
         return self._bridge
 
@@ -145,7 +145,8 @@ class World:
         self.server.tick()
         self.pace.at_s += 1
         try:
-            report = self.bridge().cycle()
+            with narrow_advice():
+                report = self.bridge().cycle()
         except Death:
             self.counts["killed"] += 1
             self.bury()

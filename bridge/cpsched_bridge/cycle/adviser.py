@@ -59,7 +59,7 @@ class Adviser:
         ranks = self._ranks(report.snapshot.now_s)
         planned, others = in_order(ranks, planned_order(report.decision, report.snapshot), self.book)
         others = self._without_plan_for_long(others, monotonic_s)
-        bounds = Bounds(self.settings.points, self.settings.depth, self.settings.most_changes)
+        bounds = Bounds(self.settings.points)
         told = changes(planned, others, bounds)
         front = planned[: bounds.depth]
         by_id = {rank.id: rank for rank in ranks}

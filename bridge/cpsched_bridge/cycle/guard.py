@@ -12,9 +12,14 @@ from cpsched_bridge.cycle.came_true import KINDS, StartsToCome, Suspect
 from cpsched_bridge.errors import NotReady
 from cpsched_bridge.likes import likes_of
 from cpsched_bridge.ports import Check, Observation
-from cpsched_bridge.settings import GuardSettings
 
 T = TypeVar("T")
+WINDOW_S = 300.0
+"""Past seconds in which failures count: a restart of the cluster's controller is over by then."""
+FAILED_STARTS = 3
+"""Failed starts in a row from which on all of a user's starts count as failing: one or two have causes of their own."""
+FAILED_DECISIONS = 5
+"""Decisions in a row that raised or broke a rule from which on the bridge pauses."""
 _REMEMBERED = 8
 """Failed starts of a user that are remembered: the newest ones."""
 
@@ -64,7 +69,7 @@ class FailureWatch:
     says nothing.
     """
 
-    settings: GuardSettings
+    failing_users: int
     _users: dict[str, _Record] = field(default_factory=dict)
     _known: dict[str, set[str]] = field(default_factory=lambda: {kind: set() for kind in KINDS})
     """Names of each kind that were seen: two are enough to know that there is more than one."""
@@ -91,8 +96,7 @@ class FailureWatch:
             record.failed.clear()
 
     def _record(self, user: str) -> _Record:
-        most = max(_REMEMBERED, self.settings.failed_starts)
-        return self._users.setdefault(user, _Record(deque(maxlen=most)))
+        return self._users.setdefault(user, _Record(deque(maxlen=_REMEMBERED)))
 
     def decided(self, good: bool) -> None:
         """Take note of a decision that was applicable, or was not."""
@@ -100,22 +104,21 @@ class FailureWatch:
 
     def failing(self, now_s: float) -> list[str]:
         """The users all of whose starts fail, at a monotonic time."""
-        from_s = now_s - self.settings.window_s
+        from_s = now_s - WINDOW_S
         for user, record in list(self._users.items()):
             while record.failed and record.failed[0][0] < from_s:
                 record.failed.popleft()
             if not record.failed and record.true_s < from_s:
                 del self._users[user]
-        return [user for user, record in self._users.items() if len(record.failed) >= self.settings.failed_starts]
+        return [user for user, record in self._users.items() if len(record.failed) >= FAILED_STARTS]
 
     def verdict(self, now_s: float) -> str | None:
         """Why the bridge must stand down; None if it may go on."""
         failing = self.failing(now_s)
-        enough = len(failing) >= self.settings.failing_users and 2 * len(failing) > len(self._users)
+        enough = len(failing) >= self.failing_users and 2 * len(failing) > len(self._users)
         if enough and self._culprit(failing) is None:
-            within = f"within {self.settings.window_s:g} s"
-            return f"all starts of {len(failing)} of {len(self._users)} users failed {within}"
-        if self._bad_decisions >= self.settings.max_failed_decisions:
+            return f"all starts of {len(failing)} of {len(self._users)} users failed within {WINDOW_S:g} s"
+        if self._bad_decisions >= FAILED_DECISIONS:
             return f"{self._bad_decisions} decisions in a row failed"
         return None
 
@@ -126,7 +129,7 @@ class FailureWatch:
         found = {suspect for theirs in starts.values() for suspects in theirs for suspect in suspects}
         for suspect in sorted(found):
             left = sum(any(suspect not in suspects for suspects in theirs) for theirs in starts.values())
-            if suspect[0] in several and left < self.settings.failing_users - 1:
+            if suspect[0] in several and left < self.failing_users - 1:
                 return suspect
         return None
 

@@ -45,7 +45,7 @@ from cpsched_bridge.cycle.telling import CycleTelling, Listener
 from cpsched_bridge.errors import BackendError, PolicyFailed
 from cpsched_bridge.in_force import InForce
 from cpsched_bridge.ports import Advisable, Backend, Observation, Pace
-from cpsched_bridge.report import OK, CycleReport, Happening
+from cpsched_bridge.report import LATE_INTERVALS, OK, CycleReport, Happening
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.store.advice_book import AdviceBook
 from cpsched_bridge.store.heartbeat import Heartbeat, age_s
@@ -115,7 +115,7 @@ class Bridge:
 
     def __post_init__(self) -> None:
         self._round = max(self.journal.last_round, self.ledger.last_round())  # the journal may have been set aside
-        self._watch = FailureWatch(self.settings.guard)
+        self._watch = FailureWatch(self.settings.guard.failing_users)
         self._heart = Heartbeat(self.settings.heartbeat_path)
         self._away = self._made_away()
         mine, asked = claim_of(self.settings.state_dir), take_over_file(self.settings).taken
@@ -141,15 +141,14 @@ class Bridge:
             self.settings.cycle.interval_s,
         )
         self._progress = CycleProgress()
-        self._gaps = Gaps(self.settings.cycle.longest_gap * self.settings.cycle.interval_s)
+        self._gaps = Gaps(LATE_INTERVALS * self.settings.cycle.interval_s)
         self._checking = Checking(self.backend, self.settings.cycle.checks_every_s, self.pace.monotonic_s())
         self._checking.mode = self.settings.mode
         self._adviser = self._made_adviser()
         self._sending = Sending(
             self.backend, self.ledger, self.claims, self._retries, self._progress, self.pace, self.settings, self._away
         )
-        stuck = Stuck(self.settings.start.stuck_s)
-        self._telling = CycleTelling(self.journal, self.ledger, self._heart, stuck, self.pace)
+        self._telling = CycleTelling(self.journal, self.ledger, self._heart, Stuck(), self.pace)
 
     def _made_away(self) -> Away:
         """By the heartbeat of the bridge before; one that may not be looked at cannot be written either."""

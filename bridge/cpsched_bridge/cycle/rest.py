@@ -15,6 +15,11 @@ from cpsched_bridge.watch.systemd import Systemd
 
 _SLICE_S = 5.0
 """Longest wait without a sign of life to systemd."""
+_READING_SHARE = 0.5
+"""Share of the time that readings of the cluster may take: the cluster has the other half for its users."""
+WAKE_AFTER_S = 1.0
+"""Seconds from the begin of one cycle to one that a wake file begins: submissions without pause cost no more than a
+bridge without wake files."""
 _LOOK_S = 0.1
 """How often the wake files are looked at."""
 _WORTH_TELLING = 2.0
@@ -45,12 +50,12 @@ class Rest:
         """Follow how busy the cluster is by what a cycle has read, and tell where the pace changes for it.
 
         The pause doubles with each reading that finds the cluster busy, and halves with each that does not. A reading
-        takes no more than `reading_share` of it either way.
+        takes no more than half of it either way.
         """
         if report.observation is not None:
             busy, interval_s = report.observation.busy, self.settings.interval_s
             reading_s = report.seconds.get("observe", 0.0)
-            by_reading = reading_s / (self.settings.reading_share * interval_s)
+            by_reading = reading_s / (_READING_SHARE * interval_s)
             by_load = self._times * (2.0 if busy else 0.5)
             self._times = max(1.0, min(self.settings.slow_down, max(by_reading, by_load)))
             if not self._told and self._times >= min(_WORTH_TELLING, self.settings.slow_down) > 1.0:
@@ -84,7 +89,7 @@ class Rest:
         now_s = self.pace.monotonic_s()
         left_s = due_s - now_s
         wakes = bool(self.settings.wake_files) and not self._failed and self._times == 1.0
-        soonest_s = due_s - self.settings.interval_s + min(self.settings.wake_after_s, self.settings.interval_s)
+        soonest_s = due_s - self.settings.interval_s + min(WAKE_AFTER_S, self.settings.interval_s)
         slice_s = _LOOK_S if wakes else _SLICE_S
         since_told_s = _SLICE_S
         while True:

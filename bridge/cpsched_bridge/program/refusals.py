@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from cpsched.catalogue import DISPATCHERS, PREDICTORS, Catalogue
 from cpsched.errors import CpschedError, InvalidValue, UnknownName
 from cpsched.policy_spec import PolicySpec
+from cpsched_bridge.cycle.rest import WAKE_AFTER_S
 from cpsched_bridge.errors import WrongSetting
 from cpsched_bridge.in_force import in_yaml
 from cpsched_bridge.settings import Section, Settings
@@ -55,14 +56,9 @@ NEEDS_OTHER: Sequence[NeedsOther] = (
     ),
     NeedsOther("page.operators", lambda settings, options: bool(settings.page.user_header), "needs page.user_header"),
     NeedsOther(
-        "page.hosts",
-        lambda settings, options: not settings.page.public,
-        "contradicts page.public, with which every name is accepted",
-    ),
-    NeedsOther(
         "cycle.wake_files",
-        lambda settings, options: settings.cycle.interval_s > settings.cycle.wake_after_s,
-        "needs cycle.interval_s above cycle.wake_after_s: cycles are no less frequent without wake files",
+        lambda settings, options: settings.cycle.interval_s > WAKE_AFTER_S,
+        f"needs cycle.interval_s above {WAKE_AFTER_S:g}: wake files begin no more cycles than one per second",
     ),
     NeedsOther("options.format", lambda settings, options: options.trace is not None, "needs options.trace", "mock"),
     *(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from cpsched.errors import printable
-from cpsched_bridge.report import OK, CycleReport
+from cpsched_bridge.report import LATE_INTERVALS, OK, CycleReport
 from cpsched_bridge.settings import CycleSettings
 
 _SLACK_S = 30.0
@@ -40,7 +40,7 @@ class Health:
     @property
     def fresh_s(self) -> float:
         """How long after the end of a good cycle the next one ends, unless it begins or takes so long as to be told."""
-        return (self.cycle.slow_down + self.cycle.longest_gap) * self.cycle.interval_s
+        return (self.cycle.slow_down + LATE_INTERVALS) * self.cycle.interval_s
 
     def __call__(self, report: CycleReport) -> None:
         """Take note of one cycle."""

@@ -186,27 +186,24 @@ def test_a_goal_is_told_with_its_objective_and_where_each_is_from():
     found = told(policy={"goal": "waits"})
     assert row(found, "policy.goal")[:2] == ("waits", "file")
     assert row(found, "policy.dispatcher_settings.objective")[:2] == ("waits", "goal")
-    assert row(found, "policy.limits")[:2] == ({"longest": 150.0}, "goal")
     assert found.policy.dispatcher_settings["objective"] == "waits"
 
 
 def test_without_a_goal_the_dispatchers_own_objective_is_in_force():
     found = told()
     assert row(found, "policy.goal") == (None, "default")
-    assert row(found, "policy.limits")[:2] == ({"awf": 103.0, "longest": 110.0}, "goal")
     assert row(found, "policy.dispatcher_settings.objective")[:2] == ("default", "dispatcher")
     assert "objective" not in found.policy.dispatcher_settings
 
 
 def test_where_an_objective_is_named_no_goal_is_in_force():
     found = told(policy={"dispatcher_settings": {"objective": "af"}})
-    assert row(found, "policy.goal") == row(found, "policy.limits") == (None, "default")
-    assert row(told(policy={"dispatcher": "list-reg"}), "policy.limits") == (None, "default")
+    assert row(found, "policy.goal") == (None, "default")
+    assert row(found, "policy.dispatcher_settings.objective") == ("af", "file")
 
 
-def test_limits_of_the_file_are_told_as_they_stand_there():
-    found = told(policy={"goal": {"bsld": 2, "awf": 1}, "limits": {"awf": "103 %"}})
-    assert row(found, "policy.limits")[:2] == ({"awf": "103 %"}, "file")
+def test_weights_set_the_objective_of_the_nearest_goal():
+    found = told(policy={"goal": {"bsld": 2, "awf": 1}})
     assert row(found, "policy.dispatcher_settings.objective")[1] == "goal"
 
 
@@ -227,8 +224,6 @@ def test_a_goal_beside_what_contradicts_it_is_refused(policy, message):
     [
         ("goal: wait", "unknown goal 'wait'"),
         ("goal: {bsld: -1}", "must be a weight"),
-        ("limits: {awf: many}", "must be a number"),
-        ("limits: {area: 3}", "unknown figure"),
         ("goal: [waits]", "goal"),
     ],
 )

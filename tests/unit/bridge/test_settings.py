@@ -48,7 +48,7 @@ def test_a_file_that_says_nothing_is_refused_for_it_would_mean_a_real_slurm(tmp_
             "also wrong: line 4: metrics.port: 99999: must be at most 65535",
         ),
         ("cycle:\n  interval_s: .inf", "2: cycle.interval_s: inf: must be a finite number"),
-        ("guard:\n  window_s: 1.0e+30", "2: guard.window_s: 1e+30: must be within 1,000,000,000"),
+        ("guard:\n  claim_gone_s: 1.0e+30", "2: guard.claim_gone_s: 1e+30: must be within 1,000,000,000"),
         (
             "mode: x\non_stop: y",
             "1: mode: x: must be 'shadow', 'advise' or 'control'; also wrong: line 2: on_stop: y: must",
@@ -85,13 +85,20 @@ def test_a_retired_setting_is_ignored_with_a_warning(tmp_path, monkeypatch, name
     known = {**RETIRED, **dict.fromkeys(("options.gone", "gone"), Retired("9.8.7", "write this"))}
     monkeypatch.setattr(settings, "RETIRED", known)
     above, _, key = name.rpartition(".")
-    path = written(tmp_path, f"adapter: mock\n{above + ':' if above else ''}\n{'  ' if above else ''}{key}: 5")
+    adapter = known[name].adapter or "mock"
+    path = written(tmp_path, f"adapter: {adapter}\n{above + ':' if above else ''}\n{'  ' if above else ''}{key}: 5")
     expected = f"{path}:3: {name}: 5: is ignored: removed in version {known[name].removed_in}; {known[name].instead}"
     found = load(path)
     assert found.retired == (expected,)
-    assert found == Settings(adapter="mock")
+    assert found == Settings(adapter=adapter)
     shown = CliRunner().invoke(app, ["policy", "--config", str(path)])
     assert (shown.exit_code, shown.stderr) == (0, f"warning: {expected}\n")
+
+
+def test_an_option_of_a_plug_in_may_have_the_name_of_a_retired_one(tmp_path):
+    text = "adapter: some.plugin\noptions: {history_days: 3, socket: s}"
+    found = load(written(tmp_path, text))
+    assert (found.options, found.retired) == ({"history_days": 3, "socket": "s"}, ())
 
 
 def test_no_setting_has_the_name_of_a_retired_one():

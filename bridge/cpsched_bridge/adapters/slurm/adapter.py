@@ -59,6 +59,8 @@ Command = Callable[[Sequence[Record]], Sequence[Answer]]
 
 BATCH = 100
 """Orders in one call to the transport, so that one deadline covers a bounded amount of work."""
+HISTORY_S = 7 * 86_400
+"""How far back ended jobs are read at start: a week shows also who submits on certain days only."""
 MOST_CULPRITS = 5
 """Orders of one part that may each fail the whole part, until it is taken that the fault is not theirs."""
 
@@ -78,7 +80,6 @@ class SlurmBackend(Backend, Advisable):
     def __init__(
         self,
         transport: Transport,
-        history_days: float = 7.0,
         policy: PolicyReader | None = None,
         most_boost: int = 0,
         load: LoadWatch | None = None,
@@ -92,7 +93,6 @@ class SlurmBackend(Backend, Advisable):
         self._seen: ClusterRecords | None = None
         self._ranking = Ranking()
         self._ranked_by = 0
-        self._history_days = history_days
         self._translator: Translator | None = None
         self._config: Record = {}
         self._restores: dict[int, str] = {}
@@ -152,7 +152,7 @@ class SlurmBackend(Backend, Advisable):
         if not self._config.get("accounting_storage_type"):
             return translator.remembered(seen)
         try:
-            past = self._transport.past(int(seen.now_s - self._history_days * 86400))
+            past = self._transport.past(int(seen.now_s - HISTORY_S))
         except BackendError as error:
             # Learning from less is better than not working at all.
             if not self.history_missing:

@@ -14,6 +14,11 @@ ANSWER = "sdiag"
 LOOK_EVERY_S = 15.0
 """How often slurmctld is asked while it is not busy; while it is, with every cycle."""
 
+BUSY_REQUESTS = 100
+"""Requests at once from which on slurmctld is busy: users begin to wait for commands."""
+BUSY_MESSAGES = 1000
+"""Messages to nodes that wait to be sent, from which on slurmctld is busy."""
+
 _HEAD_ENDS = "\nJobs submitted:"
 _THREADS = re.compile(r"^Server thread count:\s+(\d{1,9})\b", re.MULTILINE)
 _MESSAGES = re.compile(r"^Agent queue size:\s+(\d{1,9})\b", re.MULTILINE)
@@ -43,11 +48,9 @@ def load_of(text: str) -> Load | None:
 
 @dataclass(slots=True)
 class LoadWatch:
-    """Says why slurmctld had rather be asked less often, by limits on its load; 0: that limit is not looked at."""
+    """Says why slurmctld had rather be asked less often, by limits on its load."""
 
     asking: Asking
-    most_requests: int
-    most_messages: int
     clock: Callable[[], float]
     busy: str = ""
     """By the last answer; empty where nothing speaks for it. No answer changes nothing."""
@@ -68,10 +71,10 @@ class LoadWatch:
         return self.busy
 
     def _judged(self, load: Load) -> str:
-        if 0 < self.most_requests <= load.requests:
-            return f"slurmctld has {load.requests:,} requests at once (options.busy_requests {self.most_requests:,})"
-        if 0 < self.most_messages <= load.messages:
-            return f"slurmctld has {load.messages:,} messages to send (options.busy_messages {self.most_messages:,})"
+        if load.requests >= BUSY_REQUESTS:
+            return f"slurmctld has {load.requests:,} requests at once (busy from {BUSY_REQUESTS} on)"
+        if load.messages >= BUSY_MESSAGES:
+            return f"slurmctld has {load.messages:,} messages to send (busy from {BUSY_MESSAGES:,} on)"
         return ""
 
     def close(self) -> None:

@@ -46,27 +46,8 @@ class Options(Section):
         description="The same for the accounting database, asked once at start, by a process of its own. "
         "Cycles wait for its answer no longer than `deadline_s`.",
     )
-    history_days: float = Field(
-        default=7.0, gt=0, description="How far back ended jobs are read at start, to learn run times from."
-    )
     site_policy: bool = Field(
         default=True, description="Read priorities, fair share, QOS and limits, rank jobs by them, and keep the limits."
-    )
-    policy_deadline_s: float = Field(
-        default=10.0,
-        gt=0,
-        description="How long Slurm's commands may take to tell the site's policy; the last known stands in then.",
-    )
-    busy_requests: int = Field(
-        default=100,
-        ge=0,
-        description="Requests that slurmctld has at once, by `sdiag`, from which on it is asked less often; 0: any.",
-    )
-    busy_messages: int = Field(
-        default=1000,
-        ge=0,
-        description="Messages to nodes that slurmctld has waiting, by `sdiag`, from which on it is asked less often; "
-        "0: any.",
     )
     boost: int = Field(
         default=0,
@@ -79,10 +60,10 @@ class Options(Section):
 
 def connect(options: Options) -> SlurmBackend:
     """The backend; the cluster is reached with the first call."""
-    reader = PolicyReader(PolicyCommands(options.policy_deadline_s), time.monotonic) if options.site_policy else None
+    reader = PolicyReader(PolicyCommands(), time.monotonic) if options.site_policy else None
     advising = Advising(options.deadline_s)
     watch = load_watch(options)
-    return SlurmBackend(transport_of(options), options.history_days, reader, options.boost, watch, advising)
+    return SlurmBackend(transport_of(options), reader, options.boost, watch, advising)
 
 
 def transport_of(options: Options) -> Transport:
@@ -103,12 +84,10 @@ def transport_of(options: Options) -> Transport:
             return AutoTransport(pyslurm, cli)
 
 
-def load_watch(options: Options) -> load.LoadWatch | None:
-    """What looks at slurmctld's load, if any limit is set."""
-    if not (options.busy_requests or options.busy_messages):
-        return None
+def load_watch(options: Options) -> load.LoadWatch:
+    """Return what follows slurmctld's load."""
     asking = PolicyCommands(options.deadline_s, {load.ANSWER: (load.COMMAND,)})
-    return load.LoadWatch(asking, options.busy_requests, options.busy_messages, time.monotonic)
+    return load.LoadWatch(asking, time.monotonic)
 
 
 def can(options: Options) -> Can:

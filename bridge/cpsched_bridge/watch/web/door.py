@@ -25,8 +25,8 @@ Page = Callable[[Request], Response]
 class WebDoor:
     """Whom the page is for. One request is answered at a time: the loop shares the interpreter with one of them."""
 
-    hosts: Sequence[str] | None = ()
-    """Names that may be asked for, beside addresses of this machine and localhost; None: all."""
+    hosts: Sequence[str] = ()
+    """Names that may be asked for, beside addresses of this machine and localhost."""
     readers: Readers = field(default_factory=Readers)
     at_a_time: Lock = field(default_factory=Lock)
 
@@ -34,13 +34,13 @@ class WebDoor:
     def of(cls, page: PageSettings) -> WebDoor:
         """The door that the settings ask for."""
         readers = Readers(page.user_header, tuple(map(network_of, page.trusted_proxies)), frozenset(page.operators))
-        return cls(None if page.public else page.hosts, readers)
+        return cls(page.hosts, readers)
 
     def guard(self, page: Page) -> Page:
         """`page`, for those whom it is for; `request.state.reader` says who reads, None: somebody who sees all."""
 
         def guarded(request: Request) -> Response:
-            if self.hosts is not None and not is_ours(request.headers.get("host", ""), self.hosts):
+            if not is_ours(request.headers.get("host", ""), self.hosts):
                 return refusal(request, _MISDIRECTED, 421)
             peer = request.client.host if request.client is not None else None
             try:

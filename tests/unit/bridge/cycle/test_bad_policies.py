@@ -10,6 +10,7 @@ from cpsched.dispatchers.base import Dispatcher
 from cpsched.model import Decision, Effort, EndedJob, Starts, Wait
 from cpsched.predictors.base import Predictor
 from cpsched.predictors.walltime import WalltimePredictor
+from cpsched_bridge.cycle import guard
 from cpsched_bridge.errors import UnknownRound
 from cpsched_bridge.store.ledger import State
 from cpsched_bridge.store.redecide import decide_again
@@ -180,8 +181,9 @@ def test_a_bad_dispatcher_costs_one_cycle(at, name):
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_a_dispatcher_that_stays_bad_makes_the_bridge_stand_down_and_give_back(at, name):
-    bridge, cluster, _ = at(dispatcher=Bad(ALL[name]), guard={"max_failed_decisions": 2})
+def test_a_dispatcher_that_stays_bad_makes_the_bridge_stand_down_and_give_back(at, name, monkeypatch):
+    monkeypatch.setattr(guard, "FAILED_DECISIONS", 2)
+    bridge, cluster, _ = at(dispatcher=Bad(ALL[name]))
     modes = [bridge.cycle().mode for _ in range(3)]
     assert modes == ["control", "control", "paused"]
     assert cluster.commands == [("hand_back", (1, 2))]

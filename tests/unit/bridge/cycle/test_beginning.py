@@ -2,6 +2,7 @@
 
 import pytest
 
+from cpsched_bridge.cycle import guard
 from cpsched_bridge.cycle.beginning import KEPT_S, LOOK_S, Beginning, Seldom
 from cpsched_bridge.ports import Hold
 from cpsched_bridge.watch.health import Health
@@ -42,10 +43,11 @@ def test_steps_are_done_one_after_the_other_and_told_until_all_are_done():
     assert told == ["a", "b", "c", ""], "that it is over is told once"
 
 
-def test_a_bridge_decides_and_holds_nothing_before_it_has_begun_and_then_works(bridge_at, cluster, steps):
+def test_a_bridge_decides_and_holds_nothing_before_it_has_begun_and_then_works(bridge_at, cluster, steps, monkeypatch):
     """A job that the submit plugin held, and one that nobody holds."""
     cluster.submit(a_job(3), hold=Hold.NONE)
-    bridge = bridge_at(cluster, beginning=steps.beginning, guard={"max_failed_decisions": 1})
+    monkeypatch.setattr(guard, "FAILED_DECISIONS", 1)
+    bridge = bridge_at(cluster, beginning=steps.beginning)
     for _ in range(3):
         report = bridge.cycle()
         assert (report.result, report.mode, report.decision) == ("ok", "paused", None)

@@ -9,6 +9,7 @@ from cpsched.model import EndedJob
 from cpsched.policy import Policy
 from cpsched.policy_spec import PolicySpec
 from cpsched.predictors.walltime import WalltimePredictor
+from cpsched_bridge.cycle import guard
 from cpsched_bridge.cycle.apart import Apart
 from cpsched_bridge.cycle.beginning import KEPT_S
 from cpsched_bridge.cycle.fallback import PATIENCE
@@ -104,9 +105,10 @@ def test_going_there_and_coming_back_are_events_and_what_lies_between_is_not(at)
     assert bridge.cycle().decision.effort.path == "first-fit"
 
 
-def test_a_policy_that_stays_bad_is_asked_less_and_less_often_and_the_bridge_does_not_stand_down(at):
+def test_a_policy_that_stays_bad_is_asked_less_and_less_often_and_the_bridge_does_not_stand_down(at, monkeypatch):
     tried, pace = Tried(), FakePace()
-    bridge, _, _ = at(dispatcher=tried, pace=pace, guard={"max_failed_decisions": 2})
+    monkeypatch.setattr(guard, "FAILED_DECISIONS", 2)
+    bridge, _, _ = at(dispatcher=tried, pace=pace)
     asked = []
     for second in range(40):
         pace.at_s = float(second)
@@ -147,9 +149,10 @@ def test_success_begins_the_count_anew(at):
     assert tried.asked == 7
 
 
-def test_where_both_fail_the_cycle_fails_and_the_bridge_stands_down(at):
+def test_where_both_fail_the_cycle_fails_and_the_bridge_stands_down(at, monkeypatch):
     bad = Policy(WalltimePredictor(), Bad(raising(ValueError("nor I"))))
-    bridge, cluster, _ = at(dispatcher=Tried(), fallback=bad, guard={"max_failed_decisions": 2})
+    monkeypatch.setattr(guard, "FAILED_DECISIONS", 2)
+    bridge, cluster, _ = at(dispatcher=Tried(), fallback=bad)
     report = bridge.cycle()
     assert report.result == "decision_failed"
     assert report.starts == {}
@@ -200,9 +203,10 @@ class Starting(Apart):
         return self._inner.decide(snapshot, need)
 
 
-def test_the_fallback_decides_while_the_dispatchers_process_begins_and_that_is_no_failure(at):
+def test_the_fallback_decides_while_the_dispatchers_process_begins_and_that_is_no_failure(at, monkeypatch):
     starting, pace = Starting(), FakePace()
-    bridge, _, metric = at(dispatcher=starting, pace=pace, guard={"max_failed_decisions": 1})
+    monkeypatch.setattr(guard, "FAILED_DECISIONS", 1)
+    bridge, _, metric = at(dispatcher=starting, pace=pace)
     told = []
     for second in range(PATIENCE + 3):
         pace.at_s = float(second)
@@ -216,9 +220,10 @@ def test_the_fallback_decides_while_the_dispatchers_process_begins_and_that_is_n
     assert metric("cpsched_fallback") == 0
 
 
-def test_without_a_fallback_nothing_is_decided_meanwhile_and_jobs_go_back_when_it_takes_long(at):
+def test_without_a_fallback_nothing_is_decided_meanwhile_and_jobs_go_back_when_it_takes_long(at, monkeypatch):
     starting, pace = Starting(), FakePace()
-    bridge, cluster, _ = at(dispatcher=starting, fallback=None, pace=pace, guard={"max_failed_decisions": 1})
+    monkeypatch.setattr(guard, "FAILED_DECISIONS", 1)
+    bridge, cluster, _ = at(dispatcher=starting, fallback=None, pace=pace)
     starting.words = None
     bridge.cycle()
     starting.words = "compiles kernels"

@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 
 from cpsched.model import Job, RunningJob
 from cpsched_bridge.cycle.came_true import KINDS, FailedStart, StartsToCome
-from cpsched_bridge.cycle.guard import Allowance, FailureWatch, require_ready
+from cpsched_bridge.cycle.guard import FAILED_DECISIONS, WINDOW_S, Allowance, FailureWatch, require_ready
 from cpsched_bridge.errors import NotReady
 from cpsched_bridge.likes import likes_of
 from cpsched_bridge.ports import Check, Hold, Observation, PendingJob
-from cpsched_bridge.settings import GuardSettings
 from cpsched_sim.testing.tries import tries
 from tests.builders import a_cluster, a_job
 from tests.reach import entries
@@ -42,20 +41,19 @@ def test_what_is_allowed_whole_is_taken_as_it_comes():
 
 
 def test_one_good_decision_clears_the_bad_ones():
-    watch = FailureWatch(GuardSettings(max_failed_decisions=2))
-    watch.decided(False)
-    watch.decided(True)
-    watch.decided(False)
+    watch = FailureWatch(3)
+    for good in (False, True, *[False] * (FAILED_DECISIONS - 1)):
+        watch.decided(good)
     assert watch.verdict(0) is None
     watch.decided(False)
-    assert watch.verdict(0) == "2 decisions in a row failed"
+    assert watch.verdict(0) == "5 decisions in a row failed"
 
 
-def test_the_first_bad_decision_is_the_first_and_a_resume_begins_at_nothing():
-    watch = FailureWatch(GuardSettings(max_failed_decisions=1))
-    assert watch.verdict(0) is None
-    watch.decided(False)
-    assert watch.verdict(0) == "1 decisions in a row failed"
+def test_after_a_resume_bad_decisions_are_counted_from_zero():
+    watch = FailureWatch(3)
+    for _ in range(FAILED_DECISIONS):
+        watch.decided(False)
+    assert watch.verdict(0) is not None
     watch.reset()
     assert watch.verdict(0) is None
 
@@ -91,14 +89,14 @@ TWO_OF_ALL = seen(
 )
 
 
-def a_watch(**changed: Any) -> FailureWatch:
+def a_watch(failing_users: int = 3) -> FailureWatch:
     """Of a site with two of each kind."""
-    watch = FailureWatch(GuardSettings(**{"window_s": 100, "failing_users": 3, "failed_starts": 2, **changed}))
+    watch = FailureWatch(failing_users)
     watch.saw(TWO_OF_ALL)
     return watch
 
 
-def failed(watch: FailureWatch, *starts: FailedStart, at_s: float = 0, times: int = 2) -> FailureWatch:
+def failed(watch: FailureWatch, *starts: FailedStart, at_s: float = 0, times: int = 3) -> FailureWatch:
     watch.started(at_s, StartsToCome(failed=starts * times))
     return watch
 
@@ -108,8 +106,9 @@ def all_over(user: str, **what: Any) -> FailedStart:
 
 
 def test_a_cluster_on_which_nobodys_starts_come_true_makes_the_bridge_stand_down():
+    assert failed(a_watch(), *(all_over(user) for user in USERS[:3]), times=2).verdict(0) is None
     watch = failed(a_watch(), *(all_over(user) for user in USERS[:3]))
-    assert watch.verdict(0) == "all starts of 3 of 3 users failed within 100 s"
+    assert watch.verdict(0) == "all starts of 3 of 3 users failed within 300 s"
 
 
 @pytest.mark.parametrize("starts", [1, 10, 1000])
@@ -165,7 +164,7 @@ def test_one_beside_them_that_fails_too_is_not_enough(shared: dict[str, Any]):
 def test_a_site_with_one_of_a_kind_learns_nothing_from_it():
     """All start in the one partition, with one account, QOS and shape, on the one node."""
     one = {"account": "lab", "queue": "main", "qos": "fast", "walltime_s": 60}
-    watch = FailureWatch(GuardSettings(failed_starts=2))
+    watch = FailureWatch(3)
     watch.saw(seen(replace(a_job(1), user="ann", **one), nodes=1))
     assert failed(watch, *(a_start(user, **one) for user in USERS)).verdict(0) is not None
     watch.saw(seen(replace(a_job(1), user="ann", **{**one, "queue": "other"}), nodes=1))
@@ -174,7 +173,7 @@ def test_a_site_with_one_of_a_kind_learns_nothing_from_it():
 
 def test_whom_and_what_there_is_runs_or_waits():
     one = {"account": "lab", "queue": "main", "qos": "fast", "walltime_s": 60}
-    watch = FailureWatch(GuardSettings(failed_starts=2))
+    watch = FailureWatch(3)
     here = seen(replace(a_job(1), user="ann", **one), nodes=1)
     there = RunningJob(replace(a_job(2), user="bob", **{**one, "account": "other"}), 0, ((0, 1),))
     watch.saw(replace(here, running=(there,)))
@@ -187,9 +186,9 @@ def test_a_start_that_something_else_explains_is_no_sign():
 
 def test_a_failure_counts_to_the_end_of_the_window_and_no_longer():
     watch = failed(a_watch(), *map(all_over, USERS[:3]), at_s=10)
-    assert watch.verdict(110) is not None
-    assert watch.verdict(110.5) is None
-    assert watch.failing(110.5) == []
+    assert watch.verdict(10 + WINDOW_S) is not None
+    assert watch.verdict(10.5 + WINDOW_S) is None
+    assert watch.failing(10.5 + WINDOW_S) == []
 
 
 def test_after_a_resume_everything_begins_at_nothing():
@@ -200,7 +199,7 @@ def test_after_a_resume_everything_begins_at_nothing():
 
 
 def test_what_is_remembered_has_a_bound():
-    watch = a_watch(failed_starts=3)
+    watch = a_watch()
     empty, sizes = entries(watch), set()
     for number in range(5_000):
         watch.started(0, StartsToCome(failed=(all_over("ann", walltime_s=1 + number),)))
@@ -230,6 +229,6 @@ def test_no_single_user_account_partition_qos_shape_or_node_makes_the_bridge_sta
             job[kind] = {"walltime_s": 7}.get(kind, "x")
             job |= {"queue": "q"} if kind == "walltime_s" else {}  # which is a part of the shape
         starts.append(a_start(user, node, data.draw(st.sampled_from(((), ("mallory",)))), **job))
-    watch = failed(a_watch(failing_users=failing_users, failed_starts=1), *starts)
+    watch = failed(a_watch(failing_users), *starts)
     watch.started(1, StartsToCome(true=tuple(data.draw(st.lists(st.sampled_from(("x", "y", "z")))))))
     assert watch.verdict(1) is None

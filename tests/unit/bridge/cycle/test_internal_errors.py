@@ -4,6 +4,7 @@ import pytest
 import structlog
 
 from cpsched.model import EndedJob
+from cpsched_bridge.cycle import guard
 from cpsched_bridge.cycle.rest import Rest
 from cpsched_bridge.store.ledger import IllegalTransition, State
 from tests.bridges import Metrics
@@ -90,10 +91,11 @@ def test_a_disk_that_takes_no_heartbeat_costs_the_cycle(bridge_at, tmp_path):
     assert report.result == "storage_error"
 
 
-def test_a_bridge_that_must_stand_down_does_so_even_if_the_disk_does_not_take_the_word(bridge_at, tmp_path):
+def test_a_bridge_pauses_also_where_the_disk_does_not_take_the_word(bridge_at, tmp_path, monkeypatch):
     cluster = FakeCluster()
     cluster.submit(a_job(1))
-    bridge = bridge_at(cluster, guard={"max_failed_decisions": 1})
+    monkeypatch.setattr(guard, "FAILED_DECISIONS", 1)
+    bridge = bridge_at(cluster)
     bridge.policy.dispatcher.decide = lambda snapshot, need: None
     draft = tmp_path / "paused.new"
     draft.mkdir()

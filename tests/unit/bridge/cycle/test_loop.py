@@ -8,7 +8,7 @@ import structlog
 
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.model import Decision, Effort, EndedJob, Starts
-from cpsched_bridge.cycle import loop
+from cpsched_bridge.cycle import guard, loop
 from cpsched_bridge.cycle.claims import HANDED_BACK
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable, CommandRefused
 from cpsched_bridge.ports import Hold, LeftJob, Outcome
@@ -348,10 +348,11 @@ class Broken(Dispatcher):
 
 
 @pytest.mark.parametrize(("dispatcher", "kind"), [(Wrong(), "rule_broken"), (Broken(), "decision_failed")])
-def test_a_bad_decision_is_not_applied_and_too_many_make_the_bridge_stand_down(bridge_at, dispatcher, kind):
+def test_a_bad_decision_is_not_applied_and_too_many_pause_the_bridge(bridge_at, dispatcher, kind, monkeypatch):
     cluster = FakeCluster()
     cluster.submit(a_job(1, per_unit=3), a_job(2, per_unit=3))
-    bridge = bridge_at(cluster, dispatcher=dispatcher, guard={"max_failed_decisions": 3})
+    monkeypatch.setattr(guard, "FAILED_DECISIONS", 3)
+    bridge = bridge_at(cluster, dispatcher=dispatcher)
     reports = settle(bridge, cluster, 6)
     assert [report.result for report in reports[:3]] == [kind] * 3
     assert "stood_down" in kinds(reports[2])

@@ -7,7 +7,7 @@ import pytest
 import structlog
 
 from cpsched.compile.progress import CompilingStopped
-from cpsched_bridge.cycle import loop
+from cpsched_bridge.cycle import guard, loop
 from cpsched_bridge.errors import BackendUnavailable
 from cpsched_bridge.ports import Hold, LeftJob, Outcome
 from cpsched_bridge.report import Happening
@@ -119,11 +119,12 @@ def test_a_restart_says_how_long_ago_the_stop_was_and_never_less_than_nothing(br
     assert told(second, "started") == [f"the bridge before stopped {ago}: in order"]
 
 
-def test_failures_from_before_a_resume_and_from_the_pause_do_not_count_after_it(bridge_at):
+def test_failures_from_before_a_resume_and_from_the_pause_do_not_count_after_it(bridge_at, monkeypatch):
     """A bridge that is resumed gets all its attempts again; those that failed while it was paused are nobody's."""
     cluster = FakeCluster()
     cluster.submit(a_job(1))
-    bridge = bridge_at(cluster, guard={"max_failed_decisions": 3})
+    monkeypatch.setattr(guard, "FAILED_DECISIONS", 3)
+    bridge = bridge_at(cluster)
     bridge.policy.dispatcher.decide = lambda snapshot, need: None
     modes = [bridge.cycle().mode for _ in range(6)]
     assert modes == ["control"] * 3 + ["paused"] * 3
@@ -133,10 +134,11 @@ def test_failures_from_before_a_resume_and_from_the_pause_do_not_count_after_it(
 
 
 @pytest.mark.parametrize("mode", ["shadow", "paused"])
-def test_only_a_bridge_in_control_stands_down(bridge_at, mode):
+def test_only_a_bridge_in_control_stands_down(bridge_at, mode, monkeypatch):
     cluster = FakeCluster()
     cluster.submit(a_job(1))
-    bridge = bridge_at(cluster, mode="shadow" if mode == "shadow" else "control", guard={"max_failed_decisions": 1})
+    monkeypatch.setattr(guard, "FAILED_DECISIONS", 1)
+    bridge = bridge_at(cluster, mode="shadow" if mode == "shadow" else "control")
     bridge.policy.dispatcher.decide = lambda snapshot, need: None
     if mode == "paused":
         bridge.pause.pause("maintenance")
@@ -145,10 +147,11 @@ def test_only_a_bridge_in_control_stands_down(bridge_at, mode):
     assert bridge.pause.reason() == (None if mode == "shadow" else "maintenance")
 
 
-def test_a_good_decision_forgets_the_bad_ones_before_it(bridge_at):
+def test_a_good_decision_forgets_the_bad_ones_before_it(bridge_at, monkeypatch):
     cluster = FakeCluster()
     cluster.submit(a_job(1), a_job(2))
-    bridge = bridge_at(cluster, guard={"max_failed_decisions": 3})
+    monkeypatch.setattr(guard, "FAILED_DECISIONS", 3)
+    bridge = bridge_at(cluster)
     decide = bridge.policy.dispatcher.decide
     for good in (False, False, True, False, False, True):
         bridge.policy.dispatcher.decide = decide if good else (lambda snapshot, need: None)

@@ -107,8 +107,8 @@ def test_beside_a_busy_cluster_the_pause_doubles_up_to_the_bound_and_halves_afte
 
 
 @pytest.mark.parametrize(("reading_s", "pause_s"), [(0.5, 1.0), (0.6, 1.2), (3.0, 5.0)])
-def test_a_reading_takes_no_more_than_its_share_of_the_time(reading_s, pause_s):
-    rest, _ = a_rest(interval_s=1.0, reading_share=0.5)
+def test_a_reading_takes_no_more_than_half_of_the_time(reading_s, pause_s):
+    rest, _ = a_rest(interval_s=1.0)
     report = read(rest, reading_s=reading_s)
     assert report.pause_s == pytest.approx(pause_s)
     assert told(report) == ([("slowed", "a cycle every 5 s: reading it took 3.0 s")] if pause_s == 5.0 else [])

@@ -53,7 +53,7 @@ def test_a_user_at_a_limit_costs_nobody_else_anything(tmp_path: Path) -> None:
     cluster = LimitedCluster()
     cluster.submit(*(replace(a_job(id), user="alice") for id in range(1, 21)))
     cluster.submit(replace(a_job(30), user="bob"))
-    bridge = a_bridge(tmp_path, cluster, guard={"failing_users": 2, "failed_starts": 1})
+    bridge = a_bridge(tmp_path, cluster, guard={"failing_users": 2})
     reports = []
     for _ in range(12):
         reports.append(bridge.cycle())

@@ -27,6 +27,8 @@ COMMANDS: Mapping[str, Sequence[Sequence[str]]] = {
     "shares": (("sshare", "-a", "--json"), ("sshare", "-a", "-P", "-o", "ID,FairShare")),
 }
 """By the name of an answer, the commands that give it, the best first: what the next stand in for is not everywhere."""
+DEADLINE_S = 10.0
+"""Seconds for all commands together; the last known policy stands in after that."""
 NEEDED = ("config", "partitions")
 """Without these answers there is no picture; the others are missing where a cluster has no accounting."""
 
@@ -66,7 +68,7 @@ class _Running:
 class PolicyCommands(Asking):
     """Slurm's commands as processes, with `deadline_s` for all of them together."""
 
-    deadline_s: float = 10.0
+    deadline_s: float = DEADLINE_S
     commands: Mapping[str, Sequence[Sequence[str]]] = field(default_factory=lambda: COMMANDS)
     _running: dict[str, _Running] = field(default_factory=dict)
     _tried: dict[str, int] = field(default_factory=dict)

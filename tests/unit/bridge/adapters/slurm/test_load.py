@@ -73,9 +73,9 @@ class Played:
 
 
 class Scene:
-    def __init__(self, most_requests=100, most_messages=1000):
+    def __init__(self):
         self.now_s, self.asking = 0.0, Played()
-        self.watch = LoadWatch(self.asking, most_requests, most_messages, lambda: self.now_s)
+        self.watch = LoadWatch(self.asking, lambda: self.now_s)
         self.watch.look()
 
     def answered(self, text):
@@ -85,17 +85,15 @@ class Scene:
 
 
 @pytest.mark.parametrize(
-    ("limits", "load", "busy"),
+    ("load", "busy"),
     [
-        ((100, 1000), {"threads": 99, "messages": 999}, ""),
-        ((100, 1000), {"threads": 100}, "slurmctld has 100 requests at once (options.busy_requests 100)"),
-        ((100, 1000), {"messages": 1000}, "slurmctld has 1,000 messages to send (options.busy_messages 1,000)"),
-        ((0, 1000), {"threads": 250}, ""),
-        ((100, 0), {"messages": 9000}, ""),
+        ({"threads": 99, "messages": 999}, ""),
+        ({"threads": 100}, "slurmctld has 100 requests at once (busy from 100 on)"),
+        ({"messages": 1000}, "slurmctld has 1,000 messages to send (busy from 1,000 on)"),
     ],
 )
-def test_it_is_busy_from_its_limits_on(limits, load, busy):
-    assert Scene(*limits).answered(sdiag(**load)) == busy
+def test_it_is_busy_from_its_limits_on(load, busy):
+    assert Scene().answered(sdiag(**load)) == busy
 
 
 def test_a_quiet_controller_is_asked_every_while_a_busy_one_with_every_cycle():

@@ -335,17 +335,19 @@ def test_unknown_addresses_are_not_found(site):
         ({}, True),
         ({"page": {"enabled": False}}, False),
         ({"metrics": {"host": "0.0.0.0"}}, False),
-        ({"metrics": {"host": "0.0.0.0"}, "page": {"public": True}}, True),
+        ({"metrics": {"host": "0.0.0.0"}, "page": {"hosts": ["a"], "users": "hide"}}, False),
+        ({"metrics": {"host": "0.0.0.0"}, "page": {"user_header": "X-User", "trusted_proxies": ["127.0.0.1"]}}, True),
         ({"metrics": {"enabled": False}}, True),
     ],
 )
-def test_it_is_served_on_loopback_unless_somebody_says_otherwise(settings, served):
+def test_it_is_served_on_loopback_or_where_it_knows_who_reads(settings, served):
     import urllib.request
 
     watch = Watch(Settings.model_validate(settings))
     endpoint = Endpoint(watch.app(), "127.0.0.1", 0)
     try:
-        answer = urllib.request.urlopen(endpoint.url).status if served else None
+        asked = urllib.request.Request(endpoint.url, headers={"X-User": "ada"})
+        answer = urllib.request.urlopen(asked).status if served else None
     finally:
         endpoint.close()
     assert answer == (200 if served else None)
