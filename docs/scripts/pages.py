@@ -9,6 +9,7 @@ from pathlib import Path
 from docs.scripts import (
     benchmark,
     catalogue,
+    examples,
     exporter,
     family,
     figures,
@@ -72,3 +73,6 @@ def outdated() -> Iterator[tuple[Path, str]]:
         path, drawn = DOCS / "pictures" / f"{name}.svg", draw()
         if not path.exists() or path.read_text(encoding="utf-8") != drawn:
             yield path, drawn
+    for path, write in examples.FILES.items():
+        if path.read_text(encoding="utf-8") != (text := write()):
+            yield path, text
