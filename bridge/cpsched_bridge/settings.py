@@ -9,7 +9,6 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
-from typing_extensions import override
 
 from cpsched.errors import CpschedError, InvalidValue
 from cpsched.goals import Goal

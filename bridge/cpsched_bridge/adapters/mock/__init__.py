@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
-from typing_extensions import override
 
 from cpsched.errors import CpschedError
 from cpsched.model import Cluster

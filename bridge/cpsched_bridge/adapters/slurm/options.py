@@ -6,7 +6,6 @@ import time
 from typing import Literal
 
 from pydantic import Field
-from typing_extensions import override
 
 from cpsched_bridge.adapters.slurm import load
 from cpsched_bridge.adapters.slurm.adapter import SlurmBackend
