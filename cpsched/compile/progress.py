@@ -46,10 +46,15 @@ _check: Callable[[], bool] = bool
 """Whether the compiler is to stop."""
 
 
-def stopped_by(check: Callable[[], bool]) -> None:
-    """Raise `CompilingStopped` from the compiler's next step on, where `check` says so in the thread that compiles."""
+@contextmanager
+def stopped_by(check: Callable[[], bool]) -> Iterator[None]:
+    """Within the block, raise `CompilingStopped` from the compiler's next step on, where `check` says so in its thread."""
     global _check
-    _check = check
+    former, _check = _check, check
+    try:
+        yield
+    finally:
+        _check = former
 
 
 def go_on() -> None:

@@ -61,17 +61,25 @@ class RealPace(Pace):
         with contextlib.suppress(BlockingIOError):
             os.write(self._write, b"x")
 
-    def stop_on_signals(self) -> None:
+    @contextmanager
+    def stopped_by_signals(self) -> Iterator[None]:
         """SIGTERM and SIGINT end the loop after its cycle; a second one ends the process as usual.
 
-        The main thread compiles nothing from then on.
+        The main thread compiles nothing once the loop is stopped. The former handlers are back at the end.
         """
+        former = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
         def handle(number: int, frame: FrameType | None) -> None:
             self.stop()
-            for each in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(each, signal.default_int_handler if each == signal.SIGINT else signal.SIG_DFL)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
-        for each in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(each, handle)
-        progress.stopped_by(lambda: self._stopped and threading.current_thread() is threading.main_thread())
+        for number in former:
+            signal.signal(number, handle)
+        stops = progress.stopped_by(lambda: self._stopped and threading.current_thread() is threading.main_thread())
+        try:
+            with stops:
+                yield
+        finally:
+            for number, handler in former.items():
+                signal.signal(number, handler)

@@ -317,8 +317,7 @@ def run(settings: Settings, where: str) -> list[str]:
         raise
     try:
         pace = RealPace()
-        pace.stop_on_signals()
-        with watched(settings, backend, told) as watch:
+        with pace.stopped_by_signals(), watched(settings, backend, told) as watch:
             beginning = Beginning(tellers=tellers(settings, systemd, watch))
             most_s = settings.cycle.max_backoff_s
             if settings.mode != "shadow" and not checked(backend, pace, systemd, most_s, beginning.tell, settings.mode):

@@ -150,9 +150,9 @@ def bridge_run(policy: PolicySpec, site: MockCluster, pace: EventPace, listeners
             MockBackend(site, StandingClock(site)), policy_of(policy), InForce(policy), ledger, journal,
             pause_file(settings), pace, settings, (pace.note, *listeners),
         )  # fmt: skip
-        pace.stop_on_signals()
         try:
-            bridge.run()
+            with pace.stopped_by_signals():
+                bridge.run()
         finally:
             ledger.close()
             journal.close()
