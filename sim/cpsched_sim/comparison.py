@@ -13,7 +13,7 @@ from cpsched.errors import CpschedError, UnknownName, require
 from cpsched.metrics import METRICS, Measures, Metric, metric
 from cpsched.policy_spec import OVERRUN, PolicySpec, setting_names
 from cpsched_sim import frames, html
-from cpsched_sim.cluster.replay import Charge, Lane
+from cpsched_sim.cluster.replay import Charge
 from cpsched_sim.errors import SimError
 from cpsched_sim.experiment import (
     DispatcherLike,
@@ -94,7 +94,6 @@ def combinations(
     settings: Mapping[str, object],
     options: Mapping[str, object],
     charge: Charge = None,
-    lane: Lane = "ordinary",
 ) -> list[Combination]:
     """Every combination, each with the settings that it knows. Raises `UnknownName` for names that none knows.
 
@@ -111,7 +110,7 @@ def combinations(
         names = of_dispatcher | setting_names(known.predictors.find(predictor)) | {OVERRUN}
         mine = {name: value for name, value in settings.items() if name.rpartition(".")[2] in names}
         searching = {name: value for name, value in options.items() if name in of_dispatcher}
-        setup = Setup(PolicySpec.of(dispatcher, predictor, mine, searching, known), charge, lane)
+        setup = Setup(PolicySpec.of(dispatcher, predictor, mine, searching, known), charge)
         setup.build(known=known)
         found.append(Combination(setup, known))
         taken |= {*mine, *searching}
@@ -277,7 +276,6 @@ def compare(
     settings: Mapping[str, object] | None = None,
     system: str | SystemFile | None = None,
     charge: Charge = None,
-    lane: Lane = "ordinary",
     max_jobs: int | None = None,
     lenient: bool = False,
     metrics: Sequence[MetricLike] = (),
@@ -294,7 +292,7 @@ def compare(
     workload = opened(trace, system, max_jobs, lenient)
     workload = under(workload, policy) if policy is not None else workload
     more = tuple(map(metric, metrics))
-    chosen = combinations(dispatchers, predictors, settings or {}, {}, charge, lane)
+    chosen = combinations(dispatchers, predictors, settings or {}, {}, charge)
     check_baseline(chosen, baseline)
     shown = (*more, *(site_metrics(workload.site) if workload.site is not None else ()))
     found = recorded(workload)

@@ -19,7 +19,7 @@ from cpsched.policy import Policy
 from cpsched.policy_spec import PolicySpec
 from cpsched.predictors.base import Predictor
 from cpsched_sim import frames, fresh, html
-from cpsched_sim.cluster.replay import Charge, Lane, Progress, Schedule, check_all_started, replay
+from cpsched_sim.cluster.replay import Charge, Progress, Schedule, check_all_started, replay
 from cpsched_sim.errors import Unusable
 from cpsched_sim.files import read_json, write_table, write_whole
 from cpsched_sim.hints import hints_of
@@ -52,7 +52,6 @@ class Setup:
 
     policy: PolicySpec = field(default_factory=PolicySpec)
     charge: Charge = None
-    lane: Lane = "ordinary"
 
     def build(self, jobs: Iterable[TraceJob] = (), known: Catalogues = SIMULATED) -> Policy:
         """The policy, new; what is clairvoyant in it is told of `jobs`. Raises what `PolicySpec.build` raises."""
@@ -168,7 +167,6 @@ def simulate(
     settings: Mapping[str, object] | None = None,
     system: str | SystemFile | None = None,
     charge: Charge = None,
-    lane: Lane = "ordinary",
     max_jobs: int | None = None,
     lenient: bool = False,
     metrics: Sequence[MetricLike] = (),
@@ -192,7 +190,7 @@ def simulate(
     for part in (dispatcher, predictor):
         if isinstance(part, Dispatcher | Predictor):
             fresh.keep(part)
-    setup = Setup(PolicySpec.of(*words, settings, known=known), charge, lane)
+    setup = Setup(PolicySpec.of(*words, settings, known=known), charge)
     return run(workload, setup, known=known, more=tuple(map(metric, metrics)))
 
 
@@ -247,7 +245,7 @@ def run(
     policy, site = setup.build(workload.jobs, known), workload.site
     for ended in before if policy.learns else ():
         policy.learn(ended)
-    schedule = replay(workload.jobs, workload.cluster, policy, setup.charge, progress, setup.lane, site, strict=True)
+    schedule = replay(workload.jobs, workload.cluster, policy, setup.charge, progress, site, strict=True)
     ran = schedule.start_s != NEVER
     if len(schedule.refused) == len(workload.jobs):
         first = next(iter(schedule.refused.values()))
@@ -307,7 +305,6 @@ def identity(setup: Setup, workload: Workload) -> dict[str, Any]:
         "predictor": setup.policy.predictor,
         "settings": setup.policy.settings(),
         "limits": _limits(setup.policy),
-        "lane": setup.lane,
         "charge": "none" if setup.charge is None else setup.charge,
     }
 

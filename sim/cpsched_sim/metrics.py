@@ -20,7 +20,7 @@ def figures(measures: Measures, more: Sequence[Metric] = ()) -> dict[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Latencies:
-    """Time per decision, in milliseconds; None where none was measured (the fast lane asks no dispatcher)."""
+    """Time per decision, in milliseconds; None where none was measured (the compiled loop asks no dispatcher)."""
 
     mean_ms: float | None
     median_ms: float | None

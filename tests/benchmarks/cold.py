@@ -28,8 +28,6 @@ COMMANDS: tuple[tuple[str, list[str], float | None, float | None], ...] = (
 
 AFTER_WARM_UP: tuple[list[str], ...] = (
     *(command for _, command, _, _ in COMMANDS),
-    ["simulate", "pool.swf", "--dispatcher", "easy", "--lane", "fast"],
-    ["simulate", "pool.swf", "--dispatcher", "list-reg", "--system", "eurora", "--lane", "fast"],
     ["simulate", "rush.swf", "--dispatcher", "pcp20", "--system", "eurora"],
     ["demo", "--jobs", "20", "--seconds", "2"],
 )

@@ -1,4 +1,4 @@
-"""List schedulers: jobs per CPU second on both lanes, a round as machine and queue grow, memory; beside the targets.
+"""List schedulers: jobs per CPU second in both loops, a round as machine and queue grow, memory; beside the targets.
 
 `python -m tests.benchmarks.lists [speed] [nodes] [queue] [memory]`. CPU time of this process alone, kernels compiled,
 traces read and columns built before the clock starts; the best of two runs.
@@ -18,7 +18,7 @@ from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.lists import ListDispatcher
 from cpsched.model import Cluster
 from cpsched.policy import Policy
-from cpsched_sim.cluster.replay import Lane, Schedule, replay
+from cpsched_sim.cluster.replay import Replay, Schedule
 from cpsched_sim.cluster.state import SimulatedCluster
 from cpsched_sim.traces.job import TraceJob
 from cpsched_sim.workloads.load import Workload, load
@@ -34,7 +34,7 @@ SPEED: tuple[tuple[str, str, str, int, int], ...] = (
     ("KIT", "easy", "nodes", 80, 150),
     ("KIT", "list-reg", "nodes", 25, 40),
 )
-"""Trace, dispatcher, level, and thousand jobs per CPU second to reach: ordinary loop, fast lane."""
+"""Trace, dispatcher, level, and thousand jobs per CPU second to reach: ordinary loop, compiled loop."""
 
 ROUND_US = {1: 20, 9: 60, 85: 250}
 """Microseconds per decided round of EASY to reach, by how often KIT ForHLR II is tiled."""
@@ -53,27 +53,31 @@ def workload(name: str) -> Workload:
     return load(trace(file), system)
 
 
-def best(jobs: list[TraceJob], cluster: Cluster, make: Callable[[], Dispatcher], lane: Lane) -> Schedule:
+Run = Callable[[Replay], Schedule]
+"""The loop of a replay."""
+
+
+def best(jobs: list[TraceJob], cluster: Cluster, make: Callable[[], Dispatcher], run: Run) -> Schedule:
     """The faster of two replays."""
     walltime = catalogue.predictor("walltime")
-    runs = [replay(jobs, cluster, Policy(walltime, make()), lane=lane) for _ in range(2)]
+    runs = [run(Replay(jobs, cluster, Policy(walltime, make()))) for _ in range(2)]
     return min(runs, key=lambda schedule: schedule.cpu_s)
 
 
 def speed() -> None:
     """Thousand jobs per CPU second."""
-    print("thousand jobs per CPU second        ordinary (target)   fast lane (target)   same starts  violations")
+    print("thousand jobs per CPU second        ordinary (target)    compiled (target)   same starts  violations")
     for name, dispatcher, level, ordinary_target, fast_target in SPEED:
         work = workload(name)
 
         def make(name: str = dispatcher) -> Dispatcher:
             return catalogue.dispatcher(name)
 
-        ordinary = best(work.jobs, work.cluster, make, "ordinary")
-        fast = best(work.jobs, work.cluster, make, "fast")
-        same = np.array_equal(ordinary.start_s, fast.start_s)
-        rates = [len(work.jobs) / schedule.cpu_s / 1000 for schedule in (ordinary, fast)]
-        violations = len(ordinary.violations) + len(fast.violations)
+        ordinary = best(work.jobs, work.cluster, make, Replay.run)
+        compiled = best(work.jobs, work.cluster, make, Replay.run_compiled)
+        same = np.array_equal(ordinary.start_s, compiled.start_s)
+        rates = [len(work.jobs) / schedule.cpu_s / 1000 for schedule in (ordinary, compiled)]
+        violations = len(ordinary.violations) + len(compiled.violations)
         print(
             f"  {name:5}{dispatcher:10}{level:8} {len(work.jobs):8} {rates[0]:10.0f} ({ordinary_target:4})"
             f" {rates[1]:13.0f} ({fast_target:5})   {same!s:>10} {violations:10}",
@@ -88,22 +92,20 @@ def nodes() -> None:
     `filled`: the jobs stay as they are, and one job that never ends holds what the tiling added, so that they compete
     for as many nodes as before, scattered over the machine. Partitions are left aside; every size gets the same jobs.
     """
-    print("EASY, a decided round as the machine grows:    nodes   ordinary us   fast lane us   (target)   mean queue")
+    print("EASY, a decided round as the machine grows:    nodes   ordinary us    compiled us   (target)   mean queue")
     work = workload("KIT")
     for tiles, target_us in ROUND_US.items():
         for name, tile in (("grown", grown), ("filled", filled)):
             cluster, jobs = tile(work.cluster, work.jobs[:ROUND_JOBS], tiles)
-            us = {}
-            lanes: tuple[Lane, Lane] = ("ordinary", "fast")
-            for lane in lanes:
-                schedule = best(jobs, cluster, lambda: catalogue.dispatcher("easy"), lane)
+            us = []
+            for run in (Replay.run, Replay.run_compiled):
+                schedule = best(jobs, cluster, lambda: catalogue.dispatcher("easy"), run)
                 decided = sum(n for path, n in schedule.paths.items() if path != "nothing-fits")
-                us[lane] = schedule.cpu_s / decided * 1e6
+                us.append(schedule.cpu_s / decided * 1e6)
             waits_s = sum(max(0, start - item.job.submit_s) for start, item in zip(schedule.start_s, jobs, strict=True))
             mean_queue = waits_s / (schedule.start_s.max() - jobs[0].job.submit_s)
             print(
-                f"{name:>43} {cluster.size:8} {us['ordinary']:13.1f} {us['fast']:14.1f}   {f'({target_us})':>8}"
-                f" {mean_queue:12.1f}",
+                f"{name:>43} {cluster.size:8} {us[0]:13.1f} {us[1]:14.1f}   {f'({target_us})':>8} {mean_queue:12.1f}",
                 flush=True,
             )
 
@@ -157,7 +159,9 @@ def queue() -> None:
 def memory() -> None:
     """SDSC-BLUE read and replayed in this process alone."""
     work = workload("BLUE")
-    schedule = replay(work.jobs, work.cluster, Policy(catalogue.predictor("walltime"), catalogue.dispatcher("easy")))
+    schedule = Replay(
+        work.jobs, work.cluster, Policy(catalogue.predictor("walltime"), catalogue.dispatcher("easy"))
+    ).run()
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"memory: SDSC-BLUE, {len(schedule.start_s)} jobs, read and replayed: {peak_mb:.0f} MB (target 600)")
 

@@ -33,7 +33,7 @@ ON = {"t.sacct": EURORA, "x.log": EURORA, "20261123": EURORA}
 WAYS = (
     ("--predictor", "profile", "--set", "overrun=double"),
     ("--dispatcher", "list-spf", "--lenient"),
-    ("--dispatcher", "fcfs", "--lane", "fast"),
+    ("--dispatcher", "fcfs"),
 )
 
 
@@ -190,7 +190,7 @@ def test_mutated_settings_are_used_or_refused_in_one_line(folder):
 
 
 OPTIONS = (
-    "--dispatcher", "--predictor", "--set", "--charge", "--limit", "--effort", "--seed", "--max-jobs", "--lane",
+    "--dispatcher", "--predictor", "--set", "--charge", "--limit", "--effort", "--seed", "--max-jobs",
     "--format", "--metric", "--system", "--out", "--policy", "--nonsense",
     "--columns", "--zone", "--arrival",
 )  # fmt: skip

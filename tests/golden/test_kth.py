@@ -9,7 +9,7 @@ from cpsched import catalogue
 from cpsched.metrics import Measures
 from cpsched.model import Cluster
 from cpsched.policy import Policy
-from cpsched_sim.cluster.replay import replay
+from cpsched_sim.cluster.replay import Replay
 from cpsched_sim.oracle import OraclePredictor
 from cpsched_sim.workloads.load import load
 from tests.traces import KTH, trace
@@ -40,15 +40,15 @@ def kth():
     return load(trace(KTH))
 
 
-def schedule_of(dispatcher, predictor, cluster, **options):
+def replay_of(dispatcher, predictor, cluster):
     estimate = OraclePredictor(kth().jobs) if predictor == "oracle" else catalogue.predictor(predictor)
-    return replay(kth().jobs, cluster, Policy(estimate, catalogue.dispatcher(dispatcher)), **options)
+    return Replay(kth().jobs, cluster, Policy(estimate, catalogue.dispatcher(dispatcher)))
 
 
 @pytest.mark.parametrize(("dispatcher", "predictor", "bsld", "af", "awf", "p2sf"), CASES)
 def test_schedule_has_the_reference_figures(dispatcher, predictor, bsld, af, awf, p2sf):
-    """One pool on the ordinary loop, a hundred one-core nodes on the fast lane: the same starts, these figures."""
-    pooled = schedule_of(dispatcher, predictor, kth().cluster)
+    """One pool on the ordinary loop, a hundred one-core nodes in the compiled loop: the same starts, these figures."""
+    pooled = replay_of(dispatcher, predictor, kth().cluster).run()
     jobs = [item.job for item in kth().jobs]
     measures = Measures(
         np.array([job.submit_s for job in jobs]),
@@ -59,6 +59,6 @@ def test_schedule_has_the_reference_figures(dispatcher, predictor, bsld, af, awf
     found = (measures.bsld, measures.af, measures.awf, measures.p2sf)
     assert found == pytest.approx([float(x) for x in (bsld, af, awf, p2sf)], rel=1e-12)
     assert pooled.violations == ()
-    placed = schedule_of(dispatcher, predictor, Cluster.of([[1]] * 100, ["cores"]), lane="fast")
+    placed = replay_of(dispatcher, predictor, Cluster.of([[1]] * 100, ["cores"])).run_compiled()
     assert np.array_equal(placed.start_s, pooled.start_s)
     assert placed.violations == ()

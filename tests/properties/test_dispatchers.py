@@ -14,7 +14,7 @@ from cpsched.fit import holds
 from cpsched.model import NEVER, Cluster
 from cpsched.planning import EVERY
 from cpsched.policy import Policy
-from cpsched_sim.cluster.replay import replay
+from cpsched_sim.cluster.replay import Replay, replay
 from cpsched_sim.testing.promises import PROMISES, dispatcher_of, examples, policy_of
 from cpsched_sim.testing.tries import tries
 from cpsched_sim.testing.worlds import can_run, crowds, snapshots, traces
@@ -58,23 +58,29 @@ def test_the_compiled_judge_agrees_and_what_can_never_run_is_said(name):
 
 @tries(100)
 @given(traces(), st.sampled_from([name for name in LISTS if name != "prb"]))
-def test_both_lanes_give_the_same_starts(world, name):
+def test_the_compiled_loop_gives_the_same_starts(world, name):
     """Start by start and node by node, with the rounds counted alike."""
     cluster, trace = world
     ordinary = replay(trace, cluster, policy_of(name))
-    fast = replay(trace, cluster, policy_of(name), lane="fast")
-    assert np.array_equal(fast.start_s, ordinary.start_s)
-    assert [fast.placement_of(i) for i in range(len(trace))] == [ordinary.placement_of(i) for i in range(len(trace))]
-    assert (fast.rounds, fast.paths, fast.violations) == (ordinary.rounds, ordinary.paths, ())
+    compiled = Replay(trace, cluster, policy_of(name))
+    assert compiled.compilable
+    found = compiled.run_compiled()
+    assert np.array_equal(found.start_s, ordinary.start_s)
+    assert [found.placement_of(i) for i in range(len(trace))] == [ordinary.placement_of(i) for i in range(len(trace))]
+    assert (found.rounds, found.paths, found.violations) == (ordinary.rounds, ordinary.paths, ())
 
 
 @tries(60)
-@given(traces(), st.sampled_from(["fcfs", "greedy", "easy", "list-reg"]), st.sampled_from(["ordinary", "fast"]))
-def test_whole_schedules_equal_a_plain_sweep_over_the_events(world, name, lane):
+@given(
+    traces(),
+    st.sampled_from(["fcfs", "greedy", "easy", "list-reg"]),
+    st.sampled_from([Replay.run, Replay.run_compiled]),
+)
+def test_whole_schedules_equal_a_plain_sweep_over_the_events(world, name, run):
     """Start by start and node by node, against a simulator that shares no code with the kernels or the engine."""
     cluster, trace = world
     reservations = {"fcfs": reference.STRICT, "greedy": reference.GREEDY, "easy": 1, "list-reg": EVERY}[name]
-    schedule = replay(trace, cluster, policy_of(name), lane=lane)
+    schedule = run(Replay(trace, cluster, policy_of(name)))
     reference.assert_same_schedule(schedule, cluster, trace, reference.replay(cluster, trace, reservations))
 
 

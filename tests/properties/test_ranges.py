@@ -21,7 +21,7 @@ from cpsched.kernels.totals import open_totals
 from cpsched.model import Cluster, IntArray
 from cpsched.planning import EVERY, site_of
 from cpsched.policy import Policy
-from cpsched_sim.cluster.replay import replay
+from cpsched_sim.cluster.replay import Replay
 from cpsched_sim.testing.tries import tries
 from cpsched_sim.testing.worlds import crowds, snapshots
 from cpsched_sim.traces.job import TraceJob
@@ -239,10 +239,10 @@ def test_what_all_nodes_have_free_over_time_is_what_running_jobs_give_back(snaps
     assert free.reshape(len(times), -1)[at].tolist() == expected.tolist()
 
 
-@pytest.mark.parametrize("lane", ["ordinary", "fast"])
+@pytest.mark.parametrize("run", [Replay.run, Replay.run_compiled])
 @pytest.mark.parametrize(("name", "reservations"), [("easy", 1), ("list-reg", EVERY)])
 @pytest.mark.parametrize("seed", range(3))
-def test_a_wide_machine_is_filled_and_emptied_as_in_a_plain_sweep(name, reservations, seed, lane):
+def test_a_wide_machine_is_filled_and_emptied_as_in_a_plain_sweep(name, reservations, seed, run):
     """Several blocks of nodes of two kinds, with jobs of one to a hundred nodes: start by start and node by node."""
     random = np.random.default_rng(seed)
     cluster = Cluster.of([[int(cores)] for cores in 2 * scattered(random, 150, 2)], ["cores"])
@@ -253,5 +253,5 @@ def test_a_wide_machine_is_filled_and_emptied_as_in_a_plain_sweep(name, reservat
         job = a_job(i, units, int(random.integers(1, 3)), walltime_s, submit_s, distinct=bool(random.integers(2)))
         trace.append(TraceJob(job, int(random.integers(1, walltime_s + 1))))
     policy = Policy(catalogue.predictor("walltime"), catalogue.dispatcher(name))
-    schedule = replay(trace, cluster, policy, lane=lane)
+    schedule = run(Replay(trace, cluster, policy))
     reference.assert_same_schedule(schedule, cluster, trace, reference.replay(cluster, trace, reservations))

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from cpsched_sim.shell import say
+
 if TYPE_CHECKING:
     from cpsched_sim.traces.dialect import Dialect
     from cpsched_sim.workloads.dates import Between
+
+
+def _ignored(name: str, reason: str) -> Callable[[str | None], None]:
+    """Return a callback that warns where a retired option is given."""
+
+    def warn(value: str | None) -> None:
+        if value is not None:
+            say("warning", f"{name} is ignored: {reason}")
+
+    return warn
+
 
 MOST_CHARGE_MS = 86_400_000
 Trace = Annotated[
@@ -57,11 +70,9 @@ Seed = Annotated[int | None, typer.Option(help="Seed of dispatchers that draw.")
 ChargeText = Annotated[
     str, typer.Option("--charge", metavar="none|measured|MS", help="What a decision costs on the simulated clock.")
 ]
-LaneName = Annotated[
-    Literal["ordinary", "fast"],
-    typer.Option(
-        "--lane", help="fast: the loop compiled too, for list schedulers that learn nothing; the same starts."
-    ),
+RetiredLane = Annotated[
+    str | None,
+    typer.Option("--lane", hidden=True, callback=_ignored("--lane", "long traces run compiled where that is possible")),
 ]
 Lenient = Annotated[bool, typer.Option("--lenient", help="Skip and count bad lines instead of stopping at the first.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout, nothing else.")]

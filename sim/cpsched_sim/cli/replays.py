@@ -19,7 +19,6 @@ from cpsched_sim.cli.options import (
     Effort,
     FormatName,
     FromDate,
-    LaneName,
     Lenient,
     Limit,
     MaxJobs,
@@ -30,6 +29,7 @@ from cpsched_sim.cli.options import (
     Predictor,
     Predictors,
     Processes,
+    RetiredLane,
     Seed,
     Settings,
     SystemName,
@@ -67,7 +67,7 @@ def simulate(
     effort: Effort = None,
     seed: Seed = None,
     charge: ChargeText = "none",
-    lane: LaneName = "ordinary",
+    lane: RetiredLane = None,
     out: OutDir = None,
     as_json: AsJson = False,
     lenient: Lenient = False,
@@ -93,7 +93,7 @@ def simulate(
     dialect = dialect_of(columns, zone, arrival)
     with patience(decide_timeout) as patient, progress_bar(f"{dispatcher} / {predictor}") as show:
         spec = PolicySpec.of(dispatcher, predictor, settings, options, SIMULATED)
-        setup, more = Setup(spec, parse_charge(charge), lane), tuple(map(metrics.metric, metric or ()))
+        setup, more = Setup(spec, parse_charge(charge)), tuple(map(metrics.metric, metric or ()))
         setup.build()
         site = load_policy(policy) if policy is not None else None
         if out is not None:
@@ -141,7 +141,7 @@ def compare(
     effort: Effort = None,
     seed: Seed = None,
     charge: ChargeText = "none",
-    lane: LaneName = "ordinary",
+    lane: RetiredLane = None,
     jobs: Processes = 2,
     out: OutDir = None,
     plots: Annotated[
@@ -189,7 +189,7 @@ def compare(
         more = tuple(map(metrics.metric, names))
         chosen = comparison.combinations(
             names_of("--dispatcher", dispatchers), names_of("--predictor", predictors), settings, options,
-            parse_charge(charge), lane,
+            parse_charge(charge),
         )  # fmt: skip
         comparison.check_baseline(chosen, baseline)
         site = load_policy(policy) if policy is not None else None

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cpsched.dispatchers.by_scheme import SchemeDispatcher
-from cpsched.errors import DecisionFault, require
+from cpsched.errors import DecisionFault
 from cpsched.fit import verify
 from cpsched.model import (
     EXCLUSIVE,
@@ -43,9 +43,6 @@ from cpsched_sim.traces.job import TraceJob
 Charge = float | Literal["measured"] | None
 """What a decision costs on the simulated clock: nothing, what it took, or so many milliseconds."""
 
-Lane = Literal["ordinary", "fast"]
-"""The loop in Python, which asks any dispatcher, or the loop compiled with the kernel of a list scheduler in it."""
-
 Progress = Callable[[int, int], None]
 """Called now and then with (jobs ended, jobs in all)."""
 
@@ -54,6 +51,10 @@ PROGRESS_EVERY = 1000
 
 SLOW_NS = 100_000_000
 """A decision that took longer is followed by a call of `Progress` at once."""
+
+COMPILED_FROM_JOBS = 100_000
+"""Length of a trace from which `replay` takes the compiled loop where it applies. Shorter ones end before it compiles,
+and the time of each decision is measured."""
 
 PREDICTED_AT_ONCE = 10_000
 """Jobs predicted between two calls of `Progress`, where all can be predicted up front."""
@@ -76,8 +77,8 @@ class Schedule:
     never run on the cluster), and any that a dispatcher left waiting for ever. The placement of job i is
     `place_node[a:a+k]`, `place_units[a:a+k]` with a = `place_at[i]`, k = `place_count[i]`.
     `rounds` counts all rounds, `paths` them by the way the decision was reached. `dispatch_s` is float64, the wall
-    seconds of each decision that a dispatcher was asked for (empty in the fast lane). `cpu_s` is the CPU time of the
-    replay alone: columns built, kernels compiled and predictions known up front are not in it.
+    seconds of each decision that a dispatcher was asked for (empty after the compiled loop). `cpu_s` is the CPU time of
+    the replay alone: columns built, kernels compiled and predictions known up front are not in it.
     `violations` names every rule that a decision broke, and every fault of a dispatcher or predictor, a line each.
     """
 
@@ -110,14 +111,12 @@ def replay(
     policy: Policy,
     charge: Charge = None,
     progress: Progress | None = None,
-    lane: Lane = "ordinary",
     site: SitePolicy | None = None,
     strict: bool = False,
 ) -> Schedule:
     """Run `trace` through `policy` on `cluster`.
 
-    The `fast` lane is the same loop compiled, for list schedulers whose estimates are known up front; it raises
-    `InvalidValue` for others.
+    A long trace runs in a compiled loop if it can (`Replay.compilable`). The starts are the same.
 
     With a `charge`, a decision on the state at t takes effect at t + charge, rounded up to the next whole second (a
     decision of 3 ms at t starts its jobs at t + 1): meanwhile jobs arrive and end, resources only get freer, and the
@@ -130,7 +129,9 @@ def replay(
     round starts nothing and is counted.
     """
     replayed = Replay(trace, cluster, policy, charge, progress, site, strict)
-    return replayed.run() if lane == "ordinary" else run_fast(replayed)
+    if len(trace) >= COMPILED_FROM_JOBS and replayed.compilable:
+        return replayed.run_compiled()
+    return replayed.run()
 
 
 class Replay:
@@ -181,6 +182,28 @@ class Replay:
                 decided += 1
                 if decided % PROGRESS_EVERY == 0 or self.dispatch_ns[-1] > SLOW_NS:
                     self.tell()
+        return self.schedule(clock.cpu_s() - began)
+
+    @property
+    def compilable(self) -> bool:
+        """Whether the compiled loop applies: a list scheduler, nothing learned, no charge, no policy, no power cap."""
+        dispatcher = self.policy.dispatcher
+        return (
+            isinstance(dispatcher, SchemeDispatcher)
+            and type(dispatcher).decide is SchemeDispatcher.decide
+            and dispatcher.scheme.compiled
+            and not (self.predictor_learns or self.dispatcher_learns or dispatcher.every_round)
+            and self.charge is None
+            and self.site is None
+            and self.state.cluster.power is None
+        )
+
+    def run_compiled(self) -> Schedule:
+        """Do what `run` does in the compiled loop (`cpsched_sim.cluster.rounds`)."""
+        began, dispatcher = clock.cpu_s(), cast(SchemeDispatcher, self.policy.dispatcher)
+        run_rounds(self.state, dispatcher.scheme, self.paths, self.violations, self.tell)
+        if self.strict and self.violations:
+            raise DecisionFault("dispatcher", dispatcher, self.violations[0])
         return self.schedule(clock.cpu_s() - began)
 
     def wait_for_limits(self) -> int:
@@ -347,19 +370,3 @@ def check_all_started(trace: Sequence[TraceJob], start_s: IntArray, refused: Map
         ids = ", ".join(str(trace[index].job.id) for index in left[:3]) + (", ..." if len(left) > 3 else "")
         jobs = f"{len(left):,} of {len(trace):,} jobs never started ({ids})"
         raise DecisionFault("dispatcher", policy.dispatcher, f"{jobs}: with nothing running it still started none")
-
-
-def run_fast(replay: Replay) -> Schedule:
-    """The compiled loop; see `cpsched_sim.cluster.rounds`."""
-    policy = replay.policy
-    dispatcher, fixed = policy.dispatcher, not replay.predictor_learns and replay.charge is None
-    plain = isinstance(dispatcher, SchemeDispatcher) and type(dispatcher).decide is SchemeDispatcher.decide
-    plain = plain and cast(SchemeDispatcher, dispatcher).scheme.compiled and replay.site is None
-    plain = plain and replay.state.cluster.power is None
-    rule = "needs a list scheduler, nothing learned, no charge, no policy of a site, no cap of power"
-    require(plain and fixed, "lane", "fast", rule)
-    began = clock.cpu_s()
-    run_rounds(replay.state, cast(SchemeDispatcher, dispatcher).scheme, replay.paths, replay.violations, replay.tell)
-    if replay.strict and replay.violations:
-        raise DecisionFault("dispatcher", dispatcher, replay.violations[0])
-    return replay.schedule(clock.cpu_s() - began)

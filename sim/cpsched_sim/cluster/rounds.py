@@ -1,4 +1,4 @@
-"""The replay's loop compiled, with the kernel of the list schedulers in it: the same rounds, the same starts."""
+"""The replay's loop compiled with the kernel of the list schedulers in it: the same rounds, the same starts."""
 
 from __future__ import annotations
 

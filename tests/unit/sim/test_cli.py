@@ -224,20 +224,11 @@ def test_numbers_are_shortened_to_three_digits():
     ]  # fmt: skip
 
 
-def test_the_fast_lane_gives_the_figures_of_the_ordinary_one(four_jobs):
-    figures = []
-    for lane in ("ordinary", "fast"):
-        result = invoke("simulate", four_jobs, "--dispatcher", "list-saf", "--lane", lane, "--json")
-        assert result.exit_code == 0, result.output
-        summary = json.loads(result.stdout)
-        figures.append({key: summary[key] for key in ("jobs", "bsld", "af", "awf", "p2sf", "rounds")})
-    assert figures[0] == figures[1]
-
-
-def test_the_fast_lane_says_whom_it_cannot_carry(four_jobs):
-    result = invoke("simulate", four_jobs, "--predictor", "last-two", "--lane", "fast")
-    assert result.exit_code == 2
-    assert "needs a list scheduler, nothing learned" in result.output
+@pytest.mark.parametrize("command", ["simulate", "compare"])
+def test_the_retired_lane_is_ignored_with_a_warning(four_jobs, command):
+    result = invoke(command, four_jobs, "--dispatcher", "list-saf", "--lane", "fast", "--json")
+    assert (result.exit_code, result.stderr.count("warning: --lane is ignored: long traces run compiled")) == (0, 1)
+    assert "--lane" not in invoke(command, "--help").stdout
 
 
 def test_an_objective_is_a_setting_with_an_option_of_its_own(four_jobs, tmp_path):

@@ -89,7 +89,6 @@ def test_results_are_written_whole(tmp_path):
         "predictor": "walltime",
         "settings": {},
         "limits": {},
-        "lane": "ordinary",
         "charge": 2.0,
         "left_waiting": 0,
         "notes": ["a note"],
@@ -138,13 +137,6 @@ def test_what_a_dispatcher_starts_beyond_the_cap_is_a_fault():
     cluster = replace(workload.cluster, power=PowerCap.of(31, {"cores": 8}))
     with pytest.raises(DecisionFault, match="second 0: job 2: not in the queue"):
         simulate(replace(workload, cluster=cluster), Deaf())
-
-
-def test_the_fast_lane_knows_no_cap():
-    workload = a_workload(ran(1))
-    cluster = replace(workload.cluster, power=PowerCap.of(31, {"cores": 8}))
-    with pytest.raises(InvalidValue, match="no cap of power"):
-        run(replace(workload, cluster=cluster), Setup(lane="fast"))
 
 
 @pytest.mark.parametrize(

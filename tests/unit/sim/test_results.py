@@ -105,7 +105,6 @@ def test_a_comparison_is_neither_cut_nor_replaced_by_another_one(four_jobs, tmp_
         (("--max-jobs", 3), "max_jobs was None, now 3"),
         (("--lenient",), "lenient was False, now True"),
         (("--charge", "50"), "charge was none, now 50.0"),
-        (("--lane", "fast"), "lane was ordinary, now fast"),
         (("--metric", "tests.bad_plugins:NUMPY_METRIC"), "--metric numpy is new"),
     ],
 )

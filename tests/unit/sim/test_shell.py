@@ -102,7 +102,6 @@ def test_help_texts_are_shown_as_written():
         (["simulate", "TRACE", "--dispacher", "easy"], "No such option: --dispacher"),
         (["simulate", "TRACE", "--dispatcher"], "Option '--dispatcher' requires an argument"),
         (["simulate", "TRACE", "--max-jobs", "0"], "Invalid value for '--max-jobs'"),
-        (["simulate", "TRACE", "--lane", "slow"], "Invalid value for '--lane'"),
         (["simulate", "TRACE", "--dispatcher", "esay"], "unknown dispatcher 'esay'"),
         (["simulate", "TRACE", "--set", "a\nb\x1b[31m"], "--set=a\\nb\\x1b[31m: must be NAME=VALUE"),
         (["simulate", "gone\nfile"], "gone\\nfile: No such file or directory"),
@@ -228,14 +227,6 @@ def test_what_was_finished_when_a_comparison_is_stopped_is_kept(four_jobs):
     assert [row.summary["jobs"] for row in rows] == [4, 4]
 
 
-def test_the_fast_lane_says_null_for_what_it_does_not_measure(four_jobs):
-    fast = json.loads(invoke("simulate", four_jobs, "--dispatcher", "list-saf", "--lane", "fast", "--json").stdout)
-    assert fast["dispatch"] == {"mean_ms": None, "median_ms": None, "p99_ms": None, "max_ms": None}
-    assert invoke("simulate", four_jobs, "--dispatcher", "list-saf", "--lane", "fast").exit_code == 0
-    both = ["--dispatchers", "list-saf,fcfs", "--lane", "fast"]
-    assert "-" in invoke("compare", four_jobs, *both).stdout
-
-
 def test_the_summary_says_what_it_is_of(four_jobs, tmp_path):
     options = ["--dispatcher", "pcp20", "--effort", "50", "--max-jobs", "3", "--out", tmp_path]
     assert invoke("simulate", four_jobs, *options).exit_code == 0
@@ -243,7 +234,7 @@ def test_the_summary_says_what_it_is_of(four_jobs, tmp_path):
     assert summary["version"]
     assert summary["date"].endswith("+00:00")
     setup = summary["setup"]
-    assert (setup["lane"], setup["limits"]["effort"], setup["max_jobs"]) == ("ordinary", "50", 3)
+    assert (setup["limits"]["effort"], setup["max_jobs"]) == ("50", 3)
     assert len(setup["trace_sha256"]) == len(setup["system_sha256"]) == 64
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from cpsched.errors import InvalidValue
 from cpsched.model import NEVER, Cluster, Job, Request
 from cpsched_sim import cli
+from cpsched_sim.cluster import replay
 from cpsched_sim.comparison import compare
 from cpsched_sim.experiment import Setup, run, simulate
 from cpsched_sim.site.policy_file import parse_policy
@@ -150,9 +150,10 @@ def test_basic_keeps_the_order_of_arrival():
     assert schedule.start_s.tolist() == [50 * at for at in range(20)]
 
 
-def test_the_compiled_lane_says_that_it_knows_no_policy():
-    with pytest.raises(InvalidValue, match="no policy of a site"):
-        simulate(workload([("ada", 0, 1, 10)], "accounts: { lab: {} }\n"), "easy", lane="fast")
+def test_the_compiled_loop_does_not_run_a_policy(monkeypatch):
+    monkeypatch.setattr(replay, "COMPILED_FROM_JOBS", 0)
+    made = workload([("ada", 0, 1, 10)], "accounts: { lab: {} }\n")
+    assert len(simulate(made, "easy").schedule.dispatch_s) == 1
 
 
 def test_a_comparison_shows_what_the_policy_adds():

@@ -6,11 +6,12 @@ import pytest
 from cpsched import catalogue
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.easy import EasyDispatcher
-from cpsched.errors import DecisionFault, InvalidValue
-from cpsched.model import NEVER, NO_STARTS, Decision, Effort, Starts
+from cpsched.errors import DecisionFault
+from cpsched.model import NEVER, NO_STARTS, Decision, Effort, PowerCap, Starts
 from cpsched.policy import Policy
 from cpsched.predictors.base import Predictor
-from cpsched_sim.cluster.replay import NOTHING_FITS, replay
+from cpsched_sim.cluster import replay as of_replay
+from cpsched_sim.cluster.replay import NOTHING_FITS, Replay, replay
 from cpsched_sim.oracle import OraclePredictor
 from cpsched_sim.traces.job import TraceJob
 from tests.builders import a_cluster, a_job
@@ -23,7 +24,7 @@ def trace_of(*jobs):
 
 def run(trace, dispatcher="easy", predictor="walltime", cluster=None, **options):
     estimate = OraclePredictor(trace) if predictor == "oracle" else catalogue.predictor(predictor)
-    policy = Policy(estimate, catalogue.dispatcher(dispatcher))
+    policy = Policy(estimate, catalogue.dispatcher(dispatcher) if isinstance(dispatcher, str) else dispatcher)
     return replay(trace, cluster or a_cluster(nodes=1, cores=4), policy, **options)
 
 
@@ -104,7 +105,7 @@ def test_a_strict_replay_ends_with_the_first_fault():
             replay(trace, a_cluster(nodes=1), Policy(catalogue.predictor("walltime"), dispatcher), strict=True)
     policy = Policy(Guessing(0, learns=False), catalogue.dispatcher("easy"))
     with pytest.raises(DecisionFault, match="estimate_s=0"):
-        replay(trace, a_cluster(nodes=1), policy, lane="fast", strict=True)
+        Replay(trace, a_cluster(nodes=1), policy, strict=True)
 
 
 class Twice(Dispatcher):
@@ -193,19 +194,48 @@ def test_jobs_that_cannot_be_predicted_are_expected_to_run_their_walltimes(answe
     assert schedule.violations[0].startswith("predictor Guessing: InvalidValue: estimate_s=")
 
 
-def test_what_cannot_be_predicted_counts_in_the_fast_lane_too():
+def test_what_cannot_be_predicted_counts_in_the_compiled_loop_too():
     policy = Policy(Guessing(0, False), catalogue.dispatcher("easy"))
-    schedule = replay(trace_of((0, 5, 4, 10)), a_cluster(nodes=1), policy, lane="fast")
+    schedule = Replay(trace_of((0, 5, 4, 10)), a_cluster(nodes=1), policy).run_compiled()
     assert (schedule.start_s.tolist(), len(schedule.violations)) == ([0], 1)
 
 
-def test_a_list_scheduler_that_decides_for_itself_is_not_run_compiled():
-    class Idle(EasyDispatcher):
-        def decide(self, snapshot, need="plan"):
-            return Decision(NO_STARTS, Effort("idle"))
+class Idle(EasyDispatcher):
+    """A list scheduler that decides for itself."""
 
-    with pytest.raises(InvalidValue, match="lane=fast: needs a list scheduler"):
-        replay(trace_of((0, 5, 4, 10)), a_cluster(), Policy(catalogue.predictor("walltime"), Idle()), lane="fast")
+    def decide(self, snapshot, need="plan"):
+        return Decision(NO_STARTS, Effort("idle"))
+
+
+class Eager(EasyDispatcher):
+    """A list scheduler that is asked in every round."""
+
+    every_round = True
+
+
+CAPPED = replace(a_cluster(nodes=1), power=PowerCap.of(31, {"cores": 8}))
+
+
+@pytest.mark.parametrize(
+    ("options", "compiled"),
+    [
+        ({}, True),
+        ({"dispatcher": "list-saf", "predictor": "oracle"}, True),
+        ({"dispatcher": "lookahead"}, False),
+        ({"dispatcher": "prb"}, False),
+        ({"dispatcher": Idle()}, False),
+        ({"dispatcher": Eager()}, False),
+        ({"predictor": "last-two"}, False),
+        ({"charge": 1.0}, False),
+        ({"cluster": CAPPED}, False),
+    ],
+)
+def test_long_traces_run_in_the_compiled_loop_where_it_applies(monkeypatch, options, compiled):
+    """The compiled loop measures no decisions."""
+    monkeypatch.setattr(of_replay, "COMPILED_FROM_JOBS", 2)
+    trace = trace_of((0, 5, 1, 10), (9, 5, 1, 10))
+    assert (len(run(trace, **options).dispatch_s) == 0) is compiled
+    assert len(run(trace[:1], **options).dispatch_s) > 0
 
 
 class Watcher:
