@@ -9,16 +9,17 @@ from typing import Annotated
 
 import typer
 
-from cpsched_sim.cli.options import AsJson, DecideTimeout, Processes
+from cpsched_sim.cli.options import ProcessOptions, grouped
 from cpsched_sim.cli.program import app, reporting
 from cpsched_sim.cli.study import count, run_campaign, tell
-from cpsched_sim.patience import LIMIT_S
 from cpsched_sim.shell import say
 
 
 @app.command()
 @reporting
+@grouped
 def benchmark(
+    *,
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where results and table go: a study's folder.")],
     dispatcher: Annotated[
         list[str] | None,
@@ -34,13 +35,11 @@ def benchmark(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Count the cases; which traces are missing, and how to get them.")
     ] = False,
-    jobs: Processes = 2,
     on: Annotated[
         str | None, typer.Option("--on", metavar="ENGINE", help="A Dask cluster, as with cpsched study.")
     ] = None,
     retry: Annotated[bool, typer.Option("--retry", help="Run again what failed or did not end.")] = False,
-    as_json: AsJson = False,
-    decide_timeout: DecideTimeout = LIMIT_S,
+    running: ProcessOptions,
 ) -> None:
     """Run the benchmark: fixed workloads, its suite's dispatchers, and yours. The same command goes on after a stop.
 
@@ -64,7 +63,7 @@ def benchmark(
     for note in campaign.notes:
         say("note", note)
     if dry_run:
-        count(campaign, store, jobs, retry, as_json)
+        count(campaign, store, running.jobs, retry, running.as_json)
         return
 
     def take_over() -> None:
@@ -73,7 +72,8 @@ def benchmark(
             say("note", f"{taken} results taken from {results}; {others} are of other code, traces or dispatchers")
 
     content = yaml.safe_dump(found.words, sort_keys=False).encode()
-    rows = run_campaign(campaign, store, content, jobs, on, retry, decide_timeout, take_over).rows()
+    limit_s = running.decide_timeout
+    rows = run_campaign(campaign, store, content, running.jobs, on, retry, limit_s, take_over).rows()
     text = table(words, rows)
     write_whole(out / TABLE, text.encode())
-    tell(rows, out, as_json, lambda: text)
+    tell(rows, out, running.as_json, lambda: text)

@@ -1,18 +1,54 @@
-"""Options that several commands take, and what their texts mean."""
+"""Options that several commands take, declared once: single ones, and groups that are the fields of a dataclass."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast, get_type_hints
 
 import typer
 
+from cpsched_sim.patience import LIMIT_S
 from cpsched_sim.shell import say
 
 if TYPE_CHECKING:
     from cpsched_sim.traces.dialect import Dialect
     from cpsched_sim.workloads.dates import Between
+    from cpsched_sim.workloads.load import Workload
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def grouped(command: F) -> F:
+    """Give a command an option for each field of its parameters that are dataclasses, those of subclasses first."""
+    hints = get_type_hints(command, include_extras=True)
+    groups = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
+
+    def flat() -> Iterator[inspect.Parameter]:
+        for parameter in inspect.signature(command).parameters.values():
+            if parameter.name not in groups:
+                yield parameter.replace(annotation=hints[parameter.name], kind=inspect.Parameter.KEYWORD_ONLY)
+                continue
+            group = groups[parameter.name]
+            types, known = get_type_hints(group, include_extras=True), {field.name: field for field in fields(group)}
+            for name in (name for cls in group.__mro__ for name in vars(cls).get("__annotations__", ())):
+                default = known[name].default if known[name].default is not MISSING else inspect.Parameter.empty
+                kind = inspect.Parameter.KEYWORD_ONLY
+                yield inspect.Parameter(name, kind, default=default, annotation=types[name])
+
+    @functools.wraps(command)
+    def called(**given: Any) -> Any:
+        for name, group in groups.items():
+            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
+        return command(**given)
+
+    parameters = list(flat())
+    called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    called.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return cast(F, called)
 
 
 def _ignored(name: str, reason: str) -> Callable[[str | None], None]:
@@ -26,144 +62,213 @@ def _ignored(name: str, reason: str) -> Callable[[str | None], None]:
 
 
 MOST_CHARGE_MS = 86_400_000
-Trace = Annotated[
-    Path,
-    typer.Argument(
-        help="A trace: SWF, `sacct -P` lines, PBS's accounting (a file or its folder), cpsched's own format (.gz too), "
-        "PM100's or Kestrel's Parquet."
-    ),
-]
-SystemName = Annotated[
-    str | None, typer.Option("--system", help="A system by name or file; default: what the trace names, else pool.")
-]
-Dispatcher = Annotated[
-    str, typer.Option("--dispatcher", "-d", help="A name (`cpsched dispatchers`), or package.module:Class.")
+Dispatchers = Annotated[
+    list[str], typer.Option("--dispatcher", "-d", help="As often as you like, or names separated by commas.")
 ]
 Predictor = Annotated[
     str, typer.Option("--predictor", "-p", help="A name (`cpsched predictors`), or package.module:Class.")
 ]
-Dispatchers = Annotated[
-    list[str], typer.Option("--dispatcher", "-d", help="As often as you like, or names separated by commas.")
-]
 Predictors = Annotated[
     list[str], typer.Option("--predictor", "-p", help="As often as you like, or names separated by commas.")
 ]
-Processes = Annotated[int, typer.Option("--processes", "-j", min=1, help="How many processes at once.")]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the dispatcher, the predictor, or overrun."),
-]
-MaxJobs = Annotated[int | None, typer.Option(min=1, help="Replay only this many jobs, from the first.")]
-FromDate = Annotated[
-    str | None,
-    typer.Option("--from", metavar="DATE", help="Only jobs from then on: 2012-02-01, or +30d from the first."),
-]
-ToDate = Annotated[
-    str | None, typer.Option("--to", metavar="DATE", help="Only jobs before then: a date, or +30d from the begin.")
-]
-Limit = Annotated[float | None, typer.Option(help="Seconds that a decision may take (dispatchers that search).")]
-Effort = Annotated[int | None, typer.Option(help="Deterministic limit instead of seconds.")]
-Objective = Annotated[
-    str | None, typer.Option(help="Short for --set objective=NAME: what lookahead plans for (see its page).")
-]
-Seed = Annotated[int | None, typer.Option(help="Seed of dispatchers that draw.")]
-ChargeText = Annotated[
-    str, typer.Option("--charge", metavar="none|measured|MS", help="What a decision costs on the simulated clock.")
-]
-RetiredLane = Annotated[
-    str | None,
-    typer.Option("--lane", hidden=True, callback=_ignored("--lane", "long traces run compiled where that is possible")),
-]
-Lenient = Annotated[bool, typer.Option("--lenient", help="Skip and count bad lines instead of stopping at the first.")]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout, nothing else.")]
-FormatName = Annotated[
-    str | None, typer.Option("--format", help="The trace's format by name; default: what its first line looks like.")
-]
-Columns = Annotated[
-    str | None,
-    typer.Option(
-        "--columns",
-        metavar="NAME=COLUMN,...",
-        help="Accounting data: which column is what, Submit=submitted,User=3; or the names of all columns in order.",
-    ),
-]
-Zone = Annotated[
-    str | None,
-    typer.Option("--zone", metavar="ZONE", help="Accounting data: the zone of its times, such as Europe/Berlin."),
-]
-ArrivalName = Annotated[
-    Literal["eligible", "submit"],
-    typer.Option("--arrival", help="Accounting data: jobs arrive when they became eligible, or when submitted."),
-]
-MetricNames = Annotated[
-    list[str] | None,
-    typer.Option("--metric", metavar="NAME", help="Show this metric, too: a plug-in's name, or package.module:METRIC."),
+SystemName = Annotated[
+    str | None, typer.Option("--system", help="A system by name or file; default: what the trace names, else pool.")
 ]
 PolicyPath = Annotated[
     Path | None,
     typer.Option("--policy", metavar="FILE", help="A site's policy: shares, QOS, limits, weights of priority."),
 ]
-DecideTimeout = Annotated[
-    float,
-    typer.Option(
-        "--decide-timeout", metavar="SECONDS", min=0,
-        help="How long a plug-in may go on without progress (a decision, some predictions); 0: for ever.",
-    ),
-]  # fmt: skip
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout, nothing else.")]
 OutDir = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Write the results there.")]
 
 
-def parse_settings(texts: Iterable[str] | None, objective: str | None = None) -> dict[str, str]:
-    """NAME=VALUE texts as a mapping, and the objective where one is given; raises `InvalidValue`."""
-    from cpsched.errors import require
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """How a command runs and prints."""
 
-    found: dict[str, str] = {} if objective is None else {"objective": objective}
-    for text in texts or ():
-        name, equals, value = text.partition("=")
-        require(bool(name and equals), "--set", text, "must be NAME=VALUE")
-        found[name] = value
-    return found
-
-
-def parse_charge(text: str) -> Any:
-    """None, "measured" or milliseconds; raises `InvalidValue`."""
-    from cpsched.errors import InvalidValue
-
-    if text == "none":
-        return None
-    if text == "measured":
-        return text
-    try:
-        if 0 <= (milliseconds := float(text)) <= MOST_CHARGE_MS:
-            return milliseconds
-    except ValueError:
-        pass
-    raise InvalidValue("--charge", text, "must be none, measured, or milliseconds, from 0 to those of a day")
+    as_json: AsJson = False
+    decide_timeout: Annotated[
+        float,
+        typer.Option(
+            "--decide-timeout", metavar="SECONDS", min=0,
+            help="How long a plug-in may go on without progress (a decision, some predictions); 0: for ever.",
+        ),
+    ] = LIMIT_S  # fmt: skip
 
 
-def dialect_of(columns: str | None, zone: str | None, arrival: Literal["eligible", "submit"]) -> Dialect:
-    """What is said of an accounting file; raises `InvalidValue`."""
-    from cpsched_sim.traces.dialect import Dialect
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessOptions(RunOptions):
+    """How a command with several processes runs and prints."""
 
-    return Dialect(columns or "", zone or "", arrival)
-
-
-def between_of(from_: str | None, to: str | None, zone: str | None) -> Between:
-    """The part of a trace that is asked for."""
-    from cpsched_sim.workloads.dates import ALWAYS, Between
-
-    return Between(from_ or "", to or "", zone or "") if from_ or to else ALWAYS
+    jobs: Annotated[int, typer.Option("--processes", "-j", min=1, help="How many processes at once.")] = 2
 
 
-def search_options(limit: float | None, effort: int | None, seed: int | None) -> dict[str, str]:
-    """The settings that only dispatchers with a search understand."""
-    from cpsched.errors import require
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormatOptions:
+    """How a trace is read."""
 
-    require(limit is None or effort is None, "--limit, --effort", (limit, effort), "only one of them")
-    require(limit is None or limit > 0, "--limit", limit, "must be positive")
-    require(effort is None or effort > 0, "--effort", effort, "must be positive")
-    given = {"limit_s": limit, "effort": effort, "seed": seed}
-    return {name: str(value) for name, value in given.items() if value is not None}
+    lenient: Annotated[
+        bool, typer.Option("--lenient", help="Skip and count bad lines instead of stopping at the first.")
+    ] = False
+    format: Annotated[
+        str | None,
+        typer.Option("--format", help="The trace's format by name; default: what its first line looks like."),
+    ] = None
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            "--columns",
+            metavar="NAME=COLUMN,...",
+            help="Accounting data: which column is what, Submit=submitted,User=3; or the names of all columns in "
+            "order.",
+        ),
+    ] = None
+    zone: Annotated[
+        str | None,
+        typer.Option("--zone", metavar="ZONE", help="Accounting data: the zone of its times, such as Europe/Berlin."),
+    ] = None
+    arrival: Annotated[
+        Literal["eligible", "submit"],
+        typer.Option("--arrival", help="Accounting data: jobs arrive when they became eligible, or when submitted."),
+    ] = "eligible"
+
+    def dialect(self) -> Dialect:
+        """Return what is said of an accounting file; raises `InvalidValue`."""
+        from cpsched_sim.traces.dialect import Dialect
+
+        return Dialect(self.columns or "", self.zone or "", self.arrival)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadOptions(FormatOptions):
+    """A trace and its system."""
+
+    trace: Annotated[
+        Path,
+        typer.Argument(
+            help="A trace: SWF, `sacct -P` lines, PBS's accounting (a file or its folder), cpsched's own format (.gz "
+            "too), PM100's or Kestrel's Parquet."
+        ),
+    ]
+    system: SystemName = None
+
+    def load(self, told: Callable[[int], None]) -> Workload:
+        """Load the workload; `told` hears of progress."""
+        from cpsched_sim.workloads.load import load
+
+        return load(self.trace, self.system, self.lenient, None, told, self.format, self.dialect())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartOptions(WorkloadOptions):
+    """A part of a trace, and its system."""
+
+    max_jobs: Annotated[int | None, typer.Option(min=1, help="Replay only this many jobs, from the first.")] = None
+    from_: Annotated[
+        str | None,
+        typer.Option("--from", metavar="DATE", help="Only jobs from then on: 2012-02-01, or +30d from the first."),
+    ] = None
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="DATE", help="Only jobs before then: a date, or +30d from the begin.")
+    ] = None
+
+    def between(self) -> Between:
+        """Return the part of the trace that is asked for."""
+        from cpsched_sim.workloads.dates import ALWAYS, Between
+
+        return Between(self.from_ or "", self.to or "", self.zone or "") if self.from_ or self.to else ALWAYS
+
+    def load(self, told: Callable[[int], None]) -> Workload:
+        """Load that part; `told` hears of progress."""
+        from cpsched_sim.workloads.load import load
+
+        return load(
+            self.trace, self.system, self.lenient, self.max_jobs, told, self.format, self.dialect(), self.between()
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingOptions:
+    """Settings of dispatchers and predictors."""
+
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the dispatcher, the predictor, or overrun."),
+    ] = None
+    objective: Annotated[
+        str | None, typer.Option(help="Short for --set objective=NAME: what lookahead plans for (see its page).")
+    ] = None
+    effort: Annotated[int | None, typer.Option(help="Deterministic limit instead of seconds.")] = None
+    seed: Annotated[int | None, typer.Option(help="Seed of dispatchers that draw.")] = None
+
+    def settings(self) -> dict[str, str]:
+        """Return NAME=VALUE texts as a mapping, and the objective where one is given; raises `InvalidValue`."""
+        from cpsched.errors import require
+
+        found: dict[str, str] = {} if self.objective is None else {"objective": self.objective}
+        for text in self.set_ or ():
+            name, equals, value = text.partition("=")
+            require(bool(name and equals), "--set", text, "must be NAME=VALUE")
+            found[name] = value
+        return found
+
+    def search(self) -> dict[str, str]:
+        """Return the settings that only dispatchers with a search have; raises `InvalidValue`."""
+        from cpsched.errors import require
+
+        require(self.effort is None or self.effort > 0, "--effort", self.effort, "must be positive")
+        given = {"effort": self.effort, "seed": self.seed}
+        return {name: str(value) for name, value in given.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayOptions(SettingOptions):
+    """What a replay depends on beside its workload and the names of dispatcher and predictor."""
+
+    limit: Annotated[float | None, typer.Option(help="Seconds that a decision may take (dispatchers that search).")] = (
+        None
+    )
+    charge: Annotated[
+        str,
+        typer.Option("--charge", metavar="none|measured|MS", help="What a decision costs on the simulated clock."),
+    ] = "none"
+    lane: Annotated[
+        str | None,
+        typer.Option(
+            "--lane", hidden=True, callback=_ignored("--lane", "long traces run compiled where that is possible")
+        ),
+    ] = None
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--metric", metavar="NAME", help="Show this metric, too: a plug-in's name, or package.module:METRIC."
+        ),
+    ] = None
+    policy: PolicyPath = None
+
+    def search(self) -> dict[str, str]:
+        """Return the settings that only dispatchers with a search have; raises `InvalidValue`."""
+        from cpsched.errors import require
+
+        limit, effort = self.limit, self.effort
+        require(limit is None or effort is None, "--limit, --effort", (limit, effort), "only one of them")
+        require(limit is None or limit > 0, "--limit", limit, "must be positive")
+        return ({} if limit is None else {"limit_s": str(limit)}) | SettingOptions.search(self)
+
+    def charged(self) -> Any:
+        """Return None, "measured" or milliseconds; raises `InvalidValue`."""
+        from cpsched.errors import InvalidValue
+
+        if self.charge == "none":
+            return None
+        if self.charge == "measured":
+            return self.charge
+        try:
+            if 0 <= (milliseconds := float(self.charge)) <= MOST_CHARGE_MS:
+                return milliseconds
+        except ValueError:
+            pass
+        raise InvalidValue("--charge", self.charge, "must be none, measured, or milliseconds, from 0 to those of a day")
 
 
 def names_of(option: str, texts: Iterable[str]) -> list[str]:

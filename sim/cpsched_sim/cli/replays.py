@@ -9,42 +9,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cpsched_sim.cli.options import (
-    ArrivalName,
-    AsJson,
-    ChargeText,
-    Columns,
-    DecideTimeout,
-    Dispatcher,
     Dispatchers,
-    Effort,
-    FormatName,
-    FromDate,
-    Lenient,
-    Limit,
-    MaxJobs,
-    MetricNames,
-    Objective,
     OutDir,
-    PolicyPath,
+    PartOptions,
     Predictor,
     Predictors,
-    Processes,
-    RetiredLane,
-    Seed,
-    Settings,
-    SystemName,
-    ToDate,
-    Trace,
-    Zone,
-    between_of,
-    dialect_of,
+    ProcessOptions,
+    ReplayOptions,
+    RunOptions,
+    grouped,
     names_of,
-    parse_charge,
-    parse_settings,
-    search_options,
 )
 from cpsched_sim.cli.program import app, echo_json, reporting
-from cpsched_sim.patience import LIMIT_S, patience
+from cpsched_sim.patience import patience
 from cpsched_sim.shell import all_of, say
 
 if TYPE_CHECKING:
@@ -53,31 +30,17 @@ if TYPE_CHECKING:
 
 @app.command()
 @reporting
+@grouped
 def simulate(
-    trace: Trace,
-    system: SystemName = None,
-    dispatcher: Dispatcher = "easy",
+    *,
+    dispatcher: Annotated[
+        str, typer.Option("--dispatcher", "-d", help="A name (`cpsched dispatchers`), or package.module:Class.")
+    ] = "easy",
     predictor: Predictor = "walltime",
-    set_: Settings = None,
-    objective: Objective = None,
-    max_jobs: MaxJobs = None,
-    from_: FromDate = None,
-    to: ToDate = None,
-    limit: Limit = None,
-    effort: Effort = None,
-    seed: Seed = None,
-    charge: ChargeText = "none",
-    lane: RetiredLane = None,
+    options: ReplayOptions,
+    part: PartOptions,
     out: OutDir = None,
-    as_json: AsJson = False,
-    lenient: Lenient = False,
-    format: FormatName = None,
-    metric: MetricNames = None,
-    policy: PolicyPath = None,
-    columns: Columns = None,
-    zone: Zone = None,
-    arrival: ArrivalName = "eligible",
-    decide_timeout: DecideTimeout = LIMIT_S,
+    running: RunOptions,
 ) -> None:
     """Replay TRACE and print what the schedule is worth."""
     from cpsched import metrics
@@ -87,24 +50,22 @@ def simulate(
     from cpsched_sim.results import SUMMARY, check_new
     from cpsched_sim.site.policy_file import load_policy
     from cpsched_sim.views import print_simulation, progress_bar
-    from cpsched_sim.workloads.load import load, under
+    from cpsched_sim.workloads.load import under
 
-    options, settings = search_options(limit, effort, seed), parse_settings(set_, objective)
-    dialect = dialect_of(columns, zone, arrival)
-    with patience(decide_timeout) as patient, progress_bar(f"{dispatcher} / {predictor}") as show:
-        spec = PolicySpec.of(dispatcher, predictor, settings, options, SIMULATED)
-        setup, more = Setup(spec, parse_charge(charge)), tuple(map(metrics.metric, metric or ()))
+    search, settings = options.search(), options.settings()
+    with patience(running.decide_timeout) as patient, progress_bar(f"{dispatcher} / {predictor}") as show:
+        spec = PolicySpec.of(dispatcher, predictor, settings, search, SIMULATED)
+        setup, more = Setup(spec, options.charged()), tuple(map(metrics.metric, options.metric or ()))
         setup.build()
-        site = load_policy(policy) if policy is not None else None
+        site = load_policy(options.policy) if options.policy is not None else None
         if out is not None:
             check_new(out / SCHEDULE, out / SUMMARY)
-        told = patient.and_tell(lambda jobs: show(jobs, None))
-        workload = load(trace, system, lenient, max_jobs, told, format, dialect, between_of(from_, to, zone))
+        workload = part.load(patient.and_tell(lambda jobs: show(jobs, None)))
         workload = under(workload, site) if site is not None else workload
         simulation = run(workload, setup, patient.and_tell(show), more=more)
         summary = summed_up(simulation, out)
     _warn(simulation)
-    show_it = partial(echo_json, summary) if as_json else partial(print_simulation, simulation, summary)
+    show_it = partial(echo_json, summary) if running.as_json else partial(print_simulation, simulation, summary)
     all_of(show_it, *([partial(write_results, simulation, out, summary)] if out is not None else []))
 
 
@@ -123,26 +84,17 @@ def _warn(simulation: Simulation) -> None:
 
 @app.command()
 @reporting
+@grouped
 def compare(
-    trace: Trace,
+    *,
     dispatchers: Dispatchers,
     predictors: Predictors = ["walltime"],  # noqa: B006
     baseline: Annotated[
         str | None,
         typer.Option(help="Dispatcher, dispatcher/predictor, or 'as recorded', that is 100 %; default: the first."),
     ] = None,
-    system: SystemName = None,
-    set_: Settings = None,
-    objective: Objective = None,
-    max_jobs: MaxJobs = None,
-    from_: FromDate = None,
-    to: ToDate = None,
-    limit: Limit = None,
-    effort: Effort = None,
-    seed: Seed = None,
-    charge: ChargeText = "none",
-    lane: RetiredLane = None,
-    jobs: Processes = 2,
+    options: ReplayOptions,
+    part: PartOptions,
     out: OutDir = None,
     plots: Annotated[
         bool, typer.Option("--plots", help="Also draw bars.png and ecdf.png in --out, with --policy shares.png.")
@@ -150,16 +102,8 @@ def compare(
     resume: Annotated[
         bool, typer.Option("--resume", help="Take from --out what an earlier run finished, and replay the rest.")
     ] = False,
-    as_json: AsJson = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="The table of compare.csv on stdout, nothing else.")] = False,
-    lenient: Lenient = False,
-    format: FormatName = None,
-    metric: MetricNames = None,
-    policy: PolicyPath = None,
-    columns: Columns = None,
-    zone: Zone = None,
-    arrival: ArrivalName = "eligible",
-    decide_timeout: DecideTimeout = LIMIT_S,
+    running: ProcessOptions,
 ) -> None:
     """Replay TRACE with every dispatcher and every predictor; --out writes compare.csv and every schedule."""
     from cpsched import metrics
@@ -174,7 +118,7 @@ def compare(
     from cpsched_sim.site.fairness import site_metrics
     from cpsched_sim.site.policy_file import load_policy
     from cpsched_sim.views import print_comparison, progress_bar
-    from cpsched_sim.workloads.load import load, under
+    from cpsched_sim.workloads.load import under
 
     if out is not None and resume:  # pictures of the rows of before would stand beside a longer table
         plots = plots or any((out / name).exists() for name in PICTURES)
@@ -182,23 +126,22 @@ def compare(
         require(out is not None, "--plots", plots, "needs --out DIR")
         report.check()
     require(not resume or out is not None, "--resume", resume, "needs --out DIR")
-    require(not (as_json and as_csv), "--csv", as_csv, "is not for --json")
-    options, settings = search_options(limit, effort, seed), parse_settings(set_, objective)
-    names, dialect = tuple(metric or ()), dialect_of(columns, zone, arrival)
-    with patience(decide_timeout) as patient:
+    require(not (running.as_json and as_csv), "--csv", as_csv, "is not for --json")
+    search, settings = options.search(), options.settings()
+    names = tuple(options.metric or ())
+    with patience(running.decide_timeout) as patient:
         more = tuple(map(metrics.metric, names))
         chosen = comparison.combinations(
-            names_of("--dispatcher", dispatchers), names_of("--predictor", predictors), settings, options,
-            parse_charge(charge),
+            names_of("--dispatcher", dispatchers), names_of("--predictor", predictors), settings, search,
+            options.charged(),
         )  # fmt: skip
         comparison.check_baseline(chosen, baseline)
-        site = load_policy(policy) if policy is not None else None
+        site = load_policy(options.policy) if options.policy is not None else None
         if out is not None:
             check_folder(out)
         if out is not None and not resume:
             check_comparison_is_new(out, ("compare.csv", *PICTURES))
-        between = between_of(from_, to, zone)
-        workload = load(trace, system, lenient, max_jobs, patient.renew, format, dialect, between)
+        workload = part.load(patient.renew)
     if site is not None:
         workload = under(workload, site)
         more = (*more, *site_metrics(site))
@@ -206,7 +149,10 @@ def compare(
     beside = comparison.recorded_rows(really, baseline, more)
     for note in workload.notes:
         say("note", note)
-    study = Study(trace, system, max_jobs, lenient, out, format, names, plots, policy, dialect, decide_timeout, between)
+    study = Study(
+        part.trace, part.system, part.max_jobs, part.lenient, out, part.format, names, plots, options.policy,
+        part.dialect(), running.decide_timeout, part.between(),
+    )  # fmt: skip
     setups = [setup for setup, _ in chosen]
     done, others = finished_before(study, setups, workload) if resume else ({}, [])
     if resume:
@@ -215,7 +161,7 @@ def compare(
     interrupted = False
     try:
         with progress_bar("compare", "combinations") as show:
-            compare_in_processes(study, setups, jobs, show, done)
+            compare_in_processes(study, setups, running.jobs, show, done)
     except KeyboardInterrupt:
         interrupted = True
     rows = [*(done[index] for index in sorted(done)), *others]
@@ -229,7 +175,7 @@ def compare(
     title = f"{workload.name} on {workload.system}"
     steps: list[Callable[[], object]] = [
         partial(echo_json, comparison.as_json(rows, baselines, more))
-        if as_json
+        if running.as_json
         else partial(typer.echo, csv_of(comparison.table_rows(rows, baselines, more)), nl=False)
         if as_csv
         else partial(print_comparison, title, rows, baselines, more)

@@ -11,34 +11,18 @@ from typing import Annotated, Any
 import typer
 
 from cpsched_sim.cli.options import (
-    ArrivalName,
-    AsJson,
-    Columns,
-    DecideTimeout,
     Dispatchers,
-    Effort,
-    FormatName,
-    FromDate,
-    Lenient,
-    MaxJobs,
-    Objective,
     OutDir,
+    PartOptions,
     Predictor,
     Predictors,
-    Seed,
-    Settings,
-    SystemName,
-    ToDate,
-    Trace,
-    Zone,
-    between_of,
-    dialect_of,
+    RunOptions,
+    SettingOptions,
+    grouped,
     names_of,
-    parse_settings,
-    search_options,
 )
 from cpsched_sim.cli.program import app, echo_json, reporting
-from cpsched_sim.patience import LIMIT_S, patience
+from cpsched_sim.patience import patience
 from cpsched_sim.shell import all_of, say
 
 Figures = dict[str, dict[str, float]]
@@ -47,21 +31,13 @@ Figures = dict[str, dict[str, float]]
 
 @app.command()
 @reporting
+@grouped
 def accuracy(
-    trace: Trace,
+    *,
     predictors: Predictors = ["walltime,last-two,profile"],  # noqa: B006
-    system: SystemName = None,
-    max_jobs: MaxJobs = None,
-    from_: FromDate = None,
-    to: ToDate = None,
+    part: PartOptions,
     out: OutDir = None,
-    as_json: AsJson = False,
-    lenient: Lenient = False,
-    format: FormatName = None,
-    columns: Columns = None,
-    zone: Zone = None,
-    arrival: ArrivalName = "eligible",
-    decide_timeout: DecideTimeout = LIMIT_S,
+    running: RunOptions,
     intervals: Annotated[
         bool,
         typer.Option(
@@ -75,17 +51,16 @@ def accuracy(
     from cpsched_sim.reading.dated import dated_files
     from cpsched_sim.results import check_new
     from cpsched_sim.views import print_accuracy, print_calibration
-    from cpsched_sim.workloads.load import load, load_jobs
+    from cpsched_sim.workloads.load import load_jobs
 
-    between = between_of(from_, to, zone)
-    chosen, dialect = names_of("--predictor", predictors), dialect_of(columns, zone, arrival)
+    chosen, dialect, between = names_of("--predictor", predictors), part.dialect(), part.between()
     if out is not None:
         check_new(*(out / name for name in (("calibration.csv",) if intervals else ("accuracy.csv", "ecdf.csv"))))
-    with patience(decide_timeout) as patient:
-        if system is None:
-            jobs = load_jobs(trace, lenient, max_jobs, format, dialect, patient.renew, between)
+    with patience(running.decide_timeout) as patient:
+        if part.system is None:
+            jobs = load_jobs(part.trace, part.lenient, part.max_jobs, part.format, dialect, patient.renew, between)
         else:
-            jobs = load(trace, system, lenient, max_jobs, patient.renew, format, dialect, between).jobs
+            jobs = part.load(patient.renew).jobs
         if intervals:
             told = calibration(jobs, patient.renew)
             rows, show = {name: asdict(row) for name, row in told.items()}, print_calibration
@@ -94,35 +69,26 @@ def accuracy(
             found = study(jobs, chosen, patient.renew)
             rows, show = {name: asdict(row.accuracy) for name, row in found.items()}, print_accuracy
             write = partial(write_study, found)
-    show_it = partial(echo_json, rows) if as_json else partial(show, trace.name, rows)
+    show_it = partial(echo_json, rows) if running.as_json else partial(show, part.trace.name, rows)
     made_of = {
-        "trace": trace.name, "trace_sha256": sha256_of_all(dated_files(trace)), "system": system, "predictors": chosen,
-        "max_jobs": max_jobs, "from": from_, "to": to, "lenient": lenient, "format": format, "columns": columns,
-        "zone": zone, "arrival": arrival,
+        "trace": part.trace.name, "trace_sha256": sha256_of_all(dated_files(part.trace)), "system": part.system,
+        "predictors": chosen, "max_jobs": part.max_jobs, "from": part.from_, "to": part.to, "lenient": part.lenient,
+        "format": part.format, "columns": part.columns, "zone": part.zone, "arrival": part.arrival,
     }  # fmt: skip
     all_of(show_it, *([partial(write, out, made_of)] if out is not None else []))
 
 
 @app.command()
 @reporting
+@grouped
 def promises(
-    trace: Trace,
+    *,
     dispatchers: Dispatchers = ["lookahead,list-reg"],  # noqa: B006
     predictor: Predictor = "walltime",
-    system: SystemName = None,
-    set_: Settings = None,
-    objective: Objective = None,
-    max_jobs: MaxJobs = None,
-    effort: Effort = None,
-    seed: Seed = None,
+    options: SettingOptions,
+    part: PartOptions,
     out: OutDir = None,
-    as_json: AsJson = False,
-    lenient: Lenient = False,
-    format: FormatName = None,
-    columns: Columns = None,
-    zone: Zone = None,
-    arrival: ArrivalName = "eligible",
-    decide_timeout: DecideTimeout = LIMIT_S,
+    running: RunOptions,
     intervals: Annotated[
         bool, typer.Option("--intervals", help="How often intervals hold that are to hold 8 in 10; intervals.csv.")
     ] = False,
@@ -134,15 +100,13 @@ def promises(
     from cpsched_sim.experiment import identity
     from cpsched_sim.results import check_new
     from cpsched_sim.views import print_intervals, print_promises
-    from cpsched_sim.workloads.load import load
 
-    options, settings = search_options(None, effort, seed), parse_settings(set_, objective)
-    found, dialect = [], dialect_of(columns, zone, arrival)
-    with patience(decide_timeout) as patient:
-        chosen = comparison.combinations(names_of("--dispatcher", dispatchers), [predictor], settings, options)
+    search, settings, found = options.search(), options.settings(), []
+    with patience(running.decide_timeout) as patient:
+        chosen = comparison.combinations(names_of("--dispatcher", dispatchers), [predictor], settings, search)
         if out is not None:
             check_new(out / ("intervals.csv" if intervals else "promises.csv"))
-        workload = load(trace, system, lenient, max_jobs, patient.renew, format, dialect)
+        workload = part.load(patient.renew)
         for note in workload.notes:
             say("note", note)
         for setup, _ in chosen:
@@ -157,6 +121,6 @@ def promises(
         title, show = "intervals that are to hold 8 in 10", print_intervals
     rows = {name: figures(each) for name, each in found}
     title = f"{workload.name} on {workload.system}, {predictor}: {title}"
-    show_it = partial(echo_json, rows) if as_json else partial(show, title, rows)
+    show_it = partial(echo_json, rows) if running.as_json else partial(show, title, rows)
     made_of = {"combinations": [identity(setup, workload) for setup, _ in chosen]}
     all_of(show_it, *([partial(write, found, out, made_of)] if out is not None else []))

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cpsched_sim.cli.options import AsJson, DecideTimeout, Processes
+from cpsched_sim.cli.options import ProcessOptions, grouped
 from cpsched_sim.cli.program import app, echo_json, reporting
-from cpsched_sim.patience import LIMIT_S
 from cpsched_sim.shell import say
 
 if TYPE_CHECKING:
@@ -28,7 +27,9 @@ TOLD_EVERY_S = 60.0
 
 @app.command()
 @reporting
+@grouped
 def study(
+    *,
     source: Annotated[
         str | None, typer.Argument(metavar="FILE|verify", help="The study's file; verify: check the results in DIR.")
     ] = None,
@@ -46,7 +47,6 @@ def study(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Count the cases, and estimate the time by what earlier ones took.")
     ] = False,
-    jobs: Processes = 2,
     on: Annotated[
         str | None,
         typer.Option(
@@ -58,8 +58,7 @@ def study(
         int, typer.Option(min=0, help="How many cases are decided again.", rich_help_panel=VERIFYING)
     ] = 5,
     seed: Annotated[int, typer.Option(min=0, help="Which ones: the seed of the draw.", rich_help_panel=VERIFYING)] = 0,
-    as_json: AsJson = False,
-    decide_timeout: DecideTimeout = LIMIT_S,
+    running: ProcessOptions,
 ) -> None:
     """Run a study: all cases that FILE describes, each once, kept in --out. The same command goes on after a stop.
 
@@ -76,17 +75,15 @@ def study(
     if source == VERIFY:
         require(results is not None, "DIR", "nothing", "must be given to verify")
         assert results is not None
-        _verify(results, file, sample, seed, jobs, on, decide_timeout, as_json)
+        _verify(results, file, sample, seed, running, on)
         return
     require(results is None, "DIR", results, "belongs to verify; --out names the folder of a study")
     require(out is not None, "--out", "nothing", "must be given")
     assert out is not None
-    _run(Path(source), out, dry_run, jobs, on, retry, decide_timeout, as_json)
+    _run(Path(source), out, dry_run, running, on, retry)
 
 
-def _run(
-    path: Path, out: Path, dry_run: bool, jobs: int, on: str | None, retry: bool, timeout_s: float, as_json: bool
-) -> None:
+def _run(path: Path, out: Path, dry_run: bool, running: ProcessOptions, on: str | None, retry: bool) -> None:
     from cpsched_sim.study.campaign import read_campaign
     from cpsched_sim.study.store import Store
     from cpsched_sim.study.writing import LETTER
@@ -96,10 +93,10 @@ def _run(
     for note in campaign.notes:
         say("note", note)
     if dry_run:
-        count(campaign, store, jobs, retry, as_json)
+        count(campaign, store, running.jobs, retry, running.as_json)
         return
-    rows = run_campaign(campaign, store, path.read_bytes(), jobs, on, retry, timeout_s).rows()
-    tell(rows, out, as_json, lambda: (out / LETTER).read_text(encoding="utf-8"))
+    rows = run_campaign(campaign, store, path.read_bytes(), running.jobs, on, retry, running.decide_timeout).rows()
+    tell(rows, out, running.as_json, lambda: (out / LETTER).read_text(encoding="utf-8"))
 
 
 def run_campaign(
@@ -193,9 +190,7 @@ def count(campaign: Campaign, store: Store, jobs: int, retry: bool, as_json: boo
                "estimated time: unknown, no case has ever run in this folder")  # fmt: skip
 
 
-def _verify(
-    results: Path, file: Path | None, sample: int, seed: int, jobs: int, on: str | None, timeout_s: float, as_json: bool
-) -> None:
+def _verify(results: Path, file: Path | None, sample: int, seed: int, running: ProcessOptions, on: str | None) -> None:
     from dataclasses import asdict, replace
 
     from cpsched_sim.errors import Unusable
@@ -207,8 +202,8 @@ def _verify(
     if not path.is_file():
         raise Unusable(f"{path}: there is no study: name its file with --study")
     campaign = read_campaign(path) if file is not None else campaign_at(path, results)
-    found = verify(campaign, results, engine_of(on, jobs, timeout_s), sample, seed)
-    if as_json:
+    found = verify(campaign, results, engine_of(on, running.jobs, running.decide_timeout), sample, seed)
+    if running.as_json:
         echo_json(asdict(replace(found)))
     else:
         typer.echo(f"{found.read} results read, {found.decided} decided again, {found.same} of them the same")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cpsched_sim.cli.options import ArrivalName, Columns, FormatName, Lenient, Zone, dialect_of
+from cpsched_sim.cli.options import FormatOptions, grouped
 from cpsched_sim.cli.program import app, reporting
 from cpsched_sim.shell import say
 
@@ -17,7 +17,9 @@ app.add_typer(system_app, name="system")
 
 @system_app.command("from-slurm")
 @reporting
+@grouped
 def system_from_slurm(
+    *,
     source: Annotated[
         str | None,
         typer.Argument(
@@ -30,11 +32,7 @@ def system_from_slurm(
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Where to write it; default: standard output.")
     ] = None,
-    columns: Columns = None,
-    zone: Zone = None,
-    arrival: ArrivalName = "eligible",
-    lenient: Lenient = False,
-    format: FormatName = None,
+    reading: FormatOptions,
 ) -> None:
     """Write a system file from Slurm's nodes, or from an accounting file's peaks; its comments say what was guessed."""
     from cpsched_sim.files import write_whole
@@ -42,10 +40,10 @@ def system_from_slurm(
     from cpsched_sim.systems.drafting import checked
     from cpsched_sim.workloads.drafts import draft_of
 
-    dialect = dialect_of(columns, zone, arrival)
+    dialect = reading.dialect()
     if out is not None:
         check_new(out)
-    draft, notes = draft_of(source, name, lenient, format, dialect)
+    draft, notes = draft_of(source, name, reading.lenient, reading.format, dialect)
     for note in notes:
         say("note", note)
     text, system = checked(draft)

@@ -8,30 +8,17 @@ from typing import Annotated
 
 import typer
 
-from cpsched_sim.cli.options import (
-    ArrivalName,
-    AsJson,
-    Columns,
-    DecideTimeout,
-    FormatName,
-    Lenient,
-    PolicyPath,
-    Processes,
-    SystemName,
-    Trace,
-    Zone,
-    dialect_of,
-)
+from cpsched_sim.cli.options import PolicyPath, ProcessOptions, WorkloadOptions, grouped
 from cpsched_sim.cli.program import app, echo_json, reporting
-from cpsched_sim.patience import LIMIT_S, patience
+from cpsched_sim.patience import patience
 from cpsched_sim.shell import say
 
 
 @app.command()
 @reporting
+@grouped
 def tune(
-    trace: Trace,
-    system: SystemName = None,
+    *,
     goal: Annotated[
         str | None,
         typer.Option(metavar="GOAL", help="waits, balance (default), large-jobs, or weights: bsld=2,awf=1."),
@@ -50,19 +37,13 @@ def tune(
     window_jobs: Annotated[int, typer.Option(min=100, help="A window with more jobs is cut there.")] = 4000,
     seeds: Annotated[int, typer.Option(min=1, max=100, help="How often a setting that draws is replayed.")] = 3,
     twin: Annotated[bool, typer.Option("--twin", help="Show the twin of Slurm's own scheduler, too.")] = False,
-    jobs: Processes = 2,
     keep: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Where replays are kept for the next run; default: the user's cache."),
     ] = None,
-    as_json: AsJson = False,
-    lenient: Lenient = False,
-    format: FormatName = None,
+    source: WorkloadOptions,
     policy: PolicyPath = None,
-    columns: Columns = None,
-    zone: Zone = None,
-    arrival: ArrivalName = "eligible",
-    decide_timeout: DecideTimeout = LIMIT_S,
+    running: ProcessOptions,
 ) -> None:
     """Find the setting that serves a goal best: chosen on half of TRACE's last weeks, judged on the other half."""
     from cpsched.errors import require
@@ -74,22 +55,18 @@ def tune(
     from cpsched_sim.tuning.replays import KeptTrials, TrialReplays
     from cpsched_sim.tuning.windows import halves
     from cpsched_sim.views import print_tuned, progress_bar
-    from cpsched_sim.workloads.load import load, under
+    from cpsched_sim.workloads.load import under
 
     require(weeks > 0, "--weeks", weeks, "must be positive")
     require(window_days > 0, "--window-days", window_days, "must be positive")
-    wanted, spec, dialect = (
-        Goal.parse(goal, limits),
-        PolicySpec.parse(present, SIMULATED),
-        dialect_of(columns, zone, arrival),
-    )
+    wanted, spec = Goal.parse(goal, limits), PolicySpec.parse(present, SIMULATED)
     beside = (PolicySpec("slurm"),) if twin else ()
     folder = _cache() if keep is None else keep
     if keep is not None:
         check_folder(keep)
-    with patience(decide_timeout) as patient:
+    with patience(running.decide_timeout) as patient:
         spec.build(known=SIMULATED)
-        workload = load(trace, system, lenient, None, patient.renew, format, dialect)
+        workload = source.load(patient.renew)
         workload = under(workload, policy) if policy is not None else workload
         cut, notes = halves(workload, weeks, window_days, window_jobs)
     for note in (*workload.notes, *notes):
@@ -99,7 +76,7 @@ def tune(
     question = tuner.TuningQuestion(wanted, spec, beside, seeds)
     try:
         with progress_bar("tune", "replays") as show:
-            found = tuner.tune(question, cut, TrialReplays(jobs, kept, decide_timeout), show)
+            found = tuner.tune(question, cut, TrialReplays(running.jobs, kept, running.decide_timeout), show)
     except KeyboardInterrupt:
         say("interrupted", "what was replayed is kept: the same command goes on there")
         raise typer.Exit(130) from None
@@ -108,7 +85,7 @@ def tune(
     for each in found.tried:
         if each.error:
             say("error", f"{each.changes}: {each.error}")
-    if as_json:
+    if running.as_json:
         echo_json(tuner.as_json(found, (*workload.notes, *notes)))
     else:
         print_tuned(f"{workload.name} on {workload.system}", found)

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from cpsched.metrics import METRICS
 from cpsched_sim import views
 from cpsched_sim.cli import app
-from cpsched_sim.cli.options import parse_charge
+from cpsched_sim.cli.options import ReplayOptions
 from cpsched_sim.oracle import SIMULATED
 from cpsched_sim.workloads.eurora import eurora
 from tests.traces import KTH, trace
@@ -198,7 +198,7 @@ def test_kth_equals_the_reference_table(dispatcher, predictor, bsld, af, awf, p2
 
 @pytest.mark.parametrize(("text", "charge"), [("none", None), ("measured", "measured"), ("2.5", 2.5)])
 def test_charges(text, charge):
-    assert parse_charge(text) == charge
+    assert ReplayOptions(charge=text).charged() == charge
 
 
 def test_the_module_of_the_commands_is_quick_to_import():
