@@ -11,7 +11,7 @@ import dataclasses
 import itertools
 import weakref
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from ortools.constraint_solver import pywrapcp
@@ -24,40 +24,11 @@ from cpsched.dispatchers.cp.by_positions import PositionModel
 from cpsched.dispatchers.cp.by_slots import SlotModel, all_alike
 from cpsched.dispatchers.cp.limit import SearchLimit
 from cpsched.dispatchers.cp.objective import Scaled
+from cpsched.dispatchers.cp.search import Model
 from cpsched.dispatchers.cp.window import Problem
 from cpsched.kernels.cp.delays import delay
-from cpsched.kernels.cp.state import Facts, Plan, empty_plan
+from cpsched.kernels.cp.state import Plan, empty_plan
 from cpsched.model import IntArray
-
-
-class Model(Protocol):
-    """Variables and constraints of one problem; nothing is posted before `post`."""
-
-    solver: Any
-    facts: Facts
-    horizon_s: int
-    start: list[Any]
-    """By job, seconds from now."""
-
-    own_search_proves: bool
-    """Whether the search without ranks, where it ends, has seen everything."""
-
-    @property
-    def cost_s(self) -> float:
-        """What building and the first propagation are expected to take."""
-
-    def post(self) -> None:
-        """Post the constraints."""
-
-    def leaf(self, plan: Plan, j: int) -> tuple[list[Any], list[int]]:
-        """The variables of the places of job `j`, and their values in `plan`."""
-
-    def search(self, plan: Plan | None, rank: Sequence[int] | None, complete: bool) -> Any:
-        """A decision builder."""
-
-    def read(self, search: Any) -> Plan:
-        """The plan of the solution that the solver stands on."""
-
 
 MODELS: dict[str, Any] = {"positions": PositionModel, "slots": SlotModel, "nodes": NodeModel, "pool": PoolModel}
 

@@ -20,7 +20,7 @@ from cpsched.model import BSLD_BOUND_S, IntArray, Snapshot
 from cpsched.site.weighing import site_factors
 
 if TYPE_CHECKING:
-    from cpsched.dispatchers.cp.engine import Model
+    from cpsched.dispatchers.cp.search import Model
 
 FloatArray = npt.NDArray[np.float64]
 _BITS = 60

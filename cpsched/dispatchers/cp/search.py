@@ -12,7 +12,7 @@ and posts that; the solver verifies it and propagates it to the other jobs. The 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from ortools.constraint_solver import pywrapcp
@@ -20,12 +20,38 @@ from typing_extensions import override
 
 from cpsched.dispatchers.cp.variables import Unit, Variables
 from cpsched.kernels.cp.guide import gap_below, new_step, next_chance, next_spot, next_to_start
-from cpsched.kernels.cp.state import Plan, Step, empty_plan
+from cpsched.kernels.cp.state import Facts, Plan, Step, empty_plan
 from cpsched.kernels.fit import PLENTY, units_on
 from cpsched.model import EXCLUSIVE, BoolArray, IntArray
 
-if TYPE_CHECKING:
-    from cpsched.dispatchers.cp.engine import Model
+
+class Model(Protocol):
+    """Variables and constraints of one problem; nothing is posted before `post`."""
+
+    solver: Any
+    facts: Facts
+    horizon_s: int
+    start: list[Any]
+    """By job, seconds from now."""
+
+    own_search_proves: bool
+    """Whether the search without ranks, where it ends, has seen everything."""
+
+    @property
+    def cost_s(self) -> float:
+        """What building and the first propagation are expected to take."""
+
+    def post(self) -> None:
+        """Post the constraints."""
+
+    def leaf(self, plan: Plan, j: int) -> tuple[list[Any], list[int]]:
+        """The variables of the places of job `j`, and their values in `plan`."""
+
+    def search(self, plan: Plan | None, rank: Sequence[int] | None, complete: bool) -> Any:
+        """A decision builder."""
+
+    def read(self, search: Any) -> Plan:
+        """The plan of the solution that the solver stands on."""
 
 
 class StartOrPostpone(pywrapcp.PyDecision):  # type: ignore[misc]
