@@ -20,8 +20,7 @@ from cpsched.model.numbers import (
     NEVER,
 )
 from cpsched.model.power import PowerCap
-from cpsched.model.scene import Scene
-from cpsched.model.snapshot import Snapshot
+from cpsched.model.snapshot import Scene, Snapshot
 from cpsched.model.table import JobTable, Places
 
 __all__ = [

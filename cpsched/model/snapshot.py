@@ -152,3 +152,23 @@ def _estimate_of(job: Job, estimates: Mapping[int, int]) -> int:
     if isinstance(given, int) and 0 < given < MOST_S:
         return given
     raise InvalidValue(f"job {job.id} estimate_s", given, "must be a whole number of seconds, 1 or more")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scene:
+    """One instant of a cluster as it is seen from outside, before anybody predicts how long its jobs will run.
+
+    `Policy.estimated` makes a `Snapshot` of it, which is what a dispatcher gets.
+
+    - `now_s`: the instant, in the seconds of the jobs' times: since 1970 (UTC) on a live cluster and in accounting
+      data, since the header's UnixStartTime in the Standard Workload Format.
+    - `free`: int64[N, R], what is neither in use nor drained.
+    - `queue`: the jobs that wait, in order of arrival. Ineligible ones among them are left out of the snapshot.
+    - `running`: the jobs that hold nodes.
+    """
+
+    now_s: int
+    cluster: Cluster
+    free: IntArray
+    queue: tuple[Job, ...]
+    running: tuple[RunningJob, ...] = ()

@@ -1,4 +1,4 @@
-"""Predictor `oracle` (-R): the real run time, which only a simulation can know."""
+"""Predictors that are told facts of a whole trace: `oracle` (-R), the real run time, and `soft-walltime`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cpsched.catalogue import Catalogues
 from cpsched.listing import Listing
 from cpsched.model import IntArray, Job, JobTable
 from cpsched.predictors.base import Predictor
-from cpsched_sim import offline, soft_walltime
+from cpsched_sim import offline
 from cpsched_sim.traces.job import TraceJob
 
 
@@ -47,12 +47,33 @@ class OraclePredictor(Predictor, Clairvoyant):
         table.estimate_s[slots] = np.minimum(truth, table.walltime_s[slots])
 
 
+class SoftWalltimePredictor(Predictor):
+    """The soft walltime of each job of a trace, capped by its walltime, which stands in where no soft one is told."""
+
+    def __init__(self, trace: Iterable[TraceJob] = ()) -> None:
+        self.know(trace)
+
+    def know(self, trace: Iterable[TraceJob]) -> None:
+        """Record the soft walltime of each job."""
+        self._soft_s = {item.job.id: item.soft_walltime_s for item in trace if item.soft_walltime_s is not None}
+
+    def predict(self, job: Job) -> int:
+        """The soft walltime, or the walltime where that is shorter or no soft one is told."""
+        return min(self._soft_s.get(job.id, job.walltime_s), job.walltime_s)
+
+
+SOFT_WALLTIME = Listing(
+    "soft-walltime",
+    "The soft walltime that a trace tells (SWF with 21 fields), else the walltime; in simulation only.",
+    "Klusáček and Chlumský, JSSPP 2018",
+    SoftWalltimePredictor,
+)
 ORACLE = Listing(
     "oracle",
     "The real run time, which only a simulation can know; capped by the walltime.",
     "-R in cp19, pcp20, mod17; clairvoyant in debs24",
     OraclePredictor,
 )
-PREDICTORS = catalogue.PREDICTORS.with_(ORACLE, *soft_walltime.LISTED)
+PREDICTORS = catalogue.PREDICTORS.with_(ORACLE, SOFT_WALLTIME)
 SIMULATED = Catalogues(catalogue.DISPATCHERS.with_(*offline.LISTED), PREDICTORS)
 """What a simulation looks names up in: the core's, and the predictors and dispatchers that know a whole trace."""

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from ortools.constraint_solver import pywrapcp
 
-from cpsched.dispatchers.cp import alike
 from cpsched.dispatchers.cp.answer import Answer
 from cpsched.dispatchers.cp.by_nodes import NodeModel
 from cpsched.dispatchers.cp.by_pool import PoolModel
@@ -27,7 +26,7 @@ from cpsched.dispatchers.cp.objective import Scaled
 from cpsched.dispatchers.cp.search import Model
 from cpsched.dispatchers.cp.window import Problem
 from cpsched.kernels.cp.delays import delay
-from cpsched.kernels.cp.state import Plan, empty_plan
+from cpsched.kernels.cp.state import Facts, Objective, Plan, empty_plan
 from cpsched.model import IntArray
 
 MODELS: dict[str, Any] = {"positions": PositionModel, "slots": SlotModel, "nodes": NodeModel, "pool": PoolModel}
@@ -48,9 +47,9 @@ def improve(
     if model_name == "positions" and all_alike(problem.facts):
         model_name = "slots"
     make = MODELS[model_name]
-    same = alike.groups(problem.facts, problem.objective) if problem.in_order else []
+    same = interchangeable(problem.facts, problem.objective) if problem.in_order else []
     if same and answer.plan is not None and guided:
-        answer = dataclasses.replace(answer, plan=alike.in_order(answer.plan, same))
+        answer = dataclasses.replace(answer, plan=in_order(answer.plan, same))
     too_large = dataclasses.replace(answer, path="dive", status="unverified") if guided else Answer(None, "late", False)
     if not limit.covers(make.least_cost_s(problem, answer.plan)):
         return too_large
@@ -226,3 +225,30 @@ class Run:
             self.first_s = self.first_s or self.best_s
         solver.EndSearch()
         return self._best != before
+
+
+def interchangeable(facts: Facts, objective: Objective) -> list[IntArray]:
+    """The considered jobs of each kind of which there are several: positions among the considered jobs, ascending.
+
+    Two jobs of the same request, estimate and cost can be exchanged: the plan then takes and costs the same. A search
+    that knows this visits only one of the plans that differ by exchanges.
+    """
+    slots, table = facts.jobs, facts.table
+    asked = (table.units, table.estimate_s, table.sharing, table.node_set, table.per_unit)
+    rows = np.column_stack([*(column[slots] for column in asked), objective.weight, objective.since_s])
+    _, kind_of, count = np.unique(rows, axis=0, return_inverse=True, return_counts=True)
+    return [np.flatnonzero(kind_of.reshape(-1) == kind) for kind in np.flatnonzero(count > 1)]
+
+
+def in_order(plan: Plan, alike: list[IntArray]) -> Plan:
+    """The same plan, in which the jobs of each group start in the order in which they are considered."""
+    found = plan.copy()
+    for group in alike:
+        for j, other in zip(
+            group.tolist(), group[np.argsort(plan.start_s[group], kind="stable")].tolist(), strict=True
+        ):
+            found.start_s[j], found.parts[j] = plan.start_s[other], plan.parts[other]
+            to, of = slice(*plan.first[j : j + 2]), slice(*plan.first[other : other + 2])
+            for name in ("node", "units", "y", "dy"):
+                getattr(found, name)[to] = getattr(plan, name)[of]
+    return found

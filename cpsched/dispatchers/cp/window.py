@@ -26,7 +26,7 @@ class Problem:
     rest: IntArray
     overdue: bool
     in_order: bool = False
-    """Whether interchangeable jobs start in the order in which they are considered, see `alike`."""
+    """Whether interchangeable jobs start in the order in which they are considered, see `interchangeable`."""
 
     @property
     def horizon_s(self) -> int:

@@ -10,7 +10,6 @@ from typing_extensions import override
 
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.lookahead.objectives import OBJECTIVES, ObjectiveName
-from cpsched.dispatchers.lookahead.reserving import by_walltime, named_by
 from cpsched.dispatchers.lookahead.virtual import History
 from cpsched.errors import require
 from cpsched.kernels.moves import ALL_MOVES
@@ -18,8 +17,9 @@ from cpsched.kernels.search import ALL_START, NONE_START, go_on_from, look_ahead
 from cpsched.kernels.search_state import POOL_JOBS, SearchSettings, new_search
 from cpsched.kernels.state import Site, planned, starts_of
 from cpsched.listing import Listing
-from cpsched.model import NEVER, NO_STARTS, Decision, Effort, EndedJob, IntArray, Need, Snapshot, Starts
+from cpsched.model import NEVER, NO_STARTS, Decision, Effort, EndedJob, IntArray, JobTable, Need, Snapshot, Starts
 from cpsched.model.overrun import Overrun
+from cpsched.model.table import COLUMNS
 from cpsched.planning import AS_THEY_CAME, site_of
 from cpsched.reasons import Phrases, explain
 from cpsched.site.weighing import FloatArray, factors_of
@@ -226,3 +226,35 @@ LISTED = (
         Lookahead,
     ),
 )
+
+
+def by_walltime(snapshot: Snapshot) -> tuple[Snapshot, IntArray]:
+    """The snapshot with walltimes in the place of estimates, and its slots in the table of the given one.
+
+    Running jobs are expected to end at their walltimes, or one second from now where that is over.
+    """
+    table, queued = snapshot.table, len(snapshot.queue)
+    slots = np.concatenate((snapshot.queue, snapshot.running))
+    columns = {name: np.ascontiguousarray(getattr(table, name)[slots]) for name in COLUMNS}
+    columns["estimate_s"] = columns["walltime_s"].copy()
+    end_s = np.maximum(columns["start_s"] + columns["walltime_s"], snapshot.now_s + 1)
+    end_s[:queued] = 0
+    columns["end_s"] = end_s
+    jobs = [table.jobs[slot] for slot in slots.tolist()]
+    running = np.arange(queued, len(slots))
+    ids = np.fromiter((job.id for job in jobs[queued:]), np.int64, len(running))
+    found = Snapshot(
+        snapshot.now_s,
+        snapshot.cluster,
+        snapshot.free,
+        JobTable(jobs=jobs, places=table.places, **columns),
+        np.arange(queued),
+        running[np.lexsort((ids, end_s[queued:]))],
+        True,
+    )
+    return found, slots
+
+
+def named_by(starts: Starts, slots: IntArray) -> Starts:
+    """The starts with each slot exchanged for the one that it stands for."""
+    return Starts(slots[starts.slots], starts.offsets, starts.nodes, starts.units, True)

@@ -25,7 +25,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 def grouped(command: F) -> F:
     """Give a command an option for each field of its parameters that are dataclasses, those of subclasses first."""
     hints = get_type_hints(command, include_extras=True)
-    groups = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
+    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
 
     def flat() -> Iterator[inspect.Parameter]:
         for parameter in inspect.signature(command).parameters.values():

@@ -7,7 +7,7 @@ smallest world that was found, where the dispatcher breaks it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from hypothesis import given, settings
@@ -19,8 +19,7 @@ from cpsched.fit import verify
 from cpsched.model import NEVER, Cluster, Snapshot
 from cpsched.policy import Policy
 from cpsched.policy_spec import setting_names
-from cpsched_sim.cluster.replay import replay
-from cpsched_sim.testing.judge import misplaced, overfull
+from cpsched_sim.cluster.replay import Schedule, replay
 from cpsched_sim.testing.tries import tries
 from cpsched_sim.testing.worlds import can_run, crowds, snapshots, traces
 from cpsched_sim.traces.job import TraceJob
@@ -127,3 +126,44 @@ PROMISES: tuple[Callable[[str], None], ...] = (
     what_it_remembers_is_what_it_tells,
     every_job_that_can_run_runs_and_no_capacity_is_exceeded,
 )
+
+
+def overfull(cluster: Cluster, trace: Sequence[TraceJob], schedule: Schedule) -> list[tuple[int, int]]:
+    """(second, node) pairs at which more is in use than there is; whole-node jobs use all of a node, and are alone."""
+    found, steps = [], {0}
+    ran = [i for i in range(len(trace)) if schedule.start_s[i] != NEVER]
+    steps.update(int(schedule.start_s[i]) for i in ran)
+    for second in sorted(steps):
+        used, jobs = np.zeros_like(cluster.capacity), np.zeros(cluster.size, np.int64)
+        alone = np.zeros(cluster.size, np.int64)
+        for i in ran:
+            if schedule.start_s[i] <= second < schedule.end_s[i]:
+                request = trace[i].job.request
+                for node, units in schedule.placement_of(i):
+                    used[node] += units * np.array(request.per_unit)
+                    jobs[node] += 1
+                    alone[node] += request.exclusive
+        too_much = (used > cluster.capacity).any(axis=1) | ((alone > 0) & (jobs > 1))
+        found += [(second, node) for node in np.flatnonzero(too_much).tolist()]
+    return found
+
+
+def misplaced(cluster: Cluster, trace: Sequence[TraceJob], schedule: Schedule) -> list[int]:
+    """Jobs whose placement is not what they asked for: units, distinct nodes, node set, time."""
+    found = []
+    for i, item in enumerate(trace):
+        if schedule.start_s[i] == NEVER:
+            continue
+        request, placement = item.job.request, schedule.placement_of(i)
+        nodes = [node for node, _ in placement]
+        right = (
+            sum(units for _, units in placement) == request.units
+            and len(set(nodes)) == len(nodes)
+            and (not request.distinct or all(units == 1 for _, units in placement))
+            and cluster.node_sets[request.node_set, nodes].all()
+            and schedule.start_s[i] >= item.job.submit_s
+            and schedule.end_s[i] - schedule.start_s[i] == item.run_s
+        )
+        if not right:
+            found.append(item.job.id)
+    return found

@@ -1,6 +1,6 @@
 import pytest
 
-from cpsched_sim.soft_walltime import SoftWalltimePredictor
+from cpsched_sim.oracle import SoftWalltimePredictor
 from cpsched_sim.traces.job import TraceJob
 from tests.builders import a_job
 

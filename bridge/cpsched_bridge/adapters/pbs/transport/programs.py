@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from cpsched_bridge.adapters.pbs.transport.environment import environment
 from cpsched_bridge.adapters.shared.asking import AskedPrograms, in_one_line
 from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
+
+FIXED = {"LC_ALL": "C", "TZ": "UTC0"}
+"""Untranslated messages; PBS's programs print times in their own zone, without naming the zone."""
+
+
+def environment(own: Mapping[str, str] | None = None) -> dict[str, str]:
+    """This process's own environment, in which pbs.conf is found, with what is fixed."""
+    return dict(os.environ if own is None else own) | FIXED
+
 
 NAMES = ("qstat", "pbsnodes", "pbs_rstat", "qmgr", "qrun", "qmove", "qalter")
 _UNREACHED = re.compile(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 
@@ -21,14 +22,13 @@ from cpsched_bridge.adapters.slurm.translation.nodes import (
     held_now,
     overcommitted,
 )
-from cpsched_bridge.adapters.slurm.translation.outages import outages_of
 from cpsched_bridge.adapters.slurm.translation.partitions import Partitions
 from cpsched_bridge.adapters.slurm.translation.queue import Queue, QueueSurroundings
-from cpsched_bridge.adapters.slurm.translation.reservations import CoresToCome, reservations_of
+from cpsched_bridge.adapters.slurm.translation.reservations import CoresToCome, Reservation, reservations_of
 from cpsched_bridge.adapters.slurm.translation.room import Room, Wakeable
 from cpsched_bridge.adapters.slurm.translation.running import Running, coming_back
 from cpsched_bridge.adapters.slurm.translation.trouble import unusable_in
-from cpsched_bridge.ports import Observation
+from cpsched_bridge.ports import Observation, Outage
 
 SPARE_SETS = 100
 """Node sets that no job of a reading needs any more, beside as many as are in need, until all are given up."""
@@ -162,3 +162,28 @@ def _by_reservation(jobs: Sequence[Record], running: Sequence[RunningJob]) -> di
         if name := names.get(each.job.id):
             found.setdefault(name, []).append(each)
     return found
+
+
+def outages_of(nodes: Sequence[Record], reservations: Sequence[Reservation], now_s: int) -> tuple[Outage, ...]:
+    """Reservations of whole nodes by start, then nodes that take no jobs now, one outage for each of their states.
+
+    Slurm marks the nodes of an active maintenance in their state, too: those are told once, as reserved.
+    """
+    found = [
+        Outage("reserved", r.name, tuple(r.members.nonzero()[0].tolist()), r.start_s, r.end_s) for r in reservations
+    ]
+    reserved = {node for outage in found if outage.from_s <= now_s for node in outage.nodes}
+    parts = {row for r in reservations if r.start_s <= now_s for row in r.parts.nonzero()[0].tolist()}
+    by_state: dict[str, list[int]] = {}
+    for row, node in enumerate(nodes):
+        state = states.unreserved(node["state"]) if row in parts else node["state"]
+        if row not in reserved and not states.node_takes_jobs(state):
+            by_state.setdefault(state.upper(), []).append(row)
+    found += [Outage(_kind(state), state, tuple(rows), now_s, None) for state, rows in sorted(by_state.items())]
+    return tuple(outage for outage in found if outage.nodes)
+
+
+def _kind(state: str) -> Literal["drained", "down"]:
+    """A drained node is in order but for what somebody wants to do there; every other one is out of reach."""
+    base, *flags = state.split("+")
+    return "drained" if base in states.USABLE_NODE_STATES and "DRAIN" in flags else "down"

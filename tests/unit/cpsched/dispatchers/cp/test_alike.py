@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cpsched.dispatchers.cp import alike, window
+from cpsched.dispatchers.cp import window
+from cpsched.dispatchers.cp.engine import in_order, interchangeable
 from cpsched.dispatchers.cp.objective import slowdown
 from cpsched.dispatchers.expected_waits import ExpectedWaits
 from cpsched.fit import verify
@@ -25,7 +26,7 @@ def a_queue() -> Snapshot:
 
 def considered(snapshot: Snapshot) -> tuple[Facts, list[IntArray]]:
     facts = window.facts_of(snapshot).considering(snapshot.queue)
-    return facts, alike.groups(facts, slowdown(snapshot, snapshot.queue, ExpectedWaits({})))
+    return facts, interchangeable(facts, slowdown(snapshot, snapshot.queue, ExpectedWaits({})))
 
 
 def test_alike_are_jobs_of_the_same_request_estimate_and_cost() -> None:
@@ -38,7 +39,7 @@ def test_exchanged_jobs_take_each_others_starts_and_places() -> None:
     plan = window.first_leaf(facts)
     plan.start_s[[0, 2, 4]] = 50, 10, 30
     plan.node[:2], plan.node[4:6], plan.node[8:10] = 0, 1, (0, 1)
-    found = alike.in_order(plan, groups)
+    found = in_order(plan, groups)
     assert found.start_s[[0, 2, 4]].tolist() == [10, 30, 50]
     assert [found.node[at : at + 2].tolist() for at in (0, 4, 8)] == [[1, 1], [0, 1], [0, 0]]
     for name in PLACED:

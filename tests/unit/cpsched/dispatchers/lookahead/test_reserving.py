@@ -1,7 +1,6 @@
 import pytest
 
-from cpsched.dispatchers.lookahead.dispatcher import Lookahead
-from cpsched.dispatchers.lookahead.reserving import by_walltime
+from cpsched.dispatchers.lookahead.dispatcher import Lookahead, by_walltime
 from cpsched.fit import verify
 from cpsched.model import Cluster
 from cpsched.predictors.quantile import QuantilePredictor

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from typing_extensions import override
 
 from cpsched_bridge.adapters.slurm.records import ClusterRecords, Record
+from cpsched_bridge.adapters.slurm.translation.claims import comment_in
 from cpsched_bridge.adapters.slurm.transport import Answer, Transport
-from cpsched_bridge.adapters.slurm.transport.cli.claims import claiming
-from cpsched_bridge.adapters.slurm.transport.cli.commands import CliCommands
+from cpsched_bridge.adapters.slurm.transport.cli import cluster
+from cpsched_bridge.adapters.slurm.transport.cli.asking import AskedSlurm
+from cpsched_bridge.adapters.slurm.transport.cli.commands import NODE, CliCommands
 from cpsched_bridge.adapters.slurm.transport.cli.reading import Reading
-from cpsched_bridge.adapters.slurm.transport.programs.call_budget import CallBudget
-from cpsched_bridge.adapters.slurm.transport.programs.claiming import Refusal
+from cpsched_bridge.adapters.slurm.transport.programs.call_budget import CallBudget, calls_of
+from cpsched_bridge.adapters.slurm.transport.programs.claiming import Claiming, Refusal
 from cpsched_bridge.adapters.slurm.transport.programs.scontrol import unreachable
 from cpsched_bridge.errors import BackendUnavailable, CommandRefused
 
@@ -100,3 +102,28 @@ class CliTransport(Transport):
 def _of_refusal(error: Refusal) -> BackendUnavailable | CommandRefused:
     words = str(error)
     return (BackendUnavailable if unreachable(words) else CommandRefused)(words)
+
+
+NODES = ("sinfo", "--noheader", "--Node", "--format=%N")
+
+
+def claiming(
+    scontrol: Callable[[Sequence[str]], Sequence[str]], deadline_s: float, budget: CallBudget | None = None
+) -> Claiming:
+    """The calls about the reservation, each question within `deadline_s` seconds."""
+    spent = budget or CallBudget()
+
+    def asked(command: Sequence[str]) -> str:
+        spent.spend(calls_of(command))
+        return AskedSlurm({"answer": command}, deadline_s + spent.slack_s).texts()["answer"]
+
+    def words() -> str | None:
+        return comment_in(cluster.reservations(asked(cluster.RESERVATIONS)))
+
+    def node() -> str:
+        names = [name for name in asked(NODES).split() if NODE.fullmatch(name)]
+        if not names:
+            raise BackendUnavailable("sinfo: names no node")
+        return min(names)
+
+    return Claiming(words, node, scontrol)

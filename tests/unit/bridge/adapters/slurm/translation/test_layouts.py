@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from cpsched.fit import used_by
 from cpsched.model import Request
 from cpsched_bridge.adapters.shared.allocation import Amounts, as_allocated, in_words
-from cpsched_bridge.adapters.slurm.translation.layouts import amounts_on, as_asked
 from cpsched_bridge.adapters.slurm.translation.machine import Machine
+from cpsched_bridge.adapters.slurm.translation.running import amounts_on, as_asked
 from tests.unit.bridge.adapters.slurm.translation.test_machine import a_node
 
 

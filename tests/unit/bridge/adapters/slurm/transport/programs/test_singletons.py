@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cpsched_bridge.adapters.slurm.records import Record
-from cpsched_bridge.adapters.slurm.transport.programs.singletons import Singletons
+from cpsched_bridge.adapters.slurm.transport.pyslurm.reading import Singletons
 
 SHOWN = """\
 5 (null)
