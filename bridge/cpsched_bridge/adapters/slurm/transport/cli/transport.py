@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from cpsched_bridge.adapters.slurm.records import ClusterRecords, Record
 from cpsched_bridge.adapters.slurm.translation.claims import comment_in
-from cpsched_bridge.adapters.slurm.transport import Answer, Transport
+from cpsched_bridge.adapters.slurm.transport import Transport
 from cpsched_bridge.adapters.slurm.transport.cli import cluster
 from cpsched_bridge.adapters.slurm.transport.cli.asking import AskedSlurm
 from cpsched_bridge.adapters.slurm.transport.cli.commands import NODE, CliCommands
@@ -21,7 +21,7 @@ from cpsched_bridge.errors import BackendUnavailable, CommandRefused
 NAME = "cli"
 
 
-class CliTransport(Transport):
+class CliTransport(CliCommands, Transport):
     """Use Slurm's own programs. `history_deadline_s` is for the accounting database, `deadline_s` for the rest."""
 
     child_starts = 0
@@ -36,9 +36,9 @@ class CliTransport(Transport):
     ) -> None:
         self._why = why
         budget = CallBudget()
-        self._reading = reading or Reading(deadline_s, history_deadline_s, budget=budget)
-        self._commands = CliCommands(self._reading, deadline_s, budget)
-        self._claiming = claiming(self._commands.scontrol, deadline_s, budget)
+        self._records = reading or Reading(deadline_s, history_deadline_s, budget=budget)
+        super().__init__(self._records, deadline_s, budget)
+        self._claiming = claiming(self.scontrol, deadline_s, budget)
 
     @override
     def waits_for(self) -> str | None:
@@ -50,35 +50,19 @@ class CliTransport(Transport):
 
     @override
     def config(self) -> Record:
-        return self._reading.config()
+        return self._records.config()
 
     @override
     def facts(self) -> Record:
-        return self._reading.facts()
+        return self._records.facts()
 
     @override
     def read(self) -> ClusterRecords:
-        return self._reading.read()
+        return self._records.read()
 
     @override
     def past(self, since_s: int) -> Sequence[Record]:
-        return self._reading.past(since_s)
-
-    @override
-    def start(self, orders: Sequence[Record]) -> Sequence[Answer]:
-        return self._commands.start(orders)
-
-    @override
-    def hold(self, orders: Sequence[Record]) -> Sequence[Answer]:
-        return self._commands.hold(orders)
-
-    @override
-    def hand_back(self, orders: Sequence[Record]) -> Sequence[Answer]:
-        return self._commands.hand_back(orders)
-
-    @override
-    def unpin(self, orders: Sequence[Record]) -> Sequence[Answer]:
-        return self._commands.unpin(orders)
+        return self._records.past(since_s)
 
     @override
     def claim(self, words: str, instead_of: str | None) -> bool:
@@ -96,7 +80,7 @@ class CliTransport(Transport):
 
     @override
     def close(self) -> None:
-        self._reading.close()
+        self._records.close()
 
 
 def _of_refusal(error: Refusal) -> BackendUnavailable | CommandRefused:
