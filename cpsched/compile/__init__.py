@@ -7,6 +7,4 @@
 - `progress`: how far compiling is, for whoever waits.
 - `structs`: how kernels see a handle.
 - `linking`: compiling in half the time.
-- `lookups`: what Numba looks up again and again, looked up once.
-- `leaning`: the inner names of Numba on which the other files depend.
 """

@@ -2,13 +2,19 @@
 
 A subclass of `Handle` names each field once, with its type. Python sees attributes; kernels are handed one pointer and
 see the same fields by the same names. Nothing is compiled, and Numba is not imported, before a kernel needs a handle.
+
+The fields are in a struct: a row of words of eight bytes. A number takes one, another handle one (its address), an
+array `_AXES_AT` and two for each axis. So Python writes it without a compiled function.
 """
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Self, dataclass_transform, get_type_hints
+from functools import cache
+from struct import pack_into
+from typing import Annotated, Any, ClassVar, Self, cast, dataclass_transform, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
@@ -135,8 +141,6 @@ class Handle:
 
     def _written(self) -> Any:
         """The struct, with all that was given."""
-        from cpsched.compile.structs import StructMemory
-
         memory = StructMemory(type(self))
         memory.write(self._checked(self._given))
         del self._given
@@ -187,3 +191,68 @@ def _real(at: int) -> property:
         self._reals[at] = value
 
     return property(get, put)
+
+
+_AXES_AT = 5
+"""An array's first words: its counter of references, its owner, two sizes, its first element. Two for each axis follow:
+its length and its stride."""
+
+
+class FieldPlaces:
+    """Where the fields of a handle class stand in its struct, in bytes, and how Python writes them."""
+
+    def __init__(self, cls: type[Handle]) -> None:
+        self.places: dict[str, tuple[int, str]] = {}
+        """By field: its first byte, and the code that `struct` has for it; empty for an array."""
+        at = 0
+        for name, hint in fields_of(cls).items():
+            kind = kind_of(hint)
+            self.places[name] = at, "" if kind else "d" if hint is float else "q"
+            at += 8 * (_AXES_AT + 2 * kind.axes if kind else 1)
+        self.arrays = [at for at, code in self.places.values() if not code]
+        self.memory: Any = ctypes.c_int64 * (at // 8)
+
+
+places_of = cache(FieldPlaces)
+
+
+@cache
+def _numba_runtime() -> tuple[Any, Any]:
+    """Return what writes an array to an address as kernels see it, with a counted reference to it, and `MemInfo`."""
+    from numba.core.runtime import nrt
+
+    runtime: Any = nrt
+    kind = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p)
+    return kind(runtime._nrt.c_helpers["adapt_ndarray_from_python"]), runtime.MemInfo
+
+
+class StructMemory:
+    """The struct of one handle, all zeros at first. With it go the arrays in it, also those that kernels put there."""
+
+    def __init__(self, cls: type[Handle]) -> None:
+        self._fields = places_of(cast(Any, cls))
+        self._write_array, self._mem_info = _numba_runtime()
+        self._words = self._fields.memory()
+        self.address = ctypes.addressof(self._words)
+
+    def write(self, values: Mapping[str, Any]) -> None:
+        """Set the fields in `values`, which hold what they should; other names are passed over."""
+        for name, (at, code) in self._fields.places.items():
+            if name not in values:
+                continue
+            value = values[name]
+            if code:
+                pack_into(code, self._words, at, value._address if isinstance(value, Handle) else value)
+                continue
+            before = self._words[at // 8]
+            self._write_array(value, self.address + at)
+            self._release(before)
+
+    def __del__(self) -> None:
+        for at in self._fields.arrays:
+            self._release(self._words[at // 8])
+
+    def _release(self, counter: int) -> None:
+        """Give up a reference to an array; it is freed with the last one. A `MemInfo` does that when it goes."""
+        if counter:
+            self._mem_info(counter)

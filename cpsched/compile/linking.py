@@ -4,7 +4,11 @@ Numba optimises every function that it meets, and makes machine code of it, befo
 that the function is a part of. Only the door is ever called from Python, so the first time is wasted. Here the
 functions below a door stay as the front end left them, and are optimised and turned into machine code with the door.
 
-And Numba looks the same things up again and again; here once (`cpsched.compile.lookups`).
+And Numba looks the same things up again and again; here once:
+
+- The options of the compiler, which are a part of each key: gathered one by one, 85,000 times for `plan_placed`.
+- The signature of a call. For `a + b` Numba tries all meanings of `+` until one fits, among them those for strings,
+  sets and dates, and writes an error message for each that does not. It is the same search for each two integers.
 
 This depends on a few inner names of Numba. So this module is imported only with the versions of Numba in
 `cpsched.compile.doors.KNOWN_TO_WORK`. With other versions doors are compiled in Numba's ordinary way, which takes
@@ -16,16 +20,15 @@ longer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 from llvmlite import binding
 from numba.core import codegen, compiler
-from numba.core.targetconfig import TargetConfig
+from numba.core.targetconfig import ConfigStack, TargetConfig
 from numba.core.types.functions import BaseFunction
-
-from cpsched.compile import lookups
 
 
 class Linked(codegen.JITCodeLibrary):
@@ -100,7 +103,47 @@ class DoorCompiler(compiler.Compiler):
             return super().compile_extra(function)
 
 
-remembered = lookups.remembering(BaseFunction.get_call_type)
+def gathered(flags: TargetConfig) -> dict[str, Any]:
+    """What `TargetConfig.values` returns: the value of each option, by name."""
+    return _defaults(type(flags)) | flags._values
+
+
+@cache
+def _defaults(kind: type[TargetConfig]) -> dict[str, Any]:
+    return {name: option.default for name, option in kind.options.items()}
+
+
+def remembering(search: Callable[..., Any]) -> Callable[..., Any]:
+    """`BaseFunction.get_call_type`, whose answer is `search`'s the first time and remembered from then on.
+
+    It depends on the options too. Numba finds the code of the call under the signature's arguments in `_impl_keys`.
+    A call that fits nowhere is not remembered, nor is one with arguments by name.
+    """
+    found: dict[Any, tuple[Any, Any]] = {}
+    numbers: dict[Any, int] = {}
+    numbered: dict[int, tuple[Any, int]] = {}
+
+    def number_of(options: Any) -> int:
+        """The same number for equal options, which are compared once for each function."""
+        if id(options) not in numbered:
+            numbered[id(options)] = options, numbers.setdefault(options, len(numbers))
+        return numbered[id(options)][1]
+
+    def get_call_type(function: Any, context: Any, arguments: Any, named: Any) -> Any:
+        if named:
+            return search(function, context, arguments, named)
+        asked = (function, context, tuple(arguments), number_of(ConfigStack.top_or_none()))
+        if asked in found:
+            signature, function._impl_keys[signature.args] = found[asked]
+            return signature
+        signature = search(function, context, arguments, named)
+        found[asked] = signature, function._impl_keys[signature.args]
+        return signature
+
+    return get_call_type
+
+
+remembered = remembering(BaseFunction.get_call_type)
 
 
 @contextmanager
@@ -108,7 +151,7 @@ def _below_a_door(maker: Any) -> Iterator[None]:
     """All functions that are compiled meanwhile are a part of the door under way, and things are looked up once."""
     places = [
         (maker, "_library_class", Linked),
-        (TargetConfig, "values", lookups.gathered),
+        (TargetConfig, "values", gathered),
         (BaseFunction, "get_call_type", remembered),
     ]
     before = [getattr(owner, name) for owner, name, _ in places]

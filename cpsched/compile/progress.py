@@ -48,7 +48,7 @@ _check: Callable[[], bool] = bool
 
 @contextmanager
 def stopped_by(check: Callable[[], bool]) -> Iterator[None]:
-    """Within the block, raise `CompilingStopped` from the compiler's next step on, where `check` says so in its thread."""
+    """Within the block, raise `CompilingStopped` from the compiler's next step on if `check` says so in its thread."""
     global _check
     former, _check = _check, check
     try:

@@ -4,9 +4,6 @@ The struct belongs to the Python object, which outlives every call of a kernel. 
 counting references, which would take longer than the work of a small kernel. One rule follows for whoever writes a
 kernel: a local variable that holds an array of a handle becomes invalid when that field gets a longer array, for
 example by `grow`. Read the field again afterwards.
-
-A struct is a row of words of eight bytes: a number takes one, another handle one (its address), an array `_AXES_AT`
-and two for each axis. So Python writes it without a compiled function.
 """
 
 # mypy: disable-error-code="no-untyped-call, untyped-decorator, override"
@@ -14,12 +11,9 @@ and two for each axis. So Python writes it without a compiled function.
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Mapping
 from functools import cache
-from struct import pack_into
 from types import UnionType
-from typing import Any, cast, get_args, get_origin
+from typing import Any, get_args, get_origin
 
 from numba.core import cgutils, imputils, types
 from numba.core.datamodel import models
@@ -32,7 +26,6 @@ from numba.core.extending import (
     register_model,
     unbox,
 )
-from numba.core.runtime import nrt
 from numba.core.typing.templates import AttributeTemplate
 
 from cpsched.compile.handles import Handle, fields_of, kind_of
@@ -40,7 +33,6 @@ from cpsched.compile.handles import Handle, fields_of, kind_of
 read_as: Any = lower_getattr_generic
 write_as: Any = lower_setattr_generic
 in_kernels: Any = intrinsic
-runtime: Any = nrt
 
 
 class Struct(types.Type):
@@ -192,63 +184,3 @@ def type_of(hint: Any) -> Any:
 
 def _fields(cls: type[Handle]) -> list[tuple[str, Any]]:
     return [(name, type_of(hint)) for name, hint in fields_of(cls).items()]
-
-
-_AXES_AT = 5
-"""An array's first words: its counter of references, its owner, two sizes, its first element. Two for each axis follow:
-its length and its stride."""
-
-
-class FieldPlaces:
-    """Where the fields of a handle class stand in its struct, in bytes, and how Python writes them."""
-
-    def __init__(self, cls: type[Handle]) -> None:
-        self.places: dict[str, tuple[int, str]] = {}
-        """By field: its first byte, and the code that `struct` has for it; empty for an array."""
-        at = 0
-        for name, hint in fields_of(cls).items():
-            kind = kind_of(hint)
-            self.places[name] = at, "" if kind else "d" if hint is float else "q"
-            at += 8 * (_AXES_AT + 2 * kind.axes if kind else 1)
-        self.arrays = [at for at, code in self.places.values() if not code]
-        self.memory: Any = ctypes.c_int64 * (at // 8)
-
-
-places_of = cache(FieldPlaces)
-
-_write_array = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p)(
-    runtime._nrt.c_helpers["adapt_ndarray_from_python"]
-)
-"""Writes an array to an address as kernels see it, with a counted reference to it."""
-
-
-class StructMemory:
-    """The struct of one handle, all zeros at first. With it go the arrays in it, also those that kernels put there."""
-
-    def __init__(self, cls: type[Handle]) -> None:
-        self._fields = places_of(cast(Any, cls))
-        self._words = self._fields.memory()
-        self.address = ctypes.addressof(self._words)
-
-    def write(self, values: Mapping[str, Any]) -> None:
-        """Set the fields in `values`, which hold what they should; other names are passed over."""
-        for name, (at, code) in self._fields.places.items():
-            if name not in values:
-                continue
-            value = values[name]
-            if code:
-                pack_into(code, self._words, at, value._address if isinstance(value, Handle) else value)
-                continue
-            before = self._words[at // 8]
-            _write_array(value, self.address + at)
-            self._release(before)
-
-    def __del__(self) -> None:
-        for at in self._fields.arrays:
-            self._release(self._words[at // 8])
-
-    @staticmethod
-    def _release(counter: int, release: Any = runtime.MemInfo) -> None:
-        """Give up a reference to an array; it is freed with the last one. A `MemInfo` does that when it goes."""
-        if counter:
-            release(counter)

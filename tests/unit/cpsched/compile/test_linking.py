@@ -94,10 +94,10 @@ def test_the_options_of_the_compiler_are_gathered_as_numba_gathers_them() -> Non
     only_where_linking_is_ours()
     from numba.core.compiler import Flags
 
-    from cpsched.compile import lookups
+    from cpsched.compile import linking
 
     flags = cast(Any, Flags)()
-    assert lookups.gathered(flags) == flags.values()
+    assert linking.gathered(flags) == flags.values()
     flags.nrt, flags.error_model = True, "numpy"
-    assert lookups.gathered(flags) == flags.values()
-    assert list(lookups.gathered(flags)) == list(flags.values())
+    assert linking.gathered(flags) == flags.values()
+    assert list(linking.gathered(flags)) == list(flags.values())
