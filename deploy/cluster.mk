@@ -1,7 +1,7 @@
 # Included by the top-level Makefile: the test cluster (deploy/cluster says what each command does).
 
 
-.PHONY: cluster cluster-down cluster-wide cluster-demo cluster-compare cluster-twin cluster-whatif cluster-shares cluster-figures cluster-reading-cost cluster-wake test-slurm test-conformance test-systemd test-cluster-monitoring systemd-security
+.PHONY: cluster cluster-down cluster-wide cluster-demo cluster-compare cluster-twin cluster-figures test-slurm test-conformance test-systemd test-cluster-monitoring systemd-security
 
 # All of these take SLURM=22.05, 24.11 or 26.05 (the default): which release of Slurm the cluster runs.
 
@@ -25,23 +25,8 @@ cluster-compare: cluster $(VENV)/.installed ## the same jobs under Slurm alone, 
 cluster-twin: cluster $(VENV)/.installed ## Slurm alone on the cluster, and its twin on the record of it: how many starts are the same; eight runs of JOBS=200 submissions, about an hour and a half
 	$(BIN)/python -m tests.slurm.twin --jobs $(or $(JOBS),200)
 
-cluster-whatif: $(VENV)/.installed ## 600 jobs under Slurm alone, advised and in control on 24 nodes, beside what whatif says of it; WORKLOADS=1,2,3,4,5, half an hour for each
-	deploy/cluster build
-	deploy/cluster wide 24
-	$(BIN)/python -m tests.slurm.whatif_live $(if $(WORKLOADS),--seeds $(WORKLOADS))
-
-cluster-shares: cluster $(VENV)/.installed ## two accounts with shares 80:20 under Slurm's own backfill, advised and under the bridge: what each uses over time; half an hour
-	$(BIN)/python -m tests.slurm.shares
-
 cluster-figures: cluster-wide $(VENV)/.installed ## on 500 nodes: a burst of 200 starts, cycles beside 1,000 queued jobs, with lookahead; TRANSPORT=pyslurm or cli
 	CPSCHED_TRANSPORT=$(or $(TRANSPORT),pyslurm) $(BIN)/python -m tests.slurm.figures
-
-cluster-reading-cost: cluster $(VENV)/.installed ## what one reading costs the bridge and slurmctld, by transport; QUEUED="100 1000", WIDE_NODES=500 for the wide cluster
-	$(if $(WIDE_NODES),deploy/cluster wide $(WIDE_NODES))
-	$(BIN)/python -m tests.slurm.reading_cost --queued $(or $(QUEUED),100 1000)
-
-cluster-wake: cluster $(VENV)/.installed ## seconds from a submission, and from the end of a job, to decision and start, with and without wake files; TRANSPORT=pyslurm or cli, six minutes
-	$(BIN)/python -m tests.slurm.wake --transport $(or $(TRANSPORT),cli)
 
 test-slurm: $(VENV)/.installed ## a fresh cluster, tests/slurm against it, down (also after a failure); skipped without a Docker engine
 	PYTEST="$(BIN)/python -m pytest" deploy/test-slurm

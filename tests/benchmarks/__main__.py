@@ -8,7 +8,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-SUITES = ("lists", "pcp20", "cp", "lookahead", "cold", "journal", "site_policy", "apart")
+SUITES = ("lists", "pcp20", "lookahead", "cold", "journal", "site_policy", "apart")
 
 
 def run(names: list[str]) -> int:

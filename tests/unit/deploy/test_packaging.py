@@ -1,13 +1,15 @@
-"""Recipes for package managers: they parse, and name the release and the Pythons of this tree."""
+"""The version of a tree; and recipes for package managers, which name the release and the Pythons of this tree."""
 
 import ast
 import re
+import subprocess
 import tomllib
 
 import pytest
 import yaml
+from packaging.version import Version
 
-from deploy.version import RELEASE, ROOT
+from deploy.version import RELEASE, ROOT, version
 
 FOLDER = ROOT / "deploy" / "packaging"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -39,3 +41,35 @@ def test_the_easyconfig_names_release_and_a_promised_python():
 def test_hosted_checks_run_on_the_oldest_and_newest_python(python):
     jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())["jobs"]
     assert {"target": "test", "python": python} in jobs["check"]["strategy"]["matrix"]["include"]
+
+
+def committed(tree, name, *tags):
+    """The version of a new commit of the tree."""
+    (tree / name).write_text(name)
+    git = "git", "-C", str(tree), "-c", "user.name=a", "-c", "user.email=a@b"
+    for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", name], *(["tag", tag] for tag in tags)):
+        subprocess.run([*git, *words], check=True)
+    return version(tree)
+
+
+def test_the_version_moves_with_every_commit(tmp_path, monkeypatch):
+    """A wheel of the same version as the installed one would not be installed over it."""
+    monkeypatch.setenv("GIT_COMMITTER_DATE", "2026-11-25T13:00:00+0100")
+    first = committed(tmp_path, "first")
+    assert re.fullmatch(rf"{RELEASE}\.dev20261125120000\+g[0-9a-f]{{8}}", first)
+    monkeypatch.setenv("GIT_COMMITTER_DATE", "2026-11-25T12:00:01+0000")
+    assert Version(first) < Version(committed(tmp_path, "second")) < Version(RELEASE)
+    assert committed(tmp_path, "third", "other", f"v{RELEASE}") == RELEASE
+    (tmp_path / "PKG-INFO").write_text("Metadata-Version: 2.4\nVersion: 9.8.7\n\nVersion: 1\n")
+    assert version(tmp_path) == "9.8.7"
+
+
+def test_without_git_the_version_is_a_digest_of_the_packages(tmp_path):
+    package = tmp_path / "cpsched"
+    (package / "__pycache__").mkdir(parents=True)
+    copied = version(tmp_path)
+    assert re.fullmatch(rf"{RELEASE}\.dev0\+tree\.[0-9a-f]{{12}}", copied)
+    (package / "__pycache__" / "a.pyc").write_text("compiled")
+    assert version(tmp_path) == copied
+    (package / "a.py").write_text("")
+    assert version(tmp_path) != copied
