@@ -8,11 +8,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pytest
 import structlog
 
 from cpsched.dispatchers.easy import EasyDispatcher
-from cpsched_bridge.cycle import claims, reconcile
 from cpsched_bridge.cycle.loop import Bridge
 from tests.bridges import a_bridge
 from tests.builders import a_job
@@ -171,23 +169,3 @@ def test_of_two_bridges_only_the_one_with_the_claim_acts_and_every_job_runs_once
     assert {"killed", "stop", "take over", "lose", "sleep"} <= set(counts)
     assert counts["paused"] > 1000
     assert counts["control"] > 1000
-
-
-def nobody_looks(patch):
-    patch.setattr(claims.Claims, "why_not", lambda self: None)
-
-
-def the_plugins_jobs_are_given_back_by_who_steps_back(patch):
-    patch.setattr(reconcile, "_make_way", reconcile._hand_back)  # noqa: SLF001
-
-
-def a_claim_is_overwritten(patch):
-    patch.setattr(claims.Claims, "_alive", lambda self, seen, now_s: None)
-
-
-@pytest.mark.parametrize(
-    "plant", [nobody_looks, the_plugins_jobs_are_given_back_by_who_steps_back, a_claim_is_overwritten]
-)
-def test_a_planted_fault_is_noticed(plant, monkeypatch, tmp_path):
-    plant(monkeypatch)
-    assert any(played(seed, tmp_path).wrongs for seed in (3, *range(10)))  # 3 brings out each: it saves seconds

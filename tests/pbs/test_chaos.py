@@ -2,7 +2,6 @@
 
 import os
 import random
-from collections import Counter
 
 import pytest
 
@@ -62,17 +61,3 @@ def test_a_bridge_that_advises_takes_nothing_from_pbs_and_leaves_no_points(tmp_p
     assert world.advice_ends() == []
     assert world.counts["advised"] == (world.mode == "advise")
     assert world.calm() == []
-
-
-def test_histories_kill_and_disturb(tmp_path):
-    """What the histories above are worth."""
-    counts: Counter[str] = Counter()
-    for seed in (0, 1):
-        (tmp_path / str(seed)).mkdir()
-        world = World(tmp_path / str(seed), random.Random(seed))
-        world.play(STEPS)
-        counts += world.counts
-    assert counts["killed"] > 5
-    assert counts["faults"] > 10
-    assert counts["submitted"] > 30
-    assert counts["ok"] > 100

@@ -12,7 +12,7 @@ from cpsched_bridge.adapters.pbs.backend import PbsBackend
 from cpsched_bridge.cycle.snapshots import PUT_OFF
 from cpsched_bridge.ports import NO_WAY_BACK
 from tests.pbs.commands import Fault
-from tests.pbs.server import RUNS, Queue, Refused, Server
+from tests.pbs.server import RUNS, Queue, Refused
 from tests.pbs.world import LEFT, QUEUE, World
 
 
@@ -412,22 +412,3 @@ def test_of_two_bridges_one_is_in_control(world, tmp_path):
     assert not world.server.jobs
     assert not told(other)
     assert world.server.wrongs == []
-
-
-def test_what_the_stand_in_refuses_has_pbss_words():
-    server = Server.of()
-    job = server.submit(queue=QUEUE)
-    array = server.submit(queue=QUEUE, array=range(2))
-    server.queues[QUEUE].started = False
-    server.run(job, "(vm[0]:ncpus=1)")
-    for id, where, words in (
-        (job, "(vm[0]:ncpus=1)", "qrun: Request invalid for state of job 0.vm"),
-        (array, "(vm[0]:ncpus=1)", "qrun: Invalid request 1[].vm"),
-        ("9.vm", "(vm[0]:ncpus=1)", "qrun: Unknown Job Id 9.vm"),
-        ("1[9].vm", "(vm[0]:ncpus=1)", "qrun: Invalid request 1[9].vm"),
-        ("x;y", "(vm[0]:ncpus=1)", "qrun: illegally formed job identifier: x;y"),
-        ("1[0].vm", "(vm[9]:ncpus=1)", "qrun: Unknown node  (vm[9]:ncpus=1)"),
-    ):
-        with pytest.raises(Refused) as caught:
-            server.run(id, where)
-        assert str(caught.value) == words
