@@ -40,10 +40,9 @@ damages: kernels                ## random damages of each file of a bridge; COUN
 bounds: $(VENV)/.installed      ## all examples of the properties and of mutated files (make test tries a quarter), every index of the kernels checked
 	NUMBA_BOUNDSCHECK=1 CPSCHED_CACHE_DIR=$(CURDIR)/build/bounds $(BIN)/python -m pytest -q tests/properties tests/fuzz/test_files.py
 
-chaos: kernels                  ## kills at random moments among random faults, KILLS=1000 SEED=1; then real SIGKILLs, a twentieth as many
+chaos: kernels                  ## kills at random moments among random faults, KILLS=1000 SEED=1
 	$(BIN)/python -m tests.chaos --kills $(or $(KILLS),1000) --seed $(or $(SEED),1)
 	$(BIN)/python -m tests.chaos --kills $(or $(KILLS),1000) --seed $(or $(SEED),1) --blind
-	CPSCHED_SIGKILLS=$$(( $(or $(KILLS),1000) / 20 + 1 )) CPSCHED_SEED=$(or $(SEED),1) $(BIN)/python -m pytest -q tests/integration/test_sigkill.py
 
 soak: kernels                   ## a bridge beside an accelerated site: memory, files, ledger and journal; HOURS=1
 	$(BIN)/python -m tests.soak --hours $(or $(HOURS),1)

@@ -7,13 +7,10 @@ and the jobs come in with the longest first.
 
 from __future__ import annotations
 
-import random
-import time
-
 import pytest
 
 from tests.slurm.bridges import LiveBridge
-from tests.slurm.harness import KILLS, Slurm, wait_until
+from tests.slurm.harness import Slurm, wait_until
 
 ALL = ("-N4", "--exclusive")
 
@@ -105,41 +102,6 @@ def test_a_kill_leaves_numbers_and_the_next_bridge_or_release_all_takes_them_off
 
 
 @pytest.mark.conformance
-def test_a_pause_takes_the_points_off_and_a_resume_puts_them_on(slurm: Slurm) -> None:
-    full(slurm)
-    jobs = waiting(slurm)
-    with advising(slurm, "advise-pause") as bridge:
-        until_advised(slurm, jobs[::-1])
-        bridge.cpsched("pause")
-        wait_until(lambda: not any(factors(slurm).values()), 30, "no points are left")
-        bridge.cpsched("resume")
-        until_advised(slurm, jobs[::-1])
-
-
-@pytest.mark.conformance
-def test_from_advise_to_control_and_back_no_points_are_left_and_nobody_is_held(slurm: Slurm) -> None:
-    full(slurm)
-    jobs = waiting(slurm)
-    bridge = advising(slurm, "advise-ladder")
-    bridge.start()
-    until_advised(slurm, jobs[::-1])
-    bridge.kill("KILL")
-    bridge.shell(f'sed -i \'s/"mode": "advise"/"mode": "control"/\' {bridge.config}')
-    bridge.start()
-    wait_until(lambda: all(slurm.job(job).held for job in jobs), 60, "all are held")
-    bridge.wait_for_rounds(3)
-    bridge.kill("KILL")
-    bridge.shell(f'sed -i \'s/"mode": "control"/"mode": "advise"/\' {bridge.config}')
-    bridge.start()
-    try:
-        wait_until(lambda: not any(slurm.job(job).held for job in jobs), 60, "nobody is held")
-        until_advised(slurm, jobs[::-1])
-    finally:
-        bridge.stop()
-    assert factors(slurm) == dict.fromkeys(jobs, 0)
-
-
-@pytest.mark.conformance
 def test_an_array_has_one_number_and_a_task_of_its_own_is_told_by_itself(slurm: Slurm) -> None:
     blocker = full(slurm)
     single = slurm.sbatch(*ALL, "-t20", script="sleep 1")
@@ -164,24 +126,3 @@ def test_doctor_says_what_is_missing(slurm: Slurm) -> None:
     with slurm.configured("PriorityType=priority/basic"):
         said = bridge.cpsched("doctor", check=False)
         assert "set PriorityType=priority/multifactor" in " ".join(said.split())
-
-
-def test_kills_leave_numbers_and_nothing_else(slurm: Slurm) -> None:
-    """`CPSCHED_SIGKILLS` says how many there are (10)."""
-    full(slurm, 3000)
-    jobs, choose = waiting(slurm, 8), random.Random(7)
-    slurm.scontrol("update", f"JobId={jobs[3]}", "SiteFactor=-3")
-    bridge = advising(slurm, "advise-kills", cycle={"interval_s": 0.3}, advise={"every_s": 0.3})
-    bridge.start()
-    for kill in range(KILLS):
-        if kill % 5 == 0:
-            jobs.append(slurm.sbatch(*ALL, f"-t{choose.randrange(2, 30)}", script="sleep 1"))
-        time.sleep(choose.uniform(0.0, 0.6))
-        bridge.kill("KILL")
-        assert not any(job.held for job in slurm.squeue().values())
-        bridge.start(wait=kill % 3 == 0)
-        time.sleep(choose.uniform(0.2, 2.0))
-    bridge.kill("KILL")
-    assert "no job has points" in bridge.cpsched("release-all")
-    assert {job: points for job, points in factors(slurm).items() if points} == {jobs[3]: -3}
-    assert set(factors(slurm)) == set(jobs)

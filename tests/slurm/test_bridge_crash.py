@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
 from tests.slurm.bridges import LiveBridge
-from tests.slurm.harness import KILLS, TRANSPORT, Slurm, docker, wait_until
-
-HEARTBEAT = "/var/lib/cpsched/heartbeat"
+from tests.slurm.harness import KILLS, TRANSPORT, Slurm, wait_until
 
 
 def starts_of(slurm: Slurm, log: str) -> dict[str, int]:
@@ -96,44 +92,3 @@ def test_killed_between_pin_and_release_every_job_starts_once_where_the_ledger_s
         assert {job.restarts for job in ran.values()} == {0}
         assert starts_of(slurm, log) == dict.fromkeys(jobs, 1)
         assert {job: ran[job].nodes for job in jobs} == {job: ledger[job].nodes for job in jobs}
-
-
-@contextmanager
-def dead_man(slurm: Slurm, stale_s: int, every_s: int) -> Iterator[None]:
-    """The dead-man timer in the controller's container, as deploy/compose.yaml runs it in one of its own.
-
-    There the bridge's name is not beside the heartbeat: its claim is watched for a moment, as that of another one.
-    """
-    limits = {"DEADMAN_STALE_S": stale_s, "DEADMAN_EVERY_S": every_s, "DEADMAN_CLAIM_S": 2}
-    settings = {"HEARTBEAT": HEARTBEAT, **limits}
-    words = [word for name, value in settings.items() for word in ("--env", f"CPSCHED_{name}={value}")]
-    docker("exec", "--detach", *words, slurm.container("slurmctld"), "cpsched-deadman", "--loop")
-    try:
-        yield
-    finally:
-        slurm.run("pkill", "-f", "cpsched-deadman", check=False)
-
-
-def test_killed_for_good_the_held_jobs_run_within_the_dead_man_time(slurm: Slurm) -> None:
-    slurm.plugin(on=True)
-    bridge = LiveBridge(slurm, "dead", heartbeat=HEARTBEAT)
-    bridge.start()
-    fill = slurm.burst(4, "-N1", "-n16", "-t5", script="sleep 600")
-    slurm.wait_for_state(fill, "RUNNING", 30)
-    held = slurm.burst(20, "-n2", "-t1", script="sleep 1")
-    own = slurm.sbatch("-H", "-n1", "-t1")
-    bridge.wait_for_rounds(1)
-    bridge.kill("KILL")
-    slurm.run("scancel", *fill)
-    assert all(slurm.job(job).held for job in held[:3])
-    with dead_man(slurm, stale_s=8, every_s=2):
-        began_s = time.monotonic()
-        slurm.wait_for_state(held, "COMPLETED", 60)
-        took_s = time.monotonic() - began_s
-    assert took_s < 8 + 2 + 25, f"{took_s:.0f} s"
-    assert slurm.job(own).held
-    bridge.start()  # again: what Slurm started meanwhile is found running or ended, new jobs are the bridge's
-    late = slurm.sbatch("-n1", "-t1", script="sleep 1")
-    slurm.wait_for_state(late, "COMPLETED", 30)
-    bridge.stop()
-    assert bridge.ledger()[late].state in ("running", "ended")

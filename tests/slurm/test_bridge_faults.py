@@ -8,7 +8,7 @@ import time
 import pytest
 
 from tests.slurm.bridges import LiveBridge
-from tests.slurm.harness import TRANSPORT, Slurm, wait_until
+from tests.slurm.harness import Slurm, wait_until
 
 QUICK = {"options": {"deadline_s": 5.0}, "cycle": {"max_backoff_s": 4.0}, "start": {"timeout_s": 6}}
 
@@ -135,30 +135,6 @@ def test_a_job_cancelled_between_decision_and_start(slurm: Slurm) -> None:
         wait_until(lambda: bridge.ledger()[job].state in ("gone", "ended"), 15, "the ledger has closed the job")
         other = slurm.sbatch("-n2", "-t1", script="sleep 1")
         slurm.wait_for_state(other, "COMPLETED", 30)
-
-
-def test_a_second_bridge_by_mistake_refuses_and_the_first_goes_on(slurm: Slurm) -> None:
-    slurm.plugin(on=True)
-    with LiveBridge(slurm, "two") as bridge:
-        said = bridge.cpsched("bridge", check=False)
-        assert "another bridge" in said.lower() or "lock" in said.lower(), said
-        job = slurm.sbatch("-n2", "-t1", script="sleep 1")
-        slurm.wait_for_state(job, "COMPLETED", 30)
-
-
-@pytest.mark.skipif(TRANSPORT == "cli", reason="the transport has no process that stays")
-def test_the_pyslurm_child_killed_and_hung_in_mid_call(slurm: Slurm) -> None:
-    slurm.plugin(on=True)
-    with LiveBridge(slurm, "child", **QUICK) as bridge:
-        jobs = slurm.burst(10, "-n4", "-t1", script="sleep 1")
-        for signal, event in (("STOP", "backend_timeout"), ("KILL", None)):
-            (child,) = bridge.children()
-            bridge.shell(f"kill -{signal} {child}")
-            wait_until(lambda: bridge.children() not in ([], [child]), 30, f"a new child after {signal}")  # noqa: B023
-            if event is not None:
-                assert event in bridge.events()
-            consistent_within_a_cycle(slurm, bridge)
-        all_end(slurm, jobs, 60)
 
 
 TIMES = re.compile(

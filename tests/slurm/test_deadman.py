@@ -30,13 +30,6 @@ def deadman(slurm: Slurm, *arguments: str) -> str:
     return slurm.run("env", *settings, "cpsched-deadman", *arguments, user="cpsched")
 
 
-def test_a_fresh_heartbeat_leaves_everything_alone(waiting: Slurm) -> None:
-    job = waiting.sbatch()
-    beat(waiting, age_s=5)
-    assert deadman(waiting) == ""
-    assert waiting.job(job).held
-
-
 @pytest.mark.parametrize("age_s", [None, 65, 100_000, -100_000])
 def test_a_stale_or_missing_heartbeat_gives_the_jobs_back(waiting: Slurm, age_s: int | None) -> None:
     """Also one in the future: the clock was set back after the bridge had died."""
@@ -82,13 +75,6 @@ def test_a_hold_of_which_the_plugin_was_not_told_stays(waiting: Slurm) -> None:
     assert waiting.squeue(states="pending") == before
     waiting.scontrol("release", requeued["alice"], user="alice")
     assert not waiting.job(requeued["alice"]).held
-
-
-def test_a_job_held_by_the_bridge_itself_goes_back(waiting: Slurm) -> None:
-    job = waiting.sbatch("--begin=now+1hour")
-    waiting.scontrol("hold", job, user="cpsched")
-    assert "handed back 1 held jobs" in deadman(waiting)
-    assert not waiting.job(job).held
 
 
 def test_what_only_the_ledger_knows_goes_back_by_the_ledger(slurm: Slurm) -> None:
@@ -143,14 +129,6 @@ def test_arrays_with_gaps_go_back(waiting: Slurm) -> None:
     )
 
 
-def test_a_full_disk_is_no_obstacle(waiting: Slurm) -> None:
-    """No file can grow by a byte, and nothing can be printed."""
-    jobs = waiting.burst(5, "--begin=now+1hour")
-    script = "ulimit -S -f 0; CPSCHED_DEADMAN_CONFIRM_S=0 cpsched-deadman >/dev/full"
-    waiting.run("bash", "-c", script, user="cpsched")
-    assert not [job for job in jobs if waiting.job(job).held]
-
-
 @pytest.mark.conformance
 def test_a_job_name_or_comment_cannot_play_another_job(waiting: Slurm) -> None:
     """Newlines in them look like further lines of what squeue prints."""
@@ -174,32 +152,3 @@ def test_the_bridges_node_lists_are_cleared_and_the_owners_restored(waiting: Slu
     assert "cleared 3 node lists" in deadman(waiting)
     waiting.wait_for_state([held, stuck, asked], "COMPLETED", 30)
     assert waiting.sacct([asked])[asked].nodes == ("n2",)
-
-
-def test_many_jobs_go_back_at_once(waiting: Slurm, capsys: pytest.CaptureFixture[str]) -> None:
-    jobs = set(waiting.burst(300, script="true"))
-    begin = time.monotonic()
-    assert "handed back 300 held jobs" in deadman(waiting)
-    seconds = time.monotonic() - begin
-    with capsys.disabled():
-        print(f"\n300 held jobs handed back in {seconds:.2f} s")
-    assert not [j for j in waiting.squeue(states="pending").values() if j.held and j.id in jobs]
-    waiting.run("scancel", "--user=alice")
-
-
-def test_without_a_controller_it_says_so_and_lives_on(waiting: Slurm) -> None:
-    job = waiting.sbatch()
-    waiting.pause("slurmctld")
-    try:
-        output = waiting.run(
-            "bash",
-            "-c",
-            "CPSCHED_DEADMAN_CONFIRM_S=0 timeout 100 cpsched-deadman || echo failed",
-            service="n1",
-            timeout_s=150,
-        )
-    finally:
-        waiting.unpause("slurmctld")
-    assert "nothing could be done" in output
-    waiting.wait_for_controller()
-    assert waiting.job(job).held

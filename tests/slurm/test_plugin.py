@@ -20,11 +20,6 @@ def test_a_new_job_arrives_held_and_marked(plugin: Slurm) -> None:
     assert (job.held, job.admin_comment, job.comment) == (True, "bridge:wait", "my words")
 
 
-def test_an_array_arrives_held(plugin: Slurm) -> None:
-    job = plugin.job(plugin.sbatch("--array=1-5"))
-    assert (job.held, job.admin_comment) == (True, "bridge:wait")
-
-
 def test_srun_waits_for_the_bridge_too(plugin: Slurm) -> None:
     plugin.run("bash", "-c", "nohup srun --job-name=interactive hostname >/dev/null 2>&1 &", user="alice")
     plugin.wait_until(lambda: plugin.squeue(states="pending"), 10, "srun is in the queue")
@@ -49,35 +44,11 @@ def test_the_switch_needs_no_restart(slurm: Slurm) -> None:
     assert [slurm.job(j).held for j in (held, free, held_again)] == [True, False, True]
 
 
-@pytest.mark.parametrize(
-    ("options", "user"),
-    [
-        (("--begin=now+1hour", "--ntasks=1", ":", "--ntasks=1"), "alice"),
-        (("--begin=now+1hour", "--priority=50"), "root"),
-        (("--begin=now+1hour",), "cpsched"),
-    ],
-    ids=["het job", "priority given by root", "the bridge's own user"],
-)
-def test_left_to_slurm(plugin: Slurm, options: tuple[str, ...], user: str) -> None:
-    job = plugin.run("sbatch", "--parsable", "--output=/dev/null", *options, "--wrap", "true", user=user).strip()
-    record = plugin.record(job)
-    assert record["Priority"] != "0"
-    assert "AdminComment" not in record
-
-
 def test_scrontab_is_left_to_slurm(plugin: Slurm) -> None:
     plugin.run("scrontab", "-", stdin="0 0 1 1 * true\n", user="alice")
     (job,) = plugin.squeue(states="pending").values()
     plugin.run("scrontab", "-r", user="alice")
     assert (job.held, job.admin_comment) == (False, "")
-
-
-def test_immediate_is_left_to_slurm(plugin: Slurm) -> None:
-    assert plugin.run("srun", "--immediate", "hostname", user="alice").strip() in ("n1", "n2", "n3", "n4")
-
-
-def test_a_priority_asked_for_by_an_ordinary_user_does_not_help(plugin: Slurm) -> None:
-    assert plugin.job(plugin.sbatch("--priority=999999")).held
 
 
 @pytest.mark.conformance
@@ -101,46 +72,6 @@ def test_a_job_submitted_on_hold_is_its_owners(plugin: Slurm) -> None:
 
 
 @pytest.mark.conformance
-def test_an_owners_later_hold_is_not_lost(plugin: Slurm) -> None:
-    """On a job that the bridge holds (where Slurm itself would forget it) as on any other."""
-    job = plugin.sbatch()
-    plugin.scontrol("hold", job, user="cpsched")
-    plugin.scontrol("hold", job, user="alice")
-    assert "bridge:user-held" in plugin.job(job).comment
-    plugin.refused("scontrol", "release", job, user="cpsched")
-    plugin.scontrol("release", job, user="alice")
-    assert "bridge:user-held" not in plugin.job(job).comment
-    assert plugin.job(job).held
-
-
-def test_an_administrators_hold_is_told_from_the_bridges(plugin: Slurm) -> None:
-    job = plugin.sbatch()
-    plugin.scontrol("hold", job, user="root")
-    assert "bridge:admin-held" in plugin.job(job).comment
-    plugin.refused("scontrol", "release", job, user="cpsched")
-    plugin.refused("scontrol", "release", job, user="alice")
-    plugin.scontrol("release", job, user="root")
-    plugin.wait_for_state(job, "COMPLETED", 15)
-
-
-def test_the_bridges_hold_of_a_job_from_before_is_marked(slurm: Slurm) -> None:
-    """Submitted with the plugin off, so without admin_comment, which an operator cannot write."""
-    job = slurm.sbatch("--begin=now+1hour")
-    slurm.plugin(on=True)
-    slurm.scontrol("hold", job, user="cpsched")
-    seen = slurm.job(job)
-    assert (seen.held, seen.reason, seen.comment) == (True, "JobHeldAdmin", "bridge:wait")
-
-
-def test_users_can_neither_write_nor_wipe_marks(plugin: Slurm) -> None:
-    job = plugin.sbatch("--comment=bridge:wait a bridge:admin-held b")
-    assert plugin.job(job).comment == "a b"
-    plugin.scontrol("hold", job, user="root")
-    plugin.scontrol("update", f"JobId={job}", "Comment=bridge:pinned(n1) c", user="alice")
-    assert plugin.job(job).comment == "bridge:admin-held c"
-
-
-@pytest.mark.conformance
 def test_a_pin_remembers_what_its_owner_asked_for(plugin: Slurm) -> None:
     asked, free = plugin.sbatch("--nodelist=n[1-2]", "--nodes=2"), plugin.sbatch()
     for job in (asked, free):
@@ -151,10 +82,3 @@ def test_a_pin_remembers_what_its_owner_asked_for(plugin: Slurm) -> None:
     plugin.scontrol("update", f"JobId={free}", "ReqNodeList=", user="cpsched")
     assert plugin.job(asked).comment == "bridge:asked(n[1-2])"
     assert plugin.job(free).comment == ""
-
-
-def test_with_the_plugin_off_owners_may_release_waiting_jobs(plugin: Slurm) -> None:
-    job = plugin.sbatch()
-    plugin.plugin(on=False)
-    plugin.scontrol("release", job, user="alice")
-    plugin.wait_for_state(job, "COMPLETED", 15)

@@ -10,54 +10,6 @@ import pytest
 from tests.slurm.bridges import LiveBridge
 from tests.slurm.harness import CALM, TRANSPORT, Slurm, wait_until
 
-
-@pytest.mark.conformance
-def test_a_comment_that_is_no_text_costs_nobody_anything(slurm: Slurm) -> None:
-    """Nor do a name of any bytes, control characters and quotes: all of these jobs run, and so do all others."""
-    slurm.plugin(on=True)
-    odd = (
-        r"""--comment="$(printf '\377\376')" """,
-        r"""--comment="$(printf 'x\033[31m\001\177y')" """,
-        r"""--job-name="$(printf 'a\377b')" """,
-        r"""--job-name="$(printf 'two\nlines "and" [bold]')" """,
-        r"""--comment="$(printf 'x%.0s' $(seq 1024))" """,
-    )
-    with LiveBridge(slurm, "bytes") as bridge:
-        for user in ("alice", "bob"):
-            submit = "".join(
-                f"sbatch --parsable -o /dev/null -n1 -t1 {option} --wrap 'sleep 1' || exit 1\n" for option in odd
-            )
-            strange = slurm.run("bash", "-s", user=user, stdin=submit).split()
-            plain = slurm.burst(5, "-n1", "-t1", user=user)
-            slurm.wait_for_state([*strange, *plain], "COMPLETED", 40)
-            assert {*strange, *plain} <= set(bridge.ledger()), "the bridge started them"
-        assert set(bridge.events()) <= CALM
-
-
-@pytest.mark.conformance
-def test_nobody_can_write_what_running_jobs_have_on_their_nodes(slurm: Slurm) -> None:
-    """A name or comment with lines like scontrol's own stops no cycle, takes no node, and speaks for no other job."""
-    slurm.plugin(on=True)
-    part = "     Nodes={} CPU_IDs={} Mem=1 GRES=\n"
-    with LiveBridge(slurm, "layouts") as bridge:
-        honest = slurm.sbatch("-n6", "-N2", "-t5", "--job-name=honest", script="sleep 200")
-        slurm.wait_for_state(honest, "RUNNING", 30)
-        forged = f"x\nJobId={honest} JobName=y\n   NumNodes=2\n" + part.format("n[1-2]", "0-15")
-        words = (
-            "x Nodes=a CPU_IDs=no Mem=1 GRES=",
-            forged,
-            "x\n" + part.format("n[1-4]", "0-15"),
-            "x\n" + part.format("n1", "9" * 500) + part.format("n[0-199999][0-199999]", "0"),
-        )
-        options = [f"{option}={text}" for text in words for option in ("--job-name", "--comment")]
-        liars = [slurm.sbatch("-N2", "-n2", "-t5", option, user="bob", script="sleep 200") for option in options]
-        slurm.wait_for_state(liars, "RUNNING", 40)
-        others = slurm.burst(10, "-n1", "-t1", script="sleep 1")
-        slurm.wait_for_state(others, "COMPLETED", 60)
-        assert set(slurm.states(liars).values()) == {"RUNNING"}, "the others did not have to wait for them"
-        assert set(bridge.events()) <= CALM
-
-
 HOSTILE = (
     "x JobState=RUNNING UserId=root(0) Priority=4294901760",
     "JobId=1 JobName=y JobState=COMPLETED",
