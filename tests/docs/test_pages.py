@@ -1,7 +1,6 @@
 """The generated parts of the site are what the code says today."""
 
 import re
-import tomllib
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from cpsched.dispatchers.cp.recipe import WORDS
 from cpsched.errors import CpschedError
 from cpsched.policy_spec import setting_names
 from cpsched_bridge.settings import PolicySettings
-from docs.scripts import family, floor, pages, plans, studies
+from docs.scripts import family, pages, studies
 from tests.builders import a_cluster, a_job, a_snapshot
 from tests.docs.test_code_blocks import PAGES, ROOT
 
@@ -30,33 +29,10 @@ def test_every_part_stands_on_a_page():
     assert set(re.findall(r"<!-- begin generated: ([\w +-]+) -->", text)) == set(pages.PARTS)
 
 
-def test_every_job_of_each_worked_example_is_answered():
-    queued = {line.name for line in plans.LINES if line.started_min is None}
-    for name in plans.SHOWN:
-        assert set(plans.decided(name)) == queued
-
-
 def test_the_family_page_knows_the_code_of_every_word():
     assert family.used() <= set(family.CODE)
     own = {listing.name for listing in DISPATCHERS.own() if listing.factory is ConstraintDispatcher}
     assert set(family.ORDER) == own
-
-
-def test_the_drawing_never_shows_two_jobs_on_one_processor():
-    for name in plans.SHOWN:
-        drawn = plans.bars(name)
-        for i, bar in enumerate(drawn):
-            for other in drawn[:i]:
-                apart = bar.begin >= other.end or other.begin >= bar.end
-                assert apart or not set(bar.lanes) & set(other.lanes), (name, bar, other)
-
-
-def test_what_contributors_are_told_to_run_is_installed_with_the_rest():
-    named = set(re.findall(r"^\.venv/bin/([\w-]+)", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE))
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    installed = {re.split(r"[<>=\[]", words)[0] for words in extras["dev"]}
-    assert named - {"python"} <= installed
-    assert "pre-commit" in named
 
 
 def test_the_overview_shows_what_decides_by_default():
@@ -149,34 +125,3 @@ def test_what_researchers_are_told_of_plan_is_taken_by_plan():
         assert cpsched.plan(snapshot, order=order).starts_by_job(snapshot)
     for kept in (*map(int, numbers), 2, None):
         assert cpsched.plan(snapshot, reservations=kept).starts_by_job(snapshot)
-
-
-def test_the_drawing_of_the_compiled_floor_shows_what_kernels_decide():
-    snapshot, drawn = floor.snapshot(), floor.floor()
-    decision = cpsched.plan(snapshot, need="plan")
-    assert [(start_s - floor.NOW_S) // floor.MINUTE for start_s in decision.plan_s] == list(drawn.start_min)
-    (placement,) = decision.starts_by_job(snapshot).values()
-    stage = drawn.stages[1]
-    assert [node for node, _ in placement] == sorted(drawn.node_at[slice(*stage.groups[-1].places)])
-    assert [(at, count) for _, at, count in stage.moves] == [(stage.groups[-1].places[0], len(placement))]
-
-
-def test_groups_of_the_drawing_share_out_all_places_at_each_stage():
-    drawn = floor.floor()
-    assert len(drawn.stages) == 3
-    for stage in drawn.stages:
-        places = [place for group in stage.groups for place in range(*group.places)]
-        assert sorted(places) == list(range(floor.NODES))
-
-
-def test_runs_of_the_drawing_are_the_stretches_of_successive_nodes_of_a_group():
-    drawn, begins = floor.floor(), set()
-    assert sorted(drawn.node_at) == list(range(floor.NODES))
-    for group in drawn.stages[0].groups:
-        first, behind = group.places
-        begins |= {first} | {at for at in range(first + 1, behind) if drawn.node_at[at] != drawn.node_at[at - 1] + 1}
-        busy = {
-            tuple(name for name, _, _, nodes in floor.RUNNING if node in nodes) for node in drawn.node_at[first:behind]
-        }
-        assert len(busy) == 1, "the nodes of a group are free alike"
-    assert begins == {at for at, _ in drawn.runs}

@@ -60,13 +60,6 @@ def written(folder, name, content):
 
 
 @pytest.mark.parametrize("name", TRACES)
-def test_the_samples_are_valid(folder, name):
-    for way in WAYS:
-        path = written(folder, name, TRACES[name].encode())
-        assert complaint("simulate", path, "--json", *ON.get(name, ()), *way) == ""
-
-
-@pytest.mark.parametrize("name", TRACES)
 def test_a_mutated_trace_is_replayed_or_refused_in_one_line(folder, name):
     @FUZZ
     @given(CHANGES)
@@ -128,13 +121,6 @@ def test_of_a_mutated_list_of_nodes_or_jobs_a_legal_system_is_made_or_none(folde
             load_system(str(out))
 
     check()
-
-
-@pytest.mark.parametrize("sample", [NODES, SINFO, SACCT], ids=["scontrol", "sinfo", "sacct"])
-def test_the_samples_of_nodes_and_jobs_make_systems(folder, sample):
-    out = folder / "made.yaml"
-    out.unlink(missing_ok=True)
-    assert invoke("system", "from-slurm", written(folder, "nodes.txt", sample.encode()), "--out", out).exit_code == 0
 
 
 COLUMNS = "JobIDRaw=JobIDRaw,User=Account,Submit=Submit,Timelimit=8"

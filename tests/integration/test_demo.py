@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -11,7 +10,6 @@ import urllib.request
 
 import pytest
 
-from cpsched.compile.cache import folders
 from cpsched_bridge.adapters.mock.site import MockCluster
 from cpsched_bridge.program.demo import mean_wait_s, verdict
 from cpsched_sim.traces.job import TraceJob
@@ -67,45 +65,3 @@ def test_ctrl_c_leaves_cleanly_and_metrics_are_served_meanwhile():
     assert process.returncode == 130
     assert "stopped; the held jobs went back" in out
     assert "Traceback" not in err
-
-
-MISSING = "starts_of"
-"""A kernel that the demo needs and that compiles in a second."""
-
-SHOW = """
-import sys
-from cpsched.compile.cache import FILED
-from cpsched_bridge.program import cli, demo
-
-class Screen(demo.Console):
-    def print(self, *words, **how):
-        super().print(*words, **how)
-        opened.append(len(FILED))
-
-opened, demo.Console = [], Screen
-sys.argv[0] = "cpsched"
-try:
-    cli.main()
-finally:
-    print("opened before the show and at its end:", opened[1], opened[-1])
-"""
-
-
-def test_right_after_install_the_demo_compiles_first_and_no_decision_is_charged_with_it(tmp_path):
-    """Between the address and the show, kernels that are missing are compiled, which is said, and all are opened."""
-    for file in {file.name: file for folder in folders() for file in folder.glob("*.bin")}.values():
-        if f".{MISSING}." not in file.name:
-            shutil.copy(file, tmp_path)
-    done = subprocess.run(
-        [sys.executable, "-c", SHOW, *DEMO, "--jobs", "100", "--seconds", "1"],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
-        env={**os.environ, "CPSCHED_CACHE_DIR": str(tmp_path)},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout
-    before, show = done.stdout.split("100 jobs of a generated Eurora morning")
-    assert "compiling kernels" in before
-    assert f"{MISSING}: " in before
-    assert "functions" not in show, "a kernel was compiled during the show"
-    opened = re.search(r"opened before the show and at its end: (\d+) (\d+)", show)
-    assert int(opened[1]) == int(opened[2]) > 0, "what the show opens would be compiled in it after an install"
-    assert "Traceback" not in done.stdout

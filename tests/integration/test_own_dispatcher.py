@@ -60,25 +60,6 @@ def test_an_order_may_be_a_function_of_a_job(trace):
     assert np.array_equal(by_name.schedule.start_s, by_function.schedule.start_s)
 
 
-def test_a_dispatcher_that_leaves_jobs_waiting_for_ever_is_told_where_it_is(trace):
-    class Lazy(SmallestFirst):
-        """Starts one job in all."""
-
-        def __init__(self):
-            self.started = 0
-
-        def decide(self, snapshot, need="plan"):
-            decision = super().decide(snapshot, need)
-            if self.started or not len(decision.starts):
-                return cpsched.Decision(cpsched.Starts.of({}), cpsched.Effort("lazy"))
-            self.started = 1
-            slot, placement = next(iter(decision.starts.placements().items()))
-            return cpsched.Decision(cpsched.Starts.of({slot: placement}), cpsched.Effort("lazy"))
-
-    with pytest.raises(cpsched.PluginFault, match=r"Lazy: 49 of 50 jobs never started \(.*test_own_dispatcher.py:\d+"):
-        cpsched_sim.simulate(trace, Lazy, max_jobs=50)
-
-
 def test_jobs_that_the_cluster_cannot_hold_have_no_times(trace):
     workload = cpsched_sim.load(trace, max_jobs=50)
     too_large = cpsched.Request(1000, workload.jobs[7].job.request.per_unit)

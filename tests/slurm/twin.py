@@ -8,9 +8,7 @@ submitted as an ordinary user, and Slurm alone runs it. What the accounting says
   its passes. Counted are the real starts that it chooses, and its choices that do not start within one interval of
   backfill. So one difference makes no others.
 - *On its own*: the twin replays the submissions from an empty cluster. Jobs hold their nodes as long as they did, and
-  for the lag of the machine, see `lag_s`. Beside that stands how far the twin agrees with itself where each job holds
-  its nodes a second longer or shorter, by chance: no twin can be nearer to a machine whose seconds are not its own. And
-  the difference of mean waits where each job's lag is drawn from those of the record: mean and standard deviation.
+  for the lag of the machine, see `lag_s`.
 
 `--again FILE` does the same with kept records, without a cluster.
 """
@@ -21,7 +19,7 @@ import argparse
 import json
 import random
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -39,8 +37,6 @@ from tests.slurm.harness import Slurm, expand, wait_until
 
 MOST_WAIT_S = 1200
 """How long a run may take."""
-DRAWS = 20
-"""How often the twin is held against itself."""
 LAG_MOST_S = 10
 """What is longer from an end to a start is no lag of the machine."""
 
@@ -322,43 +318,16 @@ def lag_s(record: Sequence[Recorded]) -> int:
     return round(statistics.median(lags_s(record) or [0]))
 
 
-def twin_starts(run: Run, config: str, record: Sequence[Recorded], longer_s: Iterable[int] | None = None) -> list[int]:
-    """When the twin, left to itself, starts each job of a record; each runs so many seconds longer, none if None."""
+def twin_starts(run: Run, config: str, record: Sequence[Recorded]) -> list[int]:
+    """When the twin, left to itself, starts each job of a record."""
     lag = lag_s(record)
-    jobs = zip(jobs_of(run, record), record, longer_s or [0] * len(record), strict=True)
-    trace = [TraceJob(job, max(1, each.end_s - each.start_s + lag + longer)) for job, each, longer in jobs]
+    pairs = zip(jobs_of(run, record), record, strict=True)
+    trace = [TraceJob(job, max(1, each.end_s - each.start_s + lag)) for job, each in pairs]
     policy = Policy(WalltimePredictor(), SlurmDispatcher(config=config), "walltime")
     schedule = replay(trace, the_cluster(), policy, site=policy_of(run), strict=True)
     assert (schedule.start_s != NEVER).all()
     starts: list[int] = schedule.start_s.tolist()
     return starts
-
-
-def near(some: Sequence[int], others: Sequence[int], interval_s: int) -> float:
-    """Share of the starts that are within an interval of the others."""
-    return sum(abs(a - b) <= interval_s for a, b in zip(some, others, strict=True)) / len(some)
-
-
-def by_itself(run: Run, config: str, record: Sequence[Recorded], starts: Sequence[int], interval_s: int) -> float:
-    """How near the twin is to itself where jobs run a second longer or shorter: the mean of `DRAWS`."""
-    choose = random.Random(1)
-    draws = ([choose.choice((-1, 0, 1)) for _ in record] for _ in range(DRAWS))
-    return statistics.mean(near(starts, twin_starts(run, config, record, each), interval_s) for each in draws)
-
-
-def drawn_waits_s(run: Run, config: str, record: Sequence[Recorded]) -> list[float]:
-    """Mean wait of the twin with lags that are drawn from those of the record, once for each of `DRAWS`.
-
-    Accounting tells whole seconds, and the median of lags is one second or none. Where the jobs are short that is a
-    share of the cluster: each job a quarter of a second longer made the waits of `shorter` 3 to 4 % longer.
-    """
-    choose, lags, usual = random.Random(2), lags_s(record) or [0], lag_s(record)
-    draws = ([choose.choice(lags) - usual for _ in record] for _ in range(DRAWS))
-    submits = [job.submit_s for job in record]
-    return [
-        statistics.mean(start - submit for start, submit in zip(starts, submits, strict=True))
-        for starts in (twin_starts(run, config, record, each) for each in draws)
-    ]
 
 
 def choices(run: Run, config: str, record: Sequence[Recorded]) -> list[tuple[int, int]]:
@@ -382,96 +351,26 @@ def choices(run: Run, config: str, record: Sequence[Recorded]) -> list[tuple[int
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
-    """How the twin stands to the real cluster."""
-
-    jobs: int
-    chosen: float
-    """Share of the real starts that the twin chooses in that second."""
-    extra: float
-    """Share of the twin's choices that do not start within one interval."""
-    within: float
-    """Share of the starts of the twin on its own that are within one interval of the real ones."""
-    itself: float
-    """The same of the twin and itself, see `by_itself`."""
-    wait_s: float
-    twin_wait_s: float
-    drawn_wait_s: float
-    """Mean of the twin's mean waits with drawn lags, see `drawn_waits_s`."""
-    drawn_deviation_s: float
-    """Their standard deviation."""
-    inverted: float
-    """Share of the pairs of jobs, of those that started at different seconds, that started in the other order."""
-    lag_s: int
-
-
-def held(run: Run, config: str, record: Sequence[Recorded]) -> Held:
-    """The figures of one run."""
-    interval_s = SlurmDispatcher(config=config).read.parameters.bf_interval
-    chosen, starts = choices(run, config, record), twin_starts(run, config, record)
-    real = [job.start_s for job in record]
-    late = [real[number] - second for second, number in chosen]
-    off = [twin - start for twin, start in zip(starts, real, strict=True)]
-    waits = [job.start_s - job.submit_s for job in record]
-    drawn = drawn_waits_s(run, config, record)
-    pairs = [(real[i] - real[j], starts[i] - starts[j]) for i in range(len(real)) for j in range(i)]
-    ordered = [(a, b) for a, b in pairs if a and b]
-    return Held(
-        len(record),
-        late.count(0) / len(record),
-        sum(each > interval_s for each in late) / len(late),
-        near(starts, real, interval_s),
-        by_itself(run, config, record, starts, interval_s),
-        statistics.mean(waits),
-        statistics.mean(wait + each for wait, each in zip(waits, off, strict=True)),
-        statistics.mean(drawn),
-        statistics.stdev(drawn),
-        sum((a > 0) != (b > 0) for a, b in ordered) / max(1, len(ordered)),
-        lag_s(record),
-    )
-
-
-COLUMNS = (
-    "jobs",
-    "chosen %",
-    "extra %",
-    "within %",
-    "itself %",
-    "wait s",
-    "twin's s",
-    "differs %",
-    "drawn %",
-    "+- %",
-    "inverted %",
-    "lag s",
-)
-
-
-def row(name: str, found: Held) -> str:
-    """One line of the table."""
-    percent = 100 / found.wait_s if found.wait_s else 0.0
-    off_s = (found.twin_wait_s - found.wait_s, found.drawn_wait_s - found.wait_s)
-    differs, drawn = (f"{percent * each:+.1f}" for each in off_s)
-    shares = (f"{100 * share:.1f}" for share in (found.chosen, found.extra, found.within, found.itself))
-    waits = (
-        f"{found.wait_s:.1f}",
-        f"{found.twin_wait_s:.1f}",
-        differs,
-        drawn,
-        f"{percent * found.drawn_deviation_s:.1f}",
-    )
-    return line(name, (f"{found.jobs}", *shares, *waits, f"{100 * found.inverted:.2f}", f"{found.lag_s}"))
-
-
-def line(name: str, cells: Iterable[str]) -> str:
-    """One line of the table."""
-    return f"{name:10} " + " ".join(f"{cell:>10}" for cell in cells)
+LINE = "{:10}" + " {:>10}" * 7
+COLUMNS = ("", "jobs", "chosen %", "extra %", "within %", "wait s", "twin's s", "lag s")
 
 
 def judged(name: str, config: str, record: Sequence[Recorded]) -> str:
-    """The line of one run."""
-    return row(name, held(KNOWN[name], config, record))
+    """One line of the table.
+
+    The shares are of the real starts that the twin chooses in that second, of its choices that do not start within one
+    interval, and of its starts on its own that are within one interval of the real ones.
+    """
+    run, interval_s = KNOWN[name], SlurmDispatcher(config=config).read.parameters.bf_interval
+    late = [record[number].start_s - second for second, number in choices(run, config, record)]
+    off = [twin - job.start_s for twin, job in zip(twin_starts(run, config, record), record, strict=True)]
+    shares = (
+        late.count(0) / len(record), sum(each > interval_s for each in late) / len(late),
+        sum(abs(each) <= interval_s for each in off) / len(off),
+    )  # fmt: skip
+    wait_s = statistics.mean(job.start_s - job.submit_s for job in record)
+    waits = (f"{each:.1f}" for each in (wait_s, wait_s + statistics.mean(off)))
+    return LINE.format(name, len(record), *(f"{100 * each:.1f}" for each in shares), *waits, lag_s(record))
 
 
 def main() -> None:
@@ -483,7 +382,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="where the records are kept, JSON lines; more are appended")
     parser.add_argument("--again", type=Path, help="replay the records of this file, without a cluster")
     wanted = parser.parse_args()
-    print(line("", COLUMNS), flush=True)
+    print(LINE.format(*COLUMNS), flush=True)
     if wanted.again:
         for text in wanted.again.read_text().splitlines():
             kept = json.loads(text)

@@ -1,13 +1,10 @@
 """The bundle for hosts without a network: what it says it is for, and what its `install.py` refuses."""
 
-import hashlib
 import json
 import os
 import platform
 import re
 import sys
-import tarfile
-from pathlib import Path
 
 import pytest
 
@@ -63,53 +60,6 @@ def made(out):
     own.write_text("ours")
     _, folder = build.folder_of(out, own)
     return folder, build.archived(folder)
-
-
-def test_the_same_wheels_give_the_same_archive_which_says_nothing_of_where_it_was_made(tmp_path):
-    (folder, first), umask = made(tmp_path / "one"), os.umask(0o077)
-    try:
-        _, second = made(tmp_path / "two")
-    finally:
-        os.umask(umask)
-    os.utime(folder / "README.md", (1, 1))
-    assert first.read_bytes() == second.read_bytes() == build.archived(folder).read_bytes()
-    assert first.name == f"{folder.name}.tar.gz"
-    assert first.read_bytes()[4:8] == bytes(4)  # gzip's own time
-    for text in ("README.md", "bundle.json", "SHA256SUMS", "install.py"):
-        assert str(tmp_path) not in (folder / text).read_text()
-    with tarfile.open(first) as archive:
-        names = archive.getnames()
-        assert names == sorted(names, key=lambda name: name.split("/"))
-        assert {member.name for member in archive if member.isfile()} == {
-            *(f"{folder.name}/{name}" for name in ("README.md", "bundle.json", "SHA256SUMS", "install.py")),
-            *(f"{folder.name}/wheels/{name}" for name in (*WHEELS, "cpsched-0.1.0-py3-none-any.whl")),
-        }
-    checksum, name = first.with_name(f"{first.name}.sha256").read_text().split()
-    assert (checksum, name) == (hashlib.sha256(first.read_bytes()).hexdigest(), first.name)
-
-
-def test_a_member_says_nothing_of_its_owner():
-    member = tarfile.TarInfo("name")
-    member.uid, member.gid, member.uname, member.gname = 1000, 1001, "alice", "lab"
-    found = build.anonymous(member)
-    assert (found.uid, found.gid, found.uname, found.gname) == (0, 0, "root", "root")
-
-
-def test_the_readme_says_for_which_host_it_is_and_what_is_in_it(tmp_path):
-    folder, _ = made(tmp_path)
-    python = "{}.{}".format(*sys.version_info[:2])
-    text = (folder / "README.md").read_text()
-    assert f"For CPython {python} on Linux x86_64 with glibc 2.27 or newer." in text
-    assert f"python{python} install.py /opt/cpsched" in text
-    assert "| cpsched | 0.1.0 |" in text
-    assert "| numpy | 2.4.6 |" in text
-
-
-def test_what_pip_says_last_is_the_error():
-    with pytest.raises(
-        build.Wrong, match="pip install: exit code 1: ERROR: No matching distribution found for no-such"
-    ):
-        build.pip(Path(sys.prefix), "install", "--no-index", "no-such-package-of-ours")
 
 
 HERE = {"python": sys.version_info[:2], "machine": platform.machine(), "glibc": (2, 5)}
@@ -168,12 +118,6 @@ def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path):
     assert "must be a new folder" in install.taken(tmp_path / "a-file-of-others")
 
 
-def test_how_it_is_called_is_told(capsys):
-    for words in ([], ["--help"], ["one", "two"]):
-        assert install.main(words) == 2
-        assert "python3 install.py FOLDER" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(("there", "steps"), [(False, 2), (True, 3)])
 def test_only_wheels_of_the_bundle_are_installed_whatever_the_host_tells_pip(tmp_path, monkeypatch, there, steps):
     """A folder in which an earlier try broke off is no obstacle; another build of the same version replaces one."""
@@ -193,10 +137,3 @@ def test_only_wheels_of_the_bundle_are_installed_whatever_the_host_tells_pip(tmp
         assert not {"PIP_INDEX_URL", "PYTHONPATH"} & env.keys()
         assert "venv" in words or {"--no-index", "cpsched==0.1.0", str(install.BUNDLE / "wheels")} <= set(words)
     assert ("--force-reinstall" in calls[-1][0]) is there
-
-
-def test_what_fails_ends_the_install(tmp_path, monkeypatch):
-    calls = []
-    monkeypatch.setattr(install.subprocess, "call", lambda words, env: calls.append(words) or 7)
-    assert install.install(tmp_path, "0.1.0") == 7
-    assert len(calls) == 1

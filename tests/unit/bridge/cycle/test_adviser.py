@@ -136,37 +136,12 @@ def test_a_pause_takes_all_points_off_and_a_resume_puts_them_on(tmp_path, site):
     assert order_of(site) == [4, 3, 2, 1]
 
 
-def test_after_a_kill_the_next_bridge_goes_on_with_the_points_that_are_there(tmp_path, site):
-    advising(tmp_path, site).cycle()
-    told = len(site.told)
-    advising(tmp_path, site).cycle()
-    assert len(site.told) == told
-    assert order_of(site) == [4, 3, 2, 1]
-
-
 @pytest.mark.parametrize("after", [False, True])
 def test_points_whose_answer_was_lost_are_known_as_ours(tmp_path, site, after):
     site.fail("advise", BackendTimeout("no answer"), after=after)
     first = advising(tmp_path, site)
     assert first.cycle().result == "backend_timeout"
     advising(tmp_path, site).stop()
-    assert not any(site.points.values())
-
-
-def test_control_after_a_killed_adviser_takes_the_points_off_and_back_again_holds_nobody(tmp_path, site):
-    advising(tmp_path, site).cycle()
-    control = a_bridge(tmp_path, site, FirstFit(), mode="control")
-    for _ in range(4):
-        site.now_s += 1
-        control.cycle()
-    assert not any(site.points.values())
-    assert all(fake.hold is Hold.ADMIN for fake in site.jobs.values() if fake.pending)
-    again = advising(tmp_path, site)  # the one in control is killed, too
-    for _ in range(4):
-        site.now_s += 1
-        again.cycle()
-    assert all(fake.hold is Hold.NONE for fake in site.jobs.values() if fake.pending)
-    again.stop()
     assert not any(site.points.values())
 
 

@@ -267,49 +267,6 @@ def two(tmp_path, cluster):
     return first, a_bridge(tmp_path / "two", cluster, pace=pace, listeners=(metrics,)), pace, metrics
 
 
-def test_the_later_bridge_starts_nothing_takes_nothing_and_gives_nothing_of_the_first_ones_back(tmp_path):
-    cluster = FakeCluster(lazy=True)
-    first, second, _, metrics = two(tmp_path, cluster)
-    cluster.submit(a_job(1), a_job(2))
-    first.cycle()
-    sent = list(cluster.commands)
-    report = second.cycle()
-    assert report.mode == "paused"
-    assert report.paused.startswith("another bridge is in control of this cluster: ")
-    assert report.paused.endswith(str(tmp_path / "one"))
-    assert cluster.commands == sent
-    assert metrics.value("cpsched_other_bridge") == 1.0
-    assert second.stop() == []
-    assert cluster.commands == sent
-    assert first.cycle().mode == "control"
-
-
-def test_the_later_bridge_takes_over_when_the_first_stops_and_the_first_then_waits_in_its_turn(tmp_path):
-    cluster = FakeCluster()
-    first, second, pace, metrics = two(tmp_path, cluster)
-    first.cycle()
-    second.cycle()
-    first.stop()
-    for _ in range(int(GONE_S / BEATS) + 2):
-        pace.at_s += 1
-        report = second.cycle()
-    assert report.mode == "control"
-    assert metrics.value("cpsched_other_bridge") == 0.0
-    again = a_bridge(tmp_path / "one", cluster, pace=pace)
-    assert again.cycle().mode == "paused"
-
-
-def test_a_bridge_told_to_take_over_does_so_and_the_other_steps_back(tmp_path):
-    cluster = FakeCluster()
-    first, second, _, _ = two(tmp_path, cluster)
-    first.cycle()
-    second.cycle()
-    (tmp_path / "two" / "take-over").touch()
-    assert second.cycle().mode == "control"
-    assert first.cycle().mode == "paused"
-    assert not (tmp_path / "two" / "take-over").exists()
-
-
 def test_a_bridge_that_stops_right_after_another_took_over_leaves_the_jobs_to_that_one(tmp_path):
     cluster = FakeCluster(cluster=a_cluster(nodes=1, cores=1))
     first, second, _, _ = two(tmp_path, cluster)

@@ -5,7 +5,6 @@ import structlog
 
 from cpsched.model import EndedJob
 from cpsched_bridge.cycle import guard
-from cpsched_bridge.cycle.rest import Rest
 from cpsched_bridge.store.ledger import IllegalTransition, State
 from tests.bridges import Metrics
 from tests.builders import a_cluster, a_job
@@ -85,12 +84,6 @@ def test_a_listener_that_fails_is_told_with_the_next_cycle_and_keeps_no_other_fr
     assert cluster.jobs[1].running
 
 
-def test_a_disk_that_takes_no_heartbeat_costs_the_cycle(bridge_at, tmp_path):
-    bridge = bridge_at(FakeCluster(), heartbeat=tmp_path / "no" / "such" / "folder")
-    report = bridge.cycle()
-    assert report.result == "storage_error"
-
-
 def test_a_bridge_pauses_also_where_the_disk_does_not_take_the_word(bridge_at, tmp_path, monkeypatch):
     cluster = FakeCluster()
     cluster.submit(a_job(1))
@@ -133,15 +126,3 @@ def test_the_program_ends_with_its_jobs_given_back_also_when_the_ledger_cannot_b
     assert problems
     assert all("readonly" in problem or "job 1" in problem for problem in problems)
     assert cluster.jobs[2].hold.value == "none"
-
-
-def test_the_rest_grows_with_failures_up_to_its_bound():
-    from cpsched_bridge.settings import CycleSettings
-    from cpsched_bridge.watch.systemd import Systemd
-
-    rest = Rest(CycleSettings(interval_s=1.0, max_backoff_s=6.0), FakePace(), Systemd())
-    found = []
-    for good in (True, False, False, False, False, True):
-        rest.note(good)
-        found.append(rest.pause_s)
-    assert found == [1.0, 2.0, 4.0, 6.0, 6.0, 1.0]

@@ -7,7 +7,6 @@ import sys
 
 import pytest
 
-from cpsched import catalogue
 from cpsched.dispatchers.cp.kit import ConstraintDispatcher
 from cpsched.errors import InvalidValue
 from cpsched.fit import verify
@@ -28,12 +27,6 @@ def started(snapshot: Snapshot, effort: int = PLENTY) -> set[int]:
     return set(decided(snapshot, effort).starts_by_job(snapshot))
 
 
-def test_an_empty_queue_is_answered_at_once() -> None:
-    decision = decided(a_snapshot(a_cluster(), []))
-    assert decision.effort.path == "empty-queue"
-    assert len(decision.starts) == 0
-
-
 def test_nothing_is_considered_where_nothing_fits() -> None:
     cluster = a_cluster(nodes=1, cores=4)
     snapshot = a_snapshot(cluster, [a_job(2, per_unit=3)], [a_running(a_job(1, per_unit=2), ((0, 1),))])
@@ -41,12 +34,6 @@ def test_nothing_is_considered_where_nothing_fits() -> None:
     assert decision.effort.path == "nothing-fits"
     assert decision.plan_by_job(snapshot) == {}
     assert "not considered" in decision.waits[2].reason
-
-
-def test_a_single_job_that_fits_starts() -> None:
-    decision = decided(snapshot := a_snapshot(a_cluster(), [a_job(1)]))
-    assert decision.effort.path == "single"
-    assert set(decision.starts_by_job(snapshot)) == {1}
 
 
 def test_all_start_where_all_fit() -> None:
@@ -87,26 +74,6 @@ def test_the_bound_saves_the_solver_where_places_do_not_matter() -> None:
     assert set(decision.starts_by_job(snapshot)) == {2}
 
 
-def a_split_trap() -> Snapshot:
-    """4 of 8 cores are free, 2 on each node: a unit of 3 must not straddle, nor be split."""
-    cluster = a_cluster(nodes=2, cores=4)
-    running = [a_running(a_job(90 + n, per_unit=2, walltime_s=100), ((n, 1),)) for n in range(2)]
-    queue = [a_job(1, per_unit=3, walltime_s=10), a_job(2, units=2, per_unit=2, walltime_s=10), a_job(3, per_unit=2)]
-    return a_snapshot(cluster, queue, running)
-
-
-def test_a_unit_is_never_split_nor_straddles_nodes() -> None:
-    assert started(a_split_trap()) == {2}
-
-
-def test_a_unit_gets_all_its_resources_on_one_node() -> None:
-    """Free cores on node 0, free GPUs on node 1: the job that wants both waits."""
-    cluster = Cluster.of([[4, 2], [4, 2]], ["cores", "gpus"])
-    running = [a_running(a_job(8, per_unit=(0, 2)), ((0, 1),)), a_running(a_job(9, per_unit=(4, 0)), ((1, 1),))]
-    queue = [a_job(1, per_unit=(2, 1)), a_job(2, per_unit=(2, 0)), a_job(3, per_unit=(2, 0))]
-    assert started(a_snapshot(cluster, queue, running)) == {2, 3}
-
-
 def test_places_that_contend_are_left_to_the_solver() -> None:
     """Job 1 leaves 2 cores on each node, job 2 wants 3 on one; in sum there is room for both."""
     cluster = a_cluster(nodes=2, cores=4)
@@ -117,25 +84,6 @@ def test_places_that_contend_are_left_to_the_solver() -> None:
     assert decision.effort.branches > 0
     assert set(decision.starts_by_job(snapshot)) == {2}
     assert decision.plan_by_job(snapshot) == {2: 0, 1: 40}
-
-
-def test_units_that_must_be_on_distinct_nodes_are() -> None:
-    cluster = a_cluster(nodes=3, cores=4)
-    queue = [a_job(1, units=3, per_unit=1, distinct=True), a_job(2, units=4, per_unit=1, distinct=True)]
-    snapshot = a_snapshot(cluster, queue)
-    assert decided(snapshot).starts_by_job(snapshot) == {1: ((0, 1), (1, 1), (2, 1))}
-
-
-def test_whole_nodes_are_free_of_others() -> None:
-    cluster = a_cluster(nodes=3, cores=4)
-    running = [a_running(a_job(9, per_unit=1), ((2, 1),))]
-    queue = [
-        a_job(1, units=2, per_unit=3, exclusive=True, walltime_s=10),
-        a_job(2, units=3, per_unit=3, walltime_s=100),
-    ]
-    decision = decided(snapshot := a_snapshot(cluster, queue, running))
-    assert decision.starts_by_job(snapshot) == {1: ((0, 1), (1, 1))}
-    assert decision.plan_by_job(snapshot)[2] == 10
 
 
 def test_each_whole_node_of_a_plan_holds_a_unit_where_nodes_differ() -> None:
@@ -152,14 +100,6 @@ def test_each_whole_node_of_a_plan_holds_a_unit_where_nodes_differ() -> None:
     assert {2, 5} <= started(snapshot, effort=400)
 
 
-def test_node_sets_are_respected() -> None:
-    cluster = Cluster.of([[4]] * 4, ["cores"], node_sets={"front": [0, 1]})
-    queue = [a_job(1, units=2, per_unit=4, node_set=1, walltime_s=50), a_job(2, units=3, per_unit=4, walltime_s=40)]
-    decision = decided(snapshot := a_snapshot(cluster, queue))
-    assert decision.starts_by_job(snapshot) == {2: ((1, 1), (2, 1), (3, 1))}
-    assert decision.plan_by_job(snapshot)[1] == 40
-
-
 def test_what_fits_by_amounts_is_never_refused_because_of_positions() -> None:
     """Two jobs of 1 run beside a hole of 2; they are stacked anew, so that a unit of 2 finds its place."""
     cluster = a_cluster(nodes=1, cores=4)
@@ -174,15 +114,6 @@ def test_a_running_job_ends_when_the_snapshot_says_so() -> None:
     queue = [a_job(1, per_unit=2, walltime_s=500, submit_s=90), a_job(2, per_unit=2, walltime_s=1000, submit_s=90)]
     decision = decided(snapshot := a_snapshot(cluster, queue, running, now_s=100, estimates={9: 160}))
     assert decision.plan_by_job(snapshot) == {1: 100, 2: 160}
-
-
-def test_nodes_out_of_service_stay_out_of_the_plan() -> None:
-    """Node 1 is neither free nor held by a job that runs: nothing is ever planned there."""
-    cluster = a_cluster(nodes=2, cores=4)
-    queue = [a_job(1, per_unit=4, walltime_s=10), a_job(2, per_unit=4, walltime_s=20)]
-    known = {job.id: job.walltime_s for job in queue}
-    snapshot = Snapshot.of(0, cluster, [[4], [0]], queue, (), known)
-    assert decided(snapshot).plan_by_job(snapshot) == {1: 0, 2: 10}
 
 
 def test_only_the_first_that_fit_are_considered() -> None:
@@ -207,13 +138,6 @@ def test_a_waiting_job_says_what_it_waits_for() -> None:
     assert set(waits) == {2}
     assert waits[2].behind == (1,)
     assert "10 s" in waits[2].reason
-
-
-def test_starts_alone_come_without_plan_and_waits() -> None:
-    snapshot = a_snapshot(a_cluster(nodes=1), [a_job(1, per_unit=3, walltime_s=10), a_job(2, per_unit=3)])
-    decision = ConstraintDispatcher(effort=PLENTY).decide(snapshot, need="starts")
-    assert decision.plan_s is None
-    assert decision.waits == {}
 
 
 def test_effort_is_a_limit() -> None:
@@ -250,7 +174,3 @@ def test_listing_the_catalogue_does_not_load_the_solver() -> None:
         "sys.exit('ortools' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-def test_it_is_in_the_catalogue() -> None:
-    assert isinstance(catalogue.dispatcher("pcp20", {"effort": "100", "considered": "10"}), ConstraintDispatcher)
