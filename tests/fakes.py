@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
@@ -26,6 +27,18 @@ from cpsched_bridge.ports import (
     StartOrder,
 )
 from tests.builders import a_cluster
+
+
+def first_fit(job: Job, free: np.ndarray) -> Placement:
+    """The first nodes with room for a job; empty where it has none."""
+    left, found = job.request.units, []
+    for node, amounts in enumerate(free):
+        room = min(a // w for a, w in zip(amounts.tolist(), job.request.per_unit, strict=True) if w)
+        units = min(left, room, 1 if job.request.distinct else left)
+        if units > 0:
+            found.append((node, units))
+            left -= units
+    return tuple(found) if left == 0 else ()
 
 
 @dataclass
@@ -131,17 +144,18 @@ class FakeCluster:
         return placement if all((free[node] >= amounts).all() for node, amounts in used.items()) else ()
 
     def _anywhere(self, fake: FakeJob) -> Placement:
-        free, request = self.free(), fake.job.request
-        if not self.own_scheduler or request.units > 1:
-            return ()
-        fits = [node for node in range(self.cluster.size) if (free[node] >= request.per_unit).all()]
-        return ((fits[0], 1),) if fits else ()
+        return first_fit(fake.job, self.free()) if self.own_scheduler else ()
 
     # the ports; what a test replaces to have a cluster answer otherwise is `read`, `start_one`, `hand_back_one` --
 
     def _call(self, name: str, work: Callable[[], object]) -> object:
         waiting = self.faults.get(name)
         return waiting.pop(0)(work) if waiting else work()
+
+    def _batch(self, name: str, ids: Sequence[int], works: Sequence[Callable[[], Outcome]]) -> Sequence[Outcome]:
+        """Carry out a command for several jobs, each of which is a piece of work."""
+        self.commands.append((name, tuple(ids)))
+        return self._call(name, lambda: [work() for work in works])  # type: ignore[return-value]
 
     def waits_for(self) -> str | None:
         return None
@@ -183,8 +197,7 @@ class FakeCluster:
         return orders
 
     def start(self, orders: Sequence[StartOrder]) -> Sequence[Outcome]:
-        self.commands.append(("start", tuple(order.job.id for order in orders)))
-        return self._call("start", lambda: [self.start_one(order) for order in orders])  # type: ignore[return-value]
+        return self._batch("start", [each.job.id for each in orders], [partial(self.start_one, o) for o in orders])
 
     def start_one(self, order: StartOrder) -> Outcome:
         fake = self.jobs.get(order.job.id)
@@ -196,10 +209,9 @@ class FakeCluster:
         return Outcome(order.job.id, "done")
 
     def hold(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
-        self.commands.append(("hold", tuple(job_ids)))
-        return self._call("hold", lambda: [self._hold(id) for id in job_ids])  # type: ignore[return-value]
+        return self._batch("hold", job_ids, [partial(self.hold_one, id) for id in job_ids])
 
-    def _hold(self, job_id: int) -> Outcome:
+    def hold_one(self, job_id: int) -> Outcome:
         fake = self.jobs.get(job_id)
         if fake is None or not fake.pending or fake.hold is Hold.USER:
             return Outcome(job_id, "refused", "not pending, or held by its owner")
@@ -208,8 +220,7 @@ class FakeCluster:
         return Outcome(job_id, "done")
 
     def hand_back(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
-        self.commands.append(("hand_back", tuple(job_ids)))
-        return self._call("hand_back", lambda: [self.hand_back_one(id) for id in job_ids])  # type: ignore[return-value]
+        return self._batch("hand_back", job_ids, [partial(self.hand_back_one, id) for id in job_ids])
 
     def hand_back_one(self, job_id: int) -> Outcome:
         self.left = [replace(each, held_for_us=False) if each.job_id == job_id else each for each in self.left]
@@ -220,10 +231,9 @@ class FakeCluster:
         return Outcome(job_id, "done")
 
     def unpin(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
-        self.commands.append(("unpin", tuple(job_ids)))
-        return self._call("unpin", lambda: [self._unpin(id) for id in job_ids])  # type: ignore[return-value]
+        return self._batch("unpin", job_ids, [partial(self.unpin_one, id) for id in job_ids])
 
-    def _unpin(self, job_id: int) -> Outcome:
+    def unpin_one(self, job_id: int) -> Outcome:
         fake = self.jobs.get(job_id)
         if fake is None or not fake.pending or fake.hold is Hold.NONE:
             return Outcome(job_id, "refused", "not pending, or held by nobody")
@@ -281,7 +291,7 @@ class FirstFit(Dispatcher):
         free, placements, waits = snapshot.free.copy(), {}, {}
         for slot in snapshot.queue.tolist():
             job = snapshot.table.jobs[slot]
-            placement = self._place(job, free)
+            placement = first_fit(job, free)
             if placement:
                 placements[slot] = placement
                 for node, units in placement:
@@ -289,16 +299,6 @@ class FirstFit(Dispatcher):
             else:
                 waits[job.id] = Wait("resources", tuple(r.job.id for r in snapshot.running_jobs()))
         return Decision(Starts.of(placements), Effort("first-fit", len(snapshot.queue)), None, waits)
-
-    def _place(self, job: Job, free: np.ndarray) -> Placement:
-        left, found = job.request.units, []
-        for node, amounts in enumerate(free):
-            room = min(a // w for a, w in zip(amounts.tolist(), job.request.per_unit, strict=True) if w)
-            units = min(left, room, 1 if job.request.distinct else left)
-            if units > 0:
-                found.append((node, units))
-                left -= units
-        return tuple(found) if left == 0 else ()
 
 
 @dataclass
@@ -348,10 +348,9 @@ class AdvisedCluster(FakeCluster):
         ]
 
     def advise(self, advice: Sequence[Advice]) -> Sequence[Outcome]:
-        self.commands.append(("advise", tuple(each.id for each in advice)))
-        return self._call("advise", lambda: [self._advise(each) for each in advice])  # type: ignore[return-value]
+        return self._batch("advise", [each.id for each in advice], [partial(self.advise_one, each) for each in advice])
 
-    def _advise(self, advice: Advice) -> Outcome:
+    def advise_one(self, advice: Advice) -> Outcome:
         fake, now = self.jobs.get(advice.id), self.points.get(advice.id, 0)
         if fake is None or not fake.pending or now not in (0, *advice.instead_of):
             return Outcome(advice.id, "refused", "not pending, or somebody else's")
