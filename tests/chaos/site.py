@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
 
-import numpy as np
-
-from cpsched.model import Cluster, EndedJob, Job, Placement, RunningJob
+from cpsched.model import Cluster, EndedJob, Job
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable, CommandRefused
 from cpsched_bridge.likes import BackoffKey
 from cpsched_bridge.ports import (
     Advice,
-    Check,
+    Advisable,
     Claim,
     Hold,
     Observation,
     Obstacle,
     Outcome,
     PendingJob,
-    Postponed,
     Rank,
     StartOrder,
 )
 from tests.builders import a_cluster
+from tests.fakes import FakeCluster, FakeJob
 
 NODES, CORES = 4, 4
 GIVEN_UP = "been given up"
@@ -51,22 +51,18 @@ class Fuse:
 
 
 @dataclass
-class SiteJob:
+class SiteJob(FakeJob):
     """A job as it truly is. `held_by` is plugin, bridge, admin, owner or nobody."""
 
-    job: Job
-    run_s: int
-    held_by: str
-    pin: tuple[tuple[str, int], ...] = ()
+    run_s: int = 1
+    ours: bool = False
+    """Of an administrator's kind of hold: whether it is the bridge's."""
     released_s: int = 0
     stalled: bool = False
     """Released, and not started whatever is free, until it is held again: the cluster has its reasons."""
     vain: str = ""
     """How it does not start, ever: silent, shown (the cluster says why) or refused."""
-    start_s: int | None = None
-    placement: Placement = ()
     over: str = ""
-    starts: int = 0
     requeues: int = 0
     points: int = 0
     """What somebody has added to its priority; a requeue leaves it."""
@@ -78,33 +74,29 @@ class SiteJob:
     """So many readings had been taken when somebody held it."""
 
     @property
-    def pending(self) -> bool:
-        return not self.over and self.start_s is None
-
-    @property
-    def running(self) -> bool:
-        return not self.over and self.start_s is not None
+    def held_by(self) -> str:
+        names = {Hold.NONE: "nobody", Hold.PLUGIN: "plugin", Hold.USER: "owner"}
+        return names.get(self.hold, "bridge" if self.ours else "admin")
 
 
 @dataclass
-class Site:
+class Site(FakeCluster):
     """The cluster. `plugin`: new jobs arrive held for the bridge, and its holds and pins carry marks.
 
     Without the plugin a hold of the bridge looks like an administrator's: the ledger alone tells them apart.
     """
 
-    plugin: bool
+    plugin: bool = True
     launch_s: int = 1
-    cluster: Cluster = field(default_factory=lambda: a_cluster(NODES, CORES))
     time_s: int = 0
     clock_off_s: int = 0
-    jobs: dict[int, SiteJob] = field(default_factory=dict)
-    down: set[int] = field(default_factory=set)
+    """How far the clock that the cluster shows is off."""
+    jobs: dict[int, SiteJob] = field(default_factory=dict)  # type: ignore[assignment]
     ended: list[EndedJob] = field(default_factory=list)
     wrongs: list[str] = field(default_factory=list)
     """What must never happen, seen where it happens."""
     log: list[str] = field(default_factory=list)
-    faults: list[tuple[str, int]] = field(default_factory=list)
+    trouble: list[tuple[str, int]] = field(default_factory=list)
     """Faults of the next commands or readings: (kind, a number that says where in the batch)."""
     unseen: int | None = None
     """A job of the bridge that the next reading does not show, though nothing happened to it."""
@@ -114,20 +106,17 @@ class Site:
     stalls: int = 0
     """So many of the next starts are not carried out."""
     fuse: Fuse = field(default_factory=Fuse)
-    claim: Claim | None = None
-
-    @property
-    def now_s(self) -> int:
-        """What the cluster's clock shows."""
-        return self.time_s + self.clock_off_s
+    cluster: Cluster = field(default_factory=lambda: a_cluster(NODES, CORES))
+    lazy: bool = True
+    own_scheduler: bool = True
 
     # what people, nodes and time do ---------------------------------------------------------------------------
 
     def note(self, words: str) -> None:
         self.log.append(f"{self.time_s:5} {words}")
 
-    def submit(self, job: Job, run_s: int, vain: str = "") -> None:
-        self.jobs[job.id] = SiteJob(job, run_s, "plugin" if self.plugin else "nobody", vain=vain)
+    def arrive(self, job: Job, run_s: int, vain: str = "") -> None:
+        self.jobs[job.id] = SiteJob(job, Hold.PLUGIN if self.plugin else Hold.NONE, run_s=run_s, vain=vain)
         self.note(f"job {job.id} is submitted{', in vain: ' if vain else ''}{vain}")
 
     def which(self, number: int, fits: Callable[[SiteJob], bool]) -> SiteJob | None:
@@ -135,34 +124,37 @@ class Site:
         found = [job for job in self.jobs.values() if fits(job)]
         return found[number % len(found)] if found else None
 
-    def cancel(self, job: SiteJob) -> None:
+    def finish(self, job: SiteJob, how: str) -> None:
+        """A job is over; of one that ran the accounting tells."""
         if job.running:
-            self._end(job, "cancelled")
-        job.over = "cancelled"
-        self.note(f"job {job.job.id} is cancelled")
+            self.ended.append(EndedJob(job.job, *self._times(job)))
+        job.over, job.end_s = how, self.time_s
+        self.note(f"job {job.job.id} has {how}")
 
     def hold_for(self, job: SiteJob, who: str) -> None:
-        job.held_by, job.held_after = who, self.readings
+        job.hold, job.ours = Hold.USER if who == "owner" else Hold.ADMIN, False
+        job.held_after = self.readings
         self.note(f"job {job.job.id} is held by its {who}" if who == "owner" else f"job {job.job.id} is held by {who}")
 
     def release(self, job: SiteJob) -> None:
-        job.held_by = "nobody"
+        job.hold = Hold.NONE
         self.note(f"job {job.job.id} is released by whoever held it")
 
-    def requeue(self, job: SiteJob, held: bool) -> None:
+    def put_back(self, job: SiteJob, held: bool) -> None:
+        """A running job is requeued."""
         self.ended.append(EndedJob(job.job, *self._times(job)))
-        job.start_s, job.placement, job.held_by = None, (), "admin" if held else "nobody"
-        job.held_after = self.readings
+        self.requeue(job.job.id, Hold.ADMIN if held else Hold.NONE)
+        job.ours, job.held_after = False, self.readings
         job.requeues += 1
         job.released_s, job.old_pin = self.time_s, bool(job.pin)
         self.note(f"job {job.job.id} is requeued{' and held by admin' if held else ''}")
 
     def node_down(self, node: int) -> None:
-        self.down.add(node)
+        self.drained.add(node)
         self.note(f"node {node} is down")
         for job in self.jobs.values():
             if job.running and any(at == node for at, _ in job.placement):
-                self.requeue(job, held=False)
+                self.put_back(job, held=False)
 
     def node_leaves(self, node: int) -> None:
         """A node leaves the configuration and comes back, with a restart of the controller each time.
@@ -172,165 +164,123 @@ class Site:
         self.note(f"node {node} leaves and comes back")
         for job in self.jobs.values():
             if any(name == self.cluster.node_names[node] for name, _ in job.pin) and not job.over:
-                if job.running:
-                    self._end(job, GIVEN_UP)
-                job.over = GIVEN_UP
+                self.finish(job, GIVEN_UP)
             elif job.running and any(at == node for at, _ in job.placement):
-                self.requeue(job, held=False)
+                self.put_back(job, held=False)
 
     def advance(self, seconds: int) -> None:
-        """Let time pass, second by second: ends, then launches, then what the cluster's own scheduler starts."""
+        """Let time pass, second by second: ends, then what starts."""
         for _ in range(seconds):
             self.time_s += 1
+            self.now_s = self.time_s + self.clock_off_s
             for job in self.jobs.values():
                 if job.running and job.start_s is not None and self.time_s - job.start_s >= job.run_s:
-                    self._end(job, "ended")
-            for job in sorted(self.jobs.values(), key=lambda job: (not job.pin, -job.points, job.job.id)):
-                if job.pending and job.held_by == "nobody":
-                    self._try_to_start(job)
+                    self.finish(job, "ended")
+            self.schedule()
 
-    def _try_to_start(self, job: SiteJob) -> None:
-        if job.stalled or job.vain or self.time_s - job.released_s < self.launch_s:
-            return
-        placement = self._pinned(job) if job.pin else self._anywhere(job)
-        if placement:
-            job.start_s, job.placement, job.old_pin = self.time_s, placement, False
-            job.starts += 1
-            self.note(f"job {job.job.id} starts on {placement}")
-
-    def _end(self, job: SiteJob, how: str) -> None:
-        self.ended.append(EndedJob(job.job, *self._times(job)))
-        job.over = how
-        self.note(f"job {job.job.id} has {how}")
+    def schedule(self) -> None:
+        """Launches first, then what the cluster's own scheduler starts."""
+        for job in sorted(self.jobs.values(), key=lambda job: (not job.pin, -job.points, job.job.id)):
+            if not job.pending or job.hold is not Hold.NONE or job.stalled or job.vain:
+                continue
+            ready = self.time_s - job.released_s >= self.launch_s
+            placement = (self._pinned(job) if job.pin else self._anywhere(job)) if ready else ()
+            if placement:
+                job.start_s, job.placement, job.old_pin = self.time_s, placement, False
+                job.starts += 1
+                self.note(f"job {job.job.id} starts on {placement}")
 
     def _times(self, job: SiteJob) -> tuple[int, int]:
         assert job.start_s is not None
         return job.start_s, max(job.start_s, self.time_s)
 
-    def free(self) -> np.ndarray:
-        free = self.cluster.capacity.copy()
-        for job in self.jobs.values():
-            if job.running:
-                for node, units in job.placement:
-                    free[node] -= units * np.array(job.job.request.per_unit)
-        free[sorted(self.down)] = 0
-        return np.maximum(free, 0)
-
-    def _pinned(self, job: SiteJob) -> Placement:
-        free, per_unit = self.free(), job.job.request.per_unit[0]
-        placement = tuple((self.cluster.node_names.index(name), units) for name, units in job.pin)
-        return placement if all(free[node, 0] >= units * per_unit for node, units in placement) else ()
-
-    def _anywhere(self, job: SiteJob) -> Placement:
-        """First fit, as a cluster's own scheduler might."""
-        free, left, found = self.free()[:, 0], job.job.request.units, []
-        for node in range(self.cluster.size):
-            units = min(left, int(free[node]) // job.job.request.per_unit[0])
-            if units:
-                found.append((node, units))
-                left -= units
-        return tuple(found) if not left else ()
-
     # how it looks from outside --------------------------------------------------------------------------------
 
-    def shown_hold(self, job: SiteJob) -> Hold:
-        """What a reading tells of a hold: without the plugin's marks the bridge's own looks like anybody's."""
-        ours, theirs = (Hold.PLUGIN, Hold.USER) if self.plugin else (Hold.ADMIN, Hold.ADMIN)
-        shown = {"nobody": Hold.NONE, "plugin": Hold.PLUGIN, "bridge": ours, "admin": theirs, "owner": Hold.USER}
-        return shown[job.held_by]
-
-    def shown(self, job: SiteJob) -> PendingJob:
-        """What a reading tells of a job that waits."""
-        whom = BackoffKey("qos", ("", job.job.user))
-        told = job.vain == "shown" and job.held_by == "nobody"
+    def _pending(self, fake: FakeJob) -> PendingJob:
+        """What a reading tells of a job that waits; with the plugin's marks holds are told apart."""
+        assert isinstance(fake, SiteJob)
+        whom = BackoffKey("qos", ("", fake.job.user))
+        told = fake.vain == "shown" and fake.hold is Hold.NONE
         obstacle = Obstacle("QOSNotAllowed", whom, eased=False) if told else None
-        groups = (BackoffKey("job", (str(job.job.id),)), whom)
-        return PendingJob(job.job, self.shown_hold(job), bool(job.pin), obstacle=obstacle, groups=groups)
+        groups = (BackoffKey("job", (str(fake.job.id),)), whom)
+        marked = {"bridge": Hold.PLUGIN, "admin": Hold.USER} if self.plugin else {}
+        return PendingJob(
+            fake.job, marked.get(fake.held_by, fake.hold), bool(fake.pin), obstacle=obstacle, groups=groups
+        )
 
     def reading(self, since: int) -> Observation:
-        shown = [each for each in self.jobs.values() if each.job.id != self.unseen]
-        jobs = sorted(shown, key=lambda each: (each.job.submit_s, each.job.id))
+        """What a bridge is shown that knows of so many ended jobs."""
+        self.now_s = self.time_s + self.clock_off_s
+        seen, unseen = self.read(), self.unseen
         self.unseen = None
-        return Observation(
-            self.now_s,
-            self.cluster,
-            self.free(),
-            tuple(self.shown(j) for j in jobs if j.pending),
-            tuple(RunningJob(j.job, j.start_s or 0, j.placement) for j in jobs if j.running),
-            tuple(self.ended[since:]),
-            claim=self.claim,
+        return replace(
+            seen,
+            pending=tuple(each for each in seen.pending if each.job.id != unseen),
+            running=tuple(each for each in seen.running if each.job.id != unseen),
+            ended=tuple(self.ended[since:]),
         )
 
     # what the bridge asks for ---------------------------------------------------------------------------------
 
-    def start(self, order: StartOrder) -> Outcome:
-        id = order.job.id
-        job = self.jobs.get(id)
-        if job is None or not job.pending or job.held_by in ("nobody", "owner"):
-            return Outcome(id, "refused", "not pending and held")
-        if job.vain == "refused":
+    def start_one(self, order: StartOrder) -> Outcome:
+        id, job = order.job.id, self.jobs.get(order.job.id)
+        if job is not None and job.pending and job.hold is not Hold.NONE and job.vain == "refused":
             return Outcome(id, "refused", "permission denied")
-        if job.held_by == "admin" and self.plugin:
+        against = job is not None and job.pending and job.held_by == "admin"
+        if against and self.plugin:
             return Outcome(id, "refused", "held by an administrator")
-        if job.held_by == "admin":
+        if against:
             self.wrongs.append(f"job {id} is started against an administrator's hold")
-        job.held_by, job.pin, job.released_s = "nobody", order.nodes, self.time_s
-        job.old_pin = False
-        if self.stalls:
-            self.stalls -= 1
-            job.stalled = True
-            self.note(f"job {id} will not be started")
-        self.note(f"the bridge starts job {id} on {order.nodes}")
-        return Outcome(id, "done")
+        outcome = super().start_one(order)
+        if job is not None and outcome.result == "done":
+            job.released_s, job.old_pin, job.stalled = self.time_s, False, self.stalls > 0
+            self.stalls -= job.stalled
+            self.note(f"the bridge starts job {id} on {order.nodes}{', in vain' if job.stalled else ''}")
+        return outcome
 
-    def hold(self, id: int) -> Outcome:
-        job = self.jobs.get(id)
-        if job is None or not job.pending or job.held_by == "owner":
-            return Outcome(id, "refused", "not pending, or held by its owner")
-        if job.held_by == "nobody":
-            job.held_by = "bridge"
-        self.note(f"the bridge holds job {id}")
-        self.fuse.burn()
-        job.pin, job.stalled, job.old_pin = (), False, False
-        return Outcome(id, "done")
+    def hold_one(self, job_id: int) -> Outcome:
+        job = self.jobs.get(job_id)
+        if job is not None and job.pending and job.hold is Hold.NONE:
+            job.hold, job.ours = Hold.ADMIN, True
+            self.fuse.burn()
+        return self._cleared(job_id, super().hold_one(job_id), "the bridge holds job {}")
 
-    def hand_back(self, id: int) -> Outcome:
-        job = self.jobs.get(id)
-        if job is None or not job.pending or job.held_by == "owner":
-            return Outcome(id, "refused", "not pending, or held by its owner")
-        if job.held_by == "admin":
+    def hand_back_one(self, job_id: int) -> Outcome:
+        job = self.jobs.get(job_id)
+        if job is not None and job.pending and job.held_by == "admin":
             if self.plugin:
-                return Outcome(id, "refused", "held by an administrator")
+                return Outcome(job_id, "refused", "held by an administrator")
             if not self.unread or job.held_after < self.readings:
-                self.wrongs.append(f"job {id} is handed back against an administrator's hold")
-        job.pin, job.stalled, job.old_pin = (), False, False
-        self.fuse.burn()
-        job.held_by = "nobody"
-        self.note(f"the bridge hands job {id} back")
-        return Outcome(id, "done")
+                self.wrongs.append(f"job {job_id} is handed back against an administrator's hold")
+        if job is not None and job.pending and job.hold is not Hold.USER:
+            job.pin = ()
+            self.fuse.burn()
+        return self._cleared(job_id, super().hand_back_one(job_id), "the bridge hands job {} back")
 
-    def unpin(self, id: int) -> Outcome:
-        job = self.jobs.get(id)
-        if job is None or not job.pending or job.held_by == "nobody":
-            return Outcome(id, "refused", "not pending, or held by nobody")
-        job.pin, job.stalled, job.old_pin = (), False, False
-        self.note(f"the bridge takes the pin off job {id}, which its {job.held_by} holds")
-        return Outcome(id, "done")
+    def unpin_one(self, job_id: int) -> Outcome:
+        return self._cleared(job_id, super().unpin_one(job_id), "the bridge takes the pin off job {}")
+
+    def _cleared(self, job_id: int, outcome: Outcome, words: str) -> Outcome:
+        if outcome.result == "done":
+            job = self.jobs[job_id]
+            job.stalled, job.old_pin = False, False
+            self.note(words.format(job_id))
+        return outcome
 
     def ranks(self) -> list[Rank]:
         """As Slurm does, without the points of held jobs."""
         found = []
         for id, job in self.jobs.items():
             if job.pending:
-                hidden = job.held_by != "nobody"
+                hidden = job.hold is not Hold.NONE
                 found.append(Rank(id, (id,), 0 if hidden else 10, 0 if hidden else job.points, hidden=hidden))
         return found
 
-    def advise(self, advice: Advice) -> Outcome:
+    def advise_one(self, advice: Advice) -> Outcome:
         job = self.jobs.get(advice.id)
         if job is None or not job.pending:
             return Outcome(advice.id, "refused", "not pending")
-        hidden = job.held_by != "nobody"
+        hidden = job.hold is not Hold.NONE
         if hidden and advice.points:
             return Outcome(advice.id, "refused", "held")
         if not hidden and job.points not in (0, *advice.instead_of):
@@ -341,14 +291,52 @@ class Site:
         self.note(f"job {advice.id} is told {advice.points} points")
         return Outcome(advice.id, "done")
 
+    def advise(self, advice: Sequence[Advice]) -> Sequence[Outcome]:
+        return self._batch("advise", [each.id for each in advice], [partial(self.advise_one, each) for each in advice])
 
-class SiteBackend:
-    """The ports over a site, for one life of a bridge; what is asked may fail in every way the ports allow."""
+    # what goes wrong meanwhile --------------------------------------------------------------------------------
 
-    child_starts = 0
-    history_missing = False
-    speaks = ""
-    starts_in_one_change = True
+    def may_fail(self, call: str) -> None:
+        self.fuse.burn()
+        if self.trouble and self.trouble[0][0] in ("unavailable", "refused", "timeout"):
+            kind, _ = self.trouble.pop(0)
+            self.note(f"{call}: {kind}")
+            raise {"unavailable": BackendUnavailable, "refused": CommandRefused, "timeout": BackendTimeout}[kind](kind)
+
+    def _batch(self, name: str, ids: Sequence[int], works: Sequence[Callable[[], Outcome]]) -> Sequence[Outcome]:
+        self.may_fail(name)
+        kind, at = self.trouble.pop(0) if self.trouble else ("", 0)
+        if kind:
+            self.note(f"{name}: {kind}")
+        outcomes: list[Outcome] = []
+        for number, work in enumerate(works):
+            if kind == "half" and number >= at % (len(works) + 1):
+                outcomes.append(Outcome(ids[number], "unknown", "no answer"))
+                continue
+            if kind == "one refused" and number == at % len(works):
+                outcomes.append(Outcome(ids[number], "refused", "permission denied"))
+                continue
+            outcomes.append(work())
+            self.fuse.burn()
+        if kind == "answer lost":
+            raise BackendTimeout("the answer is lost")
+        if kind == "half done unknown":
+            return [Outcome(o.job_id, "unknown", "no answer") if i % 2 else o for i, o in enumerate(outcomes)]
+        return outcomes
+
+    def claim(self, claim: Claim, instead_of: Claim | None) -> bool:
+        self.fuse.burn()
+        taken = super().claim(claim, instead_of)
+        self.fuse.burn()
+        return taken
+
+    def disclaim(self, claim: Claim) -> None:
+        self.fuse.burn()
+        super().disclaim(claim)
+
+
+class SiteBackend(Advisable):
+    """The ports over a site for one life of a bridge, which remembers what it was shown."""
 
     def __init__(self, site: Site) -> None:
         self.site = site
@@ -356,13 +344,12 @@ class SiteBackend:
         self.startable: frozenset[int] = frozenset()
         """The jobs that the last reading showed pending and held."""
 
-    def waits_for(self) -> str | None:
-        return None
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.site, name)
 
     def observe(self, pinned: Collection[int] = ()) -> Observation:
-        self.site.fuse.burn()
         self.site.unread = True
-        self._maybe_fail("observe")
+        self.site.may_fail("observe")
         self.site.readings, self.site.unread = self.site.readings + 1, False
         seen = self.site.reading(self._told)
         self._told += len(seen.ended)
@@ -374,79 +361,17 @@ class SiteBackend:
         self._told = len(self.site.ended)
         return tuple(self.site.ended)
 
-    def settled(self, orders: Sequence[StartOrder]) -> Sequence[StartOrder | Postponed]:
-        return orders
-
     def start(self, orders: Sequence[StartOrder]) -> Sequence[Outcome]:
         ids = [order.job.id for order in orders]
         if len(set(ids)) < len(ids):
             self.site.wrongs.append(f"a job is started twice in one command: {ids}")
         for id in set(ids) - self.startable:
             self.site.wrongs.append(f"job {id} is started although the reading does not show it pending and held")
-        return self._batch("start", [lambda order=order: self.site.start(order) for order in orders], ids)
-
-    def hold(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
-        return self._batch("hold", [lambda id=id: self.site.hold(id) for id in job_ids], list(job_ids))
-
-    def hand_back(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
-        return self._batch("hand_back", [lambda id=id: self.site.hand_back(id) for id in job_ids], list(job_ids))
-
-    def unpin(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
-        return self._batch("unpin", [lambda id=id: self.site.unpin(id) for id in job_ids], list(job_ids))
+        return self.site.start(orders)
 
     def ranks(self) -> Sequence[Rank]:
-        self.site.fuse.burn()
-        self._maybe_fail("ranks")
+        self.site.may_fail("ranks")
         return self.site.ranks()
 
     def advise(self, advice: Sequence[Advice]) -> Sequence[Outcome]:
-        return self._batch(
-            "advise", [lambda each=each: self.site.advise(each) for each in advice], [each.id for each in advice]
-        )
-
-    def claim(self, claim: Claim, instead_of: Claim | None) -> bool:
-        self.site.fuse.burn()
-        if self.site.claim != instead_of:
-            return False
-        self.site.claim = claim
-        self.site.fuse.burn()
-        return True
-
-    def disclaim(self, claim: Claim) -> None:
-        self.site.fuse.burn()
-        if self.site.claim == claim:
-            self.site.claim = None
-
-    def checks(self) -> Sequence[Check]:
-        return []
-
-    def close(self) -> None:
-        pass
-
-    def _maybe_fail(self, call: str) -> None:
-        if self.site.faults and self.site.faults[0][0] in ("unavailable", "refused", "timeout"):
-            kind, _ = self.site.faults.pop(0)
-            self.site.note(f"{call}: {kind}")
-            raise {"unavailable": BackendUnavailable, "refused": CommandRefused, "timeout": BackendTimeout}[kind](kind)
-
-    def _batch(self, call: str, works: list[Callable[[], Outcome]], ids: list[int]) -> Sequence[Outcome]:
-        self.site.fuse.burn()
-        self._maybe_fail(call)
-        kind, at = self.site.faults.pop(0) if self.site.faults else ("", 0)
-        if kind:
-            self.site.note(f"{call}: {kind}")
-        outcomes: list[Outcome] = []
-        for number, work in enumerate(works):
-            if kind == "half" and number >= at % (len(works) + 1):
-                outcomes.append(Outcome(ids[number], "unknown", "no answer"))
-                continue
-            if kind == "one refused" and number == at % len(works):
-                outcomes.append(Outcome(ids[number], "refused", "permission denied"))
-                continue
-            outcomes.append(work())
-            self.site.fuse.burn()
-        if kind == "answer lost":
-            raise BackendTimeout("the answer is lost")
-        if kind == "half done unknown":
-            return [Outcome(o.job_id, "unknown", "no answer") if i % 2 else o for i, o in enumerate(outcomes)]
-        return outcomes
+        return self.site.advise(advice)

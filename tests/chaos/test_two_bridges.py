@@ -36,14 +36,28 @@ class Watched(SiteBackend):
         self.wrongs = wrongs
         self.owner: tuple[str, str] | None = None
 
-    def _batch(self, call, works, ids):
-        if self.site.claim is None or self.site.claim.owner != self.owner:
+    def __getattr__(self, name):
+        command = super().__getattr__(name)
+        if name not in ("hold", "hand_back", "unpin"):
+            return command
+
+        def watched(ids):
+            self._look(name, ids)
+            return command(ids)
+
+        return watched
+
+    def start(self, orders):
+        self._look("start", [order.job.id for order in orders])
+        return super().start(orders)
+
+    def _look(self, call, ids):
+        if self.site.claimed is None or self.site.claimed.owner != self.owner:
             theirs = [id for id in ids if self.site.jobs[id].held_by == "plugin"]
             if call != "hand_back":
                 self.wrongs.append(f"{call} of {ids} by a bridge that is not in control")
-            elif theirs and self.site.claim is not None:
+            elif theirs and self.site.claimed is not None:
                 self.wrongs.append(f"jobs {theirs}, held by the plugin, are handed back by a bridge not in control")
-        return super()._batch(call, works, ids)
 
 
 @dataclass
@@ -107,7 +121,7 @@ class Pair:
             self.counts["killed"] += 1
             return
         self.counts[report.mode] += 1
-        owner = self.site.claim.owner if self.site.claim else None
+        owner = self.site.claimed.owner if self.site.claimed else None
         if report.mode == "control" and report.result == "ok" and owner != place.backend.owner:
             self.wrongs.append(f"second {self.site.time_s}: in control without the claim")
 
@@ -134,7 +148,7 @@ class Pair:
         if happens == "submit":
             walltime_s = self.rng.choice((5, 20, 60))
             job = a_job(len(self.site.jobs) + 1, 1, self.rng.choice((1, 2, 4)), walltime_s, submit_s=self.site.now_s)
-            self.site.submit(job, self.rng.randrange(1, walltime_s + 1))
+            self.site.arrive(job, self.rng.randrange(1, walltime_s + 1))
         elif happens == "kill":
             self.site.fuse.left = self.rng.randrange(30)
         elif happens == "sleep":
@@ -142,7 +156,7 @@ class Pair:
         elif happens == "take over":
             (place.state_dir / "take-over").touch()
         elif happens == "lose":
-            self.site.claim = None
+            self.site.claimed = None
         elif happens == "stop" and place.bridge is not None and not place.away_s:
             self.site.fuse.left = None
             place.bridge.stop()

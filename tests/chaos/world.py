@@ -73,7 +73,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.mode = self.history.mode
-        self.site = Site(self.history.plugin, self.history.launch_s)
+        self.site = Site(plugin=self.history.plugin, launch_s=self.history.launch_s)
         self.disk = Disk(self.site.fuse)
 
     # the bridge's life ----------------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ class World:
 
     def _do(self, step: Step) -> None:
         if step.kind in FAULTS:
-            self.site.faults.append((step.kind, step.a))
+            self.site.trouble.append((step.kind, step.a))
             return
         getattr(self, "_" + step.kind.replace(" ", "_").replace("-", "_"))(step)
 
@@ -178,7 +178,7 @@ class World:
         rng = random.Random(step.a)
         units, per_unit, walltime_s = rng.choice((1, 1, 1, 2, 3)), rng.choice((1, 2, 3, 4)), rng.choice((5, 20, 60))
         job = a_job(self._next_id, units, per_unit, walltime_s, submit_s=self.site.now_s, user=f"u{step.b % 3}")
-        self.site.submit(job, rng.randrange(1, walltime_s + 1))
+        self.site.arrive(job, rng.randrange(1, walltime_s + 1))
         self._arrived.add(self._next_id)
         self._next_id += 1
 
@@ -186,7 +186,7 @@ class World:
         rng = random.Random(step.a)
         units, walltime_s, vain = rng.randrange(1, 17), 5 + rng.randrange(6), ("silent", "shown", "refused")[step.b % 3]
         job = a_job(self._next_id, units, 1, walltime_s, submit_s=self.site.now_s, user="mallory")
-        self.site.submit(job, walltime_s, vain)
+        self.site.arrive(job, walltime_s, vain)
         self._arrived.add(self._next_id)
         self._next_id += 1
         self.counts["in vain"] += 1
@@ -198,7 +198,7 @@ class World:
             act(job)
 
     def _cancel(self, step: Step) -> None:
-        self._on(step, lambda job: not job.over, self.site.cancel)
+        self._on(step, lambda job: not job.over, lambda job: self.site.finish(job, "been cancelled"))
 
     def _owner_holds(self, step: Step) -> None:
         self._on(step, lambda job: job.pending and job.held_by != "admin", lambda job: self.site.hold_for(job, "owner"))
@@ -221,13 +221,13 @@ class World:
         self._on(step, lambda job: job.pending and job.held_by != "nobody", self.site.release)
 
     def _requeue(self, step: Step) -> None:
-        self._on(step, lambda job: job.running, lambda job: self.site.requeue(job, held=False))
+        self._on(step, lambda job: job.running, lambda job: self.site.put_back(job, held=False))
 
     def _requeue_and_hold(self, step: Step) -> None:
         def fits(job: SiteJob) -> bool:
             return job.running and (self.site.plugin or job.job.id not in self._held_now)
 
-        self._on(step, fits, lambda job: self.site.requeue(job, held=True))
+        self._on(step, fits, lambda job: self.site.put_back(job, held=True))
 
     def _admin_sets_points(self, step: Step) -> None:
         """Of a job that nobody holds; sometimes back to none."""
@@ -245,11 +245,11 @@ class World:
             self.counts[step.kind] += 1
 
     def _node_down(self, step: Step) -> None:
-        if len(self.site.down) < NODES - 1:
+        if len(self.site.drained) < NODES - 1:
             self.site.node_down(step.a % NODES)
 
     def _node_up(self, step: Step) -> None:
-        self.site.down.discard(step.a % NODES)
+        self.site.drained.discard(step.a % NODES)
 
     def _node_leaves(self, step: Step) -> None:
         before = {id for id, job in self.site.jobs.items() if not job.over}
@@ -378,9 +378,9 @@ class World:
     def _calm_down(self) -> None:
         """Nothing fails any more: what can run must end."""
         self.site.note("calm")
-        self.site.faults.clear()
+        self.site.trouble.clear()
         self.site.stalls = 0
-        self.site.down.clear()
+        self.site.drained.clear()
         self.site.fuse.left, self.site.clock_off_s = None, 0
         self._step_the_clock()
         self._disk_is_well(Step("disk is well"))
