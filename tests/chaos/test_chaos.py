@@ -59,10 +59,10 @@ def test_nodes_that_leave_take_along_only_what_was_on_its_way_or_ran_and_the_led
 def test_an_adviser_that_is_killed_leaves_numbers_and_nobody_held():
     """Administrators' own points stay; from advise to control and back nothing is left of the other mode."""
     counts: Counter[str] = Counter()
-    for seed in range(1, 25):
+    for seed in range(1, 13):
         verdict = play(advised(history_of(seed)))
         assert verdict.wrongs == [], f"python -m tests.chaos --advised --seed {seed} --histories 1"
         counts += verdict.counts
-    assert counts["killed"] > 20
-    assert counts["admin sets points"] > 20
-    assert counts["change the mode"] > 20
+    assert counts["killed"] > 10
+    assert counts["admin sets points"] > 10
+    assert counts["change the mode"] > 10

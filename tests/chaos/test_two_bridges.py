@@ -23,7 +23,7 @@ CALM_S = 400
 IDLE_S = 60
 """A calm time is over so long after every job has run: twice what it takes to take a claim for abandoned."""
 GONE_S = 30.0
-HISTORIES = 10
+HISTORIES = 5
 CLOCKS_S = (0.0, 7e6)
 """What the steady clock of each host shows at the beginning."""
 
@@ -181,5 +181,5 @@ def test_of_two_bridges_only_the_one_with_the_claim_acts_and_every_job_runs_once
         assert pair.wrongs == [], f"seed {seed}"
         counts += pair.counts
     assert {"killed", "stop", "take over", "lose", "sleep"} <= set(counts)
-    assert counts["paused"] > 1000
-    assert counts["control"] > 1000
+    assert counts["paused"] > 500
+    assert counts["control"] > 500

@@ -14,7 +14,7 @@ import yaml
 from cpsched_bridge.errors import BridgeError
 from cpsched_bridge.settings import load
 from cpsched_bridge.store.ledger import KEPT
-from cpsched_bridge.store.places import opened_journal, opened_ledger
+from cpsched_bridge.store.places import opened_ledger
 from tests import warm
 from tests.patience import ENOUGH_S, until
 
@@ -143,12 +143,6 @@ def kept(config):
         return bool(ledger.entries(*KEPT))
 
 
-def in_rounds(config, told):
-    """Whether something is so of a round in the journal, asked in the same way."""
-    with contextlib.suppress(BridgeError), opened_journal(load(config)) as journal:
-        return any(told(line) for line in journal.lines())
-
-
 def held(config):
     return int(re.search(r"held by the bridge: (\d+)", cpsched("status", "--config", config))[1])
 
@@ -185,49 +179,6 @@ def test_release_all_works_with_the_bridge_dead(bridge, config, tmp_path):
         "nothing is held by the bridge"
     )
     assert held(config) == 0
-
-
-def test_why_tells_what_a_job_waits_for(bridge, config):
-    until(lambda: in_rounds(config, lambda line: line.running > 0))
-    assert bridge.end(signal.SIGINT) == 0
-    last = rounds(config)[-1][0]
-    shown = cpsched("journal", "show", last, "--config", config)
-    assert "lookahead" in shown
-    job = re.search(r"queue *\n.*\n *(\d+) ", shown)[1]
-    assert f"job {job}:" in cpsched("why", job, "--config", config)
-    unknown = cpsched("why", "99999999", "--config", config, check=False)
-    assert (unknown.returncode, unknown.stderr.count("\n")) == (2, 1)
-
-
-def test_shadow_mode_leaves_the_site_alone(tmp_path, site):
-    config = written(tmp_path, mode="shadow")
-    with alive(Bridge, config, tmp_path / "state") as bridge:
-        until(lambda: in_rounds(config, bool))
-        assert bridge.end(signal.SIGTERM) == 0
-    assert held(config) == 0
-    assert all("shadow" in row and "0" in row for row in rounds(config)), "nothing runs where all jobs are held"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        (["bridge", "--config", "nowhere.yaml"], 2, "error: nowhere.yaml: No such file or directory"),
-        (["journal", "show", "5", "--config", "CONFIG"], 2, "is not there: a mistyped path, or somebody took it away"),
-        (["status", "--config", "CONFIG"], 2, "is not there: a mistyped path, or somebody took it away"),
-        (["why", "1", "--config", "CONFIG"], 2, "is not there: a mistyped path"),
-        (["pause", "--config", "CONFIG"], 2, "is not there: a mistyped path"),
-        (["resume", "--config", "CONFIG"], 2, "is not there: a mistyped path"),
-        (["release-all", "--config", "CONFIG"], 2, "is not there: a mistyped path"),
-        (["release-all", "--if-stale", "1", "--config", "CONFIG"], 2, "is not there: a mistyped path"),
-        (["bridge", "--config", "CONFIG"], 1, "control mode is refused: the cluster cannot be checked"),
-        (["demo", "--dispatcher", "nobody"], 2, "unknown dispatcher 'nobody'; known: "),
-    ],
-)
-def test_a_users_mistake_is_one_line_and_no_traceback(tmp_path, config, arguments, code, message):
-    done = cpsched(*(str(config) if a == "CONFIG" else a for a in arguments), check=False)
-    assert done.returncode == code
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 def test_the_version_is_printed():

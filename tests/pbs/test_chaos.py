@@ -9,7 +9,7 @@ pytest.importorskip("cpsched_bridge.adapters.pbs", reason="the PBS adapter is no
 
 from tests.pbs.world import ADVISED_STEPS, GROUPED, LEFT, SHARED, SHRINKING, World
 
-HISTORIES = int(os.environ.get("CPSCHED_PBS_HISTORIES", "8"))
+HISTORIES = int(os.environ.get("CPSCHED_PBS_HISTORIES", "4"))
 STEPS = 120
 
 

@@ -6,14 +6,11 @@ import os
 import resource
 import signal
 import sqlite3
-import time
 from dataclasses import replace
 
 import pytest
-import yaml
 
 from cpsched_bridge.cycle.claims import HANDED_BACK
-from cpsched_bridge.cycle.hand_back import Unwritten, hand_all_back
 from cpsched_bridge.errors import AlreadyRunning, BackendTimeout, NoLedger, SettingsError, StillHeld
 from cpsched_bridge.ports import Claim, Hold, Outcome
 from cpsched_bridge.program import assembly, release
@@ -26,7 +23,6 @@ from cpsched_bridge.store.ledger import Ledger, State, move
 from tests.bridges import a_bridge
 from tests.builders import a_cluster, a_job
 from tests.fakes import FakeCluster
-from tests.stores import full_disk, no_room
 
 
 @contextlib.contextmanager
@@ -196,26 +192,6 @@ def test_the_journal_of_a_bridge_that_stopped_in_order_tells_of_held_jobs_only_w
     assert held(cluster) == ([1] if on_stop == "hand-back" else [])
 
 
-def test_release_all_says_which_jobs_are_still_held(stranded):
-    settings, cluster = stranded
-    cluster.faults["hand_back"] = [lambda work: []] * 3
-    cluster.hand_back_one = lambda id: None
-    cluster.hand_back = lambda ids: [Outcome(id, "refused", "no") for id in ids]
-    with pytest.raises(StillHeld, match=r"job 1 may still be held: no; job 2 .*; job 3"):
-        release.release_all(settings, "bridge.yaml", None, False)
-
-
-def test_a_stop_gives_back_also_what_the_ledger_could_not_be_told(tmp_path):
-    """A job that the plugin held while the disk was full is in no ledger; it is handed back nevertheless."""
-    cluster = FakeCluster()
-    cluster.submit(a_job(5))
-    ledger = Ledger(tmp_path / "ledger.sqlite")
-    with full_disk(ledger):
-        problems = hand_all_back(cluster, ledger, "the bridge stops")
-    assert held(cluster) == []
-    assert all(isinstance(problem, Unwritten) for problem in problems)
-
-
 def test_a_bridge_stops_in_order_on_a_full_disk(tmp_path):
     cluster = FakeCluster(cluster=a_cluster(nodes=1, cores=1))
     cluster.submit(*(a_job(id) for id in range(1, 6)))
@@ -299,17 +275,6 @@ def test_by_force_jobs_are_given_back_by_the_cluster_alone_where_no_bridge_has_r
         release.release_all(settings, "bridge.yaml", None, True)
     assert held(cluster) == [3]
     assert not settings.state_dir.is_dir() or list(settings.state_dir.iterdir()) == []
-
-
-@pytest.mark.parametrize(("age_s", "done"), [(0, False), (50, False), (-50, False), (70, True), (-70, True)])
-def test_a_heartbeat_is_stale_when_it_is_far_from_now_past_or_future(stranded, age_s, done):
-    settings, cluster = stranded
-    settings.heartbeat_path.write_text("")
-    then = time.time() - age_s
-    os.utime(settings.heartbeat_path, (then, then))
-    words = release.release_all(settings, "bridge.yaml", 60.0, False, confirm_s=0.01)
-    assert ("nothing to do" in words) is not done
-    assert (held(cluster) == []) is done
 
 
 def test_a_heartbeat_that_beats_is_a_sign_of_life_whatever_its_time(stranded, monkeypatch):
@@ -416,13 +381,6 @@ def test_a_lock_or_a_heartbeat_that_may_not_be_looked_at_keeps_nobody_from_relea
     assert held(cluster) == []
 
 
-def test_settings_of_the_example_are_read(tmp_path):
-    (tmp_path / "bridge.yaml").write_text(yaml.safe_dump({"adapter": "mock", "journal": {"keep_days": 7}}))
-    from cpsched_bridge.settings import load
-
-    assert load(tmp_path / "bridge.yaml").journal.keep_days == 7
-
-
 def refusing(cluster, ids=None):
     """The cluster refuses to release these jobs; all where none are named."""
     give = cluster.hand_back_one
@@ -445,26 +403,6 @@ def test_release_all_names_five_jobs_that_are_still_held_and_counts_the_others(t
     asked = [ids for kind, ids in cluster.commands if kind == "hand_back"]
     assert len(asked) == 3, "tried three times"
     assert len(held(cluster)) == count
-
-
-def test_what_is_released_at_the_second_attempt_is_no_problem(stranded):
-    settings, cluster = stranded
-    cluster.fail("hand_back", BackendTimeout("no answer"))
-    words = release.release_all(settings, "bridge.yaml", None, False)
-    assert words == "nothing is held by the bridge any more (3 jobs were by its ledger)"
-    assert len([kind for kind, _ in cluster.commands if kind == "hand_back"]) == 2
-
-
-def test_jobs_that_are_released_are_written_down_though_others_are_not(stranded):
-    settings, cluster = stranded
-    refusing(cluster, {2})
-    with pytest.raises(StillHeld, match=r"^job 2 may still be held: no$"):
-        release.release_all(settings, "bridge.yaml", None, False)
-    assert held(cluster) == [2]
-    ledger = Ledger(places.ledger_path(settings))
-    states = {entry.job_id: (entry.state, entry.pinned) for entry in ledger.entries()}
-    assert states[1] == states[3] == (State.FREE, False)
-    assert states[2][0] is State.HANDING_BACK
 
 
 def test_a_cluster_that_cannot_be_read_is_given_back_what_the_ledger_names_and_that_is_said(stranded):
@@ -540,13 +478,3 @@ def test_a_heartbeat_of_just_the_age_that_counts_is_not_stale(stranded, monkeypa
     words = release.release_all(settings, "bridge.yaml", 60.0, False, confirm_s=0.01)
     assert (words == f"the heartbeat is {age_s:.0f} s old: nothing to do") is not done
     assert (held(cluster) == []) is done
-
-
-def test_release_all_notes_that_the_ledger_took_nothing_once_for_each_time(stranded, monkeypatch):
-    settings, cluster = stranded
-
-    no_room(monkeypatch)
-    words = release.release_all(settings, "bridge.yaml", None, False)
-    assert held(cluster) == []
-    note = "note: the ledger cannot be written: database or disk is full"
-    assert words.split("\n") == ["nothing is held by the bridge any more (3 jobs were by its ledger)", note, note]
