@@ -1,0 +1,87 @@
+"""Whatever a site may legally call its things, Slurm's answers are read to the values that were meant."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cpsched.spelling.gres import Gres, gres_of
+from cpsched_bridge.adapters.slurm.policy.answers import picture_of
+from cpsched_bridge.adapters.slurm.translation.observation import Translator
+from cpsched_bridge.adapters.slurm.transport.cli.reading import Reading
+from tests.odd_slurm import TYPES, OddSlurm
+from tests.unit.bridge.adapters.slurm.policy.replies import ALL, QOS_LINE, STATE, association
+from tests.unit.bridge.adapters.slurm.transport.cli.standin import Job, Programs
+
+RELEASES = {"22.05.8": (22, 5), "24.11.5": (24, 11), "26.05.5": (26, 5)}
+TEXTS = ("a\n   State=DOWN", "x\n\nJobId=7 JobName=b", "é“", "NodeName=n1", "%s|$(x)", "   Colour=red", "wrap")
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("seed", range(4))
+def test_no_reading_of_odd_objects_is_lost(seed: int, release: str) -> None:
+    """12 clusters of 38 objects: none is left out, and each record has the values that were printed."""
+    odd = OddSlurm(seed, RELEASES[release])
+    nodes = [odd.node() for _ in range(20)]
+    of_nodes = ",".join(each.record["name"] for each in nodes)
+    partitions = [odd.partition(odd.draw.choice([of_nodes, "n[01-03,7]-r[1-2],x"])) for _ in range(6)]
+    reservations = [odd.reservation(of_nodes) for _ in range(6)]
+    jobs = [
+        Job(
+            number,
+            odd.draw.choice([text for text in TEXTS if "JobId=" not in text]),  # its owner forges a record, see details
+            odd.draw.choice(TEXTS),
+            columns={"tres-per-node": f"gres/gpu:{kind}:2", "Partition": partitions[0].record["name"]},
+            lines={"requested": f"cpu=1,mem=1000M,node=1,billing=1,gres/gpu=2,gres/gpu:{kind}=2"},
+        )
+        for number, kind in enumerate(odd.draw.sample(TYPES, 6), start=1000)
+    ]
+    said = {
+        "scontrol --all show nodes": "".join(each.text for each in nodes),
+        "scontrol --all show partitions": "".join(each.text for each in partitions),
+        "scontrol --all show reservations": "".join(each.text for each in reservations),
+    }
+    seen = Reading(programs=Programs(jobs, release, broken=said)).read()
+    for records, made in ((seen.nodes, nodes), (seen.partitions, partitions), (seen.reservations, reservations)):
+        assert [{name: got[name] for name in each.record} for got, each in zip(records, made, strict=True)] == [
+            each.record for each in made
+        ]
+    assert [job["gres_per_node"] for job in seen.jobs] == [
+        {job.columns["tres-per-node"].removeprefix("gres/").rpartition(":")[0]: 2} for job in jobs
+    ]
+    observed = Translator().observe(seen)
+    assert observed.unusable == ()
+    assert len(observed.pending) + len(observed.left) == len(jobs)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_association_with_an_odd_name_is_lost(seed: int) -> None:
+    odd = OddSlurm(seed)
+    accounts = [(odd.name(blanks=True), number) for number in range(100, 106)]
+    rows = [association(name, id=number, parent="root(1)") for name, number in accounts]
+    users = [(name, odd.name(), number + 100) for name, number in accounts]
+    rows += [association(name, user, number, per_job="gres/gpu:1g.10gb+me=1,cpu=3") for name, user, number in users]
+    qos = [odd.name() for _ in range(4)]
+    state = "\n".join([STATE, *rows, *(QOS_LINE.format(name=name) for name in qos)])
+    found = picture_of(ALL | {"state": state})
+    assert found.trouble.all() == ()
+    assert all(found.site.accounts.find(name, user) is not None for name, user, _ in users)
+    assert set(qos) < found.spent.qos_minutes.keys()
+
+
+SIGNS = st.characters(exclude_characters=",:=()\n\r\t ", exclude_categories=("Cs", "Cc"))
+NAMES = st.text(SIGNS, min_size=1, max_size=12).filter(lambda name: name.lower() not in ("no_consume", "gres"))
+GRES = st.builds(Gres, NAMES.filter(lambda name: "/" not in name), st.one_of(st.just(""), NAMES),
+                 st.integers(0, 10**9), st.booleans())  # fmt: skip
+
+
+@given(st.lists(GRES, max_size=5), st.sampled_from(["", "(S:0)", "(S:0-1,3)", "(IDX:N/A)"]), st.booleans())
+def test_generic_resources_are_read_to_the_values_that_were_printed(made: list[Gres], end: str, of_job: bool) -> None:
+    """As Slurm prints them of nodes and, behind a prefix, of jobs."""
+    items = [
+        f"{'gres/' if of_job else ''}{each.key}{'' if each.is_consumable else ':no_consume'}"
+        f"{'=' if of_job else ':'}{each.count}{'' if of_job else end}"
+        for each in made
+    ]
+    assert list(gres_of(",".join(items))) == made

@@ -1,0 +1,40 @@
+"""Many nodes: only on the cluster of `deploy/cluster wide N` (skipped on the four-node one)."""
+
+import time
+
+import pytest
+
+from tests.slurm.bridges import LiveBridge
+from tests.slurm.harness import Slurm, wait_until
+
+
+@pytest.fixture
+def wide(cluster: Slurm) -> Slurm:
+    if len(cluster.node_states()) < 16:
+        pytest.skip("the wide cluster is not up: deploy/cluster wide N")
+    cluster.plugin(on=False)
+    cluster.run("scancel", "--user=alice")
+    cluster.wait_until(lambda: set(cluster.node_states().values()) == {"idle"}, 300, "all nodes idle")
+    return cluster
+
+
+def test_a_burst_fills_the_nodes_and_a_stop_hands_the_rest_back(
+    wide: Slurm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Over `cli`, three jobs a node: no reading is late, no start fails, and nothing stays held."""
+    nodes = len(wide.node_states())
+    wide.plugin(on=True)
+    try:
+        with LiveBridge(wide, "burst", options={"transport": "cli"}) as bridge:
+            jobs = wide.burst(3 * nodes, "--nodes=1", "--ntasks=16", "--time=10", script="sleep 300")
+            wait_until(lambda: wide.run("squeue", "-h", "-t", "R").count("\n") == nodes, 120, "all nodes are taken")
+            bridge.wait_for_rounds(2)
+            assert not {"backend_timeout", "start_failed", "start_refused"} & set(bridge.events())
+            begin_s = time.monotonic()
+        with capsys.disabled():
+            print(f"\n{2 * nodes} held jobs handed back in {time.monotonic() - begin_s:.1f} s")
+        queue = wide.squeue()
+        assert not [job for job in jobs if queue[job].held]
+    finally:
+        wide.plugin(on=False)
+        wide.run("scancel", "--user=alice")
