@@ -311,6 +311,3 @@ def test_the_configuration_is_the_documented_one(slurm: Slurm) -> None:
     config = slurm.run("scontrol", "show", "config")
     for setting in ("batch_sched_delay=0", "default_queue_depth=10000", "sched_interval=5", "disable_job_shrink"):
         assert setting in config
-
-
-# Speed, printed
