@@ -1,79 +1,74 @@
-"""Why a job waits, in words for people, and which jobs it waits behind."""
+"""Why a job waits, and which jobs it waits behind."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from cpsched.fit import refusal, room_by_node
 from cpsched.kernels.fit import shift_free
-from cpsched.model import NEVER, IntArray, JobTable, Request, Snapshot, Starts, Wait
+from cpsched.model import (
+    NEVER,
+    IntArray,
+    JobTable,
+    PendingCode,
+    PendingReason,
+    Request,
+    Snapshot,
+    Starts,
+    Wait,
+)
 
 MOST_NAMED = 8
 """No wait names more jobs than this."""
 
 
-@dataclass(frozen=True, slots=True)
-class Phrases:
-    """What a family of dispatchers says of jobs that would fit what is free, and of those it has no plan for.
-
-    - `planned`: why a job that would fit now is planned for later.
-    - `unplanned`: why a job that would fit now has no plan, while others have one.
-    - `no_plan`: what comes before the reason of every job without a plan.
-    - `when`: what comes after the reason of a planned job; `{}` is the number of seconds until its start.
-    """
-
-    planned: str = "the nodes that are free are reserved"
-    unplanned: str = "would delay a job that holds a reservation"
-    no_plan: str = ""
-    when: str = ""
-
-
-LIST_SCHEDULING = Phrases()
-
-
-def explain(snapshot: Snapshot, starts: Starts, plan_s: IntArray, say: Phrases = LIST_SCHEDULING) -> dict[int, Wait]:
+def explain(
+    snapshot: Snapshot,
+    starts: Starts,
+    plan_s: IntArray,
+    planned: PendingCode = PendingCode.RESERVED,
+    unplanned: PendingCode = PendingCode.RESERVED,
+) -> dict[int, Wait]:
     """A wait for every queued job that does not start, by job id; `plan_s` follows the queue.
 
-    - A job that not even the empty cluster could hold waits for ever, behind nobody.
+    - A job that not even the empty cluster could hold waits for ever, behind no job.
     - A job with a known start waits behind the jobs that are expected to end just then; where none does, behind those
       that start now.
     - A job without one waits behind the jobs that have one, or else behind the first that cannot start.
 
-    The reason is what the free nodes lack once `starts` have started; `say` has the words for jobs that lack nothing.
+    The reason is what the free nodes lack once `starts` have started. A job that lacks nothing has the code `planned`
+    where it has a start, else `unplanned` where other jobs have one, else `PRIORITY`.
     """
     table, started = snapshot.table, set(starts.slots.tolist())
     free = free_after(snapshot, starts)
     ends = _ends(snapshot, plan_s)
     starting = tuple(table.jobs[slot].id for slot in starts.slots[:MOST_NAMED].tolist())
     pairs = [p for p in zip(snapshot.queue.tolist(), plan_s.tolist(), strict=True) if p[0] not in started]
-    planned = tuple(table.jobs[slot].id for slot, start_s in pairs if start_s != NEVER)[:MOST_NAMED]
-    known: dict[tuple[int, ...], tuple[str | None, str | None]] = {}
-    unplanned: dict[tuple[str | None, bool], Wait] = {}
+    with_plan = tuple(table.jobs[slot].id for slot, start_s in pairs if start_s != NEVER)[:MOST_NAMED]
+    fitting, later = PendingReason(unplanned if with_plan else PendingCode.PRIORITY), PendingReason(planned)
+    known: dict[tuple[int, ...], PendingReason | None] = {}
+    unplanned_waits: dict[tuple[PendingReason | None, bool], Wait] = {}
     waits: dict[int, Wait] = {}
     first_waiting: tuple[int, ...] = ()
     for (slot, start_s), asked in zip(pairs, _asked(table, [slot for slot, _ in pairs]), strict=True):
         job = table.jobs[slot]
-        # Both are the same for all jobs that ask for the same: they are worked out once. Queues of 50,000 jobs occur.
+        # Jobs that ask for the same lack the same: it is worked out once. Queues of 50,000 jobs occur.
         if asked not in known:
-            known[asked] = refusal(job.request, snapshot.cluster), _lacking(job.request, snapshot, free)
-        reason, lacking = known[asked]
-        if reason is not None:
-            waits[job.id] = Wait(f"can never run: {reason}")
+            known[asked] = _lacking(job.request, snapshot, free)
+        lacking = known[asked]
+        if lacking is not None and lacking.code is PendingCode.NEVER:
+            waits[job.id] = Wait(lacking)
             continue
         if start_s != NEVER:
-            waits[job.id] = Wait(
-                (lacking or say.planned) + say.when.format(start_s - snapshot.now_s), tuple(ends[start_s]) or starting
-            )
+            waits[job.id] = Wait(lacking or later, tuple(ends[start_s]) or starting)
         else:
             key = lacking, bool(first_waiting)
-            if key not in unplanned:
-                others = say.unplanned if planned else "others are first"
-                unplanned[key] = Wait(say.no_plan + (lacking or others), planned or first_waiting)
-            waits[job.id] = unplanned[key]
+            if key not in unplanned_waits:
+                unplanned_waits[key] = Wait(lacking or fitting, with_plan or first_waiting)
+            waits[job.id] = unplanned_waits[key]
         first_waiting = first_waiting or (job.id,)
     return waits
 
@@ -108,10 +103,13 @@ def _ends(snapshot: Snapshot, plan_s: IntArray) -> defaultdict[int, list[int]]:
     return found
 
 
-def _lacking(request: Request, snapshot: Snapshot, free: IntArray) -> str | None:
-    """What the free nodes lack for `request`, in words; None when it would fit."""
+def _lacking(request: Request, snapshot: Snapshot, free: IntArray) -> PendingReason | None:
+    """What the free nodes, or even the empty cluster, lack for `request`; None when it would fit."""
+    rule = refusal(request, snapshot.cluster)
+    if rule is not None:
+        return PendingReason(PendingCode.NEVER, (rule,))
     fits = int(room_by_node(request, snapshot.cluster, free).sum())
     if fits >= request.units:
         return None
-    what = "whole free nodes" if request.exclusive else "free resources"
-    return f"not enough {what}: {fits} of {request.units} units would fit"
+    code = PendingCode.WHOLE_NODES if request.exclusive else PendingCode.RESOURCES
+    return PendingReason(code, (fits, request.units))

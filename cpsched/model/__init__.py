@@ -11,7 +11,7 @@
 """
 
 from cpsched.model.cluster import BoolArray, Cluster, IntArray, NodeSetPart, frozen_array
-from cpsched.model.decision import NO_STARTS, Decision, Effort, Need, Starts, Wait
+from cpsched.model.decision import NO_STARTS, Decision, Effort, Need, PendingCode, PendingReason, Starts, Wait
 from cpsched.model.job import EndedJob, Job, Placement, Request, RunningJob
 from cpsched.model.numbers import (
     BSLD_BOUND_S,
@@ -39,6 +39,8 @@ __all__ = [
     "JobTable",
     "Need",
     "NodeSetPart",
+    "PendingCode",
+    "PendingReason",
     "Placement",
     "Places",
     "PowerCap",

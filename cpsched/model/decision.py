@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -122,16 +123,71 @@ class Effort:
             require(isinstance(value, kinds), f"effort.{name}", value, f"must be a {kinds[0].__name__}")
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """Why a queued job does not start now: a reason in words, and the job ids that stand before it.
+class PendingCode(StrEnum):
+    """Why a queued job does not start now, with the arguments of each code."""
 
-    >>> Wait("the nodes that are free are reserved", behind=(7,)).behind
-    (7,)
+    NEVER = "never"
+    """Not even the empty cluster could hold it. The rule that it breaks."""
+    RESOURCES = "resources"
+    """Too little is free. How many of its units would fit, and how many it has."""
+    WHOLE_NODES = "whole_nodes"
+    """The same for a job that shares its nodes with no other."""
+    RESERVED = "reserved"
+    """It fits, but would delay a job that goes first."""
+    PRIORITY = "priority"
+    """Others go first."""
+    WEIGHT = "weight"
+    """Jobs with a larger weight go first."""
+    NOT_CONSIDERED = "not_considered"
+    """The search considers only the jobs before it."""
+    NEXT_PASS = "next_pass"
+    """The next scheduler pass decides."""
+    OTHER = "other"
+    """What a plug-in says. Its text."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingReason:
+    """Why a queued job does not start now, as a code and its arguments.
+
+    >>> PendingReason(PendingCode.RESOURCES, (0, 2)).arguments
+    (0, 2)
     """
 
-    reason: str
+    code: PendingCode
+    arguments: tuple[int | str, ...] = ()
+
+    def __post_init__(self) -> None:
+        require(isinstance(self.code, PendingCode), "reason.code", self.code, "must be a PendingCode")
+        kinds = _ARGUMENTS.get(self.code, ())
+        right = isinstance(self.arguments, tuple) and tuple(map(type, self.arguments)) == kinds
+        require(right, "reason.arguments", self.arguments, f"must be {len(kinds)} of {self.code}")
+
+
+_ARGUMENTS: dict[PendingCode, tuple[type, ...]] = {
+    PendingCode.NEVER: (str,), PendingCode.RESOURCES: (int, int), PendingCode.WHOLE_NODES: (int, int),
+    PendingCode.OTHER: (str,),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Why a queued job does not start now, and the ids of the jobs that stand before it.
+
+    A text as reason becomes one with the code `other`.
+
+    >>> Wait("mercury is in retrograde", behind=(7,)).reason
+    PendingReason(code=<PendingCode.OTHER: 'other'>, arguments=('mercury is in retrograde',))
+    """
+
+    reason: PendingReason
     behind: tuple[int, ...] = ()
+
+    def __init__(self, reason: PendingReason | str, behind: tuple[int, ...] = ()) -> None:
+        reason = PendingReason(PendingCode.OTHER, (reason,)) if isinstance(reason, str) else reason
+        require(isinstance(reason, PendingReason), "wait.reason", reason, "must be a PendingReason or a text")
+        object.__setattr__(self, "reason", reason)
+        object.__setattr__(self, "behind", behind)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

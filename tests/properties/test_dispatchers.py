@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cpsched import catalogue
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.fit import holds
-from cpsched.model import NEVER, Cluster
+from cpsched.model import NEVER, Cluster, PendingCode
 from cpsched.planning import EVERY
 from cpsched.policy import Policy
 from cpsched_sim.cluster.replay import Replay, replay
@@ -51,7 +51,7 @@ def test_the_compiled_judge_agrees_and_what_can_never_run_is_said(name):
         assert holds(decision, snapshot)
         for job in snapshot.queued_jobs():
             if not can_run(snapshot.cluster, job):
-                assert name not in LISTS or "can never run" in decision.waits[job.id].reason
+                assert name not in LISTS or decision.waits[job.id].reason.code is PendingCode.NEVER
 
     check()
 
@@ -194,4 +194,4 @@ def test_a_job_that_can_never_fit_blocks_nobody():
     for name in LISTS:
         decision = shared(name).decide(snapshot, "plan")
         assert list(decision.starts_by_job(snapshot)) == [2], name
-        assert decision.waits[1].reason == "can never run: asks for 9 units, the empty cluster holds 8", name
+        assert decision.waits[1].reason.arguments == ("asks for 9 units, the empty cluster holds 8",), name

@@ -23,7 +23,7 @@ from cpsched_bridge.store.journal_reader import Aside, Event, PastJob, is_id
 from cpsched_bridge.store.ledger import KEPT, Entry, State
 from cpsched_bridge.store.rounds import RoundRecord
 from cpsched_bridge.watch.page.words import behind_its_array
-from cpsched_bridge.watch.reasons import kind_of
+from cpsched_bridge.watch.reasons import kind_of, text_of
 
 Values = dict[str, Any]
 
@@ -164,7 +164,7 @@ def _queued(job: Job, record: RoundRecord) -> Values:
         "starts_on": _nodes(record.starts[job.id], record) if starts else None,
         "expected_s": record.now_s if starts else record.plan.get(job.id),
         "kind": None if wait is None else kind_of(wait.reason),
-        "reason": None if wait is None else wait.reason,
+        "reason": None if wait is None else text_of(wait.reason, job.request.distinct),
         "behind": [] if wait is None else [record.name_of(id) for id in wait.behind],
     }
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
-from cpsched.model import NEVER, Placement
+from cpsched.model import NEVER, PendingCode, PendingReason, Placement
 from cpsched_bridge.watch.page import schema
 from cpsched_bridge.watch.page.pages import Slider
 from cpsched_bridge.watch.web.page import Views
@@ -24,6 +24,8 @@ from cpsched_sim.reading.lines import lines_of
 HEADING = ("job", "submit_s", "start_s", "end_s", "units", "nodes")
 """The first line of a schedule that `cpsched simulate --out` wrote."""
 PAST_S, AHEAD_S = 3600, 86400
+_WAITS = PendingReason(PendingCode.OTHER, ("waits in this schedule",))
+_NEVER_STARTS = PendingReason(PendingCode.NEVER, ("never starts in this schedule",))
 _UNIX_S = 500_000_000
 """A trace whose seconds are beyond counts them since 1970."""
 
@@ -131,8 +133,8 @@ class Finished(Views):
         run_s = line.end_s - line.start_s if line.start_s is not None and line.end_s is not None else 0
         return schema.QueuedJob.model_construct(
             **self._facts(line), walltime_s=line.walltime_s or run_s, position=position, priority=0, estimate_s=run_s,
-            reason="waits in this schedule" if line.start_s is not None else "never starts in this schedule",
-            kind="other" if line.start_s is not None else "never", behind=[], expected_s=line.start_s,
+            reason=_WAITS if line.start_s is not None else _NEVER_STARTS,
+            behind=[], expected_s=line.start_s,
             first_expected_s=line.start_s,
         )  # fmt: skip
 

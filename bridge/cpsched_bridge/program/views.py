@@ -29,6 +29,7 @@ from cpsched_bridge.store.ledger import KEPT, Entry, State
 from cpsched_bridge.store.places import heartbeat_age_s
 from cpsched_bridge.store.rounds import RoundRecord
 from cpsched_bridge.watch.page.words import many
+from cpsched_bridge.watch.reasons import text_of
 from cpsched_sim.shell import echo_json
 
 _UNBROKEN = 240
@@ -155,7 +156,8 @@ def _decision(job: Job, record: RoundRecord) -> str:
     parts = []
     if job.id in record.waits:
         wait = record.waits[job.id]
-        parts.append(wait.reason + (f" (behind {_names(record, wait.behind)})" if wait.behind else ""))
+        words = text_of(wait.reason, job.request.distinct)
+        parts.append(words + (f" (behind {_names(record, wait.behind)})" if wait.behind else ""))
     if job.id in record.plan:
         parts.append(f"expected in {span(record.plan[job.id] - record.now_s)}")
     return "; ".join(parts) or "waits"

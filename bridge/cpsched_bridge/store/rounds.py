@@ -13,8 +13,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +28,8 @@ from cpsched.model import (
     Decision,
     Effort,
     Job,
+    PendingCode,
+    PendingReason,
     Placement,
     Request,
     RunningJob,
@@ -213,7 +218,7 @@ def round_from_json(
         effort=Effort(**decided["effort"]),
         explained=explained is not None,
         plan={int(id): start_s for id, start_s in told["plan"].items()},
-        waits={int(id): _wait(words) for id, words in told["waits"].items()},
+        waits={int(id): wait_from_text(text) for id, text in told["waits"].items()},
         plan_digest=decided["plan"],
         memory=value["memory"],
         replayable=value["replayable"],
@@ -233,12 +238,13 @@ def failure_to_json(kind: str) -> Json:
 
 def decision_to_json(decision: Decision, snapshot: Snapshot) -> Json:
     """A decision by job ids: what is decided, and what is explained. Raises where something in there is no JSON."""
-    behind: dict[tuple[int, ...], str] = {}  # many jobs wait behind the same ones
-    for wait in decision.waits.values():
-        if not isinstance(wait.reason, str):
-            raise TypeError(f"wait.reason={wait.reason!r}: must be a text")
-        if wait.behind not in behind:
-            behind[wait.behind] = ",".join(str(int(id)) for id in wait.behind)
+    texts: dict[tuple[int, tuple[int, ...]], str] = {}  # many jobs wait for the same
+    waits: dict[str, str] = {}
+    for job_id, wait in decision.waits.items():
+        key = id(wait.reason), wait.behind
+        if key not in texts:
+            texts[key] = wait_to_text(wait)
+        waits[str(int(job_id))] = texts[key]
     recorded = {
         "decided": {
             "starts": {str(id): placement for id, placement in decision.starts_by_job(snapshot).items()},
@@ -247,16 +253,55 @@ def decision_to_json(decision: Decision, snapshot: Snapshot) -> Json:
         },
         "explained": {
             "plan": {str(id): start_s for id, start_s in decision.plan_by_job(snapshot).items()},
-            "waits": {str(int(id)): f"{behind[wait.behind]} {wait.reason}" for id, wait in decision.waits.items()},
+            "waits": waits,
         },
     }
     recorded["decided"] = plain(recorded["decided"])
     return recorded
 
 
-def _wait(words: str) -> Wait:
-    behind, reason = words.split(" ", 1)
-    return Wait(reason, tuple(map(int, behind.split(","))) if behind else ())
+def wait_to_text(wait: Wait) -> str:
+    """Ids separated by commas, a blank, and a JSON list of the reason's code and arguments."""
+    reason = json.dumps([wait.reason.code, *wait.reason.arguments])
+    return f"{','.join(str(int(id)) for id in wait.behind)} {reason}"
+
+
+def wait_from_text(text: str) -> Wait:
+    """The wait of `wait_to_text`, or of what earlier versions wrote."""
+    behind, reason = text.split(" ", 1)
+    return Wait(_reason(reason), tuple(map(int, behind.split(","))) if behind else ())
+
+
+@lru_cache(maxsize=4096)
+def _reason(text: str) -> PendingReason | str:
+    """The reason of a wait. Earlier versions wrote a sentence; one that is not theirs is a plug-in's."""
+    if text.startswith("["):
+        with suppress(ValueError):
+            code, *arguments = json.loads(text)
+            return PendingReason(PendingCode(code), tuple(arguments))
+    for code, sentence in _SENTENCES:
+        if found := re.fullmatch(sentence, text):
+            return PendingReason(code, tuple(found.groups() if code is PendingCode.NEVER else map(int, found.groups())))
+    return text
+
+
+_NO_PLAN, _PLANNED = "(?:not considered: |not planned yet: |not planned: )?", r"(?:; planned in \d+ s)?"
+_FITS = r"(\d+) of (\d+) units would fit"
+_SENTENCES = [
+    (code, _NO_PLAN + sentence + _PLANNED)
+    for code, sentence in (
+        (PendingCode.NEVER, "can never run: (.*)"),
+        (PendingCode.RESOURCES, f"not enough free resources: {_FITS}"),
+        (PendingCode.WHOLE_NODES, f"not enough whole free nodes: {_FITS}"),
+        (PendingCode.RESERVED, "the nodes that are free are reserved"),
+        (PendingCode.RESERVED, "would delay a job that (?:holds a reservation|has a plan)"),
+        (PendingCode.PRIORITY, "others are first"),
+        (PendingCode.WEIGHT, "jobs that weigh more go first"),
+        (PendingCode.NOT_CONSIDERED, "comes after those that are"),
+        (PendingCode.NEXT_PASS, "Slurm's next pass decides"),
+    )
+]
+"""What 0.1 wrote in place of a code."""
 
 
 def digest_of_plan(decision: Decision) -> str:

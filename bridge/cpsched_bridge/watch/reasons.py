@@ -1,29 +1,28 @@
-"""Why jobs wait, as one of a few kinds: reasons in words have numbers in them, and there is no end of those."""
+"""Why jobs wait: as one of a few kinds, and in words."""
 
 from __future__ import annotations
 
 from collections import Counter
-from functools import lru_cache
 
+from cpsched.model import PendingCode, PendingReason
 from cpsched_bridge.ports import Hold
 from cpsched_bridge.report import CycleReport
 
 OTHER = "other"
-_KINDS = (
-    ("can never run", "never"),
-    ("not enough", "resources"),
-    ("the nodes that are free are reserved", "reserved"),
-    ("would delay", "reserved"),
-    ("others are first", "priority"),
-    ("jobs that weigh more", "priority"),
-    ("comes after", "priority"),
-    ("Slurm's next pass decides", "priority"),
-)
-"""How a dispatcher's reason begins -> its kind; see `cpsched.reasons`."""
-_BEFORE = ("not considered: ", "not planned yet: ", "not planned: ")
-"""What a dispatcher says before the reason of a job that it has no plan for."""
+_KINDS = {
+    PendingCode.NEVER: "never",
+    PendingCode.RESOURCES: "resources",
+    PendingCode.WHOLE_NODES: "resources",
+    PendingCode.RESERVED: "reserved",
+    PendingCode.PRIORITY: "priority",
+    PendingCode.WEIGHT: "priority",
+    PendingCode.NOT_CONSIDERED: "priority",
+    PendingCode.NEXT_PASS: "priority",
+    PendingCode.OTHER: OTHER,
+}
+_NOT_DECIDED_ON = ("ineligible", "held_by_owner", "set_aside", "left_to_slurm")
 
-KINDS = (*dict.fromkeys(kind for _, kind in _KINDS), "ineligible", "held_by_owner", "set_aside", "left_to_slurm", OTHER)
+KINDS = (*dict.fromkeys([*_KINDS.values()][:-1]), *_NOT_DECIDED_ON, OTHER)
 """Every kind there is:
 
 - `never`: not even the empty cluster could hold the job. `resources`: too little is free. `reserved`: what is free is
@@ -46,16 +45,41 @@ IN_WORDS = {
 """Every kind as people read it."""
 
 
-def itself(reason: str) -> str:
-    """A dispatcher's reason without the words that say that it has no plan for the job."""
-    return next((reason.removeprefix(before) for before in _BEFORE if reason.startswith(before)), reason)
-
-
-@lru_cache(maxsize=4096)
-def kind_of(reason: str) -> str:
+def kind_of(reason: PendingReason) -> str:
     """The kind of a dispatcher's reason."""
-    words = itself(reason)
-    return next((kind for beginning, kind in _KINDS if words.startswith(beginning)), OTHER)
+    return _KINDS[reason.code]
+
+
+def text_of(reason: PendingReason, distinct: bool) -> str:
+    """The reason in words for people. `distinct`: each unit of the job is on a node of its own."""
+    arguments = reason.arguments
+    match reason.code:
+        case PendingCode.OTHER:
+            return str(arguments[0])
+        case PendingCode.NEVER:
+            return f"can never run here: {arguments[0]}"
+        case PendingCode.RESOURCES | PendingCode.WHOLE_NODES:
+            fit, units = map(int, arguments)
+            return _lacks(fit, units, reason.code is PendingCode.WHOLE_NODES, distinct)
+    return _TEXTS[reason.code]
+
+
+_TEXTS = {
+    PendingCode.RESERVED: "would fit, but delay a job that goes first",
+    PendingCode.PRIORITY: "others go first",
+    PendingCode.WEIGHT: "jobs that weigh more go first",
+    PendingCode.NOT_CONSIDERED: "comes after the jobs that the search considers",
+    PendingCode.NEXT_PASS: "the next scheduler pass decides",
+}
+
+
+def _lacks(fit: int, units: int, whole: bool, distinct: bool) -> str:
+    if units == 1:
+        return "no node is wholly free for it" if whole else "no node has enough free for it"
+    places = "nodes" if distinct else "parts"
+    one = fit == 1
+    have = ("is" if one else "are") + " wholly free" if whole and distinct else ("has" if one else "have") + " room now"
+    return f"{fit:,} of its {units:,} {places} {have}" if fit else f"none of its {units:,} {places} {have}"
 
 
 def counted(report: CycleReport) -> dict[str, int] | None:

@@ -16,6 +16,7 @@ from pydantic.json_schema import JsonSchemaMode, models_json_schema
 from cpsched.outlook import StartWindow
 from cpsched_bridge.watch.outlook import Expected
 from cpsched_bridge.watch.page import schema
+from cpsched_bridge.watch.reasons import text_of
 
 PREFIX = "/api/v1"
 _TIME = r"^[0-9:-]+$"
@@ -93,8 +94,8 @@ def job_of(answer: schema.JobAnswer, now_s: int) -> Job:
     facts: dict[str, Any] = {"reason": answer.aside.reason} if answer.aside is not None else {}
     if answer.queued is not None:
         waits = answer.queued
-        facts = {"reason": waits.reason, "planned_s": waits.expected_s, "likely_from_s": waits.likely_from_s,
-                 "likely_to_s": waits.likely_to_s}  # fmt: skip
+        facts = {"planned_s": waits.expected_s, "likely_from_s": waits.likely_from_s, "likely_to_s": waits.likely_to_s}
+        facts["reason"] = text_of(waits.reason, waits.distinct) if waits.reason else ""
     if answer.running is not None:
         runs = answer.running
         facts = {"start_s": runs.start_s, "expected_end_s": runs.expected_end_s, "nodes": [n for n, _ in runs.nodes]}

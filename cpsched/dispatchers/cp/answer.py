@@ -11,14 +11,9 @@ from cpsched.kernels.cp.considered import startable
 from cpsched.kernels.cp.delays import delay
 from cpsched.kernels.cp.dive import starts_now
 from cpsched.kernels.cp.state import Facts, Objective, Plan
-from cpsched.model import NEVER, NO_STARTS, Decision, Effort, IntArray, Need, Snapshot, Starts
+from cpsched.model import NEVER, NO_STARTS, Decision, Effort, IntArray, Need, PendingCode, Snapshot, Starts
 from cpsched.planning import GREEDY, Allocation, Scheme, plan_by
-from cpsched.reasons import Phrases, explain
-
-PHRASES = Phrases(
-    "jobs that weigh more go first", "comes after those that are", "not considered: ", "; planned in {} s"
-)
-"""Why jobs wait that would fit what is free, in the words of this family."""
+from cpsched.reasons import explain
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +95,8 @@ def _explained(
     if need == "starts":
         return Decision(starts, effort)
     plan_s = planned(snapshot, jobs, start_s)
-    return Decision(starts, effort, plan_s, explain(snapshot, starts, plan_s, PHRASES))
+    waits = explain(snapshot, starts, plan_s, PendingCode.WEIGHT, PendingCode.NOT_CONSIDERED)
+    return Decision(starts, effort, plan_s, waits)
 
 
 def nothing_starts(snapshot: Snapshot, effort: Effort, need: Need) -> Decision:

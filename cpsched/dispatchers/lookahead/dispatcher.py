@@ -21,14 +21,13 @@ from cpsched.model import NEVER, NO_STARTS, Decision, Effort, EndedJob, IntArray
 from cpsched.model.overrun import Overrun
 from cpsched.model.table import COLUMNS
 from cpsched.planning import AS_THEY_CAME, site_of
-from cpsched.reasons import Phrases, explain
+from cpsched.reasons import explain
 from cpsched.site.weighing import FloatArray, factors_of
 
 EQUAL: FloatArray = np.zeros(0)
 """The site weighs all jobs alike."""
 
 PATHS = {NONE_START: "none-can-start", ALL_START: "all-start"}
-PHRASES = Phrases(unplanned="would delay a job that has a plan", no_plan="not planned yet: ")
 
 ALL_CANDIDATES = 127
 
@@ -131,7 +130,7 @@ class Lookahead(Dispatcher):
             return Decision(starts, cost)
         plan_s = planned(site.draft, len(queue))
         self._promise(snapshot, plan_s)
-        return Decision(starts, cost, plan_s, explain(snapshot, starts, plan_s, PHRASES))
+        return Decision(starts, cost, plan_s, explain(snapshot, starts, plan_s))
 
     def took(self, seconds: float) -> None:
         """Let the next round place as many jobs as fit into `limit_s`, at the pace of this one; at most twice as many.

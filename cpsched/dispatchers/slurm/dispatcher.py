@@ -15,11 +15,22 @@ from cpsched.errors import require
 from cpsched.kernels.slurm import NO_PASS, Owners, Passes, Rules, Tally, plan_as_slurm
 from cpsched.kernels.state import no_entries, planned, starts_of
 from cpsched.listing import FromFile, Listing
-from cpsched.model import NEVER, NO_STARTS, Cluster, Decision, Effort, IntArray, JobTable, Need, Snapshot, Starts
+from cpsched.model import (
+    NEVER,
+    NO_STARTS,
+    Cluster,
+    Decision,
+    Effort,
+    IntArray,
+    JobTable,
+    Need,
+    PendingCode,
+    Snapshot,
+    Starts,
+)
 from cpsched.planning import AS_THEY_CAME, effort, site_of
-from cpsched.reasons import Phrases, explain
+from cpsched.reasons import explain
 
-PHRASES = Phrases(unplanned="Slurm's next pass decides", no_plan="not planned: ")
 NOTHING_DUE = "no-pass-due"
 """Path of the rounds in which slurmctld makes no pass."""
 
@@ -92,7 +103,8 @@ class SlurmDispatcher(Dispatcher):
         if not whole:
             return Decision(starts, cost, again_s=again_s)
         plan_s = planned(draft, n)
-        return Decision(starts, cost, plan_s, explain(snapshot, starts, plan_s, PHRASES), again_s)
+        waits = explain(snapshot, starts, plan_s, unplanned=PendingCode.NEXT_PASS)
+        return Decision(starts, cost, plan_s, waits, again_s)
 
     def _go_through(self, snapshot: Snapshot, made: Due, whole: bool, order: IntArray) -> Came:
         """Make the passes; starts and plan are in the draft of `_site`."""

@@ -1,28 +1,29 @@
 import numpy as np
 
-from cpsched.model import NEVER, NO_STARTS, Starts
-from cpsched.reasons import MOST_NAMED, Phrases, explain
+from cpsched.model import NEVER, NO_STARTS, PendingCode, Starts
+from cpsched.reasons import MOST_NAMED, explain
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 
-RESERVED = "the nodes that are free are reserved"
+RESERVED = (PendingCode.RESERVED,)
+FIRST = (PendingCode.PRIORITY,)
 
 
 def explained(snapshot, plan, starts=NO_STARTS, **options):
     waits = explain(snapshot, starts, np.array(plan, np.int64), **options)
-    return {id: (wait.reason, wait.behind) for id, wait in waits.items()}
+    return {id: ((wait.reason.code, *wait.reason.arguments), wait.behind) for id, wait in waits.items()}
 
 
 def test_what_starts_does_not_wait_and_what_it_takes_is_no_longer_free():
     snapshot = a_snapshot(a_cluster(nodes=1, cores=4), [a_job(1, per_unit=3), a_job(2, per_unit=2)])
     waits = explained(snapshot, [0, NEVER], Starts.of({0: ((0, 1),)}))
-    assert waits == {2: ("not enough free resources: 0 of 1 units would fit", ())}
+    assert waits == {2: ((PendingCode.RESOURCES, 0, 1), ())}
 
 
 def test_a_job_with_a_known_start_waits_behind_what_ends_just_then():
     running = [a_running(a_job(id, walltime_s=w), ((id - 7, 1),)) for id, w in ((7, 30), (8, 50), (9, 30))]
     snapshot = a_snapshot(a_cluster(nodes=3, cores=1), [a_job(1, units=2), a_job(2, walltime_s=20)], running)
-    lacking = "not enough free resources: 0 of {} units would fit"
-    assert explained(snapshot, [30, 50]) == {1: (lacking.format(2), (7, 9)), 2: (lacking.format(1), (8,))}
+    code = PendingCode.RESOURCES
+    assert explained(snapshot, [30, 50]) == {1: ((code, 0, 2), (7, 9)), 2: ((code, 0, 1), (8,))}
 
 
 def test_a_job_may_wait_behind_one_that_has_not_started_either():
@@ -38,8 +39,8 @@ def test_where_nothing_ends_just_then_a_job_waits_behind_those_that_start():
 def test_a_job_that_can_never_run_waits_behind_nobody_and_nobody_behind_it():
     snapshot = a_snapshot(a_cluster(nodes=1, cores=4), [a_job(1, units=9), a_job(2), a_job(3)])
     waits = explained(snapshot, [NEVER] * 3)
-    assert waits[1] == ("can never run: asks for 9 units, the empty cluster holds 4", ())
-    assert (waits[2], waits[3]) == (("others are first", ()), ("others are first", (2,)))
+    assert waits[1] == ((PendingCode.NEVER, "asks for 9 units, the empty cluster holds 4"), ())
+    assert (waits[2], waits[3]) == ((FIRST, ()), (FIRST, (2,)))
 
 
 def test_where_nobody_has_a_plan_all_wait_behind_the_first_that_cannot_start():
@@ -50,7 +51,7 @@ def test_where_nobody_has_a_plan_all_wait_behind_the_first_that_cannot_start():
 
 def test_a_whole_node_job_lacks_whole_nodes():
     snapshot = a_snapshot(a_cluster(nodes=2), [a_job(1, units=8, exclusive=True)], [a_running(a_job(9), ((0, 1),))])
-    assert explained(snapshot, [NEVER])[1][0] == "not enough whole free nodes: 4 of 8 units would fit"
+    assert explained(snapshot, [NEVER])[1][0] == (PendingCode.WHOLE_NODES, 4, 8)
 
 
 def test_no_wait_names_more_jobs_than_a_reader_can_use():
@@ -59,12 +60,8 @@ def test_no_wait_names_more_jobs_than_a_reader_can_use():
     assert explained(snapshot, [100])[1][1] == tuple(range(100, 100 + MOST_NAMED))
 
 
-def test_a_family_of_dispatchers_has_its_own_words():
-    say = Phrases("planned later", "not chosen", "passed over: ")
+def test_a_dispatcher_says_why_a_job_that_fits_does_not_start():
     snapshot = a_snapshot(a_cluster(nodes=1, cores=2), [a_job(1), a_job(2), a_job(3, units=2)], now_s=5)
-    waits = explained(snapshot, [9, NEVER, NEVER], Starts.of({}), say=say)
-    assert waits == {
-        1: ("planned later", ()),
-        2: ("passed over: not chosen", (1,)),
-        3: ("passed over: not chosen", (1,)),
-    }
+    waits = explained(snapshot, [9, NEVER, NEVER], planned=PendingCode.WEIGHT, unplanned=PendingCode.NOT_CONSIDERED)
+    not_considered = (PendingCode.NOT_CONSIDERED,), (1,)
+    assert waits == {1: ((PendingCode.WEIGHT,), ()), 2: not_considered, 3: not_considered}

@@ -5,18 +5,16 @@ Sentences are made of words and of links to other jobs and to nodes; the API has
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from cpsched_bridge.ports import NOWHERE
-from cpsched_bridge.watch import reasons
 from cpsched_bridge.watch.page.schema import AsideJob, JobAnswer, QueuedJob, RunningJob, View
 from cpsched_bridge.watch.page.words import behind_its_array, change, from_now, many, ordinal, span, to_come
+from cpsched_bridge.watch.reasons import text_of
 
 _MOST_NODES = 16
-_ROOM = re.compile(r"not enough (whole free nodes|free resources): (\d+) of (\d+) units would fit")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,20 +62,8 @@ def told(view: View, asked: str) -> Told:
 
 
 def because(job: QueuedJob) -> str:
-    """Why a job waits, in short and in plain words; what a plug-in says stays as it is."""
-    reason = reasons.itself(job.reason)
-    room = _ROOM.fullmatch(reason.partition(";")[0])
-    if not job.reason:
-        return "starts now"
-    if room is not None:
-        return _lacks(int(room[2]), int(room[3]), room[1], job.distinct)
-    if job.kind == "never":
-        return f"can never run here: {reason.removeprefix('can never run: ')}"
-    if job.kind == "reserved":
-        return "would fit, but delay a job that goes first"
-    if job.kind == "priority":
-        return "others go first"
-    return reason
+    """Why a job waits, in words."""
+    return "starts now" if job.reason is None else text_of(job.reason, job.distinct)
 
 
 def _told(sentences: Sequence[Sentence], **facts: object) -> Told:
@@ -87,16 +73,6 @@ def _told(sentences: Sequence[Sentence], **facts: object) -> Told:
 
 def _is_id(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 19
-
-
-def _lacks(fit: int, units: int, what: str, distinct: bool) -> str:
-    whole = what.startswith("whole")
-    if units == 1:
-        return "no node is wholly free for it" if whole else "no node has enough free for it"
-    places = "nodes" if distinct else "parts"
-    one = fit == 1
-    have = ("is" if one else "are") + " wholly free" if whole and distinct else ("has" if one else "have") + " room now"
-    return f"{fit:,} of its {units:,} {places} {have}" if fit else f"none of its {units:,} {places} {have}"
 
 
 def _queued(job: QueuedJob, view: View) -> Iterator[Sentence]:
@@ -110,7 +86,7 @@ def _queued(job: QueuedJob, view: View) -> Iterator[Sentence]:
     else:
         place = "first in the queue" if job.position == 1 else f"{ordinal(job.position)} in the queue"
         yield [f"It is {place} of {many(len(view.queue), 'waiting job')}, and has waited for {waited}."]
-    yield ["It starts now." if not job.reason else f"Why it waits: {because(job)}."]
+    yield ["It starts now." if job.reason is None else f"Why it waits: {because(job)}."]
     yield from _behind(job, view)
     if job.expected_s is not None:
         moved = change(job.expected_s, job.first_expected_s)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from cpsched.fit import used_by
-from cpsched.model import Cluster, Decision, IntArray, Job, NodeSetPart, RunningJob, Snapshot
+from cpsched.model import Cluster, Decision, IntArray, Job, NodeSetPart, PendingReason, RunningJob, Snapshot
 from cpsched.outlook import OUTCOMES, Interval
 from cpsched_bridge.ports import Check, Observation
 from cpsched_bridge.report import CycleReport
@@ -274,8 +274,7 @@ class _View:
                 position=position,
                 priority=job.priority,
                 estimate_s=int(table.estimate_s[slot]),
-                reason=_valid(wait.reason) if wait else "",
-                kind=reasons.kind_of(wait.reason) if wait else "",
+                reason=_valid_reason(wait.reason) if wait else None,
                 behind=list(wait.behind) if wait else [],
                 expected_s=plan.get(job.id),
                 first_expected_s=promises.get(job.id),
@@ -399,6 +398,11 @@ def _waiting(words: str) -> str:
 def _valid(text: str) -> str:
     """`text` of bounded length, with nothing in it that UTF-8 cannot say."""
     return text[:_MOST_LETTERS].encode("utf-8", "backslashreplace").decode()
+
+
+def _valid_reason(reason: PendingReason) -> PendingReason:
+    valid = (_valid(each) if isinstance(each, str) else each for each in reason.arguments)
+    return replace(reason, arguments=tuple(valid))
 
 
 def _ends(snapshot: Snapshot | None) -> dict[int, int]:

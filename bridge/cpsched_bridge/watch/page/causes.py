@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
 from cpsched_bridge.watch.page.schema import AsideJob, Cause, QueuedJob
-from cpsched_bridge.watch.reasons import IN_WORDS, itself
+from cpsched_bridge.watch.reasons import IN_WORDS, OTHER, text_of
 
 _MOST_NAMED = 3
 _FIGURES = re.compile(r"[:;(].*|\b\d[\d.,]*\b")
@@ -16,8 +16,11 @@ _FIGURES = re.compile(r"[:;(].*|\b\d[\d.,]*\b")
 def causes(counts: Mapping[str, int], jobs: Iterable[QueuedJob | AsideJob]) -> list[Cause]:
     """The kinds that some job waits for, the commonest first. `counts`: jobs by kind."""
     found: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for kind, reason in ((job.kind, job.reason) for job in jobs if job.reason):
-        found[kind][reason] += 1
+    for job in jobs:
+        if isinstance(job, AsideJob):
+            found[job.kind][job.reason] += 1
+        elif job.reason is not None and job.kind == OTHER:
+            found[OTHER][text_of(job.reason, job.distinct)] += 1
     return [
         Cause(kind=kind, words=IN_WORDS.get(kind, kind), jobs=number, most=_commonest(found[kind]))
         for kind, number in sorted(counts.items(), key=lambda each: -each[1])
@@ -27,6 +30,6 @@ def causes(counts: Mapping[str, int], jobs: Iterable[QueuedJob | AsideJob]) -> l
 
 def _commonest(reasons: Mapping[str, int]) -> list[tuple[str, int]]:
     alike: Counter[str] = Counter()
-    for reason, jobs in ((itself(reason), jobs) for reason, jobs in reasons.items()):
+    for reason, jobs in reasons.items():
         alike[" ".join(_FIGURES.sub(" ", reason).split()) or reason] += jobs
     return alike.most_common(_MOST_NAMED)

@@ -11,12 +11,13 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TypeVar
 
+from cpsched.model import PendingCode, PendingReason
 from cpsched_bridge.watch.page.causes import causes
 from cpsched_bridge.watch.page.schema import Alarm, AsideJob, Asked, Chart, Outage, QueuedJob, Status, View
-from cpsched_bridge.watch.reasons import IN_WORDS, OTHER, itself
+from cpsched_bridge.watch.reasons import IN_WORDS, OTHER
 
-_IN_GENERAL = {"reserved": "the nodes that are free are reserved", "priority": "others are first"}
-"""Reasons that may name other jobs -> the same without them."""
+_IN_GENERAL = PendingReason(PendingCode.OTHER, (IN_WORDS[OTHER],))
+"""What a plug-in says may name other jobs."""
 _FIRST_WORDS = re.compile(r"[:(;]")
 A = TypeVar("A", bound=Asked)
 
@@ -47,17 +48,9 @@ def _queued(job: QueuedJob, position: int, ids: Iterable[int]) -> QueuedJob:
         update={
             "position": position,
             "behind": [id for id in job.behind if id in known],
-            "reason": _reason(job) if job.reason else "",
+            "reason": _IN_GENERAL if job.kind == OTHER else job.reason,
         }
     )
-
-
-def _reason(job: QueuedJob) -> str:
-    if job.kind == "resources":
-        return itself(job.reason).partition(";")[0]
-    if job.kind == "never":
-        return itself(job.reason)
-    return _IN_GENERAL.get(job.kind, IN_WORDS[OTHER])
 
 
 def _own_nodes(job: A) -> A:

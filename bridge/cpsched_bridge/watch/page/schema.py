@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from cpsched.model import NodeSetPart
+from cpsched.model import NodeSetPart, PendingReason
+from cpsched_bridge.watch.reasons import kind_of
 
 
 class Shown(BaseModel):
@@ -57,13 +58,17 @@ class QueuedJob(JobFacts, Asked):
     position: int = Field(description="From 1, in the order of the queue.")
     priority: int = Field(description="The site's rank of the job; 0 where nobody ranks jobs.")
     estimate_s: int = Field(description="How long the predictor expects it to run.")
-    reason: str = Field(description="Why it waits, in words; empty if it starts now.")
-    kind: str = Field(description="The kind of that reason, as in the metric cpsched_waiting_jobs.")
+    reason: PendingReason | None = Field(description="Why it waits; null if it starts now.")
     behind: list[int] = Field(description="Jobs that stand before it.")
     expected_s: int | None = Field(description="Expected start; null where the dispatcher does not know.")
     first_expected_s: int | None = Field(description="The first expected start that it was given.")
     likely_from_s: int | None = Field(default=None, description="In 8 of 10 it starts no earlier; null: not told yet.")
     likely_to_s: int | None = Field(default=None, description="In 8 of 10 it starts no later.")
+
+    @property
+    def kind(self) -> str:
+        """The kind of the reason, as in the metric cpsched_waiting_jobs; empty if it starts now."""
+        return kind_of(self.reason) if self.reason is not None else ""
 
 
 class RunningJob(JobFacts, Asked):

@@ -304,7 +304,7 @@ def test_json_of_why_holds_values(array):
         "starts_on": None,
         "expected_s": 10**9 + 100,
         "kind": "resources",
-        "reason": "not enough free resources: 0 of 1 units would fit",
+        "reason": "no node has enough free for it",
         "behind": ["7_1"],
     }
     assert (found["job_id"], found["round"], found["now_s"], found["running"]) == (8002, 2, 10**9 + 5, None)

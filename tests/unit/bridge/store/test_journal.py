@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cpsched.dispatchers.base import Dispatcher
-from cpsched.model import Cluster, Decision, Effort, EndedJob, Scene, Starts, Wait
+from cpsched.model import Cluster, Decision, Effort, EndedJob, PendingCode, PendingReason, Scene, Starts, Wait
 from cpsched.policy import Policy
 from cpsched.policy_spec import PolicySpec
 from cpsched.predictors.walltime import WalltimePredictor
@@ -25,6 +25,8 @@ from cpsched_bridge.store.rounds import (
     job_from_json,
     job_to_json,
     plain,
+    wait_from_text,
+    wait_to_text,
 )
 from tests.builders import a_cluster, a_job, a_running
 from tests.fakes import FakeCluster, FirstFit
@@ -85,6 +87,38 @@ def test_what_a_job_waits_for_is_kept(tmp_path):
     journal = Journal(tmp_path / "journal.sqlite")
     write(journal, 1, a_scene(queue=[a_job(1, per_unit=9)]), Policy(WalltimePredictor(), FirstFit()))
     assert journal.read(1).waits == {1: Wait("resources")}
+
+
+@pytest.mark.parametrize(
+    ("text", "wait"),
+    [
+        ('7,9 ["resources", 0, 2]', Wait(PendingReason(PendingCode.RESOURCES, (0, 2)), (7, 9))),
+        (' ["never", "asks for 9"]', Wait(PendingReason(PendingCode.NEVER, ("asks for 9",)))),
+        (' ["other", "not enough luck"]', Wait("not enough luck")),
+        ("1 not planned yet: would delay a job that has a plan", Wait(PendingReason(PendingCode.RESERVED), (1,))),
+        (" would delay a job that holds a reservation", Wait(PendingReason(PendingCode.RESERVED))),
+        (" the nodes that are free are reserved", Wait(PendingReason(PendingCode.RESERVED))),
+        (" not considered: comes after those that are", Wait(PendingReason(PendingCode.NOT_CONSIDERED))),
+        (" jobs that weigh more go first; planned in 50 s", Wait(PendingReason(PendingCode.WEIGHT))),
+        (" not planned: Slurm's next pass decides", Wait(PendingReason(PendingCode.NEXT_PASS))),
+        (" others are first", Wait(PendingReason(PendingCode.PRIORITY))),
+        ("2 not enough whole free nodes: 1 of 2 units would fit; planned in 9 s",
+         Wait(PendingReason(PendingCode.WHOLE_NODES, (1, 2)), (2,))),
+        (" not enough free resources: 0 of 1 units would fit", Wait(PendingReason(PendingCode.RESOURCES, (0, 1)))),
+        (" can never run: 7", Wait(PendingReason(PendingCode.NEVER, ("7",)))),
+        (" [sic] mercury", Wait("[sic] mercury")),
+        (' ["of a later version", 1]', Wait('["of a later version", 1]')),
+        (' ["resources"]', Wait('["resources"]')),
+    ],
+)  # fmt: skip
+def test_a_wait_is_read_from_its_code_or_from_what_0_1_wrote(text, wait):
+    assert wait_from_text(text) == wait
+
+
+def test_a_wait_is_written_as_its_code():
+    wait = Wait(PendingReason(PendingCode.RESOURCES, (0, 2)), (7, 9))
+    assert wait_to_text(wait) == '7,9 ["resources", 0, 2]'
+    assert wait_from_text(wait_to_text(wait)) == wait
 
 
 def test_a_recorded_decision_is_taken_again_whatever_the_predictor_has_learned_since(tmp_path):

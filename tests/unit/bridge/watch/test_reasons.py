@@ -1,14 +1,12 @@
-"""Kinds of reasons: every word that a listed dispatcher says has one."""
+"""Kinds and texts of reasons."""
 
 import pytest
 
 from cpsched.catalogue import DISPATCHERS
-from cpsched.dispatchers.cp.answer import PHRASES as SOLVERS
-from cpsched.dispatchers.lookahead.dispatcher import PHRASES
+from cpsched.model import PendingCode, PendingReason
 from cpsched.policy_spec import PolicySpec, setting_names
-from cpsched.reasons import LIST_SCHEDULING
 from cpsched_bridge.ports import Hold
-from cpsched_bridge.watch.reasons import KINDS, OTHER, kind_of, set_aside
+from cpsched_bridge.watch.reasons import KINDS, OTHER, kind_of, set_aside, text_of
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 
 
@@ -22,7 +20,7 @@ def crowded():
 
 
 @pytest.mark.parametrize("name", [listing.name for listing in DISPATCHERS.all()])
-def test_every_reason_of_a_listed_dispatcher_has_a_kind(name):
+def test_no_reason_of_a_listed_dispatcher_is_free_text(name):
     options = {"limit_s": 0.02} if "limit_s" in setting_names(DISPATCHERS.find(name)) else {}
     decision = PolicySpec.of(name, options=options).build(lambda *_: None).decide(crowded(), "plan")
     assert decision.waits
@@ -30,16 +28,29 @@ def test_every_reason_of_a_listed_dispatcher_has_a_kind(name):
     assert kind_of(decision.waits[3].reason) == "never"
 
 
-@pytest.mark.parametrize("phrases", [LIST_SCHEDULING, PHRASES, SOLVERS], ids=["lists", "lookahead", "solvers"])
-def test_a_job_without_a_plan_waits_for_the_reason_behind_those_words(phrases):
-    lacking = phrases.no_plan + "not enough free resources: 0 of 1 units would fit"
-    assert kind_of(lacking) == "resources"
-    assert kind_of(phrases.no_plan + "others are first") == "priority"
-    assert kind_of(phrases.no_plan + phrases.unplanned) == kind_of(phrases.unplanned) != OTHER
+@pytest.mark.parametrize(
+    ("code", "arguments", "distinct", "kind", "text"),
+    [
+        (PendingCode.RESOURCES, (0, 1), True, "resources", "no node has enough free for it"),
+        (PendingCode.RESOURCES, (0, 8), False, "resources", "none of its 8 parts have room now"),
+        (PendingCode.RESOURCES, (1, 2), False, "resources", "1 of its 2 parts has room now"),
+        (PendingCode.WHOLE_NODES, (0, 1), True, "resources", "no node is wholly free for it"),
+        (PendingCode.WHOLE_NODES, (1, 2), True, "resources", "1 of its 2 nodes is wholly free"),
+        (PendingCode.NEVER, ("5 of 4 nodes",), False, "never", "can never run here: 5 of 4 nodes"),
+        (PendingCode.RESERVED, (), False, "reserved", "would fit, but delay a job that goes first"),
+        (PendingCode.PRIORITY, (), False, "priority", "others go first"),
+        (PendingCode.OTHER, ("mercury is in retrograde",), False, "other", "mercury is in retrograde"),
+    ],
+)
+def test_a_reason_has_a_kind_and_a_text(code, arguments, distinct, kind, text):
+    reason = PendingReason(code, arguments)
+    assert (kind_of(reason), text_of(reason, distinct)) == (kind, text)
 
 
-def test_what_a_plugin_says_is_other():
-    assert kind_of("mercury is in retrograde") == OTHER
+def test_every_code_has_a_kind_and_a_text():
+    for code in set(PendingCode) - {PendingCode.RESOURCES, PendingCode.WHOLE_NODES, PendingCode.NEVER, OTHER}:
+        assert kind_of(PendingReason(code)) in KINDS
+        assert text_of(PendingReason(code), True)
 
 
 def test_jobs_that_are_not_decided_on():

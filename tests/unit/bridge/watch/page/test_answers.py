@@ -2,7 +2,8 @@
 
 import pytest
 
-from cpsched_bridge.watch.page.answers import Link, because, told
+from cpsched.model import PendingCode, PendingReason
+from cpsched_bridge.watch.page.answers import Link, told
 from cpsched_bridge.watch.page.words import behind_its_array
 from tests.unit.bridge.watch.page.views import a_plan, a_queued, a_running, a_view, an_aside
 
@@ -16,8 +17,8 @@ def links(view, job="1"):
 
 
 def test_a_waiting_job_says_its_place_the_reason_and_whom_it_waits_for():
-    reason = "not enough free resources: 3 of 4 units would fit"
-    job = a_queued(1, units=4, distinct=True, kind="resources", reason=reason, behind=[50, 51], expected_s=4600)
+    reason = PendingReason(PendingCode.RESOURCES, (3, 4))
+    job = a_queued(1, units=4, distinct=True, reason=reason, behind=[50, 51], expected_s=4600)
     view = a_view(queue=[job, a_queued(2, position=2)], running=[a_running(50), a_running(51, expected_end_s=4600)])
     assert sentences(view) == [
         "It is first in the queue of 2 waiting jobs, and has waited for 16 min 40 s.",
@@ -98,29 +99,6 @@ def test_a_running_job_leads_to_its_nodes():
 )
 def test_a_job_that_is_not_decided_on_says_why(kind, words):
     assert sentences(a_view(aside=[an_aside(1, kind=kind)])) == [words]
-
-
-@pytest.mark.parametrize(
-    ("reason", "kind", "facts", "words"),
-    [
-        ("", "", {}, "starts now"),
-        ("not enough free resources: 0 of 1 units would fit", "resources", {}, "no node has enough free for it"),
-        ("not planned yet: not enough free resources: 0 of 8 units would fit", "resources", {"units": 8},
-         "none of its 8 parts have room now"),
-        ("not enough whole free nodes: 1 of 2 units would fit; planned in 9 s", "resources",
-         {"units": 2, "distinct": True}, "1 of its 2 nodes is wholly free"),
-        ("not enough free resources: 1 of 2 units would fit", "resources", {"units": 2},
-         "1 of its 2 parts has room now"),
-        ("not enough whole free nodes: 0 of 1 units would fit", "resources", {}, "no node is wholly free for it"),
-        ("can never run: 5 of 4 nodes", "never", {}, "can never run here: 5 of 4 nodes"),
-        ("the nodes that are free are reserved", "reserved", {}, "would fit, but delay a job that goes first"),
-        ("others are first", "priority", {}, "others go first"),
-        ("mercury is in retrograde", "other", {}, "mercury is in retrograde"),
-        ("not enough luck", "resources", {}, "not enough luck"),
-    ],
-)  # fmt: skip
-def test_reasons_are_plain_and_those_of_plugins_stay(reason, kind, facts, words):
-    assert because(a_queued(1, reason=reason, kind=kind, **facts)) == words
 
 
 @pytest.mark.parametrize(

@@ -2,19 +2,19 @@
 
 from cpsched_bridge.watch.page.causes import causes
 from cpsched_bridge.watch.reasons import IN_WORDS, KINDS
-from tests.unit.bridge.watch.page.views import a_queued, an_aside
+from tests.unit.bridge.watch.page.views import a_queued, an_aside, other
 
 
 def test_each_kind_says_what_is_in_it_the_commonest_first():
-    jobs = [a_queued(n, kind="other", reason=f"mercury is in retrograde for {n} days") for n in range(5)]
+    jobs = [a_queued(n, reason=other(f"mercury is in retrograde for {n} days")) for n in range(5)]
     jobs += [
-        a_queued(10, kind="other", reason="not planned yet: venus"),
+        a_queued(10, reason=other("venus")),
         an_aside(11, reason="QOSMaxJobs: 8 of 8 taken"),
     ]
     jobs += [an_aside(12, reason="QOSMaxJobs (user ada)")]
-    other, ineligible = causes({"other": 6, "ineligible": 2, "never": 0}, jobs)
-    assert (other.words, other.jobs) == ("other reasons", 6)
-    assert other.most == [("mercury is in retrograde for days", 5), ("venus", 1)]
+    others, ineligible = causes({"other": 6, "ineligible": 2, "never": 0}, jobs)
+    assert (others.words, others.jobs) == ("other reasons", 6)
+    assert others.most == [("mercury is in retrograde for days", 5), ("venus", 1)]
     assert (ineligible.words, ineligible.most) == ("may not start yet", [("QOSMaxJobs", 2)])
 
 
@@ -23,5 +23,5 @@ def test_every_kind_has_words():
 
 
 def test_no_more_than_three_reasons_are_named():
-    (cause,) = causes({"other": 9}, [a_queued(n, kind="other", reason=chr(97 + n) * 3) for n in range(9)])
+    (cause,) = causes({"other": 9}, [a_queued(n, reason=other(chr(97 + n) * 3)) for n in range(9)])
     assert len(cause.most) == 3

@@ -2,6 +2,7 @@
 
 import pytest
 
+from cpsched.model import PendingCode, PendingReason
 from cpsched_bridge.watch.page import listing
 from cpsched_bridge.watch.page.asked import PageQuestion
 from cpsched_bridge.watch.page.nodes import nodes
@@ -10,8 +11,8 @@ from tests.unit.bridge.watch.page.views import a_queued, a_running, a_view, an_a
 VIEW = a_view(
     queue=[
         a_queued(1, user="ada", account="bio", partition="main", qos="high", position=1, submit_s=50, expected_s=3000),
-        a_queued(2, user="ben", account="bio", partition="gpu", qos="", position=2, submit_s=10, units=8, kind="never",
-                 reason="can never run: too large"),
+        a_queued(2, user="ben", account="bio", partition="gpu", qos="", position=2, submit_s=10, units=8,
+                 reason=PendingReason(PendingCode.NEVER, ("too large",))),
         a_queued(3, user="ada", account="chem", partition="gpu", qos="low", position=3, submit_s=90, walltime_s=9000,
                  expected_s=2000),
     ],
@@ -47,6 +48,7 @@ def found(**query):
         ({"kind": "left_to_slurm", "state": "all"}, [91]),
         ({"node": "n1", "state": "all"}, [50]),
         ({"q": "LICENCES", "state": "all"}, [91]),
+        ({"q": "never run here"}, [2]),
         ({"q": "51", "state": "all"}, [51]),
         ({"q": "50", "state": "all"}, [50]),
         ({"q": "5", "state": "all"}, [51]),

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from cpsched.model import PendingCode, PendingReason
 from cpsched_bridge.errors import BackendTimeout, SettingsError
 from cpsched_bridge.ports import Outage
 from cpsched_bridge.readers import Readers, Refused, network_of
@@ -15,7 +16,9 @@ from cpsched_bridge.watch.page.own import own
 from cpsched_bridge.watch.page.schema import Alarm
 from tests.builders import a_job
 from tests.patience import ENOUGH_S
-from tests.unit.bridge.watch.page.views import a_plan, a_queued, a_running, a_view, an_aside, an_outage
+from tests.unit.bridge.watch.page.views import a_plan, a_queued, a_running, a_view, an_aside, an_outage, other
+
+PRIORITY = PendingReason(PendingCode.PRIORITY)
 
 HEADER = "X-Remote-User"
 SECRET = ("bob", "bobs-account", "bobs-name", "4711", "4712", "4713", "4714", "4715", "resv-of-bob", "AssocMax")
@@ -286,7 +289,7 @@ def test_jobs_of_a_readers_own_that_a_job_waits_for_are_named():
     )
     found = own(view, "ada")
     assert [(job.id, job.position, job.behind, job.reason) for job in found.queue] == [
-        (2, 1, [], "others are first"), (3, 2, [2, 50], "others are first"),
+        (2, 1, [], PRIORITY), (3, 2, [2, 50], PRIORITY),
     ]  # fmt: skip
     assert ([job.id for job in found.running], [(job.id, job.reason) for job in found.aside]) == (
         [50],
@@ -302,16 +305,9 @@ def test_jobs_of_a_readers_own_that_a_job_waits_for_are_named():
 
 
 @pytest.mark.parametrize(
-    ("kind", "reason", "expected"),
-    [
-        ("resources", "not enough free resources: 0 of 1 units would fit; planned behind 4711",
-         "not enough free resources: 0 of 1 units would fit"),
-        ("never", "can never run: too large; really", "can never run: too large; really"),
-        ("reserved", "kept for 4711", "the nodes that are free are reserved"),
-        ("other", "bob is first", "other reasons"),
-        ("", "", ""),
-    ],
-)  # fmt: skip
-def test_a_reason_of_a_readers_job_names_no_other(kind, reason, expected):
-    (found,) = own(a_view(queue=[a_queued(1, kind=kind, reason=reason)]), "ada").queue
+    ("reason", "expected"),
+    [(other("bob is first"), other("other reasons")), (PRIORITY, PRIORITY), (None, None)],
+)
+def test_a_reason_of_a_readers_job_names_no_other(reason, expected):
+    (found,) = own(a_view(queue=[a_queued(1, reason=reason)]), "ada").queue
     assert found.reason == expected

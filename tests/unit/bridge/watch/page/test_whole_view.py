@@ -25,13 +25,12 @@ BENS = NOBODY | {
 }  # fmt: skip
 WAITS = NOBODY | WIDE | {
     "id": 5, "label": "5", "user": "ben", "units": 2, "submit_s": 1055, "position": 1, "behind": [1],
-    "kind": "resources",
-    "reason": "not enough free resources: 0 of 2 units would fit", "expected_s": 6000, "first_expected_s": 6000,
+    "reason": {"code": "resources", "arguments": (0, 2)}, "expected_s": 6000, "first_expected_s": 6000,
 }  # fmt: skip
 NEVER = NOBODY | WIDE | {
-    "id": 7, "label": "7", "user": "eve", "units": 9, "submit_s": 1057, "position": 2, "behind": [], "kind": "never",
-    "reason": "can never run: asks for 9 units on distinct nodes, the empty cluster holds 3", "expected_s": None,
-    "first_expected_s": None, "likely_from_s": None, "likely_to_s": None,
+    "id": 7, "label": "7", "user": "eve", "units": 9, "submit_s": 1057, "position": 2, "behind": [],
+    "reason": {"code": "never", "arguments": ("asks for 9 units on distinct nodes, the empty cluster holds 3",)},
+    "expected_s": None, "first_expected_s": None, "likely_from_s": None, "likely_to_s": None,
 }  # fmt: skip
 ASIDE = {
     "id": 6, "label": "6", "user": "eve", "account": "", "name": "", "kind": "ineligible", "reason": "Dependency",
@@ -128,8 +127,8 @@ def test_jobs_of_version_1_as_a_whole(instant):
     expected = {
         1: {"state": "running", "submit_s": 900, "walltime_s": 5000, "start_s": 1000, "expected_end_s": 6000,
             "nodes": ["n0"]},
-        5: {"state": "waiting", "reason": WAITS["reason"], "submit_s": 1055, "walltime_s": 600, "planned_s": 6000,
-            "likely_from_s": told.from_s, "likely_to_s": told.to_s},
+        5: {"state": "waiting", "reason": "none of its 2 nodes have room now", "submit_s": 1055, "walltime_s": 600,
+            "planned_s": 6000, "likely_from_s": told.from_s, "likely_to_s": told.to_s},
         6: {"state": "not_decided_on", "reason": "Dependency", "submit_s": 0, "walltime_s": 100},
         99: {"state": "unknown"},
     }  # fmt: skip

@@ -1,5 +1,6 @@
 """Values of the page with defaults, so that a test shows only what matters."""
 
+from cpsched.model import PendingCode, PendingReason
 from cpsched_bridge.watch.page.schema import (
     AsideJob,
     Asked,
@@ -20,7 +21,7 @@ ASKED = {
     "walltime_s": 3600,
 }  # fmt: skip
 WAITS = {
-    "position": 1, "priority": 0, "estimate_s": 3600, "reason": "others are first", "kind": "priority", "behind": [],
+    "position": 1, "priority": 0, "estimate_s": 3600, "reason": PendingReason(PendingCode.PRIORITY), "behind": [],
     "expected_s": None, "first_expected_s": None,
 }  # fmt: skip
 STATUS = {
@@ -32,6 +33,10 @@ STATUS = {
 
 def an_asked(**given):
     return Asked.model_validate(ASKED | given)
+
+
+def other(text):
+    return PendingReason(PendingCode.OTHER, (text,))
 
 
 def a_queued(id=1, **given):

@@ -17,7 +17,7 @@ from cpsched.dispatchers.cp.answer import (
 )
 from cpsched.fit import verify
 from cpsched.kernels.cp.state import Facts, Objective, Plan, empty_plan
-from cpsched.model import NEVER, Effort, Need, Snapshot
+from cpsched.model import NEVER, Effort, Need, PendingCode, PendingReason, Snapshot
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 
 EFFORT = Effort("solver", 3, 7, "optimal")
@@ -93,16 +93,16 @@ def test_jobs_start_where_the_plan_has_them_and_the_others_wait_until_then(need:
     else:
         assert decision.plan_by_job(snapshot) == {1: 100, 2: 100, 3: 200}
         assert set(decision.waits) == {3}
-        assert decision.waits[3].reason.endswith("; planned in 100 s")
+        assert decision.waits[3].reason == PendingReason(PendingCode.RESOURCES, (0, 1))
 
 
-def test_what_would_fit_is_explained_in_the_words_of_this_family() -> None:
+def test_what_would_fit_waits_for_jobs_that_weigh_more() -> None:
     snapshot = a_queue()
     facts = considered(snapshot, 1)
     later = a_plan(facts, 150)
     decision = placed(snapshot, facts, later, EFFORT, "plan")
-    assert decision.waits[1].reason == "jobs that weigh more go first; planned in 50 s"
-    assert decision.waits[3].reason.startswith("not considered: ")
+    assert decision.waits[1].reason.code is PendingCode.WEIGHT
+    assert decision.waits[2].reason.code is PendingCode.NOT_CONSIDERED
 
 
 @pytest.mark.parametrize(

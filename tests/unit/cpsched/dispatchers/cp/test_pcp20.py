@@ -10,7 +10,7 @@ import pytest
 from cpsched.dispatchers.cp.kit import ConstraintDispatcher
 from cpsched.errors import InvalidValue
 from cpsched.fit import verify
-from cpsched.model import Cluster, Decision, Snapshot
+from cpsched.model import Cluster, Decision, PendingCode, Snapshot
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 
 PLENTY = 20_000
@@ -33,7 +33,7 @@ def test_nothing_is_considered_where_nothing_fits() -> None:
     decision = decided(snapshot)
     assert decision.effort.path == "nothing-fits"
     assert decision.plan_by_job(snapshot) == {}
-    assert "not considered" in decision.waits[2].reason
+    assert decision.waits[2].reason.code is PendingCode.RESOURCES
 
 
 def test_all_start_where_all_fit() -> None:
@@ -137,7 +137,7 @@ def test_a_waiting_job_says_what_it_waits_for() -> None:
     waits = decided(snapshot).waits
     assert set(waits) == {2}
     assert waits[2].behind == (1,)
-    assert "10 s" in waits[2].reason
+    assert waits[2].reason.code is PendingCode.RESOURCES
 
 
 def test_effort_is_a_limit() -> None:
