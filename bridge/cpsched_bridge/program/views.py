@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cpsched.errors import printable, some_of
-from cpsched.model import Cluster, Job, Placement
+from cpsched.model import Cluster, Placement
 from cpsched_bridge.cycle.snapshots import PUT_OFF
 from cpsched_bridge.errors import BridgeError
 from cpsched_bridge.in_force import InForce, in_yaml
@@ -28,8 +28,9 @@ from cpsched_bridge.store.journal_reader import Aside, Event, PastJob, RoundLine
 from cpsched_bridge.store.ledger import KEPT, Entry, State
 from cpsched_bridge.store.places import heartbeat_age_s
 from cpsched_bridge.store.rounds import RoundRecord
+from cpsched_bridge.watch.explain import because, explain, view_of_round
+from cpsched_bridge.watch.page.schema import QueuedJob
 from cpsched_bridge.watch.page.words import many
-from cpsched_bridge.watch.reasons import text_of
 from cpsched_sim.shell import echo_json
 
 _UNBROKEN = 240
@@ -137,59 +138,18 @@ def explained(record: RoundRecord) -> tuple[RoundRecord, str]:
 
 def _print_queue(out: Console, record: RoundRecord) -> None:
     jobs = table("job", "user", "units", "per unit", "waited", "estimate", "decision", title="queue")
-    for job in record.queue:
-        row = (record.name_of(job.id), job.user, str(job.request.units), "/".join(map(str, job.request.per_unit)))
-        times = (span(record.now_s - job.submit_s), span(record.estimates[job.id]))
-        jobs.add_row(*row, *times, _decision(job, record))
+    for job, shown in zip(record.queue, view_of_round(record).queue, strict=True):
+        row = (shown.label, job.user, str(job.request.units), "/".join(map(str, job.request.per_unit)))
+        times = (span(record.now_s - job.submit_s), span(shown.estimate_s))
+        jobs.add_row(*row, *times, _decision(shown, record))
     out.print(jobs)
 
 
-def _decision(job: Job, record: RoundRecord) -> str:
-    if job.id in record.starts:
-        if record.mode == "advise":
-            return (
-                "is first by the plan and fits now; Slurm decides: it starts with one of the next passes, "
-                "unless the cluster's own order has others before it"
-            )
-        verb = "would start on " if record.mode == "shadow" else "starts on "
-        return verb + where(record.starts[job.id], record.cluster)
-    parts = []
-    if job.id in record.waits:
-        wait = record.waits[job.id]
-        words = text_of(wait.reason, job.request.distinct)
-        parts.append(words + (f" (behind {_names(record, wait.behind)})" if wait.behind else ""))
-    if job.id in record.plan:
-        parts.append(f"expected in {span(record.plan[job.id] - record.now_s)}")
-    return "; ".join(parts) or "waits"
-
-
-def _promise(job: Job, record: RoundRecord) -> list[str]:
-    """What the job was told when it was first planned, beside what it is told now; where the dispatcher remembers."""
-    memory = record.memory if isinstance(record.memory, dict) else {}
-    first_s = memory.get("first_s", {}).get(str(job.id))
-    present_s = record.now_s if job.id in record.starts else record.plan.get(job.id)
-    if first_s is None or present_s is None:
-        return []
-    if first_s == present_s:
-        return [f"expected then as first told: cluster second {first_s}"]
-    if first_s > present_s:
-        return [f"first told cluster second {first_s}, now {present_s}: {span(first_s - present_s)} earlier"]
-    slip = f"first told cluster second {first_s}, now {present_s}: {span(present_s - first_s)} later"
-    return [slip, _overtaken(job, record, present_s)]
-
-
-def _overtaken(job: Job, record: RoundRecord, present_s: int) -> str:
-    """Why a job is expected later than first told, as far as a round shows it."""
-    before = [each.job for each in record.running]
-    before += [each for each in record.queue if record.plan.get(each.id, present_s) < present_s]
-    later = [each.id for each in before if each.submit_s > job.submit_s]
-    if later:
-        return f"submitted later, and running or planned before it: {_names(record, later)}"
-    return "no job submitted later goes before it: jobs run longer than expected, or nodes are missing"
-
-
-def _names(record: RoundRecord, ids: Sequence[int], most: int = 8) -> str:
-    return some_of(ids, most, text=record.name_of)
+def _decision(job: QueuedJob, record: RoundRecord) -> str:
+    behind = f" (behind {some_of(job.behind, len(job.behind), text=record.name_of)})" if job.behind else ""
+    waits = job.reason is not None and job.expected_s is not None
+    expected = f"; expected in {span(job.expected_s - record.now_s)}" if waits and job.expected_s is not None else ""
+    return because(job, record.mode) + behind + expected
 
 
 def print_replays(journal: Journal, numbers: Iterable[int]) -> bool:
@@ -221,12 +181,9 @@ def print_replays(journal: Journal, numbers: Iterable[int]) -> bool:
 def print_why(text: str, settings: Settings) -> None:
     """`cpsched why`; raises `UnknownJob`. What cannot be read is shown beside what can."""
     out, found = console(), known_of_job(text, settings)
-    lines = why_in_round(found.job_id, found.record) if found.record is not None else []
-    if not lines and found.past is not None:
-        lines = _why_past(found.past)
     for line in (
-        *lines,
-        *_why_aside(found.aside),
+        *_explained(found),
+        *_why_past(found.past if not found.queued and not found.is_running else None),
         *_why_advised(found, settings),
         *_why_entry(found.entry, found.ran_s),
         *found.unreadable,
@@ -235,35 +192,24 @@ def print_why(text: str, settings: Settings) -> None:
     _print_events(out, found.events, lambda _: text)
 
 
-def why_in_round(job_id: int, record: RoundRecord) -> list[str]:
-    """What a round says of a job that waited or ran, line by line; nothing of a job that did neither."""
-    for position, job in enumerate(record.queue, start=1):
-        if job.id == job_id:
-            estimate = f"{record.policy.predictor} expects {span(record.estimates[job.id])}"
-            asked = f"asked for {span(job.walltime_s)}; {estimate}"
-            waited = span(record.now_s - job.submit_s)
-            return [
-                f"job {record.name_of(job_id)}: {position} of {len(record.queue)} in the queue, waited {waited}",
-                f"{_decision(job, record)} (round {record.number}, {record.policy.dispatcher})",
-                *_promise(job, record),
-                asked,
-            ]
-    for running in record.running:
-        if running.job.id == job_id:
-            left_s = running.start_s + record.estimates[job_id] - record.now_s
-            ends = f"expected to end in {span(left_s)}" if left_s > 0 else "has outlived its estimate"
-            where_it_runs = where(running.placement, record.cluster)
-            waited = f"waited {span(running.start_s - running.job.submit_s)}"
-            return [f"job {record.name_of(job_id)}: runs on {where_it_runs}, {waited}, {ends}"]
-    return []
+def _explained(found: KnownOfJob) -> list[str]:
+    record = found.record
+    if record is None:
+        return []
+    told = explain(view_of_round(record, found.past, found.aside), str(found.job_id))
+    if told.state == "unknown":
+        return []
+    as_of = f"round {record.number}, {clock(record.at_unix_s)} UTC, {record.policy.dispatcher}, mode {record.mode}"
+    state = "not decided on" if told.state == "aside" else told.state
+    return [f"job {told.label}: {state} ({as_of})", *told.lines()]
 
 
-def _why_past(past: PastJob) -> list[str]:
-    waited, place = span(past.start_s - past.submit_s), f" on {past.nodes}" if past.nodes else ""
-    began = f"job {past.label or past.job_id}: started at {moment(past.start_s)}{place} after it had waited {waited}"
-    if past.end_s is None:
-        return [f"{began}; not seen since round {past.round}"]
-    return [f"{began}; ended at {moment(past.end_s)}, ran {span(past.end_s - past.start_s)}"]
+def _why_past(past: PastJob | None) -> list[str]:
+    if past is None:
+        return []
+    place = f" on {past.nodes}" if past.nodes else ""
+    ended = f"ended at {moment(past.end_s)}" if past.end_s is not None else f"not seen since round {past.round}"
+    return [f"job {past.label or past.job_id}: started at {moment(past.start_s)}{place}, {ended}"]
 
 
 def _why_advised(found: KnownOfJob, settings: Settings) -> list[str]:
@@ -274,12 +220,6 @@ def _why_advised(found: KnownOfJob, settings: Settings) -> list[str]:
     if found.advised is not None:
         points, since = f"last told {found.advised[0]:,} points", f" at {moment(found.advised[1])}"
     return [f"advised: the plan is a wish, and the cluster's own scheduler starts the jobs; {points}{since}"]
-
-
-def _why_aside(aside: Aside | None) -> list[str]:
-    if aside is None:
-        return []
-    return [f"job {aside.label or aside.job_id}: not decided on at present ({aside.kind}): {aside.reason}"]
 
 
 def _why_entry(entry: Entry | None, ran_s: int | None) -> list[str]:

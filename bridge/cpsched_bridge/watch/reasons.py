@@ -20,6 +20,8 @@ _KINDS = {
     PendingCode.NEXT_PASS: "priority",
     PendingCode.OTHER: OTHER,
 }
+UNKNOWN = PendingReason(PendingCode.OTHER, ("its dispatcher does not say",))
+"""Of a job that neither starts nor has a reason."""
 _NOT_DECIDED_ON = ("ineligible", "held_by_owner", "set_aside", "left_to_slurm")
 
 KINDS = (*dict.fromkeys([*_KINDS.values()][:-1]), *_NOT_DECIDED_ON, OTHER)

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from cpsched.outlook import StartWindow
+from cpsched_bridge.watch.explain import Explanation
 from cpsched_bridge.watch.outlook import Expected
 from cpsched_bridge.watch.page import schema
 from cpsched_bridge.watch.reasons import text_of
@@ -89,21 +90,21 @@ class Error(Value):
     error: str = Field(description="One line, for people.")
 
 
-def job_of(answer: schema.JobAnswer, now_s: int) -> Job:
-    """The answer for one job of the page, in version 1."""
-    facts: dict[str, Any] = {"reason": answer.aside.reason} if answer.aside is not None else {}
-    if answer.queued is not None:
-        waits = answer.queued
-        facts = {"planned_s": waits.expected_s, "likely_from_s": waits.likely_from_s, "likely_to_s": waits.likely_to_s}
-        facts["reason"] = text_of(waits.reason, waits.distinct) if waits.reason else ""
-    if answer.running is not None:
-        runs = answer.running
-        facts = {"start_s": runs.start_s, "expected_end_s": runs.expected_end_s, "nodes": [n for n, _ in runs.nodes]}
-    asked = answer.queued or answer.running or (answer.aside.asked if answer.aside is not None else None)
+def job_of(found: Explanation, now_s: int) -> Job:
+    """An explanation, in version 1."""
+    job, facts = found.job, dict[str, Any]()
+    if isinstance(job, schema.QueuedJob):
+        facts = {"planned_s": job.expected_s, "likely_from_s": job.likely_from_s, "likely_to_s": job.likely_to_s}
+        facts["reason"] = text_of(job.reason, job.distinct) if job.reason else ""
+    elif isinstance(job, schema.RunningJob):
+        facts = {"start_s": job.start_s, "expected_end_s": job.expected_end_s, "nodes": [n for n, _ in job.nodes]}
+    elif job is not None:
+        facts = {"reason": job.reason}
+    asked = job.asked if isinstance(job, schema.AsideJob) else job
     if asked is not None:
         facts |= {"submit_s": asked.submit_s, "walltime_s": asked.walltime_s}
     return Job(
-        id=answer.id, label=answer.label, state=_STATES[answer.state], now_s=now_s, sentences=answer.sentences, **facts
+        id=found.id, label=found.label, state=_STATES[found.state], now_s=now_s, sentences=found.lines(), **facts
     )  # fmt: skip
 
 

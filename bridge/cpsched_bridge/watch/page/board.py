@@ -264,6 +264,7 @@ class _View:
         table, promises = snapshot.table, self.instant.promises
         labels = self.instant.observation.names()
         plan = decision.plan_by_job(snapshot) if decision is not None else {}
+        starts, names = decision.starts_by_job(snapshot) if decision is not None else {}, snapshot.cluster.node_names
         for position, slot in enumerate(snapshot.queue.tolist(), start=1):
             job = table.jobs[slot]
             likely = self.instant.intervals.get(job.id)
@@ -274,7 +275,8 @@ class _View:
                 position=position,
                 priority=job.priority,
                 estimate_s=int(table.estimate_s[slot]),
-                reason=_valid_reason(wait.reason) if wait else None,
+                reason=_valid_reason(wait.reason) if wait else None if job.id in starts else reasons.UNKNOWN,
+                starts_on=[(names[node], units) for node, units in starts.get(job.id, ())],
                 behind=list(wait.behind) if wait else [],
                 expected_s=plan.get(job.id),
                 first_expected_s=promises.get(job.id),

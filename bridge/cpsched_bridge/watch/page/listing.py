@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cpsched_bridge.watch.page.answers import because
+from cpsched_bridge.watch.explain import because
 from cpsched_bridge.watch.page.asked import PageQuestion
 from cpsched_bridge.watch.page.nodes import STATES as NODE_STATES
 from cpsched_bridge.watch.page.schema import AsideJob, Asked, Node, QueuedJob, RunningJob, View
@@ -135,7 +135,7 @@ def _is_asked_for(job: Job, asked: PageQuestion) -> bool:
 
 
 def _says(job: Job, words: str) -> bool:
-    reason = because(job) if isinstance(job, QueuedJob) else getattr(job, "reason", "")
+    reason = because(job, "") if isinstance(job, QueuedJob) else getattr(job, "reason", "")
     texts = (job.label, job.user, job.account, job.name, job.partition, job.qos, reason)
     return any(words in text.lower() for text in texts) or words == str(job.id)
 

@@ -11,9 +11,9 @@ from typing import Any
 from cpsched.errors import some_of
 from cpsched.outlook import StartWindow
 from cpsched_bridge.ports import NOWHERE
+from cpsched_bridge.watch.explain import Explanation, because
 from cpsched_bridge.watch.outlook import Expected
 from cpsched_bridge.watch.page import asking, gantt, listing, templates
-from cpsched_bridge.watch.page.answers import Told, because
 from cpsched_bridge.watch.page.asked import HOURS, PageQuestion
 from cpsched_bridge.watch.page.gantt import DrawnWindow, Links
 from cpsched_bridge.watch.page.line_chart import line_chart
@@ -119,19 +119,18 @@ def wall(sight: Sight) -> str:
     )  # fmt: skip
 
 
-def job(sight: Sight, told: Told) -> str:
+def job(sight: Sight, found: Explanation) -> str:
     """The page of one job."""
-    found, names = told.answer, [each.name for each in sight.view.status.resources]
-    of = found.queued or found.running or found.aside
+    of, names = found.job, [each.name for each in sight.view.status.resources]
     words = ("name", "user", "account", "partition", "qos")
     facts = [(name, getattr(of, name)) for name in words if of is not None and getattr(of, name)]
-    if found.queued is not None and found.queued.priority:
-        facts.append(("priority", f"{found.queued.priority:,}"))
+    if isinstance(of, QueuedJob) and of.priority:
+        facts.append(("priority", f"{of.priority:,}"))
     asked = asked_of(of) if of is not None else None
     if asked is not None and of is not None and asked.nodes_from == (("partition", of.partition),):
         asked = asked.model_copy(update={"nodes_from": ()})
     return _page(
-        "job.html", sight, base="../", job=found, told=told.sentences, facts=facts,
+        "job.html", sight, base="../", job=found, told=found.sentences, facts=facts,
         wants=list(asking.in_full(asked, names)) if asked is not None else [],
         unknown_wants=of is not None and asked is None,
     )  # fmt: skip
@@ -233,17 +232,18 @@ class Row:
 
 def _rows(found: Sequence[Job], view: View, mixed: bool) -> list[Row]:
     """`mixed`: the jobs are in several states, so that each row says in which."""
-    names, now_s = [each.name for each in view.status.resources], view.status.now_s
-    rows = [_row(job, names, now_s) for job in found]
+    names = [each.name for each in view.status.resources]
+    rows = [_row(job, names, view) for job in found]
     return rows if mixed else [replace(row, state="") for row in rows]
 
 
-def _row(job: Job, names: Sequence[str], now_s: int) -> Row:
+def _row(job: Job, names: Sequence[str], view: View) -> Row:
+    now_s = view.status.now_s
     asked = asked_of(job)
     wants = asking.in_short(asked, names) if asked is not None else ""
     if isinstance(job, QueuedJob):
         when = "not known" if job.expected_s is None else to_come(job.expected_s, now_s)
-        waited = f"{because(job)}; has waited {span(now_s - job.submit_s)}"
+        waited = f"{because(job, view.status.mode)}; has waited {span(now_s - job.submit_s)}"
         return Row(job, "waiting", wants, waited, when, change(job.expected_s, job.first_expected_s))
     if isinstance(job, RunningJob):
         nodes = some_of(job.nodes, _MOST_ON_A_NODE, text=itemgetter(0))

@@ -59,6 +59,7 @@ class QueuedJob(JobFacts, Asked):
     priority: int = Field(description="The site's rank of the job; 0 where nobody ranks jobs.")
     estimate_s: int = Field(description="How long the predictor expects it to run.")
     reason: PendingReason | None = Field(description="Why it waits; null if it starts now.")
+    starts_on: list[tuple[str, int]] = Field(default_factory=list, description="Nodes, and units there.")
     behind: list[int] = Field(description="Jobs that stand before it.")
     expected_s: int | None = Field(description="Expected start; null where the dispatcher does not know.")
     first_expected_s: int | None = Field(description="The first expected start that it was given.")
@@ -216,18 +217,6 @@ class Node(Shown):
     in_use: list[int] = Field(description="What the jobs that are known take of it.")
     running: list[int] = Field(description="Ids of the jobs that run there.")
     planned: list[tuple[int, int]] = Field(description="Id and begin of the jobs that may run there next.")
-
-
-class JobAnswer(Shown):
-    """Why a job waits, or where it runs, in words and as values."""
-
-    id: int
-    label: str
-    state: str = Field(description="queued, running, aside, ended or unknown.")
-    sentences: list[str]
-    queued: QueuedJob | None = None
-    running: RunningJob | None = None
-    aside: AsideJob | None = None
 
 
 class Promised(Shown):

@@ -12,9 +12,9 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from cpsched_bridge.watch import v1
+from cpsched_bridge.watch.explain import explain
 from cpsched_bridge.watch.outlook import Outlook
 from cpsched_bridge.watch.page import gantt, pages, schema, templates
-from cpsched_bridge.watch.page.answers import told
 from cpsched_bridge.watch.page.asked import PageQuestion
 from cpsched_bridge.watch.page.own import own
 from cpsched_bridge.watch.page.pages import Sight, Slider
@@ -89,14 +89,14 @@ def page_routes(views: Views, door: WebDoor | None = None, outlook: Outlook | No
         view, asked = at(request), request.path_params["job"]
         if view is None:
             return as_html(pages.not_yet("../", version("cpsched"), why_not(request)))
-        found = told(view, asked)
-        return as_html(pages.job(sight(request, view), found), 404 if found.answer.state == "unknown" else 200)
+        found = explain(view, asked)
+        return as_html(pages.job(sight(request, view), found), 404 if found.state == "unknown" else 200)
 
     def api_job(request: Request) -> Response:
         view = at(request)
         if view is None:
             return too_early(request)
-        found = told(view, request.path_params["job"]).answer
+        found = explain(view, request.path_params["job"])
         status = 404 if found.state == "unknown" else 200
         return as_json(v1.job_of(found, view.status.now_s).model_dump_json().encode(), status)
 

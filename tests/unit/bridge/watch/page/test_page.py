@@ -19,7 +19,7 @@ from cpsched_bridge.settings import Settings
 from cpsched_bridge.watch.endpoint import Endpoint
 from cpsched_bridge.watch.outlook import Expected, partitions_of
 from cpsched_bridge.watch.page import listing, pages
-from cpsched_bridge.watch.page.answers import told
+from cpsched_bridge.watch.explain import explain
 from cpsched_bridge.watch.page.own import own
 from cpsched_bridge.watch.page.words import to_come
 from cpsched_bridge.watch.web.server import Watch
@@ -392,17 +392,17 @@ def test_an_array_task_that_was_never_seen_waiting_has_its_name_on_the_page_whil
     site.cluster.run_now(8001, ((0, 1),))
     view = site.cycle()
     assert [job.label for job in view.running] == [bar.label for bar in view.chart.bars] == ["7_1"]
-    assert told(view, "7_1").answer.state == "running"
+    assert explain(view, "7_1").state == "running"
     site.cluster.end(8001)
     view = site.cycle(1010)
     assert [(bar.kind, bar.label) for bar in view.chart.bars] == [("past", "7_1")]
-    assert told(view, "7_1").answer.state == "ended"
+    assert explain(view, "7_1").state == "ended"
 
 
 def test_a_job_whose_nodes_have_another_name_now_runs_on_no_empty_name(site):
     site.cluster.submit(a_job(1))
     site.cluster.run_now(1, ())
-    assert "It runs on nodes that take no jobs now, or have another name." in told(site.cycle(), "1").answer.sentences
+    assert "It runs on nodes that take no jobs now, or have another name." in explain(site.cycle(), "1").lines()
     assert "on nodes that take no jobs now, or have another name;" in site.get("jobs?state=running")[2]
 
 

@@ -1,19 +1,27 @@
 """What a job's owner reads: plain sentences, with links to what they name."""
 
+import dataclasses
+
+import numpy as np
 import pytest
 
-from cpsched.model import PendingCode, PendingReason
-from cpsched_bridge.watch.page.answers import Link, told
+from cpsched.model import Effort, PendingCode, PendingReason, Wait
+from cpsched.policy_spec import PolicySpec
+from cpsched_bridge.store.journal_reader import Aside, PastJob
+from cpsched_bridge.store.rounds import RoundRecord
+from cpsched_bridge.watch.explain import Link, explain, view_of_round
 from cpsched_bridge.watch.page.words import behind_its_array
+from tests.builders import a_cluster, a_job
+from tests.builders import a_running as a_running_job
 from tests.unit.bridge.watch.page.views import a_plan, a_queued, a_running, a_view, an_aside
 
 
 def sentences(view, job="1"):
-    return told(view, job).answer.sentences
+    return explain(view, job).lines()
 
 
 def links(view, job="1"):
-    return [(each.to, each.key) for said in told(view, job).sentences for each in said if isinstance(each, Link)]
+    return [(each.to, each.key) for said in explain(view, job).sentences for each in said if isinstance(each, Link)]
 
 
 def test_a_waiting_job_says_its_place_the_reason_and_whom_it_waits_for():
@@ -54,13 +62,84 @@ def test_a_moved_start_and_an_interval_that_has_begun():
     ]
 
 
+@pytest.mark.parametrize(
+    ("submitted_s", "expected_s", "words"),
+    [
+        (5, 900, "Submitted later, and running or planned before it: 2."),
+        (5, 2100, "No job submitted later goes before it: jobs run longer than expected, or nodes are missing."),
+        (0, 900, "No job submitted later goes before it: jobs run longer than expected, or nodes are missing."),
+    ],
+)
+def test_a_job_whose_start_slipped_names_those_that_overtook_it(submitted_s, expected_s, words):
+    slipped = a_queued(1, expected_s=2000, first_expected_s=1800)
+    view = a_view(queue=[slipped, a_queued(2, submit_s=submitted_s, expected_s=expected_s)])
+    assert words in sentences(view)
+    own = view.model_copy(update={"status": view.status.model_copy(update={"reader": "ada"})})
+    assert words not in sentences(own), "jobs of others are not in the view"
+    on_time = view.model_copy(
+        update={"queue": [slipped.model_copy(update={"first_expected_s": 2000}), *view.queue[1:]]}
+    )
+    assert words not in sentences(on_time)
+
+
+@pytest.mark.parametrize(
+    ("mode", "words"),
+    [
+        ("control", "It starts now on n1."),
+        ("shadow", "It would start now on n1."),
+        ("advise", "It is first by the plan and fits now on n1."),
+    ],
+)
+def test_what_starts_now_depends_on_the_mode(mode, words):
+    view = a_view(queue=[a_queued(1, reason=None, starts_on=[("n1", 1)])], mode=mode)
+    assert sentences(view)[1] == words
+    assert any(each.startswith("The cluster's scheduler decides") for each in sentences(view)) == (mode == "advise")
+
+
+def a_record(**given):
+    running = (a_running_job(a_job(9, submit_s=10), ((0, 1),), start_s=50),)
+    facts = {
+        "number": 3, "now_s": 100, "policy": PolicySpec("easy", "walltime"), "cluster": a_cluster(nodes=2),
+        "free": np.zeros((2, 1), np.int64), "queue": (a_job(1), a_job(2)), "running": running,
+        "estimates": {1: 60, 2: 100, 9: 100}, "starts": {1: ((1, 1),)}, "effort": Effort("test"),
+        "plan": {2: 150}, "waits": {2: Wait(PendingReason(PendingCode.RESOURCES, (0, 1)), (9,))},
+        "memory": {"first_s": {"2": 120}}, "mode": "shadow", "labels": {9: "4_1"},
+    }  # fmt: skip
+    return RoundRecord(**facts | given)
+
+
+def test_a_recorded_round_is_explained_in_the_same_sentences():
+    view = view_of_round(a_record())
+    assert sentences(view, "1")[1] == "It would start now on n1."
+    assert sentences(view, "2")[1:5] == [
+        "Why it waits: no node has enough free for it.",
+        "It can start when this job ends, expected in 50 s: 4_1.",
+        "It is expected to start in 50 s, which is 30 s later than first expected.",
+        "Submitted later, and running or planned before it: 4_1.",
+    ]
+    assert sentences(view, "4_1")[0] == "It runs on n0."
+
+
+def test_a_round_without_reasons_says_so():
+    view = view_of_round(a_record(waits={}, starts={}))
+    assert sentences(view, "1")[1] == "Why it waits: its dispatcher does not say."
+
+
+def test_jobs_of_a_round_that_ended_or_are_not_decided_on():
+    past = PastJob(7, 2, "7", "ada", 0, 20, 80, "n0")
+    view = view_of_round(a_record(), past, Aside(8, "unsupported", "licences"))
+    assert sentences(view, "7") == ["It ran for 1 min and ended 20 s ago."]
+    assert sentences(view, "8")[0].startswith("It is left to the cluster's own scheduler")
+    assert explain(view_of_round(a_record(), dataclasses.replace(past, end_s=None)), "7").state == "unknown"
+
+
 def test_a_job_that_has_ended_and_one_that_nobody_knows():
     bar = a_plan(1, 400, 0).model_copy(update={"kind": "past", "label": "9_4"})
     view = a_view(bars=[bar, a_plan(2, 2000, 0)])
-    assert told(view, " 9_4 ").answer.model_dump(include={"id", "label", "state", "sentences"}) == {
-        "id": 1, "label": "9_4", "state": "ended", "sentences": ["It ran for 1 min and ended 9 min ago."],
-    }  # fmt: skip
-    unknown = [told(view, job).answer for job in ("2", "x" * 200, "9" * 19)]
+    ended = explain(view, " 9_4 ")
+    assert (ended.id, ended.label, ended.state) == (1, "9_4", "ended")
+    assert ended.lines() == ["It ran for 1 min and ended 9 min ago."]
+    unknown = [explain(view, job) for job in ("2", "x" * 200, "9" * 19)]
     assert [(each.id, each.label, each.state) for each in unknown] == [
         (2, "2", "unknown"), (-1, "x" * 100, "unknown"), (-1, "9" * 19, "unknown"),
     ]  # fmt: skip
@@ -75,9 +154,9 @@ def test_jobs_that_wait_go_before_it_and_jobs_that_are_gone_are_not_named():
 
 def test_a_job_is_called_by_its_label_and_led_to_by_its_id():
     view = a_view(queue=[a_queued(1, behind=[50])], running=[a_running(50, label="9_4")])
-    (link,) = [each for said in told(view, "1").sentences for each in said if isinstance(each, Link)]
+    (link,) = [each for said in explain(view, "1").sentences for each in said if isinstance(each, Link)]
     assert (link.words, link.key) == ("9_4", "50")
-    assert told(view, "9_4").answer.id == 50
+    assert explain(view, "9_4").id == 50
 
 
 def test_a_running_job_leads_to_its_nodes():
