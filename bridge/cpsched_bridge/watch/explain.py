@@ -99,20 +99,17 @@ def view_of_round(record: RoundRecord, past: PastJob | None = None, aside: Aside
         )
         for each in record.running for job in (each.job,)
     ]  # fmt: skip
-    bars = [
-        schema.Bar.model_construct(
-            id=past.job_id, label=past.label, kind="past", begin_s=past.start_s, end_s=past.end_s
-        )
-        for past in (past,) if past is not None and past.end_s is not None
-    ]  # fmt: skip
-    asides = [
-        AsideJob.model_construct(id=aside.job_id, label=aside.label, kind=aside.kind, reason=aside.reason)
-        for aside in (aside,) if aside is not None
-    ]  # fmt: skip
-    return View.model_construct(
+    view = View.model_construct(
         status=schema.Status.model_construct(now_s=now_s, mode=record.mode, predictor=record.policy.predictor),
-        queue=queue, running=running, aside=asides, chart=schema.Chart.model_construct(now_s=now_s, bars=bars),
+        queue=queue, running=running, aside=[], chart=schema.Chart.model_construct(now_s=now_s, bars=[]),
     )  # fmt: skip
+    if past is not None and past.end_s is not None:
+        name = {"id": past.job_id, "label": past.label or str(past.job_id)}
+        view.chart.bars.append(schema.Bar.model_construct(**name, kind="past", begin_s=past.start_s, end_s=past.end_s))
+    if aside is not None:
+        name = {"id": aside.job_id, "label": aside.label or str(aside.job_id)}
+        view.aside.append(AsideJob.model_construct(**name, kind=aside.kind, reason=aside.reason))
+    return view
 
 
 def because(job: QueuedJob, mode: str) -> str:

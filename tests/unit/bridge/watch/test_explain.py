@@ -126,9 +126,10 @@ def test_a_round_without_reasons_says_so():
 
 
 def test_jobs_of_a_round_that_ended_or_are_not_decided_on():
-    past = PastJob(7, 2, "7", "ada", 0, 20, 80, "n0")
+    past = PastJob(7, 2, "", "ada", 0, 20, 80, "n0")
     view = view_of_round(a_record(), past, Aside(8, "unsupported", "licences"))
     assert sentences(view, "7") == ["It ran for 1 min and ended 20 s ago."]
+    assert [explain(view, job).label for job in ("7", "8")] == ["7", "8"]
     assert sentences(view, "8")[0].startswith("It is left to the cluster's own scheduler")
     assert explain(view_of_round(a_record(), dataclasses.replace(past, end_s=None)), "7").state == "unknown"
 
