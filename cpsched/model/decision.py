@@ -124,26 +124,25 @@ class Effort:
 
 
 class PendingCode(StrEnum):
-    """Why a queued job does not start now, with the arguments of each code."""
+    """Why a queued job does not start now; the arguments of a reason are in parentheses.
+
+    - `never` (the rule that it breaks): not even the empty cluster could hold it.
+    - `resources`, for whole nodes `whole_nodes` (how many of its units would fit, how many it has): too little is free.
+    - It fits, but `reserved`: it would delay a job that goes first; `priority`: others go first; `weight`: others have
+      a larger weight; `not_considered`: the search considers only the jobs before it; `next_pass`: the next scheduler
+      pass decides.
+    - `other` (its text): what a plug-in says.
+    """
 
     NEVER = "never"
-    """Not even the empty cluster could hold it. The rule that it breaks."""
     RESOURCES = "resources"
-    """Too little is free. How many of its units would fit, and how many it has."""
     WHOLE_NODES = "whole_nodes"
-    """The same for a job that shares its nodes with no other."""
     RESERVED = "reserved"
-    """It fits, but would delay a job that goes first."""
     PRIORITY = "priority"
-    """Others go first."""
     WEIGHT = "weight"
-    """Jobs with a larger weight go first."""
     NOT_CONSIDERED = "not_considered"
-    """The search considers only the jobs before it."""
     NEXT_PASS = "next_pass"
-    """The next scheduler pass decides."""
     OTHER = "other"
-    """What a plug-in says. Its text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,9 +163,9 @@ class PendingReason:
         require(right, "reason.arguments", self.arguments, f"must be {len(kinds)} of {self.code}")
 
 
+_TEXT, _FIT = (str,), (int, int)
 _ARGUMENTS: dict[PendingCode, tuple[type, ...]] = {
-    PendingCode.NEVER: (str,), PendingCode.RESOURCES: (int, int), PendingCode.WHOLE_NODES: (int, int),
-    PendingCode.OTHER: (str,),
+    PendingCode.NEVER: _TEXT, PendingCode.RESOURCES: _FIT, PendingCode.WHOLE_NODES: _FIT, PendingCode.OTHER: _TEXT,
 }  # fmt: skip
 
 

@@ -279,29 +279,26 @@ def _reason(text: str) -> PendingReason | str:
         with suppress(ValueError):
             code, *arguments = json.loads(text)
             return PendingReason(PendingCode(code), tuple(arguments))
-    for code, sentence in _SENTENCES:
-        if found := re.fullmatch(sentence, text):
+    for sentence, code in _SENTENCES.items():
+        if found := re.fullmatch(
+            rf"(?:not (?:considered|planned yet|planned): )?{sentence}(?:; planned in \d+ s)?", text
+        ):
             return PendingReason(code, tuple(found.groups() if code is PendingCode.NEVER else map(int, found.groups())))
     return text
 
 
-_NO_PLAN, _PLANNED = "(?:not considered: |not planned yet: |not planned: )?", r"(?:; planned in \d+ s)?"
-_FITS = r"(\d+) of (\d+) units would fit"
-_SENTENCES = [
-    (code, _NO_PLAN + sentence + _PLANNED)
-    for code, sentence in (
-        (PendingCode.NEVER, "can never run: (.*)"),
-        (PendingCode.RESOURCES, f"not enough free resources: {_FITS}"),
-        (PendingCode.WHOLE_NODES, f"not enough whole free nodes: {_FITS}"),
-        (PendingCode.RESERVED, "the nodes that are free are reserved"),
-        (PendingCode.RESERVED, "would delay a job that (?:holds a reservation|has a plan)"),
-        (PendingCode.PRIORITY, "others are first"),
-        (PendingCode.WEIGHT, "jobs that weigh more go first"),
-        (PendingCode.NOT_CONSIDERED, "comes after those that are"),
-        (PendingCode.NEXT_PASS, "Slurm's next pass decides"),
-    )
-]
-"""What 0.1 wrote in place of a code."""
+_SENTENCES = {
+    "can never run: (.*)": PendingCode.NEVER,
+    r"not enough free resources: (\d+) of (\d+) units would fit": PendingCode.RESOURCES,
+    r"not enough whole free nodes: (\d+) of (\d+) units would fit": PendingCode.WHOLE_NODES,
+    "the nodes that are free are reserved": PendingCode.RESERVED,
+    "would delay a job that (?:holds a reservation|has a plan)": PendingCode.RESERVED,
+    "others are first": PendingCode.PRIORITY,
+    "jobs that weigh more go first": PendingCode.WEIGHT,
+    "comes after those that are": PendingCode.NOT_CONSIDERED,
+    "Slurm's next pass decides": PendingCode.NEXT_PASS,
+}
+"""What earlier versions wrote in place of a code."""
 
 
 def digest_of_plan(decision: Decision) -> str:

@@ -17,7 +17,7 @@ from cpsched_bridge.store.rounds import RoundRecord
 from cpsched_bridge.watch.page import schema
 from cpsched_bridge.watch.page.schema import AsideJob, QueuedJob, RunningJob, View
 from cpsched_bridge.watch.page.words import behind_its_array, change, from_now, many, ordinal, span, to_come
-from cpsched_bridge.watch.reasons import UNKNOWN, text_of
+from cpsched_bridge.watch.reasons import UNKNOWN
 
 _MOST_NODES = 16
 _MOST_NAMED = 8
@@ -104,18 +104,19 @@ def view_of_round(record: RoundRecord, past: PastJob | None = None, aside: Aside
         queue=queue, running=running, aside=[], chart=schema.Chart.model_construct(now_s=now_s, bars=[]),
     )  # fmt: skip
     if past is not None and past.end_s is not None:
-        name = {"id": past.job_id, "label": past.label or str(past.job_id)}
-        view.chart.bars.append(schema.Bar.model_construct(**name, kind="past", begin_s=past.start_s, end_s=past.end_s))
+        label, begin_s, end_s = past.label or str(past.job_id), past.start_s, past.end_s
+        bar = schema.Bar.model_construct(id=past.job_id, label=label, kind="past", begin_s=begin_s, end_s=end_s)
+        view.chart.bars.append(bar)
     if aside is not None:
-        name = {"id": aside.job_id, "label": aside.label or str(aside.job_id)}
-        view.aside.append(AsideJob.model_construct(**name, kind=aside.kind, reason=aside.reason))
+        label, kind, why = aside.label or str(aside.job_id), aside.kind, aside.reason
+        view.aside.append(AsideJob.model_construct(id=aside.job_id, label=label, kind=kind, reason=why))
     return view
 
 
 def because(job: QueuedJob, mode: str) -> str:
     """Why a job waits, or that it starts, in short."""
     if job.reason is not None:
-        return text_of(job.reason, job.distinct)
+        return job.why
     starts = {"shadow": "would start now", "advise": "is first by the plan and fits now"}.get(mode, "starts now")
     on = "".join(map(str, _nodes(job.starts_on)))
     return f"{starts} on {on}" if on else starts

@@ -9,30 +9,20 @@ from cpsched_bridge.ports import Hold
 from cpsched_bridge.report import CycleReport
 
 OTHER = "other"
-_KINDS = {
-    PendingCode.NEVER: "never",
-    PendingCode.RESOURCES: "resources",
-    PendingCode.WHOLE_NODES: "resources",
-    PendingCode.RESERVED: "reserved",
-    PendingCode.PRIORITY: "priority",
-    PendingCode.WEIGHT: "priority",
-    PendingCode.NOT_CONSIDERED: "priority",
-    PendingCode.NEXT_PASS: "priority",
-    PendingCode.OTHER: OTHER,
+_CODES = {
+    PendingCode.NEVER: ("never", "can never run here: {}"),
+    PendingCode.RESOURCES: ("resources", ""),
+    PendingCode.WHOLE_NODES: ("resources", ""),
+    PendingCode.RESERVED: ("reserved", "would fit, but delay a job that goes first"),
+    PendingCode.PRIORITY: ("priority", "others go first"),
+    PendingCode.WEIGHT: ("priority", "jobs that weigh more go first"),
+    PendingCode.NOT_CONSIDERED: ("priority", "comes after the jobs that the search considers"),
+    PendingCode.NEXT_PASS: ("priority", "the next scheduler pass decides"),
+    PendingCode.OTHER: (OTHER, "{}"),
 }
+"""Kind and text of each code; what is lacking has its words in `_lacks`."""
 UNKNOWN = PendingReason(PendingCode.OTHER, ("its dispatcher does not say",))
 """Of a job that neither starts nor has a reason."""
-_NOT_DECIDED_ON = ("ineligible", "held_by_owner", "set_aside", "left_to_slurm")
-
-KINDS = (*dict.fromkeys([*_KINDS.values()][:-1]), *_NOT_DECIDED_ON, OTHER)
-"""Every kind there is:
-
-- `never`: not even the empty cluster could hold the job. `resources`: too little is free. `reserved`: what is free is
-  promised to others. `priority`: others go first. `other`: what a plug-in says in its own words.
-- `ineligible`: a dependency, a begin time, a limit. `held_by_owner`. `set_aside`: not the bridge's, or on its way.
-- `left_to_slurm`: not modelled.
-"""
-
 IN_WORDS = {
     "never": "can never run on this cluster",
     "resources": "wait for room",
@@ -44,35 +34,28 @@ IN_WORDS = {
     "left_to_slurm": "left to the cluster",
     OTHER: "other reasons",
 }
-"""Every kind as people read it."""
+"""Every kind as people read it:
+
+- `never`: not even the empty cluster could hold the job. `resources`: too little is free. `reserved`: what is free is
+  promised to others. `priority`: others go first. `other`: what a plug-in says in its own words.
+- `ineligible`: a dependency, a begin time, a limit. `held_by_owner`. `set_aside`: not the bridge's, or on its way.
+- `left_to_slurm`: not modelled.
+"""
+KINDS = (*IN_WORDS,)
 
 
 def kind_of(reason: PendingReason) -> str:
     """The kind of a dispatcher's reason."""
-    return _KINDS[reason.code]
+    return _CODES[reason.code][0]
 
 
 def text_of(reason: PendingReason, distinct: bool) -> str:
     """The reason in words for people. `distinct`: each unit of the job is on a node of its own."""
-    arguments = reason.arguments
-    match reason.code:
-        case PendingCode.OTHER:
-            return str(arguments[0])
-        case PendingCode.NEVER:
-            return f"can never run here: {arguments[0]}"
-        case PendingCode.RESOURCES | PendingCode.WHOLE_NODES:
-            fit, units = map(int, arguments)
-            return _lacks(fit, units, reason.code is PendingCode.WHOLE_NODES, distinct)
-    return _TEXTS[reason.code]
-
-
-_TEXTS = {
-    PendingCode.RESERVED: "would fit, but delay a job that goes first",
-    PendingCode.PRIORITY: "others go first",
-    PendingCode.WEIGHT: "jobs that weigh more go first",
-    PendingCode.NOT_CONSIDERED: "comes after the jobs that the search considers",
-    PendingCode.NEXT_PASS: "the next scheduler pass decides",
-}
+    kind, text = _CODES[reason.code]
+    if kind == "resources":
+        fit, units = map(int, reason.arguments)
+        return _lacks(fit, units, reason.code is PendingCode.WHOLE_NODES, distinct)
+    return text.format(*reason.arguments)
 
 
 def _lacks(fit: int, units: int, whole: bool, distinct: bool) -> str:

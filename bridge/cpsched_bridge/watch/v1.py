@@ -17,7 +17,6 @@ from cpsched.outlook import StartWindow
 from cpsched_bridge.watch.explain import Explanation
 from cpsched_bridge.watch.outlook import Expected
 from cpsched_bridge.watch.page import schema
-from cpsched_bridge.watch.reasons import text_of
 
 PREFIX = "/api/v1"
 _TIME = r"^[0-9:-]+$"
@@ -94,8 +93,8 @@ def job_of(found: Explanation, now_s: int) -> Job:
     """An explanation, in version 1."""
     job, facts = found.job, dict[str, Any]()
     if isinstance(job, schema.QueuedJob):
-        facts = {"planned_s": job.expected_s, "likely_from_s": job.likely_from_s, "likely_to_s": job.likely_to_s}
-        facts["reason"] = text_of(job.reason, job.distinct) if job.reason else ""
+        facts = {"reason": job.why, "planned_s": job.expected_s, "likely_from_s": job.likely_from_s,
+                 "likely_to_s": job.likely_to_s}  # fmt: skip
     elif isinstance(job, schema.RunningJob):
         facts = {"start_s": job.start_s, "expected_end_s": job.expected_end_s, "nodes": [n for n, _ in job.nodes]}
     elif job is not None:

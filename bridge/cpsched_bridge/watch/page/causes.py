@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
 from cpsched_bridge.watch.page.schema import AsideJob, Cause, QueuedJob
-from cpsched_bridge.watch.reasons import IN_WORDS, OTHER, text_of
+from cpsched_bridge.watch.reasons import IN_WORDS, OTHER
 
 _MOST_NAMED = 3
 _FIGURES = re.compile(r"[:;(].*|\b\d[\d.,]*\b")
@@ -17,10 +17,8 @@ def causes(counts: Mapping[str, int], jobs: Iterable[QueuedJob | AsideJob]) -> l
     """The kinds that some job waits for, the commonest first. `counts`: jobs by kind."""
     found: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for job in jobs:
-        if isinstance(job, AsideJob):
-            found[job.kind][job.reason] += 1
-        elif job.reason is not None and job.kind == OTHER:
-            found[OTHER][text_of(job.reason, job.distinct)] += 1
+        if isinstance(job, AsideJob) or job.kind == OTHER:
+            found[job.kind][job.reason if isinstance(job, AsideJob) else job.why] += 1
     return [
         Cause(kind=kind, words=IN_WORDS.get(kind, kind), jobs=number, most=_commonest(found[kind]))
         for kind, number in sorted(counts.items(), key=lambda each: -each[1])

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cpsched_bridge.watch.explain import because
 from cpsched_bridge.watch.page.asked import PageQuestion
 from cpsched_bridge.watch.page.nodes import STATES as NODE_STATES
 from cpsched_bridge.watch.page.schema import AsideJob, Asked, Node, QueuedJob, RunningJob, View
@@ -135,8 +134,8 @@ def _is_asked_for(job: Job, asked: PageQuestion) -> bool:
 
 
 def _says(job: Job, words: str) -> bool:
-    reason = because(job, "") if isinstance(job, QueuedJob) else getattr(job, "reason", "")
-    texts = (job.label, job.user, job.account, job.name, job.partition, job.qos, reason)
+    why = job.why if isinstance(job, QueuedJob) else job.reason if isinstance(job, AsideJob) else ""
+    texts = (job.label, job.user, job.account, job.name, job.partition, job.qos, why)
     return any(words in text.lower() for text in texts) or words == str(job.id)
 
 

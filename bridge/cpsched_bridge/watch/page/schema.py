@@ -9,7 +9,7 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict, Field
 
 from cpsched.model import NodeSetPart, PendingReason
-from cpsched_bridge.watch.reasons import kind_of
+from cpsched_bridge.watch.reasons import kind_of, text_of
 
 
 class Shown(BaseModel):
@@ -70,6 +70,11 @@ class QueuedJob(JobFacts, Asked):
     def kind(self) -> str:
         """The kind of the reason, as in the metric cpsched_waiting_jobs; empty if it starts now."""
         return kind_of(self.reason) if self.reason is not None else ""
+
+    @property
+    def why(self) -> str:
+        """The reason in words; empty if it starts now."""
+        return text_of(self.reason, self.distinct) if self.reason is not None else ""
 
 
 class RunningJob(JobFacts, Asked):

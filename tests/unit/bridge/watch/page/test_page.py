@@ -17,9 +17,9 @@ from cpsched_bridge.errors import BackendTimeout
 from cpsched_bridge.ports import Claim, Hold, LeftJob, Outage
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.watch.endpoint import Endpoint
+from cpsched_bridge.watch.explain import explain
 from cpsched_bridge.watch.outlook import Expected, partitions_of
 from cpsched_bridge.watch.page import listing, pages
-from cpsched_bridge.watch.explain import explain
 from cpsched_bridge.watch.page.own import own
 from cpsched_bridge.watch.page.words import to_come
 from cpsched_bridge.watch.web.server import Watch
