@@ -55,8 +55,8 @@ ARRAYS = "the array as a whole, whose subjobs are jobs"
 SUSPENDED = "was suspended, and that time counts as run time"
 STARTED = "still running when the file was made"
 WAITED = "still waiting when the file was made"
-MOVED = "moved to another server"
-LEFT = {"D": "deleted while waiting", "A": "aborted by the server", "M": MOVED}
+MOVED = "M"
+LEFT = {"D": "deleted while waiting", "A": "aborted by the server", MOVED: "moved to another server"}
 
 
 @dataclass(slots=True)
@@ -97,7 +97,7 @@ class PbsReader(Reader):
         """Yield records; count jobs that have not ended after the last line."""
         yield from super().__iter__()
         for id, begun in self._begun.items():
-            self._leave_out(id, begun, WAITED if begun.start_s is None else STARTED, None)
+            self._leave_out(id, begun, "", None)
         self._begun.clear()
 
     def _lines(self) -> Iterator[tuple[int, str]]:
@@ -143,11 +143,11 @@ class PbsReader(Reader):
         begun = self._begun.get(line.id)
         if begun is not None and begun.start_s is None:
             del self._begun[line.id]
-            self._leave_out(line.id, begun, LEFT[line.kind], self._written_s(line))
+            self._leave_out(line.id, begun, line.kind, self._written_s(line))
 
-    def _leave_out(self, id: str, begun: Begun, why: str, left_s: int | None) -> None:
-        """Count a job that never ran, or has not ended; `left_s` is when it left the queue, if it did."""
-        self.tally.dropped[why] += 1
+    def _leave_out(self, id: str, begun: Begun, kind: str, left_s: int | None) -> None:
+        """Count a job that never ran, or has not ended; `left_s`: when it left the queue, by a line of this kind."""
+        self.tally.dropped[LEFT.get(kind) or (WAITED if begun.start_s is None else STARTED)] += 1
 
     # ------------------------------------------------------------------------------------------ runs
 

@@ -124,9 +124,14 @@ class ReaderTally:
         if len(self.examples) < MOST_EXAMPLES:
             self.examples.append(str(error))
 
-    def lines(self) -> list[str]:
-        """One sentence for each reason, with its count; the first broken lines as they are."""
-        kinds = (("dropped", self.dropped), ("cut", self.cut), ("skipped", self.skipped))
+    def lines(self, left_out: bool = True) -> list[str]:
+        """One sentence for each reason, with its count; the first broken lines as they are.
+
+        `left_out`: also of what was left out, jobs dropped and lines skipped.
+        """
+        kinds = [("cut", self.cut)]
+        if left_out:
+            kinds = [("dropped", self.dropped), *kinds, ("skipped", self.skipped)]
         notes = [line for kind, reasons in kinds for line in _told(f"{kind} {{}} jobs", reasons)]
         notes += [f"broken: {example}" for example in self.examples]
         return [*notes, *_told("ignored in {} lines", self.ignored), *_told("in {} jobs", self.taken)]

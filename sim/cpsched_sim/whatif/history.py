@@ -222,13 +222,13 @@ class OpenPbsReader(PbsReader):
         super().__init__(path, lenient, dialect)
         self.open: list[Open] = []
 
-    def _leave_out(self, id: str, begun: Begun, why: str, left_s: int | None) -> None:
+    def _leave_out(self, id: str, begun: Begun, kind: str, left_s: int | None) -> None:
         try:
             job = self._open_job(id, begun, left_s)
         except InvalidValue:
             job = None  # the line that told of the job was read, and said too little of it
-        if job is None or why == MOVED:
-            super()._leave_out(id, begun, why, left_s)
+        if job is None or kind == MOVED:
+            super()._leave_out(id, begun, kind, left_s)
             return
         self.tally.taken[STILL_RUNS if job.start_s is not None else STILL_WAITS if left_s is None else GAVE_UP] += 1
         self.open.append(job)

@@ -200,7 +200,7 @@ def window_of(
     if strange:
         names = ", ".join(shown(name) for name, _ in strange.most_common(MOST_NAMED))
         notes.append(f"{strange.total():,} jobs name a partition ({names}) that {system.name} lacks: any node will do")
-    notes += [line for line in history.reader.tally.lines() if line.startswith(("in ", "cut ", "ignored ", "broken"))]
+    notes += history.reader.tally.lines(left_out=False)
     licences = _licences(jobs, history.licences)
     held = (
         (draft[5], max(draft[5], draft[0].job.submit_s) + draft[0].run_s, licences[at])
