@@ -24,7 +24,7 @@ from cpsched_bridge.program.plain_values import KnownOfJob, job_id_of, known_of_
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.store import places
 from cpsched_bridge.store.journal import Journal
-from cpsched_bridge.store.journal_reader import Aside, Event, PastJob, RoundLine
+from cpsched_bridge.store.journal_reader import Aside, Event, RoundLine
 from cpsched_bridge.store.ledger import KEPT, Entry, State
 from cpsched_bridge.store.places import heartbeat_age_s
 from cpsched_bridge.store.rounds import RoundRecord
@@ -183,7 +183,6 @@ def print_why(text: str, settings: Settings) -> None:
     out, found = console(), known_of_job(text, settings)
     for line in (
         *_explained(found),
-        *_why_past(found.past if not found.queued and not found.is_running else None),
         *_why_advised(found, settings),
         *_why_entry(found.entry, found.ran_s),
         *found.unreadable,
@@ -193,23 +192,17 @@ def print_why(text: str, settings: Settings) -> None:
 
 
 def _explained(found: KnownOfJob) -> list[str]:
-    record = found.record
-    if record is None:
-        return []
-    told = explain(view_of_round(record, found.past, found.aside), str(found.job_id))
-    if told.state == "unknown":
-        return []
-    as_of = f"round {record.number}, {clock(record.at_unix_s)} UTC, {record.policy.dispatcher}, mode {record.mode}"
-    state = "not decided on" if told.state == "aside" else told.state
-    return [f"job {told.label}: {state} ({as_of})", *told.lines()]
-
-
-def _why_past(past: PastJob | None) -> list[str]:
-    if past is None:
-        return []
-    place = f" on {past.nodes}" if past.nodes else ""
-    ended = f"ended at {moment(past.end_s)}" if past.end_s is not None else f"not seen since round {past.round}"
-    return [f"job {past.label or past.job_id}: started at {moment(past.start_s)}{place}, {ended}"]
+    record, past, lines = found.record, found.past, list[str]()
+    if record is not None:
+        told = explain(view_of_round(record, past, found.aside), str(found.job_id))
+        as_of = f"round {record.number}, {clock(record.at_unix_s)} UTC, {record.policy.dispatcher}, mode {record.mode}"
+        state = "not decided on" if told.state == "aside" else told.state
+        lines = [f"job {told.label}: {state} ({as_of})", *told.lines()] if state != "unknown" else []
+    if past is not None and not (found.queued or found.is_running):
+        place = f" on {past.nodes}" if past.nodes else ""
+        ended = f"ended at {moment(past.end_s)}" if past.end_s is not None else f"not seen since round {past.round}"
+        lines.append(f"job {past.label or past.job_id}: started at {moment(past.start_s)}{place}, {ended}")
+    return lines
 
 
 def _why_advised(found: KnownOfJob, settings: Settings) -> list[str]:

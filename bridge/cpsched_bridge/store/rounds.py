@@ -238,13 +238,14 @@ def failure_to_json(kind: str) -> Json:
 
 def decision_to_json(decision: Decision, snapshot: Snapshot) -> Json:
     """A decision by job ids: what is decided, and what is explained. Raises where something in there is no JSON."""
-    texts: dict[tuple[int, tuple[int, ...]], str] = {}  # many jobs wait for the same
-    waits: dict[str, str] = {}
-    for job_id, wait in decision.waits.items():
-        key = id(wait.reason), wait.behind
-        if key not in texts:
-            texts[key] = wait_to_text(wait)
-        waits[str(int(job_id))] = texts[key]
+    behind: dict[tuple[int, ...], str] = {}  # many jobs wait behind the same ones, and for the same reason
+    reasons: dict[int, str] = {}
+    for wait in decision.waits.values():
+        if wait.behind not in behind:
+            behind[wait.behind] = ",".join(str(int(id)) for id in wait.behind)
+        if id(wait.reason) not in reasons:
+            reasons[id(wait.reason)] = json.dumps([wait.reason.code, *wait.reason.arguments])
+    waits = {str(int(job)): f"{behind[w.behind]} {reasons[id(w.reason)]}" for job, w in decision.waits.items()}
     recorded = {
         "decided": {
             "starts": {str(id): placement for id, placement in decision.starts_by_job(snapshot).items()},
@@ -260,14 +261,8 @@ def decision_to_json(decision: Decision, snapshot: Snapshot) -> Json:
     return recorded
 
 
-def wait_to_text(wait: Wait) -> str:
-    """Ids separated by commas, a blank, and a JSON list of the reason's code and arguments."""
-    reason = json.dumps([wait.reason.code, *wait.reason.arguments])
-    return f"{','.join(str(int(id)) for id in wait.behind)} {reason}"
-
-
 def wait_from_text(text: str) -> Wait:
-    """The wait of `wait_to_text`, or of what earlier versions wrote."""
+    """A wait: ids separated by commas, a blank, and a JSON list of the reason's code and arguments."""
     behind, reason = text.split(" ", 1)
     return Wait(_reason(reason), tuple(map(int, behind.split(","))) if behind else ())
 

@@ -15,19 +15,8 @@ from cpsched.errors import require
 from cpsched.kernels.slurm import NO_PASS, Owners, Passes, Rules, Tally, plan_as_slurm
 from cpsched.kernels.state import no_entries, planned, starts_of
 from cpsched.listing import FromFile, Listing
-from cpsched.model import (
-    NEVER,
-    NO_STARTS,
-    Cluster,
-    Decision,
-    Effort,
-    IntArray,
-    JobTable,
-    Need,
-    PendingCode,
-    Snapshot,
-    Starts,
-)
+from cpsched.model import NEVER, NO_STARTS, Cluster, Decision, Effort, IntArray, JobTable, Need, Snapshot, Starts
+from cpsched.model.decision import PendingCode
 from cpsched.planning import AS_THEY_CAME, effort, site_of
 from cpsched.reasons import explain
 

@@ -6,7 +6,18 @@ import numpy as np
 import pytest
 
 from cpsched.dispatchers.base import Dispatcher
-from cpsched.model import Cluster, Decision, Effort, EndedJob, PendingCode, PendingReason, Scene, Starts, Wait
+from cpsched.model import (
+    NO_STARTS,
+    Cluster,
+    Decision,
+    Effort,
+    EndedJob,
+    PendingCode,
+    PendingReason,
+    Scene,
+    Starts,
+    Wait,
+)
 from cpsched.policy import Policy
 from cpsched.policy_spec import PolicySpec
 from cpsched.predictors.walltime import WalltimePredictor
@@ -26,7 +37,6 @@ from cpsched_bridge.store.rounds import (
     job_to_json,
     plain,
     wait_from_text,
-    wait_to_text,
 )
 from tests.builders import a_cluster, a_job, a_running
 from tests.fakes import FakeCluster, FirstFit
@@ -117,8 +127,9 @@ def test_a_wait_is_read_from_its_code_or_from_what_0_1_wrote(text, wait):
 
 def test_a_wait_is_written_as_its_code():
     wait = Wait(PendingReason(PendingCode.RESOURCES, (0, 2)), (7, 9))
-    assert wait_to_text(wait) == '7,9 ["resources", 0, 2]'
-    assert wait_from_text(wait_to_text(wait)) == wait
+    decision = Decision(NO_STARTS, Effort("test"), None, {1: wait})
+    recorded = decision_to_json(decision, POLICY.build().estimated(a_scene(queue=[a_job(1)])))
+    assert recorded["explained"]["waits"] == {"1": '7,9 ["resources", 0, 2]'}
 
 
 def test_a_recorded_decision_is_taken_again_whatever_the_predictor_has_learned_since(tmp_path):
