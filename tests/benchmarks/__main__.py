@@ -8,7 +8,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-SUITES = ("lists", "pcp20", "lookahead", "cold", "journal", "site_policy", "apart")
+SUITES = ("lists", "lookahead", "cold", "journal", "apart")
 
 
 def run(names: list[str]) -> int:

@@ -6,7 +6,7 @@ import pytest
 
 from cpsched import catalogue
 from cpsched.fit import verify
-from cpsched.model import Cluster, Decision, EndedJob, Job, Snapshot
+from cpsched.model import Decision, Job, Snapshot
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 from tests.searches import studied
 
@@ -62,37 +62,6 @@ def test_slowdown_prefers_the_short_job_expected_waits_the_impatient_queue() -> 
         assert set(dispatcher.decide(snapshot).starts_by_job(snapshot)) == first, name
 
 
-def test_expected_waits_are_learned_where_they_matter() -> None:
-    waits = catalogue.dispatcher("hcp2")
-    assert waits.learns
-    assert not catalogue.dispatcher("hcp19").learns
-    waits.learn(EndedJob(a_job(1, queue="batch"), 30, 90))
-    assert waits.memory() == {"batch": [30, 1]}
-
-
-def a_pool_that_deceives() -> Snapshot:
-    """Two cores are free on each of two nodes. The pool has room for one unit of 3 and one of 1; no node for the 3."""
-    cluster = a_cluster(nodes=3, cores=4)
-    running = [a_running(a_job(90 + n, per_unit=2, walltime_s=500), ((n, 1),)) for n in range(2)]
-    jobs = [a_job(1, units=2, per_unit=3, walltime_s=10), a_job(2, units=1, per_unit=2, walltime_s=10)]
-    return a_snapshot(cluster, jobs, running)
-
-
-def test_what_pools_promise_and_nodes_lack_waits_and_is_counted() -> None:
-    snapshot = a_pool_that_deceives()
-    decision = decided("hcp", snapshot)
-    assert decision.effort.unplaced == 1
-    assert set(decision.starts_by_job(snapshot)) == {2}
-    assert 1 in decision.waits
-    assert decided("pcp20", snapshot).effort.unplaced == 0
-
-
-def test_hcp_packs_the_fullest_node() -> None:
-    running = [a_running(a_job(9, per_unit=2), ((1, 1),))]
-    snapshot = a_snapshot(a_cluster(nodes=3, cores=4), [a_job(1, per_unit=2), a_job(2, units=2, per_unit=4)], running)
-    assert decided("hcp19", snapshot).starts_by_job(snapshot)[1] == ((1, 1),)
-
-
 def an_overdue_run(remaining_s: int) -> Snapshot:
     """Half of a node runs since 100 s ago with an estimate of 100 s less `remaining_s`; one job of 50 s waits."""
     running = [a_running(a_job(9, per_unit=2, walltime_s=1000), ((0, 1),))]
@@ -118,27 +87,6 @@ def test_an_estimate_that_was_too_long_hurts_no_job_that_fits_now(name: str) -> 
     assert started(name, an_overdue_run(+5000)) == {1}
 
 
-@pytest.mark.parametrize("name", ["pcp1", "hcp1"])
-def test_what_an_overdue_job_still_holds_is_not_given_away(name: str) -> None:
-    """The model takes its node for free and starts two jobs; the node has room for one."""
-    running = [a_running(a_job(9, per_unit=2, walltime_s=1000), ((0, 1),))]
-    jobs = [a_job(i, per_unit=2, walltime_s=50, submit_s=90) for i in (1, 2)]
-    snapshot = a_snapshot(a_cluster(nodes=1, cores=4), jobs, running, 100, {9: 90})
-    decision = decided(name, snapshot)
-    assert len(decision.starts) == 1
-    assert decision.effort.unplaced == 1
-
-
-def test_jobs_beyond_the_first_m_block_hcp_where_they_do_not_fit_together() -> None:
-    """cp19 section 3: they all end with the horizon. The same queue is no trouble for HCP1, which leaves them out."""
-    queue = [a_job(i, per_unit=3, walltime_s=10) for i in range(1, 5)]
-    running = [a_running(a_job(9, per_unit=1, walltime_s=500), ((0, 1),))]
-    snapshot = a_snapshot(a_cluster(nodes=1, cores=4), queue, running)
-    assert decided("hcp", snapshot, considered="2").effort.path == "infeasible"
-    assert len(started("hcp", snapshot, considered="3")) == 1
-    assert len(started("hcp1", snapshot, considered="2")) == 1
-
-
 @pytest.mark.parametrize("name", ["pcp", "pcp1", "pcp2"])
 def test_what_the_solvers_own_search_gives_up_is_searched_on(name: str) -> None:
     """It puts all starts first, and takes none back because of places: whole nodes have no room beside the others."""
@@ -149,16 +97,6 @@ def test_what_the_solvers_own_search_gives_up_is_searched_on(name: str) -> None:
     assert len(decision.starts) > 0
 
 
-def test_a_round_without_a_plan_ends_and_says_so() -> None:
-    """The solver's own search gets one branch: nothing starts while something runs, else one job alone."""
-    queue = [a_job(i, units=2, per_unit=2, walltime_s=10 * i, distinct=True) for i in range(1, 6)]
-    running = [a_running(a_job(9, per_unit=1, walltime_s=500), ((0, 1),))]
-    blocked = decided("pcp2", a_snapshot(a_cluster(nodes=2, cores=4), queue, running), effort="1", certain="no")
-    assert (blocked.effort.path, len(blocked.starts)) == ("late", 0)
-    idle = decided("pcp2", a_snapshot(a_cluster(nodes=2, cores=4), queue), effort="1", certain="no")
-    assert (idle.effort.path, len(idle.starts)) == ("late-alone", 1)
-
-
 def test_variables_grow_with_nodes_in_pcp19_and_not_in_pcp20() -> None:
     """A job of two units of one core: 2 on each node, against 1 position each for one resource."""
     counts = {}
@@ -166,14 +104,6 @@ def test_variables_grow_with_nodes_in_pcp19_and_not_in_pcp20() -> None:
         snapshot = a_snapshot(a_cluster(nodes=nodes, cores=4), [a_job(1, units=2)])
         counts[nodes] = [decided(name, snapshot).effort.variables for name in ("pcp19", "pcp20", "hcp19")]
     assert counts == {8: [1 + 2 * 8, 1 + 2, 1], 64: [1 + 2 * 64, 1 + 2, 1]}
-
-
-def test_only_what_could_start_now_is_considered_but_by_the_originals() -> None:
-    cluster = Cluster.of([[4]], ["cores"])
-    running = [a_running(a_job(9, per_unit=2, walltime_s=60), ((0, 1),))]
-    snapshot = a_snapshot(cluster, [a_job(1, per_unit=4), a_job(2, per_unit=2), a_job(3, per_unit=2)], running)
-    considered = {name: decided(name, snapshot).effort.considered for name in FAMILY}
-    assert considered == dict.fromkeys(FAMILY, 2) | dict.fromkeys(("pcp", "hcp", "cph"), 3)
 
 
 def test_equal_objectives_where_pcp19_and_pcp20_both_prove_theirs() -> None:

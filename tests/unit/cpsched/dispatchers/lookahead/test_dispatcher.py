@@ -5,14 +5,13 @@ from dataclasses import replace
 import pytest
 
 from cpsched import catalogue
-from cpsched.compile.jit import inner, kernel
 from cpsched.dispatchers.lookahead.dispatcher import Lookahead
 from cpsched.dispatchers.lookahead.objectives import OBJECTIVES
 from cpsched.errors import InvalidValue
 from cpsched.model import NEVER, PendingCode
 from cpsched.planning import site_of
-from tests.builders import a_cluster, a_job, a_running, a_snapshot, plain
-from tests.searches import Ablated, Moving, Priced, exchanged, reverse
+from tests.builders import a_cluster, a_job, a_running, a_snapshot
+from tests.searches import Ablated, Priced
 
 HOUR = 3600
 
@@ -435,62 +434,3 @@ def test_a_small_site_weight_leaves_the_objective_its_say(cluster):
 def test_a_negative_site_weight_is_refused():
     with pytest.raises(InvalidValue, match=r"site_weight=-1"):
         Lookahead(site_weight=-1)
-
-
-class InPython(Moving):
-    """A search with a study's move that runs as plain Python: to compile it takes a dozen seconds."""
-
-    def __init__(self, *settings, **named):
-        super().__init__(*settings, **named)
-        door, own = self._look_ahead.py_func, plain(self._search)
-
-        def look_ahead(site, search, price, asked):
-            seen = plain(site)
-            came = door(seen, own, plain(price), asked)
-            site.draft.replace(**vars(seen.draft))
-            return came
-
-        self._look_ahead = look_ahead
-
-
-@pytest.mark.filterwarnings("ignore:overflow encountered")  # in hashes, which are of 64 bits
-def test_a_study_brings_a_move_of_its_own():
-    """One change turns the order of arrival round, which no move of `lookahead` does with five jobs."""
-    queue = [a_job(i, 1, 1, 60 - 10 * i) for i in range(1, 6)]
-    snapshot = a_snapshot(a_cluster(1, 1), queue)
-    found = InPython(reverse, "af", effort=1, candidates=2).decide(snapshot)
-    assert found.plan_by_job(snapshot) == {5: 0, 4: 10, 3: 30, 2: 60, 1: 100}
-    assert Ablated("af", effort=0, candidates=2).decide(snapshot).plan_by_job(snapshot)[1] == 0
-
-
-@inner
-def part(x: int) -> int:
-    return x + 1
-
-
-@inner
-def leading(x: int) -> int:
-    return 10 * part(x)
-
-
-@inner
-def apart(x: int) -> int:
-    return 1000 * x
-
-
-@kernel
-def whole(x: int) -> int:
-    return leading(x) + apart(x)
-
-
-@inner
-def own(x: int) -> int:
-    return part(x) + 4
-
-
-def test_a_door_with_a_part_exchanged_is_compiled_beside_the_door():
-    changed = exchanged(whole, part, own)
-    assert (changed(2), changed.py_func(2), whole(2)) == (2070, 2070, 2030)
-    assert changed.__qualname__ == "whole_with_own", "kernels are kept under their names"
-    parts = changed.py_func.__globals__
-    assert (parts["leading"].__qualname__, parts["apart"] is apart) == ("leading_with_own", True)
