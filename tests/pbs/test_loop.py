@@ -39,34 +39,6 @@ def told(world, program="qrun"):
     return [argv for argv in world.commands.asked if argv[0] == program]
 
 
-def test_the_queue_of_waiting_jobs_is_closed(tmp_path):
-    world = World(tmp_path, random.Random(1))
-    for _ in range(5):
-        world.server.submit("1:ncpus=4", runs_s=9, queue=QUEUE)
-    cycles(world, 4)
-    assert not world.server.queues[QUEUE].started
-    assert world.calm() == []
-
-
-def test_jobs_of_every_kind_run_once_each(world):
-    for wanted in ({"select": "1:ncpus=3:mem=1gb"}, {"select": "3:ncpus=2", "place": "vscatter"}, {"array": range(3)},
-                   {"select": "2:ncpus=1", "place": "pack:excl"}, {"select": "1:ncpus=1:ngpus=2"},
-                   {"select": "1:ncpus=2+2:ncpus=1:mem=100mb"}):  # fmt: skip
-        world.server.submit(runs_s=3, queue=QUEUE, **wanted)
-    cycles(world, 20)
-    assert not world.server.jobs
-    assert world.calm() == []
-
-
-def test_a_job_that_the_bridge_does_not_model_is_left_to_pbs(world):
-    job = world.server.submit("2:ncpus=1", place="scatter", runs_s=3, queue=QUEUE)
-    cycles(world, 4)
-    assert world.server.jobs[job].queue == LEFT
-    assert not [argv for argv in told(world) if job in argv]
-    cycles(world, 6)
-    assert job in world.server.past
-
-
 def test_a_job_with_a_group_waits_for_one_group_and_takes_the_other_if_that_has_room_first(world):
     """Vnodes 0 and 1 are in one rack, 2 in the other."""
     blocks = [world.server.submit("1:ncpus=3", runs_s=at, queue=QUEUE) for at in (30, 30, 10)]
@@ -91,16 +63,6 @@ def test_a_start_in_one_group_stands_though_the_other_has_room_meanwhile(world):
     cycles(world, 2)
     assert runs(world) == {job}
     assert {name for name, _ in world.server.jobs[job].placed} <= {"vm[0]", "vm[1]"}
-
-
-def test_a_job_that_shrinks_to_fit_gets_its_longest_walltime_right_before_it_starts(world):
-    job = world.server.submit(runs_s=30, queue=QUEUE, between_s=(60, 900))
-    cycles(world, 2)
-    (alter,) = told(world, "qalter")
-    assert alter == ["qalter", "-l", "walltime=900", job]
-    assert world.commands.asked[world.commands.asked.index(alter) + 1][0] == "qrun"
-    assert (runs(world), world.server.jobs[job].walltime_s) == ({job}, 900)
-    assert world.calm() == []
 
 
 def test_a_job_that_its_host_refuses_has_not_run_while_it_exits(world):
@@ -206,29 +168,6 @@ def test_a_clock_that_jumps_starts_nothing_twice(world, jump_s):
     assert world.calm() == []
 
 
-@pytest.mark.parametrize("kind", ["unreached", "timeout", "late"])
-def test_a_walltime_that_nobody_answers_for_starts_nothing_in_this_cycle(world, kind):
-    world.commands.faults.append(Fault(lambda argv: argv[0] == "qalter", kind))
-    jobs = [world.server.submit(runs_s=30, queue=QUEUE, between_s=(60, 900)), world.server.submit(queue=QUEUE)]
-    before = len(told(world))
-    cycles(world, 1)
-    assert (len(told(world)), runs(world)) == (before, set())
-    cycles(world, 4)
-    assert runs(world) == set(jobs)
-    assert world.server.wrongs == []
-
-
-@pytest.mark.parametrize("kind", list("uso"))
-def test_a_held_job_is_not_run_until_it_is_released(world, kind):
-    job = world.server.submit(runs_s=3, queue=QUEUE, holds=kind)
-    cycles(world, 5)
-    assert runs(world) == set()
-    world.server.release(job, kind)
-    cycles(world, 3)
-    assert runs(world) == {job}
-    assert world.server.wrongs == []
-
-
 def between(world, event):
     """`event` happens when the bridge has read all there is to decide by, before it sends the command."""
     answer = world.commands.ask
@@ -241,37 +180,6 @@ def between(world, event):
         return found
 
     world.commands.ask = ask
-
-
-def test_a_hold_right_before_the_start_is_seen(world):
-    """The stand-in, like PBS, would run the job all the same."""
-    job = world.server.submit(runs_s=3, queue=QUEUE)
-    between(world, lambda: world.server.hold(job))
-    cycles(world, 2)
-    assert runs(world) == set()
-    assert world.server.wrongs == []
-
-
-def test_room_that_somebody_takes_right_before_the_start_is_seen(world):
-    for name in ("vm[1]", "vm[2]"):
-        world.server.run(world.server.submit("1:ncpus=4", runs_s=30, queue=QUEUE), f"({name}:ncpus=4)")
-    job, other = (world.server.submit("1:ncpus=3", runs_s=3, queue=each) for each in (QUEUE, LEFT))
-    world.server.looks = False
-    between(world, lambda: world.server.run(other, "(vm[0]:ncpus=3)"))
-    world.commands.server.queues[LEFT].started = False
-    cycles(world, 2)
-    assert other in runs(world)
-    assert job not in runs(world)
-    assert world.server.wrongs == []
-
-
-def test_a_vnode_that_is_offline_gets_nothing(world):
-    world.server.vnodes["vm[0]"].offline = True
-    for _ in range(9):
-        world.server.submit("1:ncpus=2", runs_s=3, queue=QUEUE)
-    cycles(world, 20)
-    assert not world.server.jobs
-    assert not [argv for argv in told(world)[1:] if "vm[0]" in argv[2]]
 
 
 def test_a_vnode_that_an_operators_refused_start_left_taken_gets_nothing_and_the_doctor_names_it(world):
@@ -292,15 +200,6 @@ def test_a_vnode_that_an_operators_refused_start_left_taken_gets_nothing_and_the
     server.run(alone, "(vm[0]:ncpus=1)+(vm[0]:ncpus=1)")
     server.tick(12)
     assert server.states("vm[0]") == "free"
-
-
-def test_a_start_whose_answer_is_lost_is_not_repeated(world):
-    world.commands.faults.append(Fault(lambda argv: argv[0] == "qrun", "late"))
-    job = world.server.submit(runs_s=5, queue=QUEUE)
-    cycles(world, 4)
-    assert runs(world) == {job}
-    assert len([argv for argv in told(world) if job in argv]) == 1
-    assert world.calm() == []
 
 
 def test_a_subjob_that_nobody_else_could_start_is_tried_ever_more_rarely_until_it_runs(world):
@@ -350,13 +249,6 @@ def test_a_queue_opened_by_hand_is_left_alone_until_it_is_closed(world):
     assert [argv[-1] for argv in told(world)[before:]] == [after]
 
 
-def test_an_operators_own_qrun_is_no_matter(world):
-    jobs = [world.server.submit("1:ncpus=4", runs_s=6, queue=QUEUE) for _ in range(4)]
-    world.server.run(jobs[3], "(vm[1]:ncpus=4)")
-    cycles(world, 30)
-    assert world.calm() == []
-
-
 def test_a_job_moved_away_is_pbss_own(world):
     blocks = [world.server.submit("1:ncpus=4", runs_s=8, queue=QUEUE) for _ in range(3)]
     cycles(world, 2)
@@ -399,16 +291,3 @@ def test_jobs_that_wait_at_a_stop_need_no_other_event_and_a_scheduler_that_is_of
     world.stop()
     world.server.tick(20)
     assert (job in world.server.past, world.server.schedules) == (schedules, schedules)
-
-
-def test_of_two_bridges_one_is_in_control(world, tmp_path):
-    other = World(tmp_path / "other", random.Random(2), world.server)
-    (tmp_path / "other").mkdir()
-    for _ in range(12):
-        world.server.submit("1:ncpus=2", runs_s=3, queue=QUEUE)
-    for _ in range(12):
-        world.cycle()
-        other.cycle()
-    assert not world.server.jobs
-    assert not told(other)
-    assert world.server.wrongs == []

@@ -38,9 +38,14 @@ def test_a_line_becomes_a_record(read):
 
 @pytest.mark.parametrize(
     ("limit", "expected_s"),
-    [("1-02:03:04", 93_784), ("02:03:04", 7384), ("30:00", 1800), ("UNLIMITED", 600), ("Partition_Limit", 600)],
-)
+    [
+        ("1-02:03:04", 93_784), ("02:03:04", 7384), ("30:00", 1800), ("00:00:09.500", 9), ("1-02", 93_600),
+        ("1 days 02:00:00", 93_600), ("0-00:05", 300),
+        *((word, 600) for word in ("", "UNLIMITED", "Partition_Limit", "None", "N/A", "NaT", "INFINITE")),
+    ],
+)  # fmt: skip
 def test_time_limits(read, limit, expected_s):
+    """In every spelling; a job without a limit has its run time."""
     assert next(iter(read(row(limit=limit)))).walltime_s == expected_s
 
 
@@ -70,6 +75,17 @@ def test_without_a_header_the_columns_are_those_of_xdmod(tmp_path):
         (row(tres="cpu=1,mem=2X"), ":2: mem: 2X: must be a number with K, M, G, T or P"),
         (row(cpus="0"), "must be positive"),
         (row("x"), ":2: JobID: x: must be a whole number"),
+        (row() + "|more", ":2: fields: 13: must be 12"),
+        *(
+            (row(tres=f"mem={amount}"), ":2: mem: ")
+            for amount in (f"{MAX_AMOUNT + 1}M", "9" * 400 + "P", "M", "1MM", "-1M")
+        ),
+        (row(nodes="0"), "must be positive"),
+        (row(tres="gres/gpu=-1"), "must not be negative"),
+        *(
+            (row(limit=limit), f":2: Timelimit: {limit}: must be a time like 1-02:00:00; minutes belong")
+            for limit in ("1-00:00:00x", "x30:00", "30", "14400.0", "8h", "-1:00", "x")
+        ),
     ],
 )
 def test_bad_lines_are_named_or_skipped(read, bad, message):
@@ -132,11 +148,6 @@ def test_a_line_that_lacks_a_field_is_refused_though_the_name_comes_last(tmp_pat
         list(SacctReader(path))
 
 
-def test_a_line_with_too_many_fields_is_refused(read):
-    with pytest.raises(InvalidTrace, match="fields: 13: must be 12"):
-        list(read(row() + "|more"))
-
-
 def test_jobs_that_ask_for_the_same_share_one_request_and_are_counted_each(read):
     reader = read(row("7", nodes="Unknown"), row("8", nodes="Unknown"), row("9", nodes="Unknown", tres="energy=9"))
     first, second, third = (record.ask for record in reader)
@@ -171,10 +182,6 @@ def test_a_job_that_never_started_is_dropped_whatever_the_word_for_it(read):
     assert sum(reader.tally.dropped.values()) == 3
 
 
-def test_resources_are_named_as_in_system_files(read):
-    assert read(row()).resources == ("cores", "memory_mib", "gpus")
-
-
 @pytest.mark.parametrize(
     ("amount", "mib"),
     [
@@ -185,12 +192,6 @@ def test_resources_are_named_as_in_system_files(read):
 def test_memory_is_rounded_up_to_whole_mib_whatever_its_unit(read, amount, mib):
     """No memory is not an amount of nought: the job does not ask for any."""
     assert dict(next(iter(read(row(tres=f"mem={amount}")))).ask.each).get("memory_mib") == mib
-
-
-@pytest.mark.parametrize("amount", [f"{MAX_AMOUNT + 1}M", "9" * 400 + "P", "M", "1MM", "-1M"])
-def test_memory_that_is_no_amount_is_refused(read, amount):
-    with pytest.raises(InvalidTrace, match=":2: mem: "):
-        list(read(row(tres=f"mem={amount}")))
 
 
 @pytest.mark.parametrize(
@@ -214,12 +215,6 @@ def test_what_was_asked_for_counts_where_nothing_is_told_of_the_allocation(tmp_p
     assert next(iter(SacctReader(path))).ask.each == (("cores", 2), ("memory_mib", 7), ("gpus", 1))
 
 
-@pytest.mark.parametrize(("nodes", "cpus", "tres"), [("0", "8", ""), ("1", "0", ""), ("1", "1", "gres/gpu=-1")])
-def test_amounts_below_their_least_are_refused(read, nodes, cpus, tres):
-    with pytest.raises(InvalidTrace, match=r"must be positive|must not be negative"):
-        list(read(row(nodes=nodes, cpus=cpus, tres=tres)))
-
-
 def test_the_raw_number_of_a_job_counts_where_it_is_told(tmp_path):
     path = tmp_path / "jobs.txt"
     path.write_text(f"{NAMED}|JobIDRaw\n{row('5_1')}|77\n{row('5_2')}|77.batch\n")
@@ -236,11 +231,6 @@ def test_each_kind_of_line_that_is_dropped_is_counted_by_its_kind(read):
         "line of a job that was read before": 1,
         "still running when the file was made": 1,
     }
-
-
-def test_equal_asks_are_one_object(read):
-    first, second = read(row("1"), row("2"))
-    assert first.ask is second.ask
 
 
 @pytest.mark.parametrize(
@@ -312,18 +302,6 @@ def test_a_quoted_line_that_cannot_be_read_is_named(tmp_path):
         list(SacctReader(path))
 
 
-@pytest.mark.parametrize("limit", ["1-00:00:00x", "x30:00", "30", "14400.0", "8h", "-1:00", "x"])
-def test_a_limit_that_is_not_understood_is_refused(read, limit):
-    """Else the true run time would stand for it, and every replay would know it."""
-    with pytest.raises(InvalidTrace, match=f":2: Timelimit: {limit}: must be a time like 1-02:00:00; minutes belong"):
-        list(read(row(limit=limit)))
-
-
-@pytest.mark.parametrize("limit", ["", "UNLIMITED", "Partition_Limit", "None", "N/A", "NaT", "INFINITE"])
-def test_a_job_without_a_limit_has_its_run_time(read, limit):
-    assert next(iter(read(row(limit=limit)))).walltime_s == 600
-
-
 @pytest.mark.parametrize(
     ("limit", "expected_s"),
     [("240", 14_400), ("240.0", 14_400), ("0.51", 31), ("1-02:00:00", 93_600), ("UNLIMITED", 600)],
@@ -338,15 +316,6 @@ def test_a_raw_limit_that_is_not_understood_is_refused(tmp_path, limit):
     (tmp_path / "jobs.txt").write_text(f"{NAMED.replace('Timelimit', 'TimelimitRaw')}\n{row(limit=limit)}\n")
     with pytest.raises(InvalidTrace, match=f":2: TimelimitRaw: {limit}: must be minutes, or a time"):
         list(SacctReader(tmp_path / "jobs.txt"))
-
-
-@pytest.mark.parametrize(("limit", "expected_s"), [("1-02", 93_600), ("1 days 02:00:00", 93_600), ("0-00:05", 300)])
-def test_limits_in_the_spelling_of_sbatch_and_of_pandas(read, limit, expected_s):
-    assert next(iter(read(row(limit=limit)))).walltime_s == expected_s
-
-
-def test_seconds_of_a_limit_may_have_fractions(read):
-    assert next(iter(read(row(limit="00:00:09.500")))).walltime_s == 9
 
 
 # ------------------------------------------------------------------------------------------ when jobs come and start
