@@ -476,15 +476,6 @@ def test_a_round_without_a_decision_is_listed_by_the_name_of_its_failure(tmp_pat
     assert journal.read(3).queue == (a_job(1),)
 
 
-def test_a_journal_that_was_damaged_begins_with_no_round_before(tmp_path):
-    path = tmp_path / "journal.sqlite"
-    path.write_bytes(b"no database at all" * 100)
-    journal = Journal(path)
-    assert (journal.last_round, list(journal.numbers())) == (0, [])
-    write(journal, 1, a_scene())
-    assert journal.last_round == 1
-
-
 @pytest.mark.parametrize(("age_s", "left"), [(43_199.75, [1, 2]), (43_200.0, [1, 2]), (43_200.25, [2])])
 def test_a_round_is_kept_for_as_many_days_as_are_set_to_the_second(tmp_path, monkeypatch, age_s, left):
     monkeypatch.setattr(journals, "SEGMENT_ROUNDS", 1)

@@ -24,18 +24,6 @@ from cpsched_sim.testing.tries import tries
 from tests.stores import change, nobody_is_writing, rows, setting
 
 
-def test_what_was_recorded_is_there_after_a_restart(tmp_path):
-    first = Ledger(tmp_path / "ledger.sqlite")
-    first.record([move(None, State.HELD, 5, "held by the submit plugin", job_id=7, label="7_1")])
-    first.record([move(first.get(7), State.STARTING, 6, "decided", nodes=(("n1", 2),), pinned=True)], 3)
-    second = Ledger(tmp_path / "ledger.sqlite")
-    expected = Entry(7, State.STARTING, 6, pinned=True, nodes=(("n1", 2),), label="7_1", why="decided")
-    assert second.get(7) == expected
-    assert second.kept() == [7]
-    assert second.pinned() == {7}
-    assert [(before, after) for _, _, before, after, _ in second.history(7)] == [(None, "held"), ("held", "starting")]
-
-
 def test_every_field_of_an_entry_survives_a_restart(tmp_path):
     """What a job is left to the cluster for, above all: it would be taken again."""
     left = left_while("2 x 4 for 60 s in main", "the cluster holds it")
@@ -138,16 +126,6 @@ def test_a_transition_must_start_where_the_ledger_stands(tmp_path):
 def test_states_that_cannot_follow_are_refused():
     with pytest.raises(IllegalTransition, match="job 3: running cannot become starting"):
         move(Entry(3, State.RUNNING, 0), State.STARTING, 1, "")
-
-
-def test_jobs_that_are_over_are_forgotten_in_time(tmp_path):
-    ledger = Ledger(tmp_path / "ledger.sqlite")
-    ledger.record([move(None, State.HELD, 0, "", job_id=id) for id in (1, 2, 3)])
-    ledger.record([move(ledger.get(1), State.GONE, 10, ""), move(ledger.get(2), State.GONE, 90, "")])
-    ledger.forget(before_s=50)
-    assert [entry.job_id for entry in ledger.entries()] == [2, 3]
-    assert ledger.history(1) == []
-    assert [entry.job_id for entry in Ledger(tmp_path / "ledger.sqlite").entries()] == [2, 3]
 
 
 def test_every_state_can_be_left_for_running_and_for_an_end():
@@ -257,6 +235,8 @@ def test_a_job_is_forgotten_once_it_has_been_over_for_long_enough(tmp_path, stat
     assert [entry.job_id for entry in ledger.entries()] == [2, 3, 4]
     assert ledger.counts()[state] == 2
     assert ledger.open_ids() == {4}
+    assert ledger.history(1) == []
+    assert Ledger(tmp_path / "ledger.sqlite").entries() == ledger.entries()
 
 
 def test_entries_are_asked_for_by_state_and_pins_only_of_jobs_that_are_not_over(tmp_path):
@@ -289,10 +269,3 @@ def test_a_batch_is_on_disk_before_record_returns(tmp_path):
     assert Ledger(tmp_path / "ledger.sqlite", read_only=True).kept() == [1]
     ledger.forget(0)
     assert nobody_is_writing(tmp_path / "ledger.sqlite")
-
-
-def test_a_job_that_is_not_over_is_never_forgotten(tmp_path):
-    ledger = Ledger(tmp_path / "ledger.sqlite")
-    ledger.record([move(None, State.HELD, 0, "", job_id=1)])
-    ledger.forget(before_s=10**9)
-    assert ledger.kept() == [1]

@@ -72,17 +72,6 @@ def test_the_first_reading_is_waited_for_and_later_ones_never(
     assert asking.waited == [True, False, False]
 
 
-def test_it_asks_at_the_pace_at_which_priorities_change(reader: PolicyReader, asking: Played, clock: Clock) -> None:
-    asking.ready = [answers(), answers()]
-    reader.look()
-    clock.now_s += 299
-    reader.look()
-    assert asking.asked == 1
-    clock.now_s += 2
-    reader.look()
-    assert asking.asked == 2
-
-
 def test_the_version_grows_only_with_a_new_picture(reader: PolicyReader, asking: Played, clock: Clock) -> None:
     asking.ready = [answers(), answers(), answers(config=CONFIG.replace("= 1000\n", "= 2000\n"))]
     versions = []
@@ -109,16 +98,6 @@ def test_a_lost_answer_is_told_once_and_the_last_one_stands_in(
         "site policy: no qos: sacctmgr: connection refused; the last known stands in",
         "site policy: qos is read again",
     ]
-
-
-def test_a_reading_that_failed_is_tried_again_soon(reader: PolicyReader, asking: Played, clock: Clock) -> None:
-    asking.ready = [answers(), answers({"config": "no answer in 10 s"})]
-    reader.look()
-    clock.now_s += 301
-    reader.look()
-    clock.now_s += 31
-    reader.look()
-    assert asking.asked == 3
 
 
 def test_an_answer_of_an_unknown_form_leaves_the_picture_as_it_was(
