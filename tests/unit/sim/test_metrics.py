@@ -39,10 +39,6 @@ def test_pasf_by_hand(a):
     assert TWO.p2sf == TWO.pasf(2)
 
 
-def test_short_jobs_that_do_not_wait_have_bounded_slowdown_one():
-    assert measures((5, 5, 6, 1)).bounded_slowdown.tolist() == [1.0]
-
-
 def test_queue_length_steps_through_arrivals_and_starts():
     at, length = TWO.queue_length()
     assert list(zip(at.tolist(), length.tolist(), strict=True)) == [(0, 0), (10, 1), (100, 0)]
@@ -123,13 +119,6 @@ def test_every_metric_is_reckoned_by_hand_under_the_name_that_results_have():
 def test_labels_say_unit_and_direction():
     assert metric("mean_wait_s").label == "mean wait, s (lower is better)"
     assert metric("utilization").label == "in use (higher is better)"
-
-
-def test_measures_of_jobs_that_ended():
-    jobs = [a_job(1, units=3, per_unit=(2, 100), submit_s=5), a_job(2, units=2, per_unit=(4, 1), submit_s=6)]
-    found = Measures.of([EndedJob(jobs[0], 7, 17), EndedJob(jobs[1], 8, 9)], machine=64)
-    assert (found.submit_s.tolist(), found.start_s.tolist(), found.end_s.tolist()) == ([5, 6], [7, 8], [17, 9])
-    assert (found.processors.tolist(), found.machine, list(found.jobs)) == ([6, 8], 64, jobs)
 
 
 def test_a_makespan_of_nothing_divides_nothing_by_nothing():

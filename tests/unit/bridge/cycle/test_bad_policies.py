@@ -180,7 +180,7 @@ def test_a_bad_dispatcher_costs_one_cycle(at, name):
     assert_works_again(bridge, cluster)
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", [next(iter(zoo)) for zoo, _ in KINDS])
 def test_a_dispatcher_that_stays_bad_makes_the_bridge_stand_down_and_give_back(at, name, monkeypatch):
     monkeypatch.setattr(guard, "FAILED_DECISIONS", 2)
     bridge, cluster, _ = at(dispatcher=Bad(ALL[name]))
