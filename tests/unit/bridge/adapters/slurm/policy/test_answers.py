@@ -88,7 +88,7 @@ def test_factors_of_fair_share_as_json_and_as_text(shares: str) -> None:
 @pytest.mark.parametrize(
     ("enforced", "limits_hold", "safe"),
     [("associations,limits,qos", True, False), ("associations,limits,safe", True, True), ("associations", False, False),
-     ("none", False, False)],
+     ("none", False, False), ("all", True, False), ("safe", True, True), ("limits", True, False), ("", False, False)],
 )  # fmt: skip
 def test_whether_limits_are_enforced(enforced: str, limits_hold: bool, safe: bool) -> None:
     site = picture_of(ALL | {"config": CONFIG.replace("associations,limits,qos", enforced)}).site
@@ -288,15 +288,6 @@ def test_settings_and_what_they_are_where_slurm_names_none(
     weights = found.rules.weights
     assert (weights.age, weights.fair_share, weights.association) == (age, fair_share, association)
     assert (weights.max_age_s, found.period_s) == (max_age_s, period_s)
-
-
-@pytest.mark.parametrize(
-    ("enforced", "hold", "safe"),
-    [("all", True, False), ("safe", True, True), ("limits", True, False), ("", False, False)],
-)
-def test_limits_hold_where_one_of_three_words_says_so(enforced: str, hold: bool, safe: bool) -> None:
-    site = picture_of(configured(AccountingStorageEnforce=enforced)).site
-    assert (site.limits_hold, site.safe) == (hold, safe)
 
 
 def test_what_is_not_modelled_is_told_where_limits_hold() -> None:
