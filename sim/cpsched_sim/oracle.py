@@ -1,4 +1,4 @@
-"""Predictors that are told facts of a whole trace: `oracle` (-R), the real run time, and `soft-walltime`."""
+"""Predictors that use facts of a whole trace: `oracle` (-R), the real run time, and `soft-walltime`."""
 
 from __future__ import annotations
 

@@ -152,11 +152,11 @@ class WorkloadOptions(FormatOptions):
     ]
     system: SystemName = None
 
-    def load(self, told: Callable[[int], None]) -> Workload:
-        """Load the workload; `told` hears of progress."""
+    def load(self, progress: Callable[[int], None]) -> Workload:
+        """Load the workload; `progress` gets the number of jobs read so far."""
         from cpsched_sim.workloads.load import load
 
-        return load(self.trace, self.system, self.lenient, None, told, self.format, self.dialect())
+        return load(self.trace, self.system, self.lenient, None, progress, self.format, self.dialect())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,12 +178,12 @@ class PartOptions(WorkloadOptions):
 
         return Between(self.from_ or "", self.to or "", self.zone or "") if self.from_ or self.to else ALWAYS
 
-    def load(self, told: Callable[[int], None]) -> Workload:
-        """Load that part; `told` hears of progress."""
+    def load(self, progress: Callable[[int], None]) -> Workload:
+        """Load that part; `progress` gets the number of jobs read so far."""
         from cpsched_sim.workloads.load import load
 
         return load(
-            self.trace, self.system, self.lenient, self.max_jobs, told, self.format, self.dialect(), self.between()
+            self.trace, self.system, self.lenient, self.max_jobs, progress, self.format, self.dialect(), self.between()
         )
 
 
