@@ -51,14 +51,10 @@ def grouped(command: F) -> F:
     return cast(F, called)
 
 
-def _ignored(name: str, reason: str) -> Callable[[str | None], None]:
-    """Return a callback that warns where a retired option is given."""
-
-    def warn(value: str | None) -> None:
-        if value is not None:
-            say("warning", f"{name} is ignored: {reason}")
-
-    return warn
+def _without_lane(value: str | None) -> None:
+    """Warn if the retired option is given."""
+    if value is not None:
+        say("warning", "--lane is ignored: long traces run compiled where that is possible")
 
 
 MOST_CHARGE_MS = 86_400_000
@@ -232,12 +228,7 @@ class ReplayOptions(SettingOptions):
         str,
         typer.Option("--charge", metavar="none|measured|MS", help="What a decision costs on the simulated clock."),
     ] = "none"
-    lane: Annotated[
-        str | None,
-        typer.Option(
-            "--lane", hidden=True, callback=_ignored("--lane", "long traces run compiled where that is possible")
-        ),
-    ] = None
+    lane: Annotated[str | None, typer.Option("--lane", hidden=True, callback=_without_lane)] = None
     metric: Annotated[
         list[str] | None,
         typer.Option(
