@@ -15,8 +15,8 @@ from cpsched.policy_spec import PolicySpec
 from cpsched.predictors.walltime import WalltimePredictor
 from cpsched_bridge.cycle import adviser
 from cpsched_bridge.cycle.advice import Bounds
-from cpsched_bridge.cycle.beginning import Beginning
-from cpsched_bridge.cycle.loop import Bridge
+from cpsched_bridge.cycle.loop import Bridge, BridgeParts
+from cpsched_bridge.cycle.startup import Startup
 from cpsched_bridge.cycle.telling import Listener
 from cpsched_bridge.in_force import InForce
 from cpsched_bridge.ports import Backend, Observation, Pace
@@ -32,6 +32,18 @@ from tests.builders import a_cluster
 from tests.fakes import FakePace, FirstFit
 
 
+class OpenBridge(Bridge):
+    """A bridge whose parts a test looks into."""
+
+    backend = property(lambda self: self.parts.backend)
+    policy = property(lambda self: self.parts.policy)
+    ledger = property(lambda self: self.parts.ledger)
+    journal = property(lambda self: self.parts.journal)
+    pause = property(lambda self: self.parts.pause)
+    pace = property(lambda self: self.parts.pace)
+    settings = property(lambda self: self.parts.settings)
+
+
 def a_bridge(
     state_dir: Path,
     backend: Backend,
@@ -42,14 +54,14 @@ def a_bridge(
     in_force: InForce | None = None,
     policy: Policy | None = None,
     fallback: Policy | None = None,
-    beginning: Beginning | None = None,
+    startup: Startup | None = None,
     systemd: Systemd | None = None,
     **settings: Any,
-) -> Bridge:
+) -> OpenBridge:
     """A bridge in control mode, unless told otherwise, whose files are in `state_dir`."""
     spec = policy_spec or PolicySpec("first-fit", "walltime", {}, {}, "one-second")
     configured = Settings.model_validate({"mode": "control", "state_dir": state_dir, "durable": False, **settings})
-    return Bridge(
+    parts = BridgeParts(
         backend=backend,
         policy=policy or Policy(WalltimePredictor(), dispatcher or FirstFit()),
         in_force=in_force or InForce(spec, configured.policy.fallback_spec()),
@@ -60,9 +72,10 @@ def a_bridge(
         settings=configured,
         listeners=listeners,
         fallback=fallback,
-        beginning=beginning or Beginning(),
+        startup=startup or Startup(),
         systemd=systemd or Systemd(),
     )
+    return OpenBridge(parts)
 
 
 def narrow_advice() -> AbstractContextManager[Any]:

@@ -327,6 +327,7 @@ class AdvisedCluster(FakeCluster):
     """A cluster whose own scheduler starts what nobody holds, in order of priority and points, first fit."""
 
     own_scheduler: bool = True
+    scheduler_interval_s: float = 60.0
     points: dict[int, int] = field(default_factory=dict)
     """What is on pending jobs, whoever has put it there."""
     told: list[tuple[int, int]] = field(default_factory=list)

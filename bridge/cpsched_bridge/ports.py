@@ -442,6 +442,9 @@ class Advisable(Protocol):
     Points are numbers on waiting jobs, and nothing else: nobody is held, and nothing starts by them.
     """
 
+    scheduler_interval_s: float = 60.0
+    """Seconds between two passes of that scheduler over its whole queue, by its defaults."""
+
     def ranks(self) -> Sequence[Rank]:
         """How the cluster ranks what waits now, in any order; after `observe`."""
         ...

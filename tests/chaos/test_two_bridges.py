@@ -133,7 +133,7 @@ class Pair:
             place.bridge = a_bridge(
                 place.state_dir, place.backend, EasyDispatcher(), place.pace, guard=guard, start=start
             )
-            place.backend.owner = place.bridge.claims.mine.owner
+            place.backend.owner = place.bridge.mode.claims.mine.owner
         return place.bridge
 
     def _bury(self, place: Place) -> None:

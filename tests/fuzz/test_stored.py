@@ -12,11 +12,13 @@ import shutil
 import sys
 import tempfile
 import traceback
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from cpsched import plugins
+from cpsched_bridge.cycle.loop import Bridge
 from cpsched_bridge.program import assembly
 from cpsched_bridge.settings import load
 from cpsched_bridge.store import outlook_file, places
@@ -100,14 +102,14 @@ def start(config: Path) -> str:
     settings = load(config)
     backend = assembly.connect(settings)
     with deadline(), places.opened_ledger(settings) as ledger, places.opened_journal(settings, False) as journal:
-        bridge = a_bridge(config.parent / "unused", backend, pace=FakePace(cycles=3), **bare(settings))
-        bridge.ledger.close()
-        bridge.journal.close()
-        bridge.ledger, bridge.journal, bridge.pause = ledger, journal, places.pause_file(settings)
+        unused = a_bridge(config.parent / "unused", backend, pace=FakePace(cycles=3), **bare(settings))
+        unused.ledger.close()
+        unused.journal.close()
         reports: list[str] = []
-        bridge.listeners = (lambda report: reports.append(report.result),)
-        bridge.__post_init__()
-        problems = bridge.run()
+        listeners = (lambda report: reports.append(report.result),)
+        pause = places.pause_file(settings)
+        parts = replace(unused.parts, ledger=ledger, journal=journal, pause=pause, listeners=listeners)
+        problems = Bridge(parts).run()
     backend.close()
     if problems or set(reports) != {"ok"} or stored.held(config):
         return f"{reports}, {problems}, still held: {stored.held(config)}"

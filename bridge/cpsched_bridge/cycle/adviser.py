@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 
 from cpsched.model import Decision, Snapshot
 from cpsched_bridge.cycle.advice import Bounds, Candidate, changes, share_in_order
+from cpsched_bridge.cycle.sending import OUTDATED
 from cpsched_bridge.errors import BackendError, BackendTimeout
-from cpsched_bridge.ports import Advice, Advisable, Outcome, Rank, Result
+from cpsched_bridge.ports import Advice, Advisable, Backend, Outcome, Rank, Result
 from cpsched_bridge.report import AdviceReport, CycleReport
-from cpsched_bridge.settings import AdviseSettings
+from cpsched_bridge.settings import AdviseSettings, Settings
 from cpsched_bridge.store.advice_book import AdviceBook
+from cpsched_bridge.store.places import advice_path
 
 KIND = "advise"
 """The command's name in journal and metrics."""
@@ -46,6 +48,50 @@ class Adviser:
     """Since when jobs with points are in no plan, by a monotonic clock."""
     _told_0: set[int] = field(default_factory=set)
     """Jobs that were told 0 although the cluster does not show their points; once is enough."""
+    _planned: dict[int, int] = field(default_factory=dict)
+    """The starts by the last plan."""
+
+    @staticmethod
+    def of(backend: Backend, settings: Settings) -> Adviser | None:
+        """Return what advises a cluster, or takes advice back; None in shadow mode, and where it cannot be advised."""
+        if settings.mode == "shadow" or not isinstance(backend, Advisable):
+            return None
+        book = AdviceBook(advice_path(settings), settings.durable)
+        return Adviser(backend, book, settings.advise, int(settings.journal.keep_jobs_days * 86400))
+
+    def note_plan(self, report: CycleReport) -> None:
+        """Remember a decision in mode advise until the next reading."""
+        if report.mode == "advise" and report.decision is not None and report.snapshot is not None:
+            self._planned = report.decision.plan_by_job(report.snapshot)
+
+    def note_started(self, report: CycleReport) -> None:
+        """In mode advise, report jobs that the cluster has started long before their place in the plan came."""
+        planned, self._planned = self._planned, {}
+        if report.mode != "advise":
+            return
+        spare_s = self.settings.every_s + self.backend.scheduler_interval_s
+        for job, start_s in report.started:
+            early_s = planned.get(job.id, start_s) - start_s
+            if early_s > spare_s:
+                words = f"the cluster's scheduler started it {early_s:,} s before the plan would have"
+                report.tell("started_otherwise", words, job.id)
+
+    def apply(self, report: CycleReport, outdated: bool, monotonic_s: float) -> None:
+        """In mode advise, send the order of the plan; in other modes, take back what was sent.
+
+        Nothing is sent by a reading that is `outdated`.
+        """
+        report.happenings += self.book.mishaps
+        self.book.mishaps = []
+        if report.mode != "advise":
+            try:
+                self.take_back(report, monotonic_s)
+            except BackendError as error:  # numbers that stay longer are no reason to stop the rest
+                report.tell("points_left", f"points are still on up to {self.left()} jobs: {error}")
+        elif outdated:
+            report.fail("outdated", OUTDATED)
+        else:
+            self.work(report, monotonic_s)
 
     def work(self, report: CycleReport, monotonic_s: float) -> None:
         """Advise if it is time to; raises the backend's errors, and `sqlite3.Error` where the book cannot be written.

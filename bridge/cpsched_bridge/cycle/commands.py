@@ -6,7 +6,7 @@ written. `docs/crash-table.md` goes through every point between.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from cpsched.model import Cluster, Job, Placement
@@ -14,7 +14,7 @@ from cpsched_bridge.cycle.guard import Allowance
 from cpsched_bridge.cycle.reconcile import Conduct, failed, unpinned
 from cpsched_bridge.cycle.retries import IN_VAIN, Retries
 from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
-from cpsched_bridge.ports import Backend, Outcome, Postponed, Result, StartOrder
+from cpsched_bridge.ports import Backend, Observation, Outcome, Postponed, Result, StartOrder
 from cpsched_bridge.report import CycleReport
 from cpsched_bridge.store.ledger import Entry, Ledger, State, Transition, caused, move
 
@@ -31,19 +31,16 @@ class Commands:
         self.conduct = conduct
 
     def send_intents(
-        self,
-        users: Mapping[int, str],
-        allowance: Allowance,
-        now_s: int,
-        report: CycleReport,
-        pins_only: bool = False,
+        self, seen: Observation, allowance: Allowance, report: CycleReport, pins_only: bool = False
     ) -> None:
         """Send the holds and hand-backs that the ledger intends, for jobs that are pending in this reading.
 
-        `users` tells of each of those whose it is. What holds nodes comes first: starts that did not work out. Last
-        come jobs that somebody has held after a pin of ours: their pins are taken off, and the holds stay.
+        What holds nodes comes first: starts that failed. Last come jobs that somebody has held after a pin of ours:
+        their pins are taken off, and the holds stay.
         With `pins_only`, only jobs on which a node list of ours may be. What this cycle has sent is not sent again.
         """
+        users = {each.job_id: each.user for each in seen.left} | {each.job.id: each.job.user for each in seen.pending}
+        now_s = seen.now_s
         undone, holds, backs = State.ROLLING_BACK, State.HOLDING, State.HANDING_BACK
         intended = [*self._ledger.entries(undone, holds, backs), *self._ledger.left_pinned()]
         self._retries.intend([entry.job_id for entry in intended], now_s)

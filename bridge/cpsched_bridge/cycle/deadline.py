@@ -1,4 +1,4 @@
-"""Ends Python code that takes too long, with the kernel's interval timer.
+"""Calls into the policy, which may be any plug-in, and ends those that take too long, with the kernel's interval timer.
 
 The timer's signal raises an exception in the code that runs when the limit is reached.
 
@@ -18,10 +18,13 @@ from collections.abc import Callable
 from types import FrameType
 from typing import TypeVar
 
+import structlog
+
 from cpsched.compile import progress
 from cpsched.errors import printable
 from cpsched.whereabouts import place_of
-from cpsched_bridge.errors import DecisionTimeout
+from cpsched_bridge.cycle.failures import described, traceback_of
+from cpsched_bridge.errors import DecisionTimeout, PolicyFailed
 
 progress.clocked_by(lambda: (time.perf_counter_ns(), time.process_time()))
 
@@ -78,3 +81,20 @@ def within(limit_s: float, work: Callable[[], T]) -> T:
         signal.signal(signal.SIGALRM, signal.SIG_DFL if handler is None else handler)  # None: not Python's own
         if left_s:
             signal.setitimer(signal.ITIMER_REAL, max(0.001, left_s - (time.monotonic() - began_s)), every_s)
+
+
+def ask(limit_s: float, work: Callable[[], T], kind: str = "decision_failed") -> T:
+    """Return the result of `work`, which calls the policy.
+
+    Raises `PolicyFailed` of this `kind` for whatever `work` raises, and of kind `decision_timeout` if it is not done
+    within `limit_s` seconds. `SystemExit` and `KeyboardInterrupt` pass: they end the program.
+    """
+    try:
+        return within(limit_s, work)
+    except (SystemExit, KeyboardInterrupt, PolicyFailed):
+        raise
+    except DecisionTimeout as error:
+        raise PolicyFailed("decision_timeout", str(error)) from error
+    except BaseException as error:  # also what is no `Exception`: asyncio.CancelledError, a plug-in's own
+        structlog.get_logger("bridge").error(kind, exception=traceback_of(error))
+        raise PolicyFailed(kind, described(error)) from error

@@ -13,7 +13,7 @@ from cpsched.model import Cluster, Decision, PowerCap, Snapshot
 from cpsched.policy import Policy
 from cpsched.site.admission import Round, decide_within
 from cpsched_bridge.cycle.apart import Apart
-from cpsched_bridge.cycle.asking import ask
+from cpsched_bridge.cycle.deadline import ask
 from cpsched_bridge.cycle.pace import timed
 from cpsched_bridge.cycle.snapshots import scene_of
 from cpsched_bridge.errors import PolicyFailed, WrongSetting

@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from cpsched.policy import Policy
 from cpsched_bridge.cycle.deciding import FALLBACK, Decider
 from cpsched_bridge.cycle.learning import Teaching
 from cpsched_bridge.errors import PolicyFailed
 from cpsched_bridge.ports import Observation, Pace
 from cpsched_bridge.report import CycleReport
+from cpsched_bridge.settings import Settings
 from cpsched_bridge.store.ledger import Entry
 
 PATIENCE = 3
@@ -38,6 +40,14 @@ class Deciders:
     """Whether the configured policy has not decided since its process began."""
     _not_before_s: float = field(default=0.0, init=False)
     """Monotonic time until which the configured policy is not asked again."""
+
+    @staticmethod
+    def of(policy: Policy, fallback: Policy | None, pace: Pace, settings: Settings) -> Deciders:
+        """Return what decides by the settings."""
+        limit_s, cap = settings.cycle.decide_timeout_s, settings.policy.power.cap()
+        first, *rest = (Decider(each, limit_s, pace, cap) for each in (policy, fallback) if each is not None)
+        learner = Teaching(policy, limit_s)
+        return Deciders(first, learner, rest[0] if rest else None, pace, settings.cycle.interval_s)
 
     def decide(self, seen: Observation, entries: Mapping[int, Entry], report: CycleReport) -> None:
         """Fill the report with a decision, see `Decider.decide`, or say in it what a decision waits for.

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from cpsched_bridge.cycle.came_true import KINDS, StartsToCome, Suspect
-from cpsched_bridge.errors import NotReady
 from cpsched_bridge.likes import likes_of
-from cpsched_bridge.ports import Check, Observation
+from cpsched_bridge.ports import Observation
 
 T = TypeVar("T")
 WINDOW_S = 300.0
@@ -137,18 +136,3 @@ class FailureWatch:
         """Begin anew, after a resume."""
         self._users.clear()
         self._bad_decisions = 0
-
-
-def concerning(checks: Iterable[Check], mode: str) -> list[Check]:
-    """The checks that matter in a configured mode; in shadow, all: what the modes to come require of advise is told."""
-    if mode == "shadow":
-        return [replace(check, required=False) if check.mode == "advise" else check for check in checks]
-    return [check for check in checks if check.mode in ("", mode)]
-
-
-def require_ready(checks: Iterable[Check], mode: str = "control") -> None:
-    """Raise `NotReady` naming every required check that fails and how to mend it."""
-    broken = [check for check in checks if check.required and not check.ok]
-    if broken:
-        lines = (f"  {check.name}: {check.detail}; {check.mend}".rstrip("; ") for check in broken)
-        raise NotReady(f"{mode} mode is refused until these hold:\n" + "\n".join(lines))

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 
 from cpsched.model import EndedJob, Job
 from cpsched.policy import Policy
-from cpsched_bridge.cycle.asking import ask
+from cpsched_bridge.cycle.deadline import ask
 from cpsched_bridge.cycle.failures import described
 from cpsched_bridge.errors import PolicyFailed
 from cpsched_bridge.ports import Observation
+from cpsched_bridge.report import CycleReport
 
 _REMEMBERED = 100_000
 """Ends that are known to have been taught: a reading may repeat an end after a reconnect."""
@@ -40,6 +41,12 @@ class Teaching:
         while len(self._known) > _REMEMBERED:
             self._known.popitem(last=False)
         return fresh
+
+    def note_reading(self, seen: Observation, past: Iterable[EndedJob], report: CycleReport) -> None:
+        """Fill a report with the jobs that ended or began by its reading."""
+        report.past = self.note(past)
+        report.ended = self.note(seen.ended)
+        report.started = self.begun(seen, report.ended)
 
     def teach(self) -> None:
         """Teach what is to be taught.

@@ -1,13 +1,21 @@
-"""Reads the cluster; the first reading also looks back at what ended while no bridge was running."""
+"""Reads the cluster, and sees by the claim there whether this bridge or another one is in control of it.
+
+The first reading also looks back at what ended while no bridge was running.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from cpsched.model import EndedJob
-from cpsched_bridge.ports import Backend, Observation
-from cpsched_bridge.store.ledger import Ledger
+from cpsched.model import EndedJob, PowerCap
+from cpsched_bridge.cycle.deciding import require_resources
+from cpsched_bridge.cycle.health import ModeSwitch
+from cpsched_bridge.cycle.pace import timed
+from cpsched_bridge.cycle.reconcile import handed_back_before
+from cpsched_bridge.ports import Backend, Observation, Pace
+from cpsched_bridge.report import CycleReport
+from cpsched_bridge.store.ledger import KEPT, Ledger
 
 LOOK_BACK_EVERY_S = 60
 """Seconds of the cluster between two attempts to read a past that could not be read at the start."""
@@ -19,20 +27,23 @@ class ObservationReader:
 
     backend: Backend
     ledger: Ledger
-    _looked_back: bool = False
-    _again_s: int = 0
+    _looked_back: bool = field(default=False, init=False)
+    _again_s: int = field(default=0, init=False)
     """When to look back once more, if a part of the past could not be had."""
-    _ended_before: list[EndedJob] = field(default_factory=list)
-    """What the glances told."""
+    _ended_before: list[EndedJob] = field(default_factory=list, init=False)
+    """What the glances showed."""
+    _transport: str = field(default="", init=False)
+    """By what the cluster was asked when that was last reported."""
+    _is_first: bool = field(default=True, init=False)
 
     def glance(self) -> Observation:
-        """The cluster now, before the first reading. What has ended by now is told by that one."""
+        """Return the cluster now, before the first reading, which also gives what has ended by now."""
         seen = self.backend.observe(self.ledger.pinned())
         self._ended_before += seen.ended
         return seen
 
     def read(self) -> tuple[Observation, Sequence[EndedJob]]:
-        """The cluster now, and jobs that ended before the bridge began: given by the first reading.
+        """Return the cluster now, and jobs that ended before the bridge began: given by the first reading.
 
         Later that is empty, unless the backend has `history_missing`: then it is asked again now and then.
 
@@ -50,8 +61,34 @@ class ObservationReader:
         return replace(seen, ended=(*missed, *before, *seen.ended)), past
 
     def _caught_up(self, now_s: int) -> Sequence[EndedJob]:
-        """What a backend could not tell at first, asked for again now and then; what is known already is told twice."""
+        """What a backend could not tell at first, asked for again now and then; it may repeat what is known."""
         if not self.backend.history_missing or now_s < self._again_s:
             return ()
         self._again_s = now_s + LOOK_BACK_EVERY_S
         return tuple(self.backend.history())
+
+    def read_for(
+        self, report: CycleReport, mode: ModeSwitch, pace: Pace, power: PowerCap | None
+    ) -> tuple[Observation, Sequence[EndedJob]]:
+        """Read for one cycle: fill its report, and look at the claim. Raise `WrongSetting` for a wrong cap of power."""
+        with timed(report, "observe", pace):
+            seen, past = self.read()
+            if self._is_first:
+                require_resources(power, seen.cluster)
+            report.observation = seen
+            if self.backend.speaks != self._transport:
+                self._transport = self.backend.speaks
+                report.tell("transport", self._transport)
+            for note in seen.notes:
+                report.tell("site_policy", note)
+            if self._is_first and mode.configured != "shadow" and mode.claims.word_of(seen.claim):
+                self._believe_word(seen.now_s, report)
+            self._is_first = False
+            mode.claims.look(seen.claim, mode.wanted, pace.monotonic_s(), report)
+        return seen, past
+
+    def _believe_word(self, now_s: int, report: CycleReport) -> None:
+        """Bring the ledger up to the word of a former process that had nowhere to write, before that is overwritten."""
+        old = [*self.ledger.entries(*KEPT), *self.ledger.left_pinned()]
+        self.ledger.record((handed_back_before(entry, now_s) for entry in old), report.number)
+        report.tell("handed_back", f"{len(old)} jobs, by the bridge before, which could not write it down")

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from cpsched_bridge.cycle.away import Away
+from cpsched_bridge.cycle.came_true import StartsToCome, came_true
 from cpsched_bridge.cycle.claims import Claims
 from cpsched_bridge.cycle.commands import Commands
 from cpsched_bridge.cycle.guard import Allowance
 from cpsched_bridge.cycle.hand_back import standing_aside
 from cpsched_bridge.cycle.pace import timed
 from cpsched_bridge.cycle.progress import CycleProgress
-from cpsched_bridge.cycle.reconcile import Conduct
+from cpsched_bridge.cycle.reading import ObservationReader
+from cpsched_bridge.cycle.reconcile import Conduct, reconcile
 from cpsched_bridge.cycle.retries import Retries
 from cpsched_bridge.cycle.stuck import UNSETTLED
-from cpsched_bridge.ports import Backend, Observation, Pace
+from cpsched_bridge.cycle.timing import Timing
+from cpsched_bridge.ports import Backend, Observation
 from cpsched_bridge.report import CycleReport
 from cpsched_bridge.settings import Settings
-from cpsched_bridge.store.ledger import Entry, Ledger
+from cpsched_bridge.store.ledger import Entry, Ledger, Transition
 
+FORGET_EVERY = 1000
+"""Cycles between two clean-ups of the ledger."""
 OUTDATED = "the reading is so old that another bridge may have taken over: nothing is sent"
 
 
@@ -30,23 +34,57 @@ class Sending:
     backend: Backend
     ledger: Ledger
     claims: Claims
-    retries: Retries
-    progress: CycleProgress
-    """Is told which jobs are being started."""
-    pace: Pace
     settings: Settings
-    away: Away
-    refused: list[int] = field(default_factory=list, init=False)
+    timing: Timing
+    _progress: CycleProgress = field(default_factory=CycleProgress, init=False)
+    _retries: Retries = field(default_factory=Retries, init=False)
+    _refused: list[int] = field(default_factory=list, init=False)
     """Jobs whose starts the cluster refused in the last cycle that started any."""
+    _glance_s: float = field(default=float("-inf"), init=False)
+    """When to look again for pins that a former run has left."""
 
-    def conduct(self, report: CycleReport) -> Conduct:
+    def _conduct(self, report: CycleReport) -> Conduct:
         """How the ledger's jobs are to be treated in this cycle."""
         start = self.settings.start
         beside = report.rival is not None
         apart = not self.backend.starts_in_one_change
-        was_away = self.away.was(self.pace.monotonic_s())
         control = report.mode == "control"
+        was_away = self.timing.was_away
         return Conduct(control, start.adopt, start.timeout_s, start.max_failures, beside, apart, was_away)
+
+    def reconcile(self, seen: Observation, report: CycleReport) -> tuple[list[Transition], StartsToCome]:
+        """Bring the ledger up to what was seen. Return its transitions, and what came of starts."""
+        transitions = reconcile(self.ledger.by_id, self.ledger.open_ids(), seen, self._conduct(report))
+        self.record(transitions, report)
+        if report.number % FORGET_EVERY == 0:
+            self.ledger.forget(seen.now_s - int(self.settings.journal.keep_jobs_days * 86400))
+        starts = came_true(transitions, self._refused, seen)
+        self._refused = []
+        return transitions, starts
+
+    def record(self, transitions: Sequence[Transition], report: CycleReport) -> None:
+        """Write transitions into the ledger, and report them."""
+        self.ledger.record(transitions, report.number)
+        self._progress.note(transitions, self._now_s, report)
+
+    def take_off_left_pins(self, reader: ObservationReader, report: CycleReport) -> None:
+        """Undo, while the bridge still starts, the pins of a former run that are due, once per interval.
+
+        A startup may take a minute. A job that waits with a pin must not wait for that: where its node leaves the
+        cluster's configuration meanwhile, the cluster gives the job up. All else is left to the first cycle.
+        """
+        now_s = self._now_s
+        if now_s < self._glance_s or not self.ledger.pinned():
+            return
+        self._glance_s = now_s + self.settings.cycle.interval_s
+        seen = reader.glance()
+        if self.claims.rival_of(seen.claim, now_s) is None:
+            found = reconcile(self.ledger.by_id, self.ledger.open_ids(), seen, self._conduct(report))
+            undone = [each for each in found if each.entry.pinned and each.entry.state in UNSETTLED]
+            self.ledger.record(undone, report.number)
+            self._commands(report).send_intents(
+                seen, Allowance(self.settings.cycle.max_commands), report, pins_only=True
+            )
 
     def take_off_pins(self, seen: Observation, report: CycleReport) -> Mapping[int, Entry]:
         """Undo pins of starts that did not happen, and of jobs requeued or held since, before a decision.
@@ -60,7 +98,7 @@ class Sending:
         unsettled = [*self.ledger.entries(*UNSETTLED), *self.ledger.left_pinned()]
         if report.mode != "shadow" and any(entry.pinned for entry in unsettled):
             entries = dict(entries)
-            with timed(report, "apply", self.pace):
+            with timed(report, "apply", self.timing.pace):
                 self._send_intents(seen, report, Allowance(self.settings.cycle.max_commands // 2), pins_only=True)
         return entries
 
@@ -72,16 +110,15 @@ class Sending:
         most = self.settings.cycle.max_commands
         kept_for_starts = min(len(report.starts), most // 2) if report.mode == "control" else 0
         allowance = Allowance(most - len(report.outcomes) - kept_for_starts)
-        commands = self._send_intents(seen, report, allowance)
-        if commands is None:
+        if not self._send_intents(seen, report, allowance):
             return
         allowance.left += kept_for_starts
         if report.mode == "control" and report.starts:
             jobs = {job.id: job for job in report.waiting}
             wanted = [(jobs[id], placement) for id, placement in report.starts.items()]
             chosen = allowance.take(wanted, lambda start: start[0].user)
-            self.progress.decided((job.id for job, _ in chosen), self.pace.monotonic_s())
-            self.refused = commands.start(chosen, seen.cluster, seen.now_s, report)
+            self._progress.decided((job.id for job, _ in chosen), self._now_s)
+            self._refused = self._commands(report).start(chosen, seen.cluster, seen.now_s, report)
 
     def _stand_aside(self, report: CycleReport) -> None:
         """Where no bridge is in control, let the cluster's own scheduler start what comes."""
@@ -91,12 +128,17 @@ class Sending:
 
     def _send_intents(
         self, seen: Observation, report: CycleReport, allowance: Allowance, pins_only: bool = False
-    ) -> Commands | None:
-        """Send what the ledger intends; None, and nothing sent, where the reading is too old for that."""
-        if self.claims.outdated(self.pace.monotonic_s()):
+    ) -> bool:
+        """Send what the ledger intends. Return False, and send nothing, where the reading is too old for that."""
+        if self.claims.outdated(self._now_s):
             report.fail("outdated", OUTDATED)
-            return None
-        commands = Commands(self.backend, self.ledger, self.conduct(report), self.retries)
-        users = {each.job_id: each.user for each in seen.left} | {each.job.id: each.job.user for each in seen.pending}
-        commands.send_intents(users, allowance, seen.now_s, report, pins_only)
-        return commands
+            return False
+        self._commands(report).send_intents(seen, allowance, report, pins_only)
+        return True
+
+    def _commands(self, report: CycleReport) -> Commands:
+        return Commands(self.backend, self.ledger, self._conduct(report), self._retries)
+
+    @property
+    def _now_s(self) -> float:
+        return self.timing.pace.monotonic_s()

@@ -17,7 +17,7 @@ from cpsched_bridge.cycle.snapshots import asides_of
 from cpsched_bridge.cycle.stuck import UNSETTLED, Stuck
 from cpsched_bridge.in_force import InForce
 from cpsched_bridge.ports import Pace
-from cpsched_bridge.report import OK, STOPPED, CycleReport, Happening, summed_up
+from cpsched_bridge.report import OK, STOPPED, CycleReport, Happening, Mode, summed_up
 from cpsched_bridge.store.heartbeat import Heartbeat
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.ledger import KEPT, Ledger, State
@@ -35,17 +35,38 @@ class CycleTelling:
     journal: Journal
     ledger: Ledger
     heart: Heartbeat
-    stuck: Stuck
     pace: Pace
-    late: list[Happening] = field(default_factory=list)
+    in_force: InForce
+    listeners: Sequence[Listener]
+    stuck: Stuck = field(default_factory=Stuck, init=False)
+    late: list[Happening] = field(default_factory=list, init=False)
     """Events that came after their cycle's report was sent; they go into the next report."""
+    number: int = field(init=False)
+    """The last cycle."""
 
-    def taken(self) -> list[Happening]:
-        """The late events, which are then told."""
+    def __post_init__(self) -> None:
+        self.number = max(self.journal.last_round, self.ledger.last_round())  # the journal may have been set aside
+
+    def new_report(self, mode: Mode, waits_for: str) -> CycleReport:
+        """Return the report of the next cycle, with the late events."""
+        self.number += 1
         late, self.late = self.late, []
-        return late
+        return CycleReport(self.number, mode, self.pace.unix_s(), waits_for=waits_for, happenings=late)
 
-    def former(self) -> list[Happening]:
+    def note_start(self) -> None:
+        """Let the first cycle report what was before this bridge, and which settings are in force."""
+        self.late += self._former()
+        if self.in_force.rows:
+            self.late.append(Happening("in_force", self.in_force.in_words()))
+
+    def note_stop(self, problems: Sequence[str], released: int, held: int, mode: Mode) -> None:
+        """Write down the end of the bridge; a journal or a log that takes nothing keeps no bridge from stopping."""
+        with contextlib.suppress(Exception):
+            self.journal.write_stop(self.pace.unix_s(), self.number, problems)
+        with contextlib.suppress(OSError):
+            structlog.get_logger("bridge").info("stopped", released=released, still_held=held, mode=mode)
+
+    def _former(self) -> list[Happening]:
         """What the journal tells of the bridge before this one."""
         try:
             sign = self.journal.last_sign()
@@ -61,14 +82,14 @@ class CycleTelling:
             Happening("started", "after an unclean stop"),
         ]
 
-    def write_down(self, report: CycleReport, in_force: InForce) -> None:
+    def write_down(self, report: CycleReport) -> None:
         """Write the round and its events, and beat where nothing failed."""
         with failing(report), timed(report, "journal", self.pace):
             counts = self.ledger.counts()
             report.starting = counts[State.STARTING]
             report.kept = sum(counts[state] for state in KEPT)
             self.stuck.note(self.ledger.entries(*UNSETTLED), self.pace.monotonic_s(), report)
-            self._write(report, in_force)
+            self._write(report)
         with failing(report):
             self.ledger.keep_file()
         mishaps = [*self.ledger.mishaps, *self.journal.mishaps]
@@ -81,15 +102,15 @@ class CycleTelling:
             with failing(report, OSError):
                 self.heart.beat(self.pace.monotonic_s())
 
-    def tell(self, report: CycleReport, listeners: Sequence[Listener]) -> None:
+    def tell(self, report: CycleReport) -> None:
         """Tell the log and the listeners of a cycle that is written down."""
         self._say(report)
-        for listener in listeners:
+        for listener in self.listeners:
             self._listen(listener, report)
 
-    def _write(self, report: CycleReport, in_force: InForce) -> None:
+    def _write(self, report: CycleReport) -> None:
         if report.snapshot is not None and report.observation is not None:
-            spec = in_force.fallback if report.fallback else in_force.policy
+            spec = self.in_force.fallback if report.fallback else self.in_force.policy
             assert spec is not None, "a fallback that decides has a spec"
             self.journal.write_round(report, spec)
             waiting = frozenset(job.id for job in report.waiting)

@@ -22,12 +22,12 @@ from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.adapters import Adapter
 from cpsched_bridge.children import STALLED_S
 from cpsched_bridge.cycle.apart import Apart
-from cpsched_bridge.cycle.beginning import Beginning, Seldom, Step, Teller
 from cpsched_bridge.cycle.deciding import require_resources
 from cpsched_bridge.cycle.failures import described
-from cpsched_bridge.cycle.guard import concerning, require_ready
-from cpsched_bridge.cycle.loop import Bridge
+from cpsched_bridge.cycle.health import concerning, require_ready
+from cpsched_bridge.cycle.loop import Bridge, BridgeParts
 from cpsched_bridge.cycle.pace import RealPace
+from cpsched_bridge.cycle.startup import Seldom, Startup, Step, Teller
 from cpsched_bridge.errors import BackendBegins, BackendError, NotReady, Unreachable, WrongSetting
 from cpsched_bridge.in_force import InForce, for_the_site, in_force
 from cpsched_bridge.ports import Backend, Can, Check, Pace
@@ -318,22 +318,23 @@ def run(settings: Settings, where: str) -> list[str]:
     try:
         pace = RealPace()
         with pace.stopped_by_signals(), watched(settings, backend, told) as watch:
-            beginning = Beginning(tellers=tellers(settings, systemd, watch))
+            startup = Startup(tellers=tellers(settings, systemd, watch))
             most_s = settings.cycle.max_backoff_s
-            if settings.mode != "shadow" and not checked(backend, pace, systemd, most_s, beginning.tell, settings.mode):
+            if settings.mode != "shadow" and not checked(backend, pace, systemd, most_s, startup.tell, settings.mode):
                 return []
             with (
-                steps(policy, told.policy, settings, backend, beginning.tell) as beginning.steps,
+                steps(policy, told.policy, settings, backend, startup.tell) as startup.steps,
                 opened_ledger(settings) as ledger,
                 opened_journal(settings, read_only=False) as journal,
             ):
                 warn_of_kept(settings, ledger)
                 warn_of_advice(settings)
                 listeners = [] if watch is None else [watch]
-                return Bridge(
+                parts = BridgeParts(
                     backend, policy, told, ledger, journal, pause_file(settings), pace, settings,
-                    listeners, ready.fallback, systemd, beginning,
-                ).run()  # fmt: skip
+                    listeners, ready.fallback, systemd, startup,
+                )  # fmt: skip
+                return Bridge(parts).run()
     except WrongSetting as error:
         raise settings.located(error, where) from error
     finally:

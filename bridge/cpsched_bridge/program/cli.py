@@ -381,7 +381,7 @@ def doctor(config: Config = DEFAULT_CONFIG, as_json: AsJson = False) -> None:
     Settings that `cpsched bridge` would refuse are refused alike, with exit code 2.
     --json prints a list of objects: name, ok, detail, mend, required, may_come, mode.
     """
-    from cpsched_bridge.cycle.guard import concerning
+    from cpsched_bridge.cycle.health import concerning
     from cpsched_bridge.program import assembly, views
 
     settings = _settings(config)

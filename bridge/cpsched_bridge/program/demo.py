@@ -24,7 +24,7 @@ from cpsched_bridge.adapters.mock.backend import MockBackend
 from cpsched_bridge.adapters.mock.clocks import AcceleratedPace, EventPace, StandingClock
 from cpsched_bridge.adapters.mock.morning import loaded_morning
 from cpsched_bridge.adapters.mock.site import MockCluster
-from cpsched_bridge.cycle.loop import Bridge
+from cpsched_bridge.cycle.loop import Bridge, BridgeParts
 from cpsched_bridge.cycle.telling import Listener
 from cpsched_bridge.errors import AddressTaken
 from cpsched_bridge.in_force import InForce
@@ -146,13 +146,13 @@ def bridge_run(policy: PolicySpec, site: MockCluster, pace: EventPace, listeners
     with tempfile.TemporaryDirectory(prefix="cpsched-demo-") as folder:
         settings = Settings(mode="control", adapter="mock", state_dir=Path(folder), durable=False)
         ledger, journal = Ledger(ledger_path(settings), durable=False), Journal(journal_path(settings))
-        bridge = Bridge(
+        parts = BridgeParts(
             MockBackend(site, StandingClock(site)), policy_of(policy), InForce(policy), ledger, journal,
             pause_file(settings), pace, settings, (pace.note, *listeners),
         )  # fmt: skip
         try:
             with pace.stopped_by_signals():
-                bridge.run()
+                Bridge(parts).run()
         finally:
             ledger.close()
             journal.close()

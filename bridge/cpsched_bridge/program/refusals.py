@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from cpsched.catalogue import DISPATCHERS, PREDICTORS, Catalogue
 from cpsched.errors import CpschedError, InvalidValue, UnknownName
 from cpsched.policy_spec import PolicySpec
-from cpsched_bridge.cycle.rest import WAKE_AFTER_S
+from cpsched_bridge.cycle.timing import WAKE_AFTER_S
 from cpsched_bridge.errors import WrongSetting
 from cpsched_bridge.in_force import in_yaml
 from cpsched_bridge.settings import Section, Settings

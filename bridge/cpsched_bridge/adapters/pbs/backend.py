@@ -84,6 +84,7 @@ class PbsBackend(Backend, Advisable, StandsAside):
     child_starts = 0
     history_missing = False
     starts_in_one_change = True
+    scheduler_interval_s = 60.0  # PBS also looks at each event, much sooner than `scheduler_iteration` (600 s)
     speaks = ""
 
     def __init__(

@@ -74,6 +74,7 @@ class SlurmBackend(Backend, Advisable):
     cleared.
     """
 
+    scheduler_interval_s = 60.0  # `sched_interval` of SchedulerParameters
     history_missing = False
     """Whether `history` told less than there is, since the accounting database did not answer."""
 

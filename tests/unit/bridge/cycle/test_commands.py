@@ -40,8 +40,8 @@ class Setting:
         self.cluster.faults[call] = [lambda work: outcomes]
 
     def send(self, allowed=MANY):
-        users = {id: fake.job.user for id, fake in self.cluster.jobs.items()}
-        self.commands.send_intents(users, Allowance(allowed), 5, self.report)
+        seen = replace(self.cluster.read(), now_s=5)
+        self.commands.send_intents(seen, Allowance(allowed), self.report)
 
     def start(self):
         chosen = [(fake.job, ((0, 1),)) for fake in self.cluster.jobs.values()]
@@ -174,7 +174,9 @@ def test_nobodys_holds_wait_for_all_those_of_somebody_else(tmp_path):
 
 def test_nothing_is_sent_for_jobs_that_are_not_pending_and_nothing_for_nothing(tmp_path):
     setting = Setting(tmp_path, j1=State.HOLDING, j2=State.HANDING_BACK)
-    setting.commands.send_intents({}, Allowance(MANY), 5, setting.report)
+    for id in (1, 2):
+        setting.cluster.cancel(id)
+    setting.send()
     setting.commands.start([], setting.cluster.cluster, 5, setting.report)
     assert setting.cluster.commands == []
 

@@ -11,8 +11,8 @@ from cpsched.policy_spec import PolicySpec
 from cpsched.predictors.walltime import WalltimePredictor
 from cpsched_bridge.cycle import guard
 from cpsched_bridge.cycle.apart import Apart
-from cpsched_bridge.cycle.beginning import KEPT_S
 from cpsched_bridge.cycle.fallback import PATIENCE
+from cpsched_bridge.cycle.startup import KEPT_S
 from cpsched_bridge.store.redecide import decide_again
 from tests.bridges import Metrics
 from tests.builders import a_job

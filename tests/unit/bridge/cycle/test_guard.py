@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from cpsched.model import Job, RunningJob
 from cpsched_bridge.cycle.came_true import KINDS, FailedStart, StartsToCome
-from cpsched_bridge.cycle.guard import FAILED_DECISIONS, WINDOW_S, Allowance, FailureWatch, require_ready
-from cpsched_bridge.errors import NotReady
+from cpsched_bridge.cycle.guard import FAILED_DECISIONS, WINDOW_S, Allowance, FailureWatch
 from cpsched_bridge.likes import likes_of
-from cpsched_bridge.ports import Check, Hold, Observation, PendingJob
+from cpsched_bridge.ports import Hold, Observation, PendingJob
 from cpsched_sim.testing.tries import tries
 from tests.builders import a_cluster, a_job
 from tests.reach import entries
@@ -56,13 +55,6 @@ def test_after_a_resume_bad_decisions_are_counted_from_zero():
     assert watch.verdict(0) is not None
     watch.reset()
     assert watch.verdict(0) is None
-
-
-def test_control_needs_every_required_check():
-    warning = Check("clocks", False, "2 s apart", "use NTP", required=False)
-    require_ready([Check("privilege", True, "operator"), warning])
-    with pytest.raises(NotReady, match="privilege: none; add an operator"):
-        require_ready([Check("privilege", False, "none", "add an operator"), warning])
 
 
 # ---------------------------------------------------------------------------------------------------------- starts

@@ -4,7 +4,7 @@ import sqlite3
 
 import pytest
 
-from cpsched_bridge.cycle.beginning import Beginning
+from cpsched_bridge.cycle.startup import Startup
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable
 from cpsched_bridge.ports import Claim, Hold
 from cpsched_bridge.store.ledger import State
@@ -35,9 +35,9 @@ def left(bridge_at, cluster):
 
     def begin(looks=4, **changes):
         pace = FakePace(cycles=looks)
-        beginning = Beginning([lambda: "compiles"])
+        startup = Startup([lambda: "compiles"])
         changes = {"on_stop": "keep", "start": {"timeout_s": TIMEOUT_S}, **changes}
-        bridge = bridge_at(cluster, beginning=beginning, pace=pace, **changes)
+        bridge = bridge_at(cluster, startup=startup, pace=pace, **changes)
         bridge.run()
         return bridge
 

@@ -66,7 +66,8 @@ class Broken(EasyDispatcher):
 
 def under_a_cap(bridge, **watts):
     policy = PolicySettings(power=PowerSettings(cap_w=60, watts=watts))
-    return replace(bridge, settings=bridge.settings.model_copy(update={"policy": policy}))
+    settings = bridge.settings.model_copy(update={"policy": policy})
+    return type(bridge)(replace(bridge.parts, settings=settings))
 
 
 def a_limited(tmp_path, **facts):

@@ -8,7 +8,7 @@ import structlog
 
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.model import Decision, Effort, EndedJob, Starts
-from cpsched_bridge.cycle import guard, loop
+from cpsched_bridge.cycle import guard, loop, sending
 from cpsched_bridge.cycle.claims import HANDED_BACK
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable, CommandRefused
 from cpsched_bridge.ports import Hold, LeftJob, Outcome
@@ -519,7 +519,7 @@ def test_the_log_tells_of_starts_that_are_sent_and_of_no_others(bridge_at, mode,
 
 
 def test_jobs_that_are_long_over_are_forgotten_every_so_many_rounds(bridge_at, monkeypatch):
-    monkeypatch.setattr(loop, "FORGET_EVERY", 3)
+    monkeypatch.setattr(sending, "FORGET_EVERY", 3)
     cluster = FakeCluster()
     cluster.submit(a_job(1), a_job(2))
     bridge = bridge_at(cluster, journal={"keep_jobs_days": 2})
@@ -557,12 +557,12 @@ class Told:
 
 
 def test_the_service_manager_is_told_of_readiness_mode_and_the_end(bridge_at):
-    bridge = bridge_at(FakeCluster())
-    bridge.systemd = Told()
+    told = Told()
+    bridge = bridge_at(FakeCluster(), systemd=told)
     bridge.run()
     stops = ("STOPPING=1", "WATCHDOG=1", f"EXTEND_TIMEOUT_USEC={int(1e6 * loop.STOP_S)}")
-    assert bridge.systemd.words[:2] == [("READY=1", "STATUS=control"), ("STATUS=control",)]
-    assert set(bridge.systemd.words[2:]) == {stops}
+    assert told.words[:2] == [("READY=1", "STATUS=control"), ("STATUS=control",)]
+    assert set(told.words[2:]) == {("WATCHDOG=1",), stops}
 
 
 class Watching(Dispatcher):

@@ -7,7 +7,7 @@ import pytest
 import structlog
 
 from cpsched.compile.progress import CompilingStopped
-from cpsched_bridge.cycle import guard, loop
+from cpsched_bridge.cycle import guard, sending
 from cpsched_bridge.errors import BackendUnavailable
 from cpsched_bridge.ports import Hold, LeftJob, Outcome
 from cpsched_bridge.report import Happening
@@ -305,7 +305,7 @@ def test_a_bridge_without_a_snapshot_writes_no_round(bridge_at):
 @pytest.mark.parametrize("call", ["record", "forget"])
 def test_a_cycle_that_fails_before_it_decides_tells_that_and_nothing_else(bridge_at, monkeypatch, call):
     """The cluster has been read, but there is nothing yet that could be written down as a round."""
-    monkeypatch.setattr(loop, "FORGET_EVERY", 1)
+    monkeypatch.setattr(sending, "FORGET_EVERY", 1)
     cluster = FakeCluster()
     cluster.submit(a_job(1))
     bridge = bridge_at(cluster)

@@ -21,7 +21,7 @@ from cpsched_bridge.adapters.slurm.doctor import (
 )
 from cpsched_bridge.adapters.slurm.policy.answers import SitePicture
 from cpsched_bridge.adapters.slurm.policy.sprio import Difference, SprioComparison
-from cpsched_bridge.cycle.guard import concerning, require_ready
+from cpsched_bridge.cycle.health import concerning, require_ready
 from cpsched_bridge.errors import NotReady
 from cpsched_bridge.ports import Check
 from tests.unit.bridge.adapters.slurm.scenes import Scene

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from cpsched_bridge.cycle.beginning import Beginning
+from cpsched_bridge.cycle.startup import Startup
 from cpsched_bridge.errors import AddressTaken, BackendTimeout
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.watch import endpoint as endpoints
@@ -291,8 +291,8 @@ def test_a_page_with_nothing_to_show_says_why(endpoint, watch, bridge_at):
 
 
 def test_the_page_of_a_bridge_that_reads_but_cannot_decide_says_so(endpoint, watch, bridge_at):
-    beginning = Beginning([lambda: "compiles kernels"])
-    bridge_at(FakeCluster(), listeners=(watch,), beginning=beginning).cycle()
+    startup = Startup([lambda: "compiles kernels"])
+    bridge_at(FakeCluster(), listeners=(watch,), startup=startup).cycle()
     alarm = 'The bridge starts no jobs. <span class="detail">nothing can be decided yet: compiles kernels</span>'
     assert alarm in get(endpoint, "")[2]
     assert get(endpoint, "readyz")[0] == 503

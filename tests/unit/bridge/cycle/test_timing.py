@@ -5,11 +5,15 @@ import os
 import pytest
 
 from cpsched.model import Cluster
-from cpsched_bridge.cycle.rest import Rest
+from cpsched_bridge.cycle.timing import AWAY_S, Timing
 from cpsched_bridge.ports import Observation
 from cpsched_bridge.report import CycleReport
 from cpsched_bridge.settings import CycleSettings
 from tests.fakes import FakePace
+
+
+def a_report(result="ok"):
+    return CycleReport(1, "control", 0.0, result=result)
 
 
 class Service:
@@ -24,7 +28,9 @@ class Service:
 
 def a_rest(cycles=100, **settings):
     pace = FakePace(cycles=cycles, at_s=100.0)
-    return Rest(CycleSettings(**settings), pace, Service(pace)), pace
+    timing = Timing(CycleSettings(**settings), pace, Service(pace))
+    timing.begin(a_report())
+    return timing, pace
 
 
 @pytest.mark.parametrize(
@@ -41,17 +47,19 @@ def a_rest(cycles=100, **settings):
 )
 def test_a_rest_is_waited_for_in_slices_with_a_sign_of_life_before_each(rest_s, slices):
     """One at least: a cycle that took longer than its interval is followed by the next at once, but not unseen."""
-    rest, pace = a_rest()
-    assert rest.wait_until(100.0 + rest_s)
+    rest, pace = a_rest(interval_s=12.0)
+    pace.at_s += 12.0 - rest_s
+    began_s = pace.at_s
+    assert rest.wait()
     assert pace.waited == slices
-    starts = [100.0 + sum(slices[:i]) for i in range(len(slices))]
+    starts = [began_s + sum(slices[:i]) for i in range(len(slices))]
     assert rest.systemd.words == [(at_s, ("WATCHDOG=1",)) for at_s in starts]
 
 
 @pytest.mark.parametrize("cycles", [1, 2])
 def test_a_rest_ends_at_once_where_the_loop_is_to_end(cycles):
-    rest, pace = a_rest(cycles)
-    assert not rest.wait_until(112.0)
+    rest, pace = a_rest(cycles, interval_s=12.0)
+    assert not rest.wait()
     assert pace.waited == [5.0] * cycles
 
 
@@ -72,9 +80,9 @@ def test_a_pause_doubles_with_each_failure_in_a_row_up_to_the_bound_but_not_belo
 ):
     rest, _ = a_rest(interval_s=interval_s, max_backoff_s=most_s)
     for _ in range(failed):
-        rest.note(False)
+        rest.end(a_report("backend_error"))
     assert rest.pause_s == pause_s
-    rest.note(True)
+    rest.end(a_report())
     assert rest.pause_s == interval_s
 
 
@@ -132,7 +140,7 @@ def test_a_failed_cycle_makes_no_pause_beside_a_busy_cluster_shorter():
     rest, _ = a_rest(interval_s=1.0, slow_down=5, max_backoff_s=2.0)
     for _ in range(3):
         read(rest, "much to do")
-    rest.note(False)
+    rest.end(a_report("backend_error"))
     assert rest.pause_s == 5.0
 
 
@@ -160,10 +168,10 @@ class Touching(FakePace):
 def woken(wake_file, at, happen, prepare=lambda rest: None, **settings):
     """When a rest of ten seconds ended, in which something happens after `at` looks."""
     pace = Touching(at, happen)
-    rest = Rest(CycleSettings(interval_s=10.0, wake_files=[wake_file], **settings), pace, Service(pace))
-    rest.begin()
+    rest = Timing(CycleSettings(interval_s=10.0, wake_files=[wake_file], **settings), pace, Service(pace))
+    rest.begin(a_report())
     prepare(rest)
-    assert rest.wait_until(pace.at_s + rest.pause_s)
+    assert rest.wait()
     return pace.at_s - 100.0, rest
 
 
@@ -181,16 +189,16 @@ def test_writing_the_same_text_again_and_taking_the_file_away_are_changes(wake_f
 
 def test_what_changed_during_the_cycle_itself_begins_the_next(wake_file):
     pace = FakePace(cycles=1000, at_s=100.0)
-    rest = Rest(CycleSettings(interval_s=10.0, wake_files=[wake_file]), pace, Service(pace))
-    rest.begin()
+    rest = Timing(CycleSettings(interval_s=10.0, wake_files=[wake_file]), pace, Service(pace))
+    rest.begin(a_report())
     pace.at_s += 4.0
     wake_file.touch()
-    assert rest.wait_until(110.0)
+    assert rest.wait()
     assert pace.at_s == pytest.approx(104.2)
 
 
 def test_nothing_wakes_after_a_failed_cycle_or_beside_a_busy_cluster(wake_file):
-    assert woken(wake_file, 5, wake_file.touch, lambda rest: rest.note(False))[0] == pytest.approx(20.0)
+    assert woken(wake_file, 5, wake_file.touch, lambda rest: rest.end(a_report("failed")))[0] == pytest.approx(20.0)
     assert woken(wake_file, 5, wake_file.unlink, lambda rest: read(rest, "much to do"))[0] == pytest.approx(20.0)
 
 
@@ -198,3 +206,34 @@ def test_a_rest_in_which_nothing_changes_is_as_long_as_ever_and_systemd_hears_of
     ended_s, rest = woken(wake_file, 1000, wake_file.touch)
     assert ended_s == pytest.approx(10.0)
     assert [at_s - 100 for at_s, _ in rest.systemd.words] == pytest.approx([0.0, 5.0], abs=0.2)
+
+
+# The dead-man timer
+
+
+@pytest.mark.parametrize(
+    ("heartbeat_age_s", "was"), [(None, True), (0.0, False), (AWAY_S - 1, False), (AWAY_S, True), (-AWAY_S, True)]
+)
+def test_a_bridge_that_starts_goes_by_the_heartbeat_of_the_one_before(heartbeat_age_s, was):
+    pace = FakePace(at_s=1000.0)
+    assert Timing(CycleSettings(), pace, Service(pace), heartbeat_age_s).was_away == was
+
+
+def test_being_away_lasts_for_a_while_after_the_next_good_cycle():
+    timing, pace = a_rest()
+
+    def good_at(at_s):
+        pace.at_s = 100.0 + at_s
+        timing.end(a_report())
+
+    good_at(AWAY_S - 1)
+    pace.at_s = 100.0 + 2 * AWAY_S - 2
+    assert not timing.was_away
+    back_s = 2 * AWAY_S - 1
+    pace.at_s = 100.0 + back_s
+    assert timing.was_away
+    good_at(back_s)
+    good_at(back_s + AWAY_S - 1)
+    assert timing.was_away
+    pace.at_s += 1
+    assert not timing.was_away

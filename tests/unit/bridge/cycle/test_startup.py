@@ -3,7 +3,7 @@
 import pytest
 
 from cpsched_bridge.cycle import guard
-from cpsched_bridge.cycle.beginning import KEPT_S, LOOK_S, Beginning, Seldom
+from cpsched_bridge.cycle.startup import KEPT_S, LOOK_S, Seldom, Startup
 from cpsched_bridge.ports import Hold
 from cpsched_bridge.watch.health import Health
 from tests.builders import a_job
@@ -15,7 +15,7 @@ class Steps:
 
     def __init__(self, words="compiles kernels: 3 of 23 kernels are ready"):
         self.words, self.told = words, []
-        self.beginning = Beginning([lambda: self.words or None], [self.told.append])
+        self.startup = Startup([lambda: self.words or None], [self.told.append])
 
 
 @pytest.fixture
@@ -32,14 +32,14 @@ def cluster():
 
 def test_steps_are_done_one_after_the_other_and_told_until_all_are_done():
     left, told = {"first": ["a", "b"], "second": ["c"]}, []
-    beginning = Beginning([lambda: next_of("first"), lambda: next_of("second")], [told.append])
+    startup = Startup([lambda: next_of("first"), lambda: next_of("second")], [told.append])
 
     def next_of(step):
         return left[step].pop(0) if left[step] else None
 
-    assert [beginning.waits_for() for _ in range(5)] == ["a", "b", "c", None, None]
-    beginning.tell("")
-    beginning.tell("")
+    assert [startup.waits_for() for _ in range(5)] == ["a", "b", "c", None, None]
+    startup.tell("")
+    startup.tell("")
     assert told == ["a", "b", "c", ""], "that it is over is told once"
 
 
@@ -47,7 +47,7 @@ def test_a_bridge_decides_and_holds_nothing_before_it_has_begun_and_then_works(b
     """A job that the submit plugin held, and one that nobody holds."""
     cluster.submit(a_job(3), hold=Hold.NONE)
     monkeypatch.setattr(guard, "FAILED_DECISIONS", 1)
-    bridge = bridge_at(cluster, beginning=steps.beginning)
+    bridge = bridge_at(cluster, startup=steps.startup)
     for _ in range(3):
         report = bridge.cycle()
         assert (report.result, report.mode, report.decision) == ("ok", "paused", None)
@@ -64,7 +64,7 @@ def test_a_bridge_decides_and_holds_nothing_before_it_has_begun_and_then_works(b
 
 
 def test_in_shadow_mode_it_reads_meanwhile(bridge_at, cluster, steps):
-    bridge = bridge_at(cluster, beginning=steps.beginning, mode="shadow")
+    bridge = bridge_at(cluster, startup=steps.startup, mode="shadow")
     report = bridge.cycle()
     assert (report.result, report.mode, report.observation is None) == ("ok", "shadow", False)
     steps.words = ""
@@ -81,7 +81,7 @@ def test_what_a_former_run_held_waits_for_a_while_and_then_goes_back(bridge_at, 
     former.cycle()
     cluster.commands.clear()
     pace = FakePace(cycles=1000)
-    beginning = Beginning([lambda: "compiles" if pace.at_s < takes_s else None])
+    startup = Startup([lambda: "compiles" if pace.at_s < takes_s else None])
     sent = []
 
     def look(report):
@@ -89,7 +89,7 @@ def test_what_a_former_run_held_waits_for_a_while_and_then_goes_back(bridge_at, 
         if report.mode == "control":
             pace.cycles = 0
 
-    bridge = bridge_at(cluster, beginning=beginning, pace=pace, listeners=(look,), on_stop="keep", cycle={})
+    bridge = bridge_at(cluster, startup=startup, pace=pace, listeners=(look,), on_stop="keep", cycle={})
     bridge.run()
     assert (("paused", ["hand_back"]) in sent) == handed_back
     assert sent[-1][0] == "control"
@@ -99,7 +99,7 @@ def test_what_a_former_run_held_waits_for_a_while_and_then_goes_back(bridge_at, 
 def test_a_bridge_gives_signs_of_life_before_its_first_cycle(bridge_at, cluster, steps):
     """The dead-man timer must not take a compiler for a death."""
     pace = FakePace(cycles=3)
-    bridge = bridge_at(cluster, beginning=steps.beginning, pace=pace, mode="shadow")
+    bridge = bridge_at(cluster, startup=steps.startup, pace=pace, mode="shadow")
     bridge.run()
     assert pace.waited == [LOOK_S] * 3, "no cycle has begun"
     assert bridge.settings.heartbeat_path.exists()
@@ -108,7 +108,7 @@ def test_a_bridge_gives_signs_of_life_before_its_first_cycle(bridge_at, cluster,
 def test_a_signal_ends_a_beginning_and_gives_back_what_was_held(bridge_at, cluster, steps):
     bridge_at(cluster, on_stop="keep").cycle()
     cluster.submit(a_job(5))
-    bridge = bridge_at(cluster, beginning=steps.beginning, pace=FakePace(cycles=3))
+    bridge = bridge_at(cluster, startup=steps.startup, pace=FakePace(cycles=3))
     assert bridge.run() == []
     assert cluster.commands[-1] == ("hand_back", (5,))
     assert bridge.pace.waited == [LOOK_S] * 3
@@ -122,8 +122,8 @@ def test_systemd_hears_that_the_bridge_is_ready_when_it_has_begun_or_goes_on_wit
         def notify(self, *words):
             told.append((pace.at_s, words))
 
-    beginning = Beginning([lambda: "compiles" if pace.at_s < takes_s else None])
-    bridge_at(cluster, beginning=beginning, pace=pace, systemd=Told()).run()
+    startup = Startup([lambda: "compiles" if pace.at_s < takes_s else None])
+    bridge_at(cluster, startup=startup, pace=pace, systemd=Told()).run()
     assert [when_s for when_s, words in told if "READY=1" in words] == [at_s]
 
 
@@ -137,7 +137,7 @@ def test_health_says_what_is_waited_for_and_that_the_bridge_is_alive(bridge_at, 
     assert health.not_ready() == ["nothing can be decided yet: compiles kernels", "no cycle has ended yet"]
     health.begins("")
     assert health.not_ready() == ["no cycle has ended yet"]
-    bridge = bridge_at(cluster, beginning=steps.beginning, listeners=(health,))
+    bridge = bridge_at(cluster, startup=steps.startup, listeners=(health,))
     bridge.cycle()
     assert health.not_ready() == [f"nothing can be decided yet: {steps.words}"]
     steps.words = ""

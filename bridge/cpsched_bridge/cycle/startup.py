@@ -1,0 +1,93 @@
+"""What a bridge does before it decides: imports, compiling. All of it is reported, none of it is a decision.
+
+Until then the bridge holds nothing new. What a former run held stays held for `KEPT_S` seconds, since most startups
+are shorter, and goes back to the cluster's own scheduler if the startup takes longer. The same goes for a bridge
+without a fallback whose dispatcher's process starts again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from cpsched_bridge.ports import Pace
+
+KEPT_S = 60.0
+"""How long held jobs wait for a decision. The dead-man timer waits longer for a sign of life."""
+LOOK_S = 0.5
+"""Time between two looks at how far it is."""
+
+Step = Callable[[], str | None]
+"""Does the next part of a step. Returns what is left of it in words, or None once it is done. It may take seconds."""
+Teller = Callable[[str], None]
+"""Gets what the bridge waits for, each time it is looked at; empty words: nothing any more."""
+
+
+@dataclass(slots=True)
+class Startup:
+    """The steps of a startup, one after the other, and the tellers that report them."""
+
+    steps: list[Step] = field(default_factory=list)
+    tellers: Sequence[Teller] = ()
+    _told: str = ""
+    _has_decided: bool = False
+    _words: str = ""
+    """What a decision waits for, and since when."""
+    _since_s: float = 0.0
+
+    def waits_for(self) -> str | None:
+        """Return what is being done, in words; None when all is done, and from then on."""
+        while self.steps:
+            words = self.steps[0]()
+            if words is not None:
+                self.tell(words)
+                return words
+            del self.steps[0]
+        return None
+
+    def tell(self, words: str) -> None:
+        """Report what is waited for. Empty words report the end, once."""
+        if words or self._told:
+            self._told = words
+            for teller in self.tellers:
+                teller(words)
+
+    def wait(self, pace: Pace, on_look: Callable[[], None]) -> bool:
+        """Wait for the steps, at most `KEPT_S` seconds. Return False if the loop is to end."""
+        until_s = pace.monotonic_s() + KEPT_S
+        while self.waits_for() is not None and pace.monotonic_s() < until_s:
+            on_look()
+            if not pace.wait(LOOK_S):
+                return False
+        if not self.steps:
+            self.tell("")
+        return not pace.stopped
+
+    def note(self, words: str, now_s: float) -> None:
+        """Record what a decision waits for at a monotonic time; empty words: nothing."""
+        if words and not self._words:
+            self._since_s = now_s
+        self._words, self._has_decided = words, self._has_decided or not words
+
+    def trouble(self, now_s: float) -> str | None:
+        """Return why the bridge must hold no jobs: nothing has been decided for too long."""
+        if not self._words or (self._has_decided and now_s - self._since_s < KEPT_S):
+            return None
+        return f"nothing can be decided yet: {self._words}"
+
+
+@dataclass(slots=True)
+class Seldom:
+    """Passes on to a teller what comes `every_s` seconds after the words before; and the end, at once."""
+
+    teller: Teller
+    every_s: float
+    clock: Callable[[], float]
+    _told_s: float | None = None
+
+    def __call__(self, words: str) -> None:
+        """Pass on what is being done, if it is time to."""
+        now_s = self.clock()
+        if not words or self._told_s is None or now_s - self._told_s >= self.every_s:
+            self._told_s = now_s if words else None
+            self.teller(words)
