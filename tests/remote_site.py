@@ -70,7 +70,6 @@ class RemoteBackend(Backend, Advisable):
     history_missing = False
     speaks = ""
     starts_in_one_change = True
-    scheduler_interval_s = 60.0
 
     def __init__(self, path: Path, deadline_s: float) -> None:
         self._path, self._deadline_s = path, deadline_s

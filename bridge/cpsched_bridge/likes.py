@@ -9,22 +9,6 @@ from typing import Literal, NamedTuple
 
 from cpsched.model import Job
 
-
-class Likes(NamedTuple):
-    """What jobs share that are alike."""
-
-    user: str
-    account: str
-    partition: str
-    qos: str
-    shape: str
-
-
-def likes_of(job: Job) -> Likes:
-    """Whom the job is like."""
-    return Likes(job.user, job.account, job.queue, job.qos, asked(job))
-
-
 BackoffKind = Literal["job", "array", "alike", "association", "qos", "partition", "access", "user"]
 _TEXTS: dict[BackoffKind, str] = {
     "job": "job {}",
@@ -44,7 +28,7 @@ class BackoffKey(NamedTuple):
 
     kind: BackoffKind
     name: tuple[str, ...]
-    """The names that identify the group, in the order of the text; a `Likes` for jobs that are alike."""
+    """The names that identify the group, in the order of the text. Alike: user, account, partition, QOS, shape."""
 
     def __str__(self) -> str:
         name = self.name
@@ -55,8 +39,8 @@ class BackoffKey(NamedTuple):
 
 
 def alike(job: Job) -> BackoffKey:
-    """The key of the jobs that are like this one."""
-    return BackoffKey("alike", likes_of(job))
+    """Return the key of the jobs that are like this one: of one user, account, partition and QOS, and of one shape."""
+    return BackoffKey("alike", (job.user, job.account, job.queue, job.qos, asked(job)))
 
 
 def asked(job: Job) -> str:

@@ -21,7 +21,7 @@ from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched.dispatchers.lookahead.dispatcher import Lookahead
 from cpsched.model import Job
-from cpsched_bridge.cycle.put_off import KINDS_IN_VAIN
+from cpsched_bridge.cycle.backoff import KINDS_IN_VAIN
 from cpsched_bridge.ports import Hold
 from cpsched_sim.testing.tries import tries
 from tests.bridges import a_bridge

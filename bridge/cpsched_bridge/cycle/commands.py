@@ -6,13 +6,14 @@ written. `docs/crash-table.md` goes through every point between.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 from cpsched.model import Cluster, Job, Placement
-from cpsched_bridge.cycle.guard import Allowance
+from cpsched_bridge.cycle.backoff import IN_VAIN, CommandRetries
 from cpsched_bridge.cycle.reconcile import Conduct, failed, unpinned
-from cpsched_bridge.cycle.retries import IN_VAIN, Retries
 from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
 from cpsched_bridge.ports import Backend, Observation, Outcome, Postponed, Result, StartOrder
 from cpsched_bridge.report import CycleReport
@@ -21,13 +22,42 @@ from cpsched_bridge.store.ledger import Entry, Ledger, State, Transition, caused
 T = TypeVar("T")
 
 
+UNSETTLED = frozenset({State.HOLDING, State.ROLLING_BACK, State.HANDING_BACK})
+"""States that a job leaves within a cycle or two, if the cluster does what it is asked."""
+
+
+@dataclass(slots=True)
+class Allowance:
+    """How many jobs a cycle may still send commands for. What is asked for first is sent; the rest waits."""
+
+    left: int
+
+    def take(self, wanted: Sequence[T], whose: Callable[[T], str] = lambda _: "") -> list[T]:
+        """As many of `wanted` as are still allowed, in their order: the first of each user, then the second, ...
+
+        `whose` tells users apart. So nobody's commands wait for all those of somebody else.
+        """
+        taken = list(wanted) if len(wanted) <= self.left else _in_turn(wanted, whose, self.left)
+        self.left -= len(taken)
+        return taken
+
+
+def _in_turn(wanted: Sequence[T], whose: Callable[[T], str], most: int) -> list[T]:
+    turns = Counter[str]()
+    ranks: list[tuple[int, int]] = []
+    for position, each in enumerate(wanted):
+        ranks.append((turns[whose(each)], position))
+        turns[whose(each)] += 1
+    return [wanted[position] for position in sorted(position for _, position in sorted(ranks)[:most])]
+
+
 class Commands:
     """The three commands on batches of jobs, each with its writing before and after."""
 
-    def __init__(self, backend: Backend, ledger: Ledger, conduct: Conduct, retries: Retries | None = None) -> None:
+    def __init__(self, backend: Backend, ledger: Ledger, conduct: Conduct, retries: CommandRetries) -> None:
         self._backend = backend
         self._ledger = ledger
-        self._retries = retries or Retries()
+        self._retries = retries
         self.conduct = conduct
 
     def send_intents(
@@ -43,7 +73,9 @@ class Commands:
         now_s = seen.now_s
         undone, holds, backs = State.ROLLING_BACK, State.HOLDING, State.HANDING_BACK
         intended = [*self._ledger.entries(undone, holds, backs), *self._ledger.left_pinned()]
-        self._retries.intend([entry.job_id for entry in intended], now_s)
+        for job_id, since_s in self._retries.intend([entry.job_id for entry in intended], now_s).items():
+            entry = self._entry(job_id)
+            report.tell("stuck", f"{entry.state} for {since_s} s: {entry.why}", job_id)
         sent = {outcome.job_id for _, outcome in report.outcomes}
 
         def due(kind: str, entries: Sequence[Entry]) -> list[Entry]:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from cpsched.policy import Policy
+from cpsched_bridge.cycle.backoff import Backoff
 from cpsched_bridge.cycle.deciding import FALLBACK, Decider
 from cpsched_bridge.cycle.learning import Teaching
 from cpsched_bridge.errors import PolicyFailed
@@ -104,8 +105,9 @@ class Deciders:
             report.tell(FALLBACK, f"the fallback decides: {failure.kind}")
         self._failures += 1
         now_s = self.pace.monotonic_s()
-        rest_s = self.interval_s * 2.0 ** min(30, self._failures - PATIENCE) if self._failures > PATIENCE else 0.0
-        self._not_before_s = now_s + min(_LONGEST_S, max(rest_s, _TIMES_THE_COST * (now_s - began_s)))
+        over = self._failures - PATIENCE
+        rest_s = Backoff(self.interval_s, _LONGEST_S).delay_s(over) if over > 0 else 0.0
+        self._not_before_s = now_s + max(rest_s, min(_LONGEST_S, _TIMES_THE_COST * (now_s - began_s)))
 
     def _note_success(self, report: CycleReport) -> None:
         if self._failures or self._begins:

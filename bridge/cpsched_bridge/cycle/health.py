@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from cpsched_bridge.cycle.circuit_breaker import CircuitBreaker
 from cpsched_bridge.cycle.claims import Claims
-from cpsched_bridge.cycle.guard import FailureWatch
 from cpsched_bridge.errors import BackendError, NotReady
 from cpsched_bridge.ports import Backend, Check
 from cpsched_bridge.report import CycleReport, Mode
@@ -25,7 +25,7 @@ class ModeSwitch:
     configured: Literal["shadow", "advise", "control"]
     pause: PauseFile
     claims: Claims
-    breaker: FailureWatch
+    breaker: CircuitBreaker
     systemd: Systemd
     trouble: Callable[[], str | None] = lambda: None
     """Returns why the bridge must be paused for as long as this lasts."""

@@ -17,15 +17,15 @@ import structlog
 from cpsched.compile.progress import CompilingStopped
 from cpsched.policy import Policy
 from cpsched_bridge.cycle.adviser import Adviser, take_all_back
+from cpsched_bridge.cycle.backoff import BackoffQueue
+from cpsched_bridge.cycle.circuit_breaker import CircuitBreaker
 from cpsched_bridge.cycle.claims import Claims
 from cpsched_bridge.cycle.deadline import can_interrupt
 from cpsched_bridge.cycle.failures import described, failing
 from cpsched_bridge.cycle.fallback import Deciders
-from cpsched_bridge.cycle.guard import FailureWatch
 from cpsched_bridge.cycle.hand_back import hand_all_back, nothing_but_unwritten
 from cpsched_bridge.cycle.health import Checking, ModeSwitch
 from cpsched_bridge.cycle.pace import timed
-from cpsched_bridge.cycle.put_off import PutOff
 from cpsched_bridge.cycle.reading import ObservationReader
 from cpsched_bridge.cycle.sending import Sending
 from cpsched_bridge.cycle.startup import Startup
@@ -76,13 +76,13 @@ class Bridge:
         backend, ledger, pace, settings = parts.backend, parts.ledger, parts.pace, parts.settings
         asked = take_over_file(settings).taken
         claims = Claims(backend, claim_of(settings.state_dir), settings.guard.claim_gone_s, asked)
-        breaker, heart = FailureWatch(settings.guard.failing_users), Heartbeat(settings.heartbeat_path)
+        breaker, heart = CircuitBreaker(settings.guard.failing_users), Heartbeat(settings.heartbeat_path)
         self.parts = parts
         self.timing = Timing(settings.cycle, pace, parts.systemd, _heartbeat_age_s(settings))
         self.mode = ModeSwitch(settings.mode, parts.pause, claims, breaker, parts.systemd, self._trouble)
         self._reader = ObservationReader(backend, ledger)
         self._deciders = Deciders.of(parts.policy, parts.fallback, pace, settings)
-        self._backoff = PutOff()
+        self._backoff = BackoffQueue()
         self._sending = Sending(backend, ledger, claims, settings, self.timing)
         self._adviser = Adviser.of(backend, settings)
         self._checking = Checking(backend, settings.cycle.checks_every_s, pace.monotonic_s(), settings.mode)
@@ -131,6 +131,7 @@ class Bridge:
             self.mode.pause_if_needed(report, self._now_s)
         # 4. Write down the round and its events.
         self.timing.note_load(report)
+        report.stuck = self._sending.stuck
         self._telling.write_down(report)
         # 5. Report to whom the startup concerns, to the log and to the listeners.
         with failing(report):
@@ -171,10 +172,9 @@ class Bridge:
         """Bring the ledger up to what was seen; shadow mode has nothing in its ledger."""
         if report.mode == "shadow":
             return
-        transitions, starts = self._sending.reconcile(seen, report)
-        self.mode.breaker.saw(seen)
-        self.mode.breaker.started(self._now_s, starts)
-        report.happenings += self._backoff.note(seen, transitions, starts.failed)
+        starts = self._sending.reconcile(seen, report)
+        self.mode.breaker.note(seen, starts, self._now_s)
+        report.happenings += self._backoff.note(seen, starts)
         if report.mode == "control":
             max_failures = self.parts.settings.start.max_failures
             self._sending.record(self._backoff.leave(seen, self.parts.ledger.by_id, max_failures), report)

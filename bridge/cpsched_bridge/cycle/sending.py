@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from cpsched_bridge.cycle.came_true import StartsToCome, came_true
+from cpsched_bridge.cycle.backoff import CommandRetries
 from cpsched_bridge.cycle.claims import Claims
-from cpsched_bridge.cycle.commands import Commands
-from cpsched_bridge.cycle.guard import Allowance
+from cpsched_bridge.cycle.commands import UNSETTLED, Allowance, Commands
 from cpsched_bridge.cycle.hand_back import standing_aside
 from cpsched_bridge.cycle.pace import timed
-from cpsched_bridge.cycle.progress import CycleProgress
 from cpsched_bridge.cycle.reading import ObservationReader
 from cpsched_bridge.cycle.reconcile import Conduct, reconcile
-from cpsched_bridge.cycle.retries import Retries
-from cpsched_bridge.cycle.stuck import UNSETTLED
+from cpsched_bridge.cycle.start_outcomes import StartOutcomes, StartTracker
 from cpsched_bridge.cycle.timing import Timing
 from cpsched_bridge.ports import Backend, Observation
 from cpsched_bridge.report import CycleReport
@@ -36,10 +33,8 @@ class Sending:
     claims: Claims
     settings: Settings
     timing: Timing
-    _progress: CycleProgress = field(default_factory=CycleProgress, init=False)
-    _retries: Retries = field(default_factory=Retries, init=False)
-    _refused: list[int] = field(default_factory=list, init=False)
-    """Jobs whose starts the cluster refused in the last cycle that started any."""
+    _starts: StartTracker = field(default_factory=StartTracker, init=False)
+    _retries: CommandRetries = field(default_factory=CommandRetries, init=False)
     _glance_s: float = field(default=float("-inf"), init=False)
     """When to look again for pins that a former run has left."""
 
@@ -52,20 +47,23 @@ class Sending:
         was_away = self.timing.was_away
         return Conduct(control, start.adopt, start.timeout_s, start.max_failures, beside, apart, was_away)
 
-    def reconcile(self, seen: Observation, report: CycleReport) -> tuple[list[Transition], StartsToCome]:
-        """Bring the ledger up to what was seen. Return its transitions, and what came of starts."""
+    def reconcile(self, seen: Observation, report: CycleReport) -> StartOutcomes:
+        """Bring the ledger up to what was seen. Return what came of starts."""
         transitions = reconcile(self.ledger.by_id, self.ledger.open_ids(), seen, self._conduct(report))
         self.record(transitions, report)
         if report.number % FORGET_EVERY == 0:
             self.ledger.forget(seen.now_s - int(self.settings.journal.keep_jobs_days * 86400))
-        starts = came_true(transitions, self._refused, seen)
-        self._refused = []
-        return transitions, starts
+        return self._starts.outcomes(transitions, seen)
+
+    @property
+    def stuck(self) -> int:
+        """Jobs for which a command has been repeated without effect for too long."""
+        return len(self._retries.stuck)
 
     def record(self, transitions: Sequence[Transition], report: CycleReport) -> None:
         """Write transitions into the ledger, and report them."""
         self.ledger.record(transitions, report.number)
-        self._progress.note(transitions, self._now_s, report)
+        self._starts.note(transitions, self._now_s, report)
 
     def take_off_left_pins(self, reader: ObservationReader, report: CycleReport) -> None:
         """Undo, while the bridge still starts, the pins of a former run that are due, once per interval.
@@ -117,8 +115,8 @@ class Sending:
             jobs = {job.id: job for job in report.waiting}
             wanted = [(jobs[id], placement) for id, placement in report.starts.items()]
             chosen = allowance.take(wanted, lambda start: start[0].user)
-            self._progress.decided((job.id for job, _ in chosen), self._now_s)
-            self._refused = self._commands(report).start(chosen, seen.cluster, seen.now_s, report)
+            self._starts.decided((job.id for job, _ in chosen), self._now_s)
+            self._starts.refused = self._commands(report).start(chosen, seen.cluster, seen.now_s, report)
 
     def _stand_aside(self, report: CycleReport) -> None:
         """Where no bridge is in control, let the cluster's own scheduler start what comes."""

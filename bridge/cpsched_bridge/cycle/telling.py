@@ -14,7 +14,6 @@ import structlog
 from cpsched_bridge.cycle.failures import INTERNAL, described, failing, log_traceback
 from cpsched_bridge.cycle.pace import timed
 from cpsched_bridge.cycle.snapshots import asides_of
-from cpsched_bridge.cycle.stuck import UNSETTLED, Stuck
 from cpsched_bridge.in_force import InForce
 from cpsched_bridge.ports import Pace
 from cpsched_bridge.report import OK, STOPPED, CycleReport, Happening, Mode, summed_up
@@ -38,7 +37,6 @@ class CycleTelling:
     pace: Pace
     in_force: InForce
     listeners: Sequence[Listener]
-    stuck: Stuck = field(default_factory=Stuck, init=False)
     late: list[Happening] = field(default_factory=list, init=False)
     """Events that came after their cycle's report was sent; they go into the next report."""
     number: int = field(init=False)
@@ -88,7 +86,6 @@ class CycleTelling:
             counts = self.ledger.counts()
             report.starting = counts[State.STARTING]
             report.kept = sum(counts[state] for state in KEPT)
-            self.stuck.note(self.ledger.entries(*UNSETTLED), self.pace.monotonic_s(), report)
             self._write(report)
         with failing(report):
             self.ledger.keep_file()

@@ -10,6 +10,7 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from cpsched_bridge.cycle.backoff import Backoff
 from cpsched_bridge.ports import Pace
 from cpsched_bridge.report import LATE_INTERVALS, OK, CycleReport
 from cpsched_bridge.settings import CycleSettings
@@ -112,10 +113,9 @@ class Timing:
         The interval, longer beside a busy cluster; after failed cycles doubled for each of them in a row, up to the
         bound.
         """
-        slow_s = self.settings.interval_s * self._times
-        if not self._failed:
-            return slow_s
-        return max(slow_s, min(self.settings.max_backoff_s, self.settings.interval_s * 2.0 ** min(self._failed, 30)))
+        interval_s = self.settings.interval_s
+        backoff_s = Backoff(interval_s, self.settings.max_backoff_s).delay_s(self._failed) if self._failed else 0.0
+        return max(interval_s * self._times, backoff_s)
 
     def wait(self) -> bool:
         """Wait until the next cycle is due, or until a wake file changes. Return False if the loop is to end."""

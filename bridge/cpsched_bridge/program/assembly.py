@@ -22,6 +22,7 @@ from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.adapters import Adapter
 from cpsched_bridge.children import STALLED_S
 from cpsched_bridge.cycle.apart import Apart
+from cpsched_bridge.cycle.backoff import Backoff
 from cpsched_bridge.cycle.deciding import require_resources
 from cpsched_bridge.cycle.failures import described
 from cpsched_bridge.cycle.health import concerning, require_ready
@@ -63,7 +64,6 @@ ADAPTERS_FOLDER = "cpsched_bridge.adapters"
 SHARED = "shared"
 """The package in that folder that is no adapter."""
 ADAPTERS_GROUP = "cpsched.adapters"
-FIRST_WAIT_S = 2.0
 LOG_EVERY_S = 10.0
 """How often the log tells how far a beginning is."""
 OUTLOOK_EVERY_S = 60.0
@@ -406,7 +406,7 @@ def checked(
     An adapter that begins is waited for in any case. By hand, a cluster that does not answer is an error at once. A
     service that ended for it would be started again a few times and then given up for good.
     """
-    wait_s = FIRST_WAIT_S
+    backoff, attempts = Backoff(2.0, max_wait_s), 0
     tell(f"checks what {mode} mode requires")
     while True:
         try:
@@ -420,12 +420,12 @@ def checked(
         except Unreachable as error:
             if not systemd.listens:
                 raise
+            wait_s, attempts = backoff.delay_s(attempts), attempts + 1
             structlog.get_logger("bridge").error("waits_for_the_cluster", detail=str(error), again_in_s=wait_s)
             tell(f"waits for the cluster: {error}")
         systemd.notify("STATUS=waits for the cluster", f"EXTEND_TIMEOUT_USEC={int(2e6 * (wait_s + 60))}")
         if not pace.wait(wait_s):
             return False
-        wait_s = min(max_wait_s, 2 * wait_s)
 
 
 def warn_of_advice(settings: Settings) -> None:

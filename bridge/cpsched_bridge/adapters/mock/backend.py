@@ -30,7 +30,6 @@ class MockBackend(Backend, Advisable):
     history_missing = False
     speaks = ""
     starts_in_one_change = True
-    scheduler_interval_s = 60.0
 
     def __init__(self, site: MockCluster, clock: SiteClock) -> None:
         self.site = site

@@ -10,7 +10,7 @@ from cpsched.dispatchers.base import Dispatcher
 from cpsched.model import Decision, Effort, EndedJob, Starts, Wait
 from cpsched.predictors.base import Predictor
 from cpsched.predictors.walltime import WalltimePredictor
-from cpsched_bridge.cycle import guard
+from cpsched_bridge.cycle import circuit_breaker
 from cpsched_bridge.errors import UnknownRound
 from cpsched_bridge.store.ledger import State
 from cpsched_bridge.store.redecide import decide_again
@@ -182,7 +182,7 @@ def test_a_bad_dispatcher_costs_one_cycle(at, name):
 
 @pytest.mark.parametrize("name", [next(iter(zoo)) for zoo, _ in KINDS])
 def test_a_dispatcher_that_stays_bad_makes_the_bridge_stand_down_and_give_back(at, name, monkeypatch):
-    monkeypatch.setattr(guard, "FAILED_DECISIONS", 2)
+    monkeypatch.setattr(circuit_breaker, "FAILED_DECISIONS", 2)
     bridge, cluster, _ = at(dispatcher=Bad(ALL[name]))
     modes = [bridge.cycle().mode for _ in range(3)]
     assert modes == ["control", "control", "paused"]

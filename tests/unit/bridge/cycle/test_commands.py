@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from cpsched_bridge.cycle.commands import Commands
-from cpsched_bridge.cycle.guard import Allowance
+from cpsched_bridge.cycle.backoff import CommandRetries
+from cpsched_bridge.cycle.commands import Allowance, Commands
 from cpsched_bridge.cycle.reconcile import Conduct
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable, CommandRefused
 from cpsched_bridge.ports import Hold, Outcome, Postponed
@@ -32,7 +32,7 @@ class Setting:
                 self.ledger.record([move(self.ledger.get(id), State.STARTING, 1, "", pinned=True)])
             if first is not state:
                 self.ledger.record([move(self.ledger.get(id), state, 1, "", pinned=True)])
-        self.commands = Commands(self.cluster, self.ledger, Conduct(max_failures=3))
+        self.commands = Commands(self.cluster, self.ledger, Conduct(max_failures=3), CommandRetries())
         self.report = CycleReport(9, "control", 0.0)
 
     def answer(self, call, *results, words="words", code=""):
@@ -193,3 +193,22 @@ def test_a_command_that_rests_takes_nothing_of_what_a_cycle_may_send(tmp_path):
     setting.commands._retries.note("hold", [1] * 9, 5)  # noqa: SLF001
     setting.send(allowed=1)
     assert setting.cluster.commands == [("hold", (2,))]
+
+
+def test_an_allowance_serves_the_first_that_come():
+    allowance = Allowance(3)
+    assert allowance.take([1, 2]) == [1, 2]
+    assert allowance.take([3, 4]) == [3]
+    assert allowance.take([5]) == []
+
+
+def test_an_allowance_serves_everybody_in_turn_and_keeps_their_order():
+    allowance = Allowance(5)
+    assert allowance.take(["a1", "a2", "a3", "a4", "b1", "a5", "c1", "b2"], lambda each: each[0]) == [
+        "a1", "a2", "b1", "c1", "b2",
+    ]  # fmt: skip
+    assert allowance.left == 0
+
+
+def test_what_is_allowed_whole_is_taken_as_it_comes():
+    assert Allowance(4).take(["a1", "a2", "a3", "b1"], lambda each: each[0]) == ["a1", "a2", "a3", "b1"]

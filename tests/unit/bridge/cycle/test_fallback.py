@@ -9,7 +9,7 @@ from cpsched.model import EndedJob
 from cpsched.policy import Policy
 from cpsched.policy_spec import PolicySpec
 from cpsched.predictors.walltime import WalltimePredictor
-from cpsched_bridge.cycle import guard
+from cpsched_bridge.cycle import circuit_breaker
 from cpsched_bridge.cycle.apart import Apart
 from cpsched_bridge.cycle.fallback import PATIENCE
 from cpsched_bridge.cycle.startup import KEPT_S
@@ -107,7 +107,7 @@ def test_going_there_and_coming_back_are_events_and_what_lies_between_is_not(at)
 
 def test_a_policy_that_stays_bad_is_asked_less_and_less_often_and_the_bridge_does_not_stand_down(at, monkeypatch):
     tried, pace = Tried(), FakePace()
-    monkeypatch.setattr(guard, "FAILED_DECISIONS", 2)
+    monkeypatch.setattr(circuit_breaker, "FAILED_DECISIONS", 2)
     bridge, _, _ = at(dispatcher=tried, pace=pace)
     asked = []
     for second in range(40):
@@ -151,7 +151,7 @@ def test_success_begins_the_count_anew(at):
 
 def test_where_both_fail_the_cycle_fails_and_the_bridge_stands_down(at, monkeypatch):
     bad = Policy(WalltimePredictor(), Bad(raising(ValueError("nor I"))))
-    monkeypatch.setattr(guard, "FAILED_DECISIONS", 2)
+    monkeypatch.setattr(circuit_breaker, "FAILED_DECISIONS", 2)
     bridge, cluster, _ = at(dispatcher=Tried(), fallback=bad)
     report = bridge.cycle()
     assert report.result == "decision_failed"
@@ -205,7 +205,7 @@ class Starting(Apart):
 
 def test_the_fallback_decides_while_the_dispatchers_process_begins_and_that_is_no_failure(at, monkeypatch):
     starting, pace = Starting(), FakePace()
-    monkeypatch.setattr(guard, "FAILED_DECISIONS", 1)
+    monkeypatch.setattr(circuit_breaker, "FAILED_DECISIONS", 1)
     bridge, _, metric = at(dispatcher=starting, pace=pace)
     told = []
     for second in range(PATIENCE + 3):
@@ -222,7 +222,7 @@ def test_the_fallback_decides_while_the_dispatchers_process_begins_and_that_is_n
 
 def test_without_a_fallback_nothing_is_decided_meanwhile_and_jobs_go_back_when_it_takes_long(at, monkeypatch):
     starting, pace = Starting(), FakePace()
-    monkeypatch.setattr(guard, "FAILED_DECISIONS", 1)
+    monkeypatch.setattr(circuit_breaker, "FAILED_DECISIONS", 1)
     bridge, cluster, _ = at(dispatcher=starting, fallback=None, pace=pace)
     starting.words = None
     bridge.cycle()

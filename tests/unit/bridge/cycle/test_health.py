@@ -2,8 +2,8 @@
 
 import pytest
 
+from cpsched_bridge.cycle.circuit_breaker import FAILED_DECISIONS, CircuitBreaker
 from cpsched_bridge.cycle.claims import Claims
-from cpsched_bridge.cycle.guard import FAILED_DECISIONS, FailureWatch
 from cpsched_bridge.cycle.health import ModeSwitch, require_ready
 from cpsched_bridge.errors import NotReady
 from cpsched_bridge.ports import Check, Claim
@@ -20,7 +20,7 @@ def pause(tmp_path):
 
 def a_switch(pause, mode="control", trouble=lambda: None):
     claims = Claims(FakeCluster(), Claim("one", "run", 0, "here"), 120.0)
-    return ModeSwitch(mode, pause, claims, FailureWatch(3), Systemd(), trouble)
+    return ModeSwitch(mode, pause, claims, CircuitBreaker(3), Systemd(), trouble)
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pytest
 import structlog
 
 from cpsched.model import EndedJob
-from cpsched_bridge.cycle import guard
+from cpsched_bridge.cycle import circuit_breaker
 from cpsched_bridge.store.ledger import IllegalTransition, State
 from tests.bridges import Metrics
 from tests.builders import a_cluster, a_job
@@ -87,7 +87,7 @@ def test_a_listener_that_fails_is_told_with_the_next_cycle_and_keeps_no_other_fr
 def test_a_bridge_pauses_also_where_the_disk_does_not_take_the_word(bridge_at, tmp_path, monkeypatch):
     cluster = FakeCluster()
     cluster.submit(a_job(1))
-    monkeypatch.setattr(guard, "FAILED_DECISIONS", 1)
+    monkeypatch.setattr(circuit_breaker, "FAILED_DECISIONS", 1)
     bridge = bridge_at(cluster)
     bridge.policy.dispatcher.decide = lambda snapshot, need: None
     draft = tmp_path / "paused.new"

@@ -8,7 +8,7 @@ import structlog
 
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.model import Decision, Effort, EndedJob, Starts
-from cpsched_bridge.cycle import guard, loop, sending
+from cpsched_bridge.cycle import circuit_breaker, loop, sending
 from cpsched_bridge.cycle.claims import HANDED_BACK
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable, CommandRefused
 from cpsched_bridge.ports import Hold, LeftJob, Outcome
@@ -351,7 +351,7 @@ class Broken(Dispatcher):
 def test_a_bad_decision_is_not_applied_and_too_many_pause_the_bridge(bridge_at, dispatcher, kind, monkeypatch):
     cluster = FakeCluster()
     cluster.submit(a_job(1, per_unit=3), a_job(2, per_unit=3))
-    monkeypatch.setattr(guard, "FAILED_DECISIONS", 3)
+    monkeypatch.setattr(circuit_breaker, "FAILED_DECISIONS", 3)
     bridge = bridge_at(cluster, dispatcher=dispatcher)
     reports = settle(bridge, cluster, 6)
     assert [report.result for report in reports[:3]] == [kind] * 3
@@ -369,17 +369,6 @@ def test_failed_starts_of_everybody_make_the_bridge_stand_down(bridge_at):
     reports = settle(bridge, cluster, 6)
     assert reports[-1].mode == "paused"
     assert {fake.hold for fake in cluster.jobs.values()} == {Hold.NONE}
-
-
-def test_failed_starts_of_one_user_do_not_whatever_they_ask_for(bridge_at):
-    """The only user of a quiet site: what does not start is left to the cluster's scheduler, kind by kind."""
-    cluster = FakeCluster(cluster=a_cluster(nodes=4, cores=16))
-    cluster.submit(*(a_job(i, walltime_s=100 + i % 7, user="ann") for i in range(1, 41)))
-    cluster.start_one = lambda order: _bounce(cluster, order)
-    bridge = bridge_at(cluster)
-    reports = settle(bridge, cluster, 60)
-    assert {report.mode for report in reports} == {"control"}
-    assert "stood_down" not in [kind for report in reports for kind in kinds(report)]
 
 
 def test_predictors_learn_each_ended_job_once_history_included(bridge_at):

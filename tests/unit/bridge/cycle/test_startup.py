@@ -2,7 +2,7 @@
 
 import pytest
 
-from cpsched_bridge.cycle import guard
+from cpsched_bridge.cycle import circuit_breaker
 from cpsched_bridge.cycle.startup import KEPT_S, LOOK_S, Seldom, Startup
 from cpsched_bridge.ports import Hold
 from cpsched_bridge.watch.health import Health
@@ -46,7 +46,7 @@ def test_steps_are_done_one_after_the_other_and_told_until_all_are_done():
 def test_a_bridge_decides_and_holds_nothing_before_it_has_begun_and_then_works(bridge_at, cluster, steps, monkeypatch):
     """A job that the submit plugin held, and one that nobody holds."""
     cluster.submit(a_job(3), hold=Hold.NONE)
-    monkeypatch.setattr(guard, "FAILED_DECISIONS", 1)
+    monkeypatch.setattr(circuit_breaker, "FAILED_DECISIONS", 1)
     bridge = bridge_at(cluster, startup=steps.startup)
     for _ in range(3):
         report = bridge.cycle()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -11,36 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cpsched.model import Job, RunningJob
-from cpsched_bridge.cycle.came_true import KINDS, FailedStart, StartsToCome
-from cpsched_bridge.cycle.guard import FAILED_DECISIONS, WINDOW_S, Allowance, FailureWatch
-from cpsched_bridge.likes import likes_of
+from cpsched_bridge.cycle.circuit_breaker import FAILED_DECISIONS, WINDOW_S, CircuitBreaker
+from cpsched_bridge.cycle.start_outcomes import KINDS, FailedStart, StartOutcomes
+from cpsched_bridge.likes import alike
 from cpsched_bridge.ports import Hold, Observation, PendingJob
 from cpsched_sim.testing.tries import tries
 from tests.builders import a_cluster, a_job
 from tests.reach import entries
 
 
-def test_an_allowance_serves_the_first_that_come():
-    allowance = Allowance(3)
-    assert allowance.take([1, 2]) == [1, 2]
-    assert allowance.take([3, 4]) == [3]
-    assert allowance.take([5]) == []
-
-
-def test_an_allowance_serves_everybody_in_turn_and_keeps_their_order():
-    allowance = Allowance(5)
-    assert allowance.take(["a1", "a2", "a3", "a4", "b1", "a5", "c1", "b2"], lambda each: each[0]) == [
-        "a1", "a2", "b1", "c1", "b2",
-    ]  # fmt: skip
-    assert allowance.left == 0
-
-
-def test_what_is_allowed_whole_is_taken_as_it_comes():
-    assert Allowance(4).take(["a1", "a2", "a3", "b1"], lambda each: each[0]) == ["a1", "a2", "a3", "b1"]
-
-
 def test_one_good_decision_clears_the_bad_ones():
-    watch = FailureWatch(3)
+    watch = CircuitBreaker(3)
     for good in (False, True, *[False] * (FAILED_DECISIONS - 1)):
         watch.decided(good)
     assert watch.verdict(0) is None
@@ -49,7 +31,7 @@ def test_one_good_decision_clears_the_bad_ones():
 
 
 def test_after_a_resume_bad_decisions_are_counted_from_zero():
-    watch = FailureWatch(3)
+    watch = CircuitBreaker(3)
     for _ in range(FAILED_DECISIONS):
         watch.decided(False)
     assert watch.verdict(0) is not None
@@ -66,8 +48,12 @@ def a_start(user: str, node: str = "n0", beside: tuple[str, ...] = (), alone: bo
     """One that failed, of a user whose jobs differ from those of others in everything."""
     differs = {"account": f"of {user}", "queue": f"p {user}", "qos": f"q {user}", "walltime_s": 60 + ord(user[0])}
     pending = PendingJob(replace(a_job(1), user=user, **{**differs, **job}), Hold.PLUGIN)
-    suspects = {*zip(KINDS, likes_of(pending.job), strict=False), ("node", node), *(("user", each) for each in beside)}
-    return FailedStart(pending, frozenset(suspects), alone)
+    suspects = {
+        *zip(KINDS, alike(pending.job).name, strict=False),
+        ("node", node),
+        *(("user", each) for each in beside),
+    }
+    return FailedStart(pending, alike(pending.job), explained=alone, suspects=frozenset(suspects))
 
 
 def seen(*jobs: Job, nodes: int = 2) -> Observation:
@@ -81,15 +67,22 @@ TWO_OF_ALL = seen(
 )
 
 
-def a_watch(failing_users: int = 3) -> FailureWatch:
+NOTHING = seen(nodes=1)
+
+
+def came_true(users: Iterable[str]) -> StartOutcomes:
+    return StartOutcomes(dict(enumerate(users)))
+
+
+def a_watch(failing_users: int = 3) -> CircuitBreaker:
     """Of a site with two of each kind."""
-    watch = FailureWatch(failing_users)
-    watch.saw(TWO_OF_ALL)
+    watch = CircuitBreaker(failing_users)
+    watch.note(TWO_OF_ALL, StartOutcomes(), 0)
     return watch
 
 
-def failed(watch: FailureWatch, *starts: FailedStart, at_s: float = 0, times: int = 3) -> FailureWatch:
-    watch.started(at_s, StartsToCome(failed=starts * times))
+def failed(watch: CircuitBreaker, *starts: FailedStart, at_s: float = 0, times: int = 3) -> CircuitBreaker:
+    watch.note(NOTHING, StartOutcomes(failed=starts * times), at_s)
     return watch
 
 
@@ -118,16 +111,16 @@ def test_two_users_and_too_few_starts_are_not_enough():
 
 def test_a_start_that_comes_true_clears_its_user():
     watch = failed(a_watch(), *map(all_over, USERS[:3]))
-    watch.started(1, StartsToCome(true=("ann",)))
+    watch.note(NOTHING, came_true(("ann",)), 1)
     assert watch.failing(1) == ["bob", "cy"]
     assert watch.verdict(1) is None
 
 
 def test_most_users_must_fail():
     watch = failed(a_watch(), *map(all_over, USERS[:3]))
-    watch.started(0, StartsToCome(true=("v", "w")))
+    watch.note(NOTHING, came_true(("v", "w")), 0)
     assert watch.verdict(0) is not None, "three of five"
-    watch.started(0, StartsToCome(true=("x",)))
+    watch.note(NOTHING, came_true(("x",)), 0)
     assert watch.verdict(0) is None, "three of six"
 
 
@@ -156,19 +149,19 @@ def test_one_beside_them_that_fails_too_is_not_enough(shared: dict[str, Any]):
 def test_a_site_with_one_of_a_kind_learns_nothing_from_it():
     """All start in the one partition, with one account, QOS and shape, on the one node."""
     one = {"account": "lab", "queue": "main", "qos": "fast", "walltime_s": 60}
-    watch = FailureWatch(3)
-    watch.saw(seen(replace(a_job(1), user="ann", **one), nodes=1))
+    watch = CircuitBreaker(3)
+    watch.note(seen(replace(a_job(1), user="ann", **one), nodes=1), StartOutcomes(), 0)
     assert failed(watch, *(a_start(user, **one) for user in USERS)).verdict(0) is not None
-    watch.saw(seen(replace(a_job(1), user="ann", **{**one, "queue": "other"}), nodes=1))
+    watch.note(seen(replace(a_job(1), user="ann", **{**one, "queue": "other"}), nodes=1), StartOutcomes(), 0)
     assert watch.verdict(0) is None, "there is another partition"
 
 
 def test_whom_and_what_there_is_runs_or_waits():
     one = {"account": "lab", "queue": "main", "qos": "fast", "walltime_s": 60}
-    watch = FailureWatch(3)
+    watch = CircuitBreaker(3)
     here = seen(replace(a_job(1), user="ann", **one), nodes=1)
     there = RunningJob(replace(a_job(2), user="bob", **{**one, "account": "other"}), 0, ((0, 1),))
-    watch.saw(replace(here, running=(there,)))
+    watch.note(replace(here, running=(there,)), StartOutcomes(), 0)
     assert failed(watch, *(a_start(user, **one) for user in USERS)).verdict(0) is None
 
 
@@ -194,12 +187,12 @@ def test_what_is_remembered_has_a_bound():
     watch = a_watch()
     empty, sizes = entries(watch), set()
     for number in range(5_000):
-        watch.started(0, StartsToCome(failed=(all_over("ann", walltime_s=1 + number),)))
+        watch.note(NOTHING, StartOutcomes(failed=(all_over("ann", walltime_s=1 + number),)), 0)
         if number in (7, 8, 4_999):
             sizes.add(entries(watch))
     assert len(sizes) == 1, "eight failures of a user are kept, and no more"
     for number in range(100):
-        watch.started(number, StartsToCome(true=(f"u{number}",)))
+        watch.note(NOTHING, came_true((f"u{number}",)), number)
     assert watch.verdict(1000) is None
     assert entries(watch) == empty
 
@@ -222,5 +215,5 @@ def test_no_single_user_account_partition_qos_shape_or_node_makes_the_bridge_sta
             job |= {"queue": "q"} if kind == "walltime_s" else {}  # which is a part of the shape
         starts.append(a_start(user, node, data.draw(st.sampled_from(((), ("mallory",)))), **job))
     watch = failed(a_watch(failing_users), *starts)
-    watch.started(1, StartsToCome(true=tuple(data.draw(st.lists(st.sampled_from(("x", "y", "z")))))))
+    watch.note(NOTHING, came_true(tuple(data.draw(st.lists(st.sampled_from(("x", "y", "z")))))), 1)
     assert watch.verdict(1) is None

@@ -1,18 +1,16 @@
-"""What keeps the bridge from doing harm: a bound on commands, and the count of failures that makes it stand down."""
+"""Counts failures, and pauses the bridge where too much fails."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
 
-from cpsched_bridge.cycle.came_true import KINDS, StartsToCome, Suspect
-from cpsched_bridge.likes import likes_of
+from cpsched_bridge.cycle.start_outcomes import KINDS, StartOutcomes, Suspect
+from cpsched_bridge.likes import alike
 from cpsched_bridge.ports import Observation
 
-T = TypeVar("T")
 WINDOW_S = 300.0
 """Past seconds in which failures count: a restart of the cluster's controller is over by then."""
 FAILED_STARTS = 3
@@ -21,31 +19,6 @@ FAILED_DECISIONS = 5
 """Decisions in a row that raised or broke a rule from which on the bridge pauses."""
 _REMEMBERED = 8
 """Failed starts of a user that are remembered: the newest ones."""
-
-
-@dataclass(slots=True)
-class Allowance:
-    """How many jobs a cycle may still send commands for. What is asked for first is sent; the rest waits."""
-
-    left: int
-
-    def take(self, wanted: Sequence[T], whose: Callable[[T], str] = lambda _: "") -> list[T]:
-        """As many of `wanted` as are still allowed, in their order: the first of each user, then the second, ...
-
-        `whose` tells users apart. So nobody's commands wait for all those of somebody else.
-        """
-        taken = list(wanted) if len(wanted) <= self.left else _in_turn(wanted, whose, self.left)
-        self.left -= len(taken)
-        return taken
-
-
-def _in_turn(wanted: Sequence[T], whose: Callable[[T], str], most: int) -> list[T]:
-    turns = Counter[str]()
-    ranks: list[tuple[int, int]] = []
-    for position, each in enumerate(wanted):
-        ranks.append((turns[whose(each)], position))
-        turns[whose(each)] += 1
-    return [wanted[position] for position in sorted(position for _, position in sorted(ranks)[:most])]
 
 
 @dataclass(slots=True)
@@ -58,13 +31,12 @@ class _Record:
 
 
 @dataclass(slots=True)
-class FailureWatch:
-    """Counts what goes wrong and says when it is too much to carry on.
+class CircuitBreaker:
+    """Trips where at least `failing_users` users, and most users, have only failed starts, or decisions fail in a row.
 
-    A user all of whose starts fail is one witness, however many those are. Witnesses are believed where there are
-    enough of them, more than half of all users with starts, and where nobody and nothing nearer than the cluster can
+    A user counts once, however many starts of theirs fail. The users count where nothing nearer than the cluster can
     be behind it: without the starts that any one user, account, partition, QOS, shape or node had a part in, only one
-    witness less would be left. A kind of which only one was ever seen, such as the partition of a site that has one,
+    user less would be left. A kind of which only one was ever seen, such as the partition of a site that has one,
     says nothing.
     """
 
@@ -74,22 +46,17 @@ class FailureWatch:
     """Names of each kind that were seen: two are enough to know that there is more than one."""
     _bad_decisions: int = 0
 
-    def saw(self, seen: Observation) -> None:
-        """Take note of whom and what there is."""
+    def note(self, seen: Observation, starts: StartOutcomes, at_s: float) -> None:
+        """Record whom and what a reading shows, and what came of starts, at a monotonic time."""
         self._known["node"].update(seen.cluster.node_names[:2])
-        if all(len(names) > 1 for names in self._known.values()):
-            return
-        for job in (*(each.job for each in seen.pending), *(each.job for each in seen.running)):
-            for kind, name in zip(KINDS, likes_of(job), strict=False):
-                if len(self._known[kind]) < 2:
-                    self._known[kind].add(name)
-
-    def started(self, at_s: float, starts: StartsToCome) -> None:
-        """Take note of what came of starts, at a monotonic time."""
+        if any(len(names) < 2 for names in self._known.values()):
+            for job in (*(each.job for each in seen.pending), *(each.job for each in seen.running)):
+                for kind, name in zip(KINDS, alike(job).name, strict=False):
+                    self._known[kind] |= {name} if len(self._known[kind]) < 2 else set()
         for failed in starts.failed:
-            if not failed.alone:
+            if not failed.explained:
                 self._record(failed.pending.job.user).failed.append((at_s, failed.suspects))
-        for user in starts.true:
+        for user in starts.began.values():
             record = self._record(user)
             record.true_s = at_s
             record.failed.clear()
@@ -98,7 +65,7 @@ class FailureWatch:
         return self._users.setdefault(user, _Record(deque(maxlen=_REMEMBERED)))
 
     def decided(self, good: bool) -> None:
-        """Take note of a decision that was applicable, or was not."""
+        """Record a decision that was applicable, or was not."""
         self._bad_decisions = 0 if good else self._bad_decisions + 1
 
     def failing(self, now_s: float) -> list[str]:
@@ -112,7 +79,7 @@ class FailureWatch:
         return [user for user, record in self._users.items() if len(record.failed) >= FAILED_STARTS]
 
     def verdict(self, now_s: float) -> str | None:
-        """Why the bridge must stand down; None if it may go on."""
+        """Return why the bridge must pause; None if it may go on."""
         failing = self.failing(now_s)
         enough = len(failing) >= self.failing_users and 2 * len(failing) > len(self._users)
         if enough and self._culprit(failing) is None:
@@ -122,7 +89,7 @@ class FailureWatch:
         return None
 
     def _culprit(self, failing: Sequence[str]) -> Suspect | None:
-        """Somebody or something that may be behind so many failures that too few witnesses are left."""
+        """Return a user or thing that may be behind so many failures that too few users are left."""
         starts = {user: [suspects for _, suspects in self._users[user].failed] for user in failing}
         several = {kind for kind, names in self._known.items() if len(names) > 1} | {"user"}
         found = {suspect for theirs in starts.values() for suspects in theirs for suspect in suspects}
@@ -133,6 +100,6 @@ class FailureWatch:
         return None
 
     def reset(self) -> None:
-        """Begin anew, after a resume."""
+        """Count from zero, after a resume."""
         self._users.clear()
         self._bad_decisions = 0

@@ -1,30 +1,43 @@
-"""Jobs that meet limits of the cluster are put off with their like; nobody else is."""
+"""The backoff queue, step by step; `tests/properties/test_nobody_pays.py` holds the whole of it to its promise."""
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from cpsched.model import EndedJob
-from cpsched_bridge.cycle.came_true import FailedStart
-from cpsched_bridge.cycle.put_off import (
-    FIRST_WAIT_S,
+from cpsched_bridge.cycle.backoff import (
+    COMMANDS,
+    IN_VAIN,
     KINDS_IN_VAIN,
-    LONGEST_WAIT_S,
     MOST_TRIED,
-    PutOff,
-    everything_of,
+    REMEMBERED_S,
+    STARTS,
+    Backoff,
+    BackoffQueue,
+    CommandRetries,
 )
-from cpsched_bridge.likes import BackoffKey
+from cpsched_bridge.cycle.start_outcomes import FailedStart, StartOutcomes
+from cpsched_bridge.likes import BackoffKey, alike
 from cpsched_bridge.ports import NO_WAY_BACK, Hold, Observation, Obstacle, PendingJob
-from cpsched_bridge.store.ledger import Entry, State, Transition
+from cpsched_bridge.store.ledger import Entry, State
 from tests.builders import a_cluster, a_job
 from tests.reach import entries
 
 CLUSTER = a_cluster()
 LIMIT = Obstacle("AssocMaxJobsLimit", BackoffKey("association", ("alice", "lab")))
+QOS_LIMIT = Obstacle("QOSGrpCpuLimit", BackoffKey("qos", ("normal", "")))
+OWN_LIMIT = Obstacle("QOSMaxWallDurationPerJobLimit", BackoffKey("job", ("3",)))
+
+
+def test_a_delay_doubles_up_to_its_maximum() -> None:
+    backoff = Backoff(2.0, 15.0)
+    assert [backoff.delay_s(attempts) for attempts in (0, 1, 2, 3, 10_000)] == [2, 4, 8, 15, 15]
+    assert [backoff.after_s(2.0), backoff.after_s(8.0)] == [4, 15]
+    assert Backoff(1.0, 100.0, factor=3.0).delay_s(2) == 9
 
 
 class World:
@@ -35,7 +48,7 @@ class World:
         users = ["alice"] * alices + ["bob"] * bobs
         self.jobs = {id: replace(a_job(id), user=user, account="lab") for id, user in enumerate(users, start=1)}
         self.states = dict.fromkeys(self.jobs, State.HELD)
-        self.put_off = PutOff()
+        self.queue = BackoffQueue()
         self.told: list[str] = []
         self.alone: set[int] = set()
         """Jobs whose failed starts something else explains."""
@@ -44,6 +57,8 @@ class World:
         self.stays: set[int] = set()
         """Jobs that cannot be handed back."""
         self.room = np.array(CLUSTER.capacity)
+        over = {20: ("alice", "lab"), 21: ("carol", "other"), 22: ("eve", "lab"), 23: ("alice", "other")}
+        self.jobs |= {id: replace(a_job(id), user=user, account=account) for id, (user, account) in over.items()}
 
     def observation(self, ended: tuple[int, ...] = ()) -> Observation:
         pending = tuple(self.pending(id) for id, state in self.states.items() if state in (State.HELD, State.STARTING))
@@ -56,26 +71,31 @@ class World:
         groups = tuple(BackoffKey(*each) for each in names)
         return PendingJob(job, Hold.PLUGIN, groups=groups, no_way_back=id in self.stays)
 
+    def failure(self, id: int) -> FailedStart:
+        pending = self.pending(id)
+        key = pending.groups[0] if id in self.alone else alike(pending.job)
+        return FailedStart(pending, key, explained=id in self.alone, benign=id in self.ordinary)
+
     def step(
         self,
         met: dict[int, Obstacle] | None = None,
         began: tuple[int, ...] = (),
         ended: tuple[int, ...] = (),
         failed: tuple[int, ...] = (),
+        starting: tuple[int, ...] = (),
+        shorter: tuple[int, ...] = (),
     ) -> dict[int, str]:
         """One reading, in which starts met obstacles, came true or failed; the jobs that are put off, and why."""
-        transitions = []
-        for id in began:
-            self.states[id] = State.RUNNING
-            transitions.append(Transition(State.STARTING, Entry(id, State.RUNNING, self.now_s)))
-        for id, obstacle in (met or {}).items():
-            self.states[id] = State.HELD
-            transitions.append(Transition(State.STARTING, Entry(id, State.ROLLING_BACK, self.now_s), obstacle))
-        self.states |= dict.fromkeys(failed, State.HELD)
+        self.states |= dict.fromkeys(starting, State.STARTING)
+        self.jobs |= {id: replace(self.jobs[id], walltime_s=50) for id in shorter}
+        self.states |= dict.fromkeys(began, State.RUNNING) | dict.fromkeys((*(met or {}), *failed), State.HELD)
         seen = self.observation(ended)
-        vain = [FailedStart(self.pending(id), frozenset(), id in self.alone, id in self.ordinary) for id in failed]
-        self.told += [happening.detail for happening in self.put_off.note(seen, transitions, vain)]
-        marked = self.put_off.applied(seen, self.entries())
+        limited = [
+            FailedStart(self.pending(id), each.whom, each.reason, each.eased) for id, each in (met or {}).items()
+        ]
+        outcomes = StartOutcomes(dict.fromkeys(began, ""), (*limited, *map(self.failure, failed)))
+        self.told += [happening.detail for happening in self.queue.note(seen, outcomes)]
+        marked = self.queue.applied(seen, self.entries())
         self.order = [each.job.id for each in marked.pending]
         assert sorted(self.order) == [each.job.id for each in seen.pending]
         self.ranks = {each.job.id: (each.job.tier, each.job.priority, each.job.submit_s) for each in marked.pending}
@@ -90,21 +110,72 @@ class World:
         return [id for id, state in self.states.items() if state is State.HELD and id not in off]
 
 
-def test_without_an_obstacle_nothing_is_touched() -> None:
+TABLE = {
+    "a limit backs off its group": [(0, {"met": {1: LIMIT, 2: LIMIT}}, [7, 8])],
+    "after the wait one is tried": [(0, {"met": {1: LIMIT}}, [7, 8]), (1, {}, [7, 8]), (1, {}, [1, 7, 8])],
+    "starts on their way count": [(0, {"met": {1: LIMIT}}, [7, 8]), (2, {"starting": (1,)}, [7, 8])],
+    "each end of theirs lets one more start at once": [
+        (0, {"met": {1: LIMIT}}, [7, 8]),
+        (0, {"ended": (21,)}, [7, 8]),
+        (0, {"ended": (20,)}, [1, 7, 8]),
+        (0, {"ended": (22,)}, [1, 2, 7, 8]),
+        (0, {"ended": (23,)}, [1, 2, 3, 7, 8]),
+    ],
+    "a turn that was taken is gone": [
+        (0, {"met": {1: LIMIT}}, [7, 8]),
+        (0, {"ended": (20,)}, [1, 7, 8]),
+        (0, {"began": (1,)}, [7, 8]),
+    ],
+    "after an end the wait is the shortest": [
+        *[(0, {"met": {1: LIMIT}}, [7, 8])] * 5,
+        (0, {"met": {1: LIMIT}, "ended": (20,)}, [7, 8]),
+        (2, {}, [1, 7, 8]),
+    ],
+    "a limit of one job lasts until it asks for something else": [
+        (0, {"met": {3: OWN_LIMIT}}, [1, 2, 4, 5, 6, 7, 8]),
+        (0, {"ended": (20,)}, [1, 2, 4, 5, 6, 7, 8]),
+        (0, {"shorter": (3,)}, [1, 2, 3, 4, 5, 6, 7, 8]),
+    ],
+    "a job of two groups waits for both": [(0, {"met": {1: LIMIT, 7: QOS_LIMIT}}, []), (2, {}, [1])],
+    "a failed start backs off what is alike": [(0, {"shorter": (5,), "failed": (1,)}, [5, 7, 8])],
+    "ends do not help where no limit is to blame": [
+        (0, {"failed": (1,)}, [7, 8]),
+        (0, {"ended": (20,)}, [7, 8]),
+        (2, {}, [1, 7, 8]),
+        (0, {"ended": (20,)}, [1, 7, 8]),
+    ],
+}
+
+
+@pytest.mark.parametrize("row", TABLE)
+def test_which_jobs_may_start_after_each_reading(row: str) -> None:
+    """Jobs 1 to 6 are Alice's, 7 and 8 are Bob's; 20 to 23 ended."""
+    world = World()
+    for after_s, what, free in TABLE[row]:
+        world.now_s += after_s
+        assert world.free(**what) == free  # type: ignore[arg-type]
+
+
+def test_without_a_failed_start_nothing_is_touched() -> None:
     world = World()
     seen = world.observation()
-    assert world.put_off.note(seen, []) == []
-    assert world.put_off.applied(seen, {}) is seen
+    assert world.queue.note(seen, StartOutcomes()) == []
+    assert world.queue.applied(seen, {}) is seen
 
 
-def test_one_obstacle_puts_off_the_whole_group_and_nobody_else() -> None:
+def test_each_group_is_reported_once_with_the_clusters_own_reason() -> None:
     world = World()
-    off = world.step(met={1: LIMIT, 2: LIMIT})
-    assert off == dict.fromkeys(range(1, 7), "AssocMaxJobsLimit (user alice of account lab)")
-    assert world.told == ["user alice of account lab: AssocMaxJobsLimit; 2 job(s) held again"]
+    assert world.step(met={1: LIMIT, 2: LIMIT})[3] == "AssocMaxJobsLimit (user alice of account lab)"
+    world.step(met={1: LIMIT})
+    like = "jobs of user alice, account lab that ask for 1 x 1 for 50 s in any queue"
+    assert world.step(failed=(5,), shorter=(5,))[5] == "AssocMaxJobsLimit (user alice of account lab)"
+    assert world.told == [
+        "user alice of account lab: AssocMaxJobsLimit; 2 job(s) held again",
+        f"{like}: StartFailed; 1 job(s) held again",
+    ]
 
 
-def test_the_wait_doubles_up_to_a_bound_and_is_told_once() -> None:
+def test_the_wait_doubles_up_to_a_bound() -> None:
     world = World()
     waits = []
     for _ in range(9):
@@ -113,7 +184,7 @@ def test_the_wait_doubles_up_to_a_bound_and_is_told_once() -> None:
         while 1 not in world.free():
             world.now_s += 1
         waits.append(world.now_s - since_s)
-    assert waits == [2, 4, 8, 16, 32, 64, LONGEST_WAIT_S, LONGEST_WAIT_S, LONGEST_WAIT_S]
+    assert waits == [2, 4, 8, 16, 32, 64, STARTS.maximum_s, STARTS.maximum_s, STARTS.maximum_s]
     assert len(world.told) == 1
 
 
@@ -122,7 +193,7 @@ def test_after_a_wait_one_is_tried_then_two_then_four() -> None:
     world.step(met={1: LIMIT})
     tried = []
     for _ in range(3):
-        world.now_s += FIRST_WAIT_S
+        world.now_s += STARTS.initial_s
         free = [id for id in world.free() if id <= 10]
         tried.append(len(free))
         for id in free:
@@ -132,76 +203,22 @@ def test_after_a_wait_one_is_tried_then_two_then_four() -> None:
     assert tried == [1, 2, 4]
 
 
-def test_a_turn_that_was_taken_is_gone() -> None:
-    """An end lets one more job start; when that one runs, the next waits."""
-    world = World()
-    world.jobs[20] = replace(a_job(20), user="alice")
-    world.step(met={1: LIMIT})
-    assert world.free(ended=(20,)) == [1, 7, 8]
-    assert world.free(began=(1,)) == [7, 8]
-
-
-def test_starts_on_their_way_count() -> None:
-    world = World()
-    world.step(met={1: LIMIT})
-    world.now_s += FIRST_WAIT_S
-    assert world.free() == [1, 7, 8]
-    world.states[1] = State.STARTING
-    assert world.free() == [7, 8]
-
-
-def test_without_obstacles_the_throttle_is_forgotten() -> None:
+def test_without_failed_starts_a_group_is_forgotten() -> None:
     world = World(alices=200)
     world.step(met={1: LIMIT})
     for _ in range(20):
-        world.now_s += FIRST_WAIT_S
+        world.now_s += STARTS.initial_s
         if len(world.free()) == 202:
             break
     assert len(world.free()) == 202
     assert MOST_TRIED < 200
 
 
-def test_each_end_of_theirs_lets_one_more_start_at_once() -> None:
-    world = World()
-    world.jobs |= {20: replace(a_job(20), user="alice"), 21: replace(a_job(21), user="carol", account="other")}
-    world.step(met={1: LIMIT})
-    assert world.free(ended=(21,)) == [7, 8]
-    assert world.free(ended=(20,)) == [1, 7, 8]
-    assert world.free(ended=(20,)) == [1, 2, 7, 8]
-
-
-def test_an_obstacle_after_something_moved_begins_with_the_shortest_wait() -> None:
-    world = World()
-    world.jobs[20] = replace(a_job(20), user="alice")
-    for _ in range(5):
-        world.step(met={1: LIMIT})
-    world.step(met={1: LIMIT}, ended=(20,))
-    world.now_s += FIRST_WAIT_S
-    assert 1 in world.free()
-
-
-def test_a_limit_of_one_job_puts_off_that_job_until_it_asks_for_something_else() -> None:
-    world = World()
-    world.jobs[20] = replace(a_job(20), user="alice")
-    assert set(world.step(met={3: Obstacle("QOSMaxWallDurationPerJobLimit", BackoffKey("job", ("3",)))})) == {3}
-    assert set(world.step(ended=(20,))) == {3}, "nothing of that is freed by other jobs"
-    world.jobs[3] = replace(world.jobs[3], walltime_s=world.jobs[3].walltime_s // 2)
-    assert world.step() == {}
-
-
-def test_a_job_of_two_throttled_groups_waits_for_both() -> None:
-    world = World()
-    off = world.step(met={1: LIMIT, 7: Obstacle("QOSGrpCpuLimit", BackoffKey("qos", ("normal", "")))})
-    assert off[1] == "AssocMaxJobsLimit (user alice of account lab)", "of its groups, the first"
-    world.now_s += FIRST_WAIT_S
-    assert world.free() == [1], "the QOS allows one, which is alice's"
-
-
 def test_what_is_ineligible_anyway_keeps_its_reason_and_takes_no_turn() -> None:
     world = World()
     world.jobs[1] = replace(world.jobs[1], ineligible="dependency")
     world.step(met={2: LIMIT})
-    world.now_s += FIRST_WAIT_S
+    world.now_s += STARTS.initial_s
     off = world.step()
     assert off[1] == "dependency"
     assert 2 not in off
@@ -217,7 +234,7 @@ def test_a_group_of_which_nothing_waits_is_forgotten() -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 2, 5])
-def test_a_user_at_a_limit_keeps_it_filled_with_few_vain_starts(limit: int) -> None:
+def test_a_user_at_a_limit_keeps_it_filled_with_few_failed_starts(limit: int) -> None:
     """A cluster that starts at most so many of alice's jobs, each 5 s long: all run, and few starts are in vain."""
     world = World(alices=40, bobs=0)
     running: dict[int, int] = {}
@@ -241,50 +258,25 @@ def test_a_user_at_a_limit_keeps_it_filled_with_few_vain_starts(limit: int) -> N
     assert vain <= 40 + 2 * 40
 
 
-def test_an_end_counts_for_the_same_user_or_account_and_to_have_no_account_is_to_share_none() -> None:
-    for user, account, counts in (("alice", "other", True), ("eve", "lab", True), ("eve", "other", False)):
-        world = World()
-        world.jobs[20] = replace(a_job(20), user=user, account=account)
-        world.step(met={1: LIMIT})
-        assert (1 in world.free(ended=(20,))) is counts
-    world = World()
-    world.jobs = {id: replace(job, account="") for id, job in world.jobs.items()}
-    world.jobs[20] = replace(a_job(20), user="eve")
-    world.step(met={1: Obstacle("MaxJobs", BackoffKey("association", ("alice", "")))})
-    assert 1 not in world.free(ended=(20,))
-
-
-# ---------------------------------------------------------------------------- starts that fail, and nobody knows why
-
-
 def unlike(world: World, *ids: int) -> World:
     """Each of these jobs asks for something of its own."""
     world.jobs |= {id: replace(world.jobs[id], walltime_s=1000 + id) for id in ids}
     return world
 
 
-def test_a_failed_start_puts_off_the_jobs_that_are_like_it_and_nobody_else() -> None:
-    world = unlike(World(), 5)
-    assert set(world.step(failed=(1,))) == {1, 2, 3, 4, 6}
-    like = "jobs of user alice, account lab that ask for 1 x 1 for 100 s in any queue"
-    assert set(world.step().values()) == {f"StartFailed ({like})"}
-    assert world.told == [f"{like}: StartFailed; 1 job(s) held again"]
-
-
-def test_a_failed_start_that_something_else_explains_puts_off_its_job_alone() -> None:
+def test_an_explained_failure_backs_off_its_job_alone() -> None:
     world = World()
     world.alone = {1}
     assert world.step(failed=(1,)) == {1: "StartFailed (job 1)"}
-    assert world.put_off.leave(world.observation(), world.entries(), 1) == []
+    assert world.queue.leave(world.observation(), world.entries(), 1) == []
 
 
-def test_jobs_of_a_user_whose_starts_may_fail_as_those_of_anybody_go_last_and_wait_for_nothing() -> None:
+def test_after_benign_failures_jobs_of_a_user_only_go_last() -> None:
     """Jobs of others go first in the cluster's own order, say."""
     world = World(alices=10)
     world.alone = world.ordinary = set(range(1, 11))
     off = world.step(failed=tuple(range(1, KINDS_IN_VAIN + 1)))
     assert set(off) == set(range(1, KINDS_IN_VAIN + 1))
-    assert world.put_off.users == ["alice"]
     assert world.order[-6:] == [5, 6, 7, 8, 9, 10]
     world.alone, world.ordinary = set(), set()
     world = unlike(world, *range(1, 11))
@@ -292,22 +284,12 @@ def test_jobs_of_a_user_whose_starts_may_fail_as_those_of_anybody_go_last_and_wa
     assert set(off) == set(range(1, 11)), "with as many that nobody can explain they wait"
 
 
-def test_ends_do_not_help_where_no_limit_is_to_blame() -> None:
-    world = World()
-    world.jobs[20] = replace(a_job(20), user="alice", account="lab")
-    world.step(failed=(1,))
-    assert world.free(ended=(20,)) == [7, 8]
-    world.now_s += FIRST_WAIT_S
-    assert world.free(ended=(20,)) == [1, 7, 8]
-    assert world.free(ended=(20,)) == [1, 7, 8]
-
-
 def test_what_is_tried_goes_last_and_only_where_it_fits() -> None:
     """Nobody waits for a start that may be in vain."""
     world = World()
     world.jobs = {id: replace(job, priority=9, tier=2) for id, job in world.jobs.items()}
     world.step(failed=(1,))
-    world.now_s += FIRST_WAIT_S
+    world.now_s += STARTS.initial_s
     world.room = np.zeros_like(CLUSTER.capacity)
     assert world.free() == [7, 8]
     world.room = np.array(CLUSTER.capacity)
@@ -321,7 +303,7 @@ def test_units_on_nodes_of_their_own_need_so_many_nodes() -> None:
     world = World(alices=1)
     world.jobs[1] = replace(world.jobs[1], request=replace(world.jobs[1].request, units=2, distinct=True))
     world.step(failed=(1,))
-    world.now_s += FIRST_WAIT_S
+    world.now_s += STARTS.initial_s
     world.room = np.array(CLUSTER.capacity)
     world.room[1:] = 0
     assert 1 not in world.free()
@@ -333,34 +315,34 @@ def test_a_limit_keeps_the_place_of_those_who_are_at_it() -> None:
     world = World()
     world.jobs = {id: replace(job, priority=9) for id, job in world.jobs.items()}
     world.step(met={1: LIMIT})
-    world.now_s += FIRST_WAIT_S
+    world.now_s += STARTS.initial_s
     world.room = np.zeros_like(CLUSTER.capacity)
     assert 1 in world.free()
     assert world.order == list(range(1, 9))
     assert world.ranks[1] == (0, 9, 0)
 
 
-def test_after_too_many_failures_in_a_row_the_like_are_left_to_the_cluster() -> None:
+def test_after_too_many_failures_jobs_alike_are_left_to_the_cluster() -> None:
     """Held ones only, each once; several failures in one reading are one."""
     world = unlike(World(), 5)
     world.states[2] = State.STARTING
     for time in range(3):
-        assert world.put_off.leave(world.observation(), world.entries(), 3) == [], time
+        assert world.queue.leave(world.observation(), world.entries(), 3) == [], time
         world.step(failed=(1, 3))
-    found = world.put_off.leave(world.observation(), world.entries(), 3)
+    found = world.queue.leave(world.observation(), world.entries(), 3)
     assert [each.entry.job_id for each in found] == [1, 3, 4, 6]
     assert {each.entry.state for each in found} == {State.HANDING_BACK}
     assert {(each.event, each.entry.leave) for each in found} == {("left", "3 starts in a row of jobs like it failed")}
 
 
-def test_those_of_them_that_nobody_else_could_start_are_not_left_and_are_tried_ever_more_rarely() -> None:
+def test_jobs_that_cannot_be_handed_back_are_not_left() -> None:
     world = World(alices=2)
     world.stays = {1}
     for time in range(3):
         off = world.step(failed=(1,))
         assert off[1].endswith(f"; {NO_WAY_BACK}"), time
         assert NO_WAY_BACK not in off[2]
-    found = world.put_off.leave(world.observation(), world.entries(), 3)
+    found = world.queue.leave(world.observation(), world.entries(), 3)
     assert [each.entry.job_id for each in found] == [2]
     del world.states[2]
     waits = []
@@ -370,10 +352,10 @@ def test_those_of_them_that_nobody_else_could_start_are_not_left_and_are_tried_e
             world.now_s += 1
         waits.append(world.now_s - began_s)
         assert 1 in world.step(failed=(1,))
-    assert waits == [8, 32, LONGEST_WAIT_S, LONGEST_WAIT_S, LONGEST_WAIT_S]
+    assert waits == [8, 32, STARTS.maximum_s, STARTS.maximum_s, STARTS.maximum_s]
 
 
-def test_a_start_that_comes_true_ends_the_row() -> None:
+def test_a_start_that_succeeds_ends_the_row() -> None:
     world = World()
     world.step(failed=(1,))
     world.step(failed=(1,))
@@ -381,72 +363,30 @@ def test_a_start_that_comes_true_ends_the_row() -> None:
     world.step()
     world.step(began=(2,))
     world.step(failed=(1,))
-    assert world.put_off.leave(world.observation(), world.entries(), 3) == []
+    assert world.queue.leave(world.observation(), world.entries(), 3) == []
 
 
-def test_an_obstacle_is_no_failure_and_leaves_nobody() -> None:
-    world = World()
-    for _ in range(9):
-        world.step(met={1: LIMIT})
-    assert world.put_off.leave(world.observation(), world.entries(), 1) == []
-
-
-# ------------------------------------------------------------------------------------ users with many kinds in vain
-
-
-def test_many_kinds_in_vain_put_off_all_jobs_of_their_user_and_nobody_else() -> None:
+def test_many_kinds_that_fail_back_off_all_jobs_of_their_user() -> None:
     world = unlike(World(), *range(1, 7))
     for id in range(1, KINDS_IN_VAIN):
         assert set(world.step(failed=(id,))) == set(range(1, id + 1))
     assert set(world.step(failed=(KINDS_IN_VAIN,))) == set(range(1, 7))
-    assert world.put_off.users == ["alice"]
     kinds = f"{KINDS_IN_VAIN} kinds of them were started in vain, the last one: StartFailed"
-    assert world.told[-1] == f"{everything_of('alice')}: {kinds}"
+    assert world.told[-1] == f"{BackoffKey('user', ('alice',))}: {kinds}"
 
 
-def test_then_one_start_of_theirs_is_tried_at_a_time_and_no_more_is_told() -> None:
-    world = unlike(World(alices=40), *range(1, 41))
-    world.step(failed=tuple(range(1, KINDS_IN_VAIN + 1)))
-    told = len(world.told)
-    waits = []
-    for _ in range(12):
-        since_s = world.now_s
-        while not (tried := [id for id in world.free() if id <= 40]):
-            world.now_s += 1
-        waits.append(world.now_s - since_s)
-        assert len(tried) == 1
-        world.step(failed=tuple(tried))
-    assert waits[0] == FIRST_WAIT_S
-    assert set(waits[8:]) == {LONGEST_WAIT_S}
-    assert len(world.told) == told
-
-
-def test_a_user_of_whom_something_runs_is_put_off_kind_by_kind() -> None:
-    """A kind whose jobs come to run, if not all of them, is no sign of somebody whose jobs never do."""
-    world = World(alices=12)
-    world.jobs |= {id: replace(world.jobs[id], walltime_s=1000 + id % 6) for id in range(1, 13)}
-    world.step(failed=(1, 2))
-    world.states |= {7: State.STARTING, 8: State.STARTING}
-    world.step()
-    world.step(began=(7, 8))
-    world.step(failed=(3, 4, 5))
-    assert world.put_off.users == []
-    assert 6 in world.free()
-
-
-def test_users_who_are_put_off_come_back_when_their_starts_come_true() -> None:
+def test_users_come_back_when_their_starts_succeed() -> None:
     world = unlike(World(alices=200), *range(1, 201))
     world.step(failed=tuple(range(1, KINDS_IN_VAIN + 1)))
     ran = KINDS_IN_VAIN
     for _ in range(60):
-        world.now_s += FIRST_WAIT_S
+        world.now_s += STARTS.initial_s
         tried = tuple(id for id in world.free() if id <= 200)
         ran += len(tried)
         world.states |= dict.fromkeys(tried, State.STARTING)
         world.step()
         world.now_s += 1
         world.step(began=tried)
-    assert not world.put_off.users
     assert ran > 190
 
 
@@ -455,12 +395,12 @@ def test_tables_are_as_long_as_the_queue_and_no_longer() -> None:
     sizes = []
     for _ in range(5):
         world.step(failed=tuple(range(1, 51)))
-        sizes.append(entries(world.put_off))
+        sizes.append(entries(world.queue))
     assert len(set(sizes[1:])) == 1, "the first reading shares its keys"
     assert sizes.pop() > 51
     world.states |= dict.fromkeys(range(1, 51), State.RUNNING)
     world.step()
-    assert entries(world.put_off) == 0
+    assert entries(world.queue) == 0
 
 
 def seconds_until_free(world: World, *ids: int) -> int:
@@ -472,7 +412,7 @@ def seconds_until_free(world: World, *ids: int) -> int:
     return world.now_s - since_s
 
 
-def test_what_can_never_be_tried_is_forgotten_after_minutes_of_a_kind_and_after_an_hour_of_a_user() -> None:
+def test_what_cannot_be_tried_is_forgotten_in_the_end() -> None:
     """A job too large for what is ever free gets its place in the queue back: it may be a good one."""
     world = World()
     world.step(failed=(1,))
@@ -480,3 +420,43 @@ def test_what_can_never_be_tried_is_forgotten_after_minutes_of_a_kind_and_after_
     world = unlike(World(), *range(1, 7))
     world.step(failed=tuple(range(1, KINDS_IN_VAIN + 1)))
     assert 3000 < seconds_until_free(world, *range(1, 7)) < 7200
+
+
+# --------------------------------------------------------------------------------------------------------- commands
+
+
+def test_a_command_without_effect_is_reported_once_and_sent_ever_more_rarely() -> None:
+    """Job 8 is sent two seconds later, so it is reported two seconds later."""
+    retries = CommandRetries()
+    sent, told = [], []
+    for now_s in range(400):
+        retries.intend([7, 8], now_s)
+        if retries.due("hold", 7, now_s):
+            sent.append(now_s)
+        due = [id for id in (7, 8) if retries.due("hold", id, now_s) and (id == 7 or now_s > 1)]
+        told += [(now_s, id) for id in retries.note("hold", due, now_s)]
+    gaps = [b - a for a, b in itertools.pairwise(sent)]
+    assert gaps[: IN_VAIN + 5] == [1] * IN_VAIN + [2, 4, 8, 16, 32]
+    assert set(gaps[IN_VAIN + 5 :]) == {COMMANDS.maximum_s}
+    assert told == [(IN_VAIN - 1, 7), (IN_VAIN + 1, 8)]
+
+
+def test_another_command_begins_the_count_again_and_is_due_at_once() -> None:
+    retries = CommandRetries()
+    for now_s in range(8):
+        retries.note("hold", [7], now_s)
+    assert not retries.due("hold", 7, 8)
+    assert retries.due("hold", 8, 8), "another job"
+    assert retries.due("start", 7, 8)
+    retries.note("start", [7], 8)
+    assert retries.due("hold", 7, 9)
+    assert retries.note("hold", [7], 9) == []
+
+
+def test_a_command_is_remembered_for_half_a_minute_and_as_long_as_it_is_intended() -> None:
+    for rest_s in (REMEMBERED_S - 1, REMEMBERED_S):
+        retries = CommandRetries()
+        for now_s in range(IN_VAIN - 1):
+            retries.note("hold", [7, 8], now_s)
+        retries.intend([8], IN_VAIN - 2 + rest_s)
+        assert retries.note("hold", [7, 8], 100) == ([7, 8] if rest_s < REMEMBERED_S else [8])

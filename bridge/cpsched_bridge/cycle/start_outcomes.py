@@ -1,0 +1,139 @@
+"""What became of starts: which came to run and how fast, which failed, and what may be behind those that failed.
+
+A start that fails is a sign of a broken cluster only where nothing nearer explains it. Three things do: the cluster's
+own reason lies with the job or its like; it says that other jobs go first; or the chosen nodes have no room any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from cpsched.fit import used_by
+from cpsched.model import Placement
+from cpsched_bridge.likes import BackoffKey, alike
+from cpsched_bridge.ports import Hold, Observation, PendingJob
+from cpsched_bridge.report import CycleReport
+from cpsched_bridge.store.ledger import Entry, State, Transition
+
+Suspect = tuple[str, str]
+"""Whom or what a failure may lie with: a kind, one of `KINDS`, and a name of that kind."""
+
+KINDS = ("user", "account", "partition", "QOS", "shape", "node")
+FAILED = "StartFailed"
+"""The reason of a failed start for which the cluster has none: no name of Slurm's."""
+_TOLD = {State.ROLLING_BACK: "start_failed", State.GONE: "job_gone"}
+"""Transitions that are events, by the state they lead to."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailedStart:
+    """A start whose job waits again."""
+
+    pending: PendingJob
+    key: BackoffKey
+    """The group that is backed off."""
+    reason: str = FAILED
+    is_limit: bool = False
+    """Whether the end of a job of the group lets another one start."""
+    explained: bool = True
+    """Whether something nearer explains it, so that it is no sign of a broken cluster."""
+    benign: bool = False
+    """Whether it may happen to any job: other jobs go first, or the nodes have been taken."""
+    suspects: frozenset[Suspect] = frozenset()
+    """Where it is not explained: the job's user, account, partition, QOS and shape, the chosen nodes, and the users of
+    jobs that run there."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartOutcomes:
+    """What came of starts, as one reading shows it."""
+
+    began: dict[int, str] = field(default_factory=dict)
+    """The jobs that were seen running, or to have run, with their users."""
+    failed: tuple[FailedStart, ...] = ()
+
+
+@dataclass(slots=True)
+class StartTracker:
+    """Follows jobs from the decision to start them until they are seen running, or not."""
+
+    _decided_at_s: dict[int, float] = field(default_factory=dict)
+    """Monotonic time of the decision, by job id."""
+    refused: Sequence[int] = ()
+    """Jobs whose starts the cluster refused in the last cycle that started any."""
+
+    def decided(self, job_ids: Iterable[int], now_s: float) -> None:
+        """Record jobs that are about to be started, at a monotonic time."""
+        self._decided_at_s.update((id, now_s) for id in job_ids)
+
+    def note(self, transitions: Sequence[Transition], now_s: float, report: CycleReport) -> None:
+        """Report the latencies and events of transitions seen at a monotonic time."""
+        for transition in transitions:
+            entry, before = transition.entry, transition.before
+            decided_at_s = self._decided_at_s.pop(entry.job_id, None)  # also where the start was refused at once
+            ran = before is State.STARTING and entry.state in (State.RUNNING, State.ENDED)
+            if ran and decided_at_s is not None:
+                report.latencies_s.append(now_s - decided_at_s)
+            if ran and entry.state is State.RUNNING and transition.event != "as_decided":
+                report.tell("started_elsewhere", entry.why, entry.job_id)
+            if transition.event == "kept_on":
+                report.tell("not_left", entry.why, entry.job_id)
+            newly_left = transition.event == "left" and before is not State.HANDING_BACK
+            backed_off = transition.obstacle is not None and entry.state is State.ROLLING_BACK  # reported by group
+            if (entry.state in _TOLD and not backed_off) or newly_left:
+                report.tell(_TOLD.get(entry.state, "left_to_cluster"), entry.why, entry.job_id)
+
+    def outcomes(self, transitions: Sequence[Transition], seen: Observation) -> StartOutcomes:
+        """Return what the transitions of a reading make of starts, and of those refused since the one before.
+
+        A start whose job its owner has held since has failed as well. A job that is gone, or held by an administrator,
+        counts as neither.
+        """
+        users = {each.job.id: each.job.user for each in seen.ended}
+        users |= {each.job.id: each.job.user for each in seen.running}
+        pending = {each.job.id: each for each in seen.pending}
+        began: dict[int, str] = {}
+        limited, failed, taken_back = [], [], []
+        for transition in transitions:
+            entry, each = transition.entry, pending.get(transition.entry.job_id)
+            if transition.before is State.STARTING and entry.state in (State.RUNNING, State.ENDED):
+                began[entry.job_id] = users.get(entry.job_id, "")
+            if each is None:
+                continue
+            if transition.obstacle is not None:
+                obstacle = transition.obstacle
+                limited.append(FailedStart(each, obstacle.whom, obstacle.reason, obstacle.eased))
+            if transition.before is State.STARTING and transition.failed:
+                failed.append(_failed(each, entry, seen))
+            if transition.before is State.STARTING and each.hold is Hold.USER:
+                taken_back.append(FailedStart(each, own_key(each)))
+        refused = [_unexplained(pending[id]) for id in sorted(self.refused) if id in pending]
+        self.refused = ()
+        return StartOutcomes(began, (*limited, *failed, *refused, *taken_back))
+
+
+def own_key(pending: PendingJob) -> BackoffKey:
+    """Return the key of the job alone."""
+    return pending.groups[0] if pending.groups else BackoffKey("job", (str(pending.job.id),))
+
+
+def _failed(pending: PendingJob, entry: Entry, seen: Observation) -> FailedStart:
+    index = {name: node for node, name in enumerate(seen.cluster.node_names)}
+    nodes = {index[name]: units for name, units in entry.nodes if name in index}
+    if pending.outranked or len(nodes) < len(entry.nodes) or not _has_room(pending, tuple(nodes.items()), seen):
+        return FailedStart(pending, own_key(pending), benign=True)
+    names = {("node", name) for name, _ in entry.nodes}
+    neighbours = {("user", each.job.user) for each in seen.running if any(node in nodes for node, _ in each.placement)}
+    return _unexplained(pending, names | neighbours)
+
+
+def _unexplained(pending: PendingJob, others: Iterable[Suspect] = ()) -> FailedStart:
+    key = alike(pending.job)
+    suspects = frozenset((*zip(KINDS, key.name, strict=False), *others))
+    return FailedStart(pending, key, explained=False, suspects=suspects)
+
+
+def _has_room(pending: PendingJob, placement: Placement, seen: Observation) -> bool:
+    used = used_by(pending.job.request, placement, seen.cluster.capacity)
+    return all((seen.free[node] >= amounts).all() for node, amounts in used.items())

@@ -1,0 +1,193 @@
+"""Which starts came true, which failed, and who may be behind those that failed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cpsched.model import EndedJob, RunningJob
+from cpsched_bridge.cycle.start_outcomes import StartOutcomes, StartTracker
+from cpsched_bridge.likes import BackoffKey
+from cpsched_bridge.ports import Hold, Observation, Obstacle, PendingJob
+from cpsched_bridge.report import CycleReport, Happening
+from cpsched_bridge.store.ledger import FOLLOWS, Entry, State, Transition
+from tests.builders import a_cluster, a_job
+
+CLUSTER = a_cluster(nodes=3, cores=4)
+JOB = replace(a_job(1, per_unit=2), user="ann", account="lab", queue="main", qos="fast")
+ITS_OWN = {("user", "ann"), ("account", "lab"), ("partition", "main"), ("QOS", "fast")}
+
+
+def observed(**facts: object) -> Observation:
+    plain = Observation(9, CLUSTER, np.array(CLUSTER.capacity), (PendingJob(JOB, Hold.ADMIN),))
+    return replace(plain, **facts)  # type: ignore[arg-type]
+
+
+def outcomes(transitions: Sequence[Transition], seen: Observation, refused: Sequence[int] = ()) -> StartOutcomes:
+    tracker = StartTracker(refused=refused)
+    return tracker.outcomes(transitions, seen)
+
+
+def a_failure(*nodes: str, after: State = State.ROLLING_BACK, id: int = 1) -> Transition:
+    entry = Entry(id, after, 9, nodes=tuple((node, 1) for node in nodes), why="not running after 16 s")
+    return Transition(State.STARTING, entry, failed=True)
+
+
+def test_a_failed_start_lies_with_its_job_its_nodes_or_whoever_runs_there() -> None:
+    running = tuple(
+        RunningJob(replace(a_job(id), user=user), 0, ((node, 1),))
+        for id, user, node in ((2, "bob", 0), (3, "cy", 1), (4, "dee", 2))
+    )
+    (found,) = outcomes([a_failure("n0", "n1")], observed(running=running)).failed
+    shapes = {suspect for suspect in found.suspects if suspect[0] == "shape"}
+    assert len(shapes) == 1
+    others = {("node", "n0"), ("node", "n1"), ("user", "bob"), ("user", "cy")}
+    assert found.suspects - shapes == ITS_OWN | others
+    assert not found.explained
+
+
+@pytest.mark.parametrize(
+    ("change", "alone"),
+    [
+        ({}, False),
+        ({"free": np.array([[2], [0], [0]])}, False),
+        ({"free": np.array([[1], [4], [4]])}, True),
+        ({"pending": (PendingJob(JOB, Hold.ADMIN, outranked=True),)}, True),
+    ],
+)
+def test_a_start_whose_nodes_are_taken_or_that_comes_after_others_is_one_of_its_job_alone(
+    change: dict[str, object], alone: bool
+) -> None:
+    (found,) = outcomes([a_failure("n0")], observed(**change)).failed
+    assert found.explained is found.benign is alone
+    assert (found.key.kind == "job") == alone
+
+
+def test_a_node_that_has_gone_explains_it() -> None:
+    (found,) = outcomes([a_failure("n0", "n9")], observed()).failed
+    assert found.explained
+
+
+@pytest.mark.parametrize("after", sorted(FOLLOWS[State.STARTING]))
+def test_what_comes_of_a_start(after: State) -> None:
+    """Seen running, or to have run, it came true; with a failure told it failed; else somebody stepped in."""
+    plain = outcomes([Transition(State.STARTING, Entry(1, after, 9))], observed())
+    assert plain.began == ({1: ""} if after in (State.RUNNING, State.ENDED) else {})
+    assert plain.failed == ()
+    assert len(outcomes([a_failure("n0", after=after)], observed()).failed) == 1
+
+
+def test_the_users_of_starts_that_came_true_are_known_from_the_reading() -> None:
+    moves = [Transition(State.STARTING, Entry(id, state, 9)) for id, state in ((1, State.RUNNING), (2, State.ENDED))]
+    running = (RunningJob(JOB, 8, ((0, 1),)),)
+    ended = (EndedJob(replace(a_job(2), user="bob"), 7, 8),)
+    assert outcomes(moves, observed(pending=(), running=running, ended=ended)).began == {1: "ann", 2: "bob"}
+
+
+def test_an_obstacle_explains_a_failed_start_and_backs_off_its_group() -> None:
+    limit = replace(
+        a_failure("n0"), failed=False, obstacle=Obstacle("AssocMaxJobsLimit", BackoffKey("association", ("ann", "")))
+    )
+    a_hold = Transition(State.HOLDING, Entry(1, State.HOLDING, 9), failed=True)
+    (found,) = outcomes([limit, a_hold], observed()).failed
+    assert (found.key.kind, found.reason, found.is_limit, found.explained) == (
+        "association",
+        "AssocMaxJobsLimit",
+        True,
+        True,
+    )
+
+
+def test_a_start_that_was_refused_failed_if_the_job_still_waits() -> None:
+    found = outcomes([], observed(), (1, 7)).failed
+    assert [(each.pending.job.id, each.explained) for each in found] == [(1, False)]
+
+
+def test_a_start_that_its_owner_takes_back_is_in_vain_and_no_sign_of_anything() -> None:
+    free = Transition(State.STARTING, Entry(1, State.FREE, 9))
+    (found,) = outcomes([free], observed(pending=(PendingJob(JOB, Hold.USER),))).failed
+    assert (found.key.kind, found.explained, found.benign) == ("job", True, False)
+    assert outcomes([free], observed(pending=(PendingJob(JOB, Hold.ADMIN, pinned=True),))).failed == ()
+
+
+def test_a_job_that_is_gone_failed_nothing() -> None:
+    assert outcomes([a_failure("n0", id=5)], observed()).failed == ()
+
+
+# ------------------------------------------------------------------------------------- what is timed and reported
+
+
+LIMIT = Obstacle("AssocMaxJobsLimit", BackoffKey("association", ("ada", "")))
+
+
+@pytest.fixture
+def tracker():
+    return StartTracker()
+
+
+def noted(tracker, *transitions, now_s=7.5):
+    report = CycleReport(1, "control", 0.0)
+    tracker.note(transitions, now_s, report)
+    return report
+
+
+def step(before, after, event="", obstacle=None, id=1):
+    return Transition(before, Entry(id, after, 0, why="for people"), obstacle, event=event)
+
+
+@pytest.mark.parametrize("obstacle", [None, LIMIT])
+@pytest.mark.parametrize("after", sorted(FOLLOWS[State.STARTING]))
+def test_every_end_of_a_start_is_timed_once(tracker, after, obstacle):
+    tracker.decided([1], 5.0)
+    report = noted(tracker, step(State.STARTING, after, "as_decided", obstacle))
+    ran = after in (State.RUNNING, State.ENDED)
+    assert report.latencies_s == ([2.5] if ran else [])
+    again = noted(tracker, step(State.STARTING, State.RUNNING, "as_decided"))
+    assert again.latencies_s == [], "when that start was decided is forgotten"
+
+
+@pytest.mark.parametrize("before", [None, *(state for state in State if state is not State.STARTING)])
+def test_what_was_not_on_its_way_is_no_start(tracker, before):
+    for after in FOLLOWS[before]:
+        tracker.decided([1], 5.0)
+        report = noted(tracker, step(before, after))
+        assert report.latencies_s == []
+        again = noted(tracker, step(State.STARTING, State.RUNNING, "as_decided"))
+        assert again.latencies_s == [], "a start that was refused is over"
+
+
+@pytest.mark.parametrize(
+    ("transition", "told"),
+    [
+        (step(State.STARTING, State.RUNNING, "as_decided"), []),
+        (step(State.STARTING, State.RUNNING), ["started_elsewhere"]),
+        (step(State.STARTING, State.ENDED), []),
+        (step(State.HELD, State.RUNNING), []),
+        (step(State.STARTING, State.ROLLING_BACK), ["start_failed"]),
+        (step(State.STARTING, State.ROLLING_BACK, obstacle=LIMIT), []),
+        (step(State.HELD, State.GONE), ["job_gone"]),
+        (step(State.STARTING, State.GONE, obstacle=LIMIT), ["job_gone"]),
+        (step(State.HELD, State.HANDING_BACK, "left"), ["left_to_cluster"]),
+        (step(State.STARTING, State.ROLLING_BACK, "kept_on"), ["not_left", "start_failed"]),
+        (step(State.HANDING_BACK, State.HOLDING, "kept_on"), ["not_left"]),
+        (step(State.HELD, State.HANDING_BACK), []),
+        (step(State.HANDING_BACK, State.FREE, "left"), []),
+        (step(State.STARTING, State.FREE, "left", LIMIT), ["left_to_cluster"]),
+        (step(State.HELD, State.FREE), []),
+    ],
+)
+def test_what_is_worth_telling_of_a_transition(tracker, transition, told):
+    report = noted(tracker, transition)
+    assert report.happenings == [Happening(kind, transition.entry.why, 1) for kind in told]
+
+
+def test_of_several_jobs_each_has_its_own_time(tracker):
+    tracker.decided([1, 2], 1.0)
+    tracker.decided([3], 4.0)
+    starts = [step(State.STARTING, State.RUNNING, "as_decided", id=id) for id in (3, 1, 9)]
+    assert noted(tracker, *starts).latencies_s == [3.5, 6.5]
+    last = step(State.STARTING, State.RUNNING, "as_decided", id=2)
+    assert noted(tracker, last, now_s=11.0).latencies_s == [10.0]
