@@ -282,6 +282,8 @@ def test_after_benign_failures_jobs_of_a_user_only_go_last() -> None:
     world = unlike(world, *range(1, 11))
     off = world.step(failed=tuple(range(1, KINDS_IN_VAIN + 1)))
     assert set(off) == set(range(1, 11)), "with as many that nobody can explain they wait"
+    world.alone, world.ordinary = {9}, {9}
+    assert set(world.step(failed=(9,))) == set(range(1, 11)), "one benign failure beside them changes nothing"
 
 
 def test_what_is_tried_goes_last_and_only_where_it_fits() -> None:
@@ -355,14 +357,16 @@ def test_jobs_that_cannot_be_handed_back_are_not_left() -> None:
     assert waits == [8, 32, STARTS.maximum_s, STARTS.maximum_s, STARTS.maximum_s]
 
 
-def test_a_start_that_succeeds_ends_the_row() -> None:
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_start_that_succeeds_ends_the_row(at_once: bool) -> None:
     world = World()
     world.step(failed=(1,))
-    world.step(failed=(1,))
-    world.states[2] = State.STARTING
-    world.step()
-    world.step(began=(2,))
-    world.step(failed=(1,))
+    world.step(failed=(1,), starting=(2,))
+    if at_once:
+        world.step(began=(2,), failed=(1,))
+    else:
+        world.step(began=(2,))
+        world.step(failed=(1,))
     assert world.queue.leave(world.observation(), world.entries(), 3) == []
 
 
@@ -373,6 +377,14 @@ def test_many_kinds_that_fail_back_off_all_jobs_of_their_user() -> None:
     assert set(world.step(failed=(KINDS_IN_VAIN,))) == set(range(1, 7))
     kinds = f"{KINDS_IN_VAIN} kinds of them were started in vain, the last one: StartFailed"
     assert world.told[-1] == f"{BackoffKey('user', ('alice',))}: {kinds}"
+
+
+def test_a_user_of_whom_something_runs_is_backed_off_kind_by_kind() -> None:
+    world = World(alices=12)
+    world.jobs |= {id: replace(world.jobs[id], walltime_s=1000 + id % 6) for id in range(1, 13)}
+    world.step(failed=(1, 2), starting=(7, 8))
+    world.step(began=(7, 8))
+    assert 6 in world.free(failed=(3, 4, 5))
 
 
 def test_users_come_back_when_their_starts_succeed() -> None:
