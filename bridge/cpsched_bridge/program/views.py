@@ -194,10 +194,10 @@ def print_why(text: str, settings: Settings) -> None:
 def _explained(found: KnownOfJob) -> list[str]:
     record, past, lines = found.record, found.past, list[str]()
     if record is not None:
-        told = explain(view_of_round(record, past, found.aside), str(found.job_id))
+        answer = explain(view_of_round(record, past, found.aside), str(found.job_id))
         as_of = f"round {record.number}, {clock(record.at_unix_s)} UTC, {record.policy.dispatcher}, mode {record.mode}"
-        state = "not decided on" if told.state == "aside" else told.state
-        lines = [f"job {told.label}: {state} ({as_of})", *told.lines()] if state != "unknown" else []
+        state = "not decided on" if answer.state == "aside" else answer.state
+        lines = [f"job {answer.label}: {state} ({as_of})", *answer.lines()] if state != "unknown" else []
     if past is not None and not (found.queued or found.is_running):
         place = f" on {past.nodes}" if past.nodes else ""
         ended = f"ended at {moment(past.end_s)}" if past.end_s is not None else f"not seen since round {past.round}"
