@@ -221,6 +221,7 @@ _ASIDE = {
     "left_to_slurm": "It is left to the cluster's own scheduler, since the bridge does not model what it asks for",
     "held_by_owner": "It does not start before its owner or the cluster lets go of it",
     "ineligible": "It may not start yet",
+    "put off": "It backs off after a failed start",
 }
 _ASIDE["unsupported"] = _ASIDE["left_to_slurm"]  # the journal's name
 

@@ -32,9 +32,8 @@ def test_who_is_put_off_is_counted_and_said(tmp_path: Path, capsys: pytest.Captu
     print_why("2", bridge.settings)
     told = capsys.readouterr().out
     assert "put off after starts in vain: 3 jobs of 1 users" in told
-    assert (
-        "not decided on at present (put off): QOSNotAllowed (partition  of user mallory with account  and QOS )" in told
-    )
+    reason = "QOSNotAllowed (partition  of user mallory with account  and QOS )"
+    assert f"It backs off after a failed start: {reason}." in told
 
 
 def test_users_all_of_whose_starts_fail_are_counted(tmp_path: Path) -> None:
