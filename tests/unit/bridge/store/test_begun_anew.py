@@ -15,6 +15,8 @@ from cpsched_bridge.store.ledger import Ledger, State, move
 from tests.stores import change, damaged_while_open, full_disk
 
 GARBAGE = b"this is no database at all, " * 400
+FULL = "pragma query_only=on; create table more (x)"
+"""What fails as on a full disk: that is no damage."""
 
 MODULES = {"ledger": ledgers, "journal": journals}
 MADE = {"ledger": Ledger, "journal": Journal}
@@ -31,6 +33,14 @@ def written(store):
     if isinstance(store, Ledger):
         return [entry.job_id for entry in store.entries()]
     return [event.round for event in store.events()]
+
+
+def is_closed(db):
+    try:
+        db.execute("select 1")
+    except sqlite3.ProgrammingError:
+        return True
+    return False
 
 
 @pytest.fixture(params=["ledger", "journal"])
@@ -77,6 +87,48 @@ def test_a_file_that_is_damaged_twice_is_set_aside_twice(file):
     assert all(
         aside.name in mishap.detail for aside, mishap in zip(sorted(file.asides()), file.store.mishaps, strict=True)
     )
+
+
+def test_an_attempt_to_begin_anew_that_fails_leaves_no_connection_open(file, monkeypatch):
+    file.damage()
+    before = len(file.opened)
+    with monkeypatch.context() as patched:
+        patched.setattr(file.module, "SCHEMA", FULL)
+        for number in (2, 3):
+            with pytest.raises(sqlite3.OperationalError):
+                write(file.store, number)
+    tried = file.opened[before:]
+    assert len(tried) == 2
+    assert all(is_closed(db) for db in tried)
+    write(file.store, 4)
+    assert written(file.store)[-1] == 4
+
+
+def test_a_file_that_cannot_be_opened_leaves_no_connection_open(file, monkeypatch):
+    monkeypatch.setattr(file.module, "SCHEMA", FULL)
+    before = len(file.opened)
+    with pytest.raises(sqlite3.OperationalError):
+        MADE[file.path.stem](file.path)
+    assert len(file.opened) == before + 1
+    assert is_closed(file.opened[-1])
+    assert file.asides() == []
+
+
+@pytest.mark.parametrize("stem", ["ledger", "journal"])
+def test_no_connection_to_a_file_that_was_set_aside_stays_open(tmp_path, monkeypatch, stem):
+    module, path = MODULES[stem], tmp_path / f"{stem}.sqlite"
+    path.write_bytes(GARBAGE)
+    connect, opened = module.connect, []
+
+    def noted(*args, **kwargs):
+        opened.append(connect(*args, **kwargs))
+        return opened[-1]
+
+    monkeypatch.setattr(module, "connect", noted)
+    store = MADE[stem](path)
+    assert sum(not is_closed(db) for db in opened) == 1
+    store.close()
+    assert all(map(is_closed, opened)), "the one that was open is the store's"
 
 
 def test_what_is_written_first_to_a_journal_begun_anew_is_whole(tmp_path):
