@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cpsched.catalogue import Catalogues, words_of
 from cpsched.errors import CpschedError, UnknownName, require
+from cpsched.formatting import figure
 from cpsched.metrics import METRICS, Measures, Metric, metric
 from cpsched.policy_spec import OVERRUN, PolicySpec, setting_names
 from cpsched_sim import frames, html
@@ -22,7 +23,6 @@ from cpsched_sim.experiment import (
     Setup,
     Simulation,
     described,
-    figure,
     opened,
     run,
     short_name,

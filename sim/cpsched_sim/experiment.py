@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from cpsched.catalogue import Catalogue, Catalogues
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.errors import CpschedError, InvalidValue
+from cpsched.formatting import figure, many
 from cpsched.metrics import METRICS, Measures, Metric, known_metrics, metric
 from cpsched.model import NEVER, EndedJob, frozen_array
 from cpsched.policy import Policy
@@ -142,16 +143,11 @@ class Simulation:
         ]
         lines += [f"  {row.heading:<14}{figure(row.figure(measures)):>12} {row.unit}" for row in self._rows()]
         if self.left_waiting:
-            lines.append(f"  {self.left_waiting:,} job{'s' * (self.left_waiting > 1)} never started")
+            lines.append(f"  {many(self.left_waiting, 'job')} never started")
         lines += [f"  hint: {hint}" for hint in self.hints]
         if why := self.doubt():
             lines.append(f"  warning: {why}")
         return "\n".join(line.rstrip() for line in lines)
-
-
-def figure(value: float) -> str:
-    """A figure for people, five digits: `92.688`, `15,694`, `1,060,430`."""
-    return f"{value:,.5g}" if abs(value) < 1e5 else f"{value:,.0f}"
 
 
 def short_name(words: str) -> str:

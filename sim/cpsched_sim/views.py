@@ -15,6 +15,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from cpsched.formatting import short
+
 if TYPE_CHECKING:
     from cpsched.metrics import Metric
     from cpsched_sim.comparison import ComparisonRow
@@ -244,16 +246,6 @@ def _which_way(shown: Sequence[Metric]) -> str:
 def share(percent: float) -> str:
     """A percentage, or how many times as much where it is large: 83.1%, 74x."""
     return f"{short(percent)}%" if percent < 999.5 else f"{short(percent / 100)}x"
-
-
-def short(value: float | None) -> str:
-    """A figure with three digits: 132k, 16.8k, 0.686. A dash stands for what was not measured."""
-    if value is None:
-        return "-"
-    for scale, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= 0.9995 * scale:
-            return f"{value / scale:.3g}{letter}"
-    return f"{value:.3g}"
 
 
 _FEW_TRIED = 6

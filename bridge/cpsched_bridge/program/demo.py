@@ -19,6 +19,7 @@ from rich.text import Text
 
 from cpsched.catalogue import DISPATCHERS
 from cpsched.dispatchers.slurm.dispatcher import SlurmDispatcher
+from cpsched.formatting import span
 from cpsched.policy_spec import PolicySpec, setting_names
 from cpsched_bridge.adapters.mock.backend import MockBackend
 from cpsched_bridge.adapters.mock.clocks import AcceleratedPace, EventPace, StandingClock
@@ -29,7 +30,7 @@ from cpsched_bridge.cycle.telling import Listener
 from cpsched_bridge.errors import AddressTaken
 from cpsched_bridge.in_force import InForce
 from cpsched_bridge.program.assembly import policy_of
-from cpsched_bridge.program.views import span, where
+from cpsched_bridge.program.views import where
 from cpsched_bridge.report import CycleReport
 from cpsched_bridge.settings import MetricsSettings, Settings
 from cpsched_bridge.store.journal import Journal

@@ -9,13 +9,13 @@ from html import escape
 from pathlib import Path
 
 from cpsched.errors import require
+from cpsched.formatting import span
 from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.program import schedules
 from cpsched_bridge.program.schedules import Finished
 from cpsched_bridge.watch.endpoint import Endpoint
 from cpsched_bridge.watch.page import gantt
 from cpsched_bridge.watch.page.gantt import DrawnWindow
-from cpsched_bridge.watch.page.words import span
 from cpsched_bridge.watch.web.page import page_routes
 from cpsched_bridge.watch.web.server import served
 from cpsched_sim.experiment import Setup, run

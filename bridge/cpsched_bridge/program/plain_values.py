@@ -22,7 +22,7 @@ from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.journal_reader import Aside, Event, PastJob, is_id
 from cpsched_bridge.store.ledger import KEPT, Entry, State
 from cpsched_bridge.store.rounds import RoundRecord
-from cpsched_bridge.watch.page.words import behind_its_array
+from cpsched_bridge.watch.explain import behind_its_array
 from cpsched_bridge.watch.reasons import kind_of, text_of
 
 Values = dict[str, Any]

@@ -11,10 +11,10 @@ from pwd import getpwuid
 from typing import Any
 from urllib.parse import urlencode
 
+from cpsched.formatting import instant, many, span, to_come
 from cpsched_bridge.errors import BridgeError
 from cpsched_bridge.program import views
 from cpsched_bridge.settings import Settings
-from cpsched_bridge.watch.page.words import span
 from cpsched_bridge.watch.v1 import PREFIX
 
 _PATIENCE_S = 60.0
@@ -67,7 +67,7 @@ def print_when(found: Sequence[Mapping[str, Any]]) -> None:
     table = views.table("asked for", "planned", "8 of 10 start")
     for row in found:
         planned_s = row["planned_s"]
-        planned = "never" if planned_s is None else _from_now(planned_s - row["now_s"])
+        planned = "never" if planned_s is None else to_come(planned_s, row["now_s"])
         table.add_row(row["asked"] or "this", planned, _likely(row))
     out = views.console()
     out.print(table)
@@ -78,12 +78,8 @@ def print_when(found: Sequence[Mapping[str, Any]]) -> None:
 def _likely(row: Mapping[str, Any]) -> str:
     if row["likely_from_s"] is None:
         return ""
-    begin, end = (views.moment(row[name]) for name in ("likely_from_s", "likely_to_s"))
+    begin, end = (instant(row[name]) for name in ("likely_from_s", "likely_to_s"))
     return begin if begin == end else f"{begin} to {end}"
-
-
-def _from_now(seconds: int) -> str:
-    return "now" if seconds <= 0 else f"in {span(seconds)}"
 
 
 def print_windows(found: Sequence[Mapping[str, Any]]) -> None:
@@ -95,5 +91,5 @@ def print_windows(found: Sequence[Mapping[str, Any]]) -> None:
     table = views.table("could start now", "for at most")
     for row in found:
         what = "whole node" if row["whole"] else "core"
-        table.add_row(f"{row['units']:,} {what}{'' if row['units'] == 1 else 's'}", span(row["walltime_s"]))
+        table.add_row(many(row["units"], what), span(row["walltime_s"]))
     out.print(table)

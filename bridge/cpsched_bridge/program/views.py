@@ -6,7 +6,6 @@ import contextlib
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from rich.console import Console
@@ -15,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cpsched.errors import printable, some_of
+from cpsched.formatting import clock, instant, many, milliseconds, span
 from cpsched.model import Cluster, Placement
 from cpsched_bridge.cycle.snapshots import PUT_OFF
 from cpsched_bridge.errors import BridgeError
@@ -30,14 +30,11 @@ from cpsched_bridge.store.places import heartbeat_age_s
 from cpsched_bridge.store.rounds import RoundRecord
 from cpsched_bridge.watch.explain import because, explain, view_of_round
 from cpsched_bridge.watch.page.schema import QueuedJob
-from cpsched_bridge.watch.page.words import many
 from cpsched_sim.shell import echo_json
 
 _UNBROKEN = 240
 _CLOCK_TOLERANCE_S = 2.0
 """So far in the future a time may lie by rounding and small corrections of the clock."""
-_A_DATE_S = 10**9
-"""Seconds from here on are Unix time, from 2001 on."""
 
 
 class PlainConsole(Console):
@@ -56,21 +53,6 @@ def console() -> Console:
     """Standard output; lines are not broken where nobody looks at them."""
     found = PlainConsole(highlight=False)
     return found if found.is_terminal else PlainConsole(highlight=False, width=_UNBROKEN)
-
-
-def clock(unix_s: float) -> str:
-    """A wall-clock time."""
-    return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%d %H:%M:%S")
-
-
-def moment(cluster_s: int) -> str:
-    """A second of the cluster's clock: as a date, unless a simulated cluster counts from zero."""
-    return f"{clock(cluster_s)} UTC" if cluster_s >= _A_DATE_S else f"cluster second {cluster_s}"
-
-
-def span(seconds: float) -> str:
-    """A duration, to the second."""
-    return str(timedelta(seconds=round(seconds)))
 
 
 def where(placement: Placement, cluster: Cluster) -> str:
@@ -107,7 +89,7 @@ def print_round(record: RoundRecord) -> None:
     out.print(f"predictor {record.policy.predictor}, path {effort.path} {effort.status}".rstrip())
     out.print(
         f"{len(record.queue)} queued, {len(record.running)} running, {effort.considered} considered, "
-        f"{effort.variables} variables, objective {effort.objective}, solver {1e3 * effort.solver_s:.1f} ms"
+        f"{effort.variables} variables, objective {effort.objective}, solver {milliseconds(effort.solver_s)}"
     )
     if record.failure:
         out.print(f"the decision failed: {record.failure}")
@@ -200,8 +182,8 @@ def _explained(found: KnownOfJob) -> list[str]:
         lines = [f"job {answer.label}: {state} ({as_of})", *answer.lines()] if state != "unknown" else []
     if past is not None and not (found.queued or found.is_running):
         place = f" on {past.nodes}" if past.nodes else ""
-        ended = f"ended at {moment(past.end_s)}" if past.end_s is not None else f"not seen since round {past.round}"
-        lines.append(f"job {past.label or past.job_id}: started at {moment(past.start_s)}{place}, {ended}")
+        ended = f"ended at {instant(past.end_s)}" if past.end_s is not None else f"not seen since round {past.round}"
+        lines.append(f"job {past.label or past.job_id}: started at {instant(past.start_s)}{place}, {ended}")
     return lines
 
 
@@ -211,7 +193,7 @@ def _why_advised(found: KnownOfJob, settings: Settings) -> list[str]:
         return []
     points, since = "no points of the bridge's", ""
     if found.advised is not None:
-        points, since = f"last told {found.advised[0]:,} points", f" at {moment(found.advised[1])}"
+        points, since = f"last told {found.advised[0]:,} points", f" at {instant(found.advised[1])}"
     return [f"advised: the plan is a wish, and the cluster's own scheduler starts the jobs; {points}{since}"]
 
 
@@ -221,8 +203,8 @@ def _why_entry(entry: Entry | None, ran_s: int | None) -> list[str]:
     failures = f", {many(entry.failures, 'failed attempt')}" if entry.failures else ""
     leave = f"; not taken again: {entry.leave}" if entry.leave else ""
     nodes = f", last sent to {','.join(name for name, _ in entry.nodes)}" if entry.nodes else ""
-    seen = f", seen running at {moment(ran_s)}" if ran_s is not None and entry.state is not State.RUNNING else ""
-    return [f"ledger: {entry.state} since {moment(entry.since_s)}: {entry.why}{seen}{nodes}{failures}{leave}"]
+    seen = f", seen running at {instant(ran_s)}" if ran_s is not None and entry.state is not State.RUNNING else ""
+    return [f"ledger: {entry.state} since {instant(entry.since_s)}: {entry.why}{seen}{nodes}{failures}{leave}"]
 
 
 def _print_events(out: Console, events: Sequence[Event], name_of: Callable[[int], str] = str) -> None:

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cpsched.errors import some_of
-from cpsched_bridge.ports import NOWHERE
+from cpsched.formatting import change, from_now, many, ordinal, span, to_come
+from cpsched_bridge.ports import MOST_TASKS, NOWHERE
 from cpsched_bridge.store.journal_reader import Aside, PastJob
 from cpsched_bridge.store.rounds import RoundRecord
 from cpsched_bridge.watch.page import schema
 from cpsched_bridge.watch.page.schema import AsideJob, QueuedJob, RunningJob, View
-from cpsched_bridge.watch.page.words import behind_its_array, change, from_now, many, ordinal, span, to_come
 from cpsched_bridge.watch.reasons import UNKNOWN
 
 _MOST_NODES = 16
@@ -228,3 +228,14 @@ _ASIDE["unsupported"] = _ASIDE["left_to_slurm"]  # the journal's name
 
 def _aside(job: AsideJob) -> str:
     return f"{_ASIDE.get(job.kind, 'It is not decided on at the moment')}: {job.reason}."
+
+
+def behind_its_array(asked: str, labels: Collection[str]) -> str:
+    """Why a waiting task of an array is in no reading, where `labels` are those of the waiting jobs; else empty."""
+    array, _, task = asked.partition("_")
+    shown = [tail for label in labels for head, _, tail in [label.partition("_")] if head == array and tail.isdecimal()]
+    if not task.isdecimal() or len(task) > 9 or len(shown) < MOST_TASKS or int(task) <= max(map(int, shown)):
+        return ""
+    return (
+        f"It may wait behind the first {len(shown):,} waiting tasks of array {array}: the others follow as these start."
+    )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from cpsched.formatting import span
 from cpsched.outlook import HORIZONS_S, OUTCOMES, Outcome
-from cpsched_bridge.watch.page.words import span
 
 HOUR_S = 3600
 WEEK_H = 7 * 24

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cpsched.formatting import span
 from cpsched_sim.cli.options import ProcessOptions, grouped
 from cpsched_sim.cli.program import app, echo_json, reporting
 from cpsched_sim.shell import say
@@ -141,7 +142,7 @@ def run_campaign(
                 show(progress.done, progress.cases)
                 if not sys.stderr.isatty() and time.monotonic() - told_s > TOLD_EVERY_S:
                     told_s = time.monotonic()
-                    left = f", about {in_time(progress.left_s)} left" if progress.left_s is not None else ""
+                    left = f", about {span(progress.left_s)} left" if progress.left_s is not None else ""
                     say("note", f"{int(progress.done)} of {progress.cases} cases{left}")
 
             try:
@@ -186,7 +187,7 @@ def count(campaign: Campaign, store: Store, jobs: int, retry: bool, as_json: boo
         return
     typer.echo(f"{len(campaign.cases)} cases, {len(campaign.distinct)} different replays; {excluded} left out")
     typer.echo(f"{len(done)} finished, {len(left)} to be run, {jobs} at once")
-    typer.echo(f"estimated time: {in_time(estimate_s)}" if estimate_s is not None else
+    typer.echo(f"estimated time: {span(estimate_s)}" if estimate_s is not None else
                "estimated time: unknown, no case has ever run in this folder")  # fmt: skip
 
 
@@ -215,10 +216,3 @@ def _verify(results: Path, file: Path | None, sample: int, seed: int, running: P
         say("error", sentence)
     if found.differs:
         raise typer.Exit(1)
-
-
-def in_time(seconds: float) -> str:
-    """`40 s`, `12 min`, `3.5 h`."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

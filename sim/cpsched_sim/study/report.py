@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from cpsched.errors import CpschedError, some_of
+from cpsched.formatting import figure
 from cpsched.metrics import metric
 from cpsched_sim.errors import shown
-from cpsched_sim.experiment import figure
 from cpsched_sim.report import weeks
 from cpsched_sim.report.page import document, paragraph, picture, table
 from cpsched_sim.study.ranking import LEVEL, Place, common, compared, left_out, ranking

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from cpsched.formatting import span
 from cpsched_sim.whatif.blocks import FloatArray, interval
 from cpsched_sim.whatif.figures import FIGURES, Made, WindowFacts, figures_of, in_use, waits_s
 from cpsched_sim.whatif.groups import Grouping
@@ -77,7 +78,7 @@ def judged(real_s: float, twin_s: float, use_off: float, by_size_s: float = 0.0)
     `by_size_s` is how far the mean waits of jobs alike in size are off, in the mean over all jobs: a twin that is too
     kind to wide jobs and too hard on the others may be right on average.
     """
-    said = f"its mean wait is {in_time(twin_s)}, the real one was {in_time(real_s)}"
+    said = f"its mean wait is {span(twin_s)}, the real one was {span(real_s)}"
     if use_off > USE_OFF:
         return Verdict(HOPELESS, f"in the mean hour its use of the machine is off by {use_off:.0%} of it")
     off_s = max(abs(twin_s - real_s), by_size_s)
@@ -85,7 +86,7 @@ def judged(real_s: float, twin_s: float, use_off: float, by_size_s: float = 0.0)
         return Verdict("good", f"{said}: less than a minute apart")
     part = off_s / max(1e-9, min(real_s, twin_s))
     grade = next((name for most, name in GRADES if part <= most), HOPELESS)
-    return Verdict(grade, f"{said}; by size of job it is {in_time(off_s)} off, {part:.0%} of the shorter of the two")
+    return Verdict(grade, f"{said}; by size of job it is {span(off_s)} off, {part:.0%} of the shorter of the two")
 
 
 def _rows(
@@ -117,12 +118,3 @@ def _together(one: FloatArray, other: FloatArray) -> float | None:
 
 def _told(value: float) -> float | None:
     return value if np.isfinite(value) else None
-
-
-def in_time(seconds: float) -> str:
-    """A span in words: 45 s, 12 min, 3.4 h, 2.1 days."""
-    for unit_s, name, below in ((1, "s", 120), (60, "min", 120), (3600, "h", 72)):
-        if abs(seconds) / unit_s < below:
-            value = seconds / unit_s
-            return f"{value:z.0f} {name}" if abs(value) >= 10 or unit_s == 1 else f"{value:.1f} {name}"
-    return f"{seconds / 86_400:.1f} days"

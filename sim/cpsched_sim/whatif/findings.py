@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from cpsched.formatting import many, span
 from cpsched_sim.whatif.blocks import Blocks, FloatArray
 from cpsched_sim.whatif.cases import WhatIfCase
 from cpsched_sim.whatif.due import against_shares
-from cpsched_sim.whatif.fidelity import Verdict, fidelity, in_time
+from cpsched_sim.whatif.fidelity import Verdict, fidelity
 from cpsched_sim.whatif.figures import FIGURES, Made, WindowFacts, in_use, real, waits_s
 from cpsched_sim.whatif.gains import OPEN, TOLD, gains, losers
 from cpsched_sim.whatif.groups import groupings, users_of
@@ -169,11 +170,11 @@ def sentences(found: Mapping[str, Any]) -> list[str]:
     chars = 10 if window["from"][:10] != window["to"][:10] else 16
     begin, end = (window[name][:chars].replace("T", " ") for name in ("from", "to"))
     first = (
-        f"From {begin} to {end}, {near['jobs']:,} {'job' if near['jobs'] == 1 else 'jobs'} of {window['users']:,} "
-        f"{'user' if window['users'] == 1 else 'users'} waited {in_time(near['real_mean_wait_s'])} on average."
+        f"From {begin} to {end}, {many(near['jobs'], 'job')} of {many(window['users'], 'user')} "
+        f"waited {span(near['real_mean_wait_s'])} on average."
     )
     second = (
-        f"Replayed by a twin of Slurm's own scheduler they wait {in_time(near['twin_mean_wait_s'])}: "
+        f"Replayed by a twin of Slurm's own scheduler they wait {span(near['twin_mean_wait_s'])}: "
         f"how near that comes is {near['verdict']['grade']}."
     )
     if found["stopped"]:
@@ -197,14 +198,14 @@ def _best(cases: Sequence[Mapping[str, Any]]) -> str:
     low, high = row["interval"]
     less = row["difference"] < 0
     return (
-        f"Under {name} they would have waited {in_time(row['case'])}: {in_time(abs(row['difference']))} "
+        f"Under {name} they would have waited {span(row['case'])}: {span(abs(row['difference']))} "
         f"{'less' if less else 'longer'} than the twin's, and the interval is {span_in_words(low, high)}."
     )
 
 
 def span_in_words(low: float, high: float) -> str:
     """An interval of a difference of waits: `12 min less to 3 min longer`."""
-    words = [f"{in_time(abs(each))} {'less' if each < 0 else 'longer'}" for each in (low, high)]
+    words = [f"{span(abs(each))} {'less' if each < 0 else 'longer'}" for each in (low, high)]
     return " to ".join(words)
 
 

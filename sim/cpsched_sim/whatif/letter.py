@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from cpsched.formatting import measured, signed, signed_range, span
 from cpsched_sim.errors import SHOWN_CHARS, shown
-from cpsched_sim.whatif.fidelity import in_time
 from cpsched_sim.whatif.gains import TOLD
 
 MOST_REASONS = 12
@@ -24,7 +24,7 @@ def short(found: Mapping[str, Any]) -> str:
     if found["cases"]:
         lines += _table(
             ("case", "mean wait", "against the twin", "95 % interval", "told?"),
-            ([case["name"], in_time(row["case"]), signed(row["difference"], "s"), span(row["interval"], "s"),
+            ([case["name"], span(row["case"]), signed(row["difference"], "s"), signed_range(row["interval"], "s"),
               row["verdict"]] for case in found["cases"] for row in case["figures"][:1]),
         )  # fmt: skip
     return "\n".join(lines) + "\n"
@@ -37,28 +37,29 @@ def letter(found: Mapping[str, Any]) -> str:
     lines += ["## How near the twin comes", ""]
     lines += _table(
         ("figure", "real", "twin", "off by"),
-        ([row["name"], amount(row["real"], row["unit"]), amount(row["twin"], row["unit"]),
+        ([row["name"], measured(row["real"], row["unit"]), measured(row["twin"], row["unit"]),
           signed(row["off"], row["unit"])] for row in near["figures"]),
     )  # fmt: skip
     lines += _table(
         ("kind", "class", "jobs", "real mean wait", "twin's", "difference", "95 % interval", "within 5 min"),
-        ([row["kind"], row["name"], f"{row['jobs']:,}", in_time(row["real_mean_wait_s"]),
-          in_time(row["twin_mean_wait_s"]), signed(row["difference_s"], "s"), span(row["difference_interval_s"], "s"),
+        ([row["kind"], row["name"], f"{row['jobs']:,}", span(row["real_mean_wait_s"]),
+          span(row["twin_mean_wait_s"]), signed(row["difference_s"], "s"),
+          signed_range(row["difference_interval_s"], "s"),
           f"{row['within_tolerance']:.0%}"] for row in near["classes"][:MOST_CLASSES]),
     )  # fmt: skip
     for case in found["cases"]:
         lines += [f"## {words(case['name'])}", ""]
         lines += _table(
             ("figure", "twin", "case", "difference", "95 % interval", "told?"),
-            ([row["name"], amount(row["twin"], row["unit"]), amount(row["case"], row["unit"]),
-              signed(row["difference"], row["unit"]), span(row["interval"], row["unit"]), row["verdict"]]
+            ([row["name"], measured(row["twin"], row["unit"]), measured(row["case"], row["unit"]),
+              signed(row["difference"], row["unit"]), signed_range(row["interval"], row["unit"]), row["verdict"]]
              for row in case["figures"]),
         )  # fmt: skip
         lines += ["By class, mean waits:", ""]
         lines += _table(
             ("kind", "class", "jobs", "twin", "case", "difference", "95 % interval", "told?"),
-            ([row["kind"], row["name"], f"{row['jobs']:,}", in_time(row["twin_mean_wait_s"]),
-              in_time(row["case_mean_wait_s"]), signed(row["difference"], "s"), span(row["interval"], "s"),
+            ([row["kind"], row["name"], f"{row['jobs']:,}", span(row["twin_mean_wait_s"]),
+              span(row["case_mean_wait_s"]), signed(row["difference"], "s"), signed_range(row["interval"], "s"),
               row["verdict"]]
              for row in case["classes"][:MOST_CLASSES]),
         )  # fmt: skip
@@ -66,8 +67,8 @@ def letter(found: Mapping[str, Any]) -> str:
             lines += ["Who would have lost most, in all:", ""]
             lines += _table(
                 ("user", "jobs", "mean wait, twin", "mean wait, case", "longer in all"),
-                ([row["user"], f"{row['jobs']:,}", in_time(row["twin_mean_wait_s"]), in_time(row["case_mean_wait_s"]),
-                  in_time(row["more_wait_s"])] for row in case["losers"]),
+                ([row["user"], f"{row['jobs']:,}", span(row["twin_mean_wait_s"]), span(row["case_mean_wait_s"]),
+                  span(row["more_wait_s"])] for row in case["losers"]),
             )  # fmt: skip
     if found["shares"]["twin"] is not None:
         lines += [f"## {SHARES}", ""]
@@ -88,7 +89,7 @@ def fidelity_in_words(near: Mapping[str, Any]) -> str:
     """Why the twin has its grade, and how many of its starts are right."""
     return (
         f"{cap(near['verdict']['why'])}. {near['within_tolerance']:.0%} of its starts are within "
-        f"{in_time(near['tolerance_s'])} of the real ones; in the mean hour its use of the machine is off by "
+        f"{span(near['tolerance_s'])} of the real ones; in the mean hour its use of the machine is off by "
         f"{near['use_off']:.1%}."
     )
 
@@ -187,28 +188,6 @@ def loser_rows(found: Mapping[str, Any]) -> Iterator[Sequence[object]]:
 
 
 # ------------------------------------------------------------------------------------------ spelling
-
-
-def amount(value: float | None, unit: str) -> str:
-    """A figure with its unit; a dash where there is none."""
-    if value is None:
-        return "-"
-    if unit == "s":
-        return in_time(value)
-    return f"{value:.1f} %" if unit == "%" else f"{value:,.4g}"
-
-
-def signed(value: float | None, unit: str) -> str:
-    """A difference, with its sign."""
-    if value is None:
-        return "-"
-    spelled = amount(abs(value), unit)
-    return spelled if spelled == amount(0.0, unit) else ("+" if value > 0 else "-") + spelled
-
-
-def span(interval: Sequence[float] | None, unit: str) -> str:
-    """An interval of differences."""
-    return "none" if interval is None else f"{signed(interval[0], unit)} to {signed(interval[1], unit)}"
 
 
 def words(text: object, most: int = SHOWN_CHARS) -> str:

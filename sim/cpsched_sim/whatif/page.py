@@ -7,25 +7,22 @@ from functools import partial
 from html import escape
 from typing import Any
 
+from cpsched.formatting import measured, signed, signed_range, span
 from cpsched_sim.errors import shown
 from cpsched_sim.report import weeks
 from cpsched_sim.report.page import document, picture, table
-from cpsched_sim.whatif.fidelity import in_time
 from cpsched_sim.whatif.findings import QUANTILES, mean_wait
 from cpsched_sim.whatif.letter import (
     MOST_OF_A_NOTE,
     NOTHING,
     SHARES,
     STRANDED,
-    amount,
     cap,
     facts_of,
     fidelity_in_words,
     is_told,
     share_heads,
     share_rows,
-    signed,
-    span,
     stranded_heads,
     stranded_rows,
 )
@@ -68,22 +65,23 @@ def _first_picture(found: Mapping[str, Any]) -> Iterator[str]:
     yield from picture(lambda: weeks.dots(dots, label, max(row["twin_error"] for _, row in rows) / unit_s, "first"))
     yield _numbers(
         "Mean wait", ("case", "twin", "case's", "difference", "95 % interval", "told?"),
-        ([name, amount(row["twin"], "s"), amount(row["case"], "s"), signed(row["difference"], "s"),
-          span(row["interval"], "s"), row["verdict"]] for name, row in rows), True,
+        ([name, measured(row["twin"], "s"), measured(row["case"], "s"), signed(row["difference"], "s"),
+          signed_range(row["interval"], "s"), row["verdict"]] for name, row in rows), True,
     )  # fmt: skip
 
 
 def _fidelity(found: Mapping[str, Any]) -> Iterator[str]:
     near = found["fidelity"]
     yield table("Figures", ("figure", "real", "twin", "off by"), (
-        [row["name"], amount(row["real"], row["unit"]), amount(row["twin"], row["unit"]),
+        [row["name"], measured(row["real"], row["unit"]), measured(row["twin"], row["unit"]),
          signed(row["off"], row["unit"])]
         for row in near["figures"]))  # fmt: skip
     yield table(
         "By class, mean waits",
         ("class", "jobs", "real", "twin", "difference", "95 % interval", "within 5 min"),
-        ([f"{row['kind']}: {shown(row['name'])}", f"{row['jobs']:,}", in_time(row["real_mean_wait_s"]),
-          in_time(row["twin_mean_wait_s"]), signed(row["difference_s"], "s"), span(row["difference_interval_s"], "s"),
+        ([f"{row['kind']}: {shown(row['name'])}", f"{row['jobs']:,}", span(row["real_mean_wait_s"]),
+          span(row["twin_mean_wait_s"]), signed(row["difference_s"], "s"),
+          signed_range(row["difference_interval_s"], "s"),
           f"{row['within_tolerance']:.0%}"] for row in near["classes"]),
     )  # fmt: skip
     if near["use_together"] is not None:
@@ -100,7 +98,7 @@ def _over_time(found: Mapping[str, Any]) -> Iterator[str]:
     some = [at for at, part in enumerate(QUANTILES) if part in (10, 50, 80, 90, 96, 100)]
     yield _numbers(
         "Waits", ("", *(f"{QUANTILES[at]} % within" for at in some)),
-        ([name, *(in_time(each["wait_quantiles_s"][at]) for at in some)] for name, each in names.items()),
+        ([name, *(span(each["wait_quantiles_s"][at]) for at in some)] for name, each in names.items()),
     )  # fmt: skip
     days = _days(found)
     for key, up, factor in (("waiting", "jobs that wait", 1.0), ("used", "% of the processors in use", 100.0)):
@@ -133,8 +131,8 @@ def _case(case: Mapping[str, Any], at: int) -> Iterator[str]:
     yield table(
         "All judged jobs",
         ("figure", "twin", "here", "difference", "95 % interval", "users who react", "told?"),
-        ([row["name"], amount(row["twin"], row["unit"]), amount(row["case"], row["unit"]),
-          signed(row["difference"], row["unit"]), span(row["interval"], row["unit"]),
+        ([row["name"], measured(row["twin"], row["unit"]), measured(row["case"], row["unit"]),
+          signed(row["difference"], row["unit"]), signed_range(row["interval"], row["unit"]),
           signed(row["half_closed"], row["unit"]), row["verdict"]] for row in case["figures"]),
     )  # fmt: skip
     drawn = [row for row in case["classes"] if row["interval"] is not None and row["kind"] != "hour of the week"]
@@ -148,14 +146,14 @@ def _case(case: Mapping[str, Any], at: int) -> Iterator[str]:
     yield table(
         "By class, mean waits",
         ("class", "jobs", "twin", "here", "difference", "95 % interval", "told?"),
-        ([f"{row['kind']}: {shown(row['name'])}", f"{row['jobs']:,}", in_time(row["twin_mean_wait_s"]),
-          in_time(row["case_mean_wait_s"]), signed(row["difference"], "s"), span(row["interval"], "s"),
+        ([f"{row['kind']}: {shown(row['name'])}", f"{row['jobs']:,}", span(row["twin_mean_wait_s"]),
+          span(row["case_mean_wait_s"]), signed(row["difference"], "s"), signed_range(row["interval"], "s"),
           "yes" if is_told(row) else row["verdict"]] for row in case["classes"]),
     )  # fmt: skip
     if case["losers"]:
         yield table("Who would have lost most, in all", ("user", "jobs", "twin", "here", "longer in all"), (
-            [shown(row["user"]), f"{row['jobs']:,}", in_time(row["twin_mean_wait_s"]), in_time(row["case_mean_wait_s"]),
-             in_time(row["more_wait_s"])] for row in case["losers"]))  # fmt: skip
+            [shown(row["user"]), f"{row['jobs']:,}", span(row["twin_mean_wait_s"]), span(row["case_mean_wait_s"]),
+             span(row["more_wait_s"])] for row in case["losers"]))  # fmt: skip
 
 
 def _facts(found: Mapping[str, Any]) -> Iterator[str]:

@@ -11,7 +11,7 @@ from cpsched.model import Job, PowerCap, Request
 from cpsched.policy_spec import PolicySpec
 from cpsched.predictors.profile import ProfilePredictor
 from cpsched_sim.errors import Unusable
-from cpsched_sim.experiment import Setup, figure, run, simulate, write_results
+from cpsched_sim.experiment import Setup, run, simulate, write_results
 from cpsched_sim.oracle import SIMULATED, OraclePredictor
 from cpsched_sim.traces.job import TraceJob
 from cpsched_sim.workloads.load import Workload
@@ -137,13 +137,6 @@ def test_what_a_dispatcher_starts_beyond_the_cap_is_a_fault():
     cluster = replace(workload.cluster, power=PowerCap.of(31, {"cores": 8}))
     with pytest.raises(DecisionFault, match="second 0: job 2: not in the queue"):
         simulate(replace(workload, cluster=cluster), Deaf())
-
-
-@pytest.mark.parametrize(
-    ("value", "shown"), [(92.6881, "92.688"), (15694.3, "15,694"), (99999.4, "99,999"), (1060430.2, "1,060,430")]
-)
-def test_figures_for_people_have_five_digits_or_all_before_the_point(value, shown):
-    assert figure(value) == shown
 
 
 class Looking(Dispatcher):

@@ -20,7 +20,7 @@ from cpsched_sim.comparison import ComparisonRow
 from cpsched_sim.experiment import Setup
 from cpsched_sim.processes import Study, compare_in_processes
 from cpsched_sim.shell import CommandGroup
-from cpsched_sim.views import share, short
+from cpsched_sim.views import share
 from tests import warm
 from tests.fuzz.command_line import invoke, program
 from tests.unit.sim.test_cli import FOUR_JOBS
@@ -295,4 +295,3 @@ def test_a_comparison_has_a_legend(four_jobs):
 
 def test_shares_are_percentages_or_how_many_times_as_much():
     assert [share(value) for value in (83.12, 100, 999.4, 999.6, 7350)] == ["83.1%", "100%", "999%", "10x", "73.5x"]
-    assert short(None) == "-"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from cpsched.formatting import amount, many, quantity, resource, span
 from cpsched_bridge.watch.page.schema import Asked
-from cpsched_bridge.watch.page.words import amount, many, quantity, resource, span
 
 
 def in_short(asked: Asked, resources: Sequence[str]) -> str:

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cpsched.errors import printable
+from cpsched.formatting import from_now, many, span
 from cpsched_bridge.watch.page.schema import Bar, Chart, Outage
-from cpsched_bridge.watch.page.words import from_now, span
 
 MOST_ROWS = 64
 _MOST_BARS = 4000
@@ -133,8 +133,8 @@ def summary(chart: Chart, window: DrawnWindow) -> str:
     nodes, running = window.last - window.first, kinds["running"]
     shut = {node for each in _outages(chart, window) for node in each.nodes if window.first <= node < window.last}
     return (
-        f"{nodes} node{'s' * (nodes != 1)} from {span(chart.now_s - window.from_s)} ago "
-        f"until {span(window.to_s - chart.now_s)} from now: {running} job{'s' * (running != 1)} running, "
+        f"{many(nodes, 'node')} from {span(chart.now_s - window.from_s)} ago "
+        f"until {span(window.to_s - chart.now_s)} from now: {many(running, 'job')} running, "
         f"{kinds['planned']} planned, {kinds['past']} ended"
         + (f"; {len(shut)} of the nodes drained, down or reserved for a time" if shut else "")
         + ". The tables on this page list them."
@@ -283,7 +283,7 @@ def _said(bar: Bar, now_s: int) -> str:
     user = f" of {printable(bar.user)[:_MOST_LETTERS]}" if bar.user else ""
     begun = {"past": "ran", "running": "runs", "planned": "is planned"}[bar.kind]
     return (
-        f"job {printable(bar.label)}{user} {begun} on {len(bar.nodes)} node{'s' * (len(bar.nodes) != 1)}: "
+        f"job {printable(bar.label)}{user} {begun} on {many(len(bar.nodes), 'node')}: "
         f"begin {from_now(bar.begin_s, now_s)}, end {from_now(bar.end_s, now_s)}"
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from html import escape
 
-from cpsched_bridge.watch.page.words import span
+from cpsched.formatting import span
 
 _WIDTH, _HEIGHT, _TOP, _BOTTOM = 600, 360, 34, 34
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from operator import itemgetter
 from typing import Any
 
 from cpsched.errors import some_of
+from cpsched.formatting import UNIX_TIME_S, change, from_now, instant, many, resource, span, to_come
 from cpsched.outlook import StartWindow
 from cpsched_bridge.ports import NOWHERE
 from cpsched_bridge.watch.explain import Explanation, because
@@ -21,7 +21,6 @@ from cpsched_bridge.watch.page.listing import Job, asked_of
 from cpsched_bridge.watch.page.nodes import STATES as NODE_STATES
 from cpsched_bridge.watch.page.nodes import nodes as nodes_of
 from cpsched_bridge.watch.page.schema import QueuedJob, RunningJob, View
-from cpsched_bridge.watch.page.words import change, from_now, many, resource, span, to_come
 
 ROWS = 100
 """Rows of a table on one page."""
@@ -151,7 +150,7 @@ def when(
     """
     status = sight.view.status
     amounts = [(each.name, _label(each.name)) for each in status.resources if each.capacity]
-    rows = [_start(each, now_s, status.at_unix_s) for each in found or ()]
+    rows = [_start(each, now_s) for each in found or ()]
     sizes = [(many(each.units, "whole node" if each.whole else "core"), span(each.walltime_s)) for each in could or ()]
     guess = any(each.interval is not None and not each.interval.calibrated for each in found or ())
     return _page(
@@ -166,21 +165,21 @@ def _label(name: str) -> str:
     return units.get(name, f"{resource(name)} per node")
 
 
-def _start(expected: Expected, now_s: int, at_unix_s: float) -> tuple[str, str, str]:
+def _start(expected: Expected, now_s: int) -> tuple[str, str, str]:
     """What is asked for, the planned start, and the interval, in words."""
     if expected.planned_s is None:
         return expected.asked, "never on this cluster", ""
     told, likely = expected.interval, ""
     if told is not None:
-        begin, end = (_instant(at_s, now_s, at_unix_s) for at_s in (told.from_s, told.to_s))
+        begin, end = (_instant(at_s, now_s) for at_s in (told.from_s, told.to_s))
         likely = begin if begin == end else f"{begin} to {end.removeprefix('in ')}"
     return expected.asked, to_come(expected.planned_s, now_s), likely
 
 
-def _instant(at_s: int, now_s: int, at_unix_s: float) -> str:
+def _instant(at_s: int, now_s: int) -> str:
     """An instant to come beside now, and as a time of day where the cluster's clock is Unix time."""
     words = to_come(at_s, now_s)
-    return f"{words} ({clock(at_s, float(at_s))})" if abs(now_s - at_unix_s) < 86400 < at_s else words
+    return f"{words} ({instant(at_s)})" if at_s >= UNIX_TIME_S else words
 
 
 def not_yet(base: str, version: str, why: Sequence[str]) -> str:
@@ -191,14 +190,6 @@ def not_yet(base: str, version: str, why: Sequence[str]) -> str:
     )  # fmt: skip
 
 
-def clock(now_s: int, at_unix_s: float) -> str:
-    """The cluster's time: of day where its clock is Unix time, else as days and hours since its beginning."""
-    if abs(now_s - at_unix_s) < 86400 < now_s:
-        return datetime.fromtimestamp(now_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    days, rest = divmod(now_s, 86400)
-    return f"day {days}, {rest // 3600:02d}:{rest % 3600 // 60:02d}:{rest % 60:02d}" if now_s >= 0 else span(now_s)
-
-
 def _page(name: str, sight: Sight, base: str = "", **values: Any) -> str:
     status = sight.view.status
     return templates.page(
@@ -206,7 +197,7 @@ def _page(name: str, sight: Sight, base: str = "", **values: Any) -> str:
         here=name.partition(".")[0], other=sight.asked.other(), version=status.version,
         every_s=0 if sight.slider or name == "when.html" else max(_LEAST_EVERY_S, status.interval_s), asks=sight.asks,
         refresh_s=_REFRESH_S if name == "wall.html" and not sight.slider else 0,
-        slider=sight.slider, replayed=sight.slider is not None, clock=clock(status.now_s, status.at_unix_s), **values,
+        slider=sight.slider, replayed=sight.slider is not None, clock=instant(status.now_s), **values,
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from cpsched.errors import printable, some_of
-from cpsched_bridge.watch.page.words import amount, change, from_now, many, resource, span, to_come
+from cpsched.formatting import amount, change, from_now, many, milliseconds, percent, resource, span, to_come
 
 HERE = Path(__file__).resolve().parent
 STATIC = HERE / "static"
@@ -21,16 +21,6 @@ def shown(text: object) -> str:
     """A user's words in one line of bounded length; the template escapes them."""
     words = printable(str(text))
     return words if len(words) <= _MOST_LETTERS else words[: _MOST_LETTERS - 1] + "…"
-
-
-def percent(share: float | None) -> str:
-    """`12 %`; empty for None."""
-    return "" if share is None else f"{100 * share:.0f} %"
-
-
-def milliseconds(seconds: float) -> str:
-    """`1.2 ms`."""
-    return f"{1e3 * seconds:,.1f} ms"
 
 
 def nodes(indices: Sequence[int], names: Sequence[str]) -> str:

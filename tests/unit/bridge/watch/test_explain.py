@@ -9,8 +9,7 @@ from cpsched.model import Effort, PendingCode, PendingReason, Wait
 from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.store.journal_reader import Aside, PastJob
 from cpsched_bridge.store.rounds import RoundRecord
-from cpsched_bridge.watch.explain import Link, explain, view_of_round
-from cpsched_bridge.watch.page.words import behind_its_array
+from cpsched_bridge.watch.explain import Link, behind_its_array, explain, view_of_round
 from tests.builders import a_cluster, a_job
 from tests.builders import a_running as a_running_job
 from tests.unit.bridge.watch.page.views import a_plan, a_queued, a_running, a_view, an_aside

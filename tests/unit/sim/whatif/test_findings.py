@@ -8,7 +8,7 @@ import pytest
 from cpsched.errors import InvalidValue, UnknownName
 from cpsched_sim.whatif.blocks import DRAWS, Blocks, interval, joined
 from cpsched_sim.whatif.cases import WhatIfCase, cases_of, with_config
-from cpsched_sim.whatif.fidelity import in_time, judged
+from cpsched_sim.whatif.fidelity import judged
 from cpsched_sim.whatif.figures import FIGURES, Made, WindowFacts, figures_of, in_use, real
 from cpsched_sim.whatif.gains import HALF_CLOSED, OPEN, TOLD, gains, losers
 from cpsched_sim.whatif.groups import groupings, users_of
@@ -229,11 +229,6 @@ def test_classes_of_size_and_length_as_a_whole(tmp_path, monkeypatch):
 def test_a_twin_that_is_right_on_average_alone_is_not_good():
     assert judged(6000, 6000, 0.0, by_size_s=2000).grade == "fair"
     assert judged(6000, 6000, 0.0, by_size_s=50).grade == "good"
-
-
-def test_spans_are_told_in_the_unit_that_suits_them():
-    found = [in_time(seconds) for seconds in (-0.3, 0.0, 119, -130, 7300, 80 * 3600)]
-    assert found == ["0 s", "0 s", "119 s", "-2.2 min", "2.0 h", "3.3 days"]
 
 
 def test_a_name_is_cut_where_it_is_long_and_is_no_markup():

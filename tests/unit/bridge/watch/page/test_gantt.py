@@ -7,9 +7,7 @@ import numpy as np
 import pytest
 
 from cpsched_bridge.watch.page.gantt import MOST_ROWS, DrawnWindow, Links, draw, groups, lanes_of, use_of
-from cpsched_bridge.watch.page.pages import clock
 from cpsched_bridge.watch.page.schema import Bar, Chart, Outage
-from cpsched_bridge.watch.page.words import change, from_now, span
 
 
 def a_bar(id, begin_s, end_s, nodes=((0, 1),), kind="running", user="ada"):
@@ -149,32 +147,3 @@ def test_it_says_in_words_what_it_shows():
     chart = a_chart(a_bar(1, 900, 1100), a_bar(2, 1100, 1200, kind="planned"))
     label = re.search(r'aria-label="([^"]*)"', draw(chart, DrawnWindow.around(chart, 3600, 3600)))[1]
     assert "1 job running, 1 planned, 0 ended" in label
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [
-        (0, "0 s"),
-        (59, "59 s"),
-        (60, "1 min"),
-        (90, "1 min 30 s"),
-        (7500, "2 h 05 min"),
-        (90000, "1 d 1 h"),
-        (-5, "-5 s"),
-    ],
-)
-def test_spans(seconds, words):
-    assert span(seconds) == words
-
-
-def test_the_clock_is_of_day_beside_a_real_cluster_and_counts_days_in_a_simulated_one():
-    assert clock(1_795_274_468, 1_795_274_470.5) == "2026-11-21 15:21:08 UTC"
-    assert clock(90_061, 1_795_274_470.5) == "day 1, 01:01:01"
-    assert clock(40_000, 0.0) == "day 0, 11:06:40"
-
-
-def test_instants_and_changes():
-    assert [from_now(at_s, 100) for at_s in (100, 160, 40)] == ["now", "in 1 min", "1 min ago"]
-    assert change(160, 100) == "1 min later"
-    assert change(40, 100) == "1 min earlier"
-    assert change(100, 100) == change(None, 100) == change(100, None) == ""

@@ -12,6 +12,7 @@ from threading import Lock
 
 import pytest
 
+from cpsched.formatting import to_come
 from cpsched.model import Cluster, NodeSetPart
 from cpsched_bridge.errors import BackendTimeout
 from cpsched_bridge.ports import Claim, Hold, LeftJob, Outage
@@ -21,7 +22,6 @@ from cpsched_bridge.watch.explain import explain
 from cpsched_bridge.watch.outlook import Expected, partitions_of
 from cpsched_bridge.watch.page import listing, pages
 from cpsched_bridge.watch.page.own import own
-from cpsched_bridge.watch.page.words import to_come
 from cpsched_bridge.watch.web.server import Watch
 from tests.builders import a_job
 from tests.fakes import FakeCluster
@@ -269,7 +269,7 @@ def test_a_page_names_the_cluster_the_host_the_version_and_the_time(site):
 @pytest.mark.parametrize(("at_s", "words"), [(100, "now"), (99, "now"), (0, "now"), (160, "in 1 min")])
 def test_a_start_to_come_is_never_past(at_s, words):
     assert to_come(at_s, 100) == words
-    assert pages._start(Expected("", at_s, None), 100, 0.0) == ("", words, "")  # noqa: SLF001
+    assert pages._start(Expected("", at_s, None), 100) == ("", words, "")  # noqa: SLF001
 
 
 def test_an_unchanged_page_is_not_sent_again(site):

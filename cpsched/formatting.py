@@ -1,0 +1,157 @@
+"""Time spans, instants, amounts, counts and figures as people read them. The only place that spells them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+UNIX_TIME_S = 10**9
+"""Seconds from here on are Unix time (2001 and later); a simulated cluster counts from zero."""
+_MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86400
+
+
+# ------------------------------------------------------------------------------------------------------------- times
+
+
+def span(seconds: float) -> str:
+    """A duration with its two largest units: `45 s`, `12 min 30 s`, `2 h 05 min`, `3 d 4 h`."""
+    whole = round(abs(seconds))
+    sign = "-" if seconds < 0 < whole else ""
+    if whole < _MINUTE_S:
+        return f"{sign}{whole} s"
+    if whole < _HOUR_S:
+        rest_s = whole % _MINUTE_S
+        return f"{sign}{whole // _MINUTE_S} min" + (f" {rest_s:02d} s" if rest_s else "")
+    if whole < _DAY_S:
+        return f"{sign}{whole // _HOUR_S} h {whole % _HOUR_S // _MINUTE_S:02d} min"
+    return f"{sign}{whole // _DAY_S} d {whole % _DAY_S // _HOUR_S} h"
+
+
+def milliseconds(seconds: float) -> str:
+    """`1.2 ms`."""
+    return f"{1e3 * seconds:,.1f} ms"
+
+
+def clock(unix_s: float) -> str:
+    """Unix time as a date and a time of day in UTC, without saying so: `2026-11-25 16:53:28`."""
+    return f"{datetime.fromtimestamp(unix_s, UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def instant(cluster_s: int) -> str:
+    """A second of the cluster's clock: `2026-11-25 16:53:28 UTC`, or `day 3, 02:05:00` of a simulated cluster."""
+    if cluster_s >= UNIX_TIME_S:
+        return f"{clock(cluster_s)} UTC"
+    days, rest = divmod(abs(cluster_s), _DAY_S)
+    sign = "-" if cluster_s < 0 else ""
+    return f"{sign}day {days}, {rest // _HOUR_S:02d}:{rest % _HOUR_S // _MINUTE_S:02d}:{rest % _MINUTE_S:02d}"
+
+
+def from_now(at_s: int, now_s: int) -> str:
+    """An instant relative to now: `in 2 h 05 min`, `5 min ago`, `now`."""
+    ahead_s = at_s - now_s
+    return "now" if ahead_s == 0 else f"in {span(ahead_s)}" if ahead_s > 0 else f"{span(-ahead_s)} ago"
+
+
+def to_come(at_s: int, now_s: int) -> str:
+    """A planned instant relative to now. A plan may be older than now: an instant that is past is `now`."""
+    return from_now(max(at_s, now_s), now_s)
+
+
+def change(expected_s: int | None, first_s: int | None) -> str:
+    """How an expected start has moved since the first plan: `5 min later`; empty where it has not."""
+    if expected_s is None or first_s is None or expected_s == first_s:
+        return ""
+    moved_s = expected_s - first_s
+    return f"{span(abs(moved_s))} {'later' if moved_s > 0 else 'earlier'}"
+
+
+# ---------------------------------------------------------------------------------------------- amounts of resources
+
+
+def amount(resource: str, value: int) -> str:
+    """An amount of a resource: memory in GiB, everything else as a number."""
+    mib = _mib(resource)
+    if mib is None:
+        return f"{value:,}"
+    whole = value * mib
+    if 0 < whole < 1024:
+        return f"{whole:,} MiB"
+    gib = whole / 1024
+    return f"{gib:,.0f} GiB" if gib >= 100 or gib == int(gib) else f"{gib:,.1f} GiB"
+
+
+def resource(name: str, number: int = 2) -> str:
+    """The name of a resource beside a number of it: `memory_mib` is memory, `gpu:a100` are GPUs (a100)."""
+    if _mib(name) is not None:
+        return "memory"
+    kind, _, model = name.removeprefix("gres/").partition(":")
+    plural = "GPUs" if kind in ("gpu", "gpus") else kind
+    words = plural.removesuffix("s") if number == 1 else plural
+    return f"{words} ({model})" if model else words
+
+
+def quantity(name: str, number: int) -> str:
+    """An amount with its resource: `256 cores`, `1 GPU`, `12 GiB`."""
+    return amount(name, number) if _mib(name) is not None else f"{number:,} {resource(name, number)}"
+
+
+def _mib(resource: str) -> int | None:
+    return {"memory_mib": 1, "memory_gib": 1024}.get(resource)
+
+
+# ---------------------------------------------------------------------------------------------------------- numbers
+
+
+def many(number: int, one: str, more: str = "") -> str:
+    """A number with its noun: `1 node`, `1,608 nodes`; `more` where the plural is not made by an s."""
+    return f"{number:,} {one if number == 1 else more or one + 's'}"
+
+
+def ordinal(number: int) -> str:
+    """`first`, `2nd`, `1,608th`."""
+    if number == 1:
+        return "first"
+    tens = 10 < number % 100 < 20
+    return f"{number:,}{'th' if tens else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"
+
+
+def percent(share: float | None, digits: int = 0) -> str:
+    """A share as `12 %`; empty for None."""
+    return "" if share is None else f"{100 * share:.{digits}f} %"
+
+
+def figure(value: float) -> str:
+    """A figure with five digits: `92.688`, `15,694`, `1,060,430`."""
+    return f"{value:,.5g}" if abs(value) < 1e5 else f"{value:,.0f}"
+
+
+def short(value: float | None) -> str:
+    """A figure with three digits, for narrow columns: 132k, 16.8k, 0.686. A dash for what was not measured."""
+    if value is None:
+        return "-"
+    for scale, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= 0.9995 * scale:
+            return f"{value / scale:.3g}{letter}"
+    return f"{value:.3g}"
+
+
+def measured(value: float | None, unit: str) -> str:
+    """A figure with its unit: seconds as a time span, percentages with a digit; a dash where there is none."""
+    if value is None:
+        return "-"
+    if unit == "s":
+        return span(value)
+    return f"{value:.1f} %" if unit == "%" else f"{value:,.4g}"
+
+
+def signed(value: float | None, unit: str) -> str:
+    """A difference with its sign, unless it is nothing in the digits that are shown."""
+    if value is None:
+        return "-"
+    size = measured(abs(value), unit)
+    return size if size == measured(0.0, unit) else ("+" if value > 0 else "-") + size
+
+
+def signed_range(ends: Sequence[float] | None, unit: str) -> str:
+    """An interval of differences: `-2 min to +3 min`; `none` where there is none."""
+    return "none" if ends is None else f"{signed(ends[0], unit)} to {signed(ends[1], unit)}"

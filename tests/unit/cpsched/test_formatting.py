@@ -1,0 +1,94 @@
+"""Times, spans, amounts and figures as people read them."""
+
+import pytest
+
+from cpsched import formatting as f
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0, "0 s"), (59.4, "59 s"), (59.6, "1 min"), (90, "1 min 30 s"), (7500, "2 h 05 min"), (90000, "1 d 1 h"),
+        (-5, "-5 s"), (-0.3, "0 s"), (-130, "-2 min 10 s"),
+    ],
+)  # fmt: skip
+def test_a_span_has_its_two_largest_units(seconds, words):
+    assert f.span(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("at_s", "words"),
+    [
+        (1_795_274_468, "2026-11-21 15:21:08 UTC"), (90_061, "day 1, 01:01:01"), (40_000, "day 0, 11:06:40"),
+        (-61, "-day 0, 00:01:01"),
+    ],
+)  # fmt: skip
+def test_an_instant_is_a_date_or_a_day_of_a_simulation(at_s, words):
+    assert f.instant(at_s) == words
+
+
+def test_instants_relative_to_now():
+    assert [f.from_now(at_s, 100) for at_s in (100, 160, 40)] == ["now", "in 1 min", "1 min ago"]
+    assert [f.to_come(at_s, 100) for at_s in (40, 100, 160)] == ["now", "now", "in 1 min"]
+
+
+def test_changes_of_an_expected_start():
+    assert [f.change(at_s, 100) for at_s in (160, 40)] == ["1 min later", "1 min earlier"]
+    assert f.change(100, 100) == f.change(None, 100) == f.change(100, None) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("memory_mib", 1_048_576, "1,024 GiB"), ("memory_mib", 1_536, "1.5 GiB"), ("memory_mib", 1023, "1,023 MiB"),
+        ("memory_mib", 0, "0 GiB"), ("memory_gib", 256, "256 GiB"), ("cores", 4164, "4,164"),
+        ("memory_mib", 153_601, "150 GiB"),
+    ],
+)  # fmt: skip
+def test_memory_is_in_gib(name, value, words):
+    assert f.amount(name, value) == words
+
+
+def test_resources_have_names_for_people():
+    assert [f.resource(name) for name in ("memory_mib", "gpus", "gpu:a100", "gres/gpu", "cores", "fpga")] == [
+        "memory", "GPUs", "GPUs (a100)", "GPUs", "cores", "fpga",
+    ]  # fmt: skip
+    assert [f.quantity("gpu:a100", 1), f.quantity("cores", 1608)] == ["1 GPU (a100)", "1,608 cores"]
+
+
+def test_plurals():
+    assert [f.many(0, "node"), f.many(1, "node"), f.many(1608, "node")] == ["0 nodes", "1 node", "1,608 nodes"]
+    assert [f.many(1, "entry", "entries"), f.many(2, "entry", "entries")] == ["1 entry", "2 entries"]
+
+
+def test_places_in_a_queue():
+    assert [f.ordinal(n) for n in (1, 2, 3, 4, 11, 12, 13, 21, 112, 1608)] == [
+        "first", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "112th", "1,608th",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("value", "five", "three"),
+    [
+        (92.6881, "92.688", "92.7"), (15694.3, "15,694", "15.7k"), (99999.4, "99,999", "100k"),
+        (1060430.2, "1,060,430", "1.06M"),
+    ],
+)  # fmt: skip
+def test_figures_have_five_digits_or_three(value, five, three):
+    assert (f.figure(value), f.short(value)) == (five, three)
+
+
+def test_what_was_not_measured_is_a_dash():
+    assert [f.short(None), f.measured(None, "s"), f.signed(None, "s"), f.percent(None)] == ["-", "-", "-", ""]
+    assert f.signed_range(None, "s") == "none"
+
+
+def test_measured_figures_have_their_unit():
+    measured = [f.measured(7320, "s"), f.measured(12.34, "%"), f.measured(1234.56, "")]
+    assert measured == ["2 h 02 min", "12.3 %", "1,235"]
+    assert [f.percent(0.126), f.percent(0.126, 1), f.milliseconds(0.00123)] == ["13 %", "12.6 %", "1.2 ms"]
+
+
+def test_differences_have_a_sign_unless_they_round_to_nothing():
+    assert [f.signed(value, "s") for value in (90, -90, 0.2, -0.2)] == ["+1 min 30 s", "-1 min 30 s", "0 s", "0 s"]
+    assert f.signed_range((-5, 0.5), "%") == "-5.0 % to +0.5 %"
