@@ -14,11 +14,9 @@ from selenium.webdriver.support.ui import Select, WebDriverWait
 from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched_bridge.errors import BackendTimeout
 from cpsched_bridge.ports import Outage
-from cpsched_bridge.program.schedules import Finished, ScheduledJob
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.watch.endpoint import Endpoint
-from cpsched_bridge.watch.web.page import page_routes
-from cpsched_bridge.watch.web.server import Watch, served
+from cpsched_bridge.watch.web.server import Watch
 from tests.bridges import a_bridge
 from tests.builders import a_cluster, a_job
 from tests.fakes import FakeCluster
@@ -274,7 +272,7 @@ def test_without_scripts_all_pages_are_complete_and_the_wall_renews_itself(crowd
             assert not driver.find_elements(By.CSS_SELECTOR, "#pause:not([hidden])")
         driver.get(crowded + "wall")
         assert driver.find_elements(By.CSS_SELECTOR, "noscript meta[http-equiv=refresh]")
-        assert driver.find_elements(By.CSS_SELECTOR, ".wall-trends .line")
+        assert text_of(driver, "half-waited")
 
 
 def test_alarms_on_the_wall_are_large(driver, page):
@@ -355,26 +353,6 @@ def test_text_stands_out_from_the_page_by_day_and_night(page, dark):
             text = luminance(driver.execute_script(colour, selector, "color"))
             contrast = (max(text, back) + 0.05) / (min(text, back) + 0.05)
             assert contrast >= 4.5, selector
-
-
-def test_a_replay_has_a_slider_for_the_time(driver):
-    lines = [
-        ScheduledJob(1, 0, 0, 100, 1, ((0, 1),)),
-        ScheduledJob(2, 0, 100, 200, 1, ((0, 1),)),
-        ScheduledJob(3, 10, 0, 200, 1, ((1, 1),)),
-    ]
-    endpoint = Endpoint(served(page_routes(Finished("three jobs", ["a", "b"], lines))), "127.0.0.1", 0)
-    try:
-        driver.get(endpoint.url + "?at=50")
-        assert (text_of(driver, "waiting"), text_of(driver, "running-count")) == ("1", "2")
-        driver.execute_script(
-            "const s=document.getElementById('at'); s.value=150; s.dispatchEvent(new Event('input', {bubbles:true}))"
-        )
-        wait(driver, lambda: text_of(driver, "waiting") == "0")
-        assert text_of(driver, "running-count") == "2"
-        assert complaints(driver) == []
-    finally:
-        endpoint.close()
 
 
 @pytest.mark.parametrize("scripts", [True, False])

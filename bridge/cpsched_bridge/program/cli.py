@@ -414,31 +414,24 @@ def gantt(
     to: Annotated[
         str | None, typer.Option("--to", metavar="TIME", help="End this long after the first submission.")
     ] = None,
-    serve: Annotated[
-        bool, typer.Option("--serve", help="Show the status page over it, with a slider for the time.")
-    ] = False,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Where to serve; 0 takes any free port.")] = 9765,
+    serve: Annotated[bool, typer.Option("--serve", hidden=True)] = False,
+    port: Annotated[int | None, typer.Option(hidden=True)] = None,
     system: Annotated[str | None, typer.Option(help="The trace's system by name or file.")] = None,
     dispatcher: Annotated[str, typer.Option("--dispatcher", "-d", help="What schedules the trace.")] = "easy",
     predictor: Annotated[str, typer.Option("--predictor", "-p", help="What predicts run times.")] = "walltime",
     max_jobs: Annotated[int | None, typer.Option(min=1, help="Replay only this many jobs, from the first.")] = None,
 ) -> None:
-    """Draw a schedule over nodes and time, or look at it in a browser."""
+    """Draw a schedule over nodes and time into a file."""
     from cpsched.errors import require
     from cpsched_bridge.program import gantt as drawing
     from cpsched_sim.cli import look_here_too
 
-    require(serve or out is not None, "--out", "none", "must be given, or --serve")
-    for name, given in (("--from", from_), ("--to", to)):
-        require(given is None or out is not None, name, given, "is for --out; the page has a slider")
+    require(not serve and port is None, "--serve", serve, "is retired; --out FILE.html with --from and --to draws")
+    require(out is not None, "--out", "none", "must be given")
+    assert out is not None
     look_here_too()
-    if out is not None:
-        drawing.check_out(out)
-    found = drawing.opened(file, system, dispatcher, predictor, max_jobs)
-    if out is not None:
-        typer.echo(drawing.write(found, out, from_, to))
-    if serve:
-        drawing.serve(found, port)
+    drawing.check_out(out)
+    typer.echo(drawing.write(drawing.opened(file, system, dispatcher, predictor, max_jobs), out, from_, to))
 
 
 @app.command("deploy-files")

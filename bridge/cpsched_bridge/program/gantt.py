@@ -1,41 +1,128 @@
-"""`cpsched gantt`: a schedule as a drawing in a file, or as the status page with a slider for the time."""
+"""`cpsched gantt`: draw a finished schedule, from `schedule.csv.gz` or from a trace that is replayed, into a file."""
 
 from __future__ import annotations
 
+import csv
 import re
-import signal
-import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
 from cpsched.errors import require
-from cpsched.formatting import span
+from cpsched.formatting import many, span
+from cpsched.model import NEVER, Placement
 from cpsched.policy_spec import PolicySpec
-from cpsched_bridge.program import schedules
-from cpsched_bridge.program.schedules import Finished
-from cpsched_bridge.watch.endpoint import Endpoint
 from cpsched_bridge.watch.page import gantt
 from cpsched_bridge.watch.page.gantt import DrawnWindow
-from cpsched_bridge.watch.web.page import page_routes
-from cpsched_bridge.watch.web.server import served
-from cpsched_sim.experiment import Setup, run
+from cpsched_bridge.watch.page.schema import Bar, Chart
+from cpsched_sim.errors import InvalidTrace, Unusable
+from cpsched_sim.experiment import Setup, Simulation, run
 from cpsched_sim.files import write_whole
 from cpsched_sim.oracle import SIMULATED
 from cpsched_sim.patience import LIMIT_S, patience
+from cpsched_sim.reading.lines import lines_of
 from cpsched_sim.results import check_new
 from cpsched_sim.workloads.load import load
 
+HEADING = ("job", "submit_s", "start_s", "end_s", "units", "nodes")
+"""The first line of a schedule that `cpsched simulate --out` wrote."""
 _UNITS_S = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
-def opened(path: Path, system: str | None, dispatcher: str, predictor: str, max_jobs: int | None) -> Finished:
+@dataclass(frozen=True, slots=True)
+class FinishedSchedule:
+    """What ran where, in seconds of the trace."""
+
+    title: str
+    node_names: Sequence[str]
+    bars: Sequence[Bar]
+    """Of the jobs that ran."""
+    from_s: int
+    """The first submission."""
+
+    @property
+    def to_s(self) -> int:
+        """The last end."""
+        return max((bar.end_s for bar in self.bars), default=self.from_s + 1)
+
+
+def opened(path: Path, system: str | None, dispatcher: str, predictor: str, max_jobs: int | None) -> FinishedSchedule:
     """The schedule of a file: as written, or as a policy makes it of a trace. Raises `SimError`, `CpschedError`."""
-    if schedules.is_schedule(path):
-        return schedules.read(path)
+    if is_schedule(path):
+        return read(path)
     with patience(LIMIT_S) as patient:
         setup = Setup(PolicySpec.of(dispatcher, predictor, known=SIMULATED))
         workload = load(path, system, max_jobs=max_jobs, progress=patient.renew)
-        return schedules.of_simulation(run(workload, setup, patient.renew))
+        return of_simulation(run(workload, setup, patient.renew))
+
+
+def of_simulation(simulation: Simulation) -> FinishedSchedule:
+    """The schedule of a replay."""
+    schedule, workload = simulation.schedule, simulation.workload
+    bars = [
+        _bar(item.job.id, start_s, end_s, schedule.placement_of(at), item.job.user)
+        for at, (item, start_s, end_s) in enumerate(
+            zip(workload.jobs, schedule.start_s.tolist(), schedule.end_s.tolist(), strict=True)
+        )
+        if start_s != NEVER
+    ]
+    from_s = min((item.job.submit_s for item in workload.jobs), default=0)
+    return FinishedSchedule(workload.name, workload.cluster.node_names, bars, from_s)
+
+
+def is_schedule(path: Path) -> bool:
+    """Whether a file is a schedule that was written, by its first line. Raises `Unusable` where it cannot be read."""
+    first = next(lines_of(path), (1, ""))[1]
+    return first.strip() == ",".join(HEADING)
+
+
+def read(path: Path) -> FinishedSchedule:
+    """A schedule that `cpsched simulate --out` wrote. Raises `InvalidTrace` naming file and line, or `Unusable`."""
+    rows = [_Row(path, number, text) for number, text in lines_of(path) if number > 1]
+    if not rows:
+        raise Unusable(f"{path}: holds no jobs")
+    names = sorted(
+        {name for row in rows for name, _ in row.nodes},
+        key=lambda name: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)],
+    )
+    index = {name: at for at, name in enumerate(names)}
+    bars = [
+        _bar(row.whole("job"), row.whole("start_s"), row.whole("end_s"), [(index[n], units) for n, units in row.nodes])
+        for row in rows
+        if row.values["start_s"]
+    ]
+    return FinishedSchedule(path.name, names, bars, min(row.whole("submit_s") for row in rows))
+
+
+class _Row:
+    """A line of a written schedule. Raises `InvalidTrace`."""
+
+    def __init__(self, path: Path, number: int, text: str) -> None:
+        self.path, self.number = path, number
+        cells = next(csv.reader([text]), [])
+        if len(cells) != len(HEADING):
+            raise InvalidTrace(path, number, "columns", str(len(cells)), f"must be {len(HEADING)}")
+        self.values = dict(zip(HEADING, cells, strict=True))
+        self.nodes = [self._node(entry) for entry in self.values["nodes"].split()]
+
+    def whole(self, name: str) -> int:
+        """A whole number."""
+        if not re.fullmatch(r"-?\d{1,15}", self.values[name]):
+            raise InvalidTrace(self.path, self.number, name, self.values[name], "must be a whole number")
+        return int(self.values[name])
+
+    def _node(self, entry: str) -> tuple[str, int]:
+        name, colon, units = entry.rpartition(":")
+        if not (colon and units.isascii() and units.isdigit()):
+            raise InvalidTrace(self.path, self.number, "nodes", entry, "must be NAME:UNITS")
+        return name, int(units)
+
+
+def _bar(id: int, begin_s: int, end_s: int, nodes: Placement | list[tuple[int, int]], user: str = "") -> Bar:
+    return Bar.model_construct(
+        id=id, label=str(id), user=user, kind="running", begin_s=begin_s, end_s=end_s, nodes=list(nodes)
+    )
 
 
 def check_out(out: Path) -> None:
@@ -54,22 +141,21 @@ def seconds(option: str, text: str | None, otherwise: int) -> int:
     return int(found[1]) * _UNITS_S[found[2]]
 
 
-def write(found: Finished, out: Path, from_text: str | None, to_text: str | None) -> str:
+def write(found: FinishedSchedule, out: Path, from_text: str | None, to_text: str | None) -> str:
     """Draw from one time to another, both counted from the first submission; a line that says what was drawn.
 
     Raises `InvalidValue` for times that make no sense, `Unusable` where the file cannot be written.
     """
-    begin_s, end_s = found.slider.from_s, found.slider.to_s
+    begin_s, end_s = found.from_s, found.to_s
     from_s = begin_s + seconds("--from", from_text, 0)
     to_s = begin_s + seconds("--to", to_text, end_s - begin_s)
     require(from_s < end_s, "--from", from_text or from_s, f"must be before the end, {span(end_s - begin_s)} later")
     require(to_s > from_s, "--to", to_text or to_s - begin_s, "must be after --from")
     check_out(out)
-    chart = found.chart(from_s, to_s, begin_s)
-    bars = [bar.model_copy(update={"kind": "running"}) for bar in chart.bars]
-    chart = chart.model_copy(update={"bars": bars})
+    bars = [bar for bar in found.bars if bar.begin_s < to_s and bar.end_s > from_s]
+    chart = Chart(now_s=begin_s, node_names=list(found.node_names), unavailable=[], outages=[], bars=bars)
     window = DrawnWindow(from_s, to_s, 0, len(found.node_names), live=False)
-    title = f"{found.title}: {len(bars)} jobs on {len(found.node_names)} nodes"
+    title = f"{found.title}: {many(len(bars), 'job')} on {many(len(found.node_names), 'node')}"
     drawing = gantt.draw(chart, window, alone=True, title=title)
     write_whole(out, (drawing if out.suffix == ".svg" else _document(title, drawing)).encode() + b"\n")
     return f"wrote {out}: {title}"
@@ -81,14 +167,3 @@ def _document(title: str, drawing: str) -> str:
         '<!doctype html>\n<html lang="en"><meta charset="utf-8"><meta name="color-scheme" content="light dark">'
         f"<title>{escape(title)}</title><body><h1>{escape(title)}</h1>\n{drawing}\n</body></html>"
     )
-
-
-def serve(found: Finished, port: int) -> None:
-    """Serve the page over the schedule on loopback until Ctrl-C or SIGTERM. Raises `AddressTaken`."""
-    endpoint = Endpoint(served(page_routes(found)), "127.0.0.1", port, "--port")
-    ended = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: ended.set())
-    print(f"{endpoint.url} shows {found.title}; Ctrl-C ends it", flush=True)
-    ended.wait()
-    endpoint.close()

@@ -13,12 +13,11 @@ _MOST_ASKED = 100
 
 @dataclass(frozen=True, slots=True)
 class PageQuestion:
-    """A choice of nodes, jobs and time; what makes no sense counts as not asked."""
+    """A choice of nodes and jobs; what makes no sense counts as not asked."""
 
     ahead: int = 6
     first: int | None = None
     last: int | None = None
-    at: int | None = None
     page: int = 1
     q: str = ""
     """Words to find."""
@@ -42,7 +41,6 @@ class PageQuestion:
             ahead=ahead if ahead in HOURS else 6,
             first=_number(query.get("first")),
             last=_number(query.get("last")),
-            at=_number(query.get("at")),
             page=max(1, _number(query.get("page")) or 1),
             **words,
         )
@@ -64,10 +62,8 @@ class PageQuestion:
         return "?" + urlencode({name: value for name, value in values.items() if value != plain[name]})
 
     def other(self, **choices: object) -> str:
-        """The query of another page at the same time of a replay."""
-        kept = {"at": self.at} if self.at is not None else {}
-        asked = urlencode({**choices, **kept})
-        return f"?{asked}" if asked else ""
+        """The query of another page with these choices."""
+        return "?" + urlencode(choices)
 
 
 def _words(text: str) -> str:

@@ -30,7 +30,6 @@ from cpsched_bridge.watch.page import schema
 from cpsched_bridge.watch.page.alarms import alarms
 from cpsched_bridge.watch.page.causes import causes
 from cpsched_bridge.watch.page.outlook import places
-from cpsched_bridge.watch.page.trend import Trend
 
 PAST_S = 3600
 """How far back the chart and the history go."""
@@ -84,7 +83,6 @@ class Board:
     _past: deque[RanJob] = field(default_factory=lambda: deque(maxlen=_MOST_PAST))
     _lines: deque[schema.DecisionLine] = field(default_factory=lambda: deque(maxlen=_MOST_LINES))
     _moments: deque[schema.UseAt] = field(default_factory=lambda: deque(maxlen=_MOST_MOMENTS))
-    _trend: Trend = field(default_factory=Trend)
     _checks: Sequence[Check] = ()
     _lock: Lock = field(default_factory=Lock)
     _building: Lock = field(default_factory=Lock)
@@ -101,8 +99,6 @@ class Board:
                 # A simulated cluster changes its arrays in place.
                 free = seen.free.copy()
                 self._note_moment(seen, free)
-                waits_s = [start_s - job.submit_s for job, start_s in report.started]
-                self._trend.note(seen.now_s, [job.submit_s for job in report.waiting], len(seen.running), waits_s)
                 around, intervals = cycle.around, self.outlook.intervals
                 self._instant = LastCycles(report, report, seen, free, promises, around, self._checks, intervals)
             elif self._instant is not None:
@@ -125,11 +121,6 @@ class Board:
         shares = 1 - free.sum(axis=0) / np.maximum(total, 1)
         self._moments.append(schema.UseAt(now_s=seen.now_s, in_use=[round(s, 4) for s in shares]))
 
-    def _present(self, instant: LastCycles) -> schema.Point:
-        """The end of the trend."""
-        submits = [job.submit_s for job in instant.read.waiting]
-        return self._trend.present(instant.observation.now_s, submits, len(instant.observation.running))
-
     def round(self) -> int:
         """The number of the last cycle; 0 before the first that read the cluster."""
         instant = self._instant
@@ -141,13 +132,10 @@ class Board:
             with self._lock:
                 instant, past = self._instant, list(self._past)
                 lines, moments = list(self._lines), list(self._moments)
-                trend = [*self._trend.points]
-                if instant is not None and (not trend or trend[-1].now_s < instant.observation.now_s):
-                    trend.append(self._present(instant))
             if instant is None:
                 return None
             if self._view is None or self._view.status.round != instant.last.number:
-                view = _View(instant, self.settings, past).build(lines[::-1], moments, trend)
+                view = _View(instant, self.settings, past).build(lines[::-1], moments)
                 promised = promises(self.outlook.week.counts(instant.observation.now_s))
                 self._view = view.model_copy(update={"promises": promised})
             return self._view
@@ -193,9 +181,7 @@ class _View:
     def hidden(self) -> bool:
         return self.settings.page.users == "hide"
 
-    def build(
-        self, lines: list[schema.DecisionLine], moments: list[schema.UseAt], trend: list[schema.Point]
-    ) -> schema.View:
+    def build(self, lines: list[schema.DecisionLine], moments: list[schema.UseAt]) -> schema.View:
         seen, report = self.instant.observation, self.instant.read
         queue = list(self._queue(report.snapshot, report.decision)) if report.snapshot is not None else []
         running, aside = list(self._running(seen, report.snapshot)), list(self._aside(seen, report))
@@ -214,7 +200,6 @@ class _View:
                 outages=list(self._outages(seen, out)),
                 bars=list(self._bars(seen, report)),
             ),
-            trend=trend,
             machine=schema.Machine.model_construct(
                 capacity=seen.cluster.capacity.tolist(), free=self.instant.free.tolist()
             ),

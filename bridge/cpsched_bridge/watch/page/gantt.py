@@ -1,4 +1,4 @@
-"""Draws jobs over nodes and time as SVG: the page, `cpsched gantt` and the replay share this drawing.
+"""Draws jobs over nodes and time as SVG: the page and `cpsched gantt` share this drawing.
 
 Up to `MOST_ROWS` nodes have a row each, with a bar for each job. More nodes are drawn in groups: a row then shows which
 share of the group's nodes is in use and planned over time, so that the drawing stays as small for 10,000 nodes.

@@ -37,7 +37,6 @@ def own(view: View, user: str) -> View:
         decisions=[],
         history=view.history,
         chart=_chart(view.chart, user),
-        trend=[],
         machine=view.machine,
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
+from statistics import median_low
 from typing import Any
 
 from cpsched.errors import some_of
@@ -16,7 +17,6 @@ from cpsched_bridge.watch.outlook import Expected
 from cpsched_bridge.watch.page import asking, gantt, listing, templates
 from cpsched_bridge.watch.page.asked import HOURS, PageQuestion
 from cpsched_bridge.watch.page.gantt import DrawnWindow, Links
-from cpsched_bridge.watch.page.line_chart import line_chart
 from cpsched_bridge.watch.page.listing import Job, asked_of
 from cpsched_bridge.watch.page.nodes import STATES as NODE_STATES
 from cpsched_bridge.watch.page.nodes import nodes as nodes_of
@@ -35,19 +35,6 @@ _REFRESH_S = 15
 
 
 @dataclass(frozen=True, slots=True)
-class Slider:
-    """The time that a replay covers."""
-
-    from_s: int
-    to_s: int
-
-    @property
-    def step_s(self) -> int:
-        """So that the slider has a thousand positions at most."""
-        return max(1, (self.to_s - self.from_s) // 1000)
-
-
-@dataclass(frozen=True, slots=True)
 class Sight:
     """What every page is made of."""
 
@@ -55,16 +42,13 @@ class Sight:
     asked: PageQuestion
     part: bool = False
     """Only what changes, for a page that is open already."""
-    slider: Slider | None = None
-    asks: bool = False
-    """Whether somebody answers when a job would start."""
 
 
 def index(sight: Sight) -> str:
     """How it goes, at a glance: alarms, use, why jobs wait, the next ones, the plan."""
     view, asked = sight.view, sight.asked
     window = DrawnWindow.around(view.chart, PAST_H * 3600, asked.ahead * 3600, asked.first or 0, asked.last)
-    links = Links(lambda id: f"jobs/{id}{asked.other()}", lambda first, last: asked.address(first=first, last=last))
+    links = Links(lambda id: f"jobs/{id}", lambda first, last: asked.address(first=first, last=last))
     return _page(
         "index.html", sight,
         drawing=gantt.draw(view.chart, window, links),
@@ -108,14 +92,8 @@ def nodes(sight: Sight) -> str:
 
 def wall(sight: Sight) -> str:
     """The same at a glance from across a room."""
-    view = sight.view
-    waits = [(point.now_s, float(point.median_wait_s)) for point in view.trend]
-    queued = [(point.now_s, float(point.queued)) for point in view.trend]
-    return _page(
-        "wall.html", sight,
-        waits=line_chart(waits, "Half of the waiting jobs have waited", span),
-        lengths=line_chart(queued, "Waiting jobs", lambda value: f"{value:,.0f}"),
-    )  # fmt: skip
+    waits_s = [sight.view.status.now_s - job.submit_s for job in sight.view.queue]
+    return _page("wall.html", sight, half_waited_s=median_low(waits_s) if waits_s else None)
 
 
 def job(sight: Sight, found: Explanation) -> str:
@@ -185,8 +163,8 @@ def _instant(at_s: int, now_s: int) -> str:
 def not_yet(base: str, version: str, why: Sequence[str]) -> str:
     """The page before the first cycle that reads the cluster, with the reasons why there is nothing to show."""
     return templates.page(
-        "waiting.html", base=base, home=base or "./", version=version, every_s=_LEAST_EVERY_S, part=False, other="",
-        here="", refresh_s=_REFRESH_S, why=why, asks=False,
+        "waiting.html", base=base, home=base or "./", version=version, every_s=_LEAST_EVERY_S, part=False,
+        here="", refresh_s=_REFRESH_S, why=why,
     )  # fmt: skip
 
 
@@ -194,10 +172,9 @@ def _page(name: str, sight: Sight, base: str = "", **values: Any) -> str:
     status = sight.view.status
     return templates.page(
         name, view=sight.view, s=status, asked=sight.asked, base=base, home=base or "./", part=sight.part,
-        here=name.partition(".")[0], other=sight.asked.other(), version=status.version,
-        every_s=0 if sight.slider or name == "when.html" else max(_LEAST_EVERY_S, status.interval_s), asks=sight.asks,
-        refresh_s=_REFRESH_S if name == "wall.html" and not sight.slider else 0,
-        slider=sight.slider, replayed=sight.slider is not None, clock=instant(status.now_s), **values,
+        here=name.partition(".")[0], version=status.version, clock=instant(status.now_s),
+        every_s=0 if name == "when.html" else max(_LEAST_EVERY_S, status.interval_s),
+        refresh_s=_REFRESH_S if name == "wall.html" else 0, **values,
     )  # fmt: skip
 
 

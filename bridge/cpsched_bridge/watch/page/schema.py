@@ -132,7 +132,7 @@ class Status(Shown):
 
     version: str
     cluster: str = Field(default="", description="As the cluster calls itself; empty where it has no name.")
-    host: str = Field(default="", description="Where the bridge runs; empty in a replay.")
+    host: str = Field(default="", description="Where the bridge runs.")
     round: int
     at_unix_s: float
     now_s: int
@@ -192,17 +192,6 @@ class UseAt(Shown):
     in_use: list[float] = Field(description="Shares, in the order of the resources.")
 
 
-class Point(Shown):
-    """Who waited how long at one time of the past day."""
-
-    now_s: int
-    queued: int
-    running: int
-    median_wait_s: int = Field(description="How long half of the waiting jobs had waited; 0 where none waited.")
-    started: int = Field(description="Jobs that started since the point before.")
-    median_start_wait_s: int | None = Field(description="How long half of those had waited; null where none started.")
-
-
 class Machine(Shown):
     """What each node has, in the order of `Chart.node_names` and of the resources."""
 
@@ -244,6 +233,5 @@ class View(Shown):
     decisions: list[DecisionLine] = Field(description="The last cycles, the latest first.")
     history: list[UseAt] = Field(description="The past hour, the oldest first.")
     chart: Chart
-    trend: list[Point] = Field(description="The past day, the oldest first.")
     machine: Machine
     promises: list[Promised] = Field(default_factory=list, description="The past week; nothing before the first start.")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from importlib.metadata import version
-from typing import Protocol
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
@@ -17,7 +16,7 @@ from cpsched_bridge.watch.outlook import Outlook
 from cpsched_bridge.watch.page import gantt, pages, schema, templates
 from cpsched_bridge.watch.page.asked import PageQuestion
 from cpsched_bridge.watch.page.own import own
-from cpsched_bridge.watch.page.pages import Sight, Slider
+from cpsched_bridge.watch.page.pages import Sight
 from cpsched_bridge.watch.web.door import Page, WebDoor
 from cpsched_bridge.watch.web.questions import questions
 from cpsched_bridge.watch.web.responses import HEADERS, as_html, as_json, refusal
@@ -26,48 +25,31 @@ _MOST_MADE = 16
 _STATIC = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
 
 
-class Views(Protocol):
-    """Where the page's values come from: a bridge, or a replay."""
-
-    def at(self, at_s: int | None) -> schema.View | None:
-        """Everything at an instant of the cluster's clock, or at the latest one; None if there is nothing yet."""
-        ...
-
-    def nothing_yet(self) -> Sequence[str]:
-        """Why there is nothing yet, a sentence each."""
-        ...
-
-    @property
-    def slider(self) -> Slider | None:
-        """The time that can be chosen; None for a bridge, which shows the present."""
-        ...
-
-
-def page_routes(views: Views, door: WebDoor | None = None, outlook: Outlook | None = None) -> list[Route]:
+def page_routes(
+    view: Callable[[], schema.View | None], nothing_yet: Callable[[], Sequence[str]], door: WebDoor, outlook: Outlook
+) -> list[Route]:
     """The status page and version 1 of the API, behind a door.
 
+    `view` returns the present; while there is none, `nothing_yet` returns the reasons, a sentence each.
     Plain functions: each runs in a thread of the server's pool.
-
-    A page that was made for the same question, round and reader is sent again. Without an `outlook`, as in a replay,
-    nobody is told when a job would start.
+    A page that was made for the same question, round and reader is sent again.
     """
-    made, door = dict[str, str](), door or WebDoor()
-    asks = outlook is not None
+    made = dict[str, str]()
 
     def at(request: Request) -> schema.View | None:
-        view, reader = views.at(PageQuestion.of(request.query_params).at), request.state.reader
-        return own(view, reader) if view is not None and reader is not None else view
+        found, reader = view(), request.state.reader
+        return own(found, reader) if found is not None and reader is not None else found
 
     def sight(request: Request, view: schema.View) -> Sight:
         query = request.query_params
-        return Sight(view, PageQuestion.of(query), query.get("part") == "live", views.slider, asks)
+        return Sight(view, PageQuestion.of(query), query.get("part") == "live")
 
     def too_early(request: Request) -> Response:
         return refusal(request, "\n".join(["the bridge has not read the cluster yet", *why_not(request), ""]), 503)
 
     def why_not(request: Request) -> Sequence[str]:
         """Why there is nothing yet; errors may name jobs, so that readers who see their own alone are told none."""
-        return views.nothing_yet() if request.state.reader is None else []
+        return nothing_yet() if request.state.reader is None else []
 
     def page(make: Callable[[Sight], str]) -> Page:
         def answered(request: Request) -> Response:
@@ -109,12 +91,9 @@ def page_routes(views: Views, door: WebDoor | None = None, outlook: Outlook | No
 
     found: dict[str, Page] = {
         "/": page(pages.index), "/jobs": page(pages.jobs), "/nodes": page(pages.nodes), "/wall": page(pages.wall),
-        "/jobs/{job}": job, "/static/{name}": static,
+        "/jobs/{job}": job, "/static/{name}": static, **questions(outlook, at, sight, why_not),
+        f"{v1.PREFIX}/jobs/{{job}}": api_job, f"{v1.PREFIX}/openapi.json": _openapi, "/api/{rest:path}": _not_in_v1,
     }  # fmt: skip
-    if outlook is not None:
-        found |= questions(outlook, at, sight, why_not)
-        found |= {f"{v1.PREFIX}/jobs/{{job}}": api_job, f"{v1.PREFIX}/openapi.json": _openapi}
-    found |= {"/api/{rest:path}": _not_in_v1}
     return [Route(path, door.guard(each)) for path, each in found.items()]
 
 

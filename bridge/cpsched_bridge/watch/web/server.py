@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from starlette.applications import Starlette
 from starlette.middleware.gzip import GZipMiddleware
@@ -11,7 +11,6 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
-from typing_extensions import override
 
 from cpsched_bridge.report import CycleReport
 from cpsched_bridge.settings import Settings
@@ -22,9 +21,8 @@ from cpsched_bridge.watch.outlook import Outlook
 from cpsched_bridge.watch.page import schema
 from cpsched_bridge.watch.page.alarms import stalled
 from cpsched_bridge.watch.page.board import Board
-from cpsched_bridge.watch.page.pages import Slider
 from cpsched_bridge.watch.web.door import WebDoor
-from cpsched_bridge.watch.web.page import Views, page_routes
+from cpsched_bridge.watch.web.page import page_routes
 from cpsched_bridge.watch.web.responses import HEADERS
 
 
@@ -57,8 +55,16 @@ class Watch:
         routes = self._metrics() if self._settings.metrics.enabled else []
         if self._settings.serves_page:
             door = WebDoor.of(self._settings.page)
-            routes += page_routes(_Live(self.board, self.health), door, self.outlook)
+            routes += page_routes(self._view, self.health.not_ready, door, self.outlook)
         return served(routes)
+
+    def _view(self) -> schema.View | None:
+        """Return the last view, with its status corrected if cycles have stalled."""
+        view, late = self.board.view(), self.health.stalled()
+        if view is None or not late:
+            return view
+        status = view.status.model_copy(update={"alarms": [stalled(late), *view.status.alarms]})
+        return view.model_copy(update={"status": status})
 
     def _metrics(self) -> list[Route]:
         # `async`, so that no pool of threads stands between a scrape and its answer.
@@ -83,32 +89,6 @@ class Watch:
         lines = reasons or [f"ok: {self.health.told()}"]
         lines = ["not ready" if reasons else "ok"] if in_short else lines
         return PlainTextResponse("\n".join(lines) + "\n", 503 if reasons else 200, {"Cache-Control": "no-store"})
-
-
-@dataclass(frozen=True, slots=True)
-class _Live(Views):
-    """The present of a bridge."""
-
-    board: Board
-    health: Health
-
-    @override
-    def at(self, at_s: int | None) -> schema.View | None:
-        """Return the last view, with its status corrected if cycles have stalled."""
-        view, late = self.board.view(), self.health.stalled()
-        if view is None or not late:
-            return view
-        status = view.status.model_copy(update={"alarms": [stalled(late), *view.status.alarms]})
-        return view.model_copy(update={"status": status})
-
-    @override
-    def nothing_yet(self) -> Sequence[str]:
-        return self.health.not_ready()
-
-    @property
-    @override
-    def slider(self) -> Slider | None:
-        return None
 
 
 def served(routes: Sequence[Route]) -> Starlette:

@@ -4,7 +4,7 @@
 (() => {
   const live = document.getElementById("live"), lost = document.getElementById("lost");
   const everyMs = 1000 * Number(document.body.dataset.every);
-  let paused = false, tag = "", lostSince = null, fast = null;
+  let paused = false, tag = "", lostSince = null;
 
   // What the reader has done to the page outlives an update.
   const remembered = () => ({
@@ -29,16 +29,16 @@
     return paused || document.hidden || typing || (chosen && !chosen.isCollapsed);
   };
 
-  async function update(address) {
-    const url = new URL(address || location.href);
+  async function update() {
+    const url = new URL(location.href);
     url.searchParams.set("part", "live");
     url.hash = "";
     try {
-      const answer = await fetch(url, { headers: tag && !address ? { "If-None-Match": tag } : {}, cache: "no-store", signal: AbortSignal.timeout(20000) });
+      const answer = await fetch(url, { headers: tag ? { "If-None-Match": tag } : {}, cache: "no-store", signal: AbortSignal.timeout(20000) });
       if (answer.status === 304) { found(); return; }
       if (!answer.ok && answer.status !== 404) throw new Error(`the bridge answers ${answer.status}`);
       const text = await answer.text();
-      if (!address && busy()) return;
+      if (busy()) return;
       tag = answer.headers.get("ETag") || "";
       const before = remembered();
       const fresh = new DOMParser().parseFromString(text, "text/html");
@@ -68,16 +68,6 @@
       full.hidden = false;
       full.addEventListener("click", () => document.documentElement.requestFullscreen());
     }
-    const slider = document.getElementById("at");
-    if (slider) slider.addEventListener("input", () => {
-      clearTimeout(fast);
-      fast = setTimeout(() => {
-        const url = new URL(location.href);
-        url.searchParams.set("at", slider.value);
-        history.replaceState(null, "", url);
-        update(url);
-      }, 120);
-    });
   }
 
   wire();

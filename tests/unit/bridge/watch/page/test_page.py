@@ -272,6 +272,12 @@ def test_a_start_to_come_is_never_past(at_s, words):
     assert pages._start(Expected("", at_s, None), 100) == ("", words, "")  # noqa: SLF001
 
 
+def test_the_wall_says_how_long_half_of_the_queue_has_waited(site):
+    site.cluster.submit(*(a_job(id, units=3, per_unit=4, submit_s=400 + id) for id in range(1, 5)))
+    site.cycle(1000)
+    assert 'id="half-waited">9 min 57 s<' in site.get("wall")[2]
+
+
 def test_an_unchanged_page_is_not_sent_again(site):
     crowd(site)
     tag = site.get("?part=live")[1]["etag"]

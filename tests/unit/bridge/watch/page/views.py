@@ -67,7 +67,7 @@ def a_view(queue=(), running=(), aside=(), bars=(), outages=(), capacity=((4,), 
     names = [f"n{i}" for i in range(len(capacity))]
     return View(
         status=Status.model_validate(STATUS | {"resources": resources} | status), queue=list(queue),
-        running=list(running), aside=list(aside), decisions=[], history=[], trend=[],
+        running=list(running), aside=list(aside), decisions=[], history=[],
         chart=Chart(now_s=1000, node_names=names, unavailable=[], outages=list(outages), bars=list(bars)),
         machine=Machine(capacity=[list(row) for row in capacity], free=[list(row) for row in free]),
     )  # fmt: skip

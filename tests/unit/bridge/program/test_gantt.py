@@ -1,4 +1,4 @@
-"""Finished schedules: read back as they were written, and shown as of any instant."""
+"""Finished schedules: read back as they were written, and drawn between two times."""
 
 import xml.etree.ElementTree as ElementTree
 
@@ -6,12 +6,9 @@ import pytest
 from typer.testing import CliRunner
 
 from cpsched.errors import InvalidValue
-from cpsched_bridge.program import gantt, schedules
+from cpsched_bridge.program import gantt
 from cpsched_bridge.program.cli import app
-from cpsched_bridge.program.schedules import HEADING, ScheduledJob
-from cpsched_bridge.watch.endpoint import Endpoint
-from cpsched_bridge.watch.web.page import page_routes
-from cpsched_bridge.watch.web.server import served
+from cpsched_bridge.program.gantt import HEADING
 from cpsched_sim.errors import InvalidTrace, Unusable
 
 ROWS = ["1,0,0,100,2,n10:1 n2:1", "2,5,100,160,1,n2:1", "3,6,,,1,"]
@@ -29,11 +26,13 @@ def written(tmp_path):
 
 def test_a_schedule_is_read_with_its_nodes_in_the_order_of_their_numbers(written):
     path = written(*ROWS)
-    assert schedules.is_schedule(path)
-    found = schedules.read(path)
+    assert gantt.is_schedule(path)
+    found = gantt.read(path)
     assert list(found.node_names) == ["n2", "n10"]
-    assert found.lines[0] == ScheduledJob(1, 0, 0, 100, 2, ((1, 1), (0, 1)))
-    assert found.lines[-1].start_s is None
+    assert [(bar.id, bar.begin_s, bar.end_s, bar.nodes) for bar in found.bars] == [
+        (1, 0, 100, [(1, 1), (0, 1)]), (2, 100, 160, [(0, 1)]),
+    ]  # fmt: skip
+    assert (found.from_s, found.to_s) == (0, 160)
 
 
 @pytest.mark.parametrize(
@@ -46,37 +45,18 @@ def test_a_schedule_is_read_with_its_nodes_in_the_order_of_their_numbers(written
 )
 def test_a_damaged_line_is_named(written, row, rule):
     with pytest.raises(InvalidTrace, match=rule):
-        schedules.read(written(row))
+        gantt.read(written(row))
 
 
 def test_a_schedule_without_jobs_cannot_be_used(written):
     with pytest.raises(Unusable, match="holds no jobs"):
-        schedules.read(written())
-
-
-def test_an_instant_shows_what_waited_and_ran_then(written):
-    found = schedules.read(written(*ROWS))
-    view = found.at(50)
-    assert [job.id for job in view.running] == [1]
-    assert [(job.id, job.expected_s) for job in view.queue] == [(2, 100), (3, None)]
-    assert {bar.id: bar.kind for bar in view.chart.bars} == {1: "running", 2: "planned"}
-    later = found.at(120)
-    assert {bar.id: bar.kind for bar in later.chart.bars} == {1: "past", 2: "running"}
-    assert later.status.resources[0].in_use == 1
-    assert found.at(-10).status.now_s == 0
-    assert found.at(10_000).status.now_s == 160
-
-
-def test_the_history_of_an_instant_is_the_hour_before(written):
-    moments = schedules.read(written(*ROWS)).at(120).history
-    assert moments[-1].in_use == [0.5]
-    assert moments[-2].in_use == [1.0]
+        gantt.read(written())
 
 
 def test_a_schedule_is_drawn_between_two_times(written, tmp_path):
-    found = schedules.read(written(*ROWS))
+    found = gantt.read(written(*ROWS))
     out = tmp_path / "g.svg"
-    assert "1 jobs on 2 nodes" in gantt.write(found, out, "110", "150s")
+    assert "1 job on 2 nodes" in gantt.write(found, out, "110", "150s")
     titles = [e.text for e in ElementTree.parse(out).iter("{http://www.w3.org/2000/svg}title")]
     assert [title for title in titles if title.startswith("job ")] == [
         "job 2 runs on 1 node: begin in 1 min 40 s, end in 2 min 40 s"
@@ -89,7 +69,7 @@ def test_a_drawing_is_not_written_over_another_file(written, tmp_path):
     out = tmp_path / "g.svg"
     out.write_text("mine")
     with pytest.raises(Unusable, match=r"g.svg: is there already: remove it, or name another"):
-        gantt.write(schedules.read(written(*ROWS)), out, None, None)
+        gantt.write(gantt.read(written(*ROWS)), out, None, None)
     trace = tmp_path / "none.swf"
     result = CliRunner().invoke(app, ["gantt", str(trace), "--out", str(out)])
     assert (result.exit_code, "is there already" in result.stderr) == (2, True), "before anything is read"
@@ -108,30 +88,24 @@ def test_a_drawing_is_not_written_over_another_file(written, tmp_path):
 )
 def test_what_makes_no_sense_is_refused(written, tmp_path, from_, to, out, message):
     with pytest.raises(InvalidValue, match=message):
-        gantt.write(schedules.read(written(*ROWS)), tmp_path / out, from_, to)
+        gantt.write(gantt.read(written(*ROWS)), tmp_path / out, from_, to)
 
 
-def test_the_page_over_a_schedule_has_a_slider_and_no_live_updates(written):
-    import urllib.request
-
-    endpoint = Endpoint(served(page_routes(schedules.read(written(*ROWS)))), "127.0.0.1", 0)
-    try:
-        text = urllib.request.urlopen(endpoint.url + "?at=50").read().decode()
-    finally:
-        endpoint.close()
-    assert 'type="range"' in text
-    assert 'value="50"' in text
-    assert 'data-every="0"' in text
+@pytest.mark.parametrize("option", [["--serve"], ["--port", "0"]])
+def test_a_retired_option_names_the_new_way(written, option):
+    result = CliRunner().invoke(app, ["gantt", str(written(*ROWS)), *option])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "is retired; --out FILE.html" in result.stderr
 
 
-def test_a_trace_is_replayed_and_shown_with_its_users(tmp_path):
+def test_a_trace_is_replayed_with_its_users(tmp_path):
     from cpsched_sim.workloads.load import load
 
     trace = tmp_path / "t.swf"
     lines = [f"{n} {n} -1 60 4 -1 -1 4 100 -1 1 7 -1 -1 1 -1 -1 -1" for n in range(1, 6)]
     trace.write_text("; MaxProcs: 8\n" + "\n".join(lines) + "\n")
-    assert not schedules.is_schedule(trace)
+    assert not gantt.is_schedule(trace)
     found = gantt.opened(trace, None, "easy", "walltime", None)
-    assert len(found.lines) == len(load(trace).jobs) == 5
-    assert all(line.nodes for line in found.lines)
-    assert found.at(3).running
+    assert len(found.bars) == len(load(trace).jobs) == 5
+    assert all(bar.nodes and bar.user for bar in found.bars)
+    assert (found.from_s, found.to_s) == (1, max(bar.end_s for bar in found.bars))
