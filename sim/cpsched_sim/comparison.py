@@ -13,8 +13,9 @@ from cpsched.errors import CpschedError, UnknownName, require
 from cpsched.formatting import figure
 from cpsched.metrics import METRICS, Measures, Metric, metric
 from cpsched.policy_spec import OVERRUN, PolicySpec, setting_names
-from cpsched_sim import frames, html
+from cpsched_sim import frames
 from cpsched_sim.cluster.replay import Charge
+from cpsched_sim.document import Table, Text, fragment
 from cpsched_sim.errors import SimError
 from cpsched_sim.experiment import (
     DispatcherLike,
@@ -243,7 +244,7 @@ class Comparison:
         heading = ["dispatcher", "predictor"]
         heading += [text for each in shown for text in (f"{each.heading} {each.unit}".strip(), "%")]
         rows = [self._cells(row, measured_by[row.name], shown) for row in self.rows]
-        return html.table(self.title, heading, rows, self.hints)
+        return fragment(Table(self.title, heading, rows), *map(Text, self.hints))
 
     def _cells(self, row: ComparisonRow, measured_by: ComparisonRow | None, shown: Sequence[Metric]) -> list[str]:
         if row.summary is None:

@@ -19,8 +19,9 @@ from cpsched.model import NEVER, EndedJob, frozen_array
 from cpsched.policy import Policy
 from cpsched.policy_spec import PolicySpec
 from cpsched.predictors.base import Predictor
-from cpsched_sim import frames, fresh, html
+from cpsched_sim import frames, fresh
 from cpsched_sim.cluster.replay import Charge, Progress, Schedule, check_all_started, replay
+from cpsched_sim.document import Table, Text, fragment
 from cpsched_sim.errors import Unusable
 from cpsched_sim.files import read_json, write_table, write_whole
 from cpsched_sim.hints import hints_of
@@ -88,7 +89,7 @@ class Simulation:
         head, *rest = repr(self).splitlines()
         rows = [(row.heading, figure(row.figure(self.measures)), row.unit, row.formula) for row in self._rows()]
         notes = [line.strip() for line in rest[len(rows) :]]
-        return html.table(head, ("metric", "figure", "unit", "formula"), rows, notes)
+        return fragment(Table(head, ("metric", "figure", "unit", "formula"), rows), *map(Text, notes))
 
     def _rows(self) -> tuple[Metric, ...]:
         return (*METRICS, *self.more)

@@ -186,7 +186,7 @@ def _answer(replays: Replays, plan: WhatIfPlan, resume: bool, out: Path, as_json
     from cpsched_sim.views import progress_bar
     from cpsched_sim.whatif import answers
     from cpsched_sim.whatif.findings import find
-    from cpsched_sim.whatif.letter import short
+    from cpsched_sim.whatif.report import short
 
     try:
         with progress_bar("what if", "replays") as show:

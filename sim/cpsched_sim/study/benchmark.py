@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
+from cpsched_sim.document import Table
 from cpsched_sim.errors import Unusable
 from cpsched_sim.files import sha256_of
 from cpsched_sim.reading.tree import read_tree
@@ -159,14 +160,14 @@ def table(words: SuiteWords, rows: Sequence[Mapping[str, Any]]) -> str:
         found = {name: [_to_baseline(mine, words, metric, name) for metric in metrics] for name in names}
         names.sort(key=lambda name: _rank(found[name][0]))
         head = ["dispatcher", *headings, "decision", "cases"]
-        lines = [head, ["---"] * len(head)]
+        lines = []
         for name in names:
             ended = [row["outcome"] == ENDED for row in mine if row["dispatcher"] == name]
             *measures, decision = found[name]
             cells = [*map(_cell, measures), "-" if decision is None else f"{decision.ratio:.2g}"]
             lines.append([name, *cells, f"{sum(ended)} of {len(ended)}"])
         parts.append(f"Estimates: {estimate}")
-        parts.append("\n".join(f"| {' | '.join(line)} |" for line in lines))
+        parts.append(Table("", head, lines).markdown())
     return "\n\n".join(parts) + "\n"
 
 

@@ -30,8 +30,8 @@ SHARED = (
 """The modules that turn a case into figures."""
 OWN = ("cpsched", "cpsched_sim")
 TELLING = (
-    "cpsched_sim.frames", "cpsched_sim.fresh", "cpsched_sim.hints", "cpsched_sim.html", "cpsched_sim.recorded_schedule",
-    "cpsched_sim.results",
+    "cpsched.formatting", "cpsched.markup", "cpsched_sim.document", "cpsched_sim.frames", "cpsched_sim.fresh",
+    "cpsched_sim.hints", "cpsched_sim.recorded_schedule", "cpsched_sim.results",
 )  # fmt: skip
 """Imported by the shared part, and without influence on any figure: how results are shown and written."""
 READERS = ("cpsched_sim.traces.pbs", "cpsched_sim.traces.sacct", "cpsched_sim.traces.swf")

@@ -1,9 +1,8 @@
-"""The report of a study, as Markdown and as a page: rankings, the tables and pictures that its file asks for."""
+"""The report of a study: rankings, the tables and pictures that its file asks for."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,70 +10,32 @@ import numpy as np
 from cpsched.errors import CpschedError, some_of
 from cpsched.formatting import figure
 from cpsched.metrics import metric
+from cpsched_sim.document import Block, Heading, Picture, Table, Text
 from cpsched_sim.errors import shown
 from cpsched_sim.report import weeks
-from cpsched_sim.report.page import document, paragraph, picture, table
 from cpsched_sim.study.ranking import LEVEL, Place, common, compared, left_out, ranking
 from cpsched_sim.study.running import Results
 from cpsched_sim.study.words import PlotWords, TableWords
 
-Cells = Sequence[str]
 _MOST_ROWS = 500
 _MOST_NAMED = 5
 
 
-@dataclass(frozen=True, slots=True)
-class ReportSection:
-    """A part of the report: sentences, then a table or a picture."""
-
-    title: str
-    sentences: tuple[str, ...] = ()
-    head: Cells = ()
-    rows: tuple[Cells, ...] = ()
-    drawn: Any = None
-
-
-def sections(results: Results) -> Iterator[ReportSection]:
+def blocks(results: Results) -> Iterator[Block]:
     """All parts of the report."""
     rows = results.rows()
     words = results.campaign.words.report
-    yield _counts(results, rows)
+    yield from _counts(results, rows)
     for name in words.metrics:
-        yield _ranking(rows, name, words.baseline)
+        yield from _ranking(rows, name, words.baseline)
     for each in words.tables:
-        yield _table(rows, each)
-    for plot in words.plots:
-        yield _plot(rows, plot)
+        yield from _table(rows, each)
+    for at, plot in enumerate(words.plots):
+        yield from _plot(rows, plot, f"plot{at}")
     yield from _others(results, rows)
 
 
-def letter(results: Results) -> str:
-    """The report as Markdown; pictures are in the page alone."""
-    parts = [f"# {_safe(results.campaign.words.title)}"]
-    for section in sections(results):
-        parts.append(f"## {_safe(section.title)}")
-        parts += [_safe(sentence) for sentence in section.sentences]
-        if section.rows:
-            lines = [section.head, ["---"] * len(section.head), *section.rows]
-            parts.append("\n".join(f"| {' | '.join(map(_safe, line))} |" for line in lines))
-    return "\n\n".join(parts) + "\n"
-
-
-def page(results: Results) -> str:
-    """The same as one page of HTML, with pictures."""
-    parts: list[str] = []
-    for at, section in enumerate(sections(results)):
-        parts.append(f"<h2>{paragraph(section.title, '')}</h2>")
-        parts += [paragraph(sentence) for sentence in section.sentences]
-        if section.drawn is not None:
-            drawn, number = section.drawn, at
-            parts += picture(lambda drawn=drawn, number=number: drawn(f"plot{number}"))  # type: ignore[misc]
-        if section.rows:
-            parts.append(table("", section.head, section.rows))
-    return document(results.campaign.words.title, parts)
-
-
-def _counts(results: Results, rows: Sequence[Mapping[str, Any]]) -> ReportSection:
+def _counts(results: Results, rows: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
     campaign = results.campaign
     outcomes = {name: sum(row["outcome"] == name for row in rows) for name in ("ended", "did not end", "failed")}
     open_ = len(campaign.cases) - len(rows)
@@ -82,16 +43,17 @@ def _counts(results: Results, rows: Sequence[Mapping[str, Any]]) -> ReportSectio
         f"{len(campaign.cases)} cases, {len(campaign.distinct)} of them different replays.",
         "; ".join(f"{count} {name}" for name, count in {**outcomes, "not reached yet": open_}.items() if count) + ".",
     ]
-    return ReportSection("What was run", (*said, *campaign.notes))
+    yield from (Heading("What was run"), *map(Text, (*said, *campaign.notes)))
 
 
-def _ranking(rows: Sequence[Mapping[str, Any]], name: str, baseline: str | None) -> ReportSection:
+def _ranking(rows: Sequence[Mapping[str, Any]], name: str, baseline: str | None) -> Iterator[Block]:
     """Best first, each with its ratio to the first one, and to the baseline."""
     places = ranking(rows, name)
-    title = f"Ranking by {heading(name)}"
+    yield Heading(f"Ranking by {heading(name)}")
     if not places:
         why = "no workload in which all policies have a figure above zero" if rows else "no results yet"
-        return ReportSection(title, (f"None: {why}, or fewer than two policies.",))
+        yield Text(f"None: {why}, or fewer than two policies.")
+        return
     shared = common(rows, name)
     base = baseline if any(place.name == baseline for place in places) else None
     head = ["", "policy", "mean", "to the first", f"{LEVEL:.0%} interval"]
@@ -117,7 +79,7 @@ def _ranking(rows: Sequence[Mapping[str, Any]], name: str, baseline: str | None)
     if dropped := left_out(rows, name):
         some = some_of(dropped, _MOST_NAMED, text=shown)
         sentences.append(f"Left out, since a policy has no figure above zero there: {len(dropped)} ({some}).")
-    return ReportSection(title, tuple(sentences), [*head, "cannot be told from"], tuple(lines))
+    yield from (*map(Text, sentences), Table("", [*head, "cannot be told from"], lines))
 
 
 def _span(ratio: Any) -> str:
@@ -128,7 +90,7 @@ def _alike(place: Place, all_: int) -> str:
     return "any" if len(place.alike) == all_ - 1 else ", ".join(place.alike) or "none: told from all"
 
 
-def _table(rows: Sequence[Mapping[str, Any]], words: TableWords) -> ReportSection:
+def _table(rows: Sequence[Mapping[str, Any]], words: TableWords) -> Iterator[Block]:
     cells = _means(rows, words.metric, words.rows, words.columns)
     down, across = ([key[at] for key in cells] for at in (0, 1))
     columns = list(dict.fromkeys(across))
@@ -136,11 +98,13 @@ def _table(rows: Sequence[Mapping[str, Any]], words: TableWords) -> ReportSectio
         [str(each), *(figure(cells[each, column]) if (each, column) in cells else "-" for column in columns)]
         for each in dict.fromkeys(down)
     ]
-    said = f"{heading(words.metric)}, the mean over all cases of a cell."
-    return ReportSection(words.title, (said,), [words.rows, *map(str, columns)], tuple(lines[:_MOST_ROWS]))
+    yield Heading(words.title)
+    yield Text(f"{heading(words.metric)}, the mean over all cases of a cell.")
+    if lines:
+        yield Table("", [words.rows, *map(str, columns)], lines[:_MOST_ROWS])
 
 
-def _plot(rows: Sequence[Mapping[str, Any]], words: PlotWords) -> ReportSection:
+def _plot(rows: Sequence[Mapping[str, Any]], words: PlotWords, name: str) -> Iterator[Block]:
     cells = _means(rows, words.metric, words.lines, words.across)
     series: dict[str, tuple[list[float], list[float]]] = {}
     order = list(dict.fromkeys(across for _, across in cells))
@@ -153,10 +117,10 @@ def _plot(rows: Sequence[Mapping[str, Any]], words: PlotWords) -> ReportSection:
         for line in dict.fromkeys(line for line, _ in cells)
     ]
 
-    def drawn(name: str) -> str:
-        return weeks.lines(series, words.across, heading(words.metric), name)
-
-    return ReportSection(words.title, (), [words.lines, *map(str, order)], tuple(lines), drawn if series else None)
+    yield Heading(words.title)
+    if series:
+        numbers = Table("", [words.lines, *map(str, order)], lines)
+        yield Picture(lambda: weeks.lines(series, words.across, heading(words.metric), name), numbers, is_open=True)
 
 
 def _means(rows: Sequence[Mapping[str, Any]], name: str, down: str, across: str) -> dict[tuple[Any, Any], float]:
@@ -173,14 +137,14 @@ def _of(row: Mapping[str, Any], axis: str) -> Any:
     return row["case"] if axis == "policy" and row["case"] else row[axis]
 
 
-def _others(results: Results, rows: Iterable[Mapping[str, Any]]) -> Iterator[ReportSection]:
+def _others(results: Results, rows: Iterable[Mapping[str, Any]]) -> Iterator[Block]:
     bad = [row for row in rows if row["outcome"] != "ended"]
     if bad:
-        lines = tuple([_told(row), shown(row["why"], 300)] for row in bad[:_MOST_ROWS])
-        yield ReportSection("What has no figures", (), ["case", "why"], lines)
+        yield Heading("What has no figures")
+        yield Table("", ["case", "why"], [[_told(row), shown(row["why"], 300)] for row in bad[:_MOST_ROWS]])
     if excluded := results.campaign.excluded:
-        lines = tuple([why, str(count)] for why, count in excluded.items())
-        yield ReportSection("What was left out", (), ["reason", "cases"], lines)
+        yield Heading("What was left out")
+        yield Table("", ["reason", "cases"], [[why, str(count)] for why, count in excluded.items()])
 
 
 def _told(row: Mapping[str, Any]) -> str:
@@ -194,8 +158,3 @@ def heading(name: str) -> str:
     except CpschedError:
         return {"longest_wait_s": "longest wait, s"}.get(name, name)
     return f"{found.heading}{f', {found.unit}' if found.unit else ''}"
-
-
-def _safe(text: str) -> str:
-    """A text that Markdown shows as it is."""
-    return shown(text, 2000).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("`", "'")

@@ -10,10 +10,10 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from cpsched_sim.document import markdown, page
 from cpsched_sim.errors import Unusable
 from cpsched_sim.files import write_whole
-from cpsched_sim.study import parquet
-from cpsched_sim.study.report import letter, page
+from cpsched_sim.study import parquet, report
 from cpsched_sim.study.running import Results
 from cpsched_sim.study.store import JOBS, LINES
 
@@ -30,8 +30,9 @@ def write_all(results: Results) -> list[str]:
             write_whole(folder / SCHEDULES, _schedules(results))
     else:
         notes.append(f"no {TABLE}: Parquet needs pyarrow: pip install 'cpsched[study]'")
-    write_whole(folder / LETTER, letter(results).encode())
-    write_whole(folder / PAGE, page(results).encode())
+    title, blocks = results.campaign.words.title, list(report.blocks(results))
+    write_whole(folder / LETTER, markdown(title, blocks).encode())
+    write_whole(folder / PAGE, page(title, blocks).encode())
     return notes
 
 

@@ -13,6 +13,7 @@ import yaml
 
 from cpsched.collector import collector_paused
 from cpsched.errors import require
+from cpsched_sim.document import markdown, page
 from cpsched_sim.errors import Unusable
 from cpsched_sim.files import check_folder, sha256_of_all, write_table, write_whole
 from cpsched_sim.reading.dated import dated_files
@@ -20,17 +21,16 @@ from cpsched_sim.results import made_when
 from cpsched_sim.site.policy_file import SitePolicy
 from cpsched_sim.systems.system import load_system
 from cpsched_sim.traces.dialect import Dialect
-from cpsched_sim.whatif import letter
+from cpsched_sim.whatif import report
 from cpsched_sim.whatif.changes import changes
 from cpsched_sim.whatif.folder import Folder
 from cpsched_sim.whatif.history import read_history
 from cpsched_sim.whatif.licences import Totals
-from cpsched_sim.whatif.page import page
 from cpsched_sim.whatif.side_by_side import REPLAYS
 from cpsched_sim.whatif.window import Span, Window, system_of, window_of
 
 PAGE, LETTER, FINDINGS, SYSTEM = "report.html", "report.md", "findings.json", "system.yaml"
-TABLES = {"gains.csv": letter.class_rows, "fidelity.csv": letter.fidelity_rows, "losers.csv": letter.loser_rows}
+TABLES = {"gains.csv": report.class_rows, "fidelity.csv": report.fidelity_rows, "losers.csv": report.loser_rows}
 GUESSED = "guessed"
 MOST_TOLD = 5
 MOST_CHANGES = 40
@@ -149,7 +149,8 @@ def write_system(window: Window, out: Path) -> Path:
 def write(found: Mapping[str, Any], out: Path) -> None:
     """The report as a page and as a letter, the findings as JSON, tables of commas. Raises `Unusable`."""
     write_whole(out / FINDINGS, (json.dumps(found, indent=1) + "\n").encode())
-    write_whole(out / LETTER, letter.letter(found).encode())
+    title, blocks = report.title(found), list(report.blocks(found))
+    write_whole(out / LETTER, markdown(title, blocks).encode())
     for name, rows in TABLES.items():
         write_table(out / name, rows(found))
-    write_whole(out / PAGE, page(found).encode())
+    write_whole(out / PAGE, page(title, blocks).encode())

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
-from html import escape
 from itertools import islice
 from os import PathLike
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 from cpsched.catalogue import Catalogue
 from cpsched.errors import METHODS, RAISED, CpschedError, InvalidValue, PluginFault, UnknownName, some_of, what_happened
 from cpsched.listing import Listing
+from cpsched.markup import tag
 from cpsched.model import Cluster
 from cpsched.whereabouts import place_of
 from cpsched_sim.errors import InvalidTrace, SimError, UnknownFormat, Unusable, shown
@@ -67,7 +67,7 @@ class Workload:
 
     def _repr_html_(self) -> str:
         """The same as a notebook shows it."""
-        return f"<p><b>{escape(self.name)}</b>: {escape(self.summary)}</p>"
+        return tag("p", tag("b", self.name), f": {self.summary}")
 
     @property
     def summary(self) -> str:

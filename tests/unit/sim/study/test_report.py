@@ -4,9 +4,11 @@ import json
 
 import pytest
 
+from cpsched_sim.document import markdown
+from cpsched_sim.document import page as page_of
 from cpsched_sim.study import parquet
 from cpsched_sim.study.campaign import campaign_of
-from cpsched_sim.study.report import letter, page
+from cpsched_sim.study.report import blocks
 from cpsched_sim.study.running import Results, run_cases
 from cpsched_sim.study.store import KeptResult, Store
 from cpsched_sim.study.writing import lines_of, write_all
@@ -25,6 +27,14 @@ def results(folder, values, **more):
         made = {"labels": {"policy": "not of the line"}, "wall_s": 1.0}
         kept[case.digest] = KeptResult(case.inputs, ended if value is not None else failed, made)
     return Results(campaign, kept, folder / "out")
+
+
+def letter(found):
+    return markdown(found.campaign.words.title, blocks(found))
+
+
+def page(found):
+    return page_of(found.campaign.words.title, blocks(found))
 
 
 def test_what_was_run_is_counted(tmp_path):

@@ -12,7 +12,6 @@ from cpsched_sim.whatif.fidelity import judged
 from cpsched_sim.whatif.figures import FIGURES, Made, WindowFacts, figures_of, in_use, real
 from cpsched_sim.whatif.gains import HALF_CLOSED, OPEN, TOLD, gains, losers
 from cpsched_sim.whatif.groups import groupings, users_of
-from cpsched_sim.whatif.letter import words
 from tests.unit.sim.whatif.accounting import a_line, a_site, a_window
 
 DAY = 86_400
@@ -229,11 +228,6 @@ def test_classes_of_size_and_length_as_a_whole(tmp_path, monkeypatch):
 def test_a_twin_that_is_right_on_average_alone_is_not_good():
     assert judged(6000, 6000, 0.0, by_size_s=2000).grade == "fair"
     assert judged(6000, 6000, 0.0, by_size_s=50).grade == "good"
-
-
-def test_a_name_is_cut_where_it_is_long_and_is_no_markup():
-    assert words("<b>|[x](y)`") == "(b)/(x](y)'"
-    assert (len(words("n" * 500)) < 120, words("n" * 500, 1000)) == (True, "n" * 500)
 
 
 # ------------------------------------------------------------------------------------------ cases

@@ -1,0 +1,194 @@
+"""Reports as values, printed as Markdown and as one page of HTML that needs nothing from elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from typing_extensions import override
+
+from cpsched.markup import Markup, tag
+from cpsched_sim.errors import Unusable, shown
+
+_MOST_CHARS = 2000
+_MOST_LINES = 100
+"""Rows of a table in Markdown; the page has all."""
+STYLE = """
+:root { color-scheme: light dark; --page: #fff; --ink: #1c2024; --quiet: #6b7280; --band: #e7eaee; --good: #1a7f37;
+  --bad: #b42318; --line0: #2563eb; --line1: #d97706; --line2: #059669; --line3: #9333ea; --line4: #dc2626;
+  --line5: #0891b2; --line6: #65a30d; --line7: #db2777 }
+@media screen and (prefers-color-scheme: dark) { :root { --page: #14171a; --ink: #e6e8ea; --quiet: #9aa3ad;
+  --band: #2a3036; --good: #4ac26b; --bad: #ff7b6b; --line0: #6ea8fe; --line1: #f5b04d; --line2: #4fd1a1;
+  --line3: #c792ff; --line4: #ff8a80; --line5: #4dd0e1; --line6: #aed581; --line7: #f48fb1 } }
+body { margin: 0 auto; padding: 1.2rem; max-width: 62rem; background: var(--page); color: var(--ink);
+  font: 1rem/1.5 system-ui, sans-serif }
+h1 { font-size: 1.5rem } h2 { margin-top: 2.2rem; border-bottom: 1px solid var(--band) }
+.said { font-size: 1.15rem } .verdict { padding: .6rem 1rem; border-left: .35rem solid var(--quiet);
+  background: var(--band) } .verdict.good, .verdict.fair { border-color: var(--good) }
+.verdict.poor, .verdict.hopeless { border-color: var(--bad) }
+figure { margin: .6rem 0 }
+svg { display: block; width: 100%; height: auto; max-width: 48rem } svg text { font-family: system-ui, sans-serif }
+.table { overflow-x: auto } table { border-collapse: collapse; margin: .6rem 0; font-size: .9rem }
+caption { text-align: left; font-weight: 600 }
+td:not(:first-child):not(:last-child) { white-space: nowrap }
+th, td { padding: .2rem .7rem .2rem 0; text-align: right;
+  border-bottom: 1px solid var(--band); vertical-align: top } th:first-child, td:first-child { text-align: left }
+p.quiet, summary { color: var(--quiet) }
+@media screen and (max-width: 40rem) { figure { overflow-x: auto } svg { min-width: 34rem }
+  .table td:first-child, .table th:first-child { min-width: 7.5rem } .table td:last-child { min-width: 5rem } }
+@media print { :root { --page: #fff; --ink: #000; --quiet: #555; --band: #ddd } body { max-width: none; padding: 0;
+  font-size: 10pt } details:not([open]) { display: none } h2, caption { break-after: avoid }
+  svg, tr { break-inside: avoid } .table { overflow: visible }
+  td:not(:first-child):not(:last-child) { white-space: normal; overflow-wrap: anywhere } }
+"""
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+
+
+class Block(Protocol):
+    """A part of a report."""
+
+    def markdown(self) -> str:
+        """The part as Markdown, without an empty line at its end."""
+        ...
+
+    def html(self) -> Markup:
+        """The part as an element of a page."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Heading(Block):
+    """Begins a section."""
+
+    text: str
+
+    @override
+    def markdown(self) -> str:
+        return f"## {plain(self.text)}"
+
+    @override
+    def html(self) -> Markup:
+        return tag("h2", _line(self.text))
+
+
+@dataclass(frozen=True, slots=True)
+class Text(Block):
+    """A paragraph; `lead` is its first sentence in bold, `kind` a class of the page's style."""
+
+    text: str
+    kind: str = ""
+    lead: str = ""
+
+    @override
+    def markdown(self) -> str:
+        return (f"**{plain(self.lead)}** " if self.lead else "") + plain(self.text)
+
+    @override
+    def html(self) -> Markup:
+        lead = (tag("strong", self.lead), " ") if self.lead else ()
+        return tag("p", *lead, _line(self.text), class_=self.kind or None)
+
+
+@dataclass(frozen=True, slots=True)
+class Items(Block):
+    """A list of sentences."""
+
+    lines: Sequence[str]
+
+    @override
+    def markdown(self) -> str:
+        return "\n".join(f"- {plain(line)}" for line in self.lines)
+
+    @override
+    def html(self) -> Markup:
+        return tag("ul", *(tag("li", _line(line)) for line in self.lines))
+
+
+@dataclass(frozen=True, slots=True)
+class Table(Block):
+    """Rows below a title and headings. In HTML, the last cell of a row that is shorter takes the rest of its width."""
+
+    title: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+    @override
+    def markdown(self) -> str:
+        lines = [self.head, ["---"] * len(self.head), *self.rows[:_MOST_LINES]]
+        if (more := len(self.rows) - _MOST_LINES) > 0:
+            lines.append([f"{more:,} more are in the page"])
+        body = "\n".join(f"| {' | '.join(map(plain, line))} |" for line in lines)
+        return f"{plain(self.title)}:\n\n{body}" if self.title else body
+
+    @override
+    def html(self) -> Markup:
+        caption = (tag("caption", _line(self.title)),) if self.title else ()
+        head = tag("thead", self._row("th", self.head))
+        body = tag("tbody", *(self._row("td", row) for row in self.rows))
+        return tag("div", tag("table", *caption, head, body), class_="table")
+
+    def _row(self, kind: str, cells: Sequence[str]) -> Markup:
+        last, rest = len(cells) - 1, len(self.head) - len(cells) + 1
+        spans = (rest if at == last and rest > 1 else None for at in range(len(cells)))
+        return tag("tr", *(tag(kind, _line(cell), colspan=span) for cell, span in zip(cells, spans, strict=True)))
+
+
+@dataclass(frozen=True, slots=True)
+class Picture(Block):
+    """A drawing, in the page alone, and its numbers for those who do not see it. `draw` returns SVG."""
+
+    draw: Callable[[], str]
+    numbers: Table | None = None
+    is_open: bool = False
+    """Whether the page shows the numbers at once."""
+
+    @override
+    def markdown(self) -> str:
+        return self.numbers.markdown() if self.numbers is not None else ""
+
+    @override
+    def html(self) -> Markup:
+        try:
+            drawn = tag("figure", Markup(self.draw()))
+        except Unusable as error:  # no matplotlib: the numbers are there all the same
+            drawn = tag("p", str(error), class_="quiet")
+        if self.numbers is None:
+            return drawn
+        told = tag("summary", "The numbers of this picture")
+        return Markup(drawn + tag("details", told, self.numbers.html(), open="" if self.is_open else None))
+
+
+def markdown(title: str, blocks: Iterable[Block]) -> str:
+    """A report as Markdown, to be pasted into a mail."""
+    parts = (each.markdown() for each in blocks)
+    return "\n\n".join([f"# {plain(title)}", *filter(None, parts)]) + "\n"
+
+
+def fragment(*blocks: Block) -> str:
+    """Parts of a report as HTML, as notebooks show them."""
+    return "\n".join(each.html() for each in blocks)
+
+
+def page(title: str, blocks: Iterable[Block]) -> str:
+    """A report as a page for screens light and dark, phones, and paper."""
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", http_equiv="Content-Security-Policy", content=_POLICY),
+        tag("title", _line(title)),
+        tag("style", Markup(STYLE)),
+    )
+    main = tag("main", tag("h1", _line(title)), "\n", Markup(fragment(*blocks)))
+    return f"<!doctype html>\n{tag('html', head, tag('body', main), lang='en')}\n"
+
+
+def plain(text: str) -> str:
+    """A text that Markdown shows as it is: one line, of bounded length."""
+    found = _line(text).replace("\\", "\\\\").replace("|", "\\|").replace("[", "\\[")
+    return found.replace("<", "&lt;").replace("`", "'")
+
+
+def _line(text: str) -> str:
+    return shown(text, _MOST_CHARS)

@@ -1,0 +1,267 @@
+"""Findings as a report: one list of parts, for the page and for the letter. And as tables of commas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from cpsched.formatting import measured, signed, signed_range, span
+from cpsched_sim.document import Block, Heading, Items, Picture, Table, Text, markdown
+from cpsched_sim.errors import shown
+from cpsched_sim.report import weeks
+from cpsched_sim.whatif.findings import QUANTILES, mean_wait
+
+MOST_DOTS = 14
+MOST_ACCOUNTS = 40
+Found = Mapping[str, Any]
+Rows = Iterator[list[str]]
+_DIFFERS = ("difference", "95 % interval")
+
+
+def title(found: Found) -> str:
+    """The name of the report."""
+    return f"What if: {shown(found['file'])}"
+
+
+def short(found: Found) -> str:
+    """What fits on a screen, as Markdown: the sentences, the verdict, and a line for each case."""
+    return markdown(title(found), _first(found))
+
+
+def blocks(found: Found) -> Iterator[Block]:
+    """All parts."""
+    yield from _first(found)
+    yield from _fidelity(found)
+    yield from _over_time(found)
+    yield from _shares(found)
+    yield from _stranded(found)
+    for at, case in enumerate(found["cases"]):
+        yield Heading(_cap(shown(case["name"])))
+        yield from _case(case, at)
+    yield from _facts(found)
+
+
+def _first(found: Found) -> Iterator[Block]:
+    """The sentences, the mean waits of all cases against the twin's, and the twin's own error."""
+    yield from (Text(sentence, "said") for sentence in found["sentences"])
+    rows = [(case["name"], mean_wait(case)) for case in found["cases"]]
+    if rows:
+        numbers = Table("", ("case", "mean wait", "twin's", *_DIFFERS, "told?"), [
+            [shown(name), measured(row["case"], "s"), measured(row["twin"], "s"), *_differs(row, "s"), row["verdict"]]
+            for name, row in rows])  # fmt: skip
+        drawn = [(shown(name, 30), row) for name, row in rows if row["interval"] is not None]
+        band_s = max((row["twin_error"] for _, row in drawn), default=0.0)
+        label = "mean wait against the twin's, {} (left: shorter; band: the twin's own error)"
+        yield _dots(drawn, label, numbers, "first", band_s, is_open=True) if drawn else numbers
+    near = found["fidelity"]
+    grade = near["verdict"]["grade"]
+    yield Text(
+        f"{_cap(near['verdict']['why'])}. {near['within_tolerance']:.0%} of its starts are within "
+        f"{span(near['tolerance_s'])} of the real ones; in the mean hour its use of the machine is off by "
+        f"{near['use_off']:.1%}.",
+        f"verdict {grade}", f"Fidelity: {grade}.",
+    )  # fmt: skip
+
+
+def _fidelity(found: Found) -> Iterator[Block]:
+    near = found["fidelity"]
+    yield Heading("How near the twin comes")
+    yield Table("Figures", ("figure", "real", "twin", "off by"), [
+        [row["name"], *(measured(row[each], row["unit"]) for each in ("real", "twin")), signed(row["off"], row["unit"])]
+        for row in near["figures"]])  # fmt: skip
+    yield Table("By class, mean waits", ("class", "jobs", "real", "twin", *_DIFFERS, "within 5 min"), [
+        [_class(row), f"{row['jobs']:,}", span(row["real_mean_wait_s"]), span(row["twin_mean_wait_s"]),
+         signed(row["difference_s"], "s"), signed_range(row["difference_interval_s"], "s"),
+         f"{row['within_tolerance']:.0%}"] for row in near["classes"]])  # fmt: skip
+    if near["use_together"] is not None:
+        together = f"Real and replayed use, hour by hour, are correlated by {near['use_together']:.2f}."
+        yield Text(together, "quiet")
+
+
+def _over_time(found: Found) -> Iterator[Block]:
+    names = {"as it was": found["lines"]["real"], "twin": found["lines"]["twin"]}
+    names |= {shown(case["name"], 30): case["lines"] for case in found["cases"]}
+    spread = {name: ([max(0.0, s) for s in each["wait_quantiles_s"]], [float(q) for q in QUANTILES])
+              for name, each in names.items()}  # fmt: skip
+    some = [at for at, part in enumerate(QUANTILES) if part in (10, 50, 80, 90, 96, 100)]
+    yield Heading("Waits, queue and use")
+    yield Picture(
+        lambda: weeks.lines(spread, "wait, s", "% of jobs that waited no longer", "waits", True),
+        Table("Waits", ("", *(f"{QUANTILES[at]} % within" for at in some)),
+              [[name, *(span(each["wait_quantiles_s"][at]) for at in some)] for name, each in names.items()]),
+    )  # fmt: skip
+    begin, end = (datetime.fromisoformat(found["window"][name]) for name in ("from", "to"))
+    days = (end - begin).total_seconds() / 86_400
+    for key, up, factor in (("waiting", "jobs that wait", 1.0), ("used", "% of the processors in use", 100.0)):
+        values = {name: [factor * value for value in each[key]] for name, each in names.items()}
+        series = {
+            name: ([days * (at + 0.5) / len(each) for at in range(len(each))], each) for name, each in values.items()
+        }
+        rows = [
+            [name, f"{sum(each) / max(1, len(each)):.1f}", f"{max(each, default=0.0):.1f}"]
+            for name, each in values.items()
+        ]
+        yield Picture(partial(weeks.lines, series, "day", up, key), Table(_cap(up), ("", "mean", "most"), rows))
+
+
+def _shares(found: Found) -> Iterator[Block]:
+    """By account, its share, and the part of all use that it was due and that it got; last, how far that is apart."""
+    twin = found["shares"]["twin"]
+    if twin is None:
+        return
+    made = [found["shares"]["real"], twin, *(case["shares"] for case in found["cases"])]
+    got = [{row["account"]: row["used"] for row in each["accounts"]} if each else {} for each in made]
+    by_use = sorted(twin["accounts"], key=lambda row: -max(row["used"], row["share"]))
+    rows = [
+        [shown(row["account"]) or "none", f"{row['share']:.1%}", f"{row['due']:.1%}",
+         *(f"{each.get(row['account'], 0.0):.1%}" for each in got)] for row in by_use[:MOST_ACCOUNTS]
+    ]  # fmt: skip
+    apart = (f"{each['distance']:.1%}" if each else "-" for each in made)
+    yield Heading("Who got how much against shares")
+    heads = _with_cases(found, "account", "share", "due, by the twin", "really got")
+    yield Table("Part of all use in the window", heads, [*rows, ["use that went elsewhere than due", "", "", *apart]])
+
+
+def _stranded(found: Found) -> Iterator[Block]:
+    """By cause, what part of the machine stood empty while jobs waited; causes that never were are left out."""
+    every = [found["stranded"], *(case["stranded"] for case in found["cases"])]
+    rows = [
+        [each[0]["what"], each[0]["cause"], *(f"{row['part']:.1%}" for row in each)]
+        for each in zip(*every, strict=True)
+        if any(row["part"] > 0 for row in each)
+    ]
+    yield Heading("Empty though jobs waited")
+    if rows:
+        yield Table("Part of the machine, looked at once an hour", _with_cases(found, "what", "why"), rows)
+    else:
+        yield Text("At no hour of the window did a job wait while something stood empty.")
+
+
+def _case(case: Found, at: int) -> Iterator[Block]:
+    if case["never_started"]:
+        yield Text(f"{case['never_started']:,} jobs that the twin starts never start here, and count nowhere.")
+    yield Table("All judged jobs", ("figure", "twin", "here", *_DIFFERS, "users who react", "told?"), [
+        [row["name"], *(measured(row[each], row["unit"]) for each in ("twin", "case")), *_differs(row, row["unit"]),
+         signed(row["half_closed"], row["unit"]), row["verdict"]] for row in case["figures"]])  # fmt: skip
+    classes = Table("By class, mean waits", ("class", "jobs", "twin", "here", *_DIFFERS, "told?"), [
+        [_class(row), f"{row['jobs']:,}", span(row["twin_mean_wait_s"]), span(row["case_mean_wait_s"]),
+         *_differs(row, "s"), row["verdict"]] for row in case["classes"]])  # fmt: skip
+    drawn = [row for row in case["classes"] if row["interval"] is not None and row["kind"] != "hour of the week"]
+    drawn = sorted(drawn, key=lambda row: -row["jobs"])[:MOST_DOTS]
+    if drawn:
+        label = f"mean wait against the twin's, {{}} (the {len(drawn)} classes with most jobs)"
+        yield _dots([(_class(row, 30), row) for row in drawn], label, None, f"classes{at}")
+    yield classes
+    if case["losers"]:
+        times = ("twin_mean_wait_s", "case_mean_wait_s", "more_wait_s")
+        yield Table("Who would have lost most, in all", ("user", "jobs", "twin", "here", "longer in all"), [
+            [shown(row["user"]), f"{row['jobs']:,}", *(span(row[each]) for each in times)]
+            for row in case["losers"]])  # fmt: skip
+
+
+def _facts(found: Found) -> Iterator[Block]:
+    yield Heading("What was replayed, and what was not")
+    yield Table("Settings", ("what", "of it"), list(_settings(found)))
+    if found["cases"]:
+        yield Table("Cases", ("case", "dispatcher / predictor", "settings", "changes", "seeds"), [
+            [shown(case["name"]), f"{case['dispatcher']} / {case['predictor']}", _pairs(case["settings"]),
+             _pairs(case["changes"]), str(case["seeds"])] for case in found["cases"]])  # fmt: skip
+    if found["left_out"]:
+        yield Table("Not replayed", ("reason", "jobs"), [[why, f"{n:,}"] for why, n in found["left_out"].items()])
+    if found["notes"]:
+        yield Items(found["notes"])
+
+
+def _settings(found: Found) -> Rows:
+    """Settings, version and digests."""
+    window, system = found["window"], found["system"]
+    yield ["window", f"{window['from']} to {window['to']}"]
+    yield ["times", window["zone"]]
+    yield from (["jobs, " + name, f"{count:,}"] for name, count in window["jobs"].items() if count)
+    guessed = f", guessed by {system['guessed_by']}" if system["guessed_by"] else ""
+    yield ["system", f"{shown(system['name'])}{guessed}"]
+    yield ["twin", found["twin"]]
+    yield from ([f"pace of {shown(case['name'])}", case["pace"]] for case in found["cases"])
+    react = "users who react, too" if found["sessions"] else "open replays alone"
+    blocks = f"{found['blocks']['count']:,} {found['blocks']['kind']} drawn anew"
+    yield ["intervals", f"95 %: {blocks}; {found['seeds']} seeds; {react}"]
+    yield ["begun later than really, for want of room", f"{found['late_begins']:,}"]
+    yield ["cpsched", f"{found['version']}, {found['date']}"]
+    yield from ([name, str(value) or "-"] for name, value in found.get("digests", {}).items())
+
+
+# ------------------------------------------------------------------------------------------ parts
+
+
+def _dots(
+    rows: Sequence[tuple[str, Found]], label: str, numbers: Table | None, name: str, band_s: float = 0.0,
+    is_open: bool = False,
+) -> Picture:  # fmt: skip
+    """Differences with their intervals, in a unit that suits them; the label names it."""
+    most = max(band_s, *(abs(each) for _, row in rows for each in row["interval"]))
+    unit_s, unit = (1, "s") if most < 300 else (60, "min") if most < 3 * 3600 else (3600, "h")
+    dots = [
+        (each, row["difference"] / unit_s, row["interval"][0] / unit_s, row["interval"][1] / unit_s)
+        for each, row in rows
+    ]
+    return Picture(lambda: weeks.dots(dots, label.format(unit), band_s / unit_s, name), numbers, is_open)
+
+
+def _differs(row: Found, unit: str) -> tuple[str, str]:
+    return signed(row["difference"], unit), signed_range(row["interval"], unit)
+
+
+def _with_cases(found: Found, *heads: str) -> Sequence[str]:
+    return *heads, "twin", *(shown(case["name"]) for case in found["cases"])
+
+
+def _class(row: Found, most: int = 80) -> str:
+    return f"{row['kind']}: {shown(row['name'], most)}"
+
+
+def _pairs(settings: Mapping[str, str]) -> str:
+    return ", ".join(f"{shown(name)}={shown(value)}" for name, value in settings.items()) or "-"
+
+
+def _cap(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+# ------------------------------------------------------------------------------------------ tables of commas
+
+
+def class_rows(found: Found) -> Iterator[Sequence[object]]:
+    """gains.csv: every figure and every class of every case."""
+    yield (
+        "case", "kind", "name", "unit", "jobs", "twin", "case_value", "difference", "low", "high", "twin_error",
+        "verdict",
+    )  # fmt: skip
+    for case in found["cases"]:
+        for row in case["figures"]:
+            low, high = row["interval"] or ("", "")
+            yield (case["name"], "all", row["name"], row["unit"], case["jobs"], row["twin"], row["case"],
+                   row["difference"], low, high, row["twin_error"], row["verdict"])  # fmt: skip
+        for row in case["classes"]:
+            low, high = row["interval"] or ("", "")
+            yield (case["name"], row["kind"], row["name"], "s", row["jobs"], row["twin_mean_wait_s"],
+                   row["case_mean_wait_s"], row["difference"], low, high, row["twin_error"],
+                   row["verdict"])  # fmt: skip
+
+
+def fidelity_rows(found: Found) -> Iterator[Sequence[object]]:
+    """fidelity.csv: the twin against the real starts, by class."""
+    yield "kind", "name", "jobs", "real_mean_wait_s", "twin_mean_wait_s", "difference_s", "low", "high", "within_5_min"
+    for row in found["fidelity"]["classes"]:
+        low, high = row["difference_interval_s"] or ("", "")
+        yield (row["kind"], row["name"], row["jobs"], row["real_mean_wait_s"], row["twin_mean_wait_s"],
+               row["difference_s"], low, high, row["within_tolerance"])  # fmt: skip
+
+
+def loser_rows(found: Found) -> Iterator[Sequence[object]]:
+    """losers.csv: the users who would have lost most."""
+    yield "case", "user", "jobs", "twin_mean_wait_s", "case_mean_wait_s", "more_wait_s"
+    for case in found["cases"]:
+        for row in case["losers"]:
+            yield case["name"], *row.values()

@@ -1,0 +1,103 @@
+"""Reports and what a notebook shows of results: texts are shown as they are, in Markdown and in HTML."""
+
+from xml.etree import ElementTree
+
+import pytest
+
+import cpsched_sim
+from cpsched_sim.document import Heading, Items, Picture, Table, Text, markdown, page
+from cpsched_sim.errors import Unusable
+from tests.unit.sim.test_cli import FOUR_JOBS
+
+
+@pytest.fixture
+def trace(tmp_path):
+    path = tmp_path / "<b>&four.swf"
+    path.write_text(FOUR_JOBS)
+    return path
+
+
+def cells(shown, kind="td"):
+    """The texts of a table, row by row."""
+    tree = ElementTree.fromstring(f"<div>{shown}</div>")
+    return [
+        ["".join(cell.itertext()) for cell in row.iter(kind)] for row in tree.iter("tr") if row.find(kind) is not None
+    ]
+
+
+def test_a_simulation_shows_every_metric_with_its_formula(trace):
+    result = cpsched_sim.simulate(trace)
+    rows = {row[0]: row[1:] for row in cells(result._repr_html_())}
+    assert set(rows) == {metric.heading for metric in cpsched_sim.METRICS}
+    assert rows["mean wait"] == ["29.5", "s", "mean of W"]
+    assert "&lt;b&gt;&amp;four.swf" in result._repr_html_()
+    assert "<b>" not in result._repr_html_()
+
+
+def test_a_comparison_shows_percentages_and_which_row_failed(trace):
+    both = cpsched_sim.compare(trace, ["fcfs", "easy", "tests.bad_plugins:RaisingDispatcher"])
+    first, second, failed = cells(both._repr_html_())
+    heading = cells(both._repr_html_(), "th")[0]
+    at = heading.index("mean wait s")
+    assert (first[at : at + 2], second[at : at + 2]) == (["73.5", "100.0"], ["29.5", "40.1"])
+    assert failed[:2] == ["tests.bad_plugins:RaisingDispatcher", "walltime"]
+    assert "ZeroDivisionError" in failed[2]
+    assert f'colspan="{len(heading) - 2}"' in both._repr_html_()
+
+
+BLOCKS = [
+    Heading("<i> & more"),
+    Text("<script>", "verdict good", "Well."),
+    Table("[a](b)", ["<h>", "|"], [['"&<', "x|y"], ["`all`"]]),
+    Items(["one\ntwo"]),
+]
+
+
+def test_a_report_is_markdown_that_shows_texts_as_they_are():
+    assert (
+        markdown("a_<b>", BLOCKS)
+        == r"""# a_&lt;b>
+
+## &lt;i> & more
+
+**Well.** &lt;script>
+
+\[a](b):
+
+| &lt;h> | \| |
+| --- | --- |
+| "&&lt; | x\|y |
+| 'all' |
+
+- one\\ntwo
+"""
+    )
+
+
+def test_the_same_report_is_a_page_that_shows_texts_as_they_are():
+    text = page("a_<b>", BLOCKS)
+    tree = ElementTree.fromstring(text.removeprefix("<!doctype html>\n"))
+    assert ["".join(each.itertext()) for each in tree.find("body").iter("h1")] == ["a_<b>"]
+    (said,) = (each for each in tree.iter("p") if each.get("class") == "verdict good")
+    assert "".join(said.itertext()) == "Well. <script>"
+    assert cells(text.removeprefix("<!doctype html>")) == [['"&<', "x|y"], ["`all`"]]
+    assert [each.get("colspan") for each in tree.iter("td")] == [None, None, "2"]
+    assert [each.text for each in tree.iter("li")] == ["one\\ntwo"]
+
+
+def test_a_picture_has_its_numbers_in_both_and_is_drawn_in_the_page_alone():
+    def cannot():
+        raise Unusable("no <matplotlib>")
+
+    numbers = Table("", ["x"], [["1"]])
+    assert markdown("t", [Picture(lambda: "<svg></svg>", numbers)]) == "# t\n\n| x |\n| --- |\n| 1 |\n"
+    shown = Picture(lambda: "<svg></svg>", numbers, is_open=True).html()
+    assert shown.startswith("<figure><svg></svg></figure><details open")
+    assert "<details><summary>" in Picture(lambda: "", numbers).html()
+    assert Picture(cannot).html() == '<p class="quiet">no &lt;matplotlib&gt;</p>'
+
+
+def test_a_long_table_is_whole_in_the_page_alone():
+    table = Table("", ["x"], [[str(at)] for at in range(103)])
+    assert table.markdown().splitlines()[-2:] == ["| 99 |", "| 3 more are in the page |"]
+    assert "<td>102</td>" in table.html()
