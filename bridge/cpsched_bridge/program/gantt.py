@@ -6,11 +6,11 @@ import csv
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 
 from cpsched.errors import require
 from cpsched.formatting import many, span
+from cpsched.markup import Markup, tag
 from cpsched.model import NEVER, Placement
 from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.watch.page import gantt
@@ -161,9 +161,8 @@ def write(found: FinishedSchedule, out: Path, from_text: str | None, to_text: st
     return f"wrote {out}: {title}"
 
 
-def _document(title: str, drawing: str) -> str:
+def _document(title: str, drawing: Markup) -> str:
     """The drawing as a page that needs nothing else."""
-    return (
-        '<!doctype html>\n<html lang="en"><meta charset="utf-8"><meta name="color-scheme" content="light dark">'
-        f"<title>{escape(title)}</title><body><h1>{escape(title)}</h1>\n{drawing}\n</body></html>"
-    )
+    scheme = tag("meta", name="color-scheme", content="light dark")
+    head = tag("head", tag("meta", charset="utf-8"), scheme, tag("title", title))
+    return f"<!doctype html>\n{tag('html', head, tag('body', tag('h1', title), drawing), lang='en')}"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from html import escape
 from itertools import pairwise
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy.typing as npt
 
 from cpsched.errors import printable
 from cpsched.formatting import from_now, many, span
+from cpsched.markup import Markup, tag
 from cpsched_bridge.watch.page.schema import Bar, Chart, Outage
 
 MOST_ROWS = 64
@@ -94,7 +94,7 @@ class Links:
     nodes: Callable[[int, int], str] = lambda first, last: ""
 
 
-def draw(chart: Chart, window: DrawnWindow, links: Links | None = None, alone: bool = False, title: str = "") -> str:
+def draw(chart: Chart, window: DrawnWindow, links: Links | None = None, alone: bool = False, title: str = "") -> Markup:
     """The SVG. `alone`: with its own colours, as a file of its own; else the page's style sheet has them."""
     links = links or Links()
     shown = [bar for bar in chart.bars if bar.end_s > window.from_s and bar.begin_s < window.to_s]
@@ -107,21 +107,20 @@ def draw(chart: Chart, window: DrawnWindow, links: Links | None = None, alone: b
     heights = rows if single else len(groups(window))
     height = _TOP + heights * (window.row + _GAP) + _BOTTOM
     words = title or summary(chart, window)
-    style = f"<style>{STYLE}</style>" if alone else ""
-    name = ' xmlns="http://www.w3.org/2000/svg"' if alone else ""
-    return "\n".join(
-        [
-            f'<svg class="gantt"{name} viewBox="0 0 {_WIDTH} {height:.0f}" role="img" aria-label="{escape(words)}">',
-            f"<title>{escape(words)}</title>{style}",
-            '<defs><pattern id="g-hatch" width="6" height="6" patternUnits="userSpaceOnUse" '
-            'patternTransform="rotate(45)"><path class="g-hatched" d="M0 0V6"/></pattern></defs>',
-            f'<rect class="g-back" width="{_WIDTH}" height="{height:.0f}"/>',
-            *_axis(chart, window, height),
-            *body,
-            *_now(chart, window, height),
-            "</svg>",
-        ]
-    )
+    hatch = tag("path", class_="g-hatched", d="M0 0V6")
+    size = {"patternUnits": "userSpaceOnUse", "patternTransform": "rotate(45)"}
+    return tag(
+        "svg",
+        tag("title", words),
+        tag("style", Markup(STYLE)) if alone else "",
+        tag("defs", tag("pattern", hatch, id="g-hatch", width=6, height=6, **size)),
+        tag("rect", class_="g-back", width=_WIDTH, height=height),
+        *_axis(chart, window, height),
+        *body,
+        *_now(chart, window, height),
+        class_="gantt", xmlns="http://www.w3.org/2000/svg" if alone else None,
+        viewBox=f"0 0 {_WIDTH} {height:.0f}", role="img", aria_label=words,
+    )  # fmt: skip
 
 
 def summary(chart: Chart, window: DrawnWindow) -> str:
@@ -151,7 +150,7 @@ def groups(window: DrawnWindow) -> list[tuple[int, int]]:
 # ---------------------------------------------------------------------------------------------------- time and frame
 
 
-def _axis(chart: Chart, window: DrawnWindow, height: float) -> Iterable[str]:
+def _axis(chart: Chart, window: DrawnWindow, height: float) -> Iterable[Markup]:
     length_s = window.to_s - window.from_s
     step_s = next((s for s in _TICKS_S if length_s / s <= 12), -(-length_s // 12))
     first = -((chart.now_s - window.from_s) // step_s) * step_s
@@ -159,10 +158,14 @@ def _axis(chart: Chart, window: DrawnWindow, height: float) -> Iterable[str]:
         x = window.x(chart.now_s + ahead_s)
         sign = "−" if ahead_s < 0 else "+" if window.live else ""
         words = f"{sign}{_short(abs(ahead_s))}" if ahead_s else "now" if window.live else "0"
-        yield f'<path class="g-grid" d="M{x:.1f} {_TOP - 6}V{height - _BOTTOM:.1f}"/>'
+        yield _upright(x, height, "g-grid")
         anchor = "end" if x > _WIDTH - _EDGE else "middle"
         x = min(x, _WIDTH - 2) if anchor == "end" else x
-        yield f'<text class="g-text" text-anchor="{anchor}" x="{x:.1f}" y="{_TOP - 10}">{words}</text>'
+        yield tag("text", words, class_="g-text", text_anchor=anchor, x=x, y=_TOP - 10)
+
+
+def _upright(x: float, height: float, kind: str) -> Markup:
+    return tag("path", class_=kind, d=f"M{x:.1f} {_TOP - 6}V{height - _BOTTOM:.1f}")
 
 
 def _short(seconds: int) -> str:
@@ -172,34 +175,30 @@ def _short(seconds: int) -> str:
     return span(seconds)
 
 
-def _now(chart: Chart, window: DrawnWindow, height: float) -> Iterable[str]:
+def _now(chart: Chart, window: DrawnWindow, height: float) -> Iterable[Markup]:
     if window.live and window.from_s <= chart.now_s <= window.to_s:
-        yield f'<path class="g-now" d="M{window.x(chart.now_s):.1f} {_TOP - 6}V{height - _BOTTOM:.1f}"/>'
+        yield _upright(window.x(chart.now_s), height, "g-now")
 
 
-def _label(y: float, high: float, words: str, link: str = "", more: str = "") -> str:
+def _label(y: float, high: float, words: str, link: str = "", more: str = "") -> Markup:
     shown = printable(words)
     cut = shown if len(shown) <= 18 else shown[:17] + "…"
-    full = escape(f"{shown}{more}")
-    text = (
-        f'<text class="g-text" text-anchor="end" x="{_LEFT - 8}" y="{y + high / 2 + 4:.1f}">'
-        f"{escape(cut)}<title>{full}</title></text>"
-    )
-    return f'<a href="{escape(link)}" aria-label="{full}" tabindex="-1">{text}</a>' if link else text
+    full = f"{shown}{more}"
+    place = {"text_anchor": "end", "x": _LEFT - 8, "y": y + high / 2 + 4}
+    text = tag("text", cut, tag("title", full), class_="g-text", **place)
+    return tag("a", text, href=link, aria_label=full, tabindex=-1) if link else text
 
 
-def _row(y: float, window: DrawnWindow) -> str:
-    return f'<rect class="g-row" x="{_LEFT}" y="{y}" width="{_WIDTH - _LEFT - _RIGHT}" height="{window.row:.1f}"/>'
+def _row(y: float, window: DrawnWindow) -> Markup:
+    return tag("rect", class_="g-row", x=_LEFT, y=y, width=_WIDTH - _LEFT - _RIGHT, height=window.row)
 
 
-def _out(outage: Outage, window: DrawnWindow, y: float) -> str:
+def _out(outage: Outage, window: DrawnWindow, y: float) -> Markup:
     """Hatching while a node takes no jobs; to the edge of the drawing where nobody knows for how long."""
     left, right = window.x(outage.from_s), window.x(_end_s(outage, window))
     words = f"{outage.kind} {printable(outage.name)[:_MOST_LETTERS]}" if outage.name else _OUT[outage.kind]
-    return (
-        f'<rect class="g-out" x="{left:.1f}" y="{y}" width="{max(1.0, right - left):.1f}" height="{window.row:.1f}">'
-        f"<title>{escape(words)}</title></rect>"
-    )
+    size = {"width": max(1.0, right - left), "height": window.row}
+    return tag("rect", tag("title", words), class_="g-out", x=left, y=y, **size)
 
 
 def _end_s(outage: Outage, window: DrawnWindow) -> int:
@@ -214,7 +213,7 @@ def _outages(chart: Chart, window: DrawnWindow) -> list[Outage]:
 # ----------------------------------------------------------------------------------------------------- node by node
 
 
-def _single(chart: Chart, window: DrawnWindow, bars: Sequence[Bar], links: Links) -> Iterable[str]:
+def _single(chart: Chart, window: DrawnWindow, bars: Sequence[Bar], links: Links) -> Iterable[Markup]:
     outages = _outages(chart, window)
     by_node: dict[int, list[Bar]] = {node: [] for node in range(window.first, window.last)}
     for bar in bars:
@@ -263,20 +262,18 @@ def lanes_of(bars: Sequence[Bar]) -> list[tuple[int, int]]:
     return found
 
 
-def _bar(bar: Bar, chart: Chart, window: DrawnWindow, y: float, high: float, links: Links) -> str:
+def _bar(bar: Bar, chart: Chart, window: DrawnWindow, y: float, high: float, links: Links) -> Markup:
     left, right = window.x(bar.begin_s), window.x(bar.end_s)
     wide = max(1.0, right - left)
-    words = escape(_said(bar, chart.now_s))
-    shape = (
-        f'<rect class="g-bar g-{bar.id % _COLOURS} g-{bar.kind}" x="{left:.1f}" y="{y + 0.5:.1f}" '
-        f'width="{wide:.1f}" height="{max(1.0, high - 1):.1f}"><title>{words}</title></rect>'
-    )
+    kinds = f"g-bar g-{bar.id % _COLOURS} g-{bar.kind}"
+    said = tag("title", _said(bar, chart.now_s))
+    shape = tag("rect", said, class_=kinds, x=left, y=y + 0.5, width=wide, height=max(1.0, high - 1))
     label = printable(bar.label)[:20]
     if wide > 7 * len(label) + 6 and high >= 11:
         kind = "g-labelp" if bar.kind == "planned" else "g-label"
-        shape += f'<text class="{kind}" x="{left + 4:.1f}" y="{y + high / 2 + 3.5:.1f}">{escape(label)}</text>'
+        shape = Markup(shape + tag("text", label, class_=kind, x=left + 4, y=y + high / 2 + 3.5))
     link = links.job(bar.id)
-    return f'<a href="{escape(link)}" tabindex="-1">{shape}</a>' if link else shape
+    return tag("a", shape, href=link, tabindex=-1) if link else shape
 
 
 def _said(bar: Bar, now_s: int) -> str:
@@ -291,7 +288,7 @@ def _said(bar: Bar, now_s: int) -> str:
 # -------------------------------------------------------------------------------------------------- group by group
 
 
-def _grouped(chart: Chart, window: DrawnWindow, bars: Sequence[Bar], links: Links) -> Iterable[str]:
+def _grouped(chart: Chart, window: DrawnWindow, bars: Sequence[Bar], links: Links) -> Iterable[Markup]:
     parts = groups(window)
     run = use_of(_spans(bars, ("past", "running")), window, parts)
     plan = use_of(_spans(bars, ("planned",)), window, parts)
@@ -330,26 +327,25 @@ def use_of(spans: Iterable[Span], window: DrawnWindow, parts: Sequence[tuple[int
     return np.stack([busy[i * size : i * size + (last - first)].mean(axis=0) for i, (first, last) in enumerate(parts)])
 
 
-def _area(shares: npt.NDArray[np.float64], y: float, high: float, kind: str, title: str) -> str:
+def _area(shares: npt.NDArray[np.float64], y: float, high: float, kind: str, title: str) -> Markup:
     """Steps as high as the shares."""
     if not shares.any():
-        return ""
+        return Markup()
     wide = (_WIDTH - _LEFT - _RIGHT) / _BINS
     floor = y + high
     changes = [0, *(np.flatnonzero(np.diff(shares)) + 1).tolist(), _BINS]
     path = [f"M{_LEFT} {floor:.1f}"]
     for begin, end in pairwise(changes):
         path.append(f"V{floor - high * float(shares[begin]):.1f}H{_LEFT + wide * end:.1f}")
-    return f'<path class="{kind}" d="{"".join(path)}V{floor:.1f}Z"><title>{escape(printable(title))}</title></path>'
+    return tag("path", tag("title", printable(title)), class_=kind, d=f"{''.join(path)}V{floor:.1f}Z")
 
 
-def sparkline(shares: Sequence[float], title: str) -> str:
+def sparkline(shares: Sequence[float], title: str) -> Markup:
     """A small line of shares, from 0 to 1."""
     if len(shares) < 2:
-        return ""
+        return Markup()
     step = 160 / (len(shares) - 1)
     points = " ".join(f"{i * step:.1f},{30 - 28 * max(0.0, min(1.0, share)):.1f}" for i, share in enumerate(shares))
-    return (
-        f'<svg class="spark" viewBox="0 0 160 31" role="img" aria-label="{escape(title)}">'
-        f'<path class="g-grid" d="M0 30.5H160"/><polyline points="{points}"/></svg>'
-    )
+    line = tag("polyline", points=points)
+    frame = {"class_": "spark", "viewBox": "0 0 160 31", "role": "img", "aria_label": title}
+    return tag("svg", tag("path", class_="g-grid", d="M0 30.5H160"), line, **frame)
