@@ -20,9 +20,11 @@ from cpsched.kernels.layout import lay_out
 from cpsched.kernels.nodes import commit, make_room_by_group, open_trial, reserve, starts_now
 from cpsched.kernels.pool import open_draft
 from cpsched.kernels.state import Site
+from cpsched.markup import Markup, tag
 from cpsched.model import DISTINCT, Cluster, Job, Request, RunningJob, Scene, Snapshot, frozen_array
 from cpsched.planning import site_of
 from cpsched.policy import Policy
+from docs.scripts import svg
 
 NODES, CORES, MINUTE = 12, 4, 60
 NOW_S = 100 * MINUTE
@@ -186,7 +188,7 @@ def picture() -> str:
     for r, (at, _) in enumerate(shown.runs):
         end = shown.runs[r + 1][0] if r + 1 < len(shown.runs) else NODES
         x, wide = LEFT + CELL * at, CELL * (end - at)
-        parts.append(f'<path d="M{x + 3} 284v5h{wide - 6}v-5" fill="none" stroke="#37474f"/>')
+        parts.append(tag("path", d=f"M{x + 3} 284v5h{wide - 6}v-5", fill="none", stroke=svg.INK))
         parts.append(_text(x + wide / 2, 302, f"run {r}", "middle", size=10))
 
     parts.append(_text(LEFT, 334, "Ranges: what a trial does to the groups", bold=True))
@@ -194,21 +196,10 @@ def picture() -> str:
     for stage, before in zip(shown.stages, ((), *(each.moves for each in shown.stages)), strict=False):
         parts += _ranges(y, stage, stage.moves[len(before) :], shown.node_at)
         y += 82
-    width, height = WIDTH, y
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" '
-            f'font-family="sans-serif" font-size="12">',
-            "<title>Groups, lines, runs, ranges and moves of a small plan</title>",
-            f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
-            *parts,
-            "</svg>",
-            "",
-        ]
-    )
+    return svg.sheet("Groups, lines, runs, ranges and moves of a small plan", WIDTH, y, *parts)
 
 
-def _ranges(y: int, stage: Stage, moves: tuple[tuple[int, int, int], ...], node_at: tuple[int, ...]) -> list[str]:
+def _ranges(y: int, stage: Stage, moves: tuple[tuple[int, int, int], ...], node_at: tuple[int, ...]) -> list[Markup]:
     """One stage: the row of places in the colours of its groups, and beside it what happened and the new lines."""
     parts = [_text(LEFT, y + 12, stage.title, size=11)]
     for group in stage.groups:
@@ -226,7 +217,7 @@ def _steps(group: Group) -> str:
     return ", ".join(f"({'ever' if at is None else f'{at} min'}, {cores})" for at, cores in group.line)
 
 
-def _chart(x: int, y: int, group: Group) -> list[str]:
+def _chart(x: int, y: int, group: Group) -> list[Markup]:
     """The line of a group as stairs, with its steps in words."""
     height, minute = 60, 2.4
     path, level = "", 0.0
@@ -235,19 +226,15 @@ def _chart(x: int, y: int, group: Group) -> list[str]:
         path += f"M{x} {level:.0f}" if not path else f"H{x + minute * (at or 0):.0f}V{level:.0f}"
     path += f"H{x + minute * LINE_MIN:.0f}"
     return [
-        f'<rect x="{x}" y="{y}" width="{minute * LINE_MIN:.0f}" height="{height}" fill="#fafafa" stroke="#cfd8dc"/>',
-        f'<path d="{path}" fill="none" stroke="{COLOURS[group.number]}" stroke-width="4"/>',
+        svg.box(x, y, minute * LINE_MIN, height, "#fafafa", "#cfd8dc"),
+        tag("path", d=path, fill="none", stroke=COLOURS[group.number], stroke_width=4),
         _text(x, y + height + 16, f"group {group.number}: {_steps(group)}", size=11),
     ]
 
 
-def _cell(x: float, y: float, fill: str, text: str) -> list[str]:
-    box = f'<rect x="{x:.0f}" y="{y}" width="{CELL - 2}" height="{CELL - 2}" rx="3" fill="{fill}" stroke="#607d8b"/>'
-    return [box, _text(x + CELL / 2 - 1, y + 21, text, "middle")]
+def _cell(x: float, y: float, fill: str, text: str) -> list[Markup]:
+    return [svg.box(x, y, CELL - 2, CELL - 2, fill, "#607d8b", rx=3), _text(x + CELL / 2 - 1, y + 21, text, "middle")]
 
 
-def _text(x: float, y: float, text: str, anchor: str = "start", size: int = 12, bold: bool = False) -> str:
-    weight = ' font-weight="bold"' if bold else ""
-    return (
-        f'<text x="{x:.1f}" y="{y:.0f}" text-anchor="{anchor}" font-size="{size}"{weight} fill="#37474f">{text}</text>'
-    )
+def _text(x: float, y: float, words: str, anchor: str = "start", size: int = 12, bold: bool = False) -> Markup:
+    return svg.text(x, y, words, svg.INK, anchor, font_size=size, font_weight="bold" if bold else None)

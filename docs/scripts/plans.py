@@ -10,9 +10,11 @@ from functools import lru_cache
 
 from cpsched import catalogue
 from cpsched.fit import verify
+from cpsched.markup import Markup
 from cpsched.model import Cluster, Job, Request, RunningJob, Scene, frozen_array
 from cpsched.policy import Policy
 from cpsched.policy_spec import setting_names
+from docs.scripts import svg
 from docs.scripts.markdown import table
 
 SHOWN = tuple(listing.name for listing in catalogue.DISPATCHERS.own())
@@ -151,32 +153,23 @@ def picture(name: str) -> str:
     """The decision as SVG: running jobs grey, starts green, expected starts outlined."""
     unknown = [job for job, start in decided(name).items() if start is None]
     width, height = LEFT + int(MINUTE * (TO_MIN - FROM_MIN)) + 16, TOP + LANE * PROCESSORS + 46
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" '
-        f'font-family="sans-serif" font-size="12">',
-        f"<title>The decision of {name}</title>",
-        f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
-        _text(LEFT, 18, f"{name}: 8 processors, minutes from now", "#37474f", "start"),
-    ]
+    parts = [svg.text(LEFT, 18, f"{name}: 8 processors, minutes from now")]
     for lane in range(PROCESSORS):
-        parts.append(_text(LEFT - 8, TOP + LANE * lane + 14, f"processor {lane + 1}", "#78909c", "end"))
-        parts.append(_box(LEFT, TOP + LANE * lane, MINUTE * (TO_MIN - FROM_MIN), LANE, "#fafafa", "#eceff1"))
+        parts.append(svg.text(LEFT - 8, TOP + LANE * lane + 14, f"processor {lane + 1}", svg.QUIET, "end"))
+        parts.append(svg.box(LEFT, TOP + LANE * lane, MINUTE * (TO_MIN - FROM_MIN), LANE, "#fafafa", svg.GRID, rx=2))
     for minute in range(FROM_MIN, TO_MIN + 1, 10):
-        parts.append(_text(_x(minute), TOP + LANE * PROCESSORS + 16, str(minute), "#78909c", "middle"))
+        parts.append(svg.text(_x(minute), TOP + LANE * PROCESSORS + 16, str(minute), svg.QUIET, "middle"))
     for bar in bars(name):
         parts += _bar(bar)
-    now = _x(0)
-    parts.append(
-        f'<line x1="{now}" x2="{now}" y1="{TOP - 6}" y2="{TOP + LANE * PROCESSORS}" stroke="#d32f2f" stroke-width="2"/>'
-    )
+    parts.append(svg.line(_x(0), TOP - 6, _x(0), TOP + LANE * PROCESSORS, "#d32f2f", 2))
     legend = "grey: runs   green: starts now   outlined: expected start"
     if unknown:
         legend += f"   not in the picture: {', '.join(unknown)}"
-    parts.append(_text(LEFT, height - 10, legend, "#37474f", "start"))
-    return "\n".join([*parts, "</svg>", ""])
+    parts.append(svg.text(LEFT, height - 10, legend, style="white-space: pre"))
+    return svg.sheet(f"The decision of {name}", width, height, *parts)
 
 
-def _bar(bar: Bar) -> list[str]:
+def _bar(bar: Bar) -> list[Markup]:
     """A rectangle and the name for each run of neighbouring lanes."""
     fill, stroke = COLOURS[bar.kind]
     x, width = _x(max(bar.begin, FROM_MIN)), MINUTE * (min(bar.end, TO_MIN) - max(bar.begin, FROM_MIN))
@@ -186,22 +179,14 @@ def _bar(bar: Bar) -> list[str]:
             runs[-1].append(lane)
         else:
             runs.append([lane])
-    dash = ' stroke-dasharray="4 3"' if bar.kind == "planned" else ""
-    drawn = [_box(x, TOP + LANE * run[0] + 1, width, LANE * len(run) - 2, fill, stroke, dash) for run in runs]
+    dash = "4 3" if bar.kind == "planned" else None
+    drawn = [
+        svg.box(x, TOP + LANE * run[0] + 1, width, LANE * len(run) - 2, fill, stroke, rx=2, stroke_dasharray=dash)
+        for run in runs
+    ]
     middles = [TOP + LANE * (run[0] + len(run) / 2) + 4 for run in runs]
-    return drawn + [_text(x + 7, middle, bar.name, "#212121", "start") for middle in middles]
+    return drawn + [svg.text(x + 7, middle, bar.name, "#212121") for middle in middles]
 
 
 def _x(minute: int) -> float:
     return LEFT + MINUTE * (minute - FROM_MIN)
-
-
-def _box(x: float, y: float, width: float, height: float, fill: str, stroke: str, more: str = "") -> str:
-    return (
-        f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" rx="2" '
-        f'fill="{fill}" stroke="{stroke}"{more}/>'
-    )
-
-
-def _text(x: float, y: float, text: str, colour: str, anchor: str) -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" fill="{colour}" text-anchor="{anchor}" xml:space="preserve">{text}</text>'

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from html import escape
+
+from cpsched.markup import Markup, tag
+from docs.scripts import svg
+from docs.scripts.svg import GRID, INK, QUIET
 
 COLOURS = ("#607d8b", "#ef6c00", "#2e7d32", "#1565c0", "#8e24aa", "#c62828", "#00838f", "#9e9d24")
-INK, QUIET, GRID = "#37474f", "#78909c", "#eceff1"
 LEFT, TOP, ROW, WIDTH = 232, 34, 20, 460
 """Names stand left of the axis; a row for each policy."""
 
@@ -45,36 +47,24 @@ class Axis:
 
 @dataclass(slots=True)
 class _Sheet:
-    """An SVG that grows."""
+    """A drawing that grows."""
 
     title: str
     height: float
     width: float = LEFT + WIDTH + 24
-    parts: list[str] = field(default_factory=list)
+    parts: list[Markup] = field(default_factory=list)
 
     def line(self, x1: float, y1: float, x2: float, y2: float, colour: str, width: float = 1) -> None:
-        self.parts.append(
-            f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" '
-            f'stroke="{colour}" stroke-width="{width:g}"/>'
-        )
+        self.parts.append(svg.line(x1, y1, x2, y2, colour, width))
 
     def box(self, x: float, y: float, width: float, height: float, fill: str, stroke: str = "none") -> None:
-        self.parts.append(
-            f'<rect x="{x:.1f}" y="{y:.1f}" width="{max(width, 0.5):.1f}" height="{height:.1f}" '
-            f'fill="{fill}" stroke="{stroke}"/>'
-        )
+        self.parts.append(svg.box(x, y, width, height, fill, stroke))
 
     def text(self, x: float, y: float, text: str, colour: str = INK, anchor: str = "start") -> None:
-        self.parts.append(f'<text x="{x:.1f}" y="{y:.1f}" fill="{colour}" text-anchor="{anchor}">{escape(text)}</text>')
+        self.parts.append(svg.text(x, y, text, colour, anchor))
 
     def done(self) -> str:
-        head = (
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width:g} {self.height:g}" role="img" '
-            'font-family="sans-serif" font-size="12">'
-        )
-        title = f"<title>{escape(self.title)}</title>"
-        ground = f'<rect width="{self.width:g}" height="{self.height:g}" fill="#ffffff"/>'
-        return "\n".join([head, title, ground, *self.parts, "</svg>", ""])
+        return svg.sheet(self.title, self.width, self.height, *self.parts)
 
 
 def _rows(title: str, label: str, names: Sequence[str], axis: Axis) -> _Sheet:
@@ -107,7 +97,7 @@ def boxes(title: str, label: str, spreads: Mapping[str, Sequence[float]], log: b
         sheet.box(axis.at(first), y, axis.at(third) - axis.at(first), 14, "#ffffff", colour)
         sheet.line(axis.at(median), y, axis.at(median), y + 14, colour, 2.5)
         x = axis.at(mean)
-        sheet.parts.append(f'<path d="M {x - 5:.1f} {y + 11:.1f} h 10 l -5 -9 z" fill="{colour}"/>')
+        sheet.parts.append(tag("path", d=f"M {x - 5:.1f} {y + 11:.1f} h 10 l -5 -9 z", fill=colour))
     return sheet.done()
 
 
@@ -158,7 +148,7 @@ def lines(
     for at, (name, each) in enumerate(series.items()):
         colour = COLOURS[at % len(COLOURS)]
         path = " ".join(f"{x_axis.at(x):.1f},{y_axis.at(y):.1f}" for x, y in each)
-        sheet.parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
+        sheet.parts.append(tag("polyline", points=path, fill="none", stroke=colour, stroke_width=1.5))
         x, y = 64 + (at % 4) * 150, TOP + 274 + 18 * (at // 4)
         sheet.line(x, y - 4, x + 18, y - 4, colour, 3)
         sheet.text(x + 24, y, name)
