@@ -5,6 +5,7 @@ from __future__ import annotations
 from cpsched.dispatchers.by_scheme import SchemeDispatcher
 from cpsched.dispatchers.slurm.advised import Advised
 from cpsched.dispatchers.slurm.dispatcher import SlurmDispatcher
+from cpsched.formatting import percent
 from cpsched.planning import GREEDY, STRICT
 from cpsched.policy import Policy
 from cpsched_sim.cluster.replay import Schedule
@@ -31,7 +32,7 @@ def _overrun(policy: Policy, schedule: Schedule) -> tuple[str, ...]:
     share = schedule.outlived / max(1, len(schedule.start_s))
     if policy.overrun != "one-second" or share < MANY_OUTLIVED or not _plans(policy):
         return ()
-    said = f"{100 * share:.0f} % of the jobs outlived their estimates, and overrun=one-second then expects each to end"
+    said = f"{percent(share)} of the jobs outlived their estimates, and overrun=one-second then expects each to end"
     return (f"{said} in a second, for hours on end: reservations are planned on nodes that do not come; "
             "overrun=walltime or overrun=double may serve better",)  # fmt: skip
 

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from cpsched.catalogue import DISPATCHERS
 from cpsched.dispatchers.slurm.dispatcher import SlurmDispatcher
-from cpsched.formatting import span
+from cpsched.formatting import percent, span
 from cpsched.policy_spec import PolicySpec, setting_names
 from cpsched_bridge.adapters.mock.backend import MockBackend
 from cpsched_bridge.adapters.mock.clocks import AcceleratedPace, EventPace, StandingClock
@@ -213,7 +213,7 @@ class LiveView:
             "waiting": lambda at: str(len(sites[at][0].pending)),
             "running": lambda at: str(len(sites[at][0].running)),
             "ended": lambda at: str(len(sites[at][1].ended)),
-            "cores in use": lambda at: f"{100 * (1 - int(sites[at][0].free[:, 0].sum()) / cores):.0f} %",
+            "cores in use": lambda at: percent(1 - int(sites[at][0].free[:, 0].sum()) / cores),
         }
         return [(name, cell(0), cell(1)) for name, cell in rows.items()]
 
