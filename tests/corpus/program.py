@@ -26,7 +26,7 @@ MOST_ITEMS = 3
 """Items of a list without names that are facts of their own; of the others there is a hash."""
 DIGITS = 12
 """Significant digits of a number: libraries of mathematics differ in the last ones."""
-_AGO = re.compile(r"(\d+ days?, )?\d+:\d\d:\d\d(?= ago)")
+_AGO = re.compile(r"^(last good cycle: |last round: \d+, ).+?(?= ago)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -103,5 +103,5 @@ def text_facts(path: str, text: str, *folders: str) -> Facts:
     """The lines of a text, without names of folders and without what depends on the present time."""
     for folder in folders:
         text = text.replace(folder, "DIR")
-    lines = [line.rstrip() for line in _AGO.sub("AGO", text).splitlines()]
+    lines = [line.rstrip() for line in _AGO.sub(r"\1AGO", text).splitlines()]
     return {f"{path}/{at:03}": line for at, line in enumerate(lines) if line}
