@@ -377,6 +377,9 @@ def test_many_kinds_that_fail_back_off_all_jobs_of_their_user() -> None:
     assert set(world.step(failed=(KINDS_IN_VAIN,))) == set(range(1, 7))
     kinds = f"{KINDS_IN_VAIN} kinds of them were started in vain, the last one: StartFailed"
     assert world.told[-1] == f"{BackoffKey('user', ('alice',))}: {kinds}"
+    told = len(world.told)
+    world.step(failed=(KINDS_IN_VAIN + 1,))
+    assert len(world.told) == told, "one more kind is not reported"
 
 
 def test_a_user_of_whom_something_runs_is_backed_off_kind_by_kind() -> None:

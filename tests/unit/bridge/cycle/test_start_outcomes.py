@@ -26,9 +26,8 @@ def observed(**facts: object) -> Observation:
     return replace(plain, **facts)  # type: ignore[arg-type]
 
 
-def outcomes(transitions: Sequence[Transition], seen: Observation, refused: Sequence[int] = ()) -> StartOutcomes:
-    tracker = StartTracker(refused=refused)
-    return tracker.outcomes(transitions, seen)
+def outcomes(transitions: Sequence[Transition], seen: Observation) -> StartOutcomes:
+    return StartTracker().outcomes(transitions, seen)
 
 
 def a_failure(*nodes: str, after: State = State.ROLLING_BACK, id: int = 1) -> Transition:
@@ -101,9 +100,11 @@ def test_an_obstacle_explains_a_failed_start_and_backs_off_its_group() -> None:
     )
 
 
-def test_a_start_that_was_refused_failed_if_the_job_still_waits() -> None:
-    found = outcomes([], observed(), (1, 7)).failed
+def test_a_start_that_was_refused_failed_once_if_the_job_still_waits() -> None:
+    tracker = StartTracker(refused=(1, 7))
+    found = tracker.outcomes([], observed()).failed
     assert [(each.pending.job.id, each.explained) for each in found] == [(1, False)]
+    assert tracker.outcomes([], observed()).failed == ()
 
 
 def test_a_start_that_its_owner_takes_back_is_in_vain_and_no_sign_of_anything() -> None:
