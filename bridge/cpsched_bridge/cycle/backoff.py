@@ -51,7 +51,7 @@ class Backoff:
     factor: float = 2.0
 
     def delay_s(self, attempts: int) -> float:
-        """Return the delay after so many attempts; after none it is the initial one."""
+        """Return the delay after this many attempts; after none it is the initial one."""
         return min(self.maximum_s, self.initial_s * self.factor ** min(attempts, 30))
 
     def after_s(self, delay_s: float) -> float:

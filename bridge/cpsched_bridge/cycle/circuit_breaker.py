@@ -26,7 +26,7 @@ class _Record:
     """What came of one user's starts lately."""
 
     failed: deque[tuple[float, frozenset[Suspect]]]
-    """When, and who may be behind it, since the last start that came true; the newest ones."""
+    """When, and what may be behind it, since the last start that succeeded; the newest ones."""
     true_s: float = -math.inf
 
 
@@ -89,7 +89,7 @@ class CircuitBreaker:
         return None
 
     def _culprit(self, failing: Sequence[str]) -> Suspect | None:
-        """Return a user or thing that may be behind so many failures that too few users are left."""
+        """Return a user or thing without whose starts too few failing users are left."""
         starts = {user: [suspects for _, suspects in self._users[user].failed] for user in failing}
         several = {kind for kind, names in self._known.items() if len(names) > 1} | {"user"}
         found = {suspect for theirs in starts.values() for suspects in theirs for suspect in suspects}

@@ -35,7 +35,7 @@ class Allowance:
     def take(self, wanted: Sequence[T], whose: Callable[[T], str] = lambda _: "") -> list[T]:
         """As many of `wanted` as are still allowed, in their order: the first of each user, then the second, ...
 
-        `whose` tells users apart. So nobody's commands wait for all those of somebody else.
+        `whose` returns the user, so that no user's commands wait for all those of another one.
         """
         taken = list(wanted) if len(wanted) <= self.left else _in_turn(wanted, whose, self.left)
         self.left -= len(taken)
@@ -65,8 +65,8 @@ class Commands:
     ) -> None:
         """Send the holds and hand-backs that the ledger intends, for jobs that are pending in this reading.
 
-        What holds nodes comes first: starts that failed. Last come jobs that somebody has held after a pin of ours:
-        their pins are taken off, and the holds stay.
+        What holds nodes comes first: starts that failed. Last come jobs that a user or an administrator has held after
+        a pin of ours: their pins are taken off, and the holds stay.
         With `pins_only`, only jobs on which a node list of ours may be. What this cycle has sent is not sent again.
         """
         users = {each.job_id: each.user for each in seen.left} | {each.job.id: each.job.user for each in seen.pending}

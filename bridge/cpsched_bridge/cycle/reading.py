@@ -61,7 +61,7 @@ class ObservationReader:
         return replace(seen, ended=(*missed, *before, *seen.ended)), past
 
     def _caught_up(self, now_s: int) -> Sequence[EndedJob]:
-        """What a backend could not tell at first, asked for again now and then; it may repeat what is known."""
+        """Ask again, now and then, for what the backend did not have at first; it may repeat what is known."""
         if not self.backend.history_missing or now_s < self._again_s:
             return ()
         self._again_s = now_s + LOOK_BACK_EVERY_S

@@ -18,7 +18,7 @@ LOOK_S = 0.5
 """Time between two looks at how far it is."""
 
 Step = Callable[[], str | None]
-"""Does the next part of a step. Returns what is left of it in words, or None once it is done. It may take seconds."""
+"""Does the next part of a step. Returns in words what remains, or None once it is done. It may take seconds."""
 Teller = Callable[[str], None]
 """Gets what the bridge waits for, each time it is looked at; empty words: nothing any more."""
 

@@ -1,4 +1,4 @@
-"""Which starts came true, which failed, and who may be behind those that failed."""
+"""Which starts succeeded, which failed, what may be behind those, and what is reported."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_node_that_has_gone_explains_it() -> None:
 
 @pytest.mark.parametrize("after", sorted(FOLLOWS[State.STARTING]))
 def test_what_comes_of_a_start(after: State) -> None:
-    """Seen running, or to have run, it came true; with a failure told it failed; else somebody stepped in."""
+    """Seen running, or to have run, it succeeded; with a failure it failed; else neither."""
     plain = outcomes([Transition(State.STARTING, Entry(1, after, 9))], observed())
     assert plain.began == ({1: ""} if after in (State.RUNNING, State.ENDED) else {})
     assert plain.failed == ()
