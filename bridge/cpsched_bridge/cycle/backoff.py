@@ -259,7 +259,7 @@ class BackoffQueue:
         waiting: list[tuple[_Waiting, list[BackoffKey]]] = []
         for known in self._waiting.values():
             keys = [key for key in known.keys if key in self._groups]
-            entry = entries.get(known.pending.job.id)
+            entry = entries.get(known.pending.job.id) if keys else None
             if entry is not None and entry.state is State.STARTING:
                 used.update(keys)
             elif keys and known.pending.job.ineligible is None:
@@ -271,7 +271,7 @@ class BackoffQueue:
             pending, job = known.pending, known.pending.job
             groups = [self._groups[key] for key in keys]
             full = [each for each in groups if used[each.key] >= each.tries and not each.only_last]
-            last = not all(each.is_limit for each in groups)
+            last = not full and not all(each.is_limit for each in groups)
             if full or (last and not fits(job.request)):
                 why = (full or groups)[0]
                 no_way_back = f"; {NO_WAY_BACK}" if pending.no_way_back else ""
