@@ -15,7 +15,7 @@ from cpsched.model import NEVER, Placement
 from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.watch.page import gantt
 from cpsched_bridge.watch.page.gantt import DrawnWindow
-from cpsched_bridge.watch.page.schema import Bar, Chart
+from cpsched_bridge.watch.schema import Bar, Chart
 from cpsched_sim.errors import InvalidTrace, Unusable
 from cpsched_sim.experiment import Setup, Simulation, run
 from cpsched_sim.files import write_whole

@@ -15,9 +15,9 @@ from cpsched.formatting import change, from_now, many, ordinal, span, to_come
 from cpsched_bridge.ports import MOST_TASKS, NOWHERE
 from cpsched_bridge.store.journal_reader import Aside, PastJob
 from cpsched_bridge.store.rounds import RoundRecord
-from cpsched_bridge.watch.page import schema
-from cpsched_bridge.watch.page.schema import AsideJob, QueuedJob, RunningJob, View
+from cpsched_bridge.watch import schema
 from cpsched_bridge.watch.reasons import UNKNOWN
+from cpsched_bridge.watch.schema import AsideJob, QueuedJob, RunningJob, View
 
 _MOST_NODES = 16
 _MOST_NAMED = 8

@@ -14,9 +14,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from cpsched.outlook import StartWindow
+from cpsched_bridge.watch import schema
 from cpsched_bridge.watch.explain import Explanation
 from cpsched_bridge.watch.outlook import Expected
-from cpsched_bridge.watch.page import schema
 
 PREFIX = "/api/v1"
 _TIME = r"^[0-9:-]+$"

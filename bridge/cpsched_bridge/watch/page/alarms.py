@@ -8,7 +8,7 @@ from cpsched.errors import some_of
 from cpsched.formatting import many
 from cpsched_bridge.ports import Check, Observation, Unusable
 from cpsched_bridge.report import OK, CycleReport
-from cpsched_bridge.watch.page.schema import Alarm
+from cpsched_bridge.watch.schema import Alarm
 
 _MOST_TOLD = 5
 _OF_USERS = frozenset({"reservation", "association"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from cpsched.formatting import amount, many, quantity, resource, span
-from cpsched_bridge.watch.page.schema import Asked
+from cpsched_bridge.watch.schema import Asked
 
 
 def in_short(asked: Asked, resources: Sequence[str]) -> str:

@@ -22,11 +22,10 @@ from cpsched.outlook import OUTCOMES, Interval
 from cpsched_bridge.ports import Check, Observation
 from cpsched_bridge.report import CycleReport
 from cpsched_bridge.settings import Settings
-from cpsched_bridge.watch import reasons
+from cpsched_bridge.watch import reasons, schema
 from cpsched_bridge.watch.following import Followed, WatchSurroundings
 from cpsched_bridge.watch.kept import HORIZONS, Counts
 from cpsched_bridge.watch.outlook import Outlook
-from cpsched_bridge.watch.page import schema
 from cpsched_bridge.watch.page.alarms import alarms
 from cpsched_bridge.watch.page.causes import causes
 from cpsched_bridge.watch.page.outlook import places

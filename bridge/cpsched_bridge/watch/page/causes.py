@@ -6,8 +6,8 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
-from cpsched_bridge.watch.page.schema import AsideJob, Cause, QueuedJob
 from cpsched_bridge.watch.reasons import IN_WORDS, OTHER
+from cpsched_bridge.watch.schema import AsideJob, Cause, QueuedJob
 
 _MOST_NAMED = 3
 _FIGURES = re.compile(r"[:;(].*|\b\d[\d.,]*\b")

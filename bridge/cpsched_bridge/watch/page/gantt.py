@@ -16,7 +16,7 @@ import numpy.typing as npt
 from cpsched.errors import printable
 from cpsched.formatting import from_now, many, span
 from cpsched.markup import Markup, tag
-from cpsched_bridge.watch.page.schema import Bar, Chart, Outage
+from cpsched_bridge.watch.schema import Bar, Chart, Outage
 
 MOST_ROWS = 64
 _MOST_BARS = 4000

@@ -9,7 +9,7 @@ from typing import Any
 
 from cpsched_bridge.watch.page.asked import PageQuestion
 from cpsched_bridge.watch.page.nodes import STATES as NODE_STATES
-from cpsched_bridge.watch.page.schema import AsideJob, Asked, Node, QueuedJob, RunningJob, View
+from cpsched_bridge.watch.schema import AsideJob, Asked, Node, QueuedJob, RunningJob, View
 
 Job = QueuedJob | RunningJob | AsideJob
 

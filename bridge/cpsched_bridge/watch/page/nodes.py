@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from cpsched_bridge.watch.page.schema import Asked, Node, Outage, View
+from cpsched_bridge.watch.schema import Asked, Node, Outage, View
 
 STATES = ("down", "drained", "reserved", "unavailable", "full", "in use", "idle")
 """Of a node, the worst first."""

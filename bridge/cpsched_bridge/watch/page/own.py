@@ -13,8 +13,8 @@ from typing import TypeVar
 
 from cpsched.model import PendingCode, PendingReason
 from cpsched_bridge.watch.page.causes import causes
-from cpsched_bridge.watch.page.schema import Alarm, AsideJob, Asked, Chart, Outage, QueuedJob, Status, View
 from cpsched_bridge.watch.reasons import IN_WORDS, OTHER
+from cpsched_bridge.watch.schema import Alarm, AsideJob, Asked, Chart, Outage, QueuedJob, Status, View
 
 _IN_GENERAL = PendingReason(PendingCode.OTHER, (IN_WORDS[OTHER],))
 """What a plug-in says may name other jobs."""

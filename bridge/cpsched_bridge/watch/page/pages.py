@@ -20,7 +20,7 @@ from cpsched_bridge.watch.page.gantt import DrawnWindow, Links
 from cpsched_bridge.watch.page.listing import Job, asked_of
 from cpsched_bridge.watch.page.nodes import STATES as NODE_STATES
 from cpsched_bridge.watch.page.nodes import nodes as nodes_of
-from cpsched_bridge.watch.page.schema import QueuedJob, RunningJob, View
+from cpsched_bridge.watch.schema import QueuedJob, RunningJob, View
 
 ROWS = 100
 """Rows of a table on one page."""

@@ -10,10 +10,10 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from cpsched_bridge.watch import v1
+from cpsched_bridge.watch import schema, v1
 from cpsched_bridge.watch.explain import explain
 from cpsched_bridge.watch.outlook import Outlook
-from cpsched_bridge.watch.page import gantt, pages, schema, templates
+from cpsched_bridge.watch.page import gantt, pages, templates
 from cpsched_bridge.watch.page.asked import PageQuestion
 from cpsched_bridge.watch.page.own import own
 from cpsched_bridge.watch.page.pages import Sight

@@ -10,9 +10,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cpsched.errors import InvalidValue
-from cpsched_bridge.watch import v1
+from cpsched_bridge.watch import schema, v1
 from cpsched_bridge.watch.outlook import Outlook, Submission
-from cpsched_bridge.watch.page import pages, schema
+from cpsched_bridge.watch.page import pages
 from cpsched_bridge.watch.page.pages import Sight
 from cpsched_bridge.watch.web.door import Page
 from cpsched_bridge.watch.web.responses import as_html, as_json, refusal

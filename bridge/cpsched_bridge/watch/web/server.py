@@ -14,11 +14,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cpsched_bridge.report import CycleReport
 from cpsched_bridge.settings import Settings
+from cpsched_bridge.watch import schema
 from cpsched_bridge.watch.exporter import CONTENT_TYPE, Exporter
 from cpsched_bridge.watch.following import Following, WatchSurroundings
 from cpsched_bridge.watch.health import Health
 from cpsched_bridge.watch.outlook import Outlook
-from cpsched_bridge.watch.page import schema
 from cpsched_bridge.watch.page.alarms import stalled
 from cpsched_bridge.watch.page.board import Board
 from cpsched_bridge.watch.web.door import WebDoor

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from cpsched_bridge.watch.page.gantt import MOST_ROWS, DrawnWindow, Links, draw, groups, lanes_of, use_of
-from cpsched_bridge.watch.page.schema import Bar, Chart, Outage
+from cpsched_bridge.watch.schema import Bar, Chart, Outage
 
 
 def a_bar(id, begin_s, end_s, nodes=((0, 1),), kind="running", user="ada"):

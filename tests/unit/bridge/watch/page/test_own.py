@@ -13,7 +13,7 @@ from cpsched_bridge.readers import Readers, Refused, network_of
 from cpsched_bridge.settings import Settings, parse
 from cpsched_bridge.watch.page.nodes import nodes
 from cpsched_bridge.watch.page.own import own
-from cpsched_bridge.watch.page.schema import Alarm
+from cpsched_bridge.watch.schema import Alarm
 from tests.builders import a_job
 from tests.patience import ENOUGH_S
 from tests.unit.bridge.watch.page.views import a_plan, a_queued, a_running, a_view, an_aside, an_outage, other

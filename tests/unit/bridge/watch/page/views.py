@@ -1,7 +1,7 @@
 """Values of the page with defaults, so that a test shows only what matters."""
 
 from cpsched.model import PendingCode, PendingReason
-from cpsched_bridge.watch.page.schema import (
+from cpsched_bridge.watch.schema import (
     AsideJob,
     Asked,
     Bar,
