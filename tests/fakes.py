@@ -17,6 +17,7 @@ from cpsched_bridge.ports import (
     Check,
     Claim,
     Hold,
+    Holder,
     LeftJob,
     Observation,
     Outage,
@@ -47,6 +48,7 @@ class FakeJob:
 
     job: Job
     hold: Hold = Hold.PLUGIN
+    holder: Holder = Holder.OWNER
     pin: tuple[tuple[str, int], ...] = ()
     start_s: int | None = None
     placement: Placement = ()
@@ -187,7 +189,7 @@ class FakeCluster:
         id, hold, pinned = fake.job.id, fake.hold, bool(fake.pin)
         before = self._pending_before.get(id)
         if before is None or before.job is not fake.job or before.hold is not hold or before.pinned != pinned:
-            before = self._pending_before[id] = PendingJob(fake.job, hold, pinned)
+            before = self._pending_before[id] = PendingJob(fake.job, hold, pinned, holder=fake.holder)
         return before
 
     def history(self) -> Sequence[EndedJob]:

@@ -69,9 +69,19 @@ class Hold(StrEnum):
     ADMIN = "admin"
     """An administrator, or the bridge itself: ours if the ledger says that we held it, else not to be touched."""
     USER = "user"
-    """Its owner, or somebody else who is not the bridge and says so: never touched."""
+    """Its owner, or somebody else who is not the bridge and says so: never touched. `PendingJob.holder` names them."""
     CLUSTER = "cluster"
     """The cluster itself, since the job cannot run as it asks (`PendingJob.obstacle` says why): not ours to mend."""
+
+
+class Holder(StrEnum):
+    """Who holds a job whose hold is `Hold.USER`."""
+
+    OWNER = "its owner"
+    ADMINISTRATOR = "an administrator"
+    """Or an operator. If the owner holds the job too, it still takes an administrator to release it."""
+    CLUSTER = "the cluster"
+    """Until something passes: `Job.ineligible` says what."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +122,14 @@ class PendingJob:
     """Why the cluster will not start the job on the nodes that it was given, where it says so itself."""
     no_way_back: bool = False
     """Held for the bridge by the plugin or its like, and no hand-back would help: nobody else could start the job."""
+    holder: Holder = Holder.OWNER
+    """Who holds it, where `hold` is `Hold.USER`."""
+
+    @property
+    def held_by(self) -> str:
+        """Who holds a job whose hold is `Hold.USER`, in words."""
+        until = self.job.ineligible if self.holder is Holder.CLUSTER else None
+        return until or f"held by {self.holder}"
 
 
 MOST_TASKS = 500

@@ -20,6 +20,7 @@ from cpsched_bridge.ports import (
     NO_WAY_BACK,
     NOWHERE,
     Hold,
+    Holder,
     LeftJob,
     Observation,
     PendingJob,
@@ -172,7 +173,7 @@ def _hand_back(entry: Entry | None, pending: PendingJob, now_s: int, conduct: Co
     if entry is not None and entry.state is State.HANDING_BACK:
         return _handing_back(entry, pending, now_s)
     if entry is not None and entry.state in KEPT and pending.hold is Hold.USER:
-        return _held_by_user(entry, now_s)
+        return _held_by_other(entry, pending, now_s)
     if entry is not None and entry.state is State.STARTING and _held_since_the_start(entry, pending, conduct):
         return _held_by_administrator(entry, now_s)
     if entry is not None and _held_instead(entry, pending):
@@ -231,7 +232,7 @@ def _asks_for_else(entry: Entry, job: Job) -> bool:
 def _holding(entry: Entry, pending: PendingJob, now_s: int, conduct: Conduct) -> Transition | None:
     """A hold was asked for, or is about to be. A job that nobody holds yet stays as it is: the hold is sent again."""
     if pending.hold is Hold.USER:
-        return _held_by_user(entry, now_s)
+        return _held_by_other(entry, pending, now_s)
     if pending.hold is Hold.CLUSTER:
         return _held_by_cluster(entry, pending, now_s)
     if _held_instead(entry, pending):
@@ -243,7 +244,7 @@ def _holding(entry: Entry, pending: PendingJob, now_s: int, conduct: Conduct) ->
 
 def _held(entry: Entry, pending: PendingJob, now_s: int, conduct: Conduct) -> Transition | None:
     if pending.hold is Hold.USER:
-        return _held_by_user(entry, now_s)
+        return _held_by_other(entry, pending, now_s)
     if pending.hold is Hold.CLUSTER:
         return _held_by_cluster(entry, pending, now_s)
     if pending.hold is Hold.NONE and conduct.was_away:
@@ -261,7 +262,7 @@ def _starting(entry: Entry, pending: PendingJob, now_s: int, conduct: Conduct) -
     refuses the nodes.
     """
     if pending.hold is Hold.USER:
-        return _held_by_user(entry, now_s)
+        return _held_by_other(entry, pending, now_s)
     if pending.hold is Hold.CLUSTER:
         return replace(_held_by_cluster(entry, pending, now_s), obstacle=pending.obstacle)
     if _held_since_the_start(entry, pending, conduct):
@@ -282,7 +283,7 @@ def _starting(entry: Entry, pending: PendingJob, now_s: int, conduct: Conduct) -
 
 def _handing_back(entry: Entry, pending: PendingJob, now_s: int, conduct: Conduct | None = None) -> Transition | None:
     if pending.hold is Hold.USER:
-        return _held_by_user(entry, now_s)
+        return _held_by_other(entry, pending, now_s)
     if pending.hold is Hold.CLUSTER and not pending.pinned:
         return _held_by_cluster(entry, pending, now_s)
     if pending.hold is Hold.NONE and not pending.pinned:
@@ -295,8 +296,8 @@ def _was_running(entry: Entry, pending: PendingJob, now_s: int, conduct: Conduct
     if pending.hold is Hold.CLUSTER:
         return _held_by_cluster(entry, pending, now_s)
     if pending.hold in (Hold.ADMIN, Hold.USER):
-        why = f"requeued and held ({pending.hold})"
-        return move(entry, State.FREE, now_s, why)
+        holder = pending.holder if pending.hold is Hold.USER else Holder.ADMINISTRATOR
+        return move(entry, State.FREE, now_s, f"requeued and held by {holder}")
     if entry.leave or not (conduct.adopt or pending.hold is Hold.PLUGIN):
         return move(entry, State.HANDING_BACK, now_s, "requeued")
     return move(entry, State.HOLDING, now_s, "requeued", nodes=())
@@ -332,9 +333,9 @@ def _held_by_administrator(entry: Entry, now_s: int) -> Transition:
     return move(entry, State.FREE, now_s, "held by an administrator")
 
 
-def _held_by_user(entry: Entry, now_s: int) -> Transition:
+def _held_by_other(entry: Entry, pending: PendingJob, now_s: int) -> Transition:
     """As for an administrator."""
-    return move(entry, State.FREE, now_s, "held by its owner")
+    return move(entry, State.FREE, now_s, pending.held_by)
 
 
 def handed_back_before(entry: Entry, now_s: int) -> Transition:

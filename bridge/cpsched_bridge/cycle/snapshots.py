@@ -119,7 +119,7 @@ def asides_of(
 
 def _why_aside(pending: PendingJob, entry: Entry | None, limit: str | None = None) -> tuple[str, str]:
     if pending.hold is Hold.USER:
-        return "held", "held by its owner"
+        return "held", pending.held_by
     if pending.hold is Hold.CLUSTER:
         reason = f": {pending.obstacle.reason}" if pending.obstacle else ""
         return "held", f"held by the cluster itself, until somebody releases or changes it{reason}"

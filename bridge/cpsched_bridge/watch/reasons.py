@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from cpsched.model import PendingCode, PendingReason
-from cpsched_bridge.ports import Hold
+from cpsched_bridge.ports import Hold, Holder, PendingJob
 from cpsched_bridge.report import CycleReport
 
 OTHER = "other"
@@ -80,12 +80,14 @@ def counted(report: CycleReport) -> dict[str, int] | None:
     decided_on = {job.id for job in report.waiting}
     for pending in seen.pending:
         if pending.job.id not in decided_on:
-            found[set_aside(pending.hold, pending.job.ineligible)] += 1
+            found[set_aside(pending)] += 1
     return dict(found)
 
 
-def set_aside(hold: Hold, ineligible: str | None) -> str:
+def set_aside(pending: PendingJob) -> str:
     """The kind of a pending job that was not decided on."""
-    if hold is Hold.USER:
+    if pending.hold is Hold.USER and pending.holder is Holder.OWNER:
         return "held_by_owner"
-    return "ineligible" if ineligible is not None else "set_aside"
+    if pending.hold is Hold.USER and pending.holder is Holder.ADMINISTRATOR:
+        return "set_aside"
+    return "ineligible" if pending.job.ineligible is not None else "set_aside"

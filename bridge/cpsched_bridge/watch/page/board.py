@@ -19,7 +19,7 @@ import numpy as np
 from cpsched.fit import used_by
 from cpsched.model import Cluster, Decision, IntArray, Job, NodeSetPart, PendingReason, RunningJob, Snapshot
 from cpsched.outlook import OUTCOMES, Interval
-from cpsched_bridge.ports import Check, Observation
+from cpsched_bridge.ports import Check, Hold, Observation
 from cpsched_bridge.report import CycleReport
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.watch import reasons, schema
@@ -291,12 +291,12 @@ class _View:
         for pending in seen.pending:
             job = pending.job
             if job.id not in decided_on:
-                kind = reasons.set_aside(pending.hold, pending.job.ineligible)
-                words = {"held_by_owner": "held by its owner", "ineligible": job.ineligible or ""}
+                kind = reasons.set_aside(pending)
+                held = pending.held_by if pending.hold is Hold.USER else "on its way, or not the bridge's to decide on"
                 yield schema.AsideJob.model_construct(
                     **self._facts(job, pending.label),
                     kind=kind,
-                    reason=self._why(words.get(kind, "on its way, or not the bridge's to decide on")),
+                    reason=self._why(job.ineligible or "" if kind == "ineligible" else held),
                     asked=schema.Asked.model_construct(**self._asked(job)),
                 )
 

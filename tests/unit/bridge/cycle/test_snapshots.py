@@ -7,7 +7,7 @@ import pytest
 
 from cpsched_bridge.cycle.snapshots import asides_of, scene_of
 from cpsched_bridge.likes import BackoffKey
-from cpsched_bridge.ports import Hold, LeftJob, Observation, Obstacle, PendingJob
+from cpsched_bridge.ports import Hold, Holder, LeftJob, Observation, Obstacle, PendingJob
 from cpsched_bridge.store.journal_reader import Aside
 from cpsched_bridge.store.ledger import KEPT, Entry, State
 from tests.builders import a_cluster, a_job, a_running
@@ -103,6 +103,15 @@ def test_a_job_that_is_seen_running_counts_there_and_not_where_it_was_sent():
             "full",
             "held",
             "held by its owner",
+        ),
+        (replace(pending(hold=Hold.USER), holder=Holder.ADMINISTRATOR), None, None, "held", "held by an administrator"),
+        (replace(pending(hold=Hold.USER), holder=Holder.CLUSTER), None, None, "held", "held by the cluster"),
+        (
+            replace(pending(hold=Hold.USER, ineligible="held (s)"), holder=Holder.CLUSTER),
+            None,
+            None,
+            "held",
+            "held (s)",
         ),
         (pending(ineligible="dependency"), Entry(1, State.HELD, 0), "full", "ineligible", "dependency"),
         (pending(), Entry(1, State.HELD, 0, why="held"), "QOS full", "ineligible", "QOS full"),

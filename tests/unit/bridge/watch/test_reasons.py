@@ -5,7 +5,7 @@ import pytest
 from cpsched.catalogue import DISPATCHERS
 from cpsched.model import PendingCode, PendingReason
 from cpsched.policy_spec import PolicySpec, setting_names
-from cpsched_bridge.ports import Hold
+from cpsched_bridge.ports import Hold, Holder, PendingJob
 from cpsched_bridge.watch.reasons import KINDS, OTHER, kind_of, set_aside, text_of
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 
@@ -54,7 +54,10 @@ def test_every_code_has_a_kind_and_a_text():
 
 
 def test_jobs_that_are_not_decided_on():
-    assert set_aside(Hold.USER, "Dependency") == "held_by_owner"
-    assert set_aside(Hold.PLUGIN, "Dependency") == "ineligible"
-    assert set_aside(Hold.ADMIN, None) == "set_aside"
+    depends = a_job(1, ineligible="Dependency")
+    assert set_aside(PendingJob(depends, Hold.USER)) == "held_by_owner"
+    assert set_aside(PendingJob(depends, Hold.USER, holder=Holder.ADMINISTRATOR)) == "set_aside"
+    assert set_aside(PendingJob(depends, Hold.USER, holder=Holder.CLUSTER)) == "ineligible"
+    assert set_aside(PendingJob(depends, Hold.PLUGIN)) == "ineligible"
+    assert set_aside(PendingJob(a_job(1), Hold.ADMIN)) == "set_aside"
     assert {"held_by_owner", "ineligible", "set_aside"} <= set(KINDS)

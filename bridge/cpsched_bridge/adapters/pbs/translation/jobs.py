@@ -19,7 +19,7 @@ from cpsched_bridge.adapters.pbs.translation.queues import ExecutionQueue
 from cpsched_bridge.adapters.pbs.translation.reservations import Reservation, in_the_way
 from cpsched_bridge.adapters.pbs.translation.units import FOREVER_S, time_s
 from cpsched_bridge.adapters.shared.unmodelled import UNREADABLE, NotModelled
-from cpsched_bridge.ports import Hold, LeftJob, PendingJob
+from cpsched_bridge.ports import Hold, Holder, LeftJob, PendingJob
 
 WAITING = frozenset("QHWT")
 """States of jobs that have not begun: queued, held, waiting for their time, on their way to another queue."""
@@ -89,7 +89,7 @@ def waiting(jobs: Mapping[str, Record], numbers: Mapping[str, int], scene: PbsSc
     for since_s, number, name, array in sorted(order):
         record, parent = jobs[name], jobs.get(array)
         try:
-            job, asks, hold = _read(record, parent, number, since_s, scene)
+            job, asks, (hold, holder) = _read(record, parent, number, since_s, scene)
         except (NotModelled, *UNREADABLE) as reason:
             if _begins(record):
                 continue  # it is seen running all the same
@@ -101,7 +101,7 @@ def waiting(jobs: Mapping[str, Record], numbers: Mapping[str, int], scene: PbsSc
             if room[array] < 0 and job.ineligible is None:
                 job = replace(job, ineligible=FULL)
         stays = hold is Hold.PLUGIN and parent is not None and parent.get("job_state") == BEGUN
-        found.pending.append(PendingJob(job, hold, False, ids.label(name), no_way_back=stays))
+        found.pending.append(PendingJob(job, hold, False, ids.label(name), no_way_back=stays, holder=holder))
         found.asked[number], found.records[number] = asks, record
         if _begins(record):
             found.begins.add(number)
@@ -148,7 +148,7 @@ def walltimes_of(record: Record, scene: PbsScene) -> tuple[int, ...]:
 
 def _read(
     record: Record, parent: Record | None, number: int, since_s: int, scene: PbsScene
-) -> tuple[Job, ChunkRequest, Hold]:
+) -> tuple[Job, ChunkRequest, tuple[Hold, Holder]]:
     if _is_broken(record):
         raise NotModelled(f"cannot be read: {record[BROKEN]}")
     if number >= ids.STRANGE:
@@ -179,25 +179,32 @@ def _read(
         walltime_s, asks = walltimes[0], asked(select, place, scene.machine, everywhere, scene.free)
         before = "fits nowhere before a reservation"
     job = job_of(record, number, asks, walltime_s, since_s)
-    hold, why = _hold(record, parent, queue, scene.by_hand)
-    return replace(job, ineligible=before or why), asks, hold
+    hold, holder, why = _hold(record, parent, queue, scene.by_hand)
+    return replace(job, ineligible=before or why), asks, (hold, holder)
 
 
 def _hold(
     record: Record, parent: Record | None, queue: ExecutionQueue, by_hand: Collection[str]
-) -> tuple[Hold, str | None]:
-    """Who keeps PBS from starting a job, and why the job may not start yet."""
+) -> tuple[Hold, Holder, str | None]:
+    """Who keeps PBS from starting a job, and why the job may not start yet.
+
+    PBS has four holds: the owner's (`u`), an operator's (`o`), a manager's or for a dependency (`s`), and one for an
+    expired password (`p`).
+    """
     state = text_of(record, "job_state")
     if state in ("R", "E"):
-        return Hold.NONE, None
+        return Hold.NONE, Holder.OWNER, None
     holds = {letter for each in (record, parent or {}) for letter in text_of(each, "Hold_Types", "n")} - {"n"}
     if holds or state == "H":
-        waits_for = " until other jobs are over" if "s" in holds and "depend" in record else ""
-        return Hold.USER, f"held ({''.join(sorted(holds)) or 'H'}){waits_for}"
+        depends = "s" in holds and "depend" in record
+        by_administrator = "o" in holds or ("s" in holds and not depends)
+        holder = Holder.ADMINISTRATOR if by_administrator else Holder.OWNER if "u" in holds else Holder.CLUSTER
+        waits_for = " until other jobs are over" if depends else ""
+        return Hold.USER, holder, f"held ({''.join(sorted(holds)) or 'H'}){waits_for}"
     if queue.name in by_hand:
-        return Hold.USER, BY_HAND
+        return Hold.USER, Holder.CLUSTER, BY_HAND
     hold = Hold.NONE if queue.started else Hold.PLUGIN
-    return hold, {"W": "begin time", "T": "on its way to another queue"}.get(state)
+    return hold, Holder.OWNER, {"W": "begin time", "T": "on its way to another queue"}.get(state)
 
 
 def _left(name: str, number: int, record: Record, parent: Record | None, reason: str, scene: PbsScene) -> LeftJob:

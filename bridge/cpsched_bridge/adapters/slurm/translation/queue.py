@@ -22,7 +22,7 @@ from cpsched_bridge.adapters.slurm.translation.reservations import CoresToCome, 
 from cpsched_bridge.adapters.slurm.translation.room import Room, Wakeable, units_on
 from cpsched_bridge.adapters.slurm.translation.unknown_nodes import unknown_nodes
 from cpsched_bridge.likes import alike
-from cpsched_bridge.ports import Hold, LeftJob, PendingJob
+from cpsched_bridge.ports import Hold, Holder, LeftJob, PendingJob
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -148,6 +148,7 @@ class Queue:
         """
         found = []
         hold, pinned = states.hold_of(record, around.guarded), bool(record["required_nodes"])
+        holder = states.holder_of(record) if hold is Hold.USER else Holder.OWNER
         first = self._split(numbers[0], first, hold, around)
         for place, number in enumerate(numbers):
             asked = self.asked[number] = first if number == numbers[0] else _numbered(first, number)
@@ -161,7 +162,9 @@ class Queue:
             obstacle, groups = reasons.obstacle_of(subject), reasons.groups_of(subject)
             meaning = reasons.meaning_of(record["state_reason"] or "")
             refused = reasons.named(record["state_reason"]) if meaning.refused else ""
-            found.append(PendingJob(job, hold, pinned, label, obstacle, groups, meaning.outranked, refused))
+            found.append(
+                PendingJob(job, hold, pinned, label, obstacle, groups, meaning.outranked, refused, holder=holder)
+            )
         return found
 
     def _split(self, number: int, asked: PendingJobRead, hold: Hold, around: QueueSurroundings) -> PendingJobRead:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cpsched_bridge.adapters.slurm.records import Record
-from cpsched_bridge.ports import Hold
+from cpsched_bridge.ports import Hold, Holder
 
 OURS = "bridge:"
 """What every word of the plugin begins with."""
@@ -126,6 +126,11 @@ def hold_of(record: Record, guarded: bool) -> Hold:
         record["requeue_count"],
         guarded,
     )
+
+
+def holder_of(record: Record) -> Holder:
+    """Who holds the pending job of a record, where `hold_of` says `Hold.USER`."""
+    return Holder.ADMINISTRATOR if ADMIN_HELD in (record["comment"] or "").split() else Holder.OWNER
 
 
 def pinned_by_bridge(record: Record, guarded: bool) -> bool:

@@ -5,7 +5,7 @@ import pytest
 from cpsched_bridge.adapters.pbs.doctor import Surroundings, checks_of
 from cpsched_bridge.cycle.hand_back import hand_all_back
 from cpsched_bridge.errors import BackendError, BackendTimeout, CommandRefused
-from cpsched_bridge.ports import Claim, Hold, Observation, StandsAside, StartOrder
+from cpsched_bridge.ports import Claim, Hold, Holder, Observation, StandsAside, StartOrder
 from cpsched_bridge.store.ledger import Ledger
 from tests.unit.bridge.adapters.pbs.scenes import NOW_S, Site, recorded
 
@@ -20,6 +20,13 @@ def test_jobs_of_a_closed_queue_are_held_for_the_bridge_and_those_that_somebody_
     holds = {each.label: each.hold for each in seen.pending}
     assert holds["0"] is Hold.PLUGIN
     assert {holds[held] for held in ("4", "5", "6", "7", "9")} == {Hold.USER}
+    assert {each.label: each.holder for each in seen.pending if each.hold is Hold.USER} == {
+        "4": Holder.OWNER,  # u
+        "5": Holder.ADMINISTRATOR,  # s
+        "6": Holder.ADMINISTRATOR,  # o
+        "7": Holder.ADMINISTRATOR,  # sou
+        "9": Holder.CLUSTER,  # s, for a dependency
+    }
     why = {each.label: each.job.ineligible for each in seen.pending}
     assert (why["8"], why["9"]) == ("begin time", "held (s) until other jobs are over")
 

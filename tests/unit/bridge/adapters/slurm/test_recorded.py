@@ -17,7 +17,7 @@ from cpsched_bridge.adapters.slurm.translation import ids
 from cpsched_bridge.adapters.slurm.translation.ended import of_database
 from cpsched_bridge.adapters.slurm.translation.observation import Translator
 from cpsched_bridge.adapters.slurm.transport.pyslurm import rows
-from cpsched_bridge.ports import Hold, LeftJob, Observation
+from cpsched_bridge.ports import Hold, Holder, LeftJob, Observation
 
 DATA = Path(__file__).parents[4] / "data" / "slurm"
 TRES = ("requested_tres", "allocated_tres", "tres_per_task", "tres_per_socket")
@@ -165,6 +165,8 @@ def test_what_may_not_start_yet_and_why() -> None:
 def test_who_holds_what() -> None:
     found = by_case(*observe("pending"))
     assert {case: found[case].hold for case in HOLDS} == HOLDS
+    by_user = {case: found[case].holder for case in HOLDS if HOLDS[case] is Hold.USER}
+    assert by_user == {case: Holder.ADMINISTRATOR if case == "held_by_admin" else Holder.OWNER for case in by_user}
 
 
 def test_nodes_that_a_job_may_use() -> None:

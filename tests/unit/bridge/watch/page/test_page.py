@@ -15,7 +15,7 @@ import pytest
 from cpsched.formatting import to_come
 from cpsched.model import Cluster, NodeSetPart
 from cpsched_bridge.errors import BackendTimeout
-from cpsched_bridge.ports import Claim, Hold, LeftJob, Outage
+from cpsched_bridge.ports import Claim, Hold, Holder, LeftJob, Outage
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.watch.endpoint import Endpoint
 from cpsched_bridge.watch.explain import explain
@@ -181,6 +181,21 @@ def test_each_job_has_a_page_that_says_why(site, job, status, words):
     assert found == status
     assert words in text
     assert "<b>" not in text
+
+
+@pytest.mark.parametrize(
+    ("holder", "ineligible", "words"),
+    [
+        (Holder.ADMINISTRATOR, None, "It is not decided on at the moment: held by an administrator."),
+        (Holder.ADMINISTRATOR, "held (so)", "It is not decided on at the moment: held by an administrator."),
+        (Holder.CLUSTER, "held (s)", "It may not start yet: held (s)."),
+    ],
+)
+def test_a_job_that_its_owner_does_not_hold_says_who_does(site, holder, ineligible, words):
+    site.cluster.submit(a_job(1, ineligible=ineligible), hold=Hold.USER)
+    site.cluster.jobs[1].holder = holder
+    site.cycle()
+    assert words in site.get("jobs/1")[2]
 
 
 def test_hostile_words_of_users_are_text(site):
