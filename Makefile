@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 # Test processes: on two cores twice as many, because tests wait for a third of their time for children and clocks.
 PROCESSES ?= 4
 
-.PHONY: help demo test corpus corpus-check fuzz damages bounds chaos soak mutants kernels lint coverage bundle release-check test-pbs bench studies docs docs-serve docs-pages picture clean
+.PHONY: help demo test corpus corpus-check fuzz damages bounds chaos soak mutants kernels lint coverage test-newest test-oldest bundle release-check test-pbs bench studies docs docs-serve docs-pages picture clean
 .DEFAULT_GOAL := test
 
 # Images set it; without bytecode each of the thousand processes that tests start compiles the packages anew.
@@ -61,6 +61,15 @@ lint: $(VENV)/.installed        ## linters, formatting, types, import contracts
 
 coverage: kernels               ## how much of the code the unit tests run through; fails below the floor of pyproject.toml
 	$(BIN)/python -m pytest -q -n $(PROCESSES) --dist worksteal --reruns 1 --cov --cov-report=term:skip-covered tests/unit
+
+test-newest: RESOLUTION := highest        ## the unit tests with the newest releases that pyproject.toml allows, in build/newest
+test-oldest: RESOLUTION := lowest-direct  ## the same with the oldest releases
+test-newest test-oldest: test-%: $(VENV)/.installed
+	rm -rf build/$*
+	$(BIN)/uv venv --quiet --python $(BIN)/python build/$*
+	$(BIN)/uv pip install --quiet --python build/$*/bin/python --resolution $(RESOLUTION) --editable '.[dev,report]'
+	build/$*/bin/cpsched warm-up
+	build/$*/bin/python -m pytest -q -n $(PROCESSES) --dist worksteal --reruns 1 tests/unit
 
 bundle:                         ## all wheels that a host without a network needs, in one archive, for PYTHON=python3.11 and this platform
 	$(PYTHON) deploy/bundle/build.py build/bundle

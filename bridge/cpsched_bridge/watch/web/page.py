@@ -56,7 +56,7 @@ def page_routes(
             view = at(request)
             if view is None:
                 return as_html(pages.not_yet("", version("cpsched"), why_not(request)))
-            tag = _tag(view, str(request.url.path), str(request.query_params))
+            tag = _tag(view, request.scope["path"], str(request.query_params))
             if request.headers.get("if-none-match") == tag:
                 return Response(status_code=304, headers={"ETag": tag, **HEADERS})
             if tag not in made:

@@ -21,7 +21,7 @@ HEADERS = {
 
 def refusal(request: Request, words: str, status: int) -> Response:
     """Why there is no answer: a line or more, below `/api` as JSON."""
-    if request.url.path.startswith("/api/"):
+    if request.scope["path"].startswith("/api/"):
         return as_json(Error(error="; ".join(words.strip().splitlines())).model_dump_json().encode(), status)
     return PlainTextResponse(words, status, HEADERS)
 
