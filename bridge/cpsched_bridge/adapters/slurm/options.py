@@ -15,6 +15,7 @@ from cpsched_bridge.adapters.slurm.policy.reader import PolicyReader
 from cpsched_bridge.adapters.slurm.transport import Transport
 from cpsched_bridge.adapters.slurm.transport.choice import AutoTransport
 from cpsched_bridge.adapters.slurm.transport.cli.transport import CliTransport
+from cpsched_bridge.adapters.slurm.transport.programs.call_budget import CallBudget
 from cpsched_bridge.adapters.slurm.transport.pyslurm.transport import PyslurmTransport
 from cpsched_bridge.ports import Can
 from cpsched_bridge.settings import Section
@@ -59,20 +60,21 @@ class Options(Section):
 
 def connect(options: Options) -> SlurmBackend:
     """The backend; the cluster is reached with the first call."""
-    reader = PolicyReader(PolicyCommands(), time.monotonic) if options.site_policy else None
+    budget = CallBudget()
+    reader = PolicyReader(PolicyCommands(counted=budget.begin), time.monotonic) if options.site_policy else None
     advising = Advising(options.deadline_s)
-    watch = load_watch(options)
-    return SlurmBackend(transport_of(options), reader, options.boost, watch, advising)
+    watch = load_watch(options, budget)
+    return SlurmBackend(transport_of(options, budget), reader, options.boost, watch, advising)
 
 
-def transport_of(options: Options) -> Transport:
+def transport_of(options: Options, budget: CallBudget | None = None) -> Transport:
     """The transport that the options ask for; the cluster is not asked."""
 
     def pyslurm() -> PyslurmTransport:
         return PyslurmTransport(options.deadline_s, options.history_deadline_s, why=SAID)
 
     def cli(why: str = SAID) -> CliTransport:
-        return CliTransport(options.deadline_s, options.history_deadline_s, why)
+        return CliTransport(options.deadline_s, options.history_deadline_s, why, budget=budget)
 
     match options.transport:
         case "pyslurm":
@@ -83,9 +85,9 @@ def transport_of(options: Options) -> Transport:
             return AutoTransport(pyslurm, cli)
 
 
-def load_watch(options: Options) -> load.LoadWatch:
+def load_watch(options: Options, budget: CallBudget) -> load.LoadWatch:
     """Return what follows slurmctld's load."""
-    asking = PolicyCommands(options.deadline_s, {load.ANSWER: (load.COMMAND,)})
+    asking = PolicyCommands(options.deadline_s, {load.ANSWER: (load.COMMAND,)}, budget.begin)
     return load.LoadWatch(asking, time.monotonic)
 
 

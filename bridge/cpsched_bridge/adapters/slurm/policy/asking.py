@@ -8,7 +8,7 @@ from __future__ import annotations
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Protocol
 
@@ -64,12 +64,18 @@ class _Running:
     complained: IO[bytes]
 
 
+def _uncounted(command: Sequence[str]) -> float:
+    return 0.0
+
+
 @dataclass(slots=True)
 class PolicyCommands(Asking):
     """Slurm's commands as processes, with `deadline_s` for all of them together."""
 
     deadline_s: float = DEADLINE_S
     commands: Mapping[str, Sequence[Sequence[str]]] = field(default_factory=lambda: COMMANDS)
+    counted: Callable[[Sequence[str]], float] = _uncounted
+    """Counts the calls of a command that begins; returns how much longer all of them may take for that."""
     _running: dict[str, _Running] = field(default_factory=dict)
     _tried: dict[str, int] = field(default_factory=dict)
     _texts: dict[str, str] = field(default_factory=dict)
@@ -82,11 +88,10 @@ class PolicyCommands(Asking):
     def start(self) -> None:
         if self._until_s is not None:
             return
-        self._until_s = time.monotonic() + self.deadline_s
         self._texts, self._failures = {}, {}
-        for name in self.commands:
-            self._tried[name] = self._chosen.get(name, 0)
-            self._begin(name)
+        self._tried = {name: self._chosen.get(name, 0) for name in self.commands}
+        longer_s = max(map(self._begin, self.commands), default=0.0)
+        self._until_s = time.monotonic() + self.deadline_s + longer_s
 
     @override
     def answer(self, wait: bool = False) -> Answers | None:
@@ -113,7 +118,7 @@ class PolicyCommands(Asking):
             self._end(name)
         self._until_s = None
 
-    def _begin(self, name: str) -> None:
+    def _begin(self, name: str) -> float:
         printed, complained = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115  closed in _end
         command = list(self.commands[name][self._tried[name]])
         try:
@@ -122,8 +127,9 @@ class PolicyCommands(Asking):
             printed.close()
             complained.close()
             self._failures[name] = f"{command[0]}: {error.strerror or error}"
-            return
+            return 0.0
         self._running[name] = _Running(process, printed, complained)
+        return self.counted(command)
 
     def _look(self, name: str) -> None:
         """Take the answer of a command that has ended; where it failed, try what stands in for it."""

@@ -33,9 +33,10 @@ class CliTransport(CliCommands, Transport):
         history_deadline_s: float = 60.0,
         why: str = "",
         reading: Reading | None = None,
+        budget: CallBudget | None = None,
     ) -> None:
         self._why = why
-        budget = CallBudget()
+        budget = budget or CallBudget()
         self._records = reading or Reading(deadline_s, history_deadline_s, budget=budget)
         super().__init__(self._records, deadline_s, budget)
         self._claiming = claiming(self.scontrol, deadline_s, budget)

@@ -120,6 +120,11 @@ class CallBudget:
             self._refill(self.limit)
             self._tokens -= calls
 
+    def begin(self, command: Sequence[str]) -> float:
+        """Count the calls of a program that begins now beside the cycle; returns how much longer it may take."""
+        self.spend(calls_of(command))
+        return self.slack_s
+
     def took(self, seconds: float) -> None:
         """Take note of how long a call took: one as long as the first sleep of a program found no token."""
         if self.limit is not None and seconds >= FIRST_SLEEP_S:

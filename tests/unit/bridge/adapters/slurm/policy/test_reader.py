@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -152,6 +152,24 @@ def test_a_command_that_hangs_is_ended_at_the_deadline_and_nobody_waits_for_it()
     found = commands.answer(wait=True)
     assert found == Answers({}, {"a": "no answer in 0.3 s"})
     assert process.poll() is not None
+
+
+def test_each_command_that_begins_is_counted_and_may_take_longer_for_it() -> None:
+    """Also the one that stands in for another; what is not there makes no call."""
+    counted: list[Sequence[str]] = []
+
+    def count(command: Sequence[str]) -> float:
+        counted.append(command)
+        return 600.0
+
+    failing, slow = python("raise SystemExit(1)"), python("import time; time.sleep(0.2)")
+    asked = {"a": (failing, slow), "b": (("/nowhere/sshare",),)}
+    commands = PolicyCommands(0.0, asked, count)
+    commands.start()
+    found = commands.answer(wait=True)
+    assert found is not None
+    assert (found.texts, list(found.failures)) == ({"a": ""}, ["b"])
+    assert counted == [list(failing), list(slow)]
 
 
 def test_closing_leaves_no_process_behind() -> None:

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from cpsched_bridge.adapters.slurm.options import SAID, Options, transport_of
+from cpsched_bridge.adapters.slurm.options import SAID, Options, connect, transport_of
 from cpsched_bridge.adapters.slurm.transport.choice import MOST_TIMEOUTS, AutoTransport, installed
 from cpsched_bridge.adapters.slurm.transport.cli.transport import CliTransport
 from cpsched_bridge.adapters.slurm.transport.pyslurm.client import Client
@@ -170,3 +170,10 @@ def test_the_settings_may_name_one() -> None:
     assert transport_of(Options(transport="cli")).chosen() == ("cli", SAID)
     assert transport_of(Options(transport="pyslurm")).chosen() == ("pyslurm", SAID)
     assert isinstance(transport_of(Options()), AutoTransport)
+
+
+def test_all_programs_of_a_backend_share_one_bucket() -> None:
+    backend = connect(Options(transport="cli"))
+    reading = backend._transport._records  # noqa: SLF001
+    policy, load = backend._policy.asking, backend._load.asking  # noqa: SLF001
+    assert policy.counted.__self__ is load.counted.__self__ is reading._budget  # noqa: SLF001

@@ -6,6 +6,7 @@ import pytest
 
 from cpsched_bridge.adapters.slurm.transport.programs.call_budget import (
     LONGEST_S,
+    SLEEP_S,
     CallBudget,
     RateLimit,
     calls_of,
@@ -109,6 +110,13 @@ def test_calls_wait_for_their_tokens_and_not_longer_than_they_may() -> None:
     clock.now_s += 1000.0
     assert found.wait_for(40, 0.0) == 0.0, "more than a full bucket is never there"
     assert found.wait_for(1, 9.0) == pytest.approx(5.5), "what was taken beyond it is owed"
+
+
+def test_a_program_beside_the_cycle_is_counted_and_waits_for_nothing() -> None:
+    found, clock = budget(DEFAULT, passed_s=10.0)
+    asked = ("scontrol", "show", "config"), ("sacctmgr", "-P", "show", "qos"), ("sshare", "-a", "--json")
+    assert [found.begin(command) for command in asked] == [SLEEP_S] * 3
+    assert (found.wait_s(20), clock.now_s) == (1.5, 110.0)
 
 
 def test_a_call_that_slept_found_no_token() -> None:
