@@ -322,7 +322,7 @@ class SlurmBackend(Backend, Advisable):
             words = " ".join(self._config["select_type_parameters"] or ()).upper()
             name = str(self._config["cluster_name"] or "")
             checked, together = accounts_checked(self._config), has_topology(self._config)
-            self._translator = Translator("MEMORY" in words, checked, together, name)
+            self._translator = Translator("MEMORY" in words, checked, together, name, self._config.get("job_defaults"))
         return self._translator
 
     def _above(self) -> Mapping[str, str] | None:

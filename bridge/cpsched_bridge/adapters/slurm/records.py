@@ -207,6 +207,7 @@ CONFIG_FIELDS = (
     "accounting_storage_type",
     "cluster_name",
     "gres_types",
+    "job_defaults",
     "job_submit_plugins",
     "min_job_age",
     "preempt_mode",

@@ -44,6 +44,8 @@ class Translator:
     """Whether accounts of partitions are checked, as `access.accounts_checked` returns it."""
     has_topology: bool = False
     cluster_name: str = ""
+    job_defaults: str | None = None
+    """What slurm.conf adds to jobs that ask for GPUs, in partitions without `JobDefaults` of their own."""
     machine: Machine | None = None
     queue: Queue = field(default_factory=Queue)
     free: IntArray | None = None
@@ -65,7 +67,7 @@ class Translator:
         where that is known.
         """
         machine = self._machine(seen)
-        partitions = self._partitions.read(machine, seen.partitions)
+        partitions = self._partitions.read(machine, seen.partitions, self.job_defaults)
         reservations = reservations_of(claims.others(seen.reservations), seen.nodes, machine, seen.now_s)
         doors = Doors(*self.accounts_checked, above, seen.outside)
         running = self._running.read(seen, machine, self._jobs)

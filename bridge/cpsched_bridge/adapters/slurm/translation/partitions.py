@@ -44,12 +44,12 @@ class Partitions:
 
     _known: dict[str, tuple[Record, Partition]] = field(default_factory=dict)
 
-    def read(self, machine: Machine, table: Sequence[Record]) -> dict[str, Partition]:
-        """The partitions of one reading."""
+    def read(self, machine: Machine, table: Sequence[Record], job_defaults: str | None = None) -> dict[str, Partition]:
+        """The partitions of one reading; `job_defaults` are those of slurm.conf."""
         for record in table:
             known = self._known.get(record["name"])
             if known is None or known[0] != record:
-                self._known[record["name"]] = (record, partition_of(record, machine))
+                self._known[record["name"]] = (record, partition_of(record, machine, job_defaults))
         return {record["name"]: self._known[record["name"]][1] for record in table}
 
     def clear(self) -> None:
@@ -57,8 +57,8 @@ class Partitions:
         self._known.clear()
 
 
-def partition_of(record: Record, machine: Machine) -> Partition:
-    """One partition of this machine."""
+def partition_of(record: Record, machine: Machine, job_defaults: str | None = None) -> Partition:
+    """One partition of this machine; `job_defaults` stand in for what it does not set itself."""
     sharing = str(record["oversubscribe"] or "NO").upper()
     return Partition(
         name=record["name"],
@@ -75,7 +75,7 @@ def partition_of(record: Record, machine: Machine) -> Partition:
         allowed_qos=_allowed(record, "allowed_qos", str.lower),
         denied_qos=_denied(record, "denied_qos"),
         allowed_groups=_allowed(record, "allowed_groups", str),
-        job_defaults=record.get("job_defaults"),
+        job_defaults=record.get("job_defaults") or job_defaults,
         topology=record.get("topology"),
     )
 

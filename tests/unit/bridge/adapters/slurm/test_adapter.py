@@ -76,6 +76,14 @@ def order(seen: Observation, number: int, *nodes: str) -> StartOrder:
     return StartOrder(next(p.job for p in seen.pending if p.job.id == number), tuple((node, 1) for node in nodes))
 
 
+def test_what_slurm_conf_adds_to_gpus_is_read(scene: Scene, backend: SlurmBackend) -> None:
+    asks_for_gpus = {each["id"] for each in scene.rows["jobs"] if "gpu" in str(each["gres_per_node"])}
+    scene.facts["config"]["job_defaults"] = "DefCpuPerGPU=4"
+    seen = backend.observe()
+    assert asks_for_gpus & {each.job_id for each in seen.left if "has DefCpuPerGPU=4 for them" in each.reason}
+    assert not asks_for_gpus & {each.job.id for each in seen.pending}
+
+
 def test_a_start_names_nodes_and_tasks_per_node(scene: Scene, child: Played, backend: SlurmBackend) -> None:
     number = scene.job("six")["id"]
     outcomes = backend.start([order(backend.observe(), number, "n2")])

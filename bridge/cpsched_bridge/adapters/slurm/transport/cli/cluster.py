@@ -239,6 +239,7 @@ _CONFIG: dict[str, Callable[[Words], Any]] = {
     "accounting_storage_type": lambda words: wording.text(words["AccountingStorageType"]),
     "cluster_name": lambda words: wording.text(words["ClusterName"]),
     "gres_types": lambda words: wording.names(words["GresTypes"]),
+    "job_defaults": lambda words: wording.text(words.get("JobDefaults", "")),
     "job_submit_plugins": lambda words: wording.names(words["JobSubmitPlugins"]),
     "min_job_age": lambda words: wording.count(words["MinJobAge"].split()[0]),
     "preempt_mode": lambda words: wording.text(words["PreemptMode"]),

@@ -180,6 +180,13 @@ def test_jobs_with_gpus_are_left_to_slurm_where_the_partition_adds_to_them() -> 
     assert [left.reason for left in seen.left] == ["asks for GPUs on partition main, which has DefCpuPerGPU=4 for them"]
 
 
+def test_what_slurm_conf_adds_to_gpus_holds_where_a_partition_says_nothing() -> None:
+    said = {"scontrol --all show nodes": node("n1"), "scontrol --all show partitions": partition()}
+    gpus = Job(6, columns={"tres-per-node": "gres/gpu:1"})
+    seen = Translator(job_defaults="DefMemPerGPU=9").observe(Reading(programs=Programs([gpus], broken=said)).read())
+    assert [left.reason for left in seen.left] == ["asks for GPUs on partition main, which has DefMemPerGPU=9 for them"]
+
+
 def test_a_field_is_in_one_list_only() -> None:
     for known in KINDS.values():
         lists = [known.read, known.harmless, known.text, known.only.keys()]

@@ -200,12 +200,14 @@ def test_a_node_in_use_in_part_is_mixed(allocated: int, state: str, expected: st
 
 
 def test_the_configuration_as_a_whole() -> None:
-    more = "PrioritySiteFactorPlugin = site_factor/ours\nPriorityType = priority/multifactor\nSLURM_VERSION = 9\n"
+    more = "JobDefaults = DefCpuPerGPU=4\n"
+    more += "PrioritySiteFactorPlugin = site_factor/ours\nPriorityType = priority/multifactor\nSLURM_VERSION = 9\n"
     printed = CONFIG.format(plugins="lua,require_timelimit").replace("\n\nSlurmctld", f"\n{more}\nSlurmctld")
     expected = {
         "accounting_storage_enforce": ["ASSOCIATIONS", "LIMITS", "QOS"],
         "accounting_storage_tres": ["cpu", "mem", "energy", "node", "billing", "gres/gpu"],
         "accounting_storage_type": "accounting_storage/slurmdbd", "cluster_name": "lab", "gres_types": ["gpu"],
+        "job_defaults": "DefCpuPerGPU=4",
         "job_submit_plugins": ["lua", "require_timelimit"], "min_job_age": 300, "preempt_mode": "OFF",
         "preempt_type": None, "priority_site_factor_plugin": "site_factor/ours",
         "priority_type": "priority/multifactor",
