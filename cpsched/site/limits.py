@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from cpsched.errors import printable
+from cpsched.formatting import many
 from cpsched.site.accounts import NOTHING, Association, Limits, Qos, SiteLimits, Tres
 from cpsched.site.reasons import GROUP_WALL, JOBS, WALL, Owner, Scope, reason_of
 
@@ -286,13 +287,16 @@ class _Walk:
         """A limit on the wall time of all jobs together, which fades."""
         assert limit is not None
         if int(spent_min) + (self.limit_min if self.site.safe else 0) > limit or int(spent_min) >= limit:
-            self.bar(f"{GROUP_WALL[owner]}: {int(spent_min):,} of {limit:,} minutes of {printable(whose)} are spent")
+            self.bar(
+                f"{GROUP_WALL[owner]}: {int(spent_min):,} of {many(limit, 'minute')} of {printable(whose)} are spent"
+            )
 
     def longest(self, owner: Owner, limit: int | None, whose: str) -> None:
         """A limit on the time limit of a job."""
         assert limit is not None
         if self.limit_min > limit:
-            self.bar(f"{WALL[owner]}: {self.limit_min:,} minutes are more than the {limit:,} of {printable(whose)}")
+            asked = many(self.limit_min, "minute is", "minutes are")
+            self.bar(f"{WALL[owner]}: {asked} more than the {limit:,} of {printable(whose)}")
 
     def each_job(self, owner: Owner, limits: Limits, whose: str, factor: float | None = None) -> None:
         """Limits on what one job may ask for."""

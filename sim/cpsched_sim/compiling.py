@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from cpsched.compile import progress
+from cpsched.formatting import many
 
 _HEADING = "compiling kernels, once for this machine; later runs find them in the cache"
 
@@ -31,10 +32,10 @@ class Display:
             print(_HEADING, file=sys.stderr, flush=True)
         # While a progress bar is drawn, `sys.stderr` is the bar's own, which knows whole lines only.
         if sys.stderr is sys.__stderr__ and sys.stderr is not None and sys.stderr.isatty():
-            shown = f"  {name}: {done} of {total} functions" if done < total else ""
+            shown = f"  {name}: {done} of {many(total, 'function')}" if done < total else ""
             print(f"\x1b[?25h\r\x1b[K{shown}", end="", file=sys.stderr, flush=True)
         elif done == 0:
-            print(f"  {name}: {total} functions", file=sys.stderr, flush=True)
+            print(f"  {name}: {many(total, 'function')}", file=sys.stderr, flush=True)
 
 
 def _end_at_once(at_once: bool) -> None:
@@ -66,7 +67,9 @@ class WarmUp:
     def __str__(self) -> str:
         where = " and ".join(self.folders) or "memory alone"
         took = f", in {self.seconds:.0f} s ({self.cpu_s:.0f} s CPU)" if self.made else ""
-        return f"{self.found + self.made} kernels in {where}: {self.made} compiled now, {self.found} found{took}"
+        return (
+            f"{many(self.found + self.made, 'kernel')} in {where}: {self.made} compiled now, {self.found} found{took}"
+        )
 
 
 def warm_up() -> WarmUp:
@@ -110,7 +113,7 @@ def open_all(tell: Callable[[str], None]) -> None:
     before = progress.watcher()
     try:
         for at, opened in enumerate(waiting):
-            words = f"{at} of {len(waiting)} kernels are ready"
+            words = f"{at} of {many(len(waiting), 'kernel is', 'kernels are')} ready"
             tell(f"loads kernels: {words}")
             progress.watch(partial(_tell_of_one, tell, words))
             opened()
@@ -119,7 +122,7 @@ def open_all(tell: Callable[[str], None]) -> None:
 
 
 def _tell_of_one(tell: Callable[[str], None], words: str, name: str, done: int, total: int) -> None:
-    tell(f"compiles kernels: {words}; {name}: {done} of {total} functions")
+    tell(f"compiles kernels: {words}; {name}: {done} of {many(total, 'function')}")
 
 
 def modules_with_doors() -> tuple[str, ...]:

@@ -140,7 +140,7 @@ class Simulation:
         spec, measures = self.setup.policy, self.measures
         lines = [
             f"{short_name(spec.dispatcher)} / {short_name(spec.predictor)}: {self.workload.name} on "
-            f"{self.workload.system}, {len(measures.start_s):,} jobs ran"
+            f"{self.workload.system}, {many(len(measures.start_s), 'job')} ran"
         ]
         lines += [f"  {row.heading:<14}{figure(row.figure(measures)):>12} {row.unit}" for row in self._rows()]
         if self.left_waiting:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from cpsched.formatting import many
 from cpsched.metrics import Measures, Metric, steps
 from cpsched_sim.metrics import Latencies, figures
 from cpsched_sim.site.fairness import breakdown
@@ -61,7 +62,9 @@ class Recorded:
         """What a reader of the figures must know, one sentence each."""
         jobs, machine, found = len(self.workload.jobs), self.measures.machine, list[str]()
         if self.unknown:
-            found.append(f"{NAME}: without {self.unknown:,} of {jobs:,} jobs, whose start the trace does not tell")
+            found.append(
+                f"{NAME}: without {self.unknown:,} of {many(jobs, 'job')}, whose start the trace does not tell"
+            )
         if self.over > OVER:
             there = f"the {machine:,} {self.workload.cluster.resources[0]} of {self.workload.system}"
             found.append(

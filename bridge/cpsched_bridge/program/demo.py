@@ -19,7 +19,7 @@ from rich.text import Text
 
 from cpsched.catalogue import DISPATCHERS
 from cpsched.dispatchers.slurm.dispatcher import SlurmDispatcher
-from cpsched.formatting import percent, span
+from cpsched.formatting import many, percent, span
 from cpsched.policy_spec import PolicySpec, setting_names
 from cpsched_bridge.adapters.mock.backend import MockBackend
 from cpsched_bridge.adapters.mock.clocks import AcceleratedPace, EventPace, StandingClock
@@ -69,7 +69,7 @@ def run(dispatcher: str, jobs: int, seconds: float, limit_s: float, seed: int) -
         if not _rehearsed(policy, seed):
             return 130
         site, twin = sites(jobs, seed)
-        out.print(f"{jobs} jobs of a generated Eurora morning, {dispatcher} in control")
+        out.print(f"{many(jobs, 'job')} of a generated Eurora morning, {dispatcher} in control")
         pace = AcceleratedPace(site, speed=max(1.0, MORNING_S / max(seconds, 0.1)), budget_s=seconds)
         view = LiveView(dispatcher, site, twin, endpoint.url)
         if out.is_terminal:
@@ -190,7 +190,7 @@ class LiveView:
         """Draw the view for a terminal with so many lines."""
         if self.report is None:
             return Text("...")
-        title = Text(f"cpsched in control of a simulated Eurora, {self.report.number} cycles", style="bold")
+        title = Text(f"cpsched in control of a simulated Eurora, {many(self.report.number, 'cycle')}", style="bold")
         waits = Table("", self.name, TWIN, box=None, pad_edge=False, padding=(0, 2, 0, 0))
         for row in self._compared():
             waits.add_row(*row)

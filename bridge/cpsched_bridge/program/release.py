@@ -6,6 +6,7 @@ import contextlib
 import time
 
 from cpsched.errors import some_of
+from cpsched.formatting import many
 from cpsched_bridge.cycle.adviser import take_all_back
 from cpsched_bridge.cycle.claims import BEATS, HANDED_BACK
 from cpsched_bridge.cycle.hand_back import Unwritten, hand_all_back
@@ -151,7 +152,7 @@ def _hand_back(backend: Backend, ledger: Ledger, other: Claim | None, book: Advi
     unwritten = len(held) < len(problems) or any(mishap.kind == "ledger_unwritable" for mishap in ledger.mishaps)
     if unwritten and own is not None:
         _leave_word(backend, own)
-    done = f"nothing is held by the bridge any more ({before} jobs were by its ledger)"
+    done = f"nothing is held by the bridge any more ({many(before, 'job was', 'jobs were')} by its ledger)"
     if book.by_id:
         done += ", and no job has points of the bridge's"
     return "\n".join([done, *(f"note: {note}" for note in notes)])

@@ -156,7 +156,7 @@ def print_replays(journal: Journal, numbers: Iterable[int]) -> bool:
                 out.print(f"  {difference}", highlight=False)
     for reason in sorted(reasons):
         out.print(f"not replayed: {reason}")
-    out.print(f"{same} rounds the same, {different} different, {skipped} not replayed")
+    out.print(f"{many(same, 'round')} the same, {different} different, {skipped} not replayed")
     return different == 0
 
 
@@ -297,7 +297,9 @@ def _print_latest(out: Console, settings: Settings) -> None:
         put_off = journal.asides(PUT_OFF)
         if put_off:
             users = len({aside.user for aside in put_off})
-            out.print(f"put off after starts in vain: {len(put_off)} jobs of {users} users (`cpsched events`)")
+            out.print(
+                f"put off after starts in vain: {many(len(put_off), 'job')} of {many(users, 'user')} (`cpsched events`)"
+            )
         left = len(journal.asides("unsupported"))
         out.print(f"left to the cluster's scheduler: {left} (`cpsched unsupported`)")
         _print_events(out, journal.events(limit=8), journal.name_of)

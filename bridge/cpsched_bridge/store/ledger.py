@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cpsched.errors import some_of
+from cpsched.formatting import many
 from cpsched_bridge.errors import BridgeError
 from cpsched_bridge.ports import Obstacle
 from cpsched_bridge.report import Happening
@@ -269,9 +270,8 @@ class Ledger:
         self.take_over(entries)
         self.whole = False
         name = aside.name if aside else "nothing"
-        said = (
-            f"{self._path}: {error}; set aside as {name}, begun anew with the {len(entries)} jobs whose rows are whole"
-        )
+        whole = many(len(entries), "job")
+        said = f"{self._path}: {error}; set aside as {name}, begun anew with the {whole} whose rows are whole"
         self.mishaps.append(Happening("ledger_damaged", said + odd))
 
     def take_over(self, entries: Iterable[Entry]) -> None:
@@ -302,7 +302,7 @@ class Ledger:
         aside = set_aside(Path(self._path))
         if aside or not again:
             kind, where = ("ledger_damaged", f"; set aside as {aside.name}") if aside else ("ledger_gone", "")
-            said = f"{self._path}: {why}{where}, {len(self._entries)} jobs written anew from memory"
+            said = f"{self._path}: {why}{where}, {many(len(self._entries), 'job')} written anew from memory"
             self.mishaps.append(Happening(kind, said))
         db = self._connected()
         try:

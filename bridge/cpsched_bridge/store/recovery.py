@@ -10,6 +10,7 @@ import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
 
+from cpsched.formatting import many
 from cpsched_bridge.errors import BridgeError
 from cpsched_bridge.report import Happening
 from cpsched_bridge.store.damage import Damaged
@@ -29,7 +30,9 @@ def take_over(ledger: Ledger, journal_path: Path, keeps: bool) -> None:
     found = [entry for entry in held_by_the_journal(journal_path, keeps) if ledger.get(entry.job_id) is None]
     if found:
         ledger.take_over(found)
-        ledger.mishaps.append(Happening("ledger_recovered", f"{len(found)} jobs are known to be held by the journal"))
+        ledger.mishaps.append(
+            Happening("ledger_recovered", f"{many(len(found), 'job is', 'jobs are')} known to be held by the journal")
+        )
 
 
 def held_by_the_journal(path: Path, keeps: bool) -> list[Entry]:

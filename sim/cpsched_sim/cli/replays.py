@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cpsched.formatting import many
 from cpsched_sim.cli.options import (
     Dispatchers,
     OutDir,
@@ -75,7 +76,7 @@ def _warn(simulation: Simulation) -> None:
         say("note", note)
     if simulation.left_waiting:
         refused = next(iter(simulation.schedule.refused.values()))
-        say("warning", f"{simulation.left_waiting} jobs never started: {refused}")
+        say("warning", f"{many(simulation.left_waiting, 'job')} never started: {refused}")
     for hint in simulation.hints:
         say("hint", hint)
     if why := simulation.doubt():
@@ -156,8 +157,11 @@ def compare(
     setups = [setup for setup, _ in chosen]
     done, others = finished_before(study, setups, workload) if resume else ({}, [])
     if resume:
-        more_said = f"; {len(others)} others stay" if others else ""
-        say("note", f"{len(done)} of {len(setups)} combinations were finished before{more_said}")
+        more_said = f"; {many(len(others), 'other stays', 'others stay')}" if others else ""
+        say(
+            "note",
+            f"{len(done)} of {many(len(setups), 'combination was', 'combinations were')} finished before{more_said}",
+        )
     interrupted = False
     try:
         with progress_bar("compare", "combinations") as show:
@@ -167,7 +171,9 @@ def compare(
     rows = [*(done[index] for index in sorted(done)), *others]
     if interrupted:
         goes_on = "; --resume goes on" if out is not None else ""
-        say("interrupted", f"{len(done)} of {len(setups)} combinations are finished{goes_on}")
+        say(
+            "interrupted", f"{len(done)} of {many(len(setups), 'combination is', 'combinations are')} finished{goes_on}"
+        )
         if not rows:
             raise typer.Exit(130)
     rows += beside

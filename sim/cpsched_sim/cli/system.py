@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from cpsched.formatting import many
 from cpsched_sim.cli.options import FormatOptions, grouped
 from cpsched_sim.cli.program import app, reporting
 from cpsched_sim.shell import say
@@ -52,4 +53,5 @@ def system_from_slurm(
         return
     write_whole(out, text.encode())
     nodes = sum(kind.count for kind in system.node_types.values())
-    typer.echo(f"{out}: {nodes:,} nodes of {len(system.node_types):,} kinds, {len(system.partitions):,} partitions")
+    kinds, partitions = len(system.node_types), len(system.partitions)
+    typer.echo(f"{out}: {many(nodes, 'node')} of {many(kinds, 'kind')}, {many(partitions, 'partition')}")

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from cpsched.formatting import many
 from cpsched_sim.cli.options import PolicyPath, ProcessOptions, WorkloadOptions, grouped
 from cpsched_sim.cli.program import app, echo_json, reporting
 from cpsched_sim.patience import patience
@@ -81,7 +82,7 @@ def tune(
         say("interrupted", "what was replayed is kept: the same command goes on there")
         raise typer.Exit(130) from None
     if kept.taken:
-        say("note", f"{kept.taken} replays were taken from {folder}")
+        say("note", f"{many(kept.taken, 'replay was', 'replays were')} taken from {folder}")
     for each in found.tried:
         if each.error:
             say("error", f"{each.changes}: {each.error}")

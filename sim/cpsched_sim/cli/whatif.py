@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cpsched.formatting import many
 from cpsched_sim.cli.options import FormatOptions, PolicyPath, ProcessOptions, SystemName, grouped
 from cpsched_sim.cli.program import app, echo_json, reporting
 from cpsched_sim.patience import patience
@@ -214,5 +215,5 @@ def _collect(days: float | None, out: Path, anonymous: bool) -> None:
     for name, why in found.lacking.items():
         say("note", f"without {name}: {why}")
     for name, lines in found.lines.items():
-        typer.echo(f"{out / name}: {lines:,} lines")
+        typer.echo(f"{out / name}: {many(lines, 'line')}")
     say("note", f"next: cpsched whatif {out} --with lookahead --with advise --out report")

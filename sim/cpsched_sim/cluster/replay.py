@@ -17,6 +17,7 @@ import numpy.typing as npt
 from cpsched.dispatchers.by_scheme import SchemeDispatcher
 from cpsched.errors import DecisionFault
 from cpsched.fit import verify
+from cpsched.formatting import many
 from cpsched.model import (
     EXCLUSIVE,
     NEVER,
@@ -368,5 +369,5 @@ def check_all_started(trace: Sequence[TraceJob], start_s: IntArray, refused: Map
     left = [index for index in np.flatnonzero(start_s == NEVER).tolist() if index not in refused]
     if left:
         ids = ", ".join(str(trace[index].job.id) for index in left[:3]) + (", ..." if len(left) > 3 else "")
-        jobs = f"{len(left):,} of {len(trace):,} jobs never started ({ids})"
+        jobs = f"{len(left):,} of {many(len(trace), 'job')} never started ({ids})"
         raise DecisionFault("dispatcher", policy.dispatcher, f"{jobs}: with nothing running it still started none")

@@ -13,6 +13,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from cpsched.errors import some_of
+from cpsched.formatting import many
 from cpsched_sim.errors import shown
 from cpsched_sim.systems.slurm import SINFO, Printed, SlurmNode
 from cpsched_sim.systems.system import SystemFile, parse_system
@@ -84,7 +85,7 @@ def of_nodes(printed: Printed, name: str, source: str) -> SystemDraft:
     if lone := [node.name for node in nodes if not node.partitions]:
         notes.append(f"{len(lone)} are in no partition that was printed: {listed(lone)}.")
     partitions = sorted({part for node in nodes for part in node.partitions})
-    return SystemDraft(name, f"{len(nodes)} nodes, from {source}", kinds, notes, partitions)
+    return SystemDraft(name, f"{many(len(nodes), 'node')}, from {source}", kinds, notes, partitions)
 
 
 def _alike(node: SlurmNode) -> tuple[object, ...]:

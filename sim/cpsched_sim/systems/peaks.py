@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from cpsched.formatting import many
 from cpsched.metrics import steps
 from cpsched.spelling.node_lists import known as nodes_in
 from cpsched_sim.errors import Unusable
@@ -117,7 +118,7 @@ def _by_node(records: Sequence[Record], name: str) -> SystemDraft:
     there = sum(kind.count * kind.each["cores"] for kind in kinds)
     notes.append(f"In use at once: {_at_once(records, cores):,} of these {there:,} cores.")
     partitions = sorted({part for each in seen.values() for part in each.partitions})
-    return SystemDraft(name, f"{len(seen):,} nodes that jobs ran on", kinds, notes, partitions)
+    return SystemDraft(name, f"{many(len(seen), 'node')} that jobs ran on", kinds, notes, partitions)
 
 
 def _most(every: Iterable[dict[str, int]]) -> dict[str, int]:
@@ -142,12 +143,14 @@ def _all_alike(records: Sequence[Record], name: str, resources: Sequence[str]) -
     used = ", ".join(f"{amount:,} {r}" for r, amount in at_once.items())
     notes = [
         GUESSED,
-        f"In use at once: {used}; the widest job had {widest:,} nodes.",
+        f"In use at once: {used}; the widest job had {many(widest, 'node')}.",
         "The file does not say where jobs ran (NodeList): all nodes are taken to be alike, and to be of any partition.",
         "Amounts of a node: the largest part of a node that a job was given. Nodes: as many as hold what was in use.",
     ]
     kind = NodeKind(count, each, prefix="n")
-    return SystemDraft(name, f"{count:,} nodes that are enough for what was in use", [kind], notes, (), resources)
+    return SystemDraft(
+        name, f"{many(count, 'node is', 'nodes are')} enough for what was in use", [kind], notes, (), resources
+    )
 
 
 def _units(record: Record) -> Units:

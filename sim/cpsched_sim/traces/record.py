@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from cpsched.formatting import many
 from cpsched.model import Job, Request
 from cpsched_sim.errors import InvalidTrace
 from cpsched_sim.reading.bounds import (
@@ -132,17 +133,17 @@ class ReaderTally:
         kinds = [("cut", self.cut)]
         if left_out:
             kinds = [("dropped", self.dropped), *kinds, ("skipped", self.skipped)]
-        notes = [line for kind, reasons in kinds for line in _told(f"{kind} {{}} jobs", reasons)]
+        notes = [line for kind, reasons in kinds for line in _told(kind, "job", reasons)]
         notes += [f"broken: {example}" for example in self.examples]
-        return [*notes, *_told("ignored in {} lines", self.ignored), *_told("in {} jobs", self.taken)]
+        return [*notes, *_told("ignored in", "line", self.ignored), *_told("in", "job", self.taken)]
 
 
-def _told(words: str, reasons: Counter[str]) -> list[str]:
+def _told(verb: str, one: str, reasons: Counter[str]) -> list[str]:
     """A sentence for each of the most frequent reasons, in the order of the alphabet."""
     shown = sorted(reasons.most_common(MOST_REASONS))
-    notes = [f"{words.format(count)}: {why}" for why, count in shown]
+    notes = [f"{verb} {many(count, one)}: {why}" for why, count in shown]
     if more := reasons.total() - sum(count for _, count in shown):
-        notes.append(f"{words.format(more)}: {len(reasons) - len(shown)} other reasons")
+        notes.append(f"{verb} {many(more, one)}: {many(len(reasons) - len(shown), 'other reason')}")
     return notes
 
 

@@ -13,6 +13,7 @@ import yaml
 
 from cpsched.collector import collector_paused
 from cpsched.errors import require
+from cpsched.formatting import many
 from cpsched_sim.document import markdown, page
 from cpsched_sim.errors import Unusable
 from cpsched_sim.files import check_folder, sha256_of_all, write_table, write_whole
@@ -87,7 +88,7 @@ def _read_folder(
     window = window_of(history, file, span, "", folder.zone, site, outages, {**folder.licences(), **totals})
     window = replace(window, notes=(*window.notes, *_unlike(folder, earlier, window)))
     if strange:
-        note = f"{strange:,} outages are of nodes that are not there any more, or that changed: left out"
+        note = f"{many(strange, 'outage is', 'outages are')} of nodes that are gone, or that changed: left out"
         window = replace(window, notes=(*window.notes, note))
     digests = _digests(window, folder.jobs, lenient, dialect)
     return window, digests | {"outages": len(outages), "outages_sha256": sha256(repr(outages).encode()).hexdigest()}
@@ -134,7 +135,7 @@ def warnings(window: Window) -> Iterator[str]:
     """What there is to say before hours of work."""
     yield from window.notes
     out = list(window.left_out.items())
-    yield from (f"not replayed: {count:,} jobs: {why}" for why, count in out[:MOST_TOLD])
+    yield from (f"not replayed: {many(count, 'job')}: {why}" for why, count in out[:MOST_TOLD])
     if len(out) > MOST_TOLD:
         yield f"not replayed: {sum(count for _, count in out[MOST_TOLD:]):,} more, see the report"
 

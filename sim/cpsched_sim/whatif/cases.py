@@ -23,6 +23,7 @@ from pathlib import Path
 
 from cpsched.dispatchers.slurm.parameters import BOUNDS, changed, parameters_of_config, read_parameters
 from cpsched.errors import InvalidValue, UnknownName, did_you_mean, require, some_of
+from cpsched.formatting import many
 from cpsched.policy_spec import PolicySpec, setting_names
 from cpsched_sim.errors import shown
 from cpsched_sim.files import read_json
@@ -141,8 +142,8 @@ class WhatIfCase:
             return ""
         names = some_of([name for name, _ in apart.most_common()], _MOST_NAMED, text=shown)
         return (
-            f"{self.name}: {apart.total():,} of {len(asks):,} jobs are in partitions that have no nodes like {kind} "
-            f"({names}), so these nodes are not for them"
+            f"{self.name}: {apart.total():,} of {many(len(asks), 'job')} are in partitions "
+            f"that have no nodes like {kind} ({names}), so these nodes are not for them"
         )
 
     def applied(self, window: Window) -> Window:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from cpsched.formatting import many
 from cpsched.spelling.amounts import pairs_of
 from cpsched_sim.errors import shown
 from cpsched_sim.reading.lines import lines_of
@@ -31,10 +32,10 @@ def changes(earlier: Path, later: Path) -> list[str]:
         *_differences("partition", _partitions(earlier), _partitions(later)),
         *_differences("QOS", _qos(earlier), _qos(later)),
         *_differences("licence", _licences(earlier), _licences(later)),
-        *_listed("nodes are new: away until the first job ran there", after.keys() - before.keys()),
-        *_listed("nodes are gone, and lack in the replay", before.keys() - after.keys()),
+        *_listed("new: away until the first job ran there", after.keys() - before.keys()),
+        *_listed("gone, and missing in the replay", before.keys() - after.keys()),
         *_listed(
-            "nodes have other amounts than before, and the later ones in the replay",
+            "of other amounts than before, and of the later ones in the replay",
             {name for name in before.keys() & after.keys() if _amounts(before[name]) != _amounts(after[name])},
         ),
     ]
@@ -101,7 +102,8 @@ def _differences(what: str, before: Mapping[str, Facts], after: Mapping[str, Fac
 def _listed(what: str, names: set[str]) -> Iterator[str]:
     if names:
         some = ", ".join(sorted(names)[:MOST_NAMED])
-        yield f"{len(names):,} {what}: {shown(some)}{', ...' if len(names) > MOST_NAMED else ''}"
+        more = ", ..." if len(names) > MOST_NAMED else ""
+        yield f"{many(len(names), 'node is', 'nodes are')} {what}: {shown(some)}{more}"
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:

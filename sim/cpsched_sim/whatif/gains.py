@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from cpsched.formatting import many
 from cpsched_sim.whatif.blocks import FloatArray, interval, joined
 from cpsched_sim.whatif.figures import FIGURES, Made, WindowFacts, figures_of, waits_s
 from cpsched_sim.whatif.groups import Grouping
@@ -105,7 +106,7 @@ def too_few(facts: WindowFacts) -> str:
     users = len({item.job.user for item, judged in zip(window.jobs, window.judged.tolist(), strict=True) if judged})
     if days >= LEAST_DAYS and users >= LEAST_USERS:
         return ""
-    return f"{days:.1f} days of {users} users; a verdict takes {LEAST_DAYS} days of {LEAST_USERS} users"
+    return f"{days:.1f} days of {many(users, 'user')}; a verdict takes {LEAST_DAYS} days of {LEAST_USERS} users"
 
 
 def losers(facts: WindowFacts, twin: Runs, case: Runs, users: Grouping) -> list[dict[str, Any]]:

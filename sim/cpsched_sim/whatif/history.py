@@ -11,6 +11,7 @@ from typing import NamedTuple
 from typing_extensions import override
 
 from cpsched.errors import InvalidValue
+from cpsched.formatting import many
 from cpsched_sim.errors import Unusable
 from cpsched_sim.reading.bounds import MAX_AMOUNT, MAX_TIME_S
 from cpsched_sim.traces.dialect import PLAIN, Dialect
@@ -262,7 +263,7 @@ def read_history(
     check_broken(reader)
     told = [record for record in ran if record.start_s is not None]
     if not told:
-        found = f"{len(ran)} jobs, none with a start" if ran else "the file has no job"
+        found = f"{many(len(ran), 'job')}, none with a start" if ran else "the file has no job"
         why = "; ".join((found, *reader.tally.lines()))
         raise Unusable(f"{path}: tells no start of a job, so a replay cannot be held against anything ({why})")
     if more := len(ran) - len(told):

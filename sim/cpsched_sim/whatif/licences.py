@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from cpsched.errors import InvalidValue, require
+from cpsched.formatting import many
 from cpsched.model import IntArray, Snapshot
 from cpsched.site.admission import LimitsNow
 from cpsched.site.limits import FREE, Claimant, LimitCheck, Standing
@@ -118,7 +119,7 @@ def licences_told(asked: Iterable[Amounts], held: Iterable[tuple[int, int, Amoun
     wanted = Counter(name.lower() for licences in asked for name, _ in licences)
     if known := {name: totals[name] for name in sorted(wanted) if name in totals}:
         yield f"licences, of which a replay never has more in use: {_some(f'{n} {t:,}' for n, t in known.items())}"
-    if strange := [f"{name} ({wanted[name]:,} jobs)" for name in sorted(wanted) if name not in totals]:
+    if strange := [f"{name} ({many(wanted[name], 'job')})" for name in sorted(wanted) if name not in totals]:
         yield f"licences not replayed, of which nobody says how many there are ({OPTION}): {_some(strange)}"
     if unasked := sorted(totals.keys() - wanted.keys()):
         yield f"licences that no job asks for, as far as AccountingStorageTRES has them counted: {_some(unasked)}"

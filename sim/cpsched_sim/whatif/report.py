@@ -141,7 +141,7 @@ def _stranded(found: Found) -> Iterator[Block]:
 
 def _case(case: Found, at: int) -> Iterator[Block]:
     if case["never_started"]:
-        yield Text(f"{case['never_started']:,} jobs that the twin starts never start here, and count nowhere.")
+        yield Text(f"{many(case['never_started'], 'job')} started by the twin, but never here: not counted.")
     yield Table("All judged jobs", ("figure", "twin", "here", *_DIFFERS, "users who react", "told?"), [
         [row["name"], *(measured(row[each], row["unit"]) for each in ("twin", "case")), *_differs(row, row["unit"]),
          signed(row["half_closed"], row["unit"]), row["verdict"]] for row in case["figures"]])  # fmt: skip

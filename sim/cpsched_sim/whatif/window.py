@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cpsched.errors import InvalidValue, require
+from cpsched.formatting import many
 from cpsched.model import NEVER, IntArray, Job
 from cpsched_sim.errors import Unusable, shown
 from cpsched_sim.site.policy_file import SitePolicy
@@ -199,7 +200,10 @@ def window_of(
         raise Unusable(f"{history.path}: no job of the window fits {system.name}: {next(iter(too_large), '')}")
     if strange:
         names = ", ".join(shown(name) for name, _ in strange.most_common(MOST_NAMED))
-        notes.append(f"{strange.total():,} jobs name a partition ({names}) that {system.name} lacks: any node will do")
+        notes.append(
+            f"{many(strange.total(), 'job names', 'jobs name')} a partition ({names}) "
+            f"that {system.name} lacks: any node will do"
+        )
     notes += history.reader.tally.lines(left_out=False)
     licences = _licences(jobs, history.licences)
     held = (

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from cpsched.catalogue import Catalogue
 from cpsched.errors import METHODS, RAISED, CpschedError, InvalidValue, PluginFault, UnknownName, some_of, what_happened
+from cpsched.formatting import many
 from cpsched.listing import Listing
 from cpsched.markup import tag
 from cpsched.model import Cluster
@@ -72,9 +73,9 @@ class Workload:
     @property
     def summary(self) -> str:
         """How many jobs from when to when, and on what, in a line."""
-        parts = [f"{len(self.jobs):,} jobs", dates_of(self.jobs, epoch_of(self.header))]
+        parts = [many(len(self.jobs), "job"), dates_of(self.jobs, epoch_of(self.header))]
         nodes, amount = len(self.cluster.capacity), int(self.cluster.capacity[:, 0].sum())
-        parts.append(f"on {self.system}: {nodes:,} nodes, {amount:,} {self.cluster.resources[0]}")
+        parts.append(f"on {self.system}: {many(nodes, 'node')}, {amount:,} {self.cluster.resources[0]}")
         return ", ".join(filter(None, parts))
 
 
@@ -268,8 +269,9 @@ def check_broken(reader: Reader) -> None:
     lines = tally.read + tally.broken
     if tally.read and tally.broken > max(FEW_BROKEN, MOST_BROKEN * lines):
         raise Unusable(
-            f"{reader.path}: {tally.broken:,} of {lines:,} lines are broken, too many to leave out: are format and "
-            f"columns as they should be? The first: {tally.examples[0]}"
+            f"{reader.path}: {tally.broken:,} of {many(lines, 'line is', 'lines are')} broken, "
+            "too many to leave out: are format and columns as they should be? "
+            f"The first: {tally.examples[0]}"
         )
 
 
@@ -315,4 +317,4 @@ def _sorted(jobs: list[TraceJob]) -> list[str]:
     if not late:
         return []
     jobs.sort(key=lambda entry: entry.job.submit_s)
-    return [f"sorted by submit time: {late} jobs were submitted before the line above theirs"]
+    return [f"sorted by submit time: {many(late, 'job was', 'jobs were')} submitted before the line above theirs"]

@@ -128,7 +128,7 @@ def test_a_bad_line_stops_or_is_skipped(tmp_path):
     assert (result.exit_code, result.stderr) == (2, f"error: {path}:6: fields: 2: must be 18\n")
     lenient = invoke("simulate", path, "--lenient", "--json")
     assert json.loads(lenient.stdout)["jobs"] == 4
-    assert "skipped 1 jobs: fields must be 18" in lenient.stderr
+    assert "skipped 1 job: fields must be 18" in lenient.stderr
 
 
 def test_a_charge_delays_jobs(four_jobs):

@@ -35,7 +35,7 @@ def jobs(tmp_path):
 def system(jobs, tmp_path):
     path = tmp_path / "site.yaml"
     done = invoke("system", "from-slurm", jobs, "--columns", COLUMNS, "--out", path)
-    assert (done.exit_code, done.stdout) == (0, f"{path}: 1 nodes of 1 kinds, 0 partitions\n")
+    assert (done.exit_code, done.stdout) == (0, f"{path}: 1 node of 1 kind, 0 partitions\n")
     return path
 
 
@@ -57,7 +57,7 @@ def test_what_is_said_of_a_file_travels_to_the_processes_of_compare(jobs, system
     assert done.exit_code == 0, done.stderr
     assert [row["dispatcher"] for row in json.loads(done.stdout)["results"]] == ["easy", "as recorded"]
     again = invoke("compare", jobs, *words, "--zone", "Europe/Berlin", "--resume")
-    assert "note: 1 of 1 combinations were finished before" in again.stderr
+    assert "note: 1 of 1 combination was finished before" in again.stderr
 
 
 def test_results_of_another_zone_are_not_taken_for_finished(jobs, system, tmp_path):

@@ -45,8 +45,8 @@ def test_warm_up_compiles_once_and_says_where_the_kernels_are(tmp_path: Path, mo
         done = CliRunner().invoke(app, ["warm-up"])
         assert done.exit_code == 0, done.output
         said.append(done.output)
-    assert f"1 kernels in {tmp_path}: 1 compiled now, 0 found, in" in said[0]
-    assert f"1 kernels in {tmp_path}: 0 compiled now, 1 found\n" in said[1]
+    assert f"1 kernel in {tmp_path}: 1 compiled now, 0 found, in" in said[0]
+    assert f"1 kernel in {tmp_path}: 0 compiled now, 1 found\n" in said[1]
 
 
 def test_warm_up_opens_the_doors_of_all_packages(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,8 +103,8 @@ def test_all_kernels_are_opened_and_how_far_that_is_is_told(tmp_path: Path, monk
         open_all(told.append)
     assert told == [
         "loads kernels: 0 of 2 kernels are ready",
-        "compiles kernels: 0 of 2 kernels are ready; quarter: 0 of 1 functions",
-        "compiles kernels: 0 of 2 kernels are ready; quarter: 1 of 1 functions",
+        "compiles kernels: 0 of 2 kernels are ready; quarter: 0 of 1 function",
+        "compiles kernels: 0 of 2 kernels are ready; quarter: 1 of 1 function",
         "loads kernels: 1 of 2 kernels are ready",
         "loads kernels: 0 of 2 kernels are ready",
         "loads kernels: 1 of 2 kernels are ready",

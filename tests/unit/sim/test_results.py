@@ -128,7 +128,7 @@ def test_going_on_adds_rows_and_draws_the_pictures_anew(four_jobs, tmp_path):
     assert invoke("compare", four_jobs, "--dispatchers", "easy", "--out", out, "--plots").exit_code == 0
     before = content(out)
     added = invoke("compare", four_jobs, "--dispatchers", "fcfs", "--out", out, "--resume", "--json")
-    assert added.stderr == "note: 0 of 1 combinations were finished before; 1 others stay\n"
+    assert added.stderr == "note: 0 of 1 combination was finished before; 1 other stays\n"
     assert [row["dispatcher"] for row in json.loads(added.stdout)["results"]] == ["fcfs", "easy"]
     assert rows_of(out) == [("fcfs", "walltime"), ("easy", "walltime")]
     after = content(out)
@@ -148,5 +148,5 @@ def test_rows_that_were_finished_survive_a_kill(tmp_path):
     process.send_signal(signal.SIGKILL)
     assert process.done(ENOUGH_S).returncode == -signal.SIGKILL
     resumed = invoke("compare", path, "--dispatchers", "fcfs", "--max-jobs", "100", "--out", out, "--resume", "--json")
-    assert resumed.stderr == "note: 1 of 1 combinations were finished before\n"
+    assert resumed.stderr == "note: 1 of 1 combination was finished before\n"
     assert json.loads(resumed.stdout)["results"][0]["summary"]["jobs"] == 100

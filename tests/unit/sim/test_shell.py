@@ -196,7 +196,7 @@ def test_a_comparison_goes_on_where_it_was_stopped(four_jobs, tmp_path):
     assert [row["dispatcher"] for row in again] == ["easy", "greedy", "fcfs"]
     assert [again[2]["summary"], again[0]["summary"]] == [row["summary"] for row in first]
     assert compare("--dispatchers", "greedy", "--resume")[1] == (
-        "note: 1 of 1 combinations were finished before; 2 others stay\n"
+        "note: 1 of 1 combination was finished before; 2 others stay\n"
     )
     summary = tmp_path / "out" / "greedy-walltime" / "summary.json"
     for damaged in ("", "{", "[]", summary.read_text().replace('"bsld"', '"dlsb"')):

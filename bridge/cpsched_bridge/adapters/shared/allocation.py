@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from cpsched.formatting import many
 from cpsched.model import Placement, Request
 from cpsched_bridge.adapters.shared.machine import CORES, FIRST_OTHER, MEMORY, Nodes
 
@@ -45,5 +46,5 @@ def in_words(amounts: Mapping[int, tuple[int, ...]], machine: Nodes) -> str:
         cores, memory_mib = amounts[node][CORES], amounts[node][MEMORY]
         named = zip(machine.resources[FIRST_OTHER:], amounts[node][FIRST_OTHER:], strict=True)
         gres = "".join(f", {count} {name}" for name, count in named if count)
-        parts.append(f"{machine.names[node]}: {cores} cores, {memory_mib} MiB{gres}")
+        parts.append(f"{machine.names[node]}: {many(cores, 'core')}, {memory_mib} MiB{gres}")
     return "; ".join(parts)

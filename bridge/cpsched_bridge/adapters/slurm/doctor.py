@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cpsched.errors import some_of
+from cpsched.formatting import many
 from cpsched.site.multifactor import MachineSize
 from cpsched_bridge.adapters.slurm.policy.answers import SitePicture
 from cpsched_bridge.adapters.slurm.policy.sprio import SprioComparison, compare, sprio_of
@@ -98,7 +99,7 @@ def policy_reading(picture: SitePicture | None, failures: Mapping[str, str]) -> 
 def priorities(compared: SprioComparison, picture: SitePicture) -> Check:
     """Jobs that nobody holds have a priority in Slurm, which must be the one that is worked out here."""
     different = compared.differences
-    detail = f"equal to sprio on {compared.jobs - len(different)} of {compared.jobs} jobs that are not held"
+    detail = f"equal to sprio on {compared.jobs - len(different)} of {many(compared.jobs, 'job')} not held"
     if picture.rules.kind == "basic":
         detail = "priority/basic: jobs go in order of arrival"
     elif not compared.jobs:

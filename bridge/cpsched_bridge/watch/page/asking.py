@@ -36,7 +36,7 @@ def _where(asked: Asked) -> str:
     if asked.units == 1:
         return "on one node"
     if asked.distinct:
-        return f"on {asked.units:,} nodes"
+        return f"on {many(asked.units, 'node')}"
     return f"in {asked.units:,} equal parts, several of which may be on one node"
 
 

@@ -203,7 +203,7 @@ def test_compare_draws_the_shares(files):
     assert (out / "shares.png").stat().st_size > 5000
     assert "share_distance" in (out / "compare.csv").read_text().partition("\n")[0]
     resumed = CliRunner().invoke(cli.app, [*words, "--resume"])
-    assert "1 of 1 combinations were finished before" in resumed.output
+    assert "1 of 1 combination was finished before" in resumed.output
 
 
 def test_a_job_with_nodes_for_itself_counts_them_all():

@@ -130,7 +130,7 @@ def test_lenient_reading_passes_over_a_line_that_is_too_long(tmp_path):
     workload = load(path, lenient=True)
     assert [job.job.id for job in workload.jobs] == [1, 2]
     skipped, broken = workload.notes
-    assert skipped == "skipped 1 jobs: line must not be longer than 1,048,576 characters"
+    assert skipped == "skipped 1 job: line must not be longer than 1,048,576 characters"
     assert broken.startswith(f"broken: {path}:3: line: xxxx")
     assert len(broken) < 300 + len(str(path))
 

@@ -76,7 +76,7 @@ def test_a_job_whose_number_is_none_names_row_and_column(read):
 def test_a_pending_array_is_dropped_before_its_number_is_read(read):
     reader = read(kestrel("9_[1-5]", start_time=None, end_time=None), kestrel("7"))
     assert [record.id for record in reader] == [7]
-    assert reader.tally.lines() == ["dropped 1 jobs: never started, or had not ended"]
+    assert reader.tally.lines() == ["dropped 1 job: never started, or had not ended"]
 
 
 def test_what_was_requested_stands_in_for_what_is_not_told(read):

@@ -37,7 +37,7 @@ def test_the_limit_is_in_minutes_or_none(read, limit, expected_s):
     kind = pa.string() if isinstance(limit, str) else pa.int64()
     reader = read(pm100(time_limit=limit), time_limit=kind)
     assert next(iter(reader)).walltime_s == expected_s
-    taken = ["in 1 jobs: walltime is the run time, since no limit is told"] if expected_s == 600 else []
+    taken = ["in 1 job: walltime is the run time, since no limit is told"] if expected_s == 600 else []
     assert reader.tally.lines() == taken
 
 
@@ -54,7 +54,7 @@ def test_jobs_that_did_not_run_are_dropped_and_counted(read):
     assert [record.id for record in reader] == [1]
     assert reader.tally.lines() == [
         "dropped 2 jobs: never started, or had not ended",
-        "dropped 1 jobs: run time below 1 s",
+        "dropped 1 job: run time below 1 s",
     ]
 
 

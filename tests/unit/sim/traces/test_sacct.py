@@ -358,7 +358,7 @@ def test_the_recorded_start_is_kept(read_times):
 def test_a_job_arrives_when_it_became_eligible_unless_told_otherwise(read_times):
     reader = read_times(timed(eligible="00:00:40"))
     assert next(iter(reader)).submit_s == MIDNIGHT_S + 40
-    assert reader.tally.lines() == ["in 1 jobs: arrival is Eligible, which is later than Submit"]
+    assert reader.tally.lines() == ["in 1 job: arrival is Eligible, which is later than Submit"]
     assert next(iter(read_times(timed(eligible="00:00:40"), arrival="submit"))).submit_s == MIDNIGHT_S
 
 
@@ -378,7 +378,7 @@ def test_what_cannot_be_the_time_of_eligibility_is_not_the_arrival(read_times, e
 def test_a_start_before_submission_does_not_count_as_recorded(read_times):
     reader = read_times(timed(submit="00:02:00", eligible="00:02:00"))
     assert next(iter(reader)).start_s is None
-    assert reader.tally.lines() == ["in 1 jobs: the start is before the submission, and does not count as recorded"]
+    assert reader.tally.lines() == ["in 1 job: the start is before the submission, and does not count as recorded"]
 
 
 @pytest.mark.parametrize(
@@ -403,7 +403,7 @@ def test_a_job_that_did_not_run_is_dropped_and_its_state_says_why(read_times, ch
 def test_a_limit_that_is_not_told_is_told(read):
     reader = read(row(limit="UNLIMITED"))
     assert next(iter(reader)).walltime_s == 600
-    assert reader.tally.lines() == ["in 1 jobs: walltime is the run time, since no limit is told"]
+    assert reader.tally.lines() == ["in 1 job: walltime is the run time, since no limit is told"]
 
 
 def test_limits_may_be_minutes_and_elapsed_seconds(tmp_path):
@@ -427,7 +427,7 @@ def test_each_run_of_a_requeued_job_is_a_job_of_its_own(read_times):
     second = timed(submit="00:11:00", eligible="00:13:00", start="00:14:00", end="00:15:00", elapsed="00:01:00")
     reader = read_times(first, second)
     assert [(r.id, r.submit_s - MIDNIGHT_S, r.run_s) for r in reader] == [(7, 0, 600), (NEXT_RUN + 7, 780, 60)]
-    assert "in 1 jobs: is a further run of a job that was requeued" in reader.tally.lines()
+    assert "in 1 job: is a further run of a job that was requeued" in reader.tally.lines()
 
 
 def test_further_runs_of_a_task_have_numbers_of_their_own_too(read):
@@ -608,14 +608,14 @@ def test_elapsed_settles_an_hour_that_the_clock_showed_twice(read_times, elapsed
     (record,) = reader
     assert record.run_s == run_h * 3600
     assert reader.tally.lines() == [
-        "in 1 jobs: a time is in the hour that the clock showed twice, told by Elapsed and the order of times"
+        "in 1 job: a time is in the hour that the clock showed twice, told by Elapsed and the order of times"
     ]
 
 
 def test_without_elapsed_the_first_of_two_possible_times_counts_and_that_is_told(read_times):
     reader = read_times(over_the_change("02:30:00", "03:00:00", ""), zone="Europe/Berlin")
     assert next(iter(reader)).run_s == 5400
-    assert reader.tally.lines() == ["in 1 jobs: a time is in the hour that the clock showed twice, taken for the first"]
+    assert reader.tally.lines() == ["in 1 job: a time is in the hour that the clock showed twice, taken for the first"]
 
 
 def test_without_a_zone_elapsed_counts_over_a_change_of_the_clock(read_times):

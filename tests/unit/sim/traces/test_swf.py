@@ -60,7 +60,7 @@ def test_a_byte_order_mark_is_no_part_of_the_first_field(tmp_path, pack):
 
 
 @pytest.mark.parametrize(
-    ("run", "lines"), [("200", []), ("201", ["cut 1 jobs: run time longer than the requested time"])]
+    ("run", "lines"), [("200", []), ("201", ["cut 1 job: run time longer than the requested time"])]
 )
 def test_a_run_is_cut_to_its_limit_and_counted(swf, run, lines):
     reader = SwfReader(swf(line(run=run)))
@@ -128,7 +128,7 @@ def test_no_processors_requested_means_those_allocated_and_none_at_all_is_no_job
     assert next(iter(SwfReader(swf(line(processors=processors, allocated="5"))))).ask.processors == 5
     reader = SwfReader(swf(line(processors=processors, allocated="0")))
     assert list(reader) == []
-    assert reader.tally.lines() == ["dropped 1 jobs: no processors, neither requested nor allocated"]
+    assert reader.tally.lines() == ["dropped 1 job: no processors, neither requested nor allocated"]
 
 
 def test_jobs_that_differ_in_one_field_of_what_they_ask_for_ask_for_different_things(swf):

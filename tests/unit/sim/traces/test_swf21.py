@@ -92,4 +92,4 @@ def test_other_files_of_21_fields_are_read_as_they_were(read):
     reader = read(f"{line()} 1 2 3")
     assert next(iter(reader)).ask == Processors(4, partition="1")
     assert reader.resources == ("processors",)
-    assert reader.tally.lines() == ["ignored in 1 lines: fields beyond the 18 of the format"]
+    assert reader.tally.lines() == ["ignored in 1 line: fields beyond the 18 of the format"]

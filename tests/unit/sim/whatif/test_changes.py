@@ -56,7 +56,7 @@ def test_each_thing_that_is_not_as_it_was_is_named_with_both_values(tmp_path):
         "slurm.conf: PriorityWeightAge was 500, is 1000",
         "partition main: PriorityTier was 1, is 3",
         "QOS fast: Priority was 4, is 9",
-        "1 nodes have other amounts than before, and the later ones in the replay: n1",
+        "1 node is of other amounts than before, and of the later ones in the replay: n1",
     ]
 
 
@@ -68,7 +68,7 @@ def test_what_came_and_what_went_is_told(tmp_path):
     found = changes(earlier, a_folder(tmp_path / "two"))
     assert found == [
         "slurm.conf: SchedulerParameters is new", "partition main is new", "partition old is gone",
-        "1 nodes are new: away until the first job ran there: n3", "1 nodes are gone, and lack in the replay: n9",
+        "1 node is new: away until the first job ran there: n3", "1 node is gone, and missing in the replay: n9",
     ]  # fmt: skip
 
 

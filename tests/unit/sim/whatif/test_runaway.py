@@ -43,7 +43,7 @@ def test_a_runaway_is_left_out_of_the_window_and_told(tmp_path):
     window = a_window(tmp_path, [*ENDED, lost, true])
     assert {item.job.id for item in window.jobs} == {*range(1, 49), 98}
     assert window.left_out[OVER_LIMIT + OF_SLURM] == 1
-    assert [note for note in window.notes if STILL_RUNS in note] == [f"in 1 jobs: {STILL_RUNS}"]
+    assert [note for note in window.notes if STILL_RUNS in note] == [f"in 1 job: {STILL_RUNS}"]
 
 
 @pytest.mark.parametrize(

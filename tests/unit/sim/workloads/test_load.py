@@ -18,7 +18,7 @@ def test_jobs_are_put_in_order_of_arrival_ties_in_file_order(tmp_path):
     path.write_text(HEADER + "\n".join([line("4", submit="9"), line("2", submit="5"), line("3", submit="9"), ""]))
     workload = load(path)
     assert [entry.job.id for entry in workload.jobs] == [2, 4, 3]
-    assert "sorted by submit time: 1 jobs" in workload.notes[0]
+    assert "sorted by submit time: 1 job was" in workload.notes[0]
 
 
 def test_jobs_of_one_second_are_in_order(tmp_path):
@@ -34,7 +34,7 @@ def test_a_job_that_can_never_fit_is_an_error_with_its_line_or_skipped(tmp_path)
         load(path)
     workload = load(path, lenient=True)
     assert len(workload.jobs) == 1
-    assert workload.notes[0].startswith("skipped 1 jobs: units")
+    assert workload.notes[0].startswith("skipped 1 job: units")
 
 
 def test_reading_stops_after_max_jobs_even_before_a_bad_line(tmp_path):
@@ -138,7 +138,7 @@ def test_partitions_that_the_system_does_not_have_are_told(tmp_path):
     path = accounting(tmp_path, row(), row("8").replace("main", "g\x1b[31mpu"))
     assert load(path, a_system(tmp_path)).notes == (), "a system without partitions means any"
     (note,) = load(path, a_system(tmp_path, "{ main: [n] }")).notes
-    assert note == r"in 1 jobs: the partition (g\x1b[31mpu) is not one of site, and any node will do"
+    assert note == r"in 1 job: the partition (g\x1b[31mpu) is not one of site, and any node will do"
 
 
 def test_what_is_said_of_accounting_data_is_part_of_what_a_workload_is(tmp_path):
@@ -234,7 +234,7 @@ def test_a_trace_without_dates_has_parts_by_days_alone(five_days):
 
 def test_a_workload_is_shown_in_a_line(five_days):
     """Not with all of its jobs: a notebook shows it."""
-    words = "5 jobs, 2024-10-04 to 2024-10-08, on pool: 1 nodes, 8 processors"
+    words = "5 jobs, 2024-10-04 to 2024-10-08, on pool: 1 node, 8 processors"
     workload = load(five_days)
     assert repr(workload) == f"<Workload days.swf: {words}>"
     assert workload._repr_html_() == f"<p><b>days.swf</b>: {words}</p>"

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cpsched.fit import units_by_node
+from cpsched.formatting import many
 from cpsched.model import IntArray, Request
 from cpsched_bridge.adapters.shared.unmodelled import NotModelled
 from cpsched_bridge.adapters.slurm.records import Record
@@ -59,7 +60,10 @@ def parts_asked(record: Record, machine: Machine, node_set: int, least_nodes: in
         with contextlib.suppress(NotModelled):
             tasks = tasks_asked(record, machine, node_set, least_nodes)
     if tasks is not None and not tasks.fit:
-        refused, tasks = TooLarge(f"the nodes that it may use hold fewer than {tasks.units} tasks, even empty"), None
+        refused, tasks = (
+            TooLarge(f"the nodes that it may use hold fewer than {many(tasks.units, 'task')}, even empty"),
+            None,
+        )
     if equal is None and tasks is None:
         assert refused is not None
         raise refused

@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from cpsched.formatting import many
 from cpsched_bridge.adapters.slurm.records import ClusterRecords, Record
 from cpsched_bridge.adapters.slurm.translation import states
 from cpsched_bridge.adapters.slurm.translation.machine import has_topology
@@ -408,7 +409,7 @@ class Reading:
             lost = [n for n, row in rows.items() if n not in shown and n not in twice and row["State"] in alive]
             if lost:
                 raise AnswerNotUnderstood(
-                    f"scontrol show job: lacks {len(lost)} jobs that squeue shows, such as {lost[0]}"
+                    f"scontrol show job: lacks {many(len(lost), 'job')} that squeue shows, such as {lost[0]}"
                 )
             shown |= self._suspects.records(twice, rows)
         else:

@@ -110,4 +110,4 @@ def test_a_job_as_allocated_has_what_it_asks_for(amounts: Amounts) -> None:
 
 def test_in_words_each_node_says_what_is_taken_of_it() -> None:
     found = in_words({2: (1, 1000, 1), 0: (16, 16000, 0)}, a_machine())
-    assert found == "n0: 16 cores, 16000 MiB; n2: 1 cores, 1000 MiB, 1 gpu"
+    assert found == "n0: 16 cores, 16000 MiB; n2: 1 core, 1000 MiB, 1 gpu"
