@@ -4,3 +4,7 @@
 - Wings: `cycle` (the loop), `store` (ledger and journal), `watch` (metrics, logs, systemd), `adapters` (the clusters),
   `program` (the command line).
 """
+
+from cpsched.copies import check_copies
+
+check_copies(__file__)

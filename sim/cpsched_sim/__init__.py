@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cpsched.copies import check_copies
 from cpsched.lazy import face
 
 if TYPE_CHECKING:
@@ -71,4 +72,5 @@ __all__ = [
     "simulate",
 ]
 
+check_copies(__file__)
 __getattr__, __dir__ = face(globals(), _HOME_OF)

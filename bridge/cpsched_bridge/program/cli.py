@@ -40,11 +40,18 @@ AsJson = Annotated[bool, typer.Option("--json", help="Values as JSON on stdout, 
 DEFAULT_CONFIG = Path("/etc/cpsched/bridge.yaml")
 
 
-def _settings(config: Path) -> Settings:
-    """The settings in a file; a warning for each that is retired."""
+def _loaded(config: Path) -> Settings:
+    """The settings in a file."""
     from cpsched_bridge.settings import load
 
-    settings = load(config)
+    if config == DEFAULT_CONFIG and not config.exists():
+        raise SettingsError(f"{config}: No such file or directory; name the settings by --config or CPSCHED_CONFIG")
+    return load(config)
+
+
+def _settings(config: Path) -> Settings:
+    """The settings in a file; a warning for each that is retired."""
+    settings = _loaded(config)
     for warning in settings.retired:
         say("warning", warning)
     return settings
@@ -76,10 +83,9 @@ def options(
 def bridge(config: Config = DEFAULT_CONFIG) -> None:
     """Run beside a cluster until stopped. Shadow mode, the default, writes nothing to it."""
     from cpsched_bridge.program import assembly
-    from cpsched_bridge.settings import load
     from cpsched_bridge.watch import logs
 
-    settings = load(config)
+    settings = _loaded(config)
     logs.set_up(settings.log_format)
     problems = assembly.run(settings, str(config))
     for problem in problems:

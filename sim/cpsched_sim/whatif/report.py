@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from cpsched.formatting import measured, signed, signed_range, span
+from cpsched.formatting import many, measured, signed, signed_range, span
 from cpsched_sim.document import Block, Heading, Items, Picture, Table, Text, markdown
 from cpsched_sim.errors import shown
 from cpsched_sim.report import weeks

@@ -94,6 +94,9 @@ def test_help_texts_are_shown_as_written():
         assert all(f"{name} {written}" in shown.stdout for name in named.split())
 
 
+NO_SETTINGS = "/etc/cpsched/bridge.yaml: No such file or directory"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -115,6 +118,8 @@ def test_help_texts_are_shown_as_written():
         (["workload", "eurora", "--out", "/proc/x/y"], "/proc/x: cannot be written"),
         (["workload", "eurora", "--days", "1e9", "--out", "x.csv"], "days=1000000000.0: must be a second at least"),
         (["status", "--config", "gone.yaml"], "gone.yaml: No such file or directory"),
+        (["status"], f"{NO_SETTINGS}; name the settings by --config or CPSCHED_CONFIG"),
+        (["bridge"], f"{NO_SETTINGS}; name the settings by --config or CPSCHED_CONFIG"),
     ],
 )
 def test_every_mistake_is_one_line_of_one_shape(four_jobs, arguments, message):
