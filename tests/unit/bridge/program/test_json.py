@@ -1,0 +1,90 @@
+"""What `--json` of the commands prints, as whole values, beside one bridge that did something of each kind."""
+
+import json
+from dataclasses import asdict
+
+import pytest
+
+from cpsched.dispatchers.easy import EasyDispatcher
+from cpsched.policy_spec import PolicySpec
+from cpsched_bridge.ports import Check, LeftJob
+from cpsched_bridge.program import assembly
+from cpsched_bridge.report import Happening
+from tests.bridges import a_bridge
+from tests.builders import a_job
+from tests.fakes import FakeCluster
+from tests.fuzz.command_line import invoke
+
+
+@pytest.fixture
+def bridge(tmp_path):
+    cluster = FakeCluster()
+    cluster.submit(a_job(1, user="ada"), a_job(2, units=4, per_unit=4, walltime_s=60, user="ben", submit_s=1))
+    cluster.left = [LeftJob(9, "array job", "9_[1-3]", "eve"), LeftJob(10, "asks for licenses", "10", "ada")]
+    bridge = a_bridge(tmp_path, cluster, EasyDispatcher(), policy_spec=PolicySpec("easy", "walltime"))
+    assert bridge.cycle().result == "ok"
+    bridge.journal.write_events(
+        7.0, 1, [Happening("odd", "first", 1), Happening("odd", "second"), Happening("even", "")]
+    )
+    (tmp_path / "bridge.yaml").write_text(f"adapter: mock\nmode: control\nstate_dir: {tmp_path}\n")
+    return bridge
+
+
+@pytest.fixture
+def printed(bridge, tmp_path):
+    def run(*words, code=0):
+        ended = invoke(*words, "--json", "--config", tmp_path / "bridge.yaml")
+        assert (ended.exit_code, ended.stderr) == (code, "")
+        return json.loads(ended.stdout)
+
+    return run
+
+
+def an_event(kind, detail, job_id):
+    label = None if job_id is None else str(job_id)
+    return {"at_unix_s": 7.0, "round": 1, "kind": kind, "job_id": job_id, "detail": detail, "label": label}
+
+
+def test_events(printed):
+    odd, second, even = an_event("odd", "first", 1), an_event("odd", "second", None), an_event("even", "", None)
+    assert printed("events")[-3:] == [odd, second, even]
+    assert printed("events", "--last", "1") == [even]
+    assert printed("events", "--kind", "odd") == [odd, second]
+    assert printed("events", "--job", "1", "--kind", "odd") == [odd]
+
+
+def test_unsupported(printed):
+    assert printed("unsupported") == [
+        {"job_id": 9, "kind": "unsupported", "reason": "array job", "label": "9_[1-3]", "user": "eve"},
+        {"job_id": 10, "kind": "unsupported", "reason": "asks for licenses", "label": "10", "user": "ada"},
+    ]
+
+
+@pytest.mark.parametrize(("ok", "code"), [(True, 0), (False, 1)])
+def test_doctor(printed, monkeypatch, ok, code):
+    checks = [
+        Check("clock", False, "late", "set it", required=False),
+        Check("privileges", ok, "may hold", "ask", True, True),
+    ]
+    monkeypatch.setattr(assembly, "patient_checks", lambda backend, tell: checks)
+    monkeypatch.setattr(assembly, "checks_of_reading", lambda backend, settings, where: [])
+    *of_backend, of_policy = printed("doctor", code=code)
+    assert of_backend == [asdict(check) for check in checks]
+    assert of_policy.keys() == of_backend[0].keys()
+
+
+def test_journal_list(printed, bridge):
+    assert printed("journal", "list") == [asdict(line) for line in bridge.journal.lines()]
+
+
+def test_journal_show(printed, bridge):
+    found = printed("journal", "show", "1")
+    record = bridge.journal.read(1)
+    assert (found["round"], found["mode"], found["policy"]["dispatcher"]) == (1, "control", "easy")
+    assert (found["at_unix_s"], found["now_s"], found["failure"]) == (record.at_unix_s, record.now_s, record.failure)
+    first, second = found["queue"]
+    assert (first["job_id"], first["user"], first["starts_on"]) == (1, "ada", {"n0": 1})
+    assert (second["job_id"], second["position"], second["units"], second["per_unit"]) == (2, 2, 4, {"cores": 4})
+    assert (second["starts_on"], second["kind"], second["behind"]) == (None, "resources", ["1"])
+    assert second["expected_s"] == record.plan[2]
+    assert [(each["command"], each["job_id"], each["result"]) for each in found["sent"]] == [("start", 1, "done")]
