@@ -23,6 +23,7 @@ the job's nodes together, every 20 s.
 
 from __future__ import annotations
 
+from math import ceil, inf
 from typing import ClassVar
 
 import numpy as np
@@ -78,6 +79,8 @@ class Pm100Reader(TableReader):
 
     def _limit_s(self) -> int | None:
         limit = self.row.get("time_limit")
+        if isinstance(limit, float) and 0 < limit < inf:
+            return ceil(60 * limit)
         if not isinstance(limit, str):
             return 60 * self._count("time_limit")
         if is_number(limit):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from datetime import UTC
+from math import isfinite
 from pathlib import Path
 from sys import intern
 from typing import Any, ClassVar
@@ -77,8 +78,13 @@ class TableReader(Reader):
         return number
 
     def _time_s(self, column: str) -> int | None:
-        """A time, which may also be spelled out (`2026-02-19 16:17:31-07`); without a zone it counts as UTC."""
+        """A time, which may also be spelled out (`2026-02-19 16:17:31-07`); without a zone it counts as UTC.
+
+        Fractions of a second are cut.
+        """
         value = self.row.get(column)
+        if isinstance(value, float) and isfinite(value):
+            return int(value)
         if not isinstance(value, str):
             return self._whole(column)
         try:

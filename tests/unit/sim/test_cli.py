@@ -33,6 +33,30 @@ def invoke(*arguments):
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
+@pytest.mark.parametrize(
+    ("words", "jobs"),
+    [
+        ("--from 2024-10-05", 4),
+        ("--to 2024-10-05", 1),
+        ("--from 2024-10-05 --to 2024-10-08", 3),
+        ("--from +2d --to +1d", 1),
+        ("--from 2024-10-05T14:00+03:00 --to +1d", 1),
+    ],
+)
+def test_dates_cut_the_trace_of_each_command(tmp_path, words, jobs):
+    """A job at noon of each of five days, of which 2024-10-04 is the first."""
+    path = tmp_path / "days.swf"
+    rows = [line(str(day + 1), submit=str(day * 86_400 + 43_200)) for day in range(5)]
+    path.write_text("\n".join([f"; UnixStartTime: {20_000 * 86_400}", "; MaxProcs: 8", *rows]) + "\n")
+    simulated, compared, judged = (
+        json.loads(invoke(*command, path, "--json", *words.split()).stdout)
+        for command in (["simulate"], ["compare", "-d", "easy"], ["accuracy"])
+    )
+    assert simulated["jobs"] == jobs
+    assert [row["summary"]["jobs"] for row in compared["results"]] == [jobs]
+    assert [predictor["jobs"] for predictor in judged.values()] == [jobs] * 3
+
+
 def test_a_made_up_trace_is_replayed_by_name_alone(tmp_path):
     path = tmp_path / "lublin.swf"
     made = invoke("workload", "lublin", "--jobs", "40", "--processors", "64", "--seed", "3", "--out", path)

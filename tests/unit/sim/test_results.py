@@ -150,3 +150,16 @@ def test_rows_that_were_finished_survive_a_kill(tmp_path):
     resumed = invoke("compare", path, "--dispatchers", "fcfs", "--max-jobs", "100", "--out", out, "--resume", "--json")
     assert resumed.stderr == "note: 1 of 1 combination was finished before\n"
     assert json.loads(resumed.stdout)["results"][0]["summary"]["jobs"] == 100
+
+
+def test_folders_of_plugins_have_no_colon_and_earlier_ones_are_found(four_jobs, tmp_path):
+    """A colon ends the host's name for rsync and scp, and is no part of a name on some disks."""
+    out, plugin = tmp_path / "out", "cpsched.dispatchers.easy:EasyDispatcher"
+    words = ("compare", four_jobs, "-d", plugin, "--out", out)
+    assert invoke(*words).exit_code == 0
+    (made,) = (path for path in out.iterdir() if path.is_dir())
+    assert made.name == "cpsched.dispatchers.easy.EasyDispatcher-walltime"
+    assert not [path for path in out.rglob("*") if ":" in path.name]
+    earlier = made.rename(out / f"{plugin}-walltime")
+    assert "1 of 1 combination was finished before" in invoke(*words, "--resume").stderr
+    assert [path for path in out.iterdir() if path.is_dir()] == [earlier]

@@ -32,13 +32,33 @@ def test_a_job_that_shares_no_node_has_its_nodes_whole(read, shared, exclusive):
     assert ask.exclusive is exclusive
 
 
-@pytest.mark.parametrize(("limit", "expected_s"), [(60, 3600), ("60", 3600), ("INFINITE", 600), (None, 600), (0, 600)])
+@pytest.mark.parametrize(
+    ("limit", "expected_s"),
+    [
+        *((60, 3600), ("60", 3600), (60.0, 3600), (90.5, 5430), ("90.5", 5430), (0.01, 1)),
+        *(("INFINITE", 600), (None, 600), (0, 600), (0.0, 600), (float("nan"), 600)),
+    ],
+)
 def test_the_limit_is_in_minutes_or_none(read, limit, expected_s):
-    kind = pa.string() if isinstance(limit, str) else pa.int64()
+    kind = pa.string() if isinstance(limit, str) else pa.float64() if isinstance(limit, float) else pa.int64()
     reader = read(pm100(time_limit=limit), time_limit=kind)
     assert next(iter(reader)).walltime_s == expected_s
     taken = ["in 1 job: walltime is the run time, since no limit is told"] if expected_s == 600 else []
     assert reader.tally.lines() == taken
+
+
+@pytest.mark.parametrize("limit", ["1e3", "-1", "soon", -1, -1.0, float("inf"), 1e300])
+def test_a_limit_that_is_none_is_never_the_run_time(read, limit):
+    kind = pa.string() if isinstance(limit, str) else pa.float64() if isinstance(limit, float) else pa.int64()
+    with pytest.raises(InvalidTrace, match=r"time_limit|walltime_s"):
+        list(read(pm100(time_limit=limit), time_limit=kind))
+
+
+def test_seconds_since_1970_with_fractions_are_cut(read):
+    times = {"submit_time": MORNING_S + 0.75, "start_time": MORNING_S + 300.99, "end_time": MORNING_S + 900.0}
+    kinds = dict.fromkeys((*times, "eligible_time"), pa.float64())
+    record = next(iter(read(pm100(**times, eligible_time=float("nan")), **kinds)))
+    assert (record.submit_s, record.start_s, record.run_s) == (MORNING_S, MORNING_S + 300, 600)
 
 
 @pytest.mark.parametrize(("eligible", "arrival"), [(at(120), 120), (None, 0), (at(301), 0), (at(-5), 0)])

@@ -38,6 +38,24 @@ def test_the_recorded_wait_tells_when_a_job_really_started(swf, wait, start_s):
     assert next(iter(SwfReader(swf(line(submit="5", wait=wait))))).start_s == start_s
 
 
+@pytest.mark.parametrize(
+    ("requested", "expected_s"), [("200", 200), ("200.0", 200), ("2.5e2", 250), ("200.9", 200), ("-1", 100), ("0", 100)]
+)
+def test_the_limit_is_a_number_of_seconds_or_the_run_time(swf, requested, expected_s):
+    assert next(iter(SwfReader(swf(line(requested=requested))))).walltime_s == expected_s
+
+
+@pytest.mark.parametrize("requested", ["8h", "0:10:00", "nan", "inf", "200s"])
+def test_a_limit_that_is_no_number_is_an_error(swf, requested):
+    with pytest.raises(InvalidTrace, match="requested_time"):
+        list(SwfReader(swf(line(requested=requested))))
+
+
+def test_times_with_fractions_are_cut(swf):
+    record = next(iter(SwfReader(swf(line(submit="1728000000.75", wait="1e1", run="99.9")))))
+    assert (record.submit_s, record.start_s, record.run_s) == (1_728_000_000, 1_728_000_010, 99)
+
+
 def test_keeps_the_header_and_reads_on_after_comments_and_empty_lines(swf):
     reader = SwfReader(swf("; MaxProcs: 64", ";  Queue: 1 - a", "; Queue: 2 - b", "", line(), "; between", line("2")))
     assert reader.header["MaxProcs"] == "64"
