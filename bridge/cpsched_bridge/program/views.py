@@ -180,6 +180,8 @@ def _explained(found: KnownOfJob) -> list[str]:
         as_of = f"round {record.number}, {clock(record.at_unix_s)} UTC, {record.policy.dispatcher}, mode {record.mode}"
         state = "not decided on" if answer.state == "aside" else answer.state
         lines = [f"job {answer.label}: {state} ({as_of})", *answer.lines()] if state != "unknown" else []
+        sets = [job.request.node_set for job in record.queue if job.id == found.job_id]
+        lines += [f"may use the nodes of: {record.cluster.node_set_names[node_set]}" for node_set in sets if node_set]
     if past is not None and not (found.queued or found.is_running):
         place = f" on {past.nodes}" if past.nodes else ""
         ended = f"ended at {instant(past.end_s)}" if past.end_s is not None else f"not seen since round {past.round}"

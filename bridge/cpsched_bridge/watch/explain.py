@@ -145,6 +145,8 @@ def _queued(job: QueuedJob, view: View) -> Iterator[Sentence]:
             "has others before it."
         ]
     yield from _behind(job, view)
+    if reserved := [part.name for part in job.nodes_from if part.kind == "reservation"]:
+        yield [f"Closed to it are nodes that are reserved before it would end: {', '.join(reserved)}."]
     if job.expected_s is not None:
         moved = change(job.expected_s, job.first_expected_s)
         yield [

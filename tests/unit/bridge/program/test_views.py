@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from cpsched.dispatchers.easy import EasyDispatcher
+from cpsched.model import Cluster
 from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.errors import UnknownJob
 from cpsched_bridge.ports import Check, Claim, Outcome
@@ -103,6 +104,20 @@ def test_why_speaks_of_jobs_by_the_names_that_people_use(array, capsys):
         "It is expected to start in 1 min 35 s.",
     ]
     assert "800" not in out
+
+
+def test_why_names_the_nodes_that_a_job_may_use(tmp_path, capsys):
+    """With them the reservation that it would run into."""
+    cluster = FakeCluster(cluster=Cluster.of([[4]] * 2, ["cores"], node_sets={"main & not maint": [0]}))
+    cluster.submit(a_job(1, units=2, distinct=True, node_set=1), a_job(2, per_unit=4))
+    bridge = a_bridge(tmp_path, cluster, EasyDispatcher(), policy_spec=PolicySpec("easy", "walltime"))
+    bridge.cycle()
+    views.print_why("1", bridge.settings)
+    assert "may use the nodes of: main & not maint" in lines_of(capsys)
+    cluster.submit(a_job(3, units=9))
+    bridge.cycle()
+    views.print_why("3", bridge.settings)
+    assert "may use the nodes of" not in capsys.readouterr().out
 
 
 def test_why_knows_what_became_of_jobs_that_ended(array, capsys):

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from cpsched.model import Effort, PendingCode, PendingReason, Wait
+from cpsched.model import Effort, NodeSetPart, PendingCode, PendingReason, Wait
 from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.store.journal_reader import Aside, PastJob
 from cpsched_bridge.store.rounds import RoundRecord
@@ -188,3 +188,17 @@ def test_a_task_behind_the_first_ones_of_its_array_is_told_so(asked, shown, know
     words = behind_its_array(asked, ["1", "x_y", *(f"7_{task}" for task in range(shown))])
     expected = "It may wait behind the first 500 waiting tasks of array 7: the others follow as these start."
     assert words == (expected if known else "")
+
+
+def test_a_job_that_would_run_into_a_reservation_names_it():
+    parts = (
+        NodeSetPart("partition", "main"),
+        NodeSetPart("reservation", "maint"),
+        NodeSetPart("reservation", "course"),
+    )
+    job = a_queued(1, reason=PendingReason(PendingCode.RESOURCES, (0, 1)), nodes_from=parts)
+    assert "Closed to it are nodes that are reserved before it would end: maint, course." in sentences(
+        a_view(queue=[job])
+    )
+    open_to_it = job.model_copy(update={"nodes_from": parts[:1]})
+    assert not [each for each in sentences(a_view(queue=[open_to_it])) if "reserved" in each]

@@ -80,7 +80,9 @@ def pending_job(
             raise
         anywhere = nodes_allowed(record, machine, partition, ())
         parts = parts_asked(record, machine, anywhere, partition.min_nodes, partition.max_nodes)
-        reason = reason or f"{too_large}, before reservation {conflicts[0].name} is over"
+        met = [each.name for each in conflicts if (machine.rows[anywhere] & each.members).any()]
+        words = f"reservation {met[0]} is" if len(met) == 1 else f"reservations {', '.join(met)} are"
+        reason = reason or f"{too_large}, before {words} over"
     exclusive = partition.exclusive or record["resource_sharing"] == "NO"
     parts = placeable(parts, machine, machine.rows[node_set], partition)
 
@@ -174,8 +176,9 @@ def nodes_allowed(record: Record, machine: Machine, partition: Partition, confli
         mask = mask & machine.with_shared(shared)
         parts += [NodeSetPart("resource", name) for name in shared]
     for reservation in conflicts:
-        mask = mask & ~reservation.members
-        parts.append(NodeSetPart("reservation", reservation.name))
+        if (mask & reservation.members).any():
+            mask = mask & ~reservation.members
+            parts.append(NodeSetPart("reservation", reservation.name))
     return machine.node_set(mask, *parts)
 
 

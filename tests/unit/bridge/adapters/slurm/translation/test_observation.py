@@ -193,6 +193,25 @@ def test_a_job_that_fits_but_for_a_reservation_to_come_waits_for_its_end() -> No
     assert reason == "no 4 node(s) that it may use can hold it, even empty, before reservation maint is over"
 
 
+def test_the_reservations_that_a_job_would_run_into_are_named_and_no_others() -> None:
+    """Also where several take its nodes; one elsewhere, or of nodes that it may not use, is none of them."""
+    scene = Scene()
+    maint = next(row for row in scene.rows["reservations"] if row["name"] == "maint")
+    scene.rows["reservations"].append(maint | {"name": "elsewhere", "nodes": "other[1-2]"})
+    scene.job("first")["time_limit"] = 60 * 24
+    seen = observe(scene)
+    job = next(each.job for each in seen.pending if each.job.name == "first")
+    parts = seen.cluster.parts_of(job.request.node_set)
+    assert "maint" in {part.name for part in parts if part.kind == "reservation"}
+    assert "elsewhere" not in {part.name for part in parts}
+    scene.rows["reservations"].append(maint | {"name": "course", "nodes": "n1"})
+    scene.job("two-nodes").update(ntasks=4, num_nodes=4, max_nodes=4, time_limit=60 * 24)
+    reason = pending(scene, "two-nodes").job.ineligible or ""
+    assert reason.startswith("no 4 node(s) that it may use can hold it, even empty, before reservations ")
+    assert {"maint", "course"} <= set(reason.removesuffix(" are over").replace(",", "").split())
+    assert "elsewhere" not in reason
+
+
 def test_a_draining_partition_still_runs_what_is_queued() -> None:
     scene = Scene()
     scene.partition("main")["state"] = "DRAIN"
