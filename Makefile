@@ -66,7 +66,7 @@ test-newest: RESOLUTION := highest        ## the unit tests with the newest rele
 test-oldest: RESOLUTION := lowest-direct  ## the same with the oldest releases
 test-newest test-oldest: test-%: $(VENV)/.installed
 	rm -rf build/$*
-	$(BIN)/uv venv --quiet --python $(BIN)/python build/$*
+	$(BIN)/uv venv --seed --quiet --python $(BIN)/python build/$*
 	$(BIN)/uv pip install --quiet --python build/$*/bin/python --resolution $(RESOLUTION) --editable '.[dev,report]'
 	build/$*/bin/cpsched warm-up
 	build/$*/bin/python -m pytest -q -n $(PROCESSES) --dist worksteal --reruns 1 tests/unit
