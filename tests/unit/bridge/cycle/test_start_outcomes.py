@@ -11,7 +11,7 @@ import pytest
 from cpsched.model import EndedJob, RunningJob
 from cpsched_bridge.cycle.start_outcomes import StartOutcomes, StartTracker
 from cpsched_bridge.likes import BackoffKey
-from cpsched_bridge.ports import Hold, Observation, Obstacle, PendingJob
+from cpsched_bridge.ports import Hold, Holder, Observation, Obstacle, PendingJob
 from cpsched_bridge.report import CycleReport, Happening
 from cpsched_bridge.store.ledger import FOLLOWS, Entry, State, Transition
 from tests.builders import a_cluster, a_job
@@ -111,7 +111,8 @@ def test_a_start_that_its_owner_takes_back_is_in_vain_and_no_sign_of_anything() 
     free = Transition(State.STARTING, Entry(1, State.FREE, 9))
     (found,) = outcomes([free], observed(pending=(PendingJob(JOB, Hold.USER),))).failed
     assert (found.key.kind, found.explained, found.benign) == ("job", True, False)
-    assert outcomes([free], observed(pending=(PendingJob(JOB, Hold.ADMIN, pinned=True),))).failed == ()
+    for held in (PendingJob(JOB, Hold.ADMIN, pinned=True), PendingJob(JOB, Hold.USER, holder=Holder.ADMINISTRATOR)):
+        assert outcomes([free], observed(pending=(held,))).failed == ()
 
 
 def test_a_job_that_is_gone_failed_nothing() -> None:
