@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from cpsched.fit import used_by
 from cpsched.model import Placement
 from cpsched_bridge.likes import BackoffKey, alike
-from cpsched_bridge.ports import Hold, Observation, PendingJob
+from cpsched_bridge.ports import Hold, Holder, Observation, PendingJob
 from cpsched_bridge.report import CycleReport
 from cpsched_bridge.store.ledger import Entry, State, Transition
 
@@ -106,7 +106,7 @@ class StartTracker:
                 limited.append(FailedStart(each, obstacle.whom, obstacle.reason, obstacle.eased))
             if transition.before is State.STARTING and transition.failed:
                 failed.append(_failed(each, entry, seen))
-            if transition.before is State.STARTING and each.hold is Hold.USER:
+            if transition.before is State.STARTING and each.hold is Hold.USER and each.holder is Holder.OWNER:
                 taken_back.append(FailedStart(each, own_key(each)))
         refused = [_unexplained(pending[id]) for id in sorted(self.refused) if id in pending]
         self.refused = ()

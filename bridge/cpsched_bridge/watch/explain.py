@@ -85,6 +85,7 @@ def view_of_round(record: RoundRecord, past: PastJob | None = None, aside: Aside
             walltime_s=job.walltime_s, position=position, estimate_s=record.estimates[job.id],
             reason=None if job.id in record.starts else waits[job.id].reason if job.id in waits else UNKNOWN,
             behind=list(waits[job.id].behind) if job.id in waits else [],
+            nodes_from=(),
             starts_on=[(names[node], units) for node, units in record.starts.get(job.id, ())],
             expected_s=now_s if job.id in record.starts else record.plan.get(job.id),
             first_expected_s=first_s.get(str(job.id)),
