@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,14 +17,13 @@ from cpsched.errors import CpschedError, InvalidValue
 from cpsched.metrics import metric
 from cpsched.policy_spec import PolicySpec, setting_names
 from cpsched_sim.errors import SimError
+from cpsched_sim.experiments.keys import code_identity, key_of, plugin_identity, plugins_of
 from cpsched_sim.files import read_json, sha256_of
 from cpsched_sim.oracle import SIMULATED
 from cpsched_sim.reading.tree import Tree, read_tree
 from cpsched_sim.site.policy_file import load_policy
-from cpsched_sim.study.code import code_of, code_of_plugin, code_of_reader
-from cpsched_sim.study.unchanged import digest_of_system
 from cpsched_sim.study.words import AXES, NONE, WHOLE, CaseWords, StudyWords, TraceWords, WindowWords
-from cpsched_sim.systems.system import known_systems
+from cpsched_sim.systems.system import known_systems, load_system
 from cpsched_sim.workloads.load import open_trace
 
 TRACES = "CPSCHED_TRACES"
@@ -50,8 +48,8 @@ class Case:
 
     @property
     def digest(self) -> str:
-        """The name of its result: 32 hexadecimal digits of a digest of `inputs`."""
-        return hashlib.sha256(json.dumps(self.inputs, sort_keys=True).encode()).hexdigest()[:32]
+        """The name of its result."""
+        return key_of(self.inputs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,15 +94,15 @@ def found_file(name: str, folder: Path) -> Path | None:
 
 
 class _Spec(NamedTuple):
-    """A policy in words, the digests of files that it names and of its code, and whether a clock ends its searches.
+    """A policy in words, the digests of the files that its settings name, and whether a clock ends its searches.
 
-    `read` has digests of these files, and of plug-ins, by kind and path: see `cpsched_sim.study.unchanged`.
+    `read` has the digests of these files and of the source of plug-ins, by path.
     """
 
     spec: PolicySpec
     files: dict[str, str]
-    read: dict[str, dict[str, str]]
-    code: str
+    read: dict[str, str]
+    plugins: list[str]
     by_clock: bool
 
 
@@ -191,9 +189,7 @@ class _Reading:
         policy, of_policy = self._policy(where, labels["site_policy"])
         found = self._spec(where, labels["dispatcher"], labels["predictor"])
         spec = _seeded(found.spec, seed)
-        read = {**found.read, "system": {path: digest}} if path not in ("", *known_systems()) else dict(found.read)
-        if policy:
-            read["policy"] = {policy: of_policy}
+        read = {**found.read, path: digest} if path not in ("", *known_systems()) else found.read
         part = None if window is None else [window.from_day, window.days]
         words = {
             "dispatcher": spec.dispatcher, "predictor": spec.predictor,
@@ -202,11 +198,12 @@ class _Reading:
         }  # fmt: skip
         inputs = {
             "trace": of_trace, "system": digest, "policy": of_policy, "load": labels["load"], "window": part, **words,
-            "files": found.files, "code": found.code,
+            "files": found.files, "plugins": found.plugins, "code": code_identity(),
         }  # fmt: skip
         task = {
             "trace": trace, "sha256": of_trace.get("sha256"), "system": path or None, "policy": policy or None,
-            "load": labels["load"], "window": part, "spec": words, "jobs": self.words.jobs, "read": read,
+            "policy_sha256": of_policy, "load": labels["load"], "window": part, "spec": words,
+            "jobs": self.words.jobs, "read": read,
         }  # fmt: skip
         labels = {
             **labels,
@@ -241,15 +238,15 @@ class _Reading:
             raise self.tree.wrong(("traces", name, "sha256"), words.sha256, f"is not the digest of {path}: {digest}")
         how = {"max_jobs": words.max_jobs, "lenient": words.lenient, "format": words.format}
         reader = self._told(("traces", name), words.file, lambda: open_trace(path, words.lenient, words.format))
-        inputs = {"sha256": digest, **how, "reader": code_of_reader(type(reader).__module__)}
+        inputs = {"sha256": digest, **how, "reader": sorted(plugin_identity(type(reader).__module__).values())}
         return {"file": str(path), "system": words.system, **how}, inputs
 
     def _system(self, where: tuple[str | int, ...], name: str) -> tuple[str, str]:
-        """Name or path, and the digest of what it says."""
+        """Name or path, and the name or the digest of the file."""
         if name not in self._systems:
             path = name if name in known_systems() else str(found_file(name, self.folder) or name)
-            digest = self._told((*where, *_spelled(where, "system")), name, lambda: digest_of_system(path))
-            self._systems[name] = path, digest
+            self._told((*where, *_spelled(where, "system")), name, lambda: load_system(path))
+            self._systems[name] = path, name if path in known_systems() else sha256_of(Path(path))
         return self._systems[name]
 
     def _policy(self, where: tuple[str | int, ...], name: str) -> tuple[str, str]:
@@ -274,7 +271,8 @@ class _Reading:
         other, more = _parted(self.words.predictors.get(predictor, predictor), "predictor")
         spec = PolicySpec.of(name, other, {**settings, **more}, known=SIMULATED)
         listings = SIMULATED.dispatchers.find(name), SIMULATED.predictors.find(other)
-        files, read = dict[str, str](), dict[str, dict[str, str]]()
+        files, read = dict[str, str](), plugins_of(name, other)
+        plugins = sorted(read.values())
         owners = zip(listings, (spec.dispatcher_settings, spec.predictor_settings), strict=True)
         named = {(p.name, given.get(p.name, "")) for each, given in owners for p in each.parameters() if p.is_file}
         for setting, text in sorted(named - {(name, "") for name, _ in named}):
@@ -282,17 +280,13 @@ class _Reading:
             if path is None or not Path(text).is_absolute():
                 raise InvalidValue(setting, text, "must be the absolute path of a file")
             files[setting] = sha256_of(path)
-            read.setdefault("file", {})[str(path)] = files[setting]
-        for word in (name, other):
-            if ":" in word:
-                home = word.partition(":")[0]
-                read.setdefault("plugin", {})[home] = code_of_plugin(home)
+            read[str(path)] = files[setting]
         spec.build(read_json, SIMULATED)
         known = {p.name: p.default for p in listings[0].parameters()}
         given = {**known, **spec.dispatcher_settings}
         words = ("", "None", "none")
         by_clock = str(given.get("limit_s", "")) not in words and str(given.get("effort", "")) in words
-        return _Spec(spec, files, read, code_of(name, other, SIMULATED), by_clock)
+        return _Spec(spec, files, read, plugins, by_clock)
 
     def _told(self, where: Sequence[str | int], value: object, read: Any) -> Any:
         """What `read` gives; what it raises, with the line in front."""

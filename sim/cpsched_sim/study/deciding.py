@@ -24,6 +24,7 @@ from cpsched_sim.errors import SimError, Unusable
 from cpsched_sim.experiment import Setup, Simulation, run
 from cpsched_sim.files import sha256_of
 from cpsched_sim.metrics import Latencies, figures
+from cpsched_sim.site.policy_file import load_policy
 from cpsched_sim.systems.system import System, load_system
 from cpsched_sim.traces.job import TraceJob
 from cpsched_sim.tuning.windows import DAY_S, TraceWindow, cut_window
@@ -115,7 +116,12 @@ def _workload(task: Mapping[str, Any]) -> Workload:
         workload = load(path, system, trace["lenient"], trace["max_jobs"], None, trace["format"])
     if task["load"] != 1.0:
         workload = denser(workload, task["load"])
-    return under(workload, task["policy"]) if task["policy"] is not None else workload
+    if task["policy"] is None:
+        return workload
+    site = load_policy(Path(task["policy"]))
+    if site.sha256 != task["policy_sha256"]:
+        raise Unusable(f"{task['policy']}: has changed since the study was read")
+    return under(workload, site)
 
 
 def _made_up(trace: Mapping[str, Any], system: str | None) -> Workload:

@@ -14,13 +14,13 @@ from typing import Any, Protocol
 
 from typing_extensions import override
 
-from cpsched_sim.errors import Unusable
+from cpsched_sim.errors import SimError, Unusable
+from cpsched_sim.files import sha256_of
 from cpsched_sim.patience import LIMIT_S, patience
 from cpsched_sim.processes import Died, side_by_side
 from cpsched_sim.study.campaign import Campaign, Case, campaign_of, read_campaign
 from cpsched_sim.study.deciding import CaseOutcome, bound_memory, decide, failed, limited
 from cpsched_sim.study.store import Before, KeptResult, Store
-from cpsched_sim.study.unchanged import changed
 
 Task = Mapping[str, Any]
 Heard = Callable[[int, object], bool]
@@ -68,11 +68,18 @@ def decided(task: Task, patience_s: float, share: Callable[[int, int], None] = l
     def patient(task: Task) -> CaseOutcome:
         with patience(patience_s) as limit:
             outcome = decide(task, limit.and_tell(share))
-        path = changed(task.get("read", {}))
+        path = next((path for path, digest in task["read"].items() if _digest(path) != digest), None)
         why = f"{path}: has changed since the study was read"
         return outcome if path is None else CaseOutcome(failed(why), outcome.made)
 
     return _caught(patient, task)
+
+
+def _digest(path: str) -> str:
+    try:
+        return sha256_of(Path(path))
+    except SimError:
+        return "gone"
 
 
 def _caught(work: Callable[[Task], CaseOutcome], task: Task) -> CaseOutcome:

@@ -6,22 +6,20 @@ second run, or one that goes on after Ctrl-C, takes what is there.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass, field, replace
-from functools import cache
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, cast
 
-import cpsched
 from cpsched.errors import CpschedError
 from cpsched.policy_spec import PolicySpec
 from cpsched_sim.errors import SimError, Unusable
 from cpsched_sim.experiment import Setup, run
+from cpsched_sim.experiments import keys
 from cpsched_sim.files import write_whole
 from cpsched_sim.patience import LIMIT_S, patience
 from cpsched_sim.processes import Died, side_by_side
@@ -99,17 +97,9 @@ class KeptTrials:
 
 def key_of(spec: PolicySpec, window: TraceWindow) -> str:
     """The name of the file of a result."""
-    return hashlib.sha256(repr((code(), str(spec), window.digest)).encode()).hexdigest()[:40] + ".tally"
-
-
-@cache
-def code() -> str:
-    """A digest of the source that decides and replays: after a change nothing of before counts."""
-    found = hashlib.sha256()
-    roots = (Path(cpsched.__file__).parent, Path(__file__).parents[1])
-    for path in (path for root in roots for path in sorted(root.rglob("*.py"))):
-        found.update(path.read_bytes())
-    return found.hexdigest()
+    plugins = sorted(keys.plugins_of(spec.dispatcher, spec.predictor).values())
+    inputs = {"code": keys.code_identity(), "plugins": plugins, "spec": str(spec), "window": window.digest}
+    return f"{keys.key_of(inputs)}.tally"
 
 
 @dataclass(slots=True)

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import gc
 import io
-import json
 import pickle
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from hashlib import sha256
-from importlib.metadata import version
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -22,6 +19,7 @@ from cpsched.errors import CpschedError
 from cpsched.policy_spec import PolicySpec
 from cpsched_sim.errors import SimError, Unusable
 from cpsched_sim.experiment import Setup
+from cpsched_sim.experiments.keys import code_identity, key_of, plugins_of
 from cpsched_sim.files import sha256_of, write_whole
 from cpsched_sim.patience import LIMIT_S, patience
 from cpsched_sim.processes import Died, side_by_side
@@ -53,14 +51,15 @@ class Task:
         if policy is not None:  # with the dumps that it names
             files[policy] = load_policy(Path(policy)).sha256
         return {
-            "version": version("cpsched"), **digests, "dispatcher": self.spec.dispatcher,
+            "code": code_identity(), **digests, "dispatcher": self.spec.dispatcher,
             "predictor": self.spec.predictor, "settings": settings, "changes": dict(self.case.changes),
             "pace": asdict(self.case.pace), "mode": self.mode, "files": files,
+            "plugins": sorted(plugins_of(self.spec.dispatcher, self.spec.predictor).values()),
         }  # fmt: skip
 
     def digest(self, digests: Mapping[str, Any]) -> str:
-        """A name for it, of sixteen letters."""
-        return sha256(json.dumps(self.words(digests), sort_keys=True).encode()).hexdigest()[:16]
+        """The name of its result."""
+        return key_of(self.words(digests))
 
 
 def tasks_of(cases: Sequence[WhatIfCase], seeds: int, sessions: bool) -> list[Task]:

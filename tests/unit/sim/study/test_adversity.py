@@ -230,7 +230,7 @@ SYSTEM = "name: mine\nsummary: a pool\nresources: [processors]\nunits: { rule: p
 
 @pytest.mark.parametrize("kind", ["system", "plugin"])
 def test_a_file_that_changes_while_the_study_runs_fails_what_read_it_and_leaves_no_result(tmp_path, monkeypatch, kind):
-    """Its results would stand under the digest of what it said before; a comment or a blank line changes nothing."""
+    """Its results would stand under the digest of what it said before."""
     monkeypatch.syspath_prepend(tmp_path)
     path = tmp_path / ("mine.yaml" if kind == "system" else "helper.py")
     written(tmp_path)
@@ -240,12 +240,7 @@ def test_a_file_that_changes_while_the_study_runs_fails_what_read_it_and_leaves_
     axes = {"systems": ["mine.yaml"], "dispatchers": ["easy"]} if kind == "system" else {"dispatchers": [own, "easy"]}
     study = words(grids=[{"traces": ["four"], **axes}])
     campaign = campaign_of(study, tmp_path)
-    path.write_text(f"# looked at\n{text}")
-    ended = run_cases(campaign, Store(tmp_path / "before"), Processes(2)).rows()
-    assert {row["outcome"] for row in ended} == {"ended"}
-    path.write_text(
-        text.replace("a pool", "a puddle").replace("list(", "list(reversed(").replace("queue)))", "queue))))")
-    )
+    path.write_text(f"# another line\n{text}")
     told = {row["dispatcher"]: row for row in run_cases(campaign, Store(tmp_path / "out"), Processes(2)).rows()}
     failed = told.pop("easy" if kind == "system" else own)
     assert failed["outcome"] == "failed"

@@ -13,7 +13,8 @@ from cpsched.errors import InvalidValue
 from cpsched.goals import Goal
 from cpsched.policy_spec import PolicySpec
 from cpsched_sim.errors import Unusable
-from cpsched_sim.tuning import replays, tuner
+from cpsched_sim.experiments import keys
+from cpsched_sim.tuning import tuner
 from cpsched_sim.tuning.candidates import in_full
 from cpsched_sim.tuning.judging import FigureSums
 from cpsched_sim.tuning.replays import KeptTrials, TrialReplays, key_of, tally_of
@@ -307,5 +308,5 @@ def test_each_part_of_the_key_of_a_kept_result_counts(cut, tmp_path, monkeypatch
     assert kept.find(replace(PRESENT, dispatcher_settings={"effort": "1"}), window) is None
     assert kept.find(PRESENT, cut.all[1]) is None
     assert KeptTrials(None).find(PRESENT, window) is None
-    monkeypatch.setattr(replays, "code", lambda: "newer")
+    monkeypatch.setattr(keys, "code_identity", lambda: "newer")
     assert (kept.find(PRESENT, window), kept.taken) == (None, 1)

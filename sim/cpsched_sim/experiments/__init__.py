@@ -1,0 +1,1 @@
+"""Many replays: run side by side, kept under keys, and compared."""

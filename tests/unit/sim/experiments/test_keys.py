@@ -1,0 +1,53 @@
+"""A result is named by its inputs and by the code."""
+
+import pytest
+
+from cpsched_sim.experiments import keys
+from cpsched_sim.experiments.keys import code_identity, key_of, plugin_identity, plugins_of
+from tests.unit.sim.study.studies import plugin
+
+
+def test_a_key_follows_the_inputs_and_not_their_order():
+    assert key_of({"a": 1, "b": 2}) == key_of({"b": 2, "a": 1}) != key_of({"a": 1, "b": 3})
+
+
+@pytest.fixture
+def identity(tmp_path, monkeypatch):
+    """The identity of code in one file, in a version of cpsched and a release of OR-Tools."""
+
+    def of(text="a = 1", cpsched="1", ortools="2"):
+        (tmp_path / "one.py").write_text(text)
+        monkeypatch.setattr(keys, "plugin_files", lambda module: [tmp_path / "one.py"])
+        monkeypatch.setattr(keys, "version", {"cpsched": cpsched, "ortools": ortools}.get)
+        return code_identity.__wrapped__()
+
+    return of
+
+
+@pytest.mark.parametrize("change", [{"text": "a = 2"}, {"cpsched": "2"}, {"ortools": "3"}], ids=str)
+def test_the_code_is_its_source_its_version_and_its_libraries(identity, change):
+    assert identity() == identity() != identity(**change)
+
+
+def test_the_source_of_the_core_and_of_the_simulator_counts():
+    files = {path.as_posix() for name in keys.OWN for path in keys.plugin_files(name)}
+    for name in ("cpsched/planning.py", "cpsched/kernels/__init__.py", "cpsched_sim/cluster/replay.py"):
+        assert any(path.endswith(name) for path in files)
+
+
+@pytest.mark.parametrize("changed", ["mine.py", "helper.py", "package/inner/deep.py"])
+def test_a_plug_in_is_its_module_and_what_lies_beside_it(tmp_path, monkeypatch, changed):
+    monkeypatch.syspath_prepend(tmp_path)
+    own, deep = plugin(tmp_path), tmp_path / "package" / "inner" / "deep.py"
+    deep.parent.mkdir(parents=True)
+    for path in (tmp_path / "package" / "__init__.py", deep):
+        path.write_text("")
+    before = plugins_of(own, "walltime")
+    assert len(before) == 4
+    (tmp_path / changed).write_text("# another line\n")
+    after = plugins_of(own, "walltime")
+    assert {path for path in before if before[path] != after[path]} == {str(tmp_path / changed)}
+
+
+def test_what_comes_with_the_project_or_is_unknown_is_no_plug_in():
+    assert plugins_of("easy", "nobody") == plugin_identity("cpsched.dispatchers.easy") == {}
