@@ -15,11 +15,12 @@ from pydantic import BaseModel, Field
 
 from cpsched_sim.document import Table
 from cpsched_sim.errors import Unusable
+from cpsched_sim.experiments.statistics import LEVEL
 from cpsched_sim.files import sha256_of
 from cpsched_sim.reading.tree import read_tree
 from cpsched_sim.study.campaign import Campaign, found_file
 from cpsched_sim.study.deciding import ENDED
-from cpsched_sim.study.ranking import LEVEL, Ratio, compared
+from cpsched_sim.study.ranking import Ratio, compared
 from cpsched_sim.study.report import heading
 from cpsched_sim.study.running import decision_ms
 from cpsched_sim.study.store import Store

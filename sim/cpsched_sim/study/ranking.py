@@ -4,8 +4,8 @@ Cases are paired where they share their jobs: trace, system, load, window and si
 seed. These shared jobs are a *workload*. Of several seeds of one workload the mean of logarithms counts, so that seeds
 do not pass for workloads; with one workload alone its seeds are the units, and the interval holds for it alone.
 
-A comparison is the geometric mean of ratios over units, with an interval by Student's t on their logarithms. The
-intervals of a ranking hold 95 of 100 together: with C comparisons each is one of 1 - 0.05 / C (Bonferroni).
+A comparison is the geometric mean of ratios over units, with an interval by a bootstrap on their logarithms. What a
+ranking tells apart differs in wider intervals, of which 95 of 100 hold together.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from typing import Any
 import numpy as np
 
 from cpsched.metrics import METRICS
+from cpsched_sim.experiments.statistics import FloatArray, margins
 
-LEVEL = 0.95
 LARGEST_LOG = 700.0
-"""Beyond it exp() overflows; two units and many comparisons make intervals that wide."""
+"""Beyond it exp() overflows; few units and many comparisons make intervals that wide."""
 WORKLOAD = ("trace", "system", "load", "window", "site_policy")
 HIGHER = {row.name for row in METRICS if row.better == "higher"}
 
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """A geometric mean of paired ratios; `low` and `high` are None with fewer than two units."""
+    """A geometric mean of paired ratios; `low` and `high` are None where there are too few units for an interval."""
 
     ratio: float
     low: float | None
@@ -56,24 +56,32 @@ class Place:
 
 
 def compared(
-    rows: Sequence[Mapping[str, Any]], metric: str, these: str, those: str, level: float = LEVEL, by: str = "policy"
+    rows: Sequence[Mapping[str, Any]], metric: str, these: str, those: str, by: str = "policy"
 ) -> Ratio | None:
     """`these` over `those`, by a figure; None where they share no workload in which both figures are positive."""
+    found = _paired(rows, metric, these, those, by)
+    return None if found is None else _ratio(*found, margins([found[0]])[0])
+
+
+def _ratio(logs: FloatArray, of: str, margin: float) -> Ratio:
+    centre, units = float(np.mean(logs)), len(logs)
+    if centre + margin > LARGEST_LOG:
+        return Ratio(math.exp(centre), None, None, units, of)
+    return Ratio(math.exp(centre), math.exp(centre - margin), math.exp(centre + margin), units, of)
+
+
+def _paired(
+    rows: Sequence[Mapping[str, Any]], metric: str, these: str, those: str, by: str
+) -> tuple[FloatArray, str] | None:
+    """The logarithm of the ratio of each unit, and what the units are."""
     mine, others = _by_unit(rows, metric, these, by), _by_unit(rows, metric, those, by)
     pairs: dict[tuple[Any, ...], dict[tuple[str, str], float]] = {}
     for (workload, seed), (digest, value) in mine.items():
         if (other := others.get((workload, seed))) is not None and value > 0 and other[1] > 0:
             pairs.setdefault(workload, {})[digest, other[0]] = math.log(value / other[1])
-    if not pairs:
-        return None
-    units, of = [float(np.mean(list(each.values()))) for each in pairs.values()], "workloads"
     if len(pairs) == 1 and len(alone := next(iter(pairs.values()))) > 1:
-        units, of = list(alone.values()), "seeds"
-    centre = float(np.mean(units))
-    if len(units) < 2:
-        return Ratio(math.exp(centre), None, None, len(units), of)
-    wide = quantile(0.5 + level / 2, len(units) - 1) * float(np.std(units, ddof=1)) / math.sqrt(len(units))
-    return Ratio(math.exp(centre), math.exp(centre - wide), math.exp(min(centre + wide, LARGEST_LOG)), len(units), of)
+        return np.array(list(alone.values())), "seeds"
+    return (np.array([np.mean(list(each.values())) for each in pairs.values()]), "workloads") if pairs else None
 
 
 def ranking(rows: Sequence[Mapping[str, Any]], metric: str, by: str = "policy") -> list[Place]:
@@ -84,15 +92,14 @@ def ranking(rows: Sequence[Mapping[str, Any]], metric: str, by: str = "policy") 
         return []
     means = {name: float(np.mean([math.log(row[metric]) for row in rows if row[by] == name])) for name in names}
     names.sort(key=lambda name: means[name], reverse=metric in HIGHER)
-    pairs = list(combinations(names, 2))
-    level = 1 - (1 - LEVEL) / len(pairs)
-    found = {pair: compared(rows, metric, *pair, level=level, by=by) for pair in pairs}
-    apart = {pair for pair, ratio in found.items() if ratio is not None and ratio.apart}
+    found = {pair: each for pair in combinations(names, 2) if (each := _paired(rows, metric, *pair, by)) is not None}
+    joint = zip(found.items(), margins([logs for logs, _ in found.values()]), strict=True)
+    apart = {pair for (pair, (logs, _)), margin in joint if abs(np.mean(logs)) > margin}
     places = []
     for name in names:
-        ratio = compared(rows, metric, name, names[0], by=by)
+        ratio = compared(rows, metric, name, names[0], by)
         assert ratio is not None
-        alike = [b if a == name else a for a, b in pairs if name in (a, b) and (a, b) not in apart]
+        alike = [b if a == name else a for a, b in found if name in (a, b) and (a, b) not in apart]
         places.append(Place(name, ratio, tuple(alike)))
     return places
 
@@ -129,33 +136,3 @@ def _by_unit(
 
 def _workload(row: Mapping[str, Any]) -> tuple[Any, ...]:
     return (*(row[axis] for axis in WORKLOAD), row["seed"] if row["drawn"] else None)
-
-
-def quantile(part: float, freedom: int) -> float:
-    """The quantile of Student's t, to 1e-9; `part` from 0.5 to below 1."""
-    low, high = 0.0, 1.0
-    while _below(high, freedom) < part:
-        high *= 2
-    while high - low > 1e-9 * max(1.0, high):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _below(middle, freedom) < part else (low, middle)
-    return (low + high) / 2
-
-
-def _below(t: float, freedom: int) -> float:
-    """P(T <= t) for t >= 0 (Abramowitz and Stegun 1964, 26.7.3 and 26.7.4)."""
-    angle = math.atan(t / math.sqrt(freedom))
-    cosine, total = math.cos(angle), 0.0
-    if freedom % 2:
-        term = cosine
-        for at in range(1, freedom - 1, 2):
-            total += term
-            term *= cosine**2 * (at + 1) / (at + 2)
-        both = 2 / math.pi * (angle + math.sin(angle) * total)
-    else:
-        term = 1.0
-        for at in range(0, freedom, 2):
-            total += term
-            term *= cosine**2 * (at + 1) / (at + 2)
-        both = math.sin(angle) * total
-    return 0.5 + both / 2

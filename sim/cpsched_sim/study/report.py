@@ -12,8 +12,9 @@ from cpsched.formatting import figure
 from cpsched.metrics import metric
 from cpsched_sim.document import Block, Heading, Picture, Table, Text
 from cpsched_sim.errors import shown
+from cpsched_sim.experiments.statistics import LEVEL
 from cpsched_sim.report import weeks
-from cpsched_sim.study.ranking import LEVEL, Place, common, compared, left_out, ranking
+from cpsched_sim.study.ranking import Place, common, compared, left_out, ranking
 from cpsched_sim.study.running import Results
 from cpsched_sim.study.words import PlotWords, TableWords
 

@@ -5,19 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
-from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from cpsched.goals import Goal, ratios
 from cpsched.metrics import FloatArray, Measures
-
-RESAMPLES = 2000
-HELD = 0.95
-"""What share of intervals is to hold what they are of."""
-_T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
-"""Quantiles of Student's t at 0.975, by degrees of freedom from 1."""
+from cpsched_sim.experiments.statistics import drawn, interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +43,9 @@ class FigureSums:
 
 def figures(tallies: Sequence[FigureSums]) -> dict[str, float]:
     """The figures of `cpsched.goals.FIGURES`, over all jobs of these windows."""
-    return {name: float(value) for name, value in _figures(_rows(tallies)).items()}
+    rows = _rows(tallies)
+    found = _figures(rows[:, :-1].sum(axis=0), rows[:, -1].max())
+    return {name: float(value) for name, value in found.items()}
 
 
 def _rows(tallies: Sequence[FigureSums]) -> FloatArray:
@@ -57,16 +53,22 @@ def _rows(tallies: Sequence[FigureSums]) -> FloatArray:
     return np.array([astuple(tally) for tally in tallies])
 
 
-def _figures(rows: FloatArray) -> dict[str, FloatArray]:
-    """Figures of float64[..., windows, sums], each float64[...]."""
-    jobs, wait_s, slowdown, response_s, area, area_response, upper, lower = np.moveaxis(rows[..., :-1].sum(-2), -1, 0)
+def _resampled(tallies: Sequence[FigureSums]) -> dict[str, FloatArray]:
+    """The figures in each draw of windows."""
+    rows, weights = _rows(tallies), drawn(len(tallies))
+    return _figures(weights @ rows[:, :-1], np.where(weights > 0, rows[:, -1], 0.0).max(axis=1))
+
+
+def _figures(sums: FloatArray, longest_s: FloatArray) -> dict[str, FloatArray]:
+    """Figures of sums over windows, float64[..., sums], and of the longest waits in them."""
+    jobs, wait_s, slowdown, response_s, area, area_response, upper, lower = np.moveaxis(sums, -1, 0)
     return {
         "mean_wait": wait_s / jobs,
         "bsld": slowdown / jobs,
         "af": response_s / jobs,
         "awf": area_response / area,
         "p2sf": 0.75 * upper / lower,
-        "longest": rows[..., -1].max(-1),
+        "longest": longest_s,
     }
 
 
@@ -86,22 +88,15 @@ class Estimate(NamedTuple):
 def paired(goal: Goal, these: Sequence[FigureSums], those: Sequence[FigureSums]) -> dict[str, Estimate]:
     """The `score` of these windows against the same windows of another setting, and each figure as a ratio.
 
-    Intervals are by the bootstrap: windows are drawn with replacement, the same ones for both settings. Their ends are
-    the expanded percentiles of Hesterberg 2015 (The American Statistician 69:371-386, section 5.3), since a handful of
-    windows varies less than what it was drawn from. With fewer than two windows the interval is all there is.
+    Intervals are by the bootstrap: windows are drawn with replacement, the same ones for both settings. With fewer than
+    two windows the interval is all there is.
     """
-
-    mine, others = _rows(these), _rows(those)
     centre = _scored(goal, ratios(figures(these), figures(those)))
     if len(these) < 2:
         return {name: Estimate(ratio, 0.0, math.inf) for name, ratio in centre.items()}
-    drawn = np.random.default_rng(0).integers(len(these), size=(RESAMPLES, len(these)))
-    resampled = _scored(goal, ratios(_figures(mine[drawn]), _figures(others[drawn])))
-    ends = _ends(len(these))
-    return {
-        name: Estimate(ratio, *(float(np.quantile(resampled[name], end)) for end in ends))
-        for name, ratio in centre.items()
-    }
+    resampled = _scored(goal, ratios(_resampled(these), _resampled(those)))
+    ends = {name: interval(draws, len(these)) or (0.0, math.inf) for name, draws in resampled.items()}
+    return {name: Estimate(ratio, *ends[name]) for name, ratio in centre.items()}
 
 
 def _scored(goal: Goal, found: dict[str, Any]) -> dict[str, Any]:
@@ -109,14 +104,6 @@ def _scored(goal: Goal, found: dict[str, Any]) -> dict[str, Any]:
     total = sum(goal.weights.values())
     score = np.exp(sum(weight * np.log(found[name]) for name, weight in goal.weights.items()) / total)
     return {"score": score, **found}
-
-
-def _ends(windows: int) -> tuple[float, float]:
-    """At which quantiles of the resampled values an interval ends."""
-    freedom = windows - 1
-    wide = math.sqrt(windows / freedom) * (_T[freedom - 1] if freedom <= len(_T) else 2.0)
-    low = NormalDist().cdf(-wide)
-    return low, 1 - low
 
 
 def each_window(goal: Goal, these: Sequence[FigureSums], those: Sequence[FigureSums]) -> list[float]:

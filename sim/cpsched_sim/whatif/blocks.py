@@ -1,8 +1,7 @@
 """Weeks drawn anew: how far a figure would have been another one in other weeks of the same site.
 
 The window is cut into blocks (weeks; days or hours where there are few weeks), and as many blocks are drawn with
-replacement, again and again: a block bootstrap (Künsch, "The jackknife and the bootstrap for general stationary
-observations", Annals of Statistics 17, 1989). The same draws serve every replay, so differences are paired.
+replacement, again and again. The same draws serve every replay, so differences are paired.
 """
 
 from __future__ import annotations
@@ -13,11 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from cpsched.model import IntArray
+from cpsched_sim.experiments.statistics import DRAWS, FloatArray, drawn
 from cpsched_sim.whatif.window import DAY_S, HOUR_S
 
-FloatArray = npt.NDArray[np.float64]
-DRAWS = 1000
-LEVEL = 0.95
 FEWEST = 6
 """Blocks from which on they are taken; with fewer of them shorter ones are."""
 KINDS = (
@@ -44,8 +41,7 @@ class Blocks:
         lasts_s = to_s - from_s
         length_s, kind = next((each for each in KINDS if lasts_s // each[0] >= FEWEST), KINDS[-1])
         count = max(1, -(-lasts_s // length_s))
-        drawn = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=DRAWS)
-        return cls(from_s, length_s, count, kind, drawn.astype(np.float64))
+        return cls(from_s, length_s, count, kind, drawn(count, seed))
 
     @property
     def enough(self) -> bool:
@@ -82,15 +78,6 @@ class Blocks:
         upto = np.cumsum(self.drawn @ counts.reshape(self.count, -1), axis=1)
         at = (upto < part * upto[:, -1:]).sum(axis=1)
         return float(np.quantile(wait_s, part)), BINS[at]
-
-
-def interval(draws: FloatArray) -> tuple[float, float] | None:
-    """What holds `LEVEL` of the draws; None where there are none."""
-    told = draws[np.isfinite(draws)]
-    if not len(told):
-        return None
-    low, high = np.quantile(told, ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
-    return float(low), float(high)
 
 
 def joined(*intervals: tuple[float, float] | None) -> tuple[float, float] | None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cpsched.formatting import span
-from cpsched_sim.whatif.blocks import FloatArray, interval
+from cpsched_sim.experiments.statistics import FloatArray, interval
 from cpsched_sim.whatif.figures import FIGURES, Made, WindowFacts, figures_of, in_use, waits_s
 from cpsched_sim.whatif.groups import Grouping
 
@@ -57,7 +57,7 @@ def fidelity(facts: WindowFacts, real: Made, twin: Made, groupings: list[Groupin
         "real_mean_wait_s": float(really_s.mean()),
         "twin_mean_wait_s": float(twins_s.mean()),
         "difference_s": float((twins_s - really_s).mean()),
-        "difference_interval_s": interval(draws[0]),
+        "difference_interval_s": interval(draws[0], blocks.count),
         "within_tolerance": float((off_s <= TOLERANCE_S).mean()),
         "tolerance_s": TOLERANCE_S,
         "use_off": use_off,
@@ -102,7 +102,7 @@ def _rows(
         {
             "kind": grouping.kind, "name": name, "jobs": int(one[at].sum()), "real_mean_wait_s": float(real_mean[at]),
             "twin_mean_wait_s": float(real_mean[at] + point[at]), "difference_s": float(point[at]),
-            "difference_interval_s": interval(draws[at]), "within_tolerance": float(close[at]),
+            "difference_interval_s": interval(draws[at], blocks.count), "within_tolerance": float(close[at]),
         }
         for at, name in enumerate(grouping.names)
         if one[at].sum()

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from cpsched.formatting import many, span
-from cpsched_sim.whatif.blocks import Blocks, FloatArray
+from cpsched_sim.experiments.statistics import FloatArray
+from cpsched_sim.whatif.blocks import Blocks
 from cpsched_sim.whatif.cases import WhatIfCase
 from cpsched_sim.whatif.due import against_shares
 from cpsched_sim.whatif.fidelity import Verdict, fidelity

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from cpsched.formatting import many
-from cpsched_sim.whatif.blocks import FloatArray, interval, joined
+from cpsched_sim.experiments.statistics import FloatArray, interval
+from cpsched_sim.whatif.blocks import joined
 from cpsched_sim.whatif.figures import FIGURES, Made, WindowFacts, figures_of, waits_s
 from cpsched_sim.whatif.groups import Grouping
 
@@ -54,7 +55,7 @@ def _figures(facts: WindowFacts, there: WindowFacts, real: Made, twin: Runs, cas
                 each = [value[0] - base[at][0] for value in values]
                 spans.append((min(each), max(each)) if np.isfinite(each).all() else None)
             else:
-                spans.append(interval(_of_seeds([value[1] for value in values]) - base[at][1]))
+                spans.append(interval(_of_seeds([value[1] for value in values]) - base[at][1], facts.blocks.count))
         base, runs = by_mode[OPEN]
         value = float(np.mean([run[at][0] for run in runs]))
         error = abs(base[at][0] - really[at][0])
@@ -85,7 +86,7 @@ def _classes(facts: WindowFacts, real: Made, twin: Runs, case: Runs, grouping: G
         points[mode] = np.mean([point for point, _ in each], axis=0)
         drawn = _of_seeds([draws for _, draws in each])
         for at in range(groups):
-            spans[at].append(interval(drawn[at]))
+            spans[at].append(interval(drawn[at], blocks.count))
     half, few = points.get(HALF_CLOSED), too_few(facts)
     return [
         {

@@ -25,8 +25,8 @@ from cpsched_sim.cluster import clock, events
 from cpsched_sim.cluster.events import ASK_ALWAYS, FAULTY, MAY_START, NOTHING_LEFT, PAUSE_ALWAYS
 from cpsched_sim.cluster.replay import Progress, Replay, Schedule
 from cpsched_sim.cluster.state import view_of
+from cpsched_sim.experiments.statistics import FloatArray
 from cpsched_sim.systems.system import System
-from cpsched_sim.whatif.blocks import FloatArray
 from cpsched_sim.whatif.licences import LicencesInPlay, with_licences
 from cpsched_sim.whatif.pace import DecidingPace, Lags
 from cpsched_sim.whatif.stranded import RanSchedule, stranded

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cpsched.model import NEVER, BoolArray, Cluster, IntArray, Request
-from cpsched_sim.whatif.blocks import FloatArray
+from cpsched_sim.experiments.statistics import FloatArray
 
 HELD, PARTITION, MEMORY, CORES, WHOLE, AWAY = range(6)
 CAUSES = (

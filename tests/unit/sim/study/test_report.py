@@ -87,8 +87,9 @@ def test_a_figure_of_zero_counts_in_a_mean(tmp_path):
 
 
 def test_three_policies_are_three_comparisons_and_some_are_told_from_one_alone(tmp_path):
-    grid = {"traces": ["four"], "dispatchers": ["fcfs", "easy", "list-sjf"], "loads": [1.0, 1.5, 2.0]}
-    text = letter(results(tmp_path, [90.0, 1.0, 1.01, 91.0, 1.01, 1.0, 92.0, 1.0, 1.01], grids=[grid]))
+    grid = {"traces": ["four"], "dispatchers": ["fcfs", "easy", "list-sjf"], "loads": [1 + at / 8 for at in range(8)]}
+    figures = [[90.0 + at, 1.0 + 0.01 * (at % 2), 1.01 - 0.01 * (at % 2)] for at in range(8)]
+    text = letter(results(tmp_path, [each for case in figures for each in case], grids=[grid]))
     assert "so that all 3 comparisons hold together" in text
     lines = [line for line in text.splitlines() if line.startswith(("| 1 ", "| 3 "))]
     assert [line.split(" | ")[-1] for line in lines] == ["list-sjf / walltime |", "none: told from all |"]

@@ -1,0 +1,66 @@
+"""Intervals hold what they are of about as often as they say."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from cpsched_sim.experiments.statistics import DRAWS, drawn, interval, margins
+
+
+def test_each_draw_has_as_many_units_as_there_are_and_all_draws_are_the_same_each_time():
+    weights = drawn(5)
+    assert (weights.shape, set(weights.sum(axis=1))) == ((DRAWS, 5), {5.0})
+    drawn.cache_clear()
+    assert np.array_equal(weights, drawn(5))
+    assert not np.array_equal(weights, drawn(5, seed=1))
+
+
+@pytest.mark.parametrize(
+    ("units", "low"), [(2, 0.0), (3, 6.8e-8), (4, 1.194e-4), (8, 5.729e-3), (16, 0.01388), (17, 0.01962), (41, 0.02145)]
+)
+def test_intervals_of_few_units_are_wider(units, low):
+    """They end at the expanded percentiles: Student's t at 0.975, wider by the root of n / (n - 1)."""
+    assert interval(np.arange(1001.0), units) == pytest.approx((1000 * low, 1000 * (1 - low)), rel=0.01, abs=1e-4)
+
+
+def test_an_interval_leaves_out_draws_without_a_figure_and_needs_two_units():
+    assert interval(np.array([np.nan, 7.0, np.inf, 7.0]), 5) == (7.0, 7.0)
+    assert interval(np.array([np.nan]), 5) is None
+    assert interval(np.array([7.0]), 1) is None
+
+
+@pytest.mark.parametrize("units", [6, 12])
+def test_intervals_hold_the_truth_about_as_often_as_they_say(units):
+    draw, held = np.random.default_rng(units), np.zeros(2)
+    for _ in range(400):
+        sample = draw.normal(size=units)
+        low, high = interval(drawn(units) @ sample / units, units)
+        held += low <= 0 <= high, abs(sample.mean()) <= margins([sample])[0]
+    assert (held / 400 > 0.91).all()
+    assert (held / 400 < 0.99).all()
+
+
+def test_the_margins_of_several_samples_hold_together():
+    """Of four policies that are alike, none of the six differences is told apart in 95 of 100 studies."""
+    draw, wrong = np.random.default_rng(1), 0
+    for _ in range(200):
+        figures = draw.normal(size=(4, 10))
+        samples = [one - other for one, other in combinations(figures, 2)]
+        wrong += any(abs(sample.mean()) > margin for sample, margin in zip(samples, margins(samples), strict=True))
+    assert wrong <= 16
+
+
+def test_margins_of_one_sample_are_those_of_the_bootstrap():
+    """By hand: a factor of the standard error that 95 of 100 studentized draws stay below."""
+    sample = np.array([0.1, 0.4, 0.2, 0.7, 0.3, 0.5])
+    draws = np.random.default_rng(0).multinomial(6, np.full(6, 1 / 6), size=DRAWS)
+    units = [np.repeat(sample, counts) for counts in draws]
+    off = [abs(each.mean() - sample.mean()) / (each.std(ddof=1) / 6**0.5 or np.inf) for each in units]
+    expected = np.quantile(off, 0.95) * sample.std(ddof=1) / 6**0.5
+    assert margins([sample])[0] == pytest.approx(expected, rel=0.02)
+
+
+def test_too_few_units_have_no_margin_unless_they_are_all_alike():
+    assert margins([np.array([1.0]), np.array([1.0, 2.0])]) == [np.inf, np.inf]
+    assert margins([np.array([0.5, 0.5])]) == [0.0]
