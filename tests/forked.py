@@ -24,7 +24,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from cpsched_bridge import children
-from cpsched_sim import processes
+from cpsched_sim.experiments import runner
 
 if TYPE_CHECKING:
     import pytest
@@ -133,6 +133,6 @@ class _Forking(ForkContext):
 
 
 def replays_fork() -> None:
-    """Have `cpsched_sim.processes` fork replays and cases from the process that asks for them."""
+    """Have the runner fork replays from the process that asks for them."""
     context = _Forking()
-    processes.multiprocessing = SimpleNamespace(get_context=lambda kind: context)  # type: ignore[attr-defined]
+    runner.multiprocessing = SimpleNamespace(get_context=lambda kind: context)  # type: ignore[attr-defined]

@@ -5,6 +5,7 @@ Lists of names are shown without the simulator, which is imported where a compar
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from cpsched.formatting import short
+from cpsched.formatting import short, span
 
 if TYPE_CHECKING:
     from cpsched.metrics import Metric
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 BESIDE = 7
 """Figures that stand beside each other on a terminal of 80 columns; those beyond follow in a table below."""
 
+TOLD_EVERY_S = 60.0
 _UNBROKEN = 240
 _SYMBOLS = "W: wait, D: run time, F = W + D: response time, r: processors"
 
@@ -38,13 +40,24 @@ def _console() -> Console:
 
 @contextmanager
 def progress_bar(title: str, of: str = "jobs") -> Iterator[Callable[[float, int | None], None]]:
-    """A function of (done, total) that draws on stderr if that is a terminal; gone when finished."""
+    """A function of (done, total) that draws on stderr; a line a minute where that is no terminal."""
     console = Console(stderr=True)
+    began_s = told_s = time.monotonic()
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TextColumn(of))
     hidden = not console.is_terminal
     with Progress(*columns, TimeRemainingColumn(), console=console, transient=True, disable=hidden) as bar:
         task = bar.add_task(title, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+        def show(done: float, total: int | None) -> None:
+            nonlocal told_s
+            bar.update(task, completed=done, total=total)
+            now_s = time.monotonic()
+            if hidden and done and total and now_s - told_s > TOLD_EVERY_S:
+                told_s = now_s
+                left = span((now_s - began_s) * (total - done) / done)
+                console.print(Text(f"note: {int(done)} of {total} {of}, about {left} left"))
+
+        yield show
 
 
 def print_simulation(simulation: Simulation, summed_up: Mapping[str, Any]) -> None:

@@ -110,8 +110,8 @@ def compare(
     from cpsched import metrics
     from cpsched.errors import require
     from cpsched_sim import comparison
+    from cpsched_sim.experiments.compare import Study, compare_in_processes, finished_before
     from cpsched_sim.files import check_folder, csv_of, write_table
-    from cpsched_sim.processes import Study, compare_in_processes, finished_before
     from cpsched_sim.recorded_schedule import recorded
     from cpsched_sim.report import plots as report
     from cpsched_sim.report.plots import PICTURES

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -18,12 +18,11 @@ from cpsched_sim.shell import say
 
 if TYPE_CHECKING:
     from cpsched_sim.study.campaign import Campaign
-    from cpsched_sim.study.running import Results, StudyProgress
+    from cpsched_sim.study.running import Results
     from cpsched_sim.study.store import Store
 
 VERIFY = "verify"
 VERIFYING = "Options of study verify"
-TOLD_EVERY_S = 60.0
 
 
 @app.command()
@@ -114,14 +113,14 @@ def run_campaign(
 
     `first` is called when no other study is at work in the folder. Ctrl-C ends the command with 130.
     """
+    from cpsched_sim.experiments.runner import engine_of
     from cpsched_sim.files import write_whole
-    from cpsched_sim.study.engines import engine_of
-    from cpsched_sim.study.running import StudyProgress, run_cases
+    from cpsched_sim.study.running import run_cases
     from cpsched_sim.study.writing import write_all
     from cpsched_sim.views import progress_bar
 
     out = store.folder
-    engine, last = engine_of(on, jobs, timeout_s), StudyProgress(0.0, 0, None)
+    engine = engine_of(on, jobs, timeout_s)
     with store.alone():
         first()
         for change in store.changed(campaign):
@@ -133,22 +132,13 @@ def run_campaign(
             say("note", f"{len(before.done)} of {len(campaign.distinct)} replays were finished before")
         write_whole(out / "study.yaml", content)
         store.write_study(campaign)
-        told_s = time.monotonic()
         with progress_bar("study", "cases") as show:
-
-            def told(progress: StudyProgress) -> None:
-                nonlocal last, told_s
-                last = progress
-                show(progress.done, progress.cases)
-                if not sys.stderr.isatty() and time.monotonic() - told_s > TOLD_EVERY_S:
-                    told_s = time.monotonic()
-                    left = f", about {span(progress.left_s)} left" if progress.left_s is not None else ""
-                    say("note", f"{int(progress.done)} of {progress.cases} cases{left}")
-
             try:
-                found = run_cases(campaign, store, engine, retry, told, before)
+                found = run_cases(campaign, store, engine, retry, show, before)
             except KeyboardInterrupt:
-                say("interrupted", f"{int(last.done)} of {last.cases} cases are in {out}; the same command goes on")
+                done = len(store.before(campaign, retry).done)
+                told = f"{done} of {len(campaign.distinct)} cases are in {out}; the same command goes on"
+                say("interrupted", told)
                 raise typer.Exit(130) from None
         for note in write_all(found):
             say("note", note)
@@ -173,20 +163,18 @@ def tell(rows: Sequence[Mapping[str, Any]], out: Path, as_json: bool, text: Call
 
 def count(campaign: Campaign, store: Store, jobs: int, retry: bool, as_json: bool) -> None:
     """Print how many cases there are, and how long those take that are not finished."""
-    from cpsched_sim.study.running import TimeEstimate
-
     done = store.before(campaign, retry).done
-    left = [case for digest, case in campaign.distinct.items() if digest not in done]
-    estimate_s = TimeEstimate(store.costs()).all_s(left, jobs)
+    left, costs_s = len(campaign.distinct) - len(done), store.costs_s()
+    estimate_s = 0.0 if not left else left * fmean(costs_s) / min(jobs, left) if costs_s else None
     excluded = sum(campaign.excluded.values())
     if as_json:
         echo_json({
-            "cases": len(campaign.cases), "replays": len(campaign.distinct), "finished": len(done), "left": len(left),
+            "cases": len(campaign.cases), "replays": len(campaign.distinct), "finished": len(done), "left": left,
             "excluded": excluded, "estimate_s": estimate_s,
         })  # fmt: skip
         return
     typer.echo(f"{len(campaign.cases)} cases, {len(campaign.distinct)} different replays; {excluded} left out")
-    typer.echo(f"{len(done)} finished, {len(left)} to be run, {jobs} at once")
+    typer.echo(f"{len(done)} finished, {left} to be run, {jobs} at once")
     typer.echo(f"estimated time: {span(estimate_s)}" if estimate_s is not None else
                "estimated time: unknown, no case has ever run in this folder")  # fmt: skip
 
@@ -195,8 +183,8 @@ def _verify(results: Path, file: Path | None, sample: int, seed: int, running: P
     from dataclasses import asdict, replace
 
     from cpsched_sim.errors import Unusable
+    from cpsched_sim.experiments.runner import engine_of
     from cpsched_sim.study.campaign import campaign_at, read_campaign
-    from cpsched_sim.study.engines import engine_of
     from cpsched_sim.study.verifying import verify
 
     path = file or (results if results.is_dir() else results.parent) / "study.yaml"

@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field
 
 from cpsched_sim.document import Table
 from cpsched_sim.errors import Unusable
+from cpsched_sim.experiments.keys import key_of
 from cpsched_sim.experiments.statistics import LEVEL
 from cpsched_sim.files import sha256_of
 from cpsched_sim.reading.tree import read_tree
@@ -24,7 +25,7 @@ from cpsched_sim.study.ranking import Ratio, compared
 from cpsched_sim.study.report import heading
 from cpsched_sim.study.running import decision_ms
 from cpsched_sim.study.store import Store
-from cpsched_sim.study.verifying import Verification, read_lines
+from cpsched_sim.study.verifying import results_in
 from cpsched_sim.study.words import STRICT, LimitWords, Load, Seed, Text, TraceWords, Window
 
 SUITE = Path(__file__).with_name("benchmark.yaml")
@@ -132,14 +133,14 @@ def adopt(campaign: Campaign, store: Store, path: Path) -> tuple[int, int]:
     is no result, or is not as it was when it was kept.
     """
     taken = others = 0
-    done, told = store.before(campaign).done, Verification()
-    lines = read_lines(path, told)
-    for sentence in told.differs:
-        raise Unusable(sentence)
-    for digest, line in lines.items():
+    done, lines = store.before(campaign).done, list(results_in(path))
+    for where, digest, line in lines:
+        if line is None or key_of(line.inputs) != digest or not line.is_as_kept:
+            raise Unusable(f"{where}: has changed since it was kept")
+    for _, digest, line in lines:
         if digest not in campaign.distinct:
             others += 1
-        elif digest not in done:
+        elif digest not in done and line is not None:
             store.keep_line(campaign.distinct[digest], line)
             taken += 1
     return taken, others

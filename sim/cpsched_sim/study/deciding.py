@@ -36,6 +36,7 @@ ENDED, FAILED, LIMITED = "ended", "failed", "did not end"
 LIBRARIES = ("cpsched", "numpy", "numba", "ortools")
 MOST_JOBS = 4_000_000
 MIB = 1 << 20
+CHANGED = "has changed since the study was read"
 
 
 class CaseOutcome(NamedTuple):
@@ -112,7 +113,7 @@ def _workload(task: Mapping[str, Any]) -> Workload:
     else:
         path = Path(trace["file"])
         if sha256_of(path) != task["sha256"]:
-            raise Unusable(f"{path.name}: has changed since the study was read")
+            raise Unusable(f"{path.name}: {CHANGED}")
         workload = load(path, system, trace["lenient"], trace["max_jobs"], None, trace["format"])
     if task["load"] != 1.0:
         workload = denser(workload, task["load"])
@@ -120,7 +121,7 @@ def _workload(task: Mapping[str, Any]) -> Workload:
         return workload
     site = load_policy(Path(task["policy"]))
     if site.sha256 != task["policy_sha256"]:
-        raise Unusable(f"{task['policy']}: has changed since the study was read")
+        raise Unusable(f"{task['policy']}: {CHANGED}")
     return under(workload, site)
 
 

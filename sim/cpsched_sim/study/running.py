@@ -1,78 +1,29 @@
-"""Runs the cases of a study that are not there yet: in processes of this machine, or on an engine such as Dask."""
+"""Runs the cases of a study that are not there yet."""
 
 from __future__ import annotations
 
-import os
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from statistics import fmean
-from typing import Any, Protocol
-
-from typing_extensions import override
+from typing import Any
 
 from cpsched_sim.errors import SimError, Unusable
+from cpsched_sim.experiments.runner import Engine, Failed, Fractions, Tell, engine_of, run_all
 from cpsched_sim.files import sha256_of
-from cpsched_sim.patience import LIMIT_S, patience
-from cpsched_sim.processes import Died, side_by_side
 from cpsched_sim.study.campaign import Campaign, Case, campaign_of, read_campaign
-from cpsched_sim.study.deciding import CaseOutcome, bound_memory, decide, failed, limited
+from cpsched_sim.study.deciding import CHANGED, CaseOutcome, bound_memory, decide, failed, limited
 from cpsched_sim.study.store import Before, KeptResult, Store
-
-Task = Mapping[str, Any]
-Heard = Callable[[int, object], bool]
-SHARE_EVERY = 0.01
+from cpsched_sim.study.words import LimitWords
 
 
-class Engine(Protocol):
-    """What decides tasks somewhere. It tells `heard` a `CaseOutcome`, a share (float), or `Died`, as processes do."""
-
-    def __call__(self, tasks: Mapping[int, Task], limit_s: float, heard: Heard, looked: Callable[[], None]) -> None:
-        """Decide all of them. Any exception, Ctrl-C included, ends what is under way."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Processes(Engine):
-    """The engine that is always there: so many processes of this machine, each for one case."""
-
-    count: int = 2
-    patience_s: float = LIMIT_S
-
-    @override
-    def __call__(self, tasks: Mapping[int, Task], limit_s: float, heard: Heard, looked: Callable[[], None]) -> None:
-        given = {at: (task, self.patience_s) for at, task in tasks.items()}
-        side_by_side(_work, given, self.count, heard, looked, limit_s)
-
-
-def _work(task: Task, patience_s: float, pipe: Connection) -> None:
-    """The work of one process. What a plug-in prints goes to standard error: standard output is the command's."""
-    os.dup2(2, 1)
-    told = [0.0]
-
-    def share(done: int, total: int) -> None:
-        if done / max(1, total) >= told[0] + SHARE_EVERY:
-            told[0] = done / max(1, total)
-            pipe.send(min(0.999, told[0]))
-
-    pipe.send(decided(task, patience_s, share))
-
-
-def decided(task: Task, patience_s: float, share: Callable[[int, int], None] = lambda done, total: None) -> CaseOutcome:
-    """Decide a case within its bound of memory; a plug-in that hangs ends as a failed case."""
+def decided(task: Mapping[str, Any], tell: Tell) -> CaseOutcome:
+    """Decide a case within its bound of memory."""
     bound_memory(task["memory_mib"])
-
-    def patient(task: Task) -> CaseOutcome:
-        with patience(patience_s) as limit:
-            outcome = decide(task, limit.and_tell(share))
-        path = next((path for path, digest in task["read"].items() if _digest(path) != digest), None)
-        why = f"{path}: has changed since the study was read"
-        return outcome if path is None else CaseOutcome(failed(why), outcome.made)
-
-    return _caught(patient, task)
+    outcome = decide(task, tell)
+    path = next((path for path, digest in task["read"].items() if _digest(path) != digest), None)
+    return outcome if path is None else CaseOutcome(failed(f"{path}: {CHANGED}"), outcome.made)
 
 
 def _digest(path: str) -> str:
@@ -80,49 +31,6 @@ def _digest(path: str) -> str:
         return sha256_of(Path(path))
     except SimError:
         return "gone"
-
-
-def _caught(work: Callable[[Task], CaseOutcome], task: Task) -> CaseOutcome:
-    from cpsched_sim.errors import NoProgress
-
-    try:
-        return work(task)
-    except NoProgress as error:
-        return CaseOutcome(failed(str(error)), {"wall_s": 0.0})
-
-
-@dataclass(slots=True)
-class TimeEstimate:
-    """How long cases take, by what cases of before took: the same dispatcher on the same trace, else the dispatcher."""
-
-    costs: list[dict[str, Any]] = field(default_factory=list)
-
-    def wall_s(self, case: Case) -> float | None:
-        """Seconds; None where no case like it has ever run here."""
-        by = case.labels
-        for axes in (("trace", "load", "window", "dispatcher", "predictor"), ("trace", "load", "window", "dispatcher"),
-                     ("trace", "dispatcher"), ("dispatcher",), ()):  # fmt: skip
-            alike = [cost["wall_s"] for cost in self.costs if all(cost.get(axis) == by[axis] for axis in axes)]
-            if alike:
-                return fmean(alike)
-        return None
-
-    def all_s(self, cases: list[Case], processes: int) -> float | None:
-        """Of all of them, side by side; None where nothing is known."""
-        each = [self.wall_s(case) for case in cases]
-        known = [one for one in each if one is not None]
-        return len(each) * fmean(known) / max(1, min(processes, len(each))) if known else 0.0 if not each else None
-
-
-@dataclass(frozen=True, slots=True)
-class StudyProgress:
-    """How far a study is."""
-
-    done: float
-    """Cases, parts included."""
-    cases: int
-    left_s: float | None
-    """None while nothing has ended."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -172,7 +80,7 @@ def run_cases(
     store: Store,
     engine: Engine,
     again: bool = False,
-    told: Callable[[StudyProgress], None] | None = None,
+    progress: Fractions | None = None,
     before: Before | None = None,
 ) -> Results:
     """Decide what is not there yet, and keep each result at once. The folder must be `alone`.
@@ -182,44 +90,31 @@ def run_cases(
     Raises `Unusable` where a result cannot be written; everything of before stays, and the next call goes on.
     """
     done = dict((before if before is not None else store.before(campaign, again)).done)
-    distinct = list(campaign.distinct.values())
-    limits = campaign.words.limits
+    distinct, limits = list(campaign.distinct.values()), campaign.words.limits
     open_ = {at: case for at, case in enumerate(distinct) if case.digest not in done}
     tasks = {at: {**case.task, "memory_mib": limits.memory_mib} for at, case in open_.items()}
-    shares = dict.fromkeys(open_, 0.0)
-    began_s = time.monotonic()
 
-    def heard(at: int, message: object) -> bool:
-        if isinstance(message, float):
-            shares[at] = max(shares[at], message)
-            return False
-        if isinstance(message, Died):
-            result = limited(minutes=limits.minutes) if message.late else failed(_death(message, limits.memory_mib))
-            wall_s = message.wall_s if message.wall_s is not None else time.monotonic() - began_s
-            message = CaseOutcome(result, {"wall_s": wall_s, "cpu_s": message.cpu_s, "share": shares[at]})
-        assert isinstance(message, CaseOutcome)
-        store.keep(open_[at], message)
+    def keep(at: int, outcome: CaseOutcome | Failed) -> None:
+        if isinstance(outcome, Failed):
+            outcome = CaseOutcome(_result_of(outcome, limits), {
+                "wall_s": outcome.wall_s or 0.0, "cpu_s": outcome.cpu_s, "share": outcome.share,
+            })  # fmt: skip
+        store.keep(open_[at], outcome)
         found = store.find(open_[at].digest)
         if found is None:
             raise Unusable(f"{store.path(open_[at].digest)}: cannot be read again")
         done[open_[at].digest] = found
-        shares[at] = 1.0
-        return True
 
-    def looked() -> None:
-        if told is not None:
-            part, spent_s = sum(shares.values()), time.monotonic() - began_s
-            left_s = spent_s * (len(shares) - part) / part if part > 0 else None
-            told(StudyProgress(len(distinct) - len(open_) + part, len(distinct), left_s))
-
-    looked()
-    if tasks:
-        engine(tasks, 60 * limits.minutes if limits.minutes is not None else float("inf"), heard, looked)
+    limit_s = 60 * limits.minutes if limits.minutes is not None else math.inf
+    run_all(decided, tasks, engine, keep, progress, len(distinct) - len(open_), limit_s)
     return Results(campaign, done, store.folder)
 
 
-def _death(died: Died, memory_mib: int | None) -> str:
-    return f"{died}" + (f" (it may have {memory_mib:,} MiB)" if memory_mib is not None else "")
+def _result_of(outcome: Failed, limits: LimitWords) -> dict[str, Any]:
+    if outcome.kind == "late":
+        return limited(minutes=limits.minutes)
+    has = limits.memory_mib if outcome.kind == "died" else None
+    return failed(f"{outcome}" + (f" (it may have {has:,} MiB)" if has is not None else ""))
 
 
 def run_study(
@@ -236,7 +131,6 @@ def run_study(
     one, so many processes of this machine do it. `to_frame()` of what comes back is a row for each case.
     Raises `InvalidFile` with file, line and field; `Unusable`.
     """
-    from cpsched_sim.study.engines import engine_of
     from cpsched_sim.study.writing import write_all
 
     campaign = campaign_of(study) if isinstance(study, Mapping) else read_campaign(study)

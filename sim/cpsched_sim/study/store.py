@@ -18,7 +18,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,6 +38,15 @@ class KeptResult:
     inputs: Mapping[str, Any]
     result: Mapping[str, Any]
     made: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, inputs: Any, result: Any, made: Any) -> KeptResult:
+        """What was read. Raises `ValueError` for what is no result; a later version may say more."""
+        if not all(isinstance(each, Mapping) for each in (inputs, result, made)):
+            raise ValueError("inputs, result and made must be mappings")
+        if result.get("outcome") not in (ENDED, FAILED, LIMITED):
+            raise ValueError("a result must have an outcome")
+        return cls(inputs, result, made)
 
     @property
     def ended(self) -> bool:
@@ -91,12 +100,12 @@ class Store:
             write_whole(self.folder / JOBS / f"{case.digest}.npz", outcome.jobs)
         self._write(case, {**outcome.made, "result_sha256": hashlib.sha256(content).hexdigest()}, content)
 
-    def keep_line(self, case: Case, line: Mapping[str, Any]) -> None:
+    def keep_line(self, case: Case, line: KeptResult) -> None:
         """Write down a result that a line of another study's results says, as it was kept there. Raises `Unusable`."""
-        self._write(case, line["made"], encoded({"inputs": line["inputs"], "result": line["result"]}))
+        self._write(case, line.made, encoded({"inputs": line.inputs, "result": line.result}))
 
     def _write(self, case: Case, made: Mapping[str, Any], content: bytes) -> None:
-        write_whole(self.folder / MADE / f"{case.digest}.json", encoded({"labels": dict(case.labels), **made}))
+        write_whole(self.folder / MADE / f"{case.digest}.json", encoded({**made, "labels": dict(case.labels)}))
         write_whole(self.path(case.digest), content)
 
     def path(self, digest: str) -> Path:
@@ -108,8 +117,7 @@ class Store:
         try:
             content = json.loads(self.path(digest).read_bytes())
             made = json.loads((self.folder / MADE / f"{digest}.json").read_bytes())
-            check_form(content["inputs"], content["result"], made)
-            return KeptResult(content["inputs"], content["result"], made)
+            return KeptResult.of(content["inputs"], content["result"], made)
         except (OSError, ValueError, LookupError, TypeError, RecursionError):
             return None
 
@@ -129,15 +137,12 @@ class Store:
                 done[digest] = kept
         return Before(done, altered)
 
-    def costs(self) -> list[dict[str, Any]]:
-        """What every case of before took."""
+    def costs_s(self) -> list[float]:
+        """The wall time of every case of before."""
         found = []
         for path in sorted((self.folder / MADE).glob("*.json")):
-            try:
-                made = json.loads(path.read_bytes())
-                found.append({**made["labels"], "wall_s": float(made["wall_s"])})
-            except (OSError, ValueError, LookupError, TypeError):
-                continue
+            with suppress(OSError, ValueError, LookupError, TypeError):
+                found.append(float(json.loads(path.read_bytes())["wall_s"]))
         return found
 
     def write_study(self, campaign: Campaign) -> None:
@@ -164,32 +169,6 @@ class Store:
 
 def _traces(campaign: Campaign) -> dict[str, Any]:
     return {case.labels["trace"]: case.inputs["trace"].get("sha256") for case in campaign.cases}
-
-
-def check_form(inputs: Any, result: Any, made: Any) -> None:
-    """Raise `ValueError` unless they have the form in which studies keep them; a later version may say more."""
-    if not all(isinstance(each, Mapping) for each in (inputs, result, made)):
-        raise ValueError("inputs, result and made must be mappings")
-    if result.get("outcome") not in (ENDED, FAILED, LIMITED) or not isinstance(result.get("why"), str):
-        raise ValueError("a result must have an outcome, and why")
-    parts = {"figures": result.get("figures"), "limit": result.get("limit")}
-    parts |= {name: made.get(name) for name in ("decision", "versions", "labels")}
-    if result["outcome"] == ENDED and not isinstance(parts["figures"], Mapping):
-        raise ValueError("what ended must have figures")
-    for name, part in parts.items():
-        if part is not None and not isinstance(part, Mapping):
-            raise ValueError(f"{name} must be a mapping")
-    numbers = {name: result.get(name) for name in ("left_waiting", "rounds", "violations")}
-    numbers |= {name: made.get(name) for name in ("cpu_s", "wall_s", "share", "load")} | dict(parts["limit"] or {})
-    numbers |= {f"decision {name}": value for name, value in (parts["decision"] or {}).items()}
-    for name, value in numbers.items():
-        if value is not None and not isinstance(value, int | float):
-            raise ValueError(f"{name} must be a number")
-    texts = {name: made.get(name) for name in ("machine", "date", "result_sha256")} | dict(parts["versions"] or {})
-    texts["schedule_sha256"] = result.get("schedule_sha256")
-    for name, value in texts.items():
-        if value is not None and not isinstance(value, str):
-            raise ValueError(f"{name} must be text")
 
 
 def _may_end_now(kept: KeptResult, campaign: Campaign) -> bool:

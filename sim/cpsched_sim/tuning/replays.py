@@ -10,24 +10,19 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import astuple, dataclass, field, replace
-from multiprocessing.connection import Connection
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
-from typing import Any, cast
 
-from cpsched.errors import CpschedError
 from cpsched.policy_spec import PolicySpec
 from cpsched_sim.errors import SimError, Unusable
 from cpsched_sim.experiment import Setup, run
 from cpsched_sim.experiments import keys
+from cpsched_sim.experiments.runner import Failed, Processes, Tell, run_all
 from cpsched_sim.files import write_whole
-from cpsched_sim.patience import LIMIT_S, patience
-from cpsched_sim.processes import Died, side_by_side
+from cpsched_sim.patience import LIMIT_S
 from cpsched_sim.tuning.judging import FigureSums
 from cpsched_sim.tuning.windows import TraceWindow
 
-MOST_AT_ONCE = 6
-"""Trials that one process takes."""
 KEPT_DAYS = 60
 """Results that nobody asked for so long are taken away."""
 
@@ -38,14 +33,10 @@ class SettingTrial:
 
     spec: PolicySpec
     windows: tuple[TraceWindow, ...]
-    limit_s: float = LIMIT_S
-    """How long a replay may go on without progress; 0: for ever."""
 
 
 Outcome = list[FigureSums] | str
 """The tallies of a trial by its windows, or why there are none."""
-Note = Callable[[SettingTrial, int, FigureSums], None]
-"""Is told of each replay: the trial, which of its windows, and what came of it."""
 Trials = Callable[[Sequence[SettingTrial], Callable[[float], None]], list[Outcome]]
 """What replays trials, and is told how many replays more are done: the tallies of each, or why there are none."""
 
@@ -104,7 +95,7 @@ def key_of(spec: PolicySpec, window: TraceWindow) -> str:
 
 @dataclass(slots=True)
 class TrialReplays:
-    """Replays trials, `processes` at once; 0: in this process."""
+    """Replays trials, `processes` at once."""
 
     processes: int
     kept: KeptTrials = field(default_factory=lambda: KeptTrials(None))
@@ -112,93 +103,30 @@ class TrialReplays:
 
     def __call__(self, trials: Sequence[SettingTrial], told: Callable[[float], None]) -> list[Outcome]:
         """The tallies of each trial by its windows, or what went wrong with it."""
-        known = [[self.kept.find(trial.spec, window) for window in trial.windows] for trial in trials]
-        left = [[at for at, tally in enumerate(tallies) if tally is None] for tallies in known]
-        before = float(sum(tally is not None for tallies in known for tally in tallies))
-        told(before)
-        open_ = [index for index, missing in enumerate(left) if missing]
-        asked = [replace(trials[i], limit_s=self.limit_s, windows=_at(trials[i].windows, left[i])) for i in open_]
+        known = {
+            (index, at): self.kept.find(trial.spec, window)
+            for index, trial in enumerate(trials)
+            for at, window in enumerate(trial.windows)
+        }
+        places = [place for place, tally in known.items() if tally is None]
+        tasks = {at: (trials[index].spec, trials[index].windows[window]) for at, (index, window) in enumerate(places)}
+        failed = dict[int, str]()
 
-        finished: list[FigureSums] = []
+        def note(at: int, outcome: FigureSums | Failed) -> None:
+            index, window = places[at]
+            if isinstance(outcome, Failed):
+                failed.setdefault(index, str(outcome))
+            else:
+                known[index, window] = outcome
+                self.kept.keep(trials[index].spec, trials[index].windows[window], outcome)
 
-        def note(trial: SettingTrial, at: int, tally: FigureSums) -> None:
-            self.kept.keep(trial.spec, trial.windows[at], tally)
-            finished.append(tally)
-            told(before + len(finished))
-
-        here = not self.processes
-        outcomes = [_replayed(trial, note) for trial in asked] if here else self._apart(asked, note)
-        found: list[Outcome] = []
-        by_index = dict(zip(open_, outcomes, strict=True))
-        for index, tallies in enumerate(known):
-            outcome: Outcome = by_index.get(index, [])
-            if isinstance(outcome, str):
-                found.append(outcome)
-                continue
-            for at, tally in zip(left[index], outcome, strict=True):
-                tallies[at] = tally
-            found.append([tally for tally in tallies if tally is not None])
-        return found
-
-    def _apart(self, asked: Sequence[SettingTrial], note: Note) -> list[Outcome]:
-        """In processes. Each takes several trials, since loading kernels takes longer than a short replay.
-
-        Where a process dies, the trials that it had not finished are tried again, each in a process of its own.
-        """
-        outcomes: dict[int, Outcome] = {}
-        size = max(1, min(MOST_AT_ONCE, len(asked) // (2 * self.processes)))
-        batches = [tuple(range(begin, min(begin + size, len(asked)))) for begin in range(0, len(asked), size)]
-        while batches:
-            died: dict[int, str] = {}
-
-            def heard(
-                at: int,
-                message: object,
-                batches: Sequence[tuple[int, ...]] = batches,
-                died: dict[int, str] = died,
-            ) -> bool:
-                if isinstance(message, Died):
-                    died[at] = str(message)
-                elif message is not None:
-                    number, place, said = cast(tuple[int, int | None, Any], message)
-                    if place is None:
-                        outcomes[batches[at][number]] = said
-                    else:
-                        note(asked[batches[at][number]], place, said)
-                return message is None or isinstance(message, Died)
-
-            tasks = {at: (tuple(asked[index] for index in batch),) for at, batch in enumerate(batches)}
-            side_by_side(_work, tasks, self.processes, heard)
-            outcomes.update({batches[at][0]: why for at, why in died.items() if len(batches[at]) == 1})
-            batches = [(index,) for at in died for index in batches[at] if index not in outcomes]
-        return [outcomes[index] for index in range(len(asked))]
+        engine = Processes(self.processes, self.limit_s, reuse=True)
+        run_all(_replayed, tasks, engine, note, lambda done, total: told(done), len(known) - len(places))
+        return [
+            failed.get(index) or [tally for (trial, _), tally in known.items() if trial == index and tally is not None]
+            for index in range(len(trials))
+        ]
 
 
-def _at(windows: Sequence[TraceWindow], places: Sequence[int]) -> tuple[TraceWindow, ...]:
-    return tuple(windows[place] for place in places)
-
-
-def _replayed(trial: SettingTrial, note: Note) -> Outcome:
-    """The tallies of a trial, or what went wrong; each window is noted at once."""
-    found = []
-    try:
-        for at, window in enumerate(trial.windows):
-            with patience(trial.limit_s) as patient:
-                found.append(tally_of(trial.spec, window, patient.renew))
-            note(trial, at, found[-1])
-    except (CpschedError, SimError) as error:
-        return str(error)
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"
-    return found
-
-
-def _work(trials: Sequence[SettingTrial], pipe: Connection) -> None:
-    """The work of one process: it sends each window that is done, each trial at its end, and None as its last word."""
-    for number, trial in enumerate(trials):
-
-        def note(trial: SettingTrial, at: int, tally: FigureSums, number: int = number) -> None:
-            pipe.send((number, at, tally))
-
-        pipe.send((number, None, _replayed(trial, note)))
-    pipe.send(None)
+def _replayed(task: tuple[PolicySpec, TraceWindow], tell: Tell) -> FigureSums:
+    return tally_of(*task, lambda *done: tell())

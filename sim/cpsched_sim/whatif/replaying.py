@@ -96,7 +96,7 @@ def replay_window(
     start_s = np.where(schedule.start_s != NEVER, schedule.start_s + run.lag_s, NEVER)
     return Replayed(
         arrival_s, start_s, schedule.end_s, schedule.processors, schedule.rounds, schedule.cpu_s,
-        run.late_fixed, _stranded(window, run, arrival_s, schedule),
+        int(run.late_fixed), _stranded(window, run, arrival_s, schedule),
     )  # fmt: skip
 
 

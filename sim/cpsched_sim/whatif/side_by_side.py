@@ -8,21 +8,19 @@ import pickle
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cpsched.collector import collector_paused
-from cpsched.errors import CpschedError
 from cpsched.policy_spec import PolicySpec
-from cpsched_sim.errors import SimError, Unusable
+from cpsched_sim.errors import Unusable
 from cpsched_sim.experiment import Setup
 from cpsched_sim.experiments.keys import code_identity, key_of, plugins_of
+from cpsched_sim.experiments.runner import Failed, Processes, Tell, run_all
 from cpsched_sim.files import sha256_of, write_whole
-from cpsched_sim.patience import LIMIT_S, patience
-from cpsched_sim.processes import Died, side_by_side
+from cpsched_sim.patience import LIMIT_S
 from cpsched_sim.site.policy_file import load_policy
 from cpsched_sim.whatif.cases import WhatIfCase
 from cpsched_sim.whatif.gains import HALF_CLOSED, OPEN
@@ -32,7 +30,6 @@ from cpsched_sim.whatif.window import Window
 
 REPLAYS = "replays"
 COLUMNS = ("arrival_s", "start_s", "end_s", "processors")
-SHARE_EVERY = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,58 +92,35 @@ class Replays:
         self, tasks: Sequence[Task], done: dict[int, Replayed], progress: Callable[[float, int | None], None]
     ) -> None:
         """Replay what is not in `done`, and put it there. Raises `Unusable` where one fails; others are kept."""
-        shares = [float(at in done) for at in range(len(tasks))]
         failed: list[str] = []
 
-        def heard(at: int, message: object) -> bool:
-            if isinstance(message, float):
-                shares[at] = message
-                return False
-            replayed = _read(self.path(tasks[at]), len(self.window.jobs)) if message == "" else None
-            if replayed is None:
-                what = str(message) if isinstance(message, Died | str) and str(message) else "left no result"
-                failed.append(f"{tasks[at].case.name}: {what}")
+        def finished(at: int, replayed: Replayed | Failed) -> None:
+            if isinstance(replayed, Failed):
+                failed.append(f"{tasks[at].case.name}: {replayed}")
             else:
+                write_whole(self.path(tasks[at]), _packed(replayed))
                 done[at] = replayed
-            shares[at] = 1.0
-            return True
 
         with tempfile.TemporaryDirectory(prefix="cpsched-whatif-") as folder:  # for this user's eyes alone
             kept = Path(folder) / "window.pickle"
             with kept.open("wb") as file:
                 pickle.dump(self.window, file, protocol=pickle.HIGHEST_PROTOCOL)
-            todo = {at: (kept, task, self.path(task), self.limit_s) for at, task in enumerate(tasks) if at not in done}
-            side_by_side(_replay_one, todo, self.processes, heard, lambda: progress(sum(shares), len(shares)))
+            todo = {at: (kept, task) for at, task in enumerate(tasks) if at not in done}
+            run_all(_replay_one, todo, Processes(self.processes, self.limit_s), finished, progress, len(done))
         if failed:
             raise Unusable(f"{len(failed)} of {len(tasks)} replays failed: {failed[0]}")
 
 
-def _replay_one(kept: Path, task: Task, path: Path, limit_s: float, pipe: Connection) -> None:
-    """The work of one process: it sends the share of jobs done now and then, and "" or what went wrong at the end."""
-    try:
-        with collector_paused(), kept.open("rb") as file:
-            window: Window = pickle.load(file)  # written by this program, into a folder of its own
-            window = task.case.applied(window)
-        gc.freeze()  # this process has nothing else to do
-        told = [0.0]
-
-        def share(ended: int, total: int) -> None:
-            if ended / max(1, total) >= told[0] + SHARE_EVERY:
-                told[0] = ended / max(1, total)
-                pipe.send(min(0.999, told[0]))
-
-        with patience(limit_s) as patient:
-            policy = Setup(task.spec).build(window.jobs)
-            told_share, half_closed = patient.and_tell(share), task.mode == HALF_CLOSED
-            replayed = replay_window(window, policy, half_closed, told_share, task.case.pace)
-        write_whole(path, _packed(replayed))
-        pipe.send("")
-    except BrokenPipeError:  # whoever listened was interrupted, and has said so
-        return
-    except (CpschedError, SimError) as error:
-        pipe.send(str(error) or type(error).__name__)
-    except Exception as error:
-        pipe.send(f"{type(error).__name__}: {error}")
+def _replay_one(given: tuple[Path, Task], tell: Tell) -> Replayed:
+    """The work of one process."""
+    kept, task = given
+    with collector_paused(), kept.open("rb") as file:
+        window: Window = pickle.load(file)  # written by this program, into a folder of its own
+        window = task.case.applied(window)
+    gc.freeze()  # this process has nothing else to do
+    tell()
+    policy = Setup(task.spec).build(window.jobs)
+    return replay_window(window, policy, task.mode == HALF_CLOSED, tell, task.case.pace)
 
 
 def _packed(replayed: Replayed) -> bytes:

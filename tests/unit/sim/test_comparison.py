@@ -23,7 +23,7 @@ from cpsched_sim.comparison import (
     table_rows,
 )
 from cpsched_sim.experiment import Setup
-from cpsched_sim.processes import Study, compare_in_processes
+from cpsched_sim.experiments.compare import Study, compare_in_processes
 from tests.patience import ENOUGH_S
 from tests.unit.sim.traces.test_swf import line
 
@@ -155,21 +155,22 @@ def test_a_combination_that_fails_loses_only_itself(four_jobs):
 
 
 def test_a_process_that_is_killed_loses_only_itself(four_jobs, mocker):
-    mocker.patch("cpsched_sim.processes.replay_one", new=die_or_answer)
+    mocker.patch("cpsched_sim.experiments.compare.replay_one", new=die_or_answer)
     rows = compare_in_processes(Study(four_jobs), [Setup(PolicySpec(name)) for name in ("dies", "lives")], 2)
     assert rows[0].error == f"its process died with exit code {-signal.SIGKILL}"
     assert rows[1].error == "answered"
 
 
-def die_or_answer(study, setup, pipe):
+def die_or_answer(task, tell):
     """What a combination's process runs in the test above; found by name in that process."""
+    _, setup = task
     if setup.policy.dispatcher == "dies":
         os.kill(os.getpid(), signal.SIGKILL)
-    pipe.send(ComparisonRow(setup.policy.dispatcher, setup.policy.predictor, error="answered"))
+    return ComparisonRow(setup.policy.dispatcher, setup.policy.predictor, error="answered")
 
 
 def test_a_process_has_the_environment_folder_and_modules_of_whoever_compares(four_jobs, mocker, monkeypatch, tmp_path):
-    mocker.patch("cpsched_sim.processes.replay_one", new=tell_where)
+    mocker.patch("cpsched_sim.experiments.compare.replay_one", new=tell_where)
     for name in ("first", "second"):  # the server that forks them began before either
         folder = tmp_path / name
         folder.mkdir()
@@ -184,11 +185,12 @@ def test_a_process_has_the_environment_folder_and_modules_of_whoever_compares(fo
     assert row.error.startswith("None in")
 
 
-def tell_where(study, setup, pipe):
+def tell_where(task, tell):
     """As above; it imports a module by the dispatcher's name."""
+    _, setup = task
     importlib.import_module(setup.policy.dispatcher)
     told = f"{os.environ.get('OF_THIS_TEST')} in {os.getcwd()}"
-    pipe.send(ComparisonRow(setup.policy.dispatcher, setup.policy.predictor, error=told))
+    return ComparisonRow(setup.policy.dispatcher, setup.policy.predictor, error=told)
 
 
 def test_the_command_prints_a_table_and_writes_a_table(four_jobs, tmp_path):

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from cpsched_bridge.program.cli import PANELS
 from cpsched_sim.comparison import ComparisonRow
 from cpsched_sim.experiment import Setup
-from cpsched_sim.processes import Study, compare_in_processes
+from cpsched_sim.experiments.compare import Study, compare_in_processes
 from cpsched_sim.shell import CommandGroup
 from cpsched_sim.views import share
 from tests import warm

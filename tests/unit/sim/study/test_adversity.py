@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -12,12 +13,12 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
-from cpsched_sim import processes
 from cpsched_sim.cli import app
 from cpsched_sim.errors import Unusable
-from cpsched_sim.study import engines
+from cpsched_sim.experiments import runner
+from cpsched_sim.experiments.runner import Failed, Processes
 from cpsched_sim.study.campaign import campaign_of, read_campaign
-from cpsched_sim.study.running import Processes, run_cases, run_study
+from cpsched_sim.study.running import decided, run_cases, run_study
 from cpsched_sim.study.store import Store
 from cpsched_sim.study.writing import write_all
 from tests import warm
@@ -63,7 +64,7 @@ def disk(tmp_path):
 )
 def test_a_full_disk_is_told_and_the_same_command_goes_on_when_there_is_room(tmp_path, disk, monkeypatch, small, room):
     """The disk grows by a page, or by a file, from nothing on: it is full at every file of a study once."""
-    monkeypatch.setattr(engines, "engine_of", lambda on, processes, patience_s: Here())
+    monkeypatch.setattr(runner, "engine_of", lambda on, processes, patience_s: Here())
     path, out = written(tmp_path, jobs=True), disk.folder / "out"
     assert invoke(path, "--out", tmp_path / "elsewhere").exit_code == 0
     codes, kept, decided_at = [], {}, []
@@ -165,16 +166,16 @@ def test_what_a_case_forked_ends_with_it_when_its_time_is_over_and_when_the_stud
     study = own_dispatchers(tmp_path, slow=f"{deaf}{fork}time.sleep({10 * ENOUGH_S})")
     noted = tmp_path / "forked"
 
-    def stop(progress):
+    def stop(done, total):
         if noted.exists():
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_cases(campaign_of(study), Store(tmp_path / "stopped"), Processes(2), told=stop)
+        run_cases(campaign_of(study), Store(tmp_path / "stopped"), Processes(2), progress=stop)
     forked = noted.read_text().split()
     assert len(forked) == 1
     noted.rename(tmp_path / "forked before")
-    monkeypatch.setattr(processes, "time", SimpleNamespace(monotonic=lambda: 1e6 if noted.exists() else 0.0))
+    monkeypatch.setattr(runner, "time", SimpleNamespace(monotonic=lambda: 1e6 if noted.exists() else 0.0))
     campaign = campaign_of(study | {"limits": {"minutes": 2}})
     row = told_of(run_cases(campaign, Store(tmp_path / "out"), Processes(2)))["slow"]
     assert (row["why"], row["wall_s"], row["share"]) == ("did not end in 2 min", 1e6, 0.0)
@@ -195,18 +196,18 @@ def test_cases_end_with_a_study_that_is_killed(tmp_path, fork):
 
 
 def test_a_worker_hears_one_outcome_of_a_case_and_waits_for_nothing_that_it_forked(tmp_path, fork, lives_on):
-    from cpsched_sim.study.dask import decided_apart
+    from cpsched_sim.experiments.dask import done_apart
 
     study = own_dispatchers(tmp_path, twice=fork, lives_on=lives_on) | {"jobs": True}
     cases = [case for case in campaign_of(study).cases if case.labels["dispatcher"] != "easy"]
     path = [each for each in sys.path if each]
     twice, leaves = (
-        decided_apart(json.dumps({**case.task, "memory_mib": None, "jobs": True}), 0.0, ENOUGH_S, path)
-        for case in cases
+        done_apart(pickle.dumps((decided, {**case.task, "memory_mib": None}, 0.0)), ENOUGH_S, path) for case in cases
     )
-    assert leaves == ("died", 4)
-    assert twice[0] == "outcome"
-    assert twice[1][2].count(END_OF_ARCHIVE) == 1, "one schedule, and nothing after it"
+    assert leaves == Failed.died(4)
+    outcome = pickle.loads(twice)
+    assert outcome.result["outcome"] == "ended"
+    assert outcome.jobs.count(END_OF_ARCHIVE) == 1, "one schedule, and nothing after it"
 
 
 def test_a_second_study_in_a_folder_is_refused_and_changes_nothing(tmp_path):
@@ -277,7 +278,7 @@ def test_what_a_plug_in_prints_is_not_mixed_into_the_object_on_stdout(tmp_path):
 
 
 def test_results_that_were_edited_are_told_by_the_command_and_decided_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(engines, "engine_of", lambda on, processes, patience_s=0.0: Here())
+    monkeypatch.setattr(runner, "engine_of", lambda on, processes, patience_s=0.0: Here())
     path, out = written(tmp_path), tmp_path / "out"
     run_study(path, out)
     before = results_in(out)
@@ -291,7 +292,7 @@ def test_results_that_were_edited_are_told_by_the_command_and_decided_again(tmp_
 
 
 def test_a_study_that_goes_on_reads_each_kept_result_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(engines, "engine_of", lambda on, processes, patience_s=0.0: Here())
+    monkeypatch.setattr(runner, "engine_of", lambda on, processes, patience_s=0.0: Here())
     path, out, read = written(tmp_path), tmp_path / "out", []
     run_study(path, out)
     find = Store.find

@@ -1,7 +1,7 @@
 """A study on two Dask workers, one of which is killed: every case has a result, the same bytes as without Dask."""
 
-import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from cpsched_sim.study import dask
+from cpsched_sim.experiments import dask
 from cpsched_sim.study.campaign import campaign_of
 from cpsched_sim.study.running import run_cases, run_study
 from cpsched_sim.study.store import Store
@@ -79,11 +79,11 @@ def test_a_case_that_crashes_or_takes_too_long_leaves_its_worker_alone(tmp_path,
         plugin(tmp_path, body)
         (tmp_path / "mine.py").rename(tmp_path / f"{name}.py")
     grid = {"traces": ["four"], "dispatchers": ["dies:Own", "sleeps:Own", "easy"]}
-    study = words(grids=[grid], limits={"minutes": 0.3}) | {"traces": {"four": {"file": str(tmp_path / "four.swf")}}}
+    study = words(grids=[grid], limits={"minutes": 0.6}) | {"traces": {"four": {"file": str(tmp_path / "four.swf")}}}
     found = run_study(study, tmp_path / "out", on=scheduler)
     told = {row["dispatcher"]: row for row in found.rows()}
     assert told["dies:Own"]["why"] == "its process died with exit code -9"
-    assert told["sleeps:Own"]["why"] == "did not end in 0.3 min"
+    assert told["sleeps:Own"]["why"] == "did not end in 0.6 min"
     assert told["easy"]["outcome"] == "ended"
     assert [worker.poll() for worker in workers] == [None, None]
 
@@ -111,17 +111,16 @@ def make():
 
 
 def test_two_studies_at_once_on_one_cluster_have_each_its_own_results(monkeypatch):
-    def decided(task, *_):
+    def done(given, *_):
         time.sleep(1)  # so that both are there at once
-        return "outcome", (json.loads(task), {}, None)
+        return pickle.dumps(pickle.loads(given)[1])
 
-    monkeypatch.setattr(dask, "decided_apart", decided)
+    monkeypatch.setattr(dask, "done_apart", done)
     heard = {}
 
     def run(name, address):
-        tasks = {0: {"dispatcher": name}}
-        hear = lambda at, outcome: heard.setdefault(name, []).append((at, outcome.result["dispatcher"]))  # noqa: E731
-        dask.engine(address, ENOUGH_S)(tasks, ENOUGH_S, hear, lambda: None)
+        hear = lambda at, outcome: heard.setdefault(name, []).append((at, outcome))  # noqa: E731
+        dask.engine(address, ENOUGH_S)(print, {0: name}, hear, lambda: None, ENOUGH_S)
 
     with distributed.LocalCluster(
         n_workers=1, threads_per_worker=2, processes=False, dashboard_address="127.0.0.1:0"

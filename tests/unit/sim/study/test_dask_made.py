@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from cpsched_sim.errors import Unusable
-from cpsched_sim.study import dask
+from cpsched_sim.experiments import dask
 
 
 class Client:
@@ -60,7 +60,7 @@ def file_of(tmp_path, body):
 
 
 def begun(engine):
-    engine({0: {}}, 1.0, lambda at, message: True, lambda: None)
+    engine(print, {0: {}}, lambda at, message: None, lambda: None)
 
 
 def test_the_function_that_is_named_is_called_once_in_a_file_and_in_a_module(tmp_path):

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from cpsched_sim.errors import Unusable
-from cpsched_sim.processes import Died
+from cpsched_sim.experiments.runner import Failed
 from cpsched_sim.study.campaign import campaign_of, read_campaign
 from cpsched_sim.study.deciding import decide
-from cpsched_sim.study.running import TimeEstimate, run_cases, run_study
+from cpsched_sim.study.running import run_cases, run_study
 from cpsched_sim.study.store import Store
 from tests import warm
 from tests.patience import ENOUGH_S
@@ -26,7 +26,7 @@ class Here:
     def __init__(self, stop_after=None):
         self.decided, self.stop_after = [], stop_after
 
-    def __call__(self, tasks, limit_s, heard, looked):
+    def __call__(self, work, tasks, heard, looked, limit_s):
         for at, task in tasks.items():
             if self.stop_after is not None and len(self.decided) >= self.stop_after:
                 raise KeyboardInterrupt
@@ -209,16 +209,6 @@ def test_a_disk_that_is_full_loses_nothing_that_was_finished(tmp_path):
     assert rest.decided == []
 
 
-def test_time_is_estimated_by_cases_of_before(tmp_path):
-    written(tmp_path)
-    case = campaign_of(words(), tmp_path).cases[0]
-    like = {**case.labels, "wall_s": 10.0}
-    other = {**case.labels, "dispatcher": "lookahead", "policy": "", "wall_s": 100.0}
-    assert TimeEstimate([]).all_s([case], 2) is None
-    assert TimeEstimate([like, other]).all_s([case] * 4, 2) == 20.0
-    assert TimeEstimate([other]).wall_s(case) == 100.0
-
-
 def test_results_as_parquet_and_as_a_frame(tmp_path):
     pandas = pytest.importorskip("pandas")
     pytest.importorskip("pyarrow")
@@ -234,36 +224,30 @@ def test_results_as_parquet_and_as_a_frame(tmp_path):
     assert Path(tmp_path / "out" / "report.html").read_text().count("<h2>") >= 5
 
 
-def test_progress_counts_what_was_there_and_parts_and_tells_the_time_left(tmp_path, monkeypatch):
-    """Time is that of a clock that never goes back, whatever the clock on the wall does."""
-    from cpsched_sim.study import running
-
+def test_progress_counts_what_was_there_and_parts(tmp_path):
     written(tmp_path)
     with pytest.raises(KeyboardInterrupt):
         run_here(tmp_path, Here(stop_after=1))
-    now_s, told = [100.0], []
-    monkeypatch.setattr(running.time, "monotonic", lambda: now_s[0])
-    monkeypatch.setattr(running.time, "time", lambda: -1.0)
+    told = []
 
-    def engine(tasks, limit_s, heard, looked):
+    def engine(work, tasks, heard, looked, limit_s):
         assert limit_s == 120.0
         heard(1, 0.75)
         heard(1, 0.5)
-        now_s[0] += 10.0
         looked()
         raise KeyboardInterrupt
 
     campaign = campaign_of(words(limits={"minutes": 2}), tmp_path)
     with pytest.raises(KeyboardInterrupt):
-        run_cases(campaign, Store(tmp_path / "out"), engine, told=told.append)
-    assert [(each.done, each.cases, each.left_s) for each in told] == [(1.0, 4, None), (1.75, 4, 30.0)]
+        run_cases(campaign, Store(tmp_path / "out"), engine, progress=lambda *done: told.append(done))
+    assert told == [(1.0, 4), (1.75, 4)]
 
 
 def test_how_a_process_died_is_told(tmp_path):
     written(tmp_path)
-    deaths = [Died(-9), Died(None, late=True), Died(3), Died(0)]
+    deaths = [Failed.died(-9), Failed.late(), Failed("broke"), Failed.died(0)]
 
-    def engine(tasks, limit_s, heard, looked):
+    def engine(work, tasks, heard, looked, limit_s):
         for at in tasks:
             heard(at, deaths[at])
 
@@ -271,4 +255,4 @@ def test_how_a_process_died_is_told(tmp_path):
     rows = run_cases(campaign_of(words(limits=limits), tmp_path), Store(tmp_path / "out"), engine).rows()
     assert [row["outcome"] for row in rows] == ["failed", "did not end", "failed", "failed"]
     assert rows[0]["why"] == "its process died with exit code -9 (it may have 1,024 MiB)"
-    assert rows[1]["why"] == "did not end in 2 min"
+    assert [row["why"] for row in rows[1:3]] == ["did not end in 2 min", "broke"]

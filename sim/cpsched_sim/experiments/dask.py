@@ -1,14 +1,15 @@
-"""Cases on a Dask cluster (extra `dask`); the one door to `distributed`.
+"""Tasks on a Dask cluster (extra `dask`); the one door to `distributed`.
 
-A worker decides each case in a process of its own, as this machine would: limits of time and memory hold, and a case
-that crashes takes no worker with it. Where a worker dies, Dask gives its cases to another one. Traces must lie under
-the same path on all machines; their digests are checked there.
+A worker does each task in a process of its own, as this machine would: limits of time and memory hold, and a task that
+crashes takes no worker with it. Where a worker dies, Dask gives its tasks to another one. Traces must lie under the
+same path on all machines; their digests are checked there. `python -m cpsched_sim.experiments.dask` is that process.
 """
 
 from __future__ import annotations
 
-import json
+import ctypes
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
-from math import isfinite
+from math import inf, isfinite
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -26,12 +27,12 @@ from typing_extensions import override
 
 from cpsched.errors import printable
 from cpsched_sim.errors import Unusable
-from cpsched_sim.processes import Died
-from cpsched_sim.study.deciding import CaseOutcome
-from cpsched_sim.study.running import Engine, Heard, Task
+from cpsched_sim.experiments.runner import Engine, Failed, Heard, Work, outcome_of
 
+_PARENT_DIED = 1
+"""PR_SET_PDEATHSIG of Linux's prctl(2)."""
 RETRIES = 3
-"""How many workers may die at a case before it has failed."""
+"""How many workers may die at a task before it has failed."""
 _ERRORS_SHOWN = 300
 
 
@@ -96,7 +97,9 @@ class DaskEngine(Engine):
     """A cluster that was made for this study alone, and ends with it."""
 
     @override
-    def __call__(self, tasks: Mapping[int, Task], limit_s: float, heard: Heard, looked: Callable[[], None]) -> None:
+    def __call__(
+        self, work: Work, tasks: Mapping[int, Any], heard: Heard, looked: Callable[[], None], limit_s: float = inf
+    ) -> None:
         distributed = _distributed()
         path = [each for each in sys.path if each]
         bound_s = limit_s if isfinite(limit_s) else None
@@ -105,7 +108,7 @@ class DaskEngine(Engine):
         try:
             futures = {
                 self.client.submit(
-                    decided_apart, json.dumps(dict(task)), self.patience_s, bound_s, path,
+                    done_apart, pickle.dumps((work, task, self.patience_s)), bound_s, path,
                     key=f"cpsched-{study}-{at}", pure=False, retries=RETRIES,
                 ): at
                 for at, task in tasks.items()
@@ -131,32 +134,45 @@ class DaskEngine(Engine):
                     self.own.close()
 
 
-def _outcome(future: Any) -> CaseOutcome | Died:
+def _outcome(future: Any) -> Any:
     if future.status != "finished":
         error = future.exception() if future.status == "error" else None
         why = f"{type(error).__name__}: {error}" if error is not None else future.status
-        return CaseOutcome({"outcome": "failed", "why": printable(why[:_ERRORS_SHOWN])}, {"wall_s": 0.0})
-    kind, content = future.result()
-    return Died(content, late=kind == "late") if kind != "outcome" else CaseOutcome(*content)
+        return Failed(printable(why[:_ERRORS_SHOWN]))
+    found = future.result()
+    return pickle.loads(found) if isinstance(found, bytes) else found  # made by this program's own workers
 
 
-def decided_apart(task: str, patience_s: float, limit_s: float | None, path: list[str]) -> tuple[str, Any]:
-    """Decide a case in a process of its own, from a worker: ("outcome", its fields), ("late" or "died", exit code)."""
+def done_apart(given: bytes, limit_s: float | None, path: list[str]) -> bytes | Failed:
+    """Do a task in a process of its own, from a worker; its result is still packed."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*path, os.environ.get("PYTHONPATH", "")])}
     process = subprocess.Popen(
-        [sys.executable, "-m", "cpsched_sim.study.apart", str(patience_s)], stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE, env=environment, process_group=0,
+        [sys.executable, "-m", "cpsched_sim.experiments.dask"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        env=environment, process_group=0,
     )  # fmt: skip
     try:
-        said, _ = process.communicate(task.encode(), timeout=limit_s)
+        said, _ = process.communicate(given, timeout=limit_s)
     except subprocess.TimeoutExpired:
-        return "late", None
+        return Failed.late()
     finally:
         with suppress(ProcessLookupError):  # it and whatever it forked
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    if process.returncode:
-        return "died", process.returncode
-    head, _, jobs = said.partition(b"\n")
-    result, made = json.loads(head)
-    return "outcome", (result, made, jobs or None)
+    return Failed.died(process.returncode) if process.returncode else said
+
+
+def main() -> None:
+    """Do the task on standard input; its result goes to standard output. Ends with the worker that started it."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PARENT_DIED, signal.SIGKILL)
+    out = os.dup(1)
+    os.dup2(2, 1)
+    os.register_at_fork(after_in_child=lambda: os.dup2(2, out))  # what a plug-in forks cannot speak for this process
+    work, task, patience_s = pickle.loads(sys.stdin.buffer.read())
+    outcome = outcome_of(work, task, patience_s, lambda share: None)
+    with os.fdopen(out, "wb") as file:
+        pickle.dump(outcome, file)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+"""Combinations of one trace, each replayed in a process of its own, and taken from an earlier run where it has them."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cpsched.metrics import METRICS, Measures, metric
+from cpsched_sim.comparison import ComparisonRow
+from cpsched_sim.errors import SimError
+from cpsched_sim.experiment import SCHEDULE, Setup, identity, run, summed_up, write_results
+from cpsched_sim.experiments.runner import Failed, Fractions, Processes, Tell, run_all
+from cpsched_sim.patience import LIMIT_S
+from cpsched_sim.results import check_made_alike, finished_in
+from cpsched_sim.traces.dialect import PLAIN, Dialect
+from cpsched_sim.workloads.dates import ALWAYS, Between
+from cpsched_sim.workloads.load import Workload, load, under
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """What all combinations share. Plain values: it travels to other processes.
+
+    `metrics` are shown beside those of the table; with `measures` set, the columns that they are computed from come
+    back with every row.
+    """
+
+    trace: Path
+    system: str | None = None
+    max_jobs: int | None = None
+    lenient: bool = False
+    out: Path | None = None
+    format: str | None = None
+    metrics: tuple[str, ...] = ()
+    measures: bool = False
+    policy: Path | None = None
+    """The policy file of a site."""
+    dialect: Dialect = PLAIN
+    limit_s: float = LIMIT_S
+    """How long a plug-in may go on without progress; 0: for ever."""
+    between: Between = ALWAYS
+    """The part of the trace."""
+
+
+def compare_in_processes(
+    study: Study,
+    chosen: Sequence[Setup],
+    processes: int,
+    progress: Fractions | None = None,
+    done: dict[int, ComparisonRow] | None = None,
+) -> list[ComparisonRow]:
+    """All combinations, at most so many at once, in the order given. Stopped by any exception, Ctrl-C included.
+
+    `done` holds the rows of combinations by their place in `chosen`: those that it brings are not replayed, and each
+    that is finished is put there at once, so that whoever stops this has what was finished until then.
+    """
+    rows: dict[int, ComparisonRow] = {} if done is None else done
+    tasks = {index: (study, setup) for index, setup in enumerate(chosen) if index not in rows}
+
+    def finished(index: int, row: ComparisonRow | Failed) -> None:
+        spec = chosen[index].policy
+        failed = ComparisonRow(spec.dispatcher, spec.predictor, error=str(row))
+        rows[index] = failed if isinstance(row, Failed) else row
+
+    run_all(replay_one, tasks, Processes(processes, study.limit_s), finished, progress, len(rows))
+    return [rows[index] for index in sorted(rows)]
+
+
+def replay_one(task: tuple[Study, Setup], tell: Tell) -> ComparisonRow:
+    """The row of a combination; its results are written into a folder of its own."""
+    study, setup = task
+    workload = load(
+        study.trace, study.system, study.lenient, study.max_jobs, lambda jobs: tell(), study.format, study.dialect,
+        study.between,
+    )  # fmt: skip
+    workload = under(workload, study.policy) if study.policy is not None else workload
+    more = tuple(map(metric, study.metrics))
+    simulation = run(workload, setup, tell, more=more)
+    folder = _folder(study.out, setup) if study.out is not None else None
+    summary, unsaved = summed_up(simulation, folder), ""
+    try:
+        if folder is not None:
+            write_results(simulation, folder, summary)
+    except SimError as error:
+        unsaved = str(error)
+    measures = replace(simulation.measures, jobs=()) if study.measures else None
+    policy = setup.policy
+    return ComparisonRow(policy.dispatcher, policy.predictor, summary, unsaved, measures, simulation.hints)
+
+
+def finished_before(
+    study: Study, chosen: Sequence[Setup], workload: Workload
+) -> tuple[dict[int, ComparisonRow], list[ComparisonRow]]:
+    """What an earlier run finished in `study.out`: rows by their place in `chosen`, and those of other combinations.
+
+    Raises `Unusable` where any of it was made of anything else than what is asked for now: what a replay depends on
+    (`identity`), the project's version, further metrics.
+    """
+    assert study.out is not None
+    asked = {
+        _folder(study.out, setup).name: {"version": version("cpsched"), **identity(setup, workload)} for setup in chosen
+    }
+    check_made_alike(study.out, asked, [metric(name).name for name in study.metrics])
+    places = {name: index for index, name in enumerate(asked)}
+    found: dict[int, ComparisonRow] = {}
+    others: list[ComparisonRow] = []
+    for name, written in finished_in(study.out).items():
+        row = _finished(study, written, study.out / name)
+        if row is not None and name in places:
+            found[places[name]] = row
+        elif row is not None:
+            others.append(row)
+    return found, others
+
+
+def _finished(study: Study, written: Mapping[str, Any], folder: Path) -> ComparisonRow | None:
+    """The row of a combination; None where a part of it is missing or damaged, so that it must be replayed."""
+    try:
+        schedule = _measures_of(folder / SCHEDULE) if study.measures else None
+    except (OSError, ValueError, LookupError, TypeError, EOFError, zlib.error):
+        return None
+    if not {each.name for each in METRICS} <= written.keys() or not (folder / SCHEDULE).exists():
+        return None
+    summary = {name: value for name, value in written.items() if name not in ("version", "date", "setup")}
+    setup = written["setup"]
+    return ComparisonRow(
+        setup["dispatcher"], setup["predictor"], summary, measures=schedule, hints=tuple(setup.get("hints", ()))
+    )
+
+
+def _measures_of(path: Path) -> Measures:
+    """The columns of a schedule that was written, for plots: nobody asks them for processors."""
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["start_s"]]
+    submit_s, start_s, end_s, units = (
+        np.array([int(row[name]) for row in rows], np.int64) for name in ("submit_s", "start_s", "end_s", "units")
+    )
+    return Measures(submit_s, start_s, end_s, units)
+
+
+def _folder(out: Path, setup: Setup) -> Path:
+    """The folder for the results of a combination."""
+    name = f"{setup.policy.dispatcher}-{setup.policy.predictor}".replace("/", "_")
+    earlier = out / name
+    return earlier if earlier.is_dir() else out / name.replace(":", ".")  # a colon is no part of a name on some disks
