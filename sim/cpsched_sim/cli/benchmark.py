@@ -49,17 +49,14 @@ def benchmark(
 
     from cpsched.errors import require
     from cpsched_sim.files import write_whole
-    from cpsched_sim.study.benchmark import TABLE, adopt, chosen, suite, table
+    from cpsched_sim.study.benchmark import TABLE, adopt, suite, table
     from cpsched_sim.study.campaign import campaign_of
     from cpsched_sim.study.store import Store
 
     require(not only or bool(dispatcher), "--only", "nothing", "needs a --dispatcher")
-    words, store = suite(), Store(out)
-    found = chosen(words, Path.cwd(), dispatcher or (), "training" if training else "test", quick, only)
-    for note in found.notes:
-        say("note", note)
+    words, store = suite(dispatcher or (), training, quick, only), Store(out)
     with redirect_stdout(sys.stderr):  # a plug-in may print when it is imported
-        campaign = campaign_of(found.words)
+        campaign = campaign_of(words)
     for note in campaign.notes:
         say("note", note)
     if dry_run:
@@ -71,9 +68,9 @@ def benchmark(
             taken, others = adopt(campaign, store, results)
             say("note", f"{taken} results taken from {results}; {others} are of other code, traces or dispatchers")
 
-    content = yaml.safe_dump(found.words, sort_keys=False).encode()
+    content = yaml.safe_dump(words, sort_keys=False).encode()
     limit_s = running.decide_timeout
     rows = run_campaign(campaign, store, content, running.jobs, on, retry, limit_s, take_over).rows()
-    text = table(words, rows)
+    text = table(words["report"]["metrics"], rows)
     write_whole(out / TABLE, text.encode())
     tell(rows, out, running.as_json, lambda: text)

@@ -1,129 +1,51 @@
-"""The benchmark: a fixed suite of workloads and dispatchers as a study, to which others add dispatchers of their own.
-
-`benchmark.yaml` beside this module is the suite. A folder of its results is the folder of a study: what a study does
-with it (going on after a stop, verifying, Parquet) holds here, too.
-"""
+"""The benchmark: the study of `benchmark.yaml` beside this module, to which others add dispatchers of their own."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from pydantic import BaseModel, Field
+import yaml
 
 from cpsched_sim.document import Table
 from cpsched_sim.errors import Unusable
 from cpsched_sim.experiments.keys import key_of
 from cpsched_sim.experiments.statistics import LEVEL
-from cpsched_sim.files import sha256_of
-from cpsched_sim.reading.tree import read_tree
-from cpsched_sim.study.campaign import Campaign, found_file
+from cpsched_sim.study.campaign import Campaign
 from cpsched_sim.study.deciding import ENDED
 from cpsched_sim.study.ranking import Ratio, compared
 from cpsched_sim.study.report import heading
 from cpsched_sim.study.running import decision_ms
 from cpsched_sim.study.store import Store
 from cpsched_sim.study.verifying import results_in
-from cpsched_sim.study.words import STRICT, LimitWords, Load, Seed, Text, TraceWords, Window
 
 SUITE = Path(__file__).with_name("benchmark.yaml")
+TRAINING = Path(__file__).with_name("benchmark-training.yaml")
 TABLE = "benchmark.md"
 DECISION = "decision_cpu_ms"
-Split = Literal["training", "test"]
+BASELINE = "easy"
+"""The dispatcher to which all figures are ratios."""
 
 
-class PartWords(BaseModel):
-    """Some workloads of a split."""
+def suite(own: Sequence[str] = (), training: bool = False, quick: bool = False, alone: bool = False) -> dict[str, Any]:
+    """The words of the suite as a study, with dispatchers of one's `own` behind the suite's.
 
-    model_config = STRICT
-    traces: Annotated[Sequence[Text], Field(min_length=1)]
-    windows: Annotated[Sequence[Window], Field(min_length=1)] = ("whole",)
-    seeds: Annotated[Sequence[Seed], Field(min_length=1)] = (0,)
-
-
-class SuiteWords(BaseModel):
-    """The whole suite."""
-
-    model_config = STRICT
-    title: Text
-    traces: Mapping[Text, TraceWords]
-    dispatchers: Mapping[Text, Text]
-    baseline: Text
-    """The dispatcher to which all figures are ratios."""
-    estimates: Mapping[Text, Text]
-    loads: Sequence[Load]
-    splits: Mapping[Split, Sequence[PartWords]]
-    quick: Sequence[Text]
-    """The traces of the quick part."""
-    limits: LimitWords
-    metrics: Sequence[Text]
-
-
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """A benchmark to be run: the words of its study, and what was left out, a sentence each."""
-
-    words: dict[str, Any]
-    notes: tuple[str, ...]
-
-
-def suite() -> SuiteWords:
-    """The suite of this version of cpsched. Raises `InvalidFile`."""
-    return read_tree(SUITE).as_model(SuiteWords)
-
-
-def chosen(
-    words: SuiteWords,
-    folder: Path,
-    own: Sequence[str] = (),
-    split: Split = "test",
-    quick: bool = False,
-    alone: bool = False,
-) -> Chosen:
-    """The suite as a study, with dispatchers of one's `own` behind the suite's.
-
-    Traces are looked for in `folder` and where `CPSCHED_TRACES` says; one that is missing, or another one than the
-    suite's, is left out with a note. `quick`: the traces that need no file. `alone`: own dispatchers and the baseline.
+    `quick`: the traces that need no file. `alone`: own dispatchers and the baseline.
     """
-    here, notes = list[str](), list[str]()
-    for name, trace in words.traces.items():
-        if quick and name not in words.quick:
-            continue
-        why = _missing(name, trace, folder)
-        if why:
-            notes.append(why)
-        else:
-            here.append(name)
-    names = [words.baseline] if alone else list(words.dispatchers)
-    names += [name for name in dict.fromkeys(own) if name not in names]
+    words: dict[str, Any] = yaml.safe_load(SUITE.read_text(encoding="utf-8"))
+    other = yaml.safe_load(TRAINING.read_text(encoding="utf-8")) if training else {}
+    names = [BASELINE] if alone else words["grids"][0]["dispatchers"]
+    names = list(dict.fromkeys([*names, *own]))
+    usable = [name for name, trace in words["traces"].items() if "file" not in trace or not quick]
     grids = [
-        {**part.model_dump(mode="json"), "traces": usable, "loads": list(words.loads),
-         "dispatchers": names, "predictors": list(words.estimates)}
-        for part in words.splits[split]
-        if (usable := [name for name in part.traces if name in here])
-    ]  # fmt: skip
-    traces = {name: words.traces[name].model_dump(mode="json", exclude_defaults=True) for name in here}
-    title = f"{words.title}, {split}{', quick' if quick else ''}"
-    report = {"baseline": f"{words.baseline} / {next(iter(words.estimates))}", "metrics": list(words.metrics)}
-    study = {
-        "title": title, "traces": traces, "dispatchers": dict(words.dispatchers), "predictors": dict(words.estimates),
-        "grids": grids, "limits": words.limits.model_dump(), "report": report,
-    }  # fmt: skip
-    return Chosen(study, tuple(notes))
-
-
-def _missing(name: str, trace: TraceWords, folder: Path) -> str:
-    """Why a trace cannot be used, and how to get it; empty where it can."""
-    if trace.file is None:
-        return ""
-    path = found_file(trace.file, folder)
-    if path is None:
-        return f"{name} is left out: {trace.file} is not here; to get it: {trace.recipe}"
-    if (digest := sha256_of(path)) != trace.sha256:
-        return f"{name} is left out: {path} is another file, by its digest {digest}; to get it: {trace.recipe}"
-    return ""
+        {**grid, **other.get(name, {}), "traces": [name], "dispatchers": names}
+        for grid in words["grids"]
+        for name in grid["traces"]
+        if name in usable
+    ]
+    title = f"{words['title']}, {'training' if training else 'test'}{', quick' if quick else ''}"
+    return {**words, "title": title, "traces": {name: words["traces"][name] for name in usable}, "grids": grids}
 
 
 def adopt(campaign: Campaign, store: Store, path: Path) -> tuple[int, int]:
@@ -146,20 +68,22 @@ def adopt(campaign: Campaign, store: Store, path: Path) -> tuple[int, int]:
     return taken, others
 
 
-def table(words: SuiteWords, rows: Sequence[Mapping[str, Any]]) -> str:
+def table(metrics: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
     """The table of the benchmark as Markdown: ratios to the baseline under the same estimate, best first by the first
     measure, with intervals over workloads."""
     rows = [{**row, DECISION: decision_ms(row.get("cpu_s"), row.get("rounds"))} for row in rows]
     parts = [
-        f"Ratios to {words.baseline} with the same estimates (geometric means over workloads), in brackets the "
+        f"Ratios to {BASELINE} with the same estimates (geometric means over workloads), in brackets the "
         f"interval of {LEVEL:.0%}. Less is better. The last columns: CPU time of a decision, and cases with figures.",
     ]
-    metrics = [*words.metrics, DECISION]
-    headings = [heading(name).partition(",")[0] for name in words.metrics]
-    for estimate in words.estimates:
+    headings = [heading(name).partition(",")[0] for name in metrics]
+    for estimate in dict.fromkeys(row["predictor"] for row in rows):
         mine = [row for row in rows if row["predictor"] == estimate]
         names = list(dict.fromkeys(row["dispatcher"] for row in mine))
-        found = {name: [_to_baseline(mine, words, metric, name) for metric in metrics] for name in names}
+        found = {
+            name: [compared(mine, metric, name, BASELINE, by="dispatcher") for metric in (*metrics, DECISION)]
+            for name in names
+        }
         names.sort(key=lambda name: _rank(found[name][0]))
         head = ["dispatcher", *headings, "decision", "cases"]
         lines = []
@@ -171,10 +95,6 @@ def table(words: SuiteWords, rows: Sequence[Mapping[str, Any]]) -> str:
         parts.append(f"Estimates: {estimate}")
         parts.append(Table("", head, lines).markdown())
     return "\n\n".join(parts) + "\n"
-
-
-def _to_baseline(rows: Sequence[Mapping[str, Any]], words: SuiteWords, metric: str, name: str) -> Ratio | None:
-    return compared(rows, metric, name, words.baseline, by="dispatcher")
 
 
 def _rank(ratio: Ratio | None) -> tuple[bool, float]:

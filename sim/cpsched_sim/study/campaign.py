@@ -114,7 +114,7 @@ class _Reading:
     words: StudyWords
     folder: Path
     notes: list[str] = field(default_factory=list)
-    _traces: dict[str, tuple[dict[str, Any], dict[str, Any]]] = field(default_factory=dict)
+    _traces: dict[str, tuple[dict[str, Any], dict[str, Any]] | None] = field(default_factory=dict)
     _systems: dict[str, tuple[str, str]] = field(default_factory=dict)
     _specs: dict[tuple[str, str], _Spec] = field(default_factory=dict)
     _policies: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -130,7 +130,9 @@ class _Reading:
             if reasons:
                 excluded[self.words.exclude[reasons[0]].because] += 1
                 continue
-            cases.append(self._case(where, labels, window))
+            if (case := self._case(where, labels, window)) is None:
+                continue
+            cases.append(case)
             pair = labels["dispatcher"], labels["predictor"]
             if (other := policies.setdefault(cases[-1].labels["policy"], pair)) != pair:
                 rule = f"must not read like {other[0]} with {other[1]}: tables tell policies apart by these names"
@@ -180,8 +182,11 @@ class _Reading:
             for label, window in windows:
                 yield ("cases", at), {"case": case.name, **_axes(case), "window": label}, window
 
-    def _case(self, where: tuple[str | int, ...], labels: dict[str, Any], window: WindowWords | None) -> Case:
-        trace, of_trace = self._trace(where, labels)
+    def _case(self, where: tuple[str | int, ...], labels: dict[str, Any], window: WindowWords | None) -> Case | None:
+        """None where its trace is optional, and not here."""
+        if (found_trace := self._trace(where, labels)) is None:
+            return None
+        trace, of_trace = found_trace
         seed, system = labels["seed"], labels["system"] or trace.get("system")
         if "generate" in trace:
             trace, of_trace = {**trace, "seed": seed}, {**of_trace, "seed": seed}
@@ -213,7 +218,9 @@ class _Reading:
         }
         return Case(labels, task, inputs, found.by_clock)
 
-    def _trace(self, where: tuple[str | int, ...], labels: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _trace(
+        self, where: tuple[str | int, ...], labels: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Any]] | None:
         name = labels["trace"]
         if name not in self.words.traces:
             known = ", ".join(self.words.traces)
@@ -222,19 +229,26 @@ class _Reading:
             self._traces[name] = self._read_trace(name, self.words.traces[name])
         return self._traces[name]
 
-    def _read_trace(self, name: str, words: TraceWords) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _read_trace(self, name: str, words: TraceWords) -> tuple[dict[str, Any], dict[str, Any]] | None:
+        """None for an optional trace that is not here."""
         if words.generate is not None:
             made: dict[str, Any] = {"generate": words.generate, "load": words.load, "max_jobs": words.max_jobs}
             made |= {"processors": words.processors} if words.days is None else {"days": words.days}
             return {**made, "system": words.system}, made
         assert words.file is not None
         path = found_file(words.file, self.folder)
+        recipe = f"; to get it: {words.recipe}" if words.recipe is not None else ""
         if path is None:
-            rule = f"there is no such file beside the study, nor in the folder that {TRACES} names"
-            rule += f"; to get it: {words.recipe}" if words.recipe is not None else ""
+            if words.optional:
+                self.notes.append(f"{name} is left out: {words.file} is not here{recipe}")
+                return None
+            rule = f"there is no such file beside the study, nor in the folder that {TRACES} names{recipe}"
             raise self.tree.wrong(("traces", name, "file"), words.file, rule)
         digest = sha256_of(path)
         if words.sha256 not in (None, digest):
+            if words.optional:
+                self.notes.append(f"{name} is left out: {path} is another file, by its digest {digest}{recipe}")
+                return None
             raise self.tree.wrong(("traces", name, "sha256"), words.sha256, f"is not the digest of {path}: {digest}")
         how = {"max_jobs": words.max_jobs, "lenient": words.lenient, "format": words.format}
         reader = self._told(("traces", name), words.file, lambda: open_trace(path, words.lenient, words.format))

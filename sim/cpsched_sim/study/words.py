@@ -91,6 +91,8 @@ class TraceWords(BaseModel):
     max_jobs: Annotated[int, Field(gt=0)] | None = None
     lenient: bool = False
     format: Text | None = None
+    optional: bool = False
+    """Whether its cases are left out where the file is missing, or another one."""
     recipe: Text | None = None
     """How to get the file, in a line: told where it is missing."""
     generate: Literal["eurora", "lublin"] | None = None
@@ -108,8 +110,8 @@ class TraceWords(BaseModel):
             raise ValueError("processors belong to generate: lublin, which needs them")
         if self.generate == "lublin" and self.max_jobs is None:
             raise ValueError("generate: lublin needs max_jobs")
-        if self.generate is not None and (self.sha256 or self.format or self.lenient or self.recipe):
-            raise ValueError("sha256, format, lenient and recipe belong to a file")
+        if self.generate is not None and (self.sha256 or self.format or self.lenient or self.recipe or self.optional):
+            raise ValueError("sha256, format, lenient, recipe and optional belong to a file")
         if self.file is not None and self.load != 1.0:
             raise ValueError("load belongs to generate; the loads of a file stand in the grid")
         return self
