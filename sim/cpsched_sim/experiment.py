@@ -272,14 +272,24 @@ def summed_up(simulation: Simulation, folder: Path | None) -> dict[str, Any]:
         raise
 
 
-def write_results(simulation: Simulation, folder: Path, summary: Mapping[str, Any] | None = None) -> None:
+def write_results(
+    simulation: Simulation,
+    folder: Path,
+    summary: Mapping[str, Any] | None = None,
+    more: Mapping[str, Any] | None = None,
+) -> None:
     """`schedule.csv.gz` and `summary.json` in `folder`, each of them whole or not at all. Raises `Unusable`.
 
     The schedule has one line per job in order of arrival: job, submit_s, start_s, end_s, units, nodes. Nodes are
-    `name:units` joined by blanks; a job that never ran has no times and no nodes.
+    `name:units` joined by blanks; a job that never ran has no times and no nodes. The setup says `more`, too.
     """
     setup, workload = simulation.setup, simulation.workload
-    facts = {"left_waiting": simulation.left_waiting, "notes": list(workload.notes), "hints": list(simulation.hints)}
+    facts = {
+        **(more or {}),
+        "left_waiting": simulation.left_waiting,
+        "notes": list(workload.notes),
+        "hints": list(simulation.hints),
+    }
     _write_schedule(simulation, folder)
     written = {**(summary or simulation.summary()), **signed({**identity(setup, workload), **facts})}
     write_whole(folder / SUMMARY, (json.dumps(written, indent=2) + "\n").encode())

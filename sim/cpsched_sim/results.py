@@ -18,7 +18,7 @@ from cpsched_sim.errors import Unusable, shown
 from cpsched_sim.files import check_folder, write_whole
 
 SUMMARY = "summary.json"
-OWN = ("dispatcher", "predictor", "settings", "limits")
+OWN = ("dispatcher", "predictor", "settings", "limits", "plugins")
 """In what the combinations of one comparison may differ."""
 
 

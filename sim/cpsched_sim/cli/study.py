@@ -128,6 +128,8 @@ def run_campaign(
         before = store.before(campaign, retry)
         if altered := before.altered:
             say("note", f"{len(altered)} results are not as they were kept, and are decided again: {altered[0]}")
+        if others := store.others(campaign):
+            say("note", f"{others} results are of other code, data or settings than these cases: they are not used")
         if before.done:
             say("note", f"{len(before.done)} of {len(campaign.distinct)} replays were finished before")
         write_whole(out / "study.yaml", content)

@@ -17,6 +17,7 @@ from cpsched.metrics import METRICS, Measures, metric
 from cpsched_sim.comparison import ComparisonRow
 from cpsched_sim.errors import SimError
 from cpsched_sim.experiment import SCHEDULE, Setup, identity, run, summed_up, write_results
+from cpsched_sim.experiments.keys import code_identity, plugins_of
 from cpsched_sim.experiments.runner import Failed, Fractions, Processes, Tell, run_all
 from cpsched_sim.patience import LIMIT_S
 from cpsched_sim.results import check_made_alike, finished_in
@@ -88,12 +89,18 @@ def replay_one(task: tuple[Study, Setup], tell: Tell) -> ComparisonRow:
     summary, unsaved = summed_up(simulation, folder), ""
     try:
         if folder is not None:
-            write_results(simulation, folder, summary)
+            write_results(simulation, folder, summary, code_of(setup))
     except SimError as error:
         unsaved = str(error)
     measures = replace(simulation.measures, jobs=()) if study.measures else None
     policy = setup.policy
     return ComparisonRow(policy.dispatcher, policy.predictor, summary, unsaved, measures, simulation.hints)
+
+
+def code_of(setup: Setup) -> dict[str, Any]:
+    """The code of a combination: results of other code are not mixed with it."""
+    plugins = plugins_of(setup.policy.dispatcher, setup.policy.predictor)
+    return {"code": code_identity(), "plugins": sorted(plugins.values())}
 
 
 def finished_before(
@@ -102,11 +109,12 @@ def finished_before(
     """What an earlier run finished in `study.out`: rows by their place in `chosen`, and those of other combinations.
 
     Raises `Unusable` where any of it was made of anything else than what is asked for now: what a replay depends on
-    (`identity`), the project's version, further metrics.
+    (`identity`), version and code, further metrics.
     """
     assert study.out is not None
     asked = {
-        _folder(study.out, setup).name: {"version": version("cpsched"), **identity(setup, workload)} for setup in chosen
+        _folder(study.out, setup).name: {"version": version("cpsched"), **identity(setup, workload), **code_of(setup)}
+        for setup in chosen
     }
     check_made_alike(study.out, asked, [metric(name).name for name in study.metrics])
     places = {name: index for index, name in enumerate(asked)}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from cpsched_sim.errors import Unusable
@@ -36,16 +35,6 @@ def packed_columns(columns: Mapping[str, Any]) -> bytes:
     table = pyarrow.table({name: pyarrow.array(values) for name, values in columns.items()})
     parquet.write_table(table, file, compression="zstd")
     return file.getvalue()
-
-
-def rows_of(path: Path) -> list[dict[str, Any]]:
-    """The rows of a file. Raises `Unusable`."""
-    pyarrow, parquet = _pyarrow()
-    try:
-        found: list[dict[str, Any]] = parquet.read_table(path).to_pylist()
-    except (OSError, pyarrow.ArrowException) as error:
-        raise Unusable(f"{path}: cannot be read as Parquet: {error}") from error
-    return found
 
 
 def _pyarrow() -> tuple[Any, Any]:

@@ -137,6 +137,11 @@ class Store:
                 done[digest] = kept
         return Before(done, altered)
 
+    def others(self, campaign: Campaign) -> int:
+        """How many results are of other code, data or settings than those of the study."""
+        known = campaign.distinct
+        return sum(path.stem not in known for path in (self.folder / CASES).glob("*.json"))
+
     def costs_s(self) -> list[float]:
         """The wall time of every case of before."""
         found = []

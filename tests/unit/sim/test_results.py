@@ -123,6 +123,18 @@ def test_going_on_with_other_settings_is_refused(four_jobs, compared, tmp_path, 
     assert content(out) == before
 
 
+@pytest.mark.parametrize(("dispatcher", "named"), [("easy", "code"), ("list-saf", "code"), ("easy", "plugins")])
+def test_going_on_with_other_code_is_refused(four_jobs, compared, tmp_path, dispatcher, named):
+    out = tmp_path / "out"
+    shutil.copytree(compared, out)
+    path = out / "easy-walltime" / "summary.json"
+    written = json.loads(path.read_text())
+    written["setup"][named] = "another"
+    path.write_text(json.dumps(written))
+    resumed = invoke("compare", four_jobs, "--dispatchers", dispatcher, "--out", out, "--resume")
+    assert (resumed.exit_code, f"easy-walltime: was made otherwise: {named} was another" in resumed.stderr) == (2, True)
+
+
 def test_going_on_adds_rows_and_draws_the_pictures_anew(four_jobs, tmp_path):
     out = tmp_path / "out"
     assert invoke("compare", four_jobs, "--dispatchers", "easy", "--out", out, "--plots").exit_code == 0

@@ -297,7 +297,11 @@ def test_a_study_that_goes_on_reads_each_kept_result_once(tmp_path, monkeypatch)
     run_study(path, out)
     find = Store.find
     monkeypatch.setattr(Store, "find", lambda store, digest: read.append(digest) or find(store, digest))
-    assert "4 of 4 replays were finished before" in invoke(path, "--out", out).stderr
+    (out / "cases" / "0.json").write_text("{}")
+    told = invoke(path, "--out", out).stderr
+    assert "1 results are of other code, data or settings than these cases: they are not used" in told
+    assert "4 of 4 replays were finished before" in told
+    (out / "cases" / "0.json").unlink()
     assert sorted(read) == sorted(Path(name).stem for name in results_in(out))
 
 
