@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -157,22 +157,25 @@ def study(jobs: Sequence[TraceJob], predictors: Sequence[str], progress: Progres
     return found
 
 
-def write_study(found: Mapping[str, Studied], folder: Path, made_of: Mapping[str, Any]) -> None:
-    """`accuracy.csv`, a line per predictor, and `ecdf.csv`: predictor, real / predicted, share. Raises `Unusable`.
-
-    `made_of` are the settings, for the manifests beside them.
-    """
-    figures = {name: asdict(row.accuracy) for name, row in found.items()}
+def write_ecdf(found: Mapping[str, Studied], path: Path, made_of: Mapping[str, Any]) -> None:
+    """A line per point: predictor, real / predicted, share; with a manifest of the settings. Raises `Unusable`."""
     points = [(name, *point) for name, row in found.items() for point in ecdf(row.run_s, row.predicted_s)]
-    accuracy = [("predictor", *next(iter(figures.values()))), *((name, *row.values()) for name, row in figures.items())]
-    write_table(folder / "accuracy.csv", accuracy)
-    write_table(folder / "ecdf.csv", [("predictor", "real_by_predicted", "share"), *points])
-    for name in ("accuracy.csv", "ecdf.csv"):
-        write_manifest(folder / name, made_of)
+    write_table(path, [("predictor", "real_by_predicted", "share"), *points])
+    write_manifest(path, made_of)
 
 
-def write_calibration(found: Mapping[str, KeptRunTimes], folder: Path, made_of: Mapping[str, Any]) -> None:
-    """`calibration.csv`: a line per kind of jobs, with a manifest of the settings. Raises `Unusable`."""
-    lines = [(name, *asdict(row).values()) for name, row in found.items()]
-    write_table(folder / "calibration.csv", [("kind", *KeptRunTimes.__dataclass_fields__), *lines])
-    write_manifest(folder / "calibration.csv", made_of)
+def write_figures(
+    path: Path, labels: Sequence[str], rows: Mapping[str, Mapping[str, Any]], kind: type, made_of: Mapping[str, Any]
+) -> None:
+    """A line per name, or per name and part where there are two labels, with a manifest. Raises `Unusable`.
+
+    `kind` is the dataclass of the figures.
+    """
+    parts = [((name, *part), figures) for name, row in rows.items() for part, figures in _parts(row, len(labels))]
+    head = (*labels, *(each.name for each in fields(kind)))
+    write_table(path, [head, *((*names, *figures.values()) for names, figures in parts)])
+    write_manifest(path, made_of)
+
+
+def _parts(row: Mapping[str, Any], labels: int) -> list[tuple[tuple[str, ...], Mapping[str, Any]]]:
+    return [((name,), figures) for name, figures in row.items()] if labels == 2 else [((), row)]

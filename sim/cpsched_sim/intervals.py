@@ -6,9 +6,8 @@ before: nothing of a trace is known in advance.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,9 +18,7 @@ from cpsched.outlook import DRAWS, Calibration, Interval, Telling, drawn_starts
 from cpsched.policy import Policy
 from cpsched.run_times import RunTimes
 from cpsched_sim.cluster.replay import Progress, check_all_started
-from cpsched_sim.files import write_table
 from cpsched_sim.promises import HORIZONS_S, EveryRound
-from cpsched_sim.results import write_manifest
 from cpsched_sim.workloads.load import Workload
 
 
@@ -122,12 +119,3 @@ def intervals(workload: Workload, policy: Policy, progress: Progress | None = No
 def figures(outcomes: Sequence[IntervalOutcome]) -> dict[str, dict[str, float]]:
     """The figures by horizon, as JSON."""
     return {name: asdict(each) for name, each in kept(outcomes).items()}
-
-
-def write_intervals(
-    rows: Sequence[tuple[str, Sequence[IntervalOutcome]]], folder: Path, made_of: Mapping[str, Any]
-) -> None:
-    """`intervals.csv`: a line per dispatcher and horizon, with a manifest of the settings. Raises `Unusable`."""
-    lines = [(name, horizon, *row.values()) for name, found in rows for horizon, row in figures(found).items()]
-    write_table(folder / "intervals.csv", [("dispatcher", "horizon", *KeptIntervals.__dataclass_fields__), *lines])
-    write_manifest(folder / "intervals.csv", made_of)

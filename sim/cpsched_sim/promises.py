@@ -6,10 +6,8 @@ names for a job is its *promise*; a job that starts in the round in which it was
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -18,8 +16,6 @@ from cpsched.model import NEVER, NO_STARTS, Decision, IntArray, Snapshot
 from cpsched.policy import Policy
 from cpsched_sim.cluster.events import FAULTY, PAUSE_ALWAYS
 from cpsched_sim.cluster.replay import Progress, Replay, check_all_started
-from cpsched_sim.files import write_table
-from cpsched_sim.results import write_manifest
 from cpsched_sim.workloads.load import Workload
 
 HORIZONS_S: tuple[tuple[str, int], ...] = tuple(
@@ -134,10 +130,3 @@ def promises(workload: Workload, policy: Policy, progress: Progress | None = Non
 def figures(found: Promises) -> dict[str, dict[str, float]]:
     """The figures by horizon, as JSON."""
     return {name: asdict(kept) for name, kept in found.kept().items()}
-
-
-def write_promises(rows: Sequence[tuple[str, Promises]], folder: Path, made_of: Mapping[str, Any]) -> None:
-    """`promises.csv`: a line per dispatcher and horizon, with a manifest of the settings. Raises `Unusable`."""
-    lines = [(name, horizon, *kept.values()) for name, found in rows for horizon, kept in figures(found).items()]
-    write_table(folder / "promises.csv", [("dispatcher", "horizon", *KeptPromises.__dataclass_fields__), *lines])
-    write_manifest(folder / "promises.csv", made_of)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich import box
 from rich.console import Console
@@ -134,66 +134,52 @@ def print_metrics(rows: Sequence[Mapping[str, str]]) -> None:
     _console().print(table)
 
 
-def print_accuracy(title: str, rows: Mapping[str, Mapping[str, float]]) -> None:
-    """One line per predictor."""
+class FigureColumn(NamedTuple):
+    """A column of figures: its heading, the name of the figure, by what it is multiplied, and how it is written."""
+
+    heading: str
+    name: str
+    scale: float = 1.0
+    form: str = ",.1f"
+
+
+_JOBS = FigureColumn("jobs", "jobs", 1, ",d")
+ACCURACY = (
+    _JOBS, FigureColumn("mean error\nmin", "mean_absolute_error_min"), FigureColumn("under\n%", "under", 100),
+    FigureColumn("over\n%", "over", 100), FigureColumn("0.75 to 1.25\n%", "close", 100),
+)  # fmt: skip
+CALIBRATION = (
+    _JOBS, FigureColumn("held\n%", "held", 100), FigureColumn("shorter\n%", "shorter", 100),
+    FigureColumn("longer\n%", "longer", 100), FigureColumn("median width\n% of walltime", "median_width", 100),
+)  # fmt: skip
+PROMISES = (
+    _JOBS, FigureColumn("no later\n%", "on_time", 100), FigureColumn("median error\nmin", "median_error_s", 1 / 60),
+    FigureColumn("mean error\nmin", "mean_error_s", 1 / 60),
+    FigureColumn("mean |error|\nmin", "mean_absolute_error_s", 1 / 60),
+    FigureColumn("late, p95\nmin", "late_p95_s", 1 / 60),
+)  # fmt: skip
+INTERVALS = (
+    FigureColumn("told", "told", 1, ",d"), FigureColumn("held\n%", "held", 100),
+    FigureColumn("earlier\n%", "early", 100), FigureColumn("later\n%", "late", 100),
+    FigureColumn("median width\nmin", "median_width_s", 1 / 60),
+    FigureColumn("median wait\nmin", "median_wait_s", 1 / 60),
+)  # fmt: skip
+
+
+def print_figures(
+    title: str, labels: Sequence[str], rows: Mapping[str, Mapping[str, Any]], columns: Sequence[FigureColumn]
+) -> None:
+    """One line per name; with two labels, one per name and part."""
     table = Table(title=Text(title))
-    table.add_column("predictor")
-    for column in ("jobs", "mean error\nmin", "under\n%", "over\n%", "0.75 to 1.25\n%"):
-        table.add_column(column, justify="right")
+    for label in labels:
+        table.add_column(label)
+    for column in columns:
+        table.add_column(column.heading, justify="right")
     for name, row in rows.items():
-        shares = (f"{100 * row[share]:.1f}" for share in ("under", "over", "close"))
-        table.add_row(Text(name), f"{row['jobs']:,}", f"{row['mean_absolute_error_min']:,.1f}", *shares)
-    _console().print(table)
-
-
-def print_calibration(title: str, rows: Mapping[str, Mapping[str, float]]) -> None:
-    """One line per kind of jobs."""
-    table = Table(title=Text(f"{title}: run times, intervals that are to hold 80 %"))
-    table.add_column("jobs of")
-    for column in ("jobs", "held\n%", "shorter\n%", "longer\n%", "median width\n% of walltime"):
-        table.add_column(column, justify="right")
-    for name, row in rows.items():
-        shares = (f"{100 * row[share]:.1f}" for share in ("held", "shorter", "longer", "median_width"))
-        table.add_row(Text(name), f"{row['jobs']:,}", *shares)
-    _console().print(table)
-
-
-def print_promises(title: str, rows: Mapping[str, Mapping[str, Mapping[str, float]]]) -> None:
-    """One line per dispatcher and horizon."""
-    table = Table(title=Text(title))
-    table.add_column("dispatcher")
-    table.add_column("promised")
-    for column in (
-        "jobs",
-        "no later\n%",
-        "median error\nmin",
-        "mean error\nmin",
-        "mean |error|\nmin",
-        "late, p95\nmin",
-    ):
-        table.add_column(column, justify="right")
-    for name, kept in rows.items():
-        for at, (horizon, row) in enumerate(kept.items()):
-            seconds = ("median_error_s", "mean_error_s", "mean_absolute_error_s", "late_p95_s")
-            minutes = (f"{row[error] / 60:,.1f}" for error in seconds)
-            table.add_row(
-                Text(name if at == 0 else ""), horizon, f"{row['jobs']:,}", f"{100 * row['on_time']:.1f}", *minutes
-            )
-    _console().print(table)
-
-
-def print_intervals(title: str, rows: Mapping[str, Mapping[str, Mapping[str, float]]]) -> None:
-    """One line per dispatcher and horizon."""
-    table = Table(title=Text(title))
-    table.add_column("dispatcher")
-    table.add_column("expected")
-    for column in ("told", "held\n%", "earlier\n%", "later\n%", "median width\nmin", "median wait\nmin"):
-        table.add_column(column, justify="right")
-    for name, kept in rows.items():
-        for at, (horizon, row) in enumerate(kept.items()):
-            shares = (f"{100 * row[share]:.1f}" for share in ("held", "early", "late"))
-            minutes = (f"{row[span] / 60:,.1f}" for span in ("median_width_s", "median_wait_s"))
-            table.add_row(Text(name if at == 0 else ""), horizon, f"{row['told']:,}", *shares, *minutes)
+        parts = row.items() if len(labels) == 2 else [("", row)]
+        for at, (part, figures) in enumerate(parts):
+            cells = [f"{each.scale * figures[each.name]:{each.form}}" for each in columns]
+            table.add_row(Text(name if at == 0 else ""), *([part] if len(labels) == 2 else []), *cells)
     _console().print(table)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -46,11 +45,11 @@ def accuracy(
     ] = False,
 ) -> None:
     """How good predictors are on TRACE: errors, under- and over-estimates. --out writes accuracy.csv and ecdf.csv."""
-    from cpsched_sim.accuracy import calibration, study, write_calibration, write_study
+    from cpsched_sim.accuracy import Accuracy, KeptRunTimes, calibration, study, write_ecdf, write_figures
     from cpsched_sim.files import sha256_of_all
     from cpsched_sim.reading.dated import dated_files
     from cpsched_sim.results import check_new
-    from cpsched_sim.views import print_accuracy, print_calibration
+    from cpsched_sim.views import ACCURACY, CALIBRATION, print_figures
     from cpsched_sim.workloads.load import load_jobs
 
     chosen, dialect, between = names_of("--predictor", predictors), part.dialect(), part.between()
@@ -63,19 +62,27 @@ def accuracy(
             jobs = part.load(patient.renew).jobs
         if intervals:
             told = calibration(jobs, patient.renew)
-            rows, show = {name: asdict(row) for name, row in told.items()}, print_calibration
-            write: Callable[..., None] = partial(write_calibration, told)
+            rows = {name: asdict(row) for name, row in told.items()}
         else:
             found = study(jobs, chosen, patient.renew)
-            rows, show = {name: asdict(row.accuracy) for name, row in found.items()}, print_accuracy
-            write = partial(write_study, found)
-    show_it = partial(echo_json, rows) if running.as_json else partial(show, part.trace.name, rows)
+            rows = {name: asdict(row.accuracy) for name, row in found.items()}
     made_of = {
         "trace": part.trace.name, "trace_sha256": sha256_of_all(dated_files(part.trace)), "system": part.system,
         "predictors": chosen, "max_jobs": part.max_jobs, "from": part.from_, "to": part.to, "lenient": part.lenient,
         "format": part.format, "columns": part.columns, "zone": part.zone, "arrival": part.arrival,
     }  # fmt: skip
-    all_of(show_it, *([partial(write, out, made_of)] if out is not None else []))
+    steps: list[Callable[[], object]] = [partial(echo_json, rows)]
+    if not running.as_json and intervals:
+        title = f"{part.trace.name}: run times, intervals that are to hold 80 %"
+        steps = [partial(print_figures, title, ("jobs of",), rows, CALIBRATION)]
+    elif not running.as_json:
+        steps = [partial(print_figures, part.trace.name, ("predictor",), rows, ACCURACY)]
+    if out is not None and intervals:
+        steps.append(partial(write_figures, out / "calibration.csv", ("kind",), rows, KeptRunTimes, made_of))
+    elif out is not None:
+        steps.append(partial(write_figures, out / "accuracy.csv", ("predictor",), rows, Accuracy, made_of))
+        steps.append(partial(write_ecdf, found, out / "ecdf.csv", made_of))
+    all_of(*steps)
 
 
 @app.command()
@@ -97,15 +104,17 @@ def promises(
     from cpsched_sim import comparison
     from cpsched_sim import intervals as of_intervals
     from cpsched_sim import promises as of_starts
+    from cpsched_sim.accuracy import write_figures
     from cpsched_sim.experiment import identity
     from cpsched_sim.results import check_new
-    from cpsched_sim.views import print_intervals, print_promises
+    from cpsched_sim.views import INTERVALS, PROMISES, print_figures
 
+    file = "intervals.csv" if intervals else "promises.csv"
     search, settings, found = options.search(), options.settings(), []
     with patience(running.decide_timeout) as patient:
         chosen = comparison.combinations(names_of("--dispatcher", dispatchers), [predictor], settings, search)
         if out is not None:
-            check_new(out / ("intervals.csv" if intervals else "promises.csv"))
+            check_new(out / file)
         workload = part.load(patient.renew)
         for note in workload.notes:
             say("note", note)
@@ -113,14 +122,13 @@ def promises(
             policy = setup.build(workload.jobs)
             told: Callable[..., Any] = of_intervals.intervals if intervals else of_starts.promises
             found.append((setup.policy.dispatcher, told(workload, policy, patient.renew)))
-    figures: Callable[[Any], Figures] = of_starts.figures
-    write: Callable[[Any, Path, dict[str, Any]], None] = of_starts.write_promises
-    title, show = "real start less the first one told", print_promises
-    if intervals:
-        figures, write = of_intervals.figures, of_intervals.write_intervals
-        title, show = "intervals that are to hold 8 in 10", print_intervals
+    figures: Callable[[Any], Figures] = of_intervals.figures if intervals else of_starts.figures
+    kind = of_intervals.KeptIntervals if intervals else of_starts.KeptPromises
     rows = {name: figures(each) for name, each in found}
+    title = "intervals that are to hold 8 in 10" if intervals else "real start less the first one told"
     title = f"{workload.name} on {workload.system}, {predictor}: {title}"
-    show_it = partial(echo_json, rows) if running.as_json else partial(show, title, rows)
+    labels, columns = ("dispatcher", "expected" if intervals else "promised"), INTERVALS if intervals else PROMISES
+    show = partial(echo_json, rows) if running.as_json else partial(print_figures, title, labels, rows, columns)
     made_of = {"combinations": [identity(setup, workload) for setup, _ in chosen]}
-    all_of(show_it, *([partial(write, found, out, made_of)] if out is not None else []))
+    write = [partial(write_figures, out / file, ("dispatcher", "horizon"), rows, kind, made_of)] if out else []
+    all_of(show, *write)

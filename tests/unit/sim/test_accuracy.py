@@ -1,11 +1,12 @@
 import json
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
 from cpsched.predictors.last_two import LastTwoPredictor
 from cpsched.predictors.walltime import WalltimePredictor
-from cpsched_sim.accuracy import Accuracy, calibration, ecdf, predictions_s
+from cpsched_sim.accuracy import Accuracy, calibration, ecdf, predictions_s, write_figures
 from cpsched_sim.traces.job import TraceJob
 from tests.builders import a_job
 from tests.fuzz.command_line import invoke
@@ -61,6 +62,25 @@ def test_nothing_is_known_of_a_job_before_it_ends():
 
 def test_jobs_without_a_user_count_as_unknown():
     assert list(calibration([ran(2000 * number, 5, user="") for number in range(9)])) == ["user not seen before", "all"]
+
+
+@dataclass
+class Kind:
+    jobs: int
+
+
+@pytest.mark.parametrize(
+    ("labels", "rows", "lines"),
+    [
+        (("kind",), {"a": {"jobs": 1}, "b": {"jobs": 2}}, ["kind,jobs", "a,1", "b,2"]),
+        (("name", "part"), {"a": {"x": {"jobs": 1}, "y": {"jobs": 2}}}, ["name,part,jobs", "a,x,1", "a,y,2"]),
+        (("name", "part"), {"a": {}}, ["name,part,jobs"]),
+    ],
+)
+def test_figures_are_written_a_line_each_beside_their_settings(tmp_path, labels, rows, lines):
+    write_figures(tmp_path / "out.csv", labels, rows, Kind, {"trace": "made"})
+    assert (tmp_path / "out.csv").read_text().splitlines() == lines
+    assert json.loads((tmp_path / "out.csv.json").read_text())["setup"] == {"trace": "made"}
 
 
 def test_the_command_shows_calibration_and_writes_it(four_jobs, tmp_path):

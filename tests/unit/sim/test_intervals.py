@@ -7,7 +7,7 @@ from cpsched.dispatchers.lists import ListDispatcher
 from cpsched.outlook import TOLD_EVERY_S
 from cpsched.policy import Policy
 from cpsched.predictors.walltime import WalltimePredictor
-from cpsched_sim.intervals import figures, intervals, kept, write_intervals
+from cpsched_sim.intervals import figures, intervals, kept
 from cpsched_sim.traces.job import TraceJob
 from cpsched_sim.workloads.load import Workload
 from tests.builders import a_cluster, a_job
@@ -44,13 +44,9 @@ def test_nothing_of_the_future_is_known():
     assert short == long
 
 
-def test_figures_are_by_how_far_ahead_and_for_all(tmp_path):
+def test_figures_are_by_how_far_ahead_and_for_all():
     found = told((0, 4, 1000, 600), (10, 4, 100, 100), (20, 4, 50, 50))
     rows = kept(found)
     assert sum(row.told for name, row in rows.items() if name != "all") == rows["all"].told == 2
     assert rows["all"].held + rows["all"].early + rows["all"].late == pytest.approx(1)
-    write_intervals([("list-reg", found)], tmp_path, {"trace": "made"})
-    lines = (tmp_path / "intervals.csv").read_text().splitlines()
-    assert lines[0] == "dispatcher,horizon,told,held,early,late,median_width_s,median_wait_s"
-    assert lines[-1].startswith("list-reg,all,2,")
     assert json.loads(json.dumps(figures(found)))["all"]["told"] == 2

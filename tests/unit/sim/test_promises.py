@@ -1,4 +1,3 @@
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +12,7 @@ from cpsched.planning import plan
 from cpsched.policy import Policy
 from cpsched.predictors.walltime import WalltimePredictor
 from cpsched_sim.cluster.replay import replay
-from cpsched_sim.promises import KeptPromises, PromiseReplay, figures, promises, write_promises
+from cpsched_sim.promises import KeptPromises, PromiseReplay, figures, promises
 from cpsched_sim.traces.job import TraceJob
 from cpsched_sim.workloads.load import Workload
 from tests.builders import a_cluster, a_job
@@ -81,16 +80,6 @@ def test_errors_are_real_starts_less_promised_ones():
     kept = KeptPromises.of(np.array([-100, 0, 40, 60]))
     assert (kept.on_time, kept.median_error_s, kept.mean_error_s, kept.mean_absolute_error_s) == (0.5, 20, 0, 50)
     assert kept.late_p95_s == pytest.approx(57)
-
-
-def test_the_figures_are_written_a_line_per_dispatcher_and_horizon(tmp_path):
-    found = told(ListDispatcher(), *QUEUE)
-    write_promises([("list-reg", found)], tmp_path, {"trace": "made"})
-    lines = (tmp_path / "promises.csv").read_text().splitlines()
-    assert lines[0].startswith("dispatcher,horizon,jobs,on_time,")
-    assert [line.split(",")[:3] for line in lines[1:]] == [["list-reg", "up to 1 h", "2"], ["list-reg", "all", "2"]]
-    assert json.loads((tmp_path / "promises.csv.json").read_text())["setup"] == {"trace": "made"}
-    assert json.loads(json.dumps(figures(found)))["all"]["jobs"] == 2
 
 
 def test_what_is_promised_under_a_cap_of_power_keeps_the_cap():
