@@ -1,4 +1,4 @@
-"""Tasks on a Dask cluster (extra `dask`); the one door to `distributed`.
+"""Tasks on a Dask cluster (extra `dask`); the one importer of `distributed`.
 
 A worker does each task in a process of its own, as this machine would: limits of time and memory hold, and a task that
 crashes takes no worker with it. Where a worker dies, Dask gives its tasks to another one. Traces must lie under the

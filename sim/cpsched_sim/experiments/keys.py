@@ -52,7 +52,7 @@ def plugin_identity(module: str) -> dict[str, str]:
 
 
 def plugin_files(module: str) -> list[Path]:
-    """The source of a module's package; of a module that nobody installed, also all modules and packages beside it."""
+    """The source of a module's package; of a module that is not installed, also all modules and packages beside it."""
     found = find_spec(module.partition(".")[0])
     if found is None:
         return []

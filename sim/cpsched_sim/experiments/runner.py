@@ -72,7 +72,7 @@ class Failed:
 
 
 Heard = Callable[[int, Any], None]
-"""Is told of a task: which share of it is done (float), `Failed`, or its result."""
+"""Called with the number of a task and the share of it that is done (float), `Failed`, or its result."""
 
 
 class Engine(Protocol):
@@ -93,7 +93,7 @@ def run_all(
     done: int = 0,
     limit_s: float = math.inf,
 ) -> None:
-    """Do all tasks. `on_result` is told at once what came of each; `done` were done before, for `progress`."""
+    """Do all tasks. `on_result` is called with each result at once; `done` tasks were done before, for `progress`."""
     shares = dict.fromkeys(tasks, 0.0)
 
     def heard(at: int, message: Any) -> None:
@@ -114,7 +114,7 @@ def run_all(
 
 
 def engine_of(on: str | None, processes: int, patience_s: float = LIMIT_S) -> Engine:
-    """The engine of what `--on` says; None: so many processes here. Raises `Unusable`, also without `distributed`.
+    """The engine of what `--on` says; None: `processes` of this machine. Raises `Unusable`, also without `distributed`.
 
     tcp://HOST:8786            the scheduler of a Dask cluster
     scheduler.json             the file in which a Dask scheduler says where it is
@@ -129,7 +129,7 @@ def engine_of(on: str | None, processes: int, patience_s: float = LIMIT_S) -> En
 
 
 def outcome_of(work: Work, task: Any, patience_s: float, send: Callable[[float], object]) -> Any:
-    """What comes of a task in this process; `send` is told the share that is done, now and then.
+    """What comes of a task in this process; `send` gets the share that is done, now and then.
 
     What a plug-in prints goes to standard error, and one that hangs is ended.
     """
@@ -259,7 +259,7 @@ def _end(process: ForkServerProcess) -> None:
 
 
 def _cpu_s(process: ForkServerProcess) -> float | None:
-    """The CPU time of a process until now, in seconds; None where the system does not tell."""
+    """The CPU time of a process until now, in seconds; None where the system does not report it."""
     try:
         fields = Path(f"/proc/{process.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
         return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
@@ -268,7 +268,7 @@ def _cpu_s(process: ForkServerProcess) -> float | None:
 
 
 def _begun(environment: Mapping[str, str], work: Work, task: Any, patience_s: float, pipe: Connection) -> None:
-    """Do tasks in the environment of whoever asked for them; the server has the one of its own beginning.
+    """Do tasks in the environment of the process that asks; the server has the one of its own beginning.
 
     Of the processes that a plug-in forks none can speak for this one, nor hide that it died, nor outlive it.
     """
@@ -285,9 +285,9 @@ def _begun(environment: Mapping[str, str], work: Work, task: Any, patience_s: fl
 
 
 def _end_without(pipe: Connection) -> None:
-    """End this process, and what it forked, when nobody is left at the other end: whoever compares was killed."""
+    """End this process, and what it forked, when the other end is gone: the process that asked was killed."""
     gone = select.poll()
-    gone.register(pipe, 0)  # errors are told unasked, and the end of the other end is one
+    gone.register(pipe, 0)  # errors are reported unasked, and the end of the other end is one
 
     def wait() -> None:
         gone.poll()

@@ -17,7 +17,7 @@ from cpsched_sim.cli import app
 from cpsched_sim.errors import Unusable
 from cpsched_sim.experiments import runner
 from cpsched_sim.experiments.runner import Failed, Processes
-from cpsched_sim.study.campaign import campaign_of, read_campaign
+from cpsched_sim.study.campaign import campaign_of
 from cpsched_sim.study.running import decided, run_cases, run_study
 from cpsched_sim.study.store import Store
 from cpsched_sim.study.writing import write_all
@@ -87,25 +87,6 @@ def test_a_full_disk_is_told_and_the_same_command_goes_on_when_there_is_room(tmp
     assert decided_at.count(4) > 3, "it was full while the report was written, too"
     assert kept == results_in(tmp_path / "elsewhere")
     assert (out / "report.md").read_bytes() == (tmp_path / "elsewhere" / "report.md").read_bytes()
-
-
-def test_a_report_of_before_stays_whole_where_a_new_one_has_no_room(tmp_path, disk):
-    path, out = written(tmp_path), disk.folder / "out"
-    run_study(path, out)
-    names = ("results.jsonl", "report.md", "report.html")
-    before = {name: (out / name).read_bytes() for name in names}
-    more = {"traces": ["four"], "dispatchers": ["easy", "list-sjf", "fcfs"], "loads": [1.0, 2.0]}
-    path = written(tmp_path, grids=[more])
-    run_cases(read_campaign(path), Store(out), Here())
-    used_kib = int(subprocess.run(["du", "-sk", disk.folder], capture_output=True, text=True).stdout.split()[0])
-    assert disk.mount(f"remount,size={used_kib + 8}k").returncode == 0
-    found = invoke(path, "--out", out)
-    assert (found.exit_code, "No space left on device" in found.stderr) == (2, True)
-    assert {name: (out / name).read_bytes() for name in names} == before
-    assert disk.mount("remount,size=1m").returncode == 0
-    found = invoke(path, "--out", out)
-    assert (found.exit_code, "6 of 6 replays were finished before" in found.stderr) == (0, True)
-    assert "fcfs" in (out / "report.md").read_text()
 
 
 FORK = (

@@ -2,8 +2,6 @@
 
 import json
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -187,26 +185,6 @@ def test_sigkill_loses_no_finished_case(tmp_path):
     run_cases(read_campaign(path), Store(tmp_path / "out"), rest)
     assert len(rest.decided) == 8 - len(kept)
     assert {name: results_in(tmp_path / "out")[name] for name in kept} == kept
-
-
-FULL = """
-import resource, sys
-from cpsched_sim.cli import app
-sys.dont_write_bytecode = True  # which would be cut, too, for whoever imports the module afterwards
-resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
-app()
-"""
-"""A disk that takes files of no more than 4 KB stands for one that is full: reports are larger, results are not."""
-
-
-def test_a_disk_that_is_full_loses_nothing_that_was_finished(tmp_path):
-    path = written(tmp_path)
-    command = [sys.executable, "-c", FULL, "study", str(path), "--out", str(tmp_path / "out")]
-    found = subprocess.run(command, capture_output=True, text=True, timeout=ENOUGH_S, check=False)
-    assert found.returncode == 2
-    assert "cannot be written: File too large" in found.stderr
-    run_cases(read_campaign(path), Store(tmp_path / "out"), rest := Here())
-    assert rest.decided == []
 
 
 def test_results_as_parquet_and_as_a_frame(tmp_path):
