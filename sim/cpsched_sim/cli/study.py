@@ -113,7 +113,7 @@ def run_campaign(
 
     `first` is called when no other study is at work in the folder. Ctrl-C ends the command with 130.
     """
-    from cpsched_sim.experiments.runner import engine_of
+    from cpsched_sim.experiments.engines import engine_of
     from cpsched_sim.files import write_whole
     from cpsched_sim.study.running import run_cases
     from cpsched_sim.study.writing import write_all
@@ -185,7 +185,7 @@ def _verify(results: Path, file: Path | None, sample: int, seed: int, running: P
     from dataclasses import asdict, replace
 
     from cpsched_sim.errors import Unusable
-    from cpsched_sim.experiments.runner import engine_of
+    from cpsched_sim.experiments.engines import engine_of
     from cpsched_sim.study.campaign import campaign_at, read_campaign
     from cpsched_sim.study.verifying import verify
 

@@ -113,21 +113,6 @@ def run_all(
         looked()
 
 
-def engine_of(on: str | None, processes: int, patience_s: float = LIMIT_S) -> Engine:
-    """The engine of what `--on` says; None: `processes` of this machine. Raises `Unusable`, also without `distributed`.
-
-    tcp://HOST:8786            the scheduler of a Dask cluster
-    scheduler.json             the file in which a Dask scheduler says where it is
-    workers.py:make            a function, in a file or a module, that returns a Dask cluster, which ends with the
-                               study, or a client: with `dask_jobqueue.SLURMCluster` workers are jobs of Slurm
-    """
-    if on is None:
-        return Processes(processes, patience_s)
-    from cpsched_sim.experiments import dask
-
-    return dask.engine(on, patience_s)
-
-
 def outcome_of(work: Work, task: Any, patience_s: float, send: Callable[[float], object]) -> Any:
     """What comes of a task in this process; `send` gets the share that is done, now and then.
 

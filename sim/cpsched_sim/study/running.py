@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from cpsched_sim.errors import SimError, Unusable
-from cpsched_sim.experiments.runner import Engine, Failed, Fractions, Tell, engine_of, run_all
+from cpsched_sim.experiments.engines import engine_of
+from cpsched_sim.experiments.runner import Engine, Failed, Fractions, Tell, run_all
 from cpsched_sim.files import sha256_of
 from cpsched_sim.study.campaign import Campaign, Case, campaign_of, read_campaign
 from cpsched_sim.study.deciding import CHANGED, CaseOutcome, bound_memory, decide, failed, limited

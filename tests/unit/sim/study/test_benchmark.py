@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from cpsched_sim.cli import app
 from cpsched_sim.errors import Unusable
-from cpsched_sim.experiments import runner
+from cpsched_sim.experiments import engines
 from cpsched_sim.files import sha256_of
 from cpsched_sim.study import benchmark
 from cpsched_sim.study.benchmark import BASELINE, adopt, suite, table
@@ -57,7 +57,7 @@ def small(tmp_path, monkeypatch):
     path = tmp_path / "suite.yaml"
     path.write_text(yaml.safe_dump(content, sort_keys=False))
     monkeypatch.setattr(benchmark, "SUITE", path)
-    monkeypatch.setattr(runner, "engine_of", lambda on, processes, patience_s: Here())
+    monkeypatch.setattr(engines, "engine_of", lambda on, processes, patience_s: Here())
     return tmp_path
 
 
