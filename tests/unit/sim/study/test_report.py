@@ -150,10 +150,12 @@ def test_without_pyarrow_there_are_lines_and_a_note(tmp_path, monkeypatch):
 
 def test_schedules_of_cases_that_ended_are_one_table(tmp_path):
     pytest.importorskip("pyarrow")
+    from pyarrow.parquet import read_table
+
     windows = [{"days": 1}, {"days": 1, "from_day": 9}]
     written(tmp_path)
     grid = {"traces": ["four"], "dispatchers": ["easy"], "windows": windows}
     campaign = campaign_of(words(jobs=True, grids=[grid]), tmp_path)
     write_all(run_cases(campaign, Store(tmp_path / "out"), Here()))
-    rows = parquet.rows_of(tmp_path / "out" / "jobs.parquet")
+    rows = read_table(tmp_path / "out" / "jobs.parquet").to_pylist()
     assert [row["digest"] for row in rows] == [campaign.cases[0].digest] * 4
