@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -36,13 +36,15 @@ class Retired:
 
 
 RETIRED: Mapping[str, Retired] = {
-    "guard.max_failed_starts": Retired("0.1.0", "set guard.failing_users"),
+    "guard.max_failed_starts": Retired("0.1.0", "set circuit_breaker.failing_users"),
     "guard.window_s": Retired("0.1.0", "failed starts count for 300 s"),
     "guard.failed_starts": Retired("0.1.0", "a user counts as failing after 3 failed starts in a row"),
     "guard.max_failed_decisions": Retired("0.1.0", "the bridge pauses after 5 failed decisions in a row"),
     "cycle.reading_share": Retired("0.1.0", "readings of the cluster take at most half of the time"),
     "cycle.longest_gap": Retired("0.1.0", "a cycle that begins 10 intervals late is an event"),
-    "cycle.wake_after_s": Retired("0.1.0", "a wake file begins a cycle at least 1 s after the begin of the last one"),
+    "cycle.wake_after_s": Retired(
+        "0.1.0", "a trigger file begins a cycle at least 1 s after the begin of the last one"
+    ),
     "start.stuck_s": Retired("0.1.0", "a hold or release that has no effect for 120 s is an event"),
     "advise.depth": Retired("0.1.0", "the first 100 jobs of the plan are put in order"),
     "advise.most_changes": Retired("0.1.0", "at most 100 jobs get new points at one time"),
@@ -58,6 +60,28 @@ RETIRED: Mapping[str, Retired] = {
     "options.history_days": Retired("0.1.0", "jobs that ended in the last 7 days are read at start", "slurm"),
 }
 """By dotted name, `options.` included: what is ignored, and what to write in its place. Names are never used again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Renamed:
+    """A setting that has another name, or takes other words, since a version; the old ones work with a warning."""
+
+    new: str
+    renamed_in: str = "0.1.0"
+    values: Mapping[str, str] = field(default_factory=dict)
+    """Old words -> new ones."""
+
+
+RENAMED: Mapping[str, Renamed] = {
+    "guard.claim_gone_s": Renamed("lease.duration_s"),
+    "guard.failing_users": Renamed("circuit_breaker.failing_users"),
+    "policy.own_process": Renamed("policy.isolation", values={"always": "process", "never": "none"}),
+    "cycle.slow_down": Renamed("cycle.max_interval_factor"),
+    "cycle.wake_files": Renamed("cycle.trigger_files"),
+    "advise.points": Renamed("advise.max_boost"),
+    "on_stop": Renamed("on_stop", values={"hand-back": "release"}),
+}
+"""By the old dotted name. The old names are removed two minor releases later."""
 
 
 class Section(BaseModel):
@@ -137,9 +161,10 @@ class PolicySettings(Section):
         default="easy",
         description="Dispatcher that decides, on requested times, where the other hangs or fails; `none`: nobody does.",
     )
-    own_process: Literal["auto", "always", "never"] = Field(
+    isolation: Literal["auto", "process", "none"] = Field(
         default="auto",
-        description="Run the dispatcher in a process that is killed when it hangs; auto: unless it is the fallback.",
+        description="process: run the dispatcher in a process that is killed when it hangs; auto: unless it is the "
+        "fallback.",
     )
 
     power: PowerSettings = Field(default_factory=PowerSettings)
@@ -167,7 +192,7 @@ class PolicySettings(Section):
     @property
     def apart(self) -> bool:
         """Whether the dispatcher runs in a process of its own."""
-        return self.own_process == "always" or (self.own_process == "auto" and self.dispatcher != self.fallback)
+        return self.isolation == "process" or (self.isolation == "auto" and self.dispatcher != self.fallback)
 
     def fallback_spec(self) -> PolicySpec:
         """The policy that decides where the configured one fails: no predictor, nothing learned."""
@@ -193,12 +218,12 @@ class CycleSettings(Section):
     max_commands: int = Field(
         default=500, gt=0, description="Jobs that one cycle may send commands for; the rest waits."
     )
-    slow_down: float = Field(
+    max_interval_factor: float = Field(
         default=5.0,
         ge=1,
-        description="Beside a busy cluster the pause grows up to so many intervals; 1: never.",
+        description="While the cluster is busy, the pause grows to at most this many intervals; 1: never.",
     )
-    wake_files: tuple[Path, ...] = Field(
+    trigger_files: tuple[Path, ...] = Field(
         default=(),
         description="Files whose change begins a cycle before `interval_s` has passed, such as one that the submit "
         "plugin touches.",
@@ -235,27 +260,32 @@ class StartSettings(Section):
     )
 
 
-class GuardSettings(Section):
-    """When the bridge stands down: it hands all jobs back and waits for `cpsched resume`."""
+class CircuitBreakerSettings(Section):
+    """When the bridge pauses by itself: it releases all jobs to the cluster's scheduler until `cpsched resume`."""
 
     failing_users: int = Field(
         default=3,
         ge=2,
-        description="Users all of whose starts fail at which the bridge stands down, if most users are such.",
+        description="Pause when at least this many users, and a majority of all users, have only failed starts.",
     )
-    claim_gone_s: float = Field(
+
+
+class LeaseSettings(Section):
+    """The lease on the cluster that the bridge in control holds."""
+
+    duration_s: float = Field(
         default=120.0,
         gt=0,
-        description="Another bridge's claim on the cluster counts for so long after it last changed, which it does "
-        "six times as often; longer than `cycle.max_backoff_s` and `cycle.decide_timeout_s`, and the same for all "
-        "bridges of a cluster.",
+        description="Another bridge's lease expires this long after its last renewal; it is renewed six times as "
+        "often. Longer than `cycle.max_backoff_s` and `cycle.decide_timeout_s`, and the same for all bridges of a "
+        "cluster.",
     )
 
 
 class AdviseSettings(Section):
     """How far mode advise goes; in the other modes nobody is advised."""
 
-    points: int = Field(
+    max_boost: int = Field(
         default=1000,
         gt=0,
         description="The most that a job's priority is raised: it passes another job of its tier only where the "
@@ -341,9 +371,9 @@ class Settings(Section):
     heartbeat: Path | None = Field(
         default=None, description="File touched after every good cycle; `heartbeat` in state_dir if not given."
     )
-    on_stop: Literal["hand-back", "keep"] = Field(
-        default="hand-back",
-        description="What a stopping bridge does with held jobs: hand them back, or keep for a restart.",
+    on_stop: Literal["release", "keep"] = Field(
+        default="release",
+        description="What a stopping bridge does with held jobs: release them, or keep them for a restart.",
     )
     durable: bool = Field(
         default=True, description="The ledger survives a power failure, at two disk flushes per change."
@@ -355,21 +385,22 @@ class Settings(Section):
     cycle: CycleSettings = Field(default_factory=CycleSettings)
     start: StartSettings = Field(default_factory=StartSettings)
     advise: AdviseSettings = Field(default_factory=AdviseSettings)
-    guard: GuardSettings = Field(default_factory=GuardSettings)
+    circuit_breaker: CircuitBreakerSettings = Field(default_factory=CircuitBreakerSettings)
+    lease: LeaseSettings = Field(default_factory=LeaseSettings)
     metrics: MetricsSettings = Field(default_factory=MetricsSettings)
     page: PageSettings = Field(default_factory=PageSettings)
     journal: JournalSettings = Field(default_factory=JournalSettings)
     _tree: Tree | None = PrivateAttr(default=None)
-    _retired: tuple[str, ...] = PrivateAttr(default=())
+    _warnings: tuple[str, ...] = PrivateAttr(default=())
 
     def __eq__(self, other: object) -> bool:
         """Where a setting was written makes no difference."""
         return isinstance(other, Settings) and self.model_dump() == other.model_dump()
 
     @property
-    def retired(self) -> tuple[str, ...]:
-        """A line for each setting of the file that this version ignores: file, line, and what to write instead."""
-        return self._retired
+    def warnings(self) -> tuple[str, ...]:
+        """A line for each old setting of the file, ignored or renamed: file, line, and what to write instead."""
+        return self._warnings
 
     def adapter_options(self, model: type[S], where: str) -> S:
         """`options` as the adapter's own model; raises `SettingsError` naming file, line, field, value and rule."""
@@ -406,10 +437,22 @@ def load(path: Path) -> Settings:
             raise tree.wrong((), type(tree.content).__name__, "must be a mapping of settings")
     except SimError as error:
         raise SettingsError(str(error)) from error
-    retired = tuple(_taken_out(tree))
+    try:
+        warnings = (*_taken_out(tree), *_renamed(tree))
+    except SimError as error:
+        raise SettingsError(str(error)) from error
     settings = _parsed(tree, Settings)
-    settings._tree, settings._retired = tree, retired  # noqa: SLF001
+    settings._tree, settings._warnings = tree, warnings  # noqa: SLF001
     return settings
+
+
+def _holder_of(tree: Tree, name: str) -> dict[str, Any] | None:
+    """The mapping of the file in which a setting stands; None where the file does not set it."""
+    *sections, last = name.split(".")
+    holder = tree.content
+    for section in sections:
+        holder = holder.get(section) if isinstance(holder, dict) else None
+    return holder if isinstance(holder, dict) and last in holder else None
 
 
 def _taken_out(tree: Tree) -> Iterator[str]:
@@ -418,13 +461,33 @@ def _taken_out(tree: Tree) -> Iterator[str]:
     for name, setting in RETIRED.items():
         if setting.adapter not in ("", adapter):
             continue
-        *sections, last = name.split(".")
-        holder = tree.content
-        for section in sections:
-            holder = holder.get(section) if isinstance(holder, dict) else None
-        if isinstance(holder, dict) and last in holder:
+        if (holder := _holder_of(tree, name)) is not None:
+            above, _, last = name.rpartition(".")
             rule = f"is ignored: removed in version {setting.removed_in}; {setting.instead}"
             yield str(tree.wrong(name.split("."), plain_text(holder.pop(last)), rule))
+            if above and not holder and above not in Settings.model_fields:
+                del tree.content[above]
+
+
+def _renamed(tree: Tree) -> Iterator[str]:
+    """Give the settings of a file their new names and words, with a line on each old one."""
+    for name, setting in RENAMED.items():
+        if (holder := _holder_of(tree, name)) is None:
+            continue
+        old, new, last = name.split("."), setting.new.split("."), name.rpartition(".")[2]
+        value = holder[last]
+        word = setting.values.get(value, value) if isinstance(value, str) else value
+        if name == setting.new and word == value:
+            continue
+        if name != setting.new and _holder_of(tree, setting.new) is not None:
+            raise tree.wrong(
+                old, plain_text(value), f"must not be set beside {setting.new}, its name since {setting.renamed_in}"
+            )
+        write = setting.new if isinstance(word, dict | list) else f"{setting.new}: {word}"
+        yield str(tree.wrong(old, plain_text(value), f"is renamed since {setting.renamed_in}: write `{write}`"))
+        holder[last] = word
+        if name != setting.new:
+            tree.move(old, new)
 
 
 def parse(model: type[S], content: dict[str, Any], where: str) -> S:

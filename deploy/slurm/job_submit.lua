@@ -50,7 +50,7 @@ local settings = {
    -- Names of the partitions to manage; nil: all. A job that names none is in the default partition.
    partitions = nil,
    -- A file that is written anew with every submission and change that this plugin sees: a bridge with this file among
-   -- its cycle.wake_files looks at once. Its folder must be writable by SlurmUser.
+   -- its cycle.trigger_files looks at once. Its folder must be writable by SlurmUser.
    wake_file = nil,
    -- Leave jobs without a script, those of srun and salloc, to Slurm: they start as they would without a bridge.
    exempt_interactive = false,

@@ -128,10 +128,16 @@ class Pair:
     def _born(self, place: Place) -> Bridge:
         if place.bridge is None:
             place.backend = Watched(self.site, self.wrongs)
-            guard = {"failing_users": 10**6, "claim_gone_s": GONE_S}
+            breaker, lease = {"failing_users": 10**6}, {"duration_s": GONE_S}
             start = {"timeout_s": 8, "max_failures": 10**6}
             place.bridge = a_bridge(
-                place.state_dir, place.backend, EasyDispatcher(), place.pace, guard=guard, start=start
+                place.state_dir,
+                place.backend,
+                EasyDispatcher(),
+                place.pace,
+                circuit_breaker=breaker,
+                lease=lease,
+                start=start,
             )
             place.backend.owner = place.bridge.mode.claims.mine.owner
         return place.bridge

@@ -86,9 +86,9 @@ class World:
                 EasyDispatcher(),
                 self.pace,
                 mode=self.mode,
-                advise={"every_s": 2, "points": 500},
+                advise={"every_s": 2, "max_boost": 500},
                 start={"timeout_s": START_TIMEOUT_S, "adopt": self.history.adopt, "max_failures": 2},
-                guard={"failing_users": 10**6},
+                circuit_breaker={"failing_users": 10**6},
                 heartbeat=self.state_dir / "beat" / "heartbeat",
             )
         return self._bridge

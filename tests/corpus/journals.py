@@ -53,11 +53,11 @@ class Recipe:
             options |= {"system": "pool" if self.trace == "pool.swf" else "eurora"}
         return {
             "mode": self.mode, "adapter": "tests.corpus.standins", "options": options, "state_dir": str(state_dir),
-            "durable": False, "on_stop": "keep", "metrics": {"port": port}, "guard": {"claim_gone_s": 900},
-            "cycle": {"interval_s": INTERVAL_S, "slow_down": 1, "max_backoff_s": INTERVAL_S},
+            "durable": False, "on_stop": "keep", "metrics": {"port": port}, "lease": {"duration_s": 900},
+            "cycle": {"interval_s": INTERVAL_S, "max_interval_factor": 1, "max_backoff_s": INTERVAL_S},
             "start": {"timeout_s": 150},
             "policy": {
-                "dispatcher": self.dispatcher, "predictor": self.predictor, "own_process": "never",
+                "dispatcher": self.dispatcher, "predictor": self.predictor, "isolation": "none",
                 "dispatcher_settings": effort_of(self.dispatcher), **self.settings,
             },
         }  # fmt: skip

@@ -125,8 +125,8 @@ policy:
   overrun: double
 cycle: { interval_s: 0.05, max_commands: 10 }
 start: { timeout_s: 600, adopt: true }
-guard:
-  claim_gone_s: 130.0
+lease:
+  duration_s: 130.0
 metrics: { port: 0, host: 127.0.0.1 }
 journal:
   max_mib: 64

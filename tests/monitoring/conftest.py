@@ -80,7 +80,7 @@ def _staged(folder: Path) -> Iterator[Stage]:
             "site_socket": str(folder / "socket")}}),
         "killed": BridgeProcess(folder / "killed", easy),
         "refused": BridgeProcess(folder / "refused", easy | {
-            "adapter": "tests.monitoring.refusing", "guard": {"failing_users": 1_000_000}}),
+            "adapter": "tests.monitoring.refusing", "circuit_breaker": {"failing_users": 1_000_000}}),
         "limited": BridgeProcess(folder / "limited", easy | {"policy": policy, "options": BUSY | {"load": 30.0}}),
     }  # fmt: skip
     (folder / "site.yaml").write_text(

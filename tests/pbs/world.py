@@ -125,9 +125,9 @@ class World:
             backend = PbsBackend(self.commands, (QUEUE,), LEFT, reader=ServersClock(self.commands))
             self._bridge = a_bridge(
                 self.state_dir, backend, self.dispatcher(), self.pace,
-                mode=self.mode, advise={"every_s": 2, "points": 500},
+                mode=self.mode, advise={"every_s": 2, "max_boost": 500},
                 start={"timeout_s": 8, "max_failures": 3, "adopt": True},
-                guard={"failing_users": 10**6},
+                circuit_breaker={"failing_users": 10**6},
             )  # fmt: skip
         return self._bridge
 

@@ -17,7 +17,7 @@ ALL = ("-N4", "--exclusive")
 
 def advising(slurm: Slurm, name: str, **settings) -> LiveBridge:
     advise = {"every_s": 1, **settings.pop("advise", {})}
-    policy = {"dispatcher": "list-sjf", "own_process": "never"}
+    policy = {"dispatcher": "list-sjf", "isolation": "none"}
     return LiveBridge(slurm, name, **{"mode": "advise", "advise": advise, "policy": policy, **settings})
 
 

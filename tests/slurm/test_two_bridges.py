@@ -17,9 +17,9 @@ SOON_S = 30.0
 
 
 def two(slurm: Slurm, gone_s: float = GONE_S) -> tuple[LiveBridge, LiveBridge]:
-    guard = {"claim_gone_s": gone_s}
-    first = LiveBridge(slurm, "first", guard=guard)
-    second = LiveBridge(slurm, "second", guard=guard, metrics={"port": 9765})
+    lease = {"duration_s": gone_s}
+    first = LiveBridge(slurm, "first", lease=lease)
+    second = LiveBridge(slurm, "second", lease=lease, metrics={"port": 9765})
     first.start()
     return first, second
 

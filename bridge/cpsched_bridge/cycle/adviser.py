@@ -105,7 +105,7 @@ class Adviser:
         ranks = self._ranks(report.snapshot.now_s)
         planned, others = in_order(ranks, planned_order(report.decision, report.snapshot), self.book)
         others = self._without_plan_for_long(others, monotonic_s)
-        bounds = Bounds(self.settings.points)
+        bounds = Bounds(self.settings.max_boost)
         told = changes(planned, others, bounds)
         front = planned[: bounds.depth]
         by_id = {rank.id: rank for rank in ranks}

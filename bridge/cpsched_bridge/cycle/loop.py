@@ -75,8 +75,8 @@ class Bridge:
     def __init__(self, parts: BridgeParts) -> None:
         backend, ledger, pace, settings = parts.backend, parts.ledger, parts.pace, parts.settings
         asked = take_over_file(settings).taken
-        claims = Claims(backend, claim_of(settings.state_dir), settings.guard.claim_gone_s, asked)
-        breaker, heart = CircuitBreaker(settings.guard.failing_users), Heartbeat(settings.heartbeat_path)
+        claims = Claims(backend, claim_of(settings.state_dir), settings.lease.duration_s, asked)
+        breaker, heart = CircuitBreaker(settings.circuit_breaker.failing_users), Heartbeat(settings.heartbeat_path)
         self.parts = parts
         self.timing = Timing(settings.cycle, pace, parts.systemd, _heartbeat_age_s(settings))
         self.mode = ModeSwitch(settings.mode, parts.pause, claims, breaker, parts.systemd, self._trouble)

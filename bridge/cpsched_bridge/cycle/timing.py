@@ -80,8 +80,8 @@ class Timing:
             reading_s = report.seconds.get("observe", 0.0)
             by_reading = reading_s / (_READING_SHARE * interval_s)
             by_load = self._times * (2.0 if busy else 0.5)
-            self._times = max(1.0, min(self.settings.slow_down, max(by_reading, by_load)))
-            if not self._slowed and self._times >= min(_WORTH_TELLING, self.settings.slow_down) > 1.0:
+            self._times = max(1.0, min(self.settings.max_interval_factor, max(by_reading, by_load)))
+            if not self._slowed and self._times >= min(_WORTH_TELLING, self.settings.max_interval_factor) > 1.0:
                 self._slowed = True
                 why = busy or f"reading it took {reading_s:.1f} s"
                 report.tell("slowed", f"a cycle every {self._times * interval_s:.3g} s: {why}")
@@ -121,7 +121,7 @@ class Timing:
         """Wait until the next cycle is due, or until a wake file changes. Return False if the loop is to end."""
         self._due_s = self._began_s + self.pause_s
         left_s = self._due_s - self.pace.monotonic_s()
-        wakes = bool(self.settings.wake_files) and not self._failed and self._times == 1.0
+        wakes = bool(self.settings.trigger_files) and not self._failed and self._times == 1.0
         soonest_s = self._due_s - self.settings.interval_s + min(WAKE_AFTER_S, self.settings.interval_s)
         slice_s = _LOOK_S if wakes else _SLICE_S
         since_sign_s = _SLICE_S
@@ -140,7 +140,7 @@ class Timing:
                 return True
 
     def _signatures(self) -> list[Signature | None]:
-        return [_signature(path) for path in self.settings.wake_files]
+        return [_signature(path) for path in self.settings.trigger_files]
 
 
 def _signature(path: Path) -> Signature | None:

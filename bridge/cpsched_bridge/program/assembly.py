@@ -307,7 +307,7 @@ def run(settings: Settings, where: str) -> list[str]:
     ready = prepared(settings, where)
     policy, told = ready.policy, ready.in_force
     log = structlog.get_logger("bridge")
-    for warning in settings.retired:
+    for warning in settings.warnings:
         log.warning("retired_setting", detail=warning)
     backend, systemd = connect(settings, where, ready.chosen), Systemd()
     try:

@@ -50,9 +50,9 @@ def _loaded(config: Path) -> Settings:
 
 
 def _settings(config: Path) -> Settings:
-    """The settings in a file; a warning for each that is retired."""
+    """The settings in a file; a warning for each that is retired or renamed."""
     settings = _loaded(config)
-    for warning in settings.retired:
+    for warning in settings.warnings:
         say("warning", warning)
     return settings
 

@@ -56,7 +56,7 @@ NEEDS_OTHER: Sequence[NeedsOther] = (
     ),
     NeedsOther("page.operators", lambda settings, options: bool(settings.page.user_header), "needs page.user_header"),
     NeedsOther(
-        "cycle.wake_files",
+        "cycle.trigger_files",
         lambda settings, options: settings.cycle.interval_s > WAKE_AFTER_S,
         f"needs cycle.interval_s above {WAKE_AFTER_S:g}: wake files begin no more cycles than one per second",
     ),

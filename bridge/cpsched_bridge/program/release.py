@@ -113,7 +113,7 @@ def _other_bridge(backend: Backend, settings: Settings) -> Claim | None:
     own = identity.known(settings.state_dir)
     try:
         first = backend.observe().claim
-        until_s = time.monotonic() + settings.guard.claim_gone_s / BEATS + SPARE_S
+        until_s = time.monotonic() + settings.lease.duration_s / BEATS + SPARE_S
         while first is not None and first.bridge != own and time.monotonic() < until_s:
             time.sleep(min(1.0, SPARE_S))
             now = backend.observe().claim

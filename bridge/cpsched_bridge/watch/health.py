@@ -33,14 +33,14 @@ class Health:
         """The longest time between the ends of two cycles of a loop that is alive."""
         return (
             self.cycle.decide_timeout_s
-            + max(self.cycle.max_backoff_s, self.cycle.slow_down * self.cycle.interval_s)
+            + max(self.cycle.max_backoff_s, self.cycle.max_interval_factor * self.cycle.interval_s)
             + _SLACK_S
         )
 
     @property
     def fresh_s(self) -> float:
         """How long after the end of a good cycle the next one ends, unless it begins or takes so long as to be told."""
-        return (self.cycle.slow_down + LATE_INTERVALS) * self.cycle.interval_s
+        return (self.cycle.max_interval_factor + LATE_INTERVALS) * self.cycle.interval_s
 
     def __call__(self, report: CycleReport) -> None:
         """Take note of one cycle."""

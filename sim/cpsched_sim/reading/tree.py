@@ -53,6 +53,35 @@ class Tree:
         """The error that names the line of `where`."""
         return self.error(self.path, self.line_of(where), ".".join(map(str, where)) or "file", value, rule)
 
+    def move(self, old: Sequence[str], new: Sequence[str]) -> None:
+        """Move a key to another place in the mappings, with its line; sections that lack are made, emptied ones go."""
+        *above, last = old
+        holder, node = self.content, self.root
+        for step in above:
+            holder, node = holder[step], None if node is None else next(_pairs_of(node, step))[1]
+        pair = None if node is None else next(_pairs_of(node, last))
+        if pair and isinstance(node, yaml.MappingNode):
+            node.value.remove(pair)
+        value = holder.pop(last)
+        if above and not holder:
+            del self.content[above[0]]
+        *above, last = new
+        holder, node = self.content, self.root
+        for step in above:
+            holder = holder.setdefault(step, {})
+            if pair and isinstance(node, yaml.MappingNode):
+                below = next(_pairs_of(node, step), None)
+                if below is None:
+                    mark, end = pair[0].start_mark, pair[1].end_mark
+                    section = yaml.MappingNode("tag:yaml.org,2002:map", [], mark, end)
+                    below = yaml.ScalarNode("tag:yaml.org,2002:str", step, mark, mark), section
+                    node.value.append(below)
+                node = below[1]
+        holder[last] = value
+        if pair and isinstance(node, yaml.MappingNode):
+            pair[0].value = last
+            node.value.append(pair)
+
     def as_model(self, model: type[M], at: Sequence[str | int] = (), content: Any = None) -> M:
         """What the file holds at `at` (or `content`, said there) as `model`; the first broken rule is raised."""
         try:
@@ -176,6 +205,12 @@ class _Values:
 
     def _wrong(self, node: yaml.Node, field: str, value: object, rule: str) -> InvalidFile:
         return self._error(self._path, node.start_mark.line + 1, field, value, rule)
+
+
+def _pairs_of(node: yaml.Node, key: str) -> Iterator[tuple[yaml.Node, yaml.Node]]:
+    """(key, value) of a key of a mapping."""
+    if isinstance(node, yaml.MappingNode):
+        yield from (pair for pair in node.value if pair[0].value == key)
 
 
 def _child(node: yaml.Node | None, step: str | int) -> tuple[int, yaml.Node] | None:

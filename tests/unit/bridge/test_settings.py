@@ -11,7 +11,7 @@ from cpsched_bridge.adapters.pbs.options import Options as PbsOptions
 from cpsched_bridge.adapters.slurm.options import Options as SlurmOptions
 from cpsched_bridge.errors import SettingsError
 from cpsched_bridge.program.cli import app
-from cpsched_bridge.settings import RETIRED, AdviseSettings, CycleSettings, Retired, Settings, load
+from cpsched_bridge.settings import RENAMED, RETIRED, AdviseSettings, CycleSettings, Retired, Settings, load
 from cpsched_sim.reading.tree import names_below
 from cpsched_sim.whatif.cases import MODES
 from cpsched_sim.whatif.pace import INTERVAL
@@ -48,7 +48,7 @@ def test_a_file_that_says_nothing_is_refused_for_it_would_mean_a_real_slurm(tmp_
             "also wrong: line 4: metrics.port: 99999: must be at most 65535",
         ),
         ("cycle:\n  interval_s: .inf", "2: cycle.interval_s: inf: must be a finite number"),
-        ("guard:\n  claim_gone_s: 1.0e+30", "2: guard.claim_gone_s: 1e+30: must be within 1,000,000,000"),
+        ("lease:\n  duration_s: 1.0e+30", "2: lease.duration_s: 1e+30: must be within 1,000,000,000"),
         (
             "mode: x\non_stop: y",
             "1: mode: x: must be 'shadow', 'advise' or 'control'; also wrong: line 2: on_stop: y: must",
@@ -89,21 +89,56 @@ def test_a_retired_setting_is_ignored_with_a_warning(tmp_path, monkeypatch, name
     path = written(tmp_path, f"adapter: {adapter}\n{above + ':' if above else ''}\n{'  ' if above else ''}{key}: 5")
     expected = f"{path}:3: {name}: 5: is ignored: removed in version {known[name].removed_in}; {known[name].instead}"
     found = load(path)
-    assert found.retired == (expected,)
+    assert found.warnings == (expected,)
     assert found == Settings(adapter=adapter)
     shown = CliRunner().invoke(app, ["policy", "--config", str(path)])
     assert (shown.exit_code, shown.stderr) == (0, f"warning: {expected}\n")
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "shown"),
+    [
+        ("guard:\n  claim_gone_s: 90", {"lease": {"duration_s": 90}}, "lease.duration_s: 90"),
+        ("guard: {failing_users: 4}", {"circuit_breaker": {"failing_users": 4}}, "circuit_breaker.failing_users: 4"),
+        ("policy:\n  own_process: never", {"policy": {"isolation": "none"}}, "policy.isolation: none"),
+        ("policy: {own_process: auto}", {"policy": {"isolation": "auto"}}, "policy.isolation: auto"),
+        ("cycle:\n  slow_down: 3", {"cycle": {"max_interval_factor": 3}}, "cycle.max_interval_factor: 3"),
+        ("cycle:\n  wake_files: [/a]", {"cycle": {"trigger_files": ["/a"]}}, "cycle.trigger_files"),
+        ("advise: {points: 7}", {"advise": {"max_boost": 7}}, "advise.max_boost: 7"),
+        ("on_stop: hand-back", {"on_stop": "release"}, "on_stop: release"),
+    ],
+)
+def test_a_renamed_setting_counts_with_a_warning(tmp_path, old, new, shown):
+    found = load(written(tmp_path, f"adapter: mock\n{old}\n"))
+    assert found == Settings(adapter="mock", **new)
+    (warning,) = found.warnings
+    assert warning.startswith(f"{tmp_path / 'bridge.yaml'}:{2 + old.count(chr(10))}: ")
+    assert warning.endswith(f"is renamed since 0.1.0: write `{shown}`")
+
+
+def test_a_wrong_value_of_a_renamed_setting_names_its_line(tmp_path):
+    path = written(tmp_path, "adapter: mock\nlease: {}\nguard:\n  failing_users: 4\n  claim_gone_s: -1\n")
+    with pytest.raises(SettingsError, match=r":5: lease.duration_s: -1: must be above 0"):
+        load(path)
+
+
+def test_a_renamed_setting_beside_its_new_name_is_refused(tmp_path):
+    path = written(tmp_path, "adapter: mock\ncycle:\n  slow_down: 2\n  max_interval_factor: 3\n")
+    with pytest.raises(
+        SettingsError, match=r":3: cycle.slow_down: 2: must not be set beside cycle.max_interval_factor"
+    ):
+        load(path)
+
+
 def test_an_option_of_a_plug_in_may_have_the_name_of_a_retired_one(tmp_path):
     text = "adapter: some.plugin\noptions: {history_days: 3, socket: s}"
     found = load(written(tmp_path, text))
-    assert (found.options, found.retired) == ({"history_days": 3, "socket": "s"}, ())
+    assert (found.options, found.warnings) == ({"history_days": 3, "socket": "s"}, ())
 
 
 def test_no_setting_has_the_name_of_a_retired_one():
     options = (f"options.{field}" for model in (Options, SlurmOptions, PbsOptions) for field in model.model_fields)
-    assert not {*names_below(Settings), *options} & RETIRED.keys()
+    assert not {*names_below(Settings), *options} & {*RETIRED, *(name for name in RENAMED if name != RENAMED[name].new)}
 
 
 def test_an_anchor_bomb_ends_at_once(tmp_path):

@@ -32,7 +32,7 @@ def told(bridge, *kinds):
     return [event.detail for event in bridge.journal.events() if event.kind in kinds]
 
 
-@pytest.mark.parametrize(("on_stop", "hold"), [("hand-back", Hold.NONE), ("keep", Hold.PLUGIN)])
+@pytest.mark.parametrize(("on_stop", "hold"), [("release", Hold.NONE), ("keep", Hold.PLUGIN)])
 def test_a_stop_gives_held_jobs_back_unless_they_are_to_be_kept(bridge_at, on_stop, hold):
     cluster = blocked()
     bridge = bridge_at(cluster, on_stop=on_stop)
@@ -64,7 +64,7 @@ def test_a_stop_while_the_main_thread_compiles_gives_held_jobs_back(bridge_at):
 
 def test_a_shadow_that_stops_touches_no_job_that_somebody_holds_for_it(bridge_at):
     cluster = blocked()
-    bridge = bridge_at(cluster, mode="shadow", on_stop="hand-back")
+    bridge = bridge_at(cluster, mode="shadow", on_stop="release")
     bridge.cycle()
     assert bridge.stop() == []
     assert cluster.commands == []

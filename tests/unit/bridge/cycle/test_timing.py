@@ -105,7 +105,7 @@ def told(report):
 
 
 def test_beside_a_busy_cluster_the_pause_doubles_up_to_the_bound_and_halves_afterwards():
-    rest, _ = a_rest(interval_s=2.0, slow_down=5)
+    rest, _ = a_rest(interval_s=2.0, max_interval_factor=5)
     reports = [read(rest, "much to do") for _ in range(4)] + [read(rest) for _ in range(4)]
     assert [report.pause_s for report in reports] == [4.0, 8.0, 10.0, 10.0, 5.0, 2.5, 2.0, 2.0]
     assert [report.slowed for report in reports] == [True] * 6 + [False] * 2
@@ -131,13 +131,13 @@ def test_a_cycle_without_a_reading_changes_nothing_of_the_pace():
 
 
 def test_who_never_wants_it_slower_is_never_told_so():
-    rest, _ = a_rest(interval_s=1.0, slow_down=1)
+    rest, _ = a_rest(interval_s=1.0, max_interval_factor=1)
     report = read(rest, "much to do", reading_s=9.0)
     assert (report.pause_s, report.slowed, told(report)) == (1.0, False, [])
 
 
 def test_a_failed_cycle_makes_no_pause_beside_a_busy_cluster_shorter():
-    rest, _ = a_rest(interval_s=1.0, slow_down=5, max_backoff_s=2.0)
+    rest, _ = a_rest(interval_s=1.0, max_interval_factor=5, max_backoff_s=2.0)
     for _ in range(3):
         read(rest, "much to do")
     rest.end(a_report("backend_error"))
@@ -168,7 +168,7 @@ class Touching(FakePace):
 def woken(wake_file, at, happen, prepare=lambda rest: None, **settings):
     """When a rest of ten seconds ended, in which something happens after `at` looks."""
     pace = Touching(at, happen)
-    rest = Timing(CycleSettings(interval_s=10.0, wake_files=[wake_file], **settings), pace, Service(pace))
+    rest = Timing(CycleSettings(interval_s=10.0, trigger_files=[wake_file], **settings), pace, Service(pace))
     rest.begin(a_report())
     prepare(rest)
     assert rest.wait()
@@ -189,7 +189,7 @@ def test_writing_the_same_text_again_and_taking_the_file_away_are_changes(wake_f
 
 def test_what_changed_during_the_cycle_itself_begins_the_next(wake_file):
     pace = FakePace(cycles=1000, at_s=100.0)
-    rest = Timing(CycleSettings(interval_s=10.0, wake_files=[wake_file]), pace, Service(pace))
+    rest = Timing(CycleSettings(interval_s=10.0, trigger_files=[wake_file]), pace, Service(pace))
     rest.begin(a_report())
     pace.at_s += 4.0
     wake_file.touch()

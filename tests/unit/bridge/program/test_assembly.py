@@ -340,9 +340,9 @@ def all_done(found):
     return said
 
 
-@pytest.mark.parametrize("own_process", ["always", "never"])
-def test_kernels_are_ready_in_both_processes_before_the_first_decision(own_process):
-    settings = Settings(adapter="mock", policy=PolicySettings(dispatcher="easy", own_process=own_process))
+@pytest.mark.parametrize("isolation", ["process", "none"])
+def test_kernels_are_ready_in_both_processes_before_the_first_decision(isolation):
+    settings = Settings(adapter="mock", policy=PolicySettings(dispatcher="easy", isolation=isolation))
     spec, loaded = settings.policy.spec(), []
     policy = policy_of(spec)
     with steps(policy, spec, settings, Imports(), loaded.append) as found:
@@ -350,8 +350,8 @@ def test_kernels_are_ready_in_both_processes_before_the_first_decision(own_proce
         assert said[0] == "imports pyslurm"
         assert any("kernels are ready" in words for words in said)
         assert any("kernels are ready" in words for words in loaded), "the bridge has loaded its own"
-        beside = policy.dispatcher if own_process == "always" else None
-        assert isinstance(policy.dispatcher, Apart) == (own_process == "always")
+        beside = policy.dispatcher if isolation == "process" else None
+        assert isinstance(policy.dispatcher, Apart) == (isolation == "process")
         assert beside is None or beside.pid is not None
     assert beside is None or beside.pid is None, "it ends with the bridge"
 

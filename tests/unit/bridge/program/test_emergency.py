@@ -14,7 +14,7 @@ from cpsched_bridge.cycle.claims import HANDED_BACK
 from cpsched_bridge.errors import AlreadyRunning, BackendTimeout, NoLedger, SettingsError, StillHeld
 from cpsched_bridge.ports import Claim, Hold, Outcome
 from cpsched_bridge.program import assembly, release
-from cpsched_bridge.settings import GuardSettings, Settings
+from cpsched_bridge.settings import LeaseSettings, Settings
 from cpsched_bridge.store import identity, places
 from cpsched_bridge.store import ledger as ledgers
 from cpsched_bridge.store.heartbeat import touch
@@ -172,7 +172,7 @@ def test_release_all_without_ledger_and_journal_gives_back_by_the_cluster_alone(
     assert words.startswith("nothing is held by the bridge any more (0 jobs were by its ledger)\nnote: ")
 
 
-@pytest.mark.parametrize("on_stop", ["hand-back", "keep"])
+@pytest.mark.parametrize("on_stop", ["release", "keep"])
 def test_the_journal_of_a_bridge_that_stopped_in_order_tells_of_held_jobs_only_where_they_were_kept(
     tmp_path, monkeypatch, on_stop
 ):
@@ -189,7 +189,7 @@ def test_the_journal_of_a_bridge_that_stopped_in_order_tells_of_held_jobs_only_w
     monkeypatch.setattr(assembly, "connect", lambda settings, where: cluster)
     damaged(places.ledger_path(bridge.settings))
     release.release_all(bridge.settings, "bridge.yaml", None, False)
-    assert held(cluster) == ([1] if on_stop == "hand-back" else [])
+    assert held(cluster) == ([1] if on_stop == "release" else [])
 
 
 def test_a_bridge_stops_in_order_on_a_full_disk(tmp_path):
@@ -265,7 +265,7 @@ def test_by_force_jobs_are_given_back_by_the_cluster_alone_where_no_bridge_has_r
     """Beside a bridge whose directory was emptied, this alone helps; with a mistyped path it must not look good."""
     _, cluster = stranded
     monkeypatch.setattr(release, "SPARE_S", 0.02)
-    settings = Settings(state_dir=tmp_path / "other", guard=GuardSettings(claim_gone_s=0.6))
+    settings = Settings(state_dir=tmp_path / "other", lease=LeaseSettings(duration_s=0.6))
     if folder == "":
         settings.state_dir.mkdir()
     elif folder is not None:
@@ -293,7 +293,7 @@ def beside(stranded, monkeypatch):
     settings, cluster = stranded
     monkeypatch.setattr(release, "SPARE_S", 0.02)
     cluster.claimed = Claim("other", "1", 0, "login2:/var/lib/cpsched")
-    return settings.model_copy(update={"guard": GuardSettings(claim_gone_s=0.6)}), cluster
+    return settings.model_copy(update={"lease": LeaseSettings(duration_s=0.6)}), cluster
 
 
 def test_beside_another_living_bridge_only_what_this_ledger_alone_knows_is_given_back(beside):
