@@ -257,9 +257,10 @@ def members_of(node: ast.ClassDef) -> set[str]:
     return found
 
 
-def cached_types(project: Project) -> dict[tuple[str, int, int, int, int], list[str] | None]:
-    """What `types_of` finds, which takes a minute; kept for the same tree, for runs with another table."""
-    sources = {path: source.text for path, source in project.sources.items() if module_of(path)}
+def cached_types(project: Project, wanted: re.Pattern[str]) -> dict[tuple[str, int, int, int, int], list[str] | None]:
+    """What `types_of` finds in the files with these words, which takes a minute; kept for another run."""
+    found = {path: source.text for path, source in project.sources.items() if module_of(path)}
+    sources = {path: text for path, text in found.items() if wanted.search(text)}
     key = hashlib.sha256(json.dumps(sources, sort_keys=True).encode()).hexdigest()
     kept = Path(".mypy_cache") / f"rename-{key}.pickle"
     if not kept.exists():
@@ -378,7 +379,7 @@ class Renamer:
         self.implementers = {id(entry): self.implementing(entry) for rows in self.members.values() for entry in rows}
         self.types: dict[tuple[str, int, int, int, int], list[str] | None] = {}
         if self.members:
-            self.types = cached_types(project)
+            self.types = cached_types(project, re.compile(rf"\b({'|'.join(map(re.escape, self.members))})\b"))
 
     def present(self, old: str) -> str | None:
         """The full name that `old` has now: as it is, or as earlier layers have left it."""
@@ -452,12 +453,15 @@ class Renamer:
                 return entry
         return None
 
-    def unique(self, name: str) -> Entry | None:
-        """The entry of a member if no other class of the tree has one of its name."""
+    def unique(self, name: str, among: set[str] | None = None) -> Entry | None:
+        """The entry of a member if no other class of the tree, or of these modules, has one of its name."""
         entries = self.members.get(name, [])
         if not entries or name in FOREIGN:
             return None
-        for owner in self.project.members[name]:
+        owners = [each for each in self.project.members[name] if not among or each.rpartition(".")[0] in among]
+        if not owners:
+            return None
+        for owner in owners:
             if not self.member(name, self.project.family(owner)):
                 return None
         return entries[0] if len({entry.new for entry in entries}) == 1 else None
@@ -783,10 +787,18 @@ class FileRewriter:
         if classes is not None:
             families = set(classes).union(*(self.project.family(each) for each in classes))
             return self.renamer.member(name, families)
-        if entry := self.renamer.unique(name):
+        entry = self.renamer.unique(name) or self.renamer.unique(name, among=self.imported())
+        if entry:
             return entry
         self.renamer.doubtful.append(f"{self.source.path}:{line}: .{name}")
         return None
+
+    def imported(self) -> set[str]:
+        """The modules that this file imports, or takes names from."""
+        full = [self.project.resolve(name) for name in self.source.names.values() if name]
+        return {name if name in self.project.modules else name.rpartition(".")[0] for name in full} | {
+            self.source.module
+        }
 
     def family_of(self, scope: Scope) -> set[str]:
         assert isinstance(scope.node, ast.ClassDef)
