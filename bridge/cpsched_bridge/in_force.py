@@ -1,7 +1,7 @@
 """What is in force: every setting with its value, and where the value comes from.
 
 Computed once, when a bridge or a command begins. The bridge decides by it; the journal, the page, `cpsched doctor` and
-`cpsched policy` tell of it.
+`cpsched config` tell of it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class InForce:
     def check(self) -> Check:
         """Return the policy as a line of `cpsched doctor`."""
         fallback = "none" if self.fallback is None else str(self.fallback)
-        return Check("policy", True, f"{self.policy}; fallback {fallback}; `cpsched policy` shows every setting")
+        return Check("policy", True, f"{self.policy}; fallback {fallback}; `cpsched config` shows every setting")
 
 
 def in_yaml(value: Json) -> str:

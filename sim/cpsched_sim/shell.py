@@ -98,7 +98,10 @@ class CommandGroup(TyperGroup):
         _escape_help_texts(self)
 
     def resolve_command(self, context: Any, words: list[str]) -> Any:
-        """Find the command, and give options their present names."""
+        """Find the command, and give commands and options their present names."""
+        words = [*FORMER_COMMANDS.get(words[0], words[:1]), *words[1:]]
+        if " ".join(words[:2]) in self.commands:
+            words = [" ".join(words[:2]), *words[2:]]
         name, command, rest = super().resolve_command(context, words)
         known = set(_options(command)) if command is not None else set()
         return name, command, [_present(word, known) for word in rest]
@@ -117,6 +120,17 @@ FORMER = {
     "--config": "--slurm-config",
 }
 """Former names of options, which go on working where a command has no option of that name."""
+
+
+FORMER_COMMANDS = {
+    "policy": ("config",),
+    "when": ("estimate-start",),
+    "windows": ("backfill-windows",),
+    "unsupported": ("unmanaged",),
+    "promises": ("accuracy", "start-times"),
+    "take-over": ("take-leadership",),
+}
+"""Former names of commands, which go on working; the help does not show them. Removed two minor releases later."""
 
 
 def _options(command: Any) -> Iterator[str]:

@@ -137,13 +137,13 @@ def exits() -> Facts:
             "doctor": ("doctor", "--config", str(config["good"])),
             "pause": ("pause", "--config", str(config["good"])),
             "resume": ("resume", "--config", str(config["good"])),
-            "take-over": ("take-over", "--config", str(config["good"])),
+            "take-leadership": ("take-leadership", "--config", str(config["good"])),
             "release-all": ("release-all", "--config", str(config["good"])),
-            "when/no bridge": ("when", "--time", "60", "--config", str(config["good"])),
-            **{f"policy/{name}": ("policy", "--config", str(path)) for name, path in config.items()},
+            "estimate-start/no bridge": ("estimate-start", "--time", "60", "--config", str(config["good"])),
+            **{f"config/{name}": ("config", "--config", str(path)) for name, path in config.items()},
             **{
                 f"{command}/{name}": (*command.split(), "--config", str(config[name]))
-                for command in ("status", "why 1", "events", "journal list", "unsupported", "release-all")
+                for command in ("status", "why 1", "events", "journal list", "unmanaged", "release-all")
                 for name in ("unused", "broken")
             },
         }  # fmt: skip
@@ -162,7 +162,7 @@ def settings() -> Facts:
     for adapter in ("mock", "slurm", "pbs"):
         with tempfile.TemporaryDirectory() as made:
             config = journals.written({"adapter": adapter, "state_dir": "/var/lib/corpus"}, Path(made))
-            facts |= json_facts(f"settings/{adapter}", call("policy", "--json", "--config", str(config)))
+            facts |= json_facts(f"settings/{adapter}", call("config", "--json", "--config", str(config)))
     return facts
 
 
@@ -202,7 +202,7 @@ def plugins() -> Facts:
             "predictors": ("simulate", str(POOL), "--predictor", "corpus-predictors"),
             "metrics": ("simulate", str(POOL), "--metric", "corpus-metrics"),
             "formats": ("simulate", str(POOL), "--format", "corpus-formats"),
-            "adapters": ("policy", "--config", str(config)),
+            "adapters": ("config", "--config", str(config)),
         }
         sys.path.insert(0, made)
         try:
@@ -233,8 +233,9 @@ def json_outputs() -> Facts:
             "compare": ("compare", pool, "--dispatchers", "easy,list-sjf", "--predictors", "walltime,last-two",
                         "--jobs", "1", "--out", str(folder / "compare")),
             "accuracy": ("accuracy", pool), "accuracy intervals": ("accuracy", *nodes, "--intervals"),
-            "promises": ("promises", pool, "--effort", "50"),
-            "promises intervals": ("promises", *nodes, "--effort", "50", "--max-jobs", "60", "--intervals"),
+            "promises": ("accuracy", "start-times", pool, "--effort", "50"),
+            "promises intervals": ("accuracy", "start-times", *nodes, "--effort", "50", "--max-jobs", "60",
+                                   "--intervals"),
             "simulate out": ("simulate", pool, "--out", str(folder / "simulate")),
             "study": ("study", str(study), "--out", str(folder / "study"), "--jobs", "1"),
             "study dry": ("study", str(study), "--out", str(folder / "dry"), "--dry-run"),
@@ -345,8 +346,8 @@ def live() -> Facts:
             for address in ("metrics", "healthz", "readyz", "", "jobs", "nodes", "wall", "when"):
                 facts[f"live/http/{address}"] = str(_fetched(f"{base}/{address}")[0])
             given = ("--json", "--config", str(folder / "bridge.yaml"))
-            facts.update(json_facts("live/when", call("when", "--time", "60", *given)))
-            facts.update(json_facts("live/windows", call("windows", *given)))
+            facts.update(json_facts("live/when", call("estimate-start", "--time", "60", *given)))
+            facts.update(json_facts("live/windows", call("backfill-windows", *given)))
 
         state = journals.run(LIVE, folder, port, ask)
         for path in state.iterdir():

@@ -173,7 +173,7 @@ def facts_of(name: str, asked: list[str]) -> Facts:
         found |= {f"journals/{name}/differs/{at}": line for at, line in enumerate(lines[:-1])}
         number = found[f"journals/{name}/replay"].split()[0]
         if name in VIEWED:
-            for command in ("journal list --last 5", f"journal show {number}", "status", "unsupported", "events"):
+            for command in ("journal list --last 5", f"journal show {number}", "status", "unmanaged", "events"):
                 answer = call(*command.split(), *given)
                 path = f"views/{name}/{command}"
                 found |= {f"{path}/exit": str(answer.code)} | text_facts(path, answer.out, folder)

@@ -45,7 +45,7 @@ def test_a_job_starts_by_the_time_that_was_told_and_its_owner_alone_sees_it(slur
             lambda: asked(bridge, f"jobs/{blocker}", "bob")[1]["state"] == "running", 30, "the bridge sees it run"
         )
         words = ("--nodes", "4", "--time", "1", "--whole", "--json")
-        first = json.loads(bridge.cpsched("when", *words).splitlines()[-1])[0]
+        first = json.loads(bridge.cpsched("estimate-start", *words).splitlines()[-1])[0]
         assert first["now_s"] <= first["planned_s"] <= first["now_s"] + 2 * 60 + LATE_S
         assert first["likely_from_s"] <= first["likely_to_s"]
         assert not first["calibrated"]

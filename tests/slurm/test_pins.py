@@ -90,7 +90,7 @@ def test_a_bridge_that_is_started_again_takes_old_pins_off_and_the_jobs_live(
     with slurm.without_node("n2"):
         assert set(slurm.states([*ours, shy]).values()) == {"PENDING"}
         left = f"{shy}.*excludes n2, which the cluster does not know"
-        wait_until(lambda: re.search(left, bridge.cpsched("unsupported", check=False)), 120, "the bridge says why")
+        wait_until(lambda: re.search(left, bridge.cpsched("unmanaged", check=False)), 120, "the bridge says why")
         assert f"job {shy} of alice excludes n2" in bridge.cpsched("doctor", check=False)
         slurm.limit("alice", MaxJobs="-1")
         slurm.run("scancel", jobs["fills n1"], jobs["runs unpinned"])

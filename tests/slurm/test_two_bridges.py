@@ -104,7 +104,7 @@ def test_a_bridge_that_is_killed_is_replaced_and_steps_back_when_it_returns(slur
         assert started_by(second) == 6
         late = slurm.sbatch("-n1", "-t1", script="sleep 1")
         slurm.wait_for_state(late, "COMPLETED", 30)
-        first.cpsched("take-over")
+        first.cpsched("take-leadership")
         wait_for_mode(first, "control", 60)
         wait_for_mode(second, "paused", 60)
     finally:

@@ -358,7 +358,9 @@ def checks_of_reading(backend: Backend, settings: Settings, where: str = "settin
     claim = seen.claim
     ok = claim is None or claim.bridge == identity.known(settings.state_dir)
     found = "none claims this cluster" if claim is None or ok else f"claimed by {claim.where}"
-    return [Check("other bridges", ok, found, "stop that bridge, or take its place with `cpsched take-over`", False)]
+    return [
+        Check("other bridges", ok, found, "stop that bridge, or take its place with `cpsched take-leadership`", False)
+    ]
 
 
 def check(backend: Backend, mode: str = "control") -> None:

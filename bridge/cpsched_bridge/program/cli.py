@@ -191,9 +191,9 @@ def why(
         echo_json(plain_values.why(job, settings)) if as_json else views.print_why(job, settings)
 
 
-@app.command()
+@app.command("estimate-start")
 @reporting
-def when(
+def estimate_start(
     time: Annotated[
         str, typer.Option(metavar="LIMIT", help="Time limit as sbatch takes it: minutes, HH:MM:SS, or D-HH.")
     ],
@@ -219,9 +219,9 @@ def when(
         questions.print_when(found)
 
 
-@app.command("windows")
+@app.command("backfill-windows")
 @reporting
-def windows_now(
+def backfill_windows(
     partition: Annotated[str, typer.Option(help="Only on the nodes of a partition.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="The answer as the bridge gives it.")] = False,
     config: Config = DEFAULT_CONFIG,
@@ -282,9 +282,9 @@ def events(
         views.print_events(settings, last, job, kind)
 
 
-@app.command()
+@app.command("unmanaged")
 @reporting
-def unsupported(config: Config = DEFAULT_CONFIG, as_json: AsJson = False) -> None:
+def unmanaged(config: Config = DEFAULT_CONFIG, as_json: AsJson = False) -> None:
     """The pending jobs that are left to the cluster's own scheduler, and why.
 
     --json prints a list of objects: job_id, kind, reason, label, user.
@@ -332,9 +332,9 @@ def resume(config: Config = DEFAULT_CONFIG) -> None:
     typer.echo("resumed from the next cycle on" if was_paused else "it was not paused")
 
 
-@app.command("take-over")
+@app.command("take-leadership")
 @reporting
-def take_over(config: Config = DEFAULT_CONFIG) -> None:
+def take_leadership(config: Config = DEFAULT_CONFIG) -> None:
     """Put this bridge in control in place of another one that lives; from a dead one it takes over by itself."""
     from cpsched_bridge.store import places
 
@@ -364,9 +364,9 @@ def release_all(
     typer.echo(release.release_all(_settings(config), str(config), if_stale, force))
 
 
-@app.command()
+@app.command("config")
 @reporting
-def policy(
+def effective_config(
     config: Config = DEFAULT_CONFIG,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
 ) -> None:
@@ -457,16 +457,16 @@ def deploy_files(
 
 
 PANELS = {
-    "Simulate": "demo simulate compare gantt accuracy promises dispatchers predictors metrics workload system",
+    "Simulate": "demo simulate compare gantt accuracy dispatchers predictors metrics workload system",
     "Study": "whatif study benchmark tune",
-    "Bridge": "bridge status why when windows events unsupported journal",
-    "Administer": "doctor policy pause resume take-over release-all deploy-files warm-up",
+    "Bridge": "bridge status why estimate-start backfill-windows events unmanaged journal",
+    "Administer": "doctor config pause resume take-leadership release-all deploy-files warm-up",
 }
 """The groups of the help, and the commands in them."""
 
 _panel_of = {name: panel for panel, names in PANELS.items() for name in names.split()}
 for _command in app.registered_commands:
-    _command.rich_help_panel = _panel_of[str(_command.name or getattr(_command.callback, "__name__", ""))]
+    _command.rich_help_panel = _panel_of[str(_command.name or getattr(_command.callback, "__name__", "")).split()[0]]
 for _group in app.registered_groups:
     _group.rich_help_panel = _panel_of[str(_group.name)]
 

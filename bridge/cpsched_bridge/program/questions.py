@@ -1,4 +1,4 @@
-"""`cpsched when` and `cpsched windows`: questions to the bridge that runs, over its own HTTP endpoint."""
+"""`cpsched estimate-start` and `backfill-windows`: questions to the bridge that runs, over its own HTTP endpoint."""
 
 from __future__ import annotations
 

@@ -303,12 +303,12 @@ def _print_latest(out: Console, settings: Settings) -> None:
                 f"put off after starts in vain: {many(len(put_off), 'job')} of {many(users, 'user')} (`cpsched events`)"
             )
         left = len(journal.asides("unsupported"))
-        out.print(f"left to the cluster's scheduler: {left} (`cpsched unsupported`)")
+        out.print(f"left to the cluster's scheduler: {left} (`cpsched unmanaged`)")
         _print_events(out, journal.events(limit=8), journal.name_of)
 
 
 def print_unsupported(asides: Sequence[Aside]) -> None:
-    """`cpsched unsupported`."""
+    """`cpsched unmanaged`."""
     out = console()
     if not asides:
         out.print("every pending job is supported")
@@ -320,7 +320,7 @@ def print_unsupported(asides: Sequence[Aside]) -> None:
 
 
 def print_in_force(told: InForce, as_json: bool) -> None:
-    """`cpsched policy`."""
+    """`cpsched config`."""
     fallback = None if told.fallback is None else str(told.fallback)
     if as_json:
         rows = [asdict(row) for row in told.rows]

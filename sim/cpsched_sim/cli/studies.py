@@ -1,4 +1,4 @@
-"""`cpsched accuracy` and `cpsched promises`: what predictions and expected starts are worth."""
+"""`cpsched accuracy` and `cpsched accuracy start-times`: what predictions and expected starts are worth."""
 
 from __future__ import annotations
 
@@ -85,10 +85,10 @@ def accuracy(
     all_of(*steps)
 
 
-@app.command()
+@app.command("accuracy start-times")
 @reporting
 @grouped
-def promises(
+def accuracy_start_times(
     *,
     dispatchers: Dispatchers = ["lookahead,list-reg"],  # noqa: B006
     predictor: Predictor = "walltime",

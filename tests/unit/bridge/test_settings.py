@@ -91,7 +91,7 @@ def test_a_retired_setting_is_ignored_with_a_warning(tmp_path, monkeypatch, name
     found = load(path)
     assert found.warnings == (expected,)
     assert found == Settings(adapter=adapter)
-    shown = CliRunner().invoke(app, ["policy", "--config", str(path)])
+    shown = CliRunner().invoke(app, ["config", "--config", str(path)])
     assert (shown.exit_code, shown.stderr) == (0, f"warning: {expected}\n")
 
 

@@ -120,7 +120,9 @@ def test_a_trace_format_that_fails_gives_an_error_and_no_figures(plain, name, me
 
 @pytest.mark.parametrize("name", ["ShortOrder", "WildDispatcher", "IdleDispatcher"])
 def test_promises_of_a_dispatcher_that_fails_are_none(four_jobs, name):
-    assert_told(invoke("promises", four_jobs, "--dispatchers", words(name), "--json"), name, DISPATCHERS[name])
+    assert_told(
+        invoke("accuracy", "start-times", four_jobs, "--dispatchers", words(name), "--json"), name, DISPATCHERS[name]
+    )
 
 
 def test_a_comparison_tells_which_row_failed_and_where_and_keeps_the_others(four_jobs):

@@ -266,8 +266,8 @@ def test_an_objective_is_a_setting_with_an_option_of_its_own(four_jobs, tmp_path
 
 
 def test_promises_are_shown_and_written(four_jobs, tmp_path):
-    result = invoke("promises", four_jobs, "--json", "--out", tmp_path / "p")
+    result = invoke("accuracy", "start-times", four_jobs, "--json", "--out", tmp_path / "p")
     assert set(json.loads(result.stdout)) == {"lookahead", "list-reg"}
     assert (tmp_path / "p" / "promises.csv").read_text().startswith("dispatcher,horizon,jobs,on_time,")
-    assert "real start less" in invoke("promises", four_jobs, "--dispatchers", "easy").stdout
-    assert invoke("promises", four_jobs, "--dispatchers", "oracle-bones").exit_code == 2
+    assert "real start less" in invoke("accuracy", "start-times", four_jobs, "--dispatchers", "easy").stdout
+    assert invoke("accuracy", "start-times", four_jobs, "--dispatchers", "oracle-bones").exit_code == 2

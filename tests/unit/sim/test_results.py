@@ -37,7 +37,9 @@ COMMANDS = {
     "simulate": lambda four_jobs, out: ("simulate", four_jobs, "--out", out),
     "compare": lambda four_jobs, out: ("compare", four_jobs, "--dispatchers", "fcfs", "--out", out),
     "accuracy": lambda four_jobs, out: ("accuracy", four_jobs, "--out", out),
-    "promises": lambda four_jobs, out: ("promises", four_jobs, "--dispatchers", "list-reg", "--out", out),
+    "promises": lambda four_jobs, out: (
+        "accuracy", "start-times", four_jobs, "--dispatchers", "list-reg", "--out", out
+    ),
     "system": lambda four_jobs, out: ("system", "from-slurm", _nodes(four_jobs), "--out", out / "made.yaml"),
     "workload": lambda four_jobs, out: ("workload", "eurora", "--days", "0.01", "--out", out / "w.csv.gz"),
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""`cpsched when` and `cpsched windows` over a real endpoint."""
+"""`cpsched estimate-start` and `cpsched backfill-windows` over a real endpoint."""
 
 import json
 import re
