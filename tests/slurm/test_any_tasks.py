@@ -112,7 +112,7 @@ def test_each_job_runs_as_planned_or_is_left_at_once(slurm: Slurm, capsys: pytes
         history = bridge.transitions()
         asked = dict(zip(ids, (options for options, _ in wanted), strict=True))
         wrong = {asked[job]: history.get(job) for job in ids if not as_it_should(history.get(job))}
-        otherwise = bridge.metric("cpsched_starts_otherwise_total")
+        otherwise = bridge.metric("cpsched_placement_mismatches_total")
         left = {asked[job]: left_because(history[job]) for job in ids if was_left(history.get(job))}
         postponed = bridge.events().count("start_postponed")
         span_s = max(job.end_s or 0 for job in ran.values()) - min(job.submit_s for job in ran.values())

@@ -21,7 +21,7 @@ from prometheus_client import (
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from cpsched_bridge.watch.following import Followed
-from cpsched_bridge.watch.metrics import METRICS, OTHER, Family, Labels, Samples
+from cpsched_bridge.watch.metrics import METRICS, OTHER, Family, Labels, Samples, former_rows
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 _TYPES: dict[str, type[Any]] = {"counter": Counter, "gauge": Gauge, "histogram": Histogram, "summary": Summary}
@@ -34,7 +34,7 @@ class Exporter:
 
     def __init__(self, metrics: Sequence[Family] = METRICS) -> None:
         self.registry = CollectorRegistry()
-        self._served = [_Served(metric, self.registry) for metric in metrics]
+        self._served = [_Served(metric, self.registry) for metric in (*metrics, *former_rows(metrics))]
         ProcessCollector(registry=self.registry)
 
     def __call__(self, cycle: Followed) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Literal, get_args
 
@@ -224,7 +224,7 @@ METRICS: tuple[Family, ...] = (
     Family("histogram", "cpsched_cycle_phase_duration_seconds", "Time of a cycle by phase; `decide` is the decision.",
            lambda c: [((phase,), s) for phase, s in c.report.seconds.items()],
            ("phase",), len(PHASES), _singles(*PHASES), _PHASE_S),
-    Family("counter", "cpsched_cycle_gap_seconds", "Time that cycles began later than planned, if much later.",
+    Family("counter", "cpsched_cycle_late_seconds", "Time that cycles began later than planned, if much later.",
            value(lambda c: c.report.gap_s)),
     Family("gauge", "cpsched_cycle_interval_seconds", "From the start of one cycle to the start of the next, as set.",
            value(lambda c: c.around.interval_s)),
@@ -234,7 +234,7 @@ METRICS: tuple[Family, ...] = (
     Family("gauge", "cpsched_mode", "1 for the mode the bridge is in.",
            lambda c: [((mode,), float(mode == c.report.mode)) for mode in MODES], ("mode",), len(MODES),
            _singles(*MODES)),
-    Family("gauge", "cpsched_other_bridge", "1 while another bridge is in control of the same cluster.",
+    Family("gauge", "cpsched_standby", "1 while another bridge is in control of the same cluster.",
            seen(lambda c: c.report.rival is not None)),
     Family("counter", "cpsched_events", "Events by kind, as in the journal.",
            lambda c: [((h.kind,), float(h.times)) for h in c.report.happenings],
@@ -274,12 +274,12 @@ METRICS: tuple[Family, ...] = (
            _waiting_for, ("reason",), len(reasons.KINDS), _singles(*reasons.KINDS)),
     Family("gauge", "cpsched_pending_jobs", "Pending jobs that are modelled, eligible or not.",
            seen(lambda c: len(c.report.observation.pending))),  # type: ignore[union-attr]
-    Family("gauge", "cpsched_unsupported_jobs", "Pending jobs left to the cluster's own scheduler.",
+    Family("gauge", "cpsched_unmanaged_jobs", "Pending jobs left to the cluster's own scheduler.",
            seen(lambda c: len(c.report.observation.left))),  # type: ignore[union-attr]
     Family("gauge", "cpsched_unusable_objects",
            "Objects of the cluster that are left out, since a field of them cannot be read or has no rule.",
            _unusable, ("kind",), len(OBJECT_KINDS), _singles(*OBJECT_KINDS)),
-    Family("gauge", "cpsched_put_off_jobs", "Jobs that are not decided on for a while, after starts in vain.",
+    Family("gauge", "cpsched_backoff_jobs", "Jobs that are not decided on for a while, after starts in vain.",
            seen(lambda c: len(c.report.put_off))),
     Family("gauge", "cpsched_failing_users", "Users all of whose starts fail; several make the bridge stand down.",
            value(lambda c: c.report.failing_users)),
@@ -289,7 +289,7 @@ METRICS: tuple[Family, ...] = (
            seen(lambda c: c.report.starting)),
     Family("gauge", "cpsched_stuck_jobs", "Jobs for which a command is repeated without effect.",
            seen(lambda c: c.report.stuck)),
-    Family("gauge", "cpsched_kept_jobs", "Jobs on which a hold of the bridge may be.", seen(lambda c: c.report.kept)),
+    Family("gauge", "cpsched_held_jobs", "Jobs on which a hold of the bridge may be.", seen(lambda c: c.report.kept)),
     # mode advise
     Family("counter", "cpsched_advice_changes", "Jobs that were told new points.",
            value(lambda c: sum(kind == "advise" and o.result == "done" for kind, o in c.report.outcomes))),
@@ -311,12 +311,12 @@ METRICS: tuple[Family, ...] = (
     Family("histogram", "cpsched_decision_to_running_seconds", "From a decision to the job seen running.",
            each(lambda c: c.report.latencies_s), buckets=_LATENCY_S),
     Family("counter", "cpsched_started_jobs", "Jobs first seen running.", value(lambda c: len(c.report.started))),
-    Family("counter", "cpsched_starts_otherwise",
+    Family("counter", "cpsched_placement_mismatches",
            "Starts that the cluster carried out otherwise than decided: elsewhere, or with other amounts on a node.",
            value(lambda c: sum(h.kind == "started_elsewhere" for h in c.report.happenings))),
     Family("counter", "cpsched_ended_jobs", "Jobs that ran and ended.", value(lambda c: len(c.report.ended))),
     # predictions and promises
-    Family("histogram", "cpsched_start_promise_error_seconds",
+    Family("histogram", "cpsched_start_time_error_seconds",
            "How far real starts were from the first expected start, `early` (or in time) and `late`.", _promises,
            ("direction",), 2, _singles("early", "late"), _PROMISE_S),
     Family("counter", "cpsched_start_intervals",
@@ -336,3 +336,22 @@ METRICS: tuple[Family, ...] = (
            ("version",), 1, _singles(version("cpsched"))),
 )  # fmt: skip
 """The rows; the exporter serves them in this order."""
+
+FORMER_NAMES = {
+    "cpsched_held_jobs": "cpsched_kept_jobs",
+    "cpsched_backoff_jobs": "cpsched_put_off_jobs",
+    "cpsched_start_time_error_seconds": "cpsched_start_promise_error_seconds",
+    "cpsched_placement_mismatches": "cpsched_starts_otherwise",
+    "cpsched_standby": "cpsched_other_bridge",
+    "cpsched_cycle_late_seconds": "cpsched_cycle_gap_seconds",
+    "cpsched_unmanaged_jobs": "cpsched_unsupported_jobs",
+}
+"""Metric -> its name before 0.1.0, under which it is served, too; until the release after that."""
+
+
+def former_rows(metrics: Iterable[Family] = METRICS) -> Iterator[Family]:
+    """The rows of renamed metrics under their former names."""
+    for row in metrics:
+        if row.name in FORMER_NAMES:
+            sentence = f"Former name of {row.name}, to be removed."
+            yield replace(row, name=FORMER_NAMES[row.name], sentence=sentence)

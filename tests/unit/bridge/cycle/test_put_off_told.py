@@ -23,7 +23,7 @@ def test_who_is_put_off_is_counted_and_said(tmp_path: Path, capsys: pytest.Captu
     for _ in range(3):
         bridge.cycle()
         cluster.tick()
-    assert metrics.value("cpsched_put_off_jobs") == 3
+    assert metrics.value("cpsched_backoff_jobs") == 3
     assert metrics.value("cpsched_failing_users") == 0, "Slurm has named the reason"
     asides = bridge.journal.asides(PUT_OFF)
     assert {(aside.job_id, aside.user) for aside in asides} == {(id, "mallory") for id in (1, 2, 3)}

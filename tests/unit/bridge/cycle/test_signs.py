@@ -101,7 +101,7 @@ def test_a_cycle_that_begins_much_later_than_planned_is_told(bridge_at, metrics,
     pace.wait = oversleep
     bridge.run()
     assert told(bridge, "cycle_gap") == ([("cycle_gap", f"this cycle began {late_s:.1f} s late")] if gap else [])
-    assert metric("cpsched_cycle_gap_seconds_total") == pytest.approx(late_s if gap else 0.0)
+    assert metric("cpsched_cycle_late_seconds_total") == pytest.approx(late_s if gap else 0.0)
 
 
 def test_the_pause_after_failures_is_no_gap(bridge_at):
