@@ -367,7 +367,7 @@ class Renamer:
         every = [row for each in table["layers"] for row in each["names"]]
         self.all_modules = {row["old"]: row["new"] for row in every if row["kind"] in {"package", "module"}}
         self.all_names = {row["old"]: row["new"] for row in every if row["kind"] not in {"package", "module"}}
-        rows = [row for each in table["layers"] if each["layer"] == layer for row in each["names"]]
+        rows = [row for each in table["layers"] if layer in ("all", each["layer"]) for row in each["names"]]
         self.modules: dict[str, str] = {}
         self.names: dict[str, Entry] = {}
         self.members: dict[str, list[Entry]] = defaultdict(list)
@@ -909,14 +909,19 @@ class FileRewriter:
         if homes == {base} and all(new == name.name for (_, new, _), name in zip(rows, node.names, strict=True)):
             return
         indent = " " * node.col_offset
+        start, end = self.at(node.lineno, node.col_offset), self.at(node.end_lineno or 0, node.end_col_offset or 0)
+        noqa = re.search(rb"  # noqa[^\n]*", self.data[start:end])
         statements = []
         for home in sorted(homes):
             parts = [new + (f" as {alias}" if alias else "") for where, new, alias in rows if where == home]
             one = f"from {home} import {', '.join(parts)}"
-            if len(indent + one) > WIDTH:
-                one = f"from {home} import (\n" + "".join(f"{indent}    {part},\n" for part in parts) + f"{indent})"
+            if len(indent + one) > WIDTH or noqa:
+                one = (
+                    f"from {home} import ({noqa.group().decode() if noqa else ''}\n"
+                    + "".join(f"{indent}    {part},\n" for part in parts)
+                    + f"{indent})"
+                )
             statements.append(one)
-        start, end = self.at(node.lineno, node.col_offset), self.at(node.end_lineno or 0, node.end_col_offset or 0)
         self.edits[(start, end)] = f"\n{indent}".join(statements)
 
     def local_names(self) -> set[str]:
@@ -1056,6 +1061,10 @@ def wrapped(path: str, number: int) -> bool:
         lines[number - 1] = f"{indent}# {comment}\n{code}\n"
         file.write_text("".join(lines))
         return True
+    elif not any(node.lineno < (node.end_lineno or 0) for node in inside):
+        lines[number - 1] = f"{line}  # noqa: E501\n"
+        file.write_text("".join(lines))
+        return True
     else:
         return False
     lines[number - 1] = f"{line[:cut].rstrip()}\n{rest}\n"
@@ -1092,12 +1101,12 @@ def texts() -> Iterator[str]:
 def main() -> int:
     """Apply one layer."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("layer", help="a layer of the table; `list` prints them")
+    parser.add_argument("layer", help="a layer of the table, or `all`; `list` prints them")
     parser.add_argument("--check", action="store_true", help="print what stands in the way, and write nothing")
     chosen = parser.parse_args()
     table = yaml.safe_load(TABLE.read_text())
     names = [each["layer"] for each in table["layers"]]
-    if chosen.layer not in names:
+    if chosen.layer not in (*names, "all"):
         print("\n".join(names))
         return chosen.layer != "list"
     project = Project()
