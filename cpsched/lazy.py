@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from importlib.metadata import version
 from typing import Any
+
+from cpsched.former_names import former_name
 
 _VERSION = "__version__"
 
@@ -20,6 +23,10 @@ def face(package: dict[str, Any], home_of: Mapping[str, str]) -> tuple[Callable[
         if name == _VERSION:
             package[name] = version("cpsched")
             return package[name]
+        present = former_name(package["__name__"], name)
+        if name not in home_of and present is not None and present in home_of:
+            warnings.warn(f"{package['__name__']}.{name} is now {present}", DeprecationWarning, stacklevel=2)
+            name = present
         if name not in home_of:
             raise AttributeError(f"module {package['__name__']!r} has no attribute {name!r}")
         found = package[name] = getattr(import_module(home_of[name]), name)

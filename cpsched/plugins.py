@@ -19,6 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from cpsched.errors import RAISED, Unloadable, did_you_mean, message_of, what_happened
+from cpsched.former_names import present_words
 from cpsched.whereabouts import place_of
 
 
@@ -42,7 +43,7 @@ def plugins(group: str) -> tuple[Plugin, ...]:
 
 def loaded(kind: str, words: str) -> Any:
     """What "package.module:attribute" or "package.module" names; raises `Unloadable`, whatever goes wrong."""
-    module_name, _, path = words.partition(":")
+    module_name, _, path = present_words(words).partition(":")
     module = _imported(kind, words, module_name.strip())
     thing: Any = module
     for name in path.strip().split(".") if path else ():

@@ -29,7 +29,7 @@ TABLE = Path(__file__).with_name("names.yaml")
 ROOTS = {"cpsched": "cpsched", "cpsched_sim": "sim/cpsched_sim", "cpsched_bridge": "bridge/cpsched_bridge"}
 TESTS = {"cpsched": "tests/unit/cpsched", "cpsched_sim": "tests/unit/sim", "cpsched_bridge": "tests/unit/bridge"}
 UNTOUCHED = re.compile(
-    r"^(CHANGELOG\.md|tools/|docs/releases/|docs/pictures/|tests/corpus/data/|tests/golden/|studies/)"
+    r"^(CHANGELOG\.md|cpsched/former_names\.py|tools/|docs/releases/|docs/pictures/|tests/corpus/data/|tests/golden/|studies/)"
 )
 TEXTS = {".md", ".toml", ".yaml", ".yml", ".cfg", ".ini", ".txt", ".sh", ".service", ".lua", ".json", ".spec", ""}
 MEMBERS = {"method", "field"}
@@ -103,6 +103,8 @@ def bound_in(node: ast.AST, module: str, is_package: bool) -> dict[str, str | No
     outside: set[str] = set()
 
     def visit(each: ast.AST, top: bool = False) -> None:
+        if isinstance(each, ast.AnnAssign) and each.value is None and isinstance(node, ast.ClassDef):
+            return  # a field may have the name of the module that its type is from
         if isinstance(each, ast.Import):
             for name in each.names:
                 found[name.asname or name.name.split(".")[0]] = name.name if name.asname else name.name.split(".")[0]
@@ -1021,6 +1023,30 @@ def contracts(renamer: Renamer, text: str) -> str:
     return re.sub(r"\[\[tool\.importlinter\.contracts\]\].*?(?=\n\[|\Z)", block, text, flags=re.DOTALL)
 
 
+def write_former_names(renamer: Renamer) -> None:
+    """Add the layer's modules and classes to the tables of `cpsched.former_names`."""
+    path = Path("cpsched/former_names.py")
+    if not path.exists():
+        return
+    text, tables = path.read_text(), {}
+    for name in ("MODULES", "CLASSES"):
+        found = re.search(rf"^{name}: Mapping\[str, str\] = (\{{.*?\}})$", text, re.MULTILINE | re.DOTALL)
+        assert found, name
+        tables[name] = ast.literal_eval(found[1])
+    known = [name for name in renamer.project.modules if name.split(".")[0] in ROOTS]
+    moved = {name: renamer.module(name) for name in known if renamer.module(name) != name}
+    tables["MODULES"] = {old: moved.get(new, new) for old, new in tables["MODULES"].items()} | moved
+    for old, entry in renamer.names.items():
+        passed_on = {name for root in ROOTS for name in renamer.project.by_module[root].names}
+        if (entry.kind == "class" or entry.name in passed_on) and old.split(".")[0] in ROOTS:
+            tables["CLASSES"][":".join(old.rsplit(".", 1))] = entry.new
+    for name, rows in tables.items():
+        shown = "".join(f'    "{old}": "{new}",\n' for old, new in sorted(rows.items()))
+        pattern = rf"(^{name}: Mapping\[str, str\] = )\{{.*?\}}$"
+        text = re.sub(pattern, rf"\1{{\n{shown}}}", text, count=1, flags=re.MULTILINE | re.DOTALL)
+    path.write_text(text)
+
+
 def move(renamer: Renamer) -> None:
     """Move the files of modules and packages, the deepest first."""
     for old, new in sorted(renamer.modules.items(), key=lambda pair: -pair[0].count(".")):
@@ -1136,6 +1162,7 @@ def main() -> int:
     for path, text in written.items():
         if Path(path).read_text() != text:
             Path(path).write_text(text)
+    write_former_names(renamer)
     move(renamer)
     for line in ruff():
         print(line)

@@ -9,6 +9,7 @@ import pytest
 
 import cpsched
 import cpsched_sim
+from cpsched import former_names
 
 CORE = [
     "Cluster", "CpschedError", "Decision", "Dispatcher", "Effort", "EndedJob", "InvalidValue", "Job", "Listing",
@@ -40,6 +41,15 @@ def test_no_name_is_that_of_a_module(package):
 def test_a_name_that_is_not_there_is_an_attribute_error():
     with pytest.raises(AttributeError, match="module 'cpsched' has no attribute 'Snapshoot'"):
         cpsched.Snapshoot  # noqa: B018
+
+
+def test_a_former_name_warns(monkeypatch):
+    """The name before 0.1.0 of a class works, and says the present one."""
+    monkeypatch.setattr(former_names, "CLASSES", {"cpsched.model.job:Task": "Job", "cpsched_sim.x:Gone": "Job"})
+    with pytest.warns(DeprecationWarning, match=r"cpsched.Task is now Job"):
+        assert cpsched.Task is cpsched.Job
+    with pytest.raises(AttributeError, match="no attribute 'Gone'"):
+        cpsched.Gone  # noqa: B018
 
 
 @pytest.mark.parametrize("package", ["cpsched", "cpsched_sim"])

@@ -7,7 +7,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from cpsched import metrics
+from cpsched import former_names, metrics
 from cpsched.catalogue import DISPATCHERS, PREDICTORS, Broken
 from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched.errors import InvalidValue, UnknownName, Unloadable
@@ -126,3 +126,10 @@ def test_a_metric_of_a_plug_in(site):
         "name": "worst_wait_s", "heading": "worst wait", "unit": "s", "formula": "max of W", "better": "lower",
         "source": "mine",
     }  # fmt: skip
+
+
+def test_a_path_of_before_a_rename_goes_on_working(monkeypatch):
+    """A journal, or a site's file, may name a class of the project by the path that it had."""
+    monkeypatch.setattr(former_names, "MODULES", {"cpsched.dispatchers.fast": "cpsched.dispatchers.easy"})
+    monkeypatch.setattr(former_names, "CLASSES", {"cpsched.dispatchers.fast:Fast": "EasyDispatcher"})
+    assert isinstance(DISPATCHERS.build("cpsched.dispatchers.fast:Fast", {}), EasyDispatcher)

@@ -1,0 +1,29 @@
+"""Former names of modules and classes, which plug-ins, journals and command lines may still hold.
+
+`tools/rename.py` writes both tables. They go two minor releases after 0.1.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+MODULES: Mapping[str, str] = {}
+"""Former module -> present one."""
+
+CLASSES: Mapping[str, str] = {}
+"""`package.module:Class` as it was -> the present name of the class, without its module."""
+
+
+def present_words(words: str) -> str:
+    """`package.module:attribute` or `package.module` as it is called now."""
+    module, colon, path = words.partition(":")
+    name, dot, rest = path.partition(".")
+    present = CLASSES.get(f"{module}:{name}", name)
+    return f"{MODULES.get(module, module)}{colon}{present}{dot}{rest}"
+
+
+def former_name(package: str, name: str) -> str | None:
+    """The present name of a class that a package passes on; None where it has had no other."""
+    return next(
+        (new for old, new in CLASSES.items() if old.split(".")[0] == package and old.endswith(f":{name}")), None
+    )
