@@ -912,7 +912,10 @@ class FileRewriter:
             return
         indent = " " * node.col_offset
         start, end = self.at(node.lineno, node.col_offset), self.at(node.end_lineno or 0, node.end_col_offset or 0)
-        noqa = re.search(rb"  # noqa[^\n]*", self.data[start:end])
+        line_end = self.data.find(b"\n", end)
+        noqa = re.search(rb"  # noqa[^\n]*", self.data[start:line_end])
+        if noqa:
+            end = line_end
         statements = []
         for home in sorted(homes):
             parts = [new + (f" as {alias}" if alias else "") for where, new, alias in rows if where == home]
@@ -1087,7 +1090,11 @@ def wrapped(path: str, number: int) -> bool:
         lines[number - 1] = f"{indent}# {comment}\n{code}\n"
         file.write_text("".join(lines))
         return True
-    elif not any(node.lineno < (node.end_lineno or 0) for node in inside):
+    elif not any(
+        token.start[0] <= number < token.end[0]
+        for token in tokenize.generate_tokens(io.StringIO("".join(lines)).readline)
+        if token.type == tokenize.STRING
+    ):
         lines[number - 1] = f"{line}  # noqa: E501\n"
         file.write_text("".join(lines))
         return True
