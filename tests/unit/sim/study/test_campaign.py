@@ -236,7 +236,7 @@ def test_a_made_up_workload_of_lublin_is_another_one_for_each_seed():
         ({"generate": "eurora", "days": 1, "processors": 64}, "processors belong to generate: lublin"),
         ({"generate": "lublin", "processors": 64}, "generate: lublin needs max_jobs"),
         ({"generate": "lublin", "processors": 64, "max_jobs": 2, "days": 1}, "days belong to generate: eurora"),
-        ({"generate": "eurora", "days": 1, "recipe": "none"}, "recipe belong to a file"),
+        ({"generate": "eurora", "days": 1, "recipe": "none"}, "recipe and optional belong to a file"),
     ],
 )
 def test_each_made_up_workload_has_its_own_words(trace, told):

@@ -282,7 +282,7 @@ def test_differing_priorities_are_named_up_to_a_bound(count: int) -> None:
     check = priorities(SprioComparison(9, tuple(a_difference(id) for id in range(count))), a_picture())
     assert not check.ok
     assert not check.required
-    assert check.detail.startswith(f"equal to sprio on {9 - count} of 9 jobs that are not held; job 0: 10 here")
+    assert check.detail.startswith(f"equal to sprio on {9 - count} of 9 jobs not held; job 0: 10 here")
     assert check.detail.count("job ") == min(count, MOST_NAMED)
 
 
@@ -291,7 +291,7 @@ def test_where_there_is_nothing_to_compare_that_is_said() -> None:
     assert priorities(SprioComparison(0, ()), a_picture()).detail.startswith("no pending job that is not held")
     assert priorities(SprioComparison(0, ()), basic).detail == "priority/basic: jobs go in order of arrival"
     same = priorities(SprioComparison(2, ()), a_picture())
-    assert (same.ok, same.detail) == (True, "equal to sprio on 2 of 2 jobs that are not held")
+    assert (same.ok, same.detail) == (True, "equal to sprio on 2 of 2 jobs not held")
 
 
 @pytest.mark.parametrize(

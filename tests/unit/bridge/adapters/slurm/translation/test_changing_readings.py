@@ -154,7 +154,7 @@ def test_a_job_that_the_controller_has_forgotten_is_forgotten_with_all_that_was_
     assert translator.observe(scene.read()).pending == ()
     no_job, fresh = entries(translator), Translator()
     fresh.observe(scene.read())
-    assert no_job - entries(fresh) == 81, "the node sets that jobs once asked for stay for a while"
+    assert no_job - entries(fresh) == 78, "the node sets that jobs once asked for stay for a while"
     assert all_jobs - no_job > 3000
     assert one_job - no_job == 81
 
