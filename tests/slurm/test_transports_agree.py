@@ -123,7 +123,7 @@ def is_explained(kind: str, number: str, *facts: str) -> bool:
     """
     cancelled = {("CANCELLED", name) for name in ("max_nodes", "array_id", "array_tasks_parallel")}
     name, *values = facts[-3:]
-    if name in EMPTY and set(values) <= {"None", "False", "[]", "{}"}:
+    if name in EMPTY and set(values) <= {"None", "False", "[]", "{}", "''"}:
         return True
     return kind == "jobs" and (facts[1:] in EXPLAINED or facts[:2] in cancelled)
 

@@ -29,6 +29,8 @@ from cpsched_bridge.adapters.slurm.transport.programs.unix_groups import UnixGro
 from cpsched_bridge.adapters.slurm.transport.pyslurm.rows import Table, job_table, records, table
 
 _STATE = JOB_FIELDS.index("state")
+_CONFIGURATION = ["scontrol", "show", "config"]
+_JOB_DEFAULTS = re.compile(r"^JobDefaults *= *(?!\(null\))(\S.*?) *$", re.MULTILINE)
 
 
 class Reading:
@@ -43,12 +45,13 @@ class Reading:
 
     def hello(self) -> Record:
         """Which process answers and as whom, and how the controller is configured."""
-        config = self._pyslurm.slurmctld.Config.load()
+        config = records(table([self._pyslurm.slurmctld.Config.load()], CONFIG_FIELDS))[0]
+        defaults = _JOB_DEFAULTS.search(output_of(_CONFIGURATION) or "")  # pyslurm has no field for them
         return {
             "pid": os.getpid(),
             "uid": os.getuid(),
             "pyslurm": str(getattr(self._pyslurm, "__version__", "")),
-            "config": records(table([config], CONFIG_FIELDS))[0],
+            "config": {**config, "job_defaults": defaults and defaults[1]},
         }
 
     def facts(self) -> Record:
@@ -61,7 +64,7 @@ class Reading:
             "user": user,
             "clock_ahead_s": controller_s - int(time.time()),
             "clients": version_of(["scontrol", "--version"]),
-            "rate_limit": told_of(rate_limit(output_of(["scontrol", "show", "config"]) or "", os.getuid())),
+            "rate_limit": told_of(rate_limit(output_of(_CONFIGURATION) or "", os.getuid())),
             "node_versions": sorted({node.slurm_version or "" for node in nodes} - {""}),
         }
 

@@ -70,6 +70,22 @@ def gone(pid: int) -> bool:
         return True
 
 
+@pytest.mark.parametrize(
+    ("printed", "defaults"),
+    [
+        ("JobDefaults             = DefCpuPerGPU=4", "DefCpuPerGPU=4"),
+        ("JobDefaults             = (null)", None),
+        ("", None),
+    ],
+)
+def test_job_defaults_are_asked_of_scontrol(client: Client, fake: Fake, printed: str, defaults: str | None) -> None:
+    """pyslurm has no field for what slurm.conf adds to jobs that ask for GPUs."""
+    script = fake.bin / "scontrol"
+    script.write_text(f"#!/bin/sh\necho 'ClusterName = fake'\necho '{printed}'\n")
+    script.chmod(0o755)
+    assert client.call("hello", ENOUGH_S)["config"]["job_defaults"] == defaults
+
+
 def test_a_call_is_answered_by_a_process_of_its_own(client: Client) -> None:
     answer = client.call("hello", ENOUGH_S)
     assert answer["config"]["cluster_name"] == "fake"
