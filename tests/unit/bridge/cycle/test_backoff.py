@@ -16,6 +16,7 @@ from cpsched_bridge.cycle.backoff import (
     MOST_TRIED,
     REMEMBERED_S,
     STARTS,
+    STUCK_S,
     Backoff,
     BackoffQueue,
     CommandRetries,
@@ -454,6 +455,16 @@ def test_a_command_without_effect_is_reported_once_and_sent_ever_more_rarely() -
     assert gaps[: IN_VAIN + 5] == [1] * IN_VAIN + [2, 4, 8, 16, 32]
     assert set(gaps[IN_VAIN + 5 :]) == {COMMANDS.maximum_s}
     assert told == [(IN_VAIN - 1, 7), (IN_VAIN + 1, 8)]
+
+
+def test_a_job_is_stuck_once_its_command_is_intended_for_too_long() -> None:
+    retries = CommandRetries()
+    reported = [(now_s, retries.intend([7], now_s)) for now_s in range(1000, 1000 + 3 * STUCK_S)]
+    assert [each for each in reported if each[1]] == [(1001 + STUCK_S, {7: STUCK_S + 1})]
+    assert retries.stuck == {7}
+    assert retries.intend([], 2000) == {}
+    assert retries.stuck == set()
+    assert retries.intend([7], 2001) == {}, "the time begins again"
 
 
 def test_another_command_begins_the_count_again_and_is_due_at_once() -> None:
