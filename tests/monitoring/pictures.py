@@ -7,15 +7,17 @@ panels' own expressions, and marked as such: they are not Grafana's.
 from __future__ import annotations
 
 import json
+import re
 import sys
 import tempfile
 import time
+import urllib.request
 from datetime import datetime
 from pathlib import Path
 
 from tests.monitoring.browser import chromium, lacks
 from tests.monitoring.demo import SETTINGS
-from tests.monitoring.stack import ALERTMANAGER, PROMETHEUS, ROOT, BridgeProcess, Monitoring, ask, missing, running
+from tests.monitoring.stack import ALERTMANAGER, PROMETHEUS, ROOT, BridgeProcess, Monitoring, missing, running
 
 PICTURES = ROOT / "docs" / "pictures"
 RUN_S = 300
@@ -75,9 +77,9 @@ def photograph(url: str) -> None:
 
 
 def _waiting(url: str) -> int:
-    """The job that is expected to wait longest."""
-    queue = ask(url + "api/queue")
-    return int(max(queue, key=lambda job: (bool(job["reason"]), job["expected_s"] or 0))["id"])
+    """The job that is expected to start last."""
+    with urllib.request.urlopen(f"{url}jobs?sort=start", timeout=10) as page:
+        return int(re.findall(r'href="[^"]*jobs/(\d+)"', page.read().decode())[-1])
 
 
 def draw(board: str, titles: tuple[str, ...], watchers: Monitoring) -> None:
