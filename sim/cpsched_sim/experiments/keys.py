@@ -28,8 +28,11 @@ def key_of(inputs: Mapping[str, Any]) -> str:
 
 @cache
 def code_identity() -> str:
-    """A digest of the version and all source files of the simulator, and of the releases of `LIBRARIES`."""
-    releases = [f"{name} {_version(name)}" for name in ("cpsched", *LIBRARIES)]
+    """A digest of all source files of the simulator and of the releases of `LIBRARIES`.
+
+    The version is not part of it: an editable install and a wheel of the same sources may have different ones.
+    """
+    releases = [f"{name} {_version(name)}" for name in LIBRARIES]
     files = [sha256_of(path) for name in OWN for path in plugin_files(name)]
     return hashlib.sha256("\n".join([*releases, *files]).encode()).hexdigest()
 
