@@ -6,8 +6,8 @@ import json
 
 from cpsched_sim.study import benchmark
 from cpsched_sim.study.campaign import Case
-from cpsched_sim.study.running import row_of
 from cpsched_sim.study.store import KeptResult
+from cpsched_sim.study.study_results import row_of
 from docs.scripts.papers.spreads import STUDIES
 
 FILE = STUDIES / "benchmark" / "results.jsonl"

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from cpsched_sim.experiment import Simulation, simulate
     from cpsched_sim.recorded_schedule import recorded
     from cpsched_sim.report.pictures import Picture, draw_bars, draw_distributions, draw_shares, draw_use
-    from cpsched_sim.study.running import Results, run_study
+    from cpsched_sim.study.running import run_study
+    from cpsched_sim.study.study_results import Results
     from cpsched_sim.traces.dialect import Dialect
     from cpsched_sim.traces.job import TraceJob
     from cpsched_sim.workloads.load import Workload, load
@@ -34,7 +35,7 @@ _HOME_OF = {
     "Comparison": "cpsched_sim.comparison",
     "Dialect": "cpsched_sim.traces.dialect",
     "Picture": "cpsched_sim.report.pictures",
-    "Results": "cpsched_sim.study.running",
+    "Results": "cpsched_sim.study.study_results",
     "Schedule": "cpsched_sim.cluster.replay",
     "Simulation": "cpsched_sim.experiment",
     "TraceJob": "cpsched_sim.traces.job",

@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from cpsched_sim.study.ranking import Ratio, compared
-from cpsched_sim.study.running import decision_ms
+from cpsched_sim.study.study_results import decision_ms
 from docs.scripts.markdown import table
 from docs.scripts.papers.spreads import ALL, SPREAD
 

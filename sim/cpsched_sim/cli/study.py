@@ -18,8 +18,8 @@ from cpsched_sim.shell import say
 
 if TYPE_CHECKING:
     from cpsched_sim.study.campaign import Campaign
-    from cpsched_sim.study.running import Results
     from cpsched_sim.study.store import Store
+    from cpsched_sim.study.study_results import Results
 
 VERIFY = "verify"
 VERIFYING = "Options of study verify"

@@ -16,8 +16,8 @@ from cpsched_sim.study.campaign import Campaign
 from cpsched_sim.study.deciding import ENDED
 from cpsched_sim.study.ranking import Ratio, compared
 from cpsched_sim.study.report import heading
-from cpsched_sim.study.running import decision_ms
 from cpsched_sim.study.store import Store
+from cpsched_sim.study.study_results import decision_ms
 from cpsched_sim.study.verifying import results_in
 
 SUITE = Path(__file__).with_name("benchmark.yaml")

@@ -15,7 +15,7 @@ from cpsched_sim.errors import shown
 from cpsched_sim.experiments.statistics import LEVEL
 from cpsched_sim.report import weeks
 from cpsched_sim.study.ranking import Place, common, compared, left_out, ranking
-from cpsched_sim.study.running import Results
+from cpsched_sim.study.study_results import Results
 from cpsched_sim.study.words import PlotWords, TableWords
 
 _MOST_ROWS = 500

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,12 @@ from cpsched_sim.errors import SimError, Unusable
 from cpsched_sim.experiments.engines import engine_of
 from cpsched_sim.experiments.runner import Engine, Failed, Fractions, Tell, run_all
 from cpsched_sim.files import sha256_of
-from cpsched_sim.study.campaign import Campaign, Case, campaign_of, read_campaign
+from cpsched_sim.study.campaign import Campaign, campaign_of, read_campaign
 from cpsched_sim.study.deciding import CHANGED, CaseOutcome, bound_memory, decide, failed, limited
-from cpsched_sim.study.store import Before, KeptResult, Store
+from cpsched_sim.study.store import Before, Store
+from cpsched_sim.study.study_results import Results
 from cpsched_sim.study.words import LimitWords
+from cpsched_sim.study.writing import write_all
 
 
 def decided(task: Mapping[str, Any], tell: Tell) -> CaseOutcome:
@@ -32,48 +33,6 @@ def _digest(path: str) -> str:
         return sha256_of(Path(path))
     except SimError:
         return "gone"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Results:
-    """A study and its results; a case that was not reached has none."""
-
-    campaign: Campaign
-    kept: Mapping[str, KeptResult]
-    """By digest."""
-    folder: Path
-
-    def rows(self) -> list[dict[str, Any]]:
-        """A flat row for each case of the study: labels, what came of it, figures, what it took."""
-        return [row_of(case, self.kept[case.digest]) for case in self.campaign.cases if case.digest in self.kept]
-
-    def to_frame(self) -> Any:
-        """The rows as a pandas frame. Raises `Unusable` without pandas."""
-        from cpsched_sim import frames
-
-        rows = self.rows()
-        names = list(dict.fromkeys(name for row in rows for name in row))
-        return frames.of_lines([names, *([row.get(name) for name in names] for row in rows)])
-
-
-def row_of(case: Case, kept: KeptResult) -> dict[str, Any]:
-    """One case as a flat row."""
-    result, made = kept.result, kept.made
-    decision = {f"decision_{name}": value for name, value in (made.get("decision") or {}).items()}
-    versions = {f"version_{name}": value for name, value in (made.get("versions") or {}).items()}
-    return {
-        **case.labels, "digest": case.digest, "outcome": result["outcome"], "why": result["why"],
-        **{name: value for name, value in (result.get("figures") or {}).items() if isinstance(value, int | float)},
-        **{name: result.get(name) for name in ("left_waiting", "rounds", "violations", "schedule_sha256")},
-        "cpu_s": made.get("cpu_s"), "wall_s": made.get("wall_s"), "share": made.get("share"), **decision, **versions,
-        "machine": made.get("machine"), "machine_load": made.get("load"), "date": made.get("date"),
-        "result_sha256": made.get("result_sha256"),
-    }  # fmt: skip
-
-
-def decision_ms(cpu_s: float | None, rounds: int | None) -> float | None:
-    """CPU time of a replay by its rounds, in ms; None where one of them is not known, or 0."""
-    return 1000 * cpu_s / rounds if cpu_s and rounds else None
 
 
 def run_cases(
@@ -132,8 +91,6 @@ def run_study(
     one, so many processes of this machine do it. `to_frame()` of what comes back is a row for each case.
     Raises `InvalidFile` with file, line and field; `Unusable`.
     """
-    from cpsched_sim.study.writing import write_all
-
     campaign = campaign_of(study) if isinstance(study, Mapping) else read_campaign(study)
     store = Store(Path(out))
     with store.alone():

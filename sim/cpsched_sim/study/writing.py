@@ -14,8 +14,8 @@ from cpsched_sim.document import markdown, page
 from cpsched_sim.errors import Unusable
 from cpsched_sim.files import write_whole
 from cpsched_sim.study import parquet, report
-from cpsched_sim.study.running import Results
 from cpsched_sim.study.store import JOBS, LINES
+from cpsched_sim.study.study_results import Results
 
 TABLE, SCHEDULES, LETTER, PAGE = "results.parquet", "jobs.parquet", "report.md", "report.html"
 

@@ -9,8 +9,9 @@ from cpsched_sim.document import page as page_of
 from cpsched_sim.study import parquet
 from cpsched_sim.study.campaign import campaign_of
 from cpsched_sim.study.report import blocks
-from cpsched_sim.study.running import Results, run_cases
+from cpsched_sim.study.running import run_cases
 from cpsched_sim.study.store import KeptResult, Store
+from cpsched_sim.study.study_results import Results
 from cpsched_sim.study.writing import lines_of, write_all
 from tests.unit.sim.study.studies import words, written
 from tests.unit.sim.study.test_running import Here
