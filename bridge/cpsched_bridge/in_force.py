@@ -1,7 +1,7 @@
 """What is in force: every setting with its value, and where the value comes from.
 
 Computed once, when a bridge or a command begins. The bridge decides by it; the journal, the page, `cpsched doctor` and
-`cpsched config` tell of it.
+`cpsched config` show it.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class Hold(StrEnum):
     ADMIN = "admin"
     """An administrator, or the bridge itself: ours if the ledger says that we held it, else not to be touched."""
     USER = "user"
-    """Its owner, or somebody else who is not the bridge and says so: never touched. `PendingJob.holder` names them."""
+    """Its owner, an administrator or the cluster holds it (`PendingJob.holder`): the bridge never touches it."""
     CLUSTER = "cluster"
     """The cluster itself, since the job cannot run as it asks (`PendingJob.obstacle` says why): not ours to mend."""
 

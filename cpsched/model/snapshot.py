@@ -156,7 +156,7 @@ def _estimate_of(job: Job, estimates: Mapping[int, int]) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scene:
-    """One instant of a cluster as it is seen from outside, before anybody predicts how long its jobs will run.
+    """One instant of a cluster as it is seen from outside, before run times are predicted.
 
     `Policy.estimated` makes a `Snapshot` of it, which is what a dispatcher gets.
 

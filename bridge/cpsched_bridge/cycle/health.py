@@ -121,7 +121,7 @@ def concerning(checks: Iterable[Check], mode: str) -> list[Check]:
 
 
 def require_ready(checks: Iterable[Check], mode: str = "control") -> None:
-    """Raise `NotReady` naming every required check that fails and how to mend it."""
+    """Raise `NotReady` naming every required check that fails and how to fix it."""
     broken = [check for check in checks if check.required and not check.ok]
     if broken:
         lines = (f"  {check.name}: {_words(check)}" for check in broken)

@@ -89,7 +89,7 @@ class Bridge:
         self._telling = CycleTelling(parts.journal, ledger, heart, pace, parts.in_force, parts.listeners)
 
     def run(self) -> list[str]:
-        """Start up, then cycle until the pace ends. Return what kept held jobs from being handed back, a line each.
+        """Start up, then cycle until the pace ends. Return what kept held jobs from being released, a line each.
 
         Raise `WrongSetting` where the first reading shows that a setting does not go with the cluster.
 

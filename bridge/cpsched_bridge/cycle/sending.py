@@ -85,12 +85,10 @@ class Sending:
             )
 
     def take_off_pins(self, seen: Observation, report: CycleReport) -> Mapping[int, Entry]:
-        """Undo pins of starts that did not happen, and of jobs requeued or held since, before a decision.
+        """Undo pins of starts that did not happen, and of jobs requeued or held since.
 
-        A decision may take long.
-
-        A job that waits with a pin is lost if its node leaves the cluster. Returns the ledger as it was before: such
-        a job is decided on when a reading shows it without.
+        This comes before the decision, which may take long: a waiting job with a pin is lost if its node leaves the
+        cluster. Return the ledger as it was before: such a job is decided on when a reading shows it without a pin.
         """
         entries = self.ledger.by_id
         unsettled = [*self.ledger.entries(*UNSETTLED), *self.ledger.left_pinned()]

@@ -220,13 +220,15 @@ def _nodes(nodes: Sequence[tuple[str, int]]) -> Iterator[str | Link]:
         yield f" and {many(len(nodes) - _MOST_NODES, 'more node')}"
 
 
+_UNMANAGED = "It is left to the cluster's own scheduler, since the bridge does not model what it asks for"
 _ASIDE = {
-    "left_to_slurm": "It is left to the cluster's own scheduler, since the bridge does not model what it asks for",
+    "left_to_slurm": _UNMANAGED,
+    "unsupported": _UNMANAGED,
     "held_by_owner": "It does not start before its owner or the cluster lets go of it",
     "ineligible": "It may not start yet",
     "put off": "It backs off after a failed start",
 }
-_ASIDE["unsupported"] = _ASIDE["left_to_slurm"]  # the journal's name
+"""By kind, as the page and the journal name it."""
 
 
 def _aside(job: AsideJob) -> str:

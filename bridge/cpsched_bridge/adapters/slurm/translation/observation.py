@@ -169,7 +169,7 @@ def _by_reservation(jobs: Sequence[Record], running: Sequence[RunningJob]) -> di
 def outages_of(nodes: Sequence[Record], reservations: Sequence[Reservation], now_s: int) -> tuple[Outage, ...]:
     """Reservations of whole nodes by start, then nodes that take no jobs now, one outage for each of their states.
 
-    Slurm marks the nodes of an active maintenance in their state, too: those are told once, as reserved.
+    Slurm marks the nodes of an active maintenance in their state, too: those are reported once, as reserved.
     """
     found = [
         Outage("reserved", r.name, tuple(r.members.nonzero()[0].tolist()), r.start_s, r.end_s) for r in reservations
@@ -186,6 +186,6 @@ def outages_of(nodes: Sequence[Record], reservations: Sequence[Reservation], now
 
 
 def _kind(state: str) -> Literal["drained", "down"]:
-    """A drained node is in order but for what somebody wants to do there; every other one is out of reach."""
+    """A drained node is in order but for the work planned on it; every other one is out of reach."""
     base, *flags = state.split("+")
     return "drained" if base in states.USABLE_NODE_STATES and "DRAIN" in flags else "down"

@@ -131,7 +131,7 @@ def coming_back(running: RunningJob, usable: BoolArray) -> RunningJob:
 
 
 def amounts_on(record: Record, nodes: list[int], layout: Layout | None, machine: Machine) -> Amounts | None:
-    """What a placed job has on its nodes; None where Slurm tells only what it has in all, on several of them."""
+    """What a placed job has on its nodes; None where Slurm reports only its total on several nodes."""
     if len(nodes) == 1:
         return {nodes[0]: share_allocated(record, machine, 1)}
     found: Amounts = {}

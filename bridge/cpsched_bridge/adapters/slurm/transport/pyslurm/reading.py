@@ -45,8 +45,12 @@ class Reading:
 
     def hello(self) -> Record:
         """Which process answers and as whom, and how the controller is configured."""
+        return self._hello(output_of(_CONFIGURATION) or "")
+
+    def _hello(self, printed: str) -> Record:
+        """`printed`: what `scontrol show config` prints."""
         config = records(table([self._pyslurm.slurmctld.Config.load()], CONFIG_FIELDS))[0]
-        defaults = _JOB_DEFAULTS.search(output_of(_CONFIGURATION) or "")  # pyslurm has no field for them
+        defaults = _JOB_DEFAULTS.search(printed)  # pyslurm has no field for them
         return {
             "pid": os.getpid(),
             "uid": os.getuid(),
@@ -59,12 +63,13 @@ class Reading:
         user = pwd.getpwuid(os.getuid()).pw_name
         controller_s = int(self._pyslurm.slurmctld.diag().request_time)
         nodes = self._pyslurm.Nodes.load().values()
+        printed = output_of(_CONFIGURATION) or ""
         return {
-            **self.hello(),
+            **self._hello(printed),
             "user": user,
             "clock_ahead_s": controller_s - int(time.time()),
             "clients": version_of(["scontrol", "--version"]),
-            "rate_limit": told_of(rate_limit(output_of(_CONFIGURATION) or "", os.getuid())),
+            "rate_limit": told_of(rate_limit(printed, os.getuid())),
             "node_versions": sorted({node.slurm_version or "" for node in nodes} - {""}),
         }
 
@@ -137,7 +142,7 @@ class Singletons:
         self._known: dict[int, tuple[str, bool]] = {}
 
     def of(self, jobs: Iterable[Record]) -> dict[int, bool]:
-        """Whether `singleton` is among the dependencies, by number; without the jobs of which squeue did not tell."""
+        """Whether `singleton` is among the dependencies, by number; without the jobs that squeue did not list."""
         keys = {
             job["id"]: str(job["dependencies"])
             for job in jobs
