@@ -874,7 +874,8 @@ class FileRewriter:
                 continue
             full = self.project.resolve(f"{self.source.module}.{each.value}")
             relative = f"{self.source.module}.{each.value}"
-            if relative in self.project.modules and names & {"_HOMES"}:
+            is_submodule = self.source.names.get(each.value, relative) == relative
+            if relative in self.project.modules and (names & {"_HOMES"} or is_submodule):
                 self.inside_string(
                     each, each.value, self.renamer.module(relative).removeprefix(self.source.module + ".")
                 )

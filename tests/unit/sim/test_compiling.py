@@ -120,7 +120,7 @@ dispatcher = DISPATCHERS.build(sys.argv[1], {}, None)
 open_all(lambda words: None)
 from cpsched.compile import doors
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
-doors.Door._open = lambda door: sys.exit(f"{door.__name__} is opened in the middle of a decision")
+doors.Door._open = lambda door: sys.exit(f"{door.__name__} opened during a decision")
 cluster = a_cluster(4, 4)
 running = [a_running(a_job(90, 1, 2, 500), ((3, 1),), start_s=0)]
 for now_s in range(3):
