@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import doctest
 import hashlib
 import io
 import json
@@ -365,6 +366,7 @@ class Renamer:
     def __init__(self, project: Project, table: dict[str, Any], layer: str) -> None:
         self.project = project
         self.doubtful: list[str] = []
+        self.assumed: dict[str, list[str]] = table["assumed"]
         self.conflicts: list[str] = []
         every = [row for each in table["layers"] for row in each["names"]]
         self.all_modules = {row["old"]: row["new"] for row in every if row["kind"] in {"package", "module"}}
@@ -444,8 +446,6 @@ class Renamer:
         if not any(dotted_of(base) == "Protocol" for base in node.bases):
             return set()
         methods = {name for name in members_of(node) if not name.startswith("_")}
-        if len(methods) < 2:
-            return set()
         having = [set(self.project.members.get(name, ())) for name in methods]
         return set.intersection(*having)
 
@@ -789,6 +789,8 @@ class FileRewriter:
         if classes is not None:
             families = set(classes).union(*(self.project.family(each) for each in classes))
             return self.renamer.member(name, families)
+        if name in self.renamer.assumed.get(self.source.path.partition("#")[0], ()):
+            return self.renamer.members[name][0]
         entry = self.renamer.unique(name) or self.renamer.unique(name, among=self.imported())
         if entry:
             return entry
@@ -834,7 +836,7 @@ class FileRewriter:
                 entry = self.renamer.member(word.arg, families)
             elif is_copy and (found := self.renamer.unique(word.arg)):
                 entry = found
-            if entry and entry.kind == "field":
+            if entry:
                 self.edit(self.at(word.lineno, word.col_offset), word.arg, entry.new)
                 entry.uses += 1
 
@@ -861,6 +863,9 @@ class FileRewriter:
         """A text that is exactly a name, in a file that takes such texts for names."""
         for entry in self.renamer.names.values():
             if entry.strings and entry.name == node.value:
+                self.inside_string(node, entry.name, entry.new)
+        for entry in self.renamer.members.get(node.value, ()):
+            if entry.strings and entry.owner.rpartition(".")[0] == self.source.module:
                 self.inside_string(node, entry.name, entry.new)
 
     def assigned(self, node: ast.Assign | ast.AnnAssign) -> None:
@@ -951,6 +956,33 @@ class FileRewriter:
         new = textwrap.indent(FileRewriter(self.renamer, source).rewritten(), indent)
         return match.group(1) + new + match.group(1) if new != match.group(2) else None
 
+    def doctests_in(self, token: str) -> str:
+        """A docstring with the examples in it rewritten, and the class names in what they print."""
+        if ">>> " not in token:
+            return token
+        examples = doctest.DocTestParser().get_examples(token)
+        every = ast.parse("\n".join(example.source for example in examples))
+        path = f"{self.source.path}#doctest"  # the types that mypy found belong to places in the file itself
+        names = self.source.names | bound_in(every, self.source.module, self.source.is_package)
+        lines = token.split("\n")
+        for example in reversed(examples):
+            code = example.source
+            source = Source(path, code, ast.parse(code), self.source.module, self.source.is_package, names)
+            new = FileRewriter(self.renamer, source).rewritten()
+            starts = {statement.lineno for statement in ast.parse(new).body}
+            indent = " " * example.indent
+            shown = [
+                f"{indent}{'>>>' if number in starts else '...'} {line}".rstrip()
+                for number, line in enumerate(new.rstrip("\n").split("\n"), 1)
+            ]
+            after = example.lineno + example.source.count("\n")
+            printed = lines[after : after + example.want.count("\n")]
+            for entry in self.renamer.names.values():
+                if self.renamer.is_only_one(entry):
+                    printed = [re.sub(rf"\b{entry.name}\b", entry.new, line) for line in printed]
+            lines[example.lineno : after + len(printed)] = shown + printed
+        return "\n".join(lines)
+
     # Comments, docstrings and other texts
     def tokens(self) -> None:
         names = {old: new for old, new in self.used.items() if old != new and old not in self.local_names()}
@@ -968,7 +1000,7 @@ class FileRewriter:
             end = start + len(token.string.encode())
             if any(start <= a and b <= end for a, b in self.edits):
                 continue
-            new = self.code_in(token.string) or self.renamer.text(token.string, names)
+            new = self.code_in(token.string) or self.renamer.text(self.doctests_in(token.string), names)
             if new != token.string:
                 self.edits[(start, end)] = new
 

@@ -136,7 +136,7 @@ class Site(FakeCluster):
         job.held_after = self.readings
         self.note(f"job {job.job.id} is held by its {who}" if who == "owner" else f"job {job.job.id} is held by {who}")
 
-    def release(self, job: SiteJob) -> None:
+    def end_hold(self, job: SiteJob) -> None:
         job.hold = Hold.NONE
         self.note(f"job {job.job.id} is released by whoever held it")
 

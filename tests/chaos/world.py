@@ -204,7 +204,7 @@ class World:
         self._on(step, lambda job: job.pending and job.held_by != "admin", lambda job: self.site.hold_for(job, "owner"))
 
     def _owner_releases(self, step: Step) -> None:
-        self._on(step, lambda job: job.pending and job.held_by == "owner", self.site.release)
+        self._on(step, lambda job: job.pending and job.held_by == "owner", self.site.end_hold)
 
     def _admin_holds(self, step: Step) -> None:
         """Of a job that nobody holds; a second hold over the bridge's changes nothing that anybody could see.
@@ -218,7 +218,7 @@ class World:
         self._on(step, fits, lambda job: self.site.hold_for(job, "admin"))
 
     def _admin_releases(self, step: Step) -> None:
-        self._on(step, lambda job: job.pending and job.held_by != "nobody", self.site.release)
+        self._on(step, lambda job: job.pending and job.held_by != "nobody", self.site.end_hold)
 
     def _requeue(self, step: Step) -> None:
         self._on(step, lambda job: job.running, lambda job: self.site.put_back(job, held=False))
