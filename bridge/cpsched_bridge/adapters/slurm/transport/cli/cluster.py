@@ -95,8 +95,9 @@ def _nodes(word: str) -> str | None:
     return wording.text(word)
 
 
-def _everybody(word: str | None) -> list[str]:
-    return ["ALL"] if word is None or wording.text(word) is None else word.split(",")
+def _everybody(word: str) -> list[str]:
+    """A list of names; "ALL" where none is set, however that is printed."""
+    return ["ALL"] if word == "N/A" or wording.text(word) is None else word.split(",")
 
 
 def _amounts(word: str) -> dict[str, Any]:
@@ -165,10 +166,10 @@ _PARTITION: dict[str, Callable[[Words], Any]] = {
     "max_memory_per_node": lambda words: _limit(words.get("MaxMemPerNode", "0")),
     "max_memory_per_cpu": lambda words: _limit(words.get("MaxMemPerCPU", "0")),
     "oversubscribe": lambda words: _sharing(words),
-    "allowed_accounts": lambda words: _everybody(words.get("AllowAccounts")),
-    "denied_accounts": lambda words: _everybody(words.get("DenyAccounts")),
-    "allowed_qos": lambda words: _everybody(words.get("AllowQos")),
-    "denied_qos": lambda words: _everybody(words.get("DenyQos")),
+    "allowed_accounts": lambda words: _everybody(words.get("AllowAccounts", "")),
+    "denied_accounts": lambda words: _everybody(words.get("DenyAccounts", "")),
+    "allowed_qos": lambda words: _everybody(words.get("AllowQos", "")),
+    "denied_qos": lambda words: _everybody(words.get("DenyQos", "")),
     "allowed_groups": lambda words: _everybody(words["AllowGroups"]),
     "is_root_only": lambda words: wording.flag(words["RootOnly"]),
     "is_user_exclusive": lambda words: words.get("ExclusiveUser") == "YES" or words.get("Exclusive") == "USER",

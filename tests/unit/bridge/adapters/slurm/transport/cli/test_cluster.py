@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from cpsched_bridge.adapters.slurm.records import NEVER_S, ClusterRecords
+from cpsched_bridge.adapters.slurm.translation.machine import Machine
 from cpsched_bridge.adapters.slurm.translation.observation import Translator
+from cpsched_bridge.adapters.slurm.translation.partitions import partition_of
 from cpsched_bridge.adapters.slurm.transport.cli import cluster
 from cpsched_bridge.adapters.slurm.transport.cli.known_fields import KINDS, NODE
 from cpsched_bridge.adapters.slurm.transport.cli.reading import Reading
@@ -149,6 +151,25 @@ def test_names_and_values_may_hold_blanks() -> None:
         "long queue", ["domain users", "hpc"], ["ALL"],
     )  # fmt: skip
     assert found["unknown"] is None
+
+
+@pytest.mark.parametrize(
+    ("word", "names"), [("ALL", None), ("", None), ("(null)", None), ("N/A", None), ("lab,Ops", ["lab", "Ops"])]
+)
+def test_a_list_that_is_not_set_keeps_no_job_out(word: str, names: list[str] | None) -> None:
+    fields = {
+        "AllowGroups": "allowed_groups", "AllowAccounts": "allowed_accounts", "DenyAccounts": "denied_accounts",
+        "AllowQos": "allowed_qos", "DenyQos": "denied_qos",
+    }  # fmt: skip
+    lists = " ".join(f"{each}={word}" for each in fields)
+    (found,) = cluster.partitions(partition("main", "n1", ("AllowGroups=ALL AllowAccounts=ALL AllowQos=ALL", lists)))
+    assert {name: found[name] for name in fields.values()} == dict.fromkeys(fields.values(), names or ["ALL"])
+    assert (found["unreadable"], found["unknown"]) == (None, None)
+    used = partition_of(found, Machine.of(read()[0].nodes))
+    allowed, denied = (frozenset({"lab", "ops"}), frozenset({"lab", "ops"})) if names else (None, frozenset())
+    assert (used.allowed_accounts, used.denied_accounts) == (allowed, denied)
+    assert (used.allowed_qos, used.denied_qos) == (allowed, denied)
+    assert used.allowed_groups == (frozenset(names) if names else None), "groups are told apart by case"
 
 
 def test_what_people_write_is_no_field() -> None:
