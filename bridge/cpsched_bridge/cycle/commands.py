@@ -61,13 +61,19 @@ class Commands:
         self.conduct = conduct
 
     def send_intents(
-        self, seen: Observation, allowance: Allowance, report: CycleReport, pins_only: bool = False
+        self,
+        seen: Observation,
+        allowance: Allowance,
+        report: CycleReport,
+        pins_only: bool = False,
+        starts_follow: bool = False,
     ) -> None:
         """Send the holds and hand-backs that the ledger intends, for jobs that are pending in this reading.
 
         What holds nodes comes first: starts that failed. Last come jobs that a user or an administrator has held after
         a pin of ours: their pins are taken off, and the holds stay.
         With `pins_only`, only jobs on which a node list of ours may be. What this cycle has sent is not sent again.
+        Where `starts_follow`, jobs left to the cluster since this reading wait: they would take the nodes of those.
         """
         users = {each.job_id: each.user for each in seen.left} | {each.job.id: each.job.user for each in seen.pending}
         now_s = seen.now_s
@@ -87,7 +93,8 @@ class Commands:
         ledger, backend = self._ledger, self._backend
         to_hold = [*due("hold", ledger.entries(undone)), *due("hold", ledger.entries(holds))]
         self._send("hold", backend.hold, to_hold, self._held, now_s, report)
-        to_hand_back = due("hand_back", ledger.entries(backs))
+        leaving = [entry for entry in ledger.entries(backs) if not (starts_follow and entry.since_s == now_s)]
+        to_hand_back = due("hand_back", leaving)
         self._send("hand_back", backend.hand_back, to_hand_back, self._handed_back, now_s, report)
         self._send("unpin", backend.unpin, due("unpin", ledger.left_pinned()), self._unpinned, now_s, report)
 

@@ -99,22 +99,28 @@ class Sending:
         return entries
 
     def apply(self, seen: Observation, report: CycleReport) -> None:
-        """Send what the ledger intends, then the starts, within one cycle's allowance."""
+        """Send what the ledger intends, then the starts, within one cycle's allowance.
+
+        Jobs left to the cluster since this reading are released after the starts. Where that fails, the next cycle
+        releases them before its starts.
+        """
         if report.mode == "shadow":
             return
         self._stand_aside(report)
         most = self.settings.cycle.max_commands
-        kept_for_starts = min(len(report.starts), most // 2) if report.mode == "control" else 0
+        starts = report.starts if report.mode == "control" else {}
+        kept_for_starts = min(len(starts), most // 2)
         allowance = Allowance(most - len(report.outcomes) - kept_for_starts)
-        if not self._send_intents(seen, report, allowance):
+        if not self._send_intents(seen, report, allowance, starts_follow=bool(starts)) or not starts:
             return
         allowance.left += kept_for_starts
-        if report.mode == "control" and report.starts:
-            jobs = {job.id: job for job in report.waiting}
-            wanted = [(jobs[id], placement) for id, placement in report.starts.items()]
-            chosen = allowance.take(wanted, lambda start: start[0].user)
-            self._starts.decided((job.id for job, _ in chosen), self._now_s)
-            self._starts.refused = self._commands(report).start(chosen, seen.cluster, seen.now_s, report)
+        jobs = {job.id: job for job in report.waiting}
+        wanted = [(jobs[id], placement) for id, placement in starts.items()]
+        chosen = allowance.take(wanted, lambda start: start[0].user)
+        self._starts.decided((job.id for job, _ in chosen), self._now_s)
+        self._starts.refused = self._commands(report).start(chosen, seen.cluster, seen.now_s, report)
+        if not self.claims.outdated(self._now_s):
+            self._commands(report).send_intents(seen, allowance, report)
 
     def _stand_aside(self, report: CycleReport) -> None:
         """Where no bridge is in control, let the cluster's own scheduler start what comes."""
@@ -123,13 +129,18 @@ class Sending:
                 report.tell("still_held", problem)
 
     def _send_intents(
-        self, seen: Observation, report: CycleReport, allowance: Allowance, pins_only: bool = False
+        self,
+        seen: Observation,
+        report: CycleReport,
+        allowance: Allowance,
+        pins_only: bool = False,
+        starts_follow: bool = False,
     ) -> bool:
         """Send what the ledger intends. Return False, and send nothing, where the reading is too old for that."""
         if self.claims.outdated(self._now_s):
             report.fail("outdated", OUTDATED)
             return False
-        self._commands(report).send_intents(seen, allowance, report, pins_only)
+        self._commands(report).send_intents(seen, allowance, report, pins_only, starts_follow)
         return True
 
     def _commands(self, report: CycleReport) -> Commands:

@@ -2,9 +2,14 @@
 
 import sqlite3
 from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 import structlog
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.model import Decision, Effort, EndedJob, Starts
@@ -13,6 +18,8 @@ from cpsched_bridge.cycle.claims import HANDED_BACK
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable, CommandRefused
 from cpsched_bridge.ports import Hold, LeftJob, Outcome
 from cpsched_bridge.store.ledger import State, move
+from cpsched_sim.testing.tries import tries
+from tests.bridges import a_bridge
 from tests.builders import a_cluster, a_job
 from tests.fakes import FakeCluster, FakePace, FirstFit
 from tests.stores import no_room
@@ -257,6 +264,33 @@ def test_what_cannot_be_modelled_and_was_held_for_us_is_given_back(bridge_at):
     settle(bridge, cluster)
     assert cluster.commands == [("hand_back", (1,))]
     assert [(a.job_id, a.reason) for a in bridge.journal.asides("unsupported")] == [(1, "heterogeneous job")]
+
+
+CORES = st.lists(st.integers(1, 4), max_size=4)
+
+
+@tries(20)
+@given(st.lists(st.tuples(CORES, CORES, st.booleans()), min_size=1, max_size=4))
+@example([([1], [1], True), ([], [], True)])
+def test_a_job_left_to_the_cluster_takes_no_nodes_of_a_start(cycles):
+    """The cluster starts what is released, the oldest first. Without an answer to starts a job waits for one cycle."""
+    cluster = FakeCluster(cluster=a_cluster(nodes=2), own_scheduler=True)
+    numbers, answered, left = count(1), True, []
+    with TemporaryDirectory() as folder:
+        bridge = a_bridge(Path(folder), cluster)
+        for left_cores, held_cores, fails in cycles:
+            new = [a_job(next(numbers), per_unit=cores) for cores in left_cores]
+            cluster.submit(*new, *(a_job(next(numbers), per_unit=cores) for cores in held_cores))
+            cluster.left += [LeftJob(job.id, "heterogeneous job", held_for_us=True) for job in new]
+            cluster.faults.clear()
+            if fails:
+                cluster.fail("start", BackendUnavailable("gone"))
+            (report,) = settle(bridge, cluster, 1)
+            answered = answered and report.result == "ok"
+            left += [job.id for job in new] if report.result == "ok" else []
+            assert [id for id in left if cluster.jobs[id].hold is not Hold.NONE] == []
+            assert not answered or all(cluster.jobs[id].running for id in report.starts)
+            left += [job.id for job in new]
 
 
 def test_commands_per_cycle_are_capped(bridge_at):
