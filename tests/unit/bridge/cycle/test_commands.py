@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from cpsched_bridge.cycle.backoff import CommandRetries
+from cpsched_bridge.cycle.backoff import IN_VAIN, CommandRetries
 from cpsched_bridge.cycle.commands import Allowance, Commands
 from cpsched_bridge.cycle.reconcile import Conduct
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable, CommandRefused
@@ -193,6 +193,16 @@ def test_a_command_that_rests_takes_nothing_of_what_a_cycle_may_send(tmp_path):
     setting.commands._retries.note("hold", [1] * 9, 5)  # noqa: SLF001
     setting.send(allowed=1)
     assert setting.cluster.commands == [("hold", (2,))]
+
+
+def test_a_command_that_is_repeated_without_effect_is_reported_once(tmp_path):
+    setting, told = Setting(tmp_path, j1=State.HOLDING), []
+    for _ in range(IN_VAIN + 1):
+        setting.report = CycleReport(9, "control", 0.0)
+        setting.answer("hold", "unknown")
+        setting.send()
+        told += [(each.kind, each.detail, each.job_id) for each in setting.report.happenings]
+    assert told == [("no_effect", "hold has been sent 5 times, and will be more rarely: ", 1)]
 
 
 def test_an_allowance_serves_the_first_that_come():

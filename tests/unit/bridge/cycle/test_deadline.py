@@ -8,8 +8,8 @@ import structlog
 
 from cpsched.compile import progress
 from cpsched_bridge.cycle import deadline
-from cpsched_bridge.cycle.deadline import can_interrupt, within
-from cpsched_bridge.errors import DecisionTimeout
+from cpsched_bridge.cycle.deadline import ask, can_interrupt, within
+from cpsched_bridge.errors import DecisionTimeout, PolicyFailed
 from tests.bridges import a_bridge
 from tests.fakes import FakeCluster
 
@@ -18,6 +18,12 @@ def test_what_is_done_in_time_is_passed_on():
     assert within(10.0, lambda: 7) == 7
     with pytest.raises(ZeroDivisionError):
         within(10.0, lambda: 1 // 0)
+
+
+def test_what_a_policy_raises_is_a_failure_of_the_kind_that_was_asked_for():
+    with pytest.raises(PolicyFailed, match=r"^ZeroDivisionError: ") as found:
+        ask(10.0, lambda: 1 // 0, "learning_failed")
+    assert found.value.kind == "learning_failed"
 
 
 @pytest.mark.parametrize("wait", [lambda: time.sleep(600), threading.Event().wait, signal.pause])

@@ -48,12 +48,16 @@ def test_control_is_paused_by_a_person_or_by_trouble_and_shadow_by_neither(pause
 
 
 def test_a_mode_is_reported_where_it_changes(pause):
-    switch, reported = a_switch(pause), []
+    trouble, reported = {"paused": "no heartbeat"}, []
+    switch = a_switch(pause, trouble=lambda: trouble.get(report.mode))
     for mode in ("control", "control", "paused", "paused", "control", "shadow"):
         report = a_report(mode)
         switch.note(report)
-        reported.append([happening.detail for happening in report.happenings])
-    assert reported == [["control"], [], ["paused"], [], ["control"], ["shadow"]]
+        reported.append(([happening.detail for happening in report.happenings], report.paused))
+    why = "no heartbeat"
+    assert reported == [
+        (["control"], ""), ([], ""), ([f"paused {why}"], why), ([], why), (["control"], ""), (["shadow"], ""),
+    ]  # fmt: skip
 
 
 def test_a_circuit_breaker_that_trips_pauses_on_disk_until_a_resume(pause, tripped):

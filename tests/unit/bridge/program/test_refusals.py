@@ -7,8 +7,11 @@ import structlog
 from typer.testing import CliRunner
 
 from cpsched_bridge.cycle.loop import Bridge
+from cpsched_bridge.errors import WrongSetting
+from cpsched_bridge.program import refusals
 from cpsched_bridge.program.cli import app
 from cpsched_bridge.program.refusals import seconds_of
+from cpsched_bridge.settings import Settings
 
 # Each breaks one rule. Line 1 is the adapter, line 2 the state directory; (text from line 3 on, line, what is told).
 WRONG = [
@@ -279,3 +282,11 @@ def test_a_port_in_use_is_no_fault_of_the_settings(tmp_path):
 )
 def test_time_spans_of_systemctl(span, seconds):
     assert seconds_of(span) == seconds
+
+
+def test_a_state_directory_that_is_there_may_be_on_a_read_only_disk(tmp_path, monkeypatch):
+    monkeypatch.setattr(refusals.os, "access", lambda path, mode: False)
+    there, missing = (Settings(adapter="mock", state_dir=tmp_path / name) for name in ("", "missing"))
+    refusals.check_state_dir(there)
+    with pytest.raises(WrongSetting, match=f"cannot be made: {tmp_path} is not writable"):
+        refusals.check_state_dir(missing)

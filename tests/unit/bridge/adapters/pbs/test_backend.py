@@ -148,6 +148,13 @@ def test_no_start_beside_a_scheduler_at_work_and_no_failure(site: Site, why: str
     assert (site.told, site.left[0], site.left[-2:]) == ([], "closed", ["open", "look"])
 
 
+def test_a_left_queue_that_is_not_there_is_in_no_starts_way() -> None:
+    site = Site()
+    backend = site.backend(left_queue="gone")
+    assert backend.start([order(backend.observe(), 0, ("vm[0]", 1))])[0].result == "done"
+    assert site.left == ["run"]
+
+
 def test_left_queue_closed_by_a_dead_bridge_is_opened() -> None:
     site = Site()
     site.seen.queues["leftq"]["started"] = "False"
