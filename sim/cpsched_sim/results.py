@@ -76,18 +76,18 @@ def check_comparison_is_new(out: Path, files: Iterable[str]) -> None:
 def check_made_alike(out: Path, asked: Mapping[str, Mapping[str, Any]], metrics: Iterable[str]) -> None:
     """Raise `Unusable` where what is finished in `out` was made of anything else than what is asked for now.
 
-    `asked` is what a replay depends on (`identity`, and `version`), by folder. Of a combination that is not asked for
-    again, all counts but what is its own (`OWN`).
+    `asked` is what a replay depends on (`identity`) and its code, by folder. Of a combination that is not asked for
+    again, all counts but what is its own (`OWN`). The version is only shown.
     """
     shared = next(iter(asked.values()))
     for folder, written in finished_in(out).items():
-        then = {"version": written.get("version"), **written["setup"]}
         expected = asked.get(folder) or {name: value for name, value in shared.items() if name not in OWN}
-        differences = list(_differences(then, expected))
+        differences = list(_differences(written["setup"], expected))
         differences += [f"--metric {name} is new" for name in metrics if name not in written]
         if differences:
-            rule = "another --out keeps the results apart"
-            raise Unusable(f"{out / folder}: was made otherwise: {'; '.join(differences[:5])}: {rule}")
+            made, rule = shown(written.get("version")), "another --out keeps the results apart"
+            what = f"was made otherwise: {'; '.join(differences[:5])}"
+            raise Unusable(f"{out / folder}: {what} (version {made}, now {version('cpsched')}): {rule}")
 
 
 def _differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:

@@ -110,7 +110,7 @@ def compare(
     from cpsched import metrics
     from cpsched.errors import require
     from cpsched_sim import comparison
-    from cpsched_sim.experiments.compare import Study, compare_in_processes, finished_before
+    from cpsched_sim.experiments.compare import SharedInputs, compare_in_processes, finished_before
     from cpsched_sim.files import check_folder, csv_of, write_table
     from cpsched_sim.recorded_schedule import recorded
     from cpsched_sim.report import plots as report
@@ -150,12 +150,12 @@ def compare(
     beside = comparison.recorded_rows(really, baseline, more)
     for note in workload.notes:
         say("note", note)
-    study = Study(
+    shared = SharedInputs(
         part.trace, part.system, part.max_jobs, part.lenient, out, part.format, names, plots, options.policy,
         part.dialect(), running.decide_timeout, part.between(),
     )  # fmt: skip
     setups = [setup for setup, _ in chosen]
-    done, others = finished_before(study, setups, workload) if resume else ({}, [])
+    done, others = finished_before(shared, setups, workload) if resume else ({}, [])
     if resume:
         more_said = f"; {many(len(others), 'other stays', 'others stay')}" if others else ""
         say(
@@ -165,7 +165,7 @@ def compare(
     interrupted = False
     try:
         with progress_bar("compare", "combinations") as show:
-            compare_in_processes(study, setups, running.jobs, show, done)
+            compare_in_processes(shared, setups, running.jobs, show, done)
     except KeyboardInterrupt:
         interrupted = True
     rows = [*(done[index] for index in sorted(done)), *others]

@@ -7,7 +7,6 @@ import gzip
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from cpsched_sim.workloads.load import Workload, load, under
 
 
 @dataclass(frozen=True, slots=True)
-class Study:
+class SharedInputs:
     """What all combinations share. Plain values: it travels to other processes.
 
     `metrics` are shown beside those of the table; with `measures` set, the columns that they are computed from come
@@ -52,7 +51,7 @@ class Study:
 
 
 def compare_in_processes(
-    study: Study,
+    shared: SharedInputs,
     chosen: Sequence[Setup],
     processes: int,
     progress: Fractions | None = None,
@@ -64,35 +63,35 @@ def compare_in_processes(
     that is finished is put there at once, so that whoever stops this has what was finished until then.
     """
     rows: dict[int, ComparisonRow] = {} if done is None else done
-    tasks = {index: (study, setup) for index, setup in enumerate(chosen) if index not in rows}
+    tasks = {index: (shared, setup) for index, setup in enumerate(chosen) if index not in rows}
 
     def finished(index: int, row: ComparisonRow | Failed) -> None:
         spec = chosen[index].policy
         failed = ComparisonRow(spec.dispatcher, spec.predictor, error=str(row))
         rows[index] = failed if isinstance(row, Failed) else row
 
-    run_all(replay_one, tasks, Processes(processes, study.limit_s), finished, progress, len(rows))
+    run_all(replay_one, tasks, Processes(processes, shared.limit_s), finished, progress, len(rows))
     return [rows[index] for index in sorted(rows)]
 
 
-def replay_one(task: tuple[Study, Setup], tell: Tell) -> ComparisonRow:
+def replay_one(task: tuple[SharedInputs, Setup], tell: Tell) -> ComparisonRow:
     """The row of a combination; its results are written into a folder of its own."""
-    study, setup = task
+    shared, setup = task
     workload = load(
-        study.trace, study.system, study.lenient, study.max_jobs, lambda jobs: tell(), study.format, study.dialect,
-        study.between,
+        shared.trace, shared.system, shared.lenient, shared.max_jobs, lambda jobs: tell(), shared.format,
+        shared.dialect, shared.between,
     )  # fmt: skip
-    workload = under(workload, study.policy) if study.policy is not None else workload
-    more = tuple(map(metric, study.metrics))
+    workload = under(workload, shared.policy) if shared.policy is not None else workload
+    more = tuple(map(metric, shared.metrics))
     simulation = run(workload, setup, tell, more=more)
-    folder = _folder(study.out, setup) if study.out is not None else None
+    folder = _folder(shared.out, setup) if shared.out is not None else None
     summary, unsaved = summed_up(simulation, folder), ""
     try:
         if folder is not None:
             write_results(simulation, folder, summary, code_of(setup))
     except SimError as error:
         unsaved = str(error)
-    measures = replace(simulation.measures, jobs=()) if study.measures else None
+    measures = replace(simulation.measures, jobs=()) if shared.measures else None
     policy = setup.policy
     return ComparisonRow(policy.dispatcher, policy.predictor, summary, unsaved, measures, simulation.hints)
 
@@ -104,24 +103,21 @@ def code_of(setup: Setup) -> dict[str, Any]:
 
 
 def finished_before(
-    study: Study, chosen: Sequence[Setup], workload: Workload
+    shared: SharedInputs, chosen: Sequence[Setup], workload: Workload
 ) -> tuple[dict[int, ComparisonRow], list[ComparisonRow]]:
-    """What an earlier run finished in `study.out`: rows by their place in `chosen`, and those of other combinations.
+    """What an earlier run finished in `shared.out`: rows by their place in `chosen`, and those of other combinations.
 
     Raises `Unusable` where any of it was made of anything else than what is asked for now: what a replay depends on
-    (`identity`), version and code, further metrics.
+    (`identity`), the code, further metrics.
     """
-    assert study.out is not None
-    asked = {
-        _folder(study.out, setup).name: {"version": version("cpsched"), **identity(setup, workload), **code_of(setup)}
-        for setup in chosen
-    }
-    check_made_alike(study.out, asked, [metric(name).name for name in study.metrics])
+    assert shared.out is not None
+    asked = {_folder(shared.out, setup).name: {**identity(setup, workload), **code_of(setup)} for setup in chosen}
+    check_made_alike(shared.out, asked, [metric(name).name for name in shared.metrics])
     places = {name: index for index, name in enumerate(asked)}
     found: dict[int, ComparisonRow] = {}
     others: list[ComparisonRow] = []
-    for name, written in finished_in(study.out).items():
-        row = _finished(study, written, study.out / name)
+    for name, written in finished_in(shared.out).items():
+        row = _finished(shared, written, shared.out / name)
         if row is not None and name in places:
             found[places[name]] = row
         elif row is not None:
@@ -129,10 +125,10 @@ def finished_before(
     return found, others
 
 
-def _finished(study: Study, written: Mapping[str, Any], folder: Path) -> ComparisonRow | None:
+def _finished(shared: SharedInputs, written: Mapping[str, Any], folder: Path) -> ComparisonRow | None:
     """The row of a combination; None where a part of it is missing or damaged, so that it must be replayed."""
     try:
-        schedule = _measures_of(folder / SCHEDULE) if study.measures else None
+        schedule = _measures_of(folder / SCHEDULE) if shared.measures else None
     except (OSError, ValueError, LookupError, TypeError, EOFError, zlib.error):
         return None
     if not {each.name for each in METRICS} <= written.keys() or not (folder / SCHEDULE).exists():

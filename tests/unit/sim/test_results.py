@@ -5,6 +5,7 @@ import json
 import shutil
 import signal
 import time
+from importlib.metadata import version
 
 import pytest
 
@@ -135,6 +136,17 @@ def test_going_on_with_other_code_is_refused(four_jobs, compared, tmp_path, disp
     path.write_text(json.dumps(written))
     resumed = invoke("compare", four_jobs, "--dispatchers", dispatcher, "--out", out, "--resume")
     assert (resumed.exit_code, f"easy-walltime: was made otherwise: {named} was another" in resumed.stderr) == (2, True)
+    assert f"(version {written['version']}, now {version('cpsched')})" in resumed.stderr
+
+
+def test_another_version_of_the_same_code_goes_on(four_jobs, compared, tmp_path):
+    """A development version moves without a change of code, and an install may have another one than a wheel."""
+    out = tmp_path / "out"
+    shutil.copytree(compared, out)
+    path = out / "easy-walltime" / "summary.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"version": "0.0.1.dev1"}))
+    resumed = invoke("compare", four_jobs, "--dispatchers", "easy", "--out", out, "--resume")
+    assert (resumed.exit_code, "1 of 1 combination was finished before" in resumed.stderr) == (0, True)
 
 
 def test_going_on_adds_rows_and_draws_the_pictures_anew(four_jobs, tmp_path):

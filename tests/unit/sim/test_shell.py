@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from cpsched_bridge.program.cli import PANELS
 from cpsched_sim.comparison import ComparisonRow
 from cpsched_sim.experiment import Setup
-from cpsched_sim.experiments.compare import Study, compare_in_processes
+from cpsched_sim.experiments.compare import SharedInputs, compare_in_processes
 from cpsched_sim.shell import FORMER_COMMANDS, CommandGroup
 from cpsched_sim.views import share
 from tests import warm
@@ -227,9 +227,9 @@ def test_what_was_finished_when_a_comparison_is_stopped_is_kept(four_jobs):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        compare_in_processes(Study(four_jobs), setups, 1, stop, done)
+        compare_in_processes(SharedInputs(four_jobs), setups, 1, stop, done)
     assert [row.summary["jobs"] for row in done.values()] == [4]
-    rows = compare_in_processes(Study(four_jobs), setups, 1, done=done)
+    rows = compare_in_processes(SharedInputs(four_jobs), setups, 1, done=done)
     assert [row.summary["jobs"] for row in rows] == [4, 4]
 
 
