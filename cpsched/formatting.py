@@ -49,12 +49,17 @@ def instant(cluster_s: int) -> str:
 def from_now(at_s: int, now_s: int) -> str:
     """An instant relative to now: `in 2 h 05 min`, `5 min ago`, `now`."""
     ahead_s = at_s - now_s
-    return "now" if ahead_s == 0 else f"in {span(ahead_s)}" if ahead_s > 0 else f"{span(-ahead_s)} ago"
+    return f"{span(-ahead_s)} ago" if ahead_s < 0 else to_come(at_s, now_s)
 
 
 def to_come(at_s: int, now_s: int) -> str:
-    """A planned instant relative to now. A plan may be older than now: an instant that is past is `now`."""
-    return from_now(max(at_s, now_s), now_s)
+    """A planned instant relative to now: `in 5 min`. A plan may be older than now: an instant that is past is `now`."""
+    return f"in {time_left(at_s, now_s)}" if at_s > now_s else "now"
+
+
+def time_left(at_s: int, now_s: int) -> str:
+    """How long it is to a planned instant, as the end of a range has it: `5 min`; `now` of one that is past."""
+    return span(at_s - now_s) if at_s > now_s else "now"
 
 
 def change(expected_s: int | None, first_s: int | None) -> str:

@@ -9,7 +9,7 @@ from statistics import median_low
 from typing import Any
 
 from cpsched.errors import some_of
-from cpsched.formatting import UNIX_TIME_S, change, from_now, instant, many, resource, span, to_come
+from cpsched.formatting import UNIX_TIME_S, change, from_now, instant, many, resource, span, time_left, to_come
 from cpsched.outlook import StartWindow
 from cpsched_bridge.ports import NOWHERE
 from cpsched_bridge.watch.explain import Explanation, because
@@ -149,15 +149,14 @@ def _start(expected: Expected, now_s: int) -> tuple[str, str, str]:
         return expected.asked, "never on this cluster", ""
     told, likely = expected.interval, ""
     if told is not None:
-        begin, end = (_instant(at_s, now_s) for at_s in (told.from_s, told.to_s))
-        likely = begin if begin == end else f"{begin} to {end.removeprefix('in ')}"
+        begin, end = (time_left(at_s, now_s) + _clock(at_s) for at_s in (told.from_s, told.to_s))
+        likely = to_come(told.from_s, now_s) + _clock(told.from_s) + (f" to {end}" if begin != end else "")
     return expected.asked, to_come(expected.planned_s, now_s), likely
 
 
-def _instant(at_s: int, now_s: int) -> str:
-    """An instant to come beside now, and as a time of day where the cluster's clock is Unix time."""
-    words = to_come(at_s, now_s)
-    return f"{words} ({instant(at_s)})" if at_s >= UNIX_TIME_S else words
+def _clock(at_s: int) -> str:
+    """An instant as a time of day, in brackets, where the cluster's clock is Unix time."""
+    return f" ({instant(at_s)})" if at_s >= UNIX_TIME_S else ""
 
 
 def not_yet(base: str, version: str, why: Sequence[str]) -> str:
