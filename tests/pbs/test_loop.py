@@ -9,8 +9,8 @@ import pytest
 pytest.importorskip("cpsched_bridge.adapters.pbs", reason="the PBS adapter is not there")
 
 from cpsched_bridge.adapters.pbs.backend import PbsBackend
-from cpsched_bridge.cycle.snapshots import PUT_OFF
 from cpsched_bridge.ports import NO_WAY_BACK
+from cpsched_bridge.store.journal_reader import BACKED_OFF
 from tests.pbs.commands import Fault
 from tests.pbs.server import RUNS, Queue, Refused
 from tests.pbs.world import LEFT, QUEUE, World
@@ -231,7 +231,7 @@ def test_why_such_a_subjob_waits_is_told_where_other_waits_are(world):
     for _ in range(40):
         report = world.cycle()
     journal = world.bridge().journal
-    (aside,) = journal.asides(PUT_OFF)
+    (aside,) = journal.asides(BACKED_OFF)
     assert (aside.label, aside.reason.endswith(NO_WAY_BACK)) == (never.partition(".")[0], True)
     assert len(report.put_off) == 1
 

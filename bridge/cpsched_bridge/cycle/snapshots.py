@@ -15,14 +15,11 @@ import numpy as np
 from cpsched.fit import used_by
 from cpsched.model import Cluster, IntArray, RunningJob, Scene
 from cpsched_bridge.ports import Hold, Observation, PendingJob
-from cpsched_bridge.store.journal_reader import Aside
+from cpsched_bridge.store.journal_reader import BACKED_OFF, Aside
 from cpsched_bridge.store.ledger import KEPT, Entry, State
 
 T = TypeVar("T")
 NOT_LIMITED: Mapping[int, str] = MappingProxyType({})
-
-PUT_OFF = "put off"
-"""The kind of a job that waits after starts in vain: its own, or those of jobs like it."""
 
 _NOT_OURS = {
     Hold.NONE: "not the bridge's: nobody holds it, the cluster's own scheduler may start it",
@@ -112,7 +109,7 @@ def asides_of(
         job = pending.job
         if job.id not in waiting:
             kind, reason = _why_aside(pending, entries.get(job.id), limited.get(job.id))
-            kind = PUT_OFF if job.id in put_off and kind == "ineligible" else kind
+            kind = BACKED_OFF if job.id in put_off and kind == "ineligible" else kind
             found.append(Aside(job.id, kind, reason, pending.label, job.user))
     return found
 

@@ -13,13 +13,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from cpsched.model import Job, Placement
-from cpsched_bridge.cycle.snapshots import PUT_OFF
 from cpsched_bridge.errors import BridgeError, UnknownJob
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.store import places
 from cpsched_bridge.store.advice_book import AdviceBook
 from cpsched_bridge.store.journal import Journal
-from cpsched_bridge.store.journal_reader import Aside, Event, PastJob, is_id
+from cpsched_bridge.store.journal_reader import BACKED_OFF, Aside, Event, PastJob, is_id
 from cpsched_bridge.store.ledger import KEPT, Entry, State
 from cpsched_bridge.store.rounds import RoundRecord
 from cpsched_bridge.watch.explain import behind_its_array
@@ -228,7 +227,7 @@ def _of_ledger(settings: Settings) -> Values:
 def _of_journal(settings: Settings) -> Values:
     with places.opened_journal(settings) as journal:
         first, size = journal.first_round(), journal.size_bytes()
-        asides = journal.asides(PUT_OFF)
+        asides = journal.asides(BACKED_OFF)
         return {
             "mode": next((_event(event, str) for event in journal.events(limit=1, kind="mode")), None),
             "transport": next((_event(event, str) for event in journal.events(limit=1, kind="transport")), None),

@@ -16,7 +16,6 @@ from rich.text import Text
 from cpsched.errors import printable, some_of
 from cpsched.formatting import clock, instant, many, milliseconds, span
 from cpsched.model import Cluster, Placement
-from cpsched_bridge.cycle.snapshots import PUT_OFF
 from cpsched_bridge.errors import BridgeError
 from cpsched_bridge.in_force import InForce, in_yaml
 from cpsched_bridge.ports import NOWHERE, Check
@@ -24,7 +23,7 @@ from cpsched_bridge.program.plain_values import KnownOfJob, job_id_of, known_of_
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.store import places
 from cpsched_bridge.store.journal import Journal
-from cpsched_bridge.store.journal_reader import Aside, Event, RoundLine
+from cpsched_bridge.store.journal_reader import BACKED_OFF, Aside, Event, RoundLine
 from cpsched_bridge.store.ledger import KEPT, Entry, State
 from cpsched_bridge.store.places import heartbeat_age_s
 from cpsched_bridge.store.rounds import RoundRecord
@@ -296,7 +295,7 @@ def _print_ledger(out: Console, settings: Settings) -> None:
 
 def _print_latest(out: Console, settings: Settings) -> None:
     with places.opened_journal(settings) as journal:
-        put_off = journal.asides(PUT_OFF)
+        put_off = journal.asides(BACKED_OFF)
         if put_off:
             users = len({aside.user for aside in put_off})
             out.print(

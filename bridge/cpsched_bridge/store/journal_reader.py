@@ -51,12 +51,16 @@ class Event:
         return (self.kind, self.detail) == (STOPPED, IN_ORDER)
 
 
+BACKED_OFF = "put off"
+"""The kind of a job that waits after a failed start of its own, or of jobs like it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Aside:
     """A pending job that the bridge does not decide on at present.
 
-    `kind` is `unsupported` (left to the cluster's own scheduler), `ineligible` (a dependency, a limit), `held` (by its
-    owner or an administrator), `free`, or the job's state in the ledger.
+    `kind` is `unsupported` (left to the cluster's own scheduler), `ineligible` (a dependency, a limit), `BACKED_OFF`,
+    `held` (by its owner or an administrator), `free`, or the job's state in the ledger.
     """
 
     job_id: int

@@ -13,7 +13,7 @@ from typing import Literal
 from cpsched.errors import some_of
 from cpsched.formatting import change, from_now, many, ordinal, span, to_come
 from cpsched_bridge.ports import MOST_TASKS, NOWHERE
-from cpsched_bridge.store.journal_reader import Aside, PastJob
+from cpsched_bridge.store.journal_reader import BACKED_OFF, Aside, PastJob
 from cpsched_bridge.store.rounds import RoundRecord
 from cpsched_bridge.watch import schema
 from cpsched_bridge.watch.reasons import UNKNOWN
@@ -226,7 +226,7 @@ _ASIDE = {
     "unsupported": _UNMANAGED,
     "held_by_owner": "It does not start before its owner or the cluster lets go of it",
     "ineligible": "It may not start yet",
-    "put off": "It backs off after a failed start",
+    BACKED_OFF: "It backs off after a failed start",
 }
 """By kind, as the page and the journal name it."""
 

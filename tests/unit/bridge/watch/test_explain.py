@@ -174,6 +174,7 @@ def test_a_running_job_leads_to_its_nodes():
     [
         ("ineligible", "It may not start yet: Dependency."),
         ("held_by_owner", "It does not start before its owner or the cluster lets go of it: Dependency."),
+        ("put off", "It backs off after a failed start: Dependency."),  # as journals have it
     ],
 )
 def test_a_job_that_is_not_decided_on_says_why(kind, words):
