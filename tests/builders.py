@@ -9,6 +9,7 @@ from typing import Any
 from cpsched.compile.handles import Handle
 from cpsched.fit import used_by
 from cpsched.model import Cluster, Job, Placement, Request, RunningJob, Snapshot
+from cpsched_bridge.watch.reasons import text_of
 
 
 def a_cluster(nodes: int = 4, cores: int = 4, memory: int | None = None, gpus: Sequence[int] = ()) -> Cluster:
@@ -63,3 +64,8 @@ def plain(handle: Handle) -> Any:
     """The fields of a handle that no kernel has seen, for plain Python to read and write."""
     fields = handle.__getstate__().items()
     return SimpleNamespace(**{name: plain(each) if isinstance(each, Handle) else each for name, each in fields})
+
+
+def words(reason):
+    """A reason as people read it; None of a job that has none."""
+    return None if reason is None else text_of(reason)

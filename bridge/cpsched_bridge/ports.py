@@ -22,7 +22,7 @@ from enum import StrEnum
 from typing import Literal, Protocol, get_args, runtime_checkable
 
 from cpsched.errors import printable, require
-from cpsched.model import Cluster, EndedJob, IntArray, Job, RunningJob
+from cpsched.model import Cluster, EndedJob, IntArray, Job, PendingCode, PendingReason, RunningJob, reason_from
 from cpsched.site.admission import LimitsNow
 from cpsched_bridge.likes import BackoffKey
 
@@ -126,10 +126,10 @@ class PendingJob:
     """Who holds it, where `hold` is `Hold.USER`."""
 
     @property
-    def held_by(self) -> str:
-        """Who holds a job whose hold is `Hold.USER`, in words."""
+    def held_by(self) -> PendingReason:
+        """Who holds a job whose hold is `Hold.USER`."""
         until = self.job.ineligible if self.holder is Holder.CLUSTER else None
-        return until or f"held by {self.holder}"
+        return until or PendingReason(PendingCode.HELD_BY, (self.holder.value,))
 
 
 MOST_TASKS = 500
@@ -140,16 +140,21 @@ MOST_TASKS = 500
 class LeftJob:
     """A pending job that is left to the cluster's own scheduler, with the reason; never held, never started by us.
 
+    A text becomes a reason with the code `other`.
+
     `held_for_us` marks one that the submit plugin held although it cannot be modelled: the bridge hands it back. So it
     does with one that is `pinned`: nobody holds it, and a node list of the bridge's is on it.
     """
 
     job_id: int
-    reason: str
+    reason: PendingReason
     label: str = ""
     user: str = ""
     held_for_us: bool = False
     pinned: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reason", reason_from(self.reason))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@
 """
 
 from cpsched.model.cluster import BoolArray, Cluster, IntArray, NodeSetPart, frozen_array
-from cpsched.model.decision import NO_STARTS, Decision, Effort, Need, PendingCode, PendingReason, Starts, Wait
+from cpsched.model.decision import NO_STARTS, Decision, Effort, Need, Starts, Wait
 from cpsched.model.job import EndedJob, Job, Placement, Request, RunningJob
 from cpsched.model.numbers import (
     BSLD_BOUND_S,
@@ -20,6 +20,7 @@ from cpsched.model.numbers import (
     NEVER,
 )
 from cpsched.model.power import PowerCap
+from cpsched.model.reason import PendingCode, PendingReason, reason_from
 from cpsched.model.snapshot import Scene, Snapshot
 from cpsched.model.table import JobTable, Places
 
@@ -51,4 +52,5 @@ __all__ = [
     "Starts",
     "Wait",
     "frozen_array",
+    "reason_from",
 ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, field
-from enum import StrEnum
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -13,6 +12,7 @@ from cpsched.errors import require
 from cpsched.model.cluster import IntArray
 from cpsched.model.job import Placement
 from cpsched.model.numbers import NEVER
+from cpsched.model.reason import PendingReason, reason_from
 
 if TYPE_CHECKING:
     from cpsched.model.snapshot import Snapshot
@@ -123,52 +123,6 @@ class Effort:
             require(isinstance(value, kinds), f"effort.{name}", value, f"must be a {kinds[0].__name__}")
 
 
-class PendingCode(StrEnum):
-    """Why a queued job does not start now; the arguments of a reason are in parentheses.
-
-    - `never` (the rule that it breaks): not even the empty cluster could hold it.
-    - `resources`, for whole nodes `whole_nodes` (how many of its units would fit, how many it has): too little is free.
-    - It fits, but `reserved`: it would delay a job that goes first; `priority`: others go first; `weight`: others have
-      a larger weight; `not_considered`: the search considers only the jobs before it; `next_pass`: the next scheduler
-      pass decides.
-    - `other` (its text): what a plug-in says.
-    """
-
-    NEVER = "never"
-    RESOURCES = "resources"
-    WHOLE_NODES = "whole_nodes"
-    RESERVED = "reserved"
-    PRIORITY = "priority"
-    WEIGHT = "weight"
-    NOT_CONSIDERED = "not_considered"
-    NEXT_PASS = "next_pass"
-    OTHER = "other"
-
-
-@dataclass(frozen=True, slots=True)
-class PendingReason:
-    """Why a queued job does not start now, as a code and its arguments.
-
-    >>> PendingReason(PendingCode.RESOURCES, (0, 2)).arguments
-    (0, 2)
-    """
-
-    code: PendingCode
-    arguments: tuple[int | str, ...] = ()
-
-    def __post_init__(self) -> None:
-        require(isinstance(self.code, PendingCode), "reason.code", self.code, "must be a PendingCode")
-        kinds = _ARGUMENTS.get(self.code, ())
-        right = isinstance(self.arguments, tuple) and tuple(map(type, self.arguments)) == kinds
-        require(right, "reason.arguments", self.arguments, f"must be {len(kinds)} of {self.code}")
-
-
-_TEXT, _FIT = (str,), (int, int)
-_ARGUMENTS: dict[PendingCode, tuple[type, ...]] = {
-    PendingCode.NEVER: _TEXT, PendingCode.RESOURCES: _FIT, PendingCode.WHOLE_NODES: _FIT, PendingCode.OTHER: _TEXT,
-}  # fmt: skip
-
-
 @dataclass(frozen=True, slots=True)
 class Wait:
     """Why a queued job does not start now, and the ids of the jobs that stand before it.
@@ -183,7 +137,7 @@ class Wait:
     behind: tuple[int, ...] = ()
 
     def __init__(self, reason: PendingReason | str, behind: tuple[int, ...] = ()) -> None:
-        reason = PendingReason(PendingCode.OTHER, (reason,)) if isinstance(reason, str) else reason
+        reason = reason_from(reason)
         require(isinstance(reason, PendingReason), "wait.reason", reason, "must be a PendingReason or a text")
         object.__setattr__(self, "reason", reason)
         object.__setattr__(self, "behind", behind)

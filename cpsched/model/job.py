@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from cpsched.errors import require
 from cpsched.model.bounds import require_amount, require_duration, require_time, require_total
 from cpsched.model.numbers import DISTINCT, EXCLUSIVE
+from cpsched.model.reason import PendingReason, reason_from
 
 Placement = tuple[tuple[int, int], ...]
 """Where a job runs: (node index, units on that node), each node once, in node order.
@@ -64,7 +65,7 @@ class Job:
     - `walltime_s`: the run time that its user asked for; the cluster ends the job after that.
     - `queue`: the name of the queue (Slurm: the partition) that the job was submitted to.
     - `ineligible`: why the job may not start yet (a dependency, a begin time, ...), and None where it may. An
-      ineligible job is left out of decisions.
+      ineligible job is left out of decisions. A text becomes a reason with the code `other`.
     - `qos`: the quality of service that the job was submitted under, where its site has such.
     - `tier`, `priority`: what the site ranks its jobs by, larger first: any job of a higher tier comes before those of
       a lower one. Both are 0 where nobody ranks jobs.
@@ -82,12 +83,14 @@ class Job:
     name: str = ""
     queue: str = ""
     account: str = ""
-    ineligible: str | None = None
+    ineligible: PendingReason | None = None
     qos: str = ""
     priority: int = 0
     tier: int = 0
 
     def __post_init__(self) -> None:
+        if self.ineligible is not None:
+            object.__setattr__(self, "ineligible", reason_from(self.ineligible))
         require_time("submit_s", self.submit_s)
         require_duration("walltime_s", self.walltime_s)
         require(0 <= self.priority <= MOST_PRIORITY, "priority", self.priority, "must be within 32 bits, not negative")

@@ -158,7 +158,7 @@ ids = [int(a) for a in sys.argv[1:]]
 print(json.dumps({
     "hold": [o.result for o in backend.hold(ids)],
     "back": [o.result for o in backend.hand_back(ids)],
-    "left": {l.label: l.reason for l in seen.left},
+    "left": {l.label: l.reason.code for l in seen.left},
 }))""",
         held,
         chosen,

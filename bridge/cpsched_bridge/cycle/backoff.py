@@ -34,10 +34,10 @@ from functools import cache, partial
 import numpy as np
 
 from cpsched.fit import room_by_node
-from cpsched.model import EndedJob, Job, Request
+from cpsched.model import EndedJob, Job, PendingCode, PendingReason, Request
 from cpsched_bridge.cycle.start_outcomes import FailedStart, StartOutcomes, own_key
 from cpsched_bridge.likes import BackoffKey, alike, asked
-from cpsched_bridge.ports import NO_WAY_BACK, Observation, PendingJob
+from cpsched_bridge.ports import Observation, PendingJob
 from cpsched_bridge.report import Happening
 from cpsched_bridge.store.ledger import Entry, State, Transition, move
 
@@ -148,7 +148,7 @@ class _Waiting:
     keys: tuple[BackoffKey, ...]
     marked: PendingJob | None = None
 
-    def mark(self, reason: str) -> PendingJob:
+    def mark(self, reason: PendingReason) -> PendingJob:
         """Return the job as one that is ineligible for this reason, the same object each time."""
         if self.marked is None or self.marked.job.ineligible != reason:
             self.marked = replace(self.pending, job=replace(self.pending.job, ineligible=reason))
@@ -274,8 +274,8 @@ class BackoffQueue:
             last = not full and not all(each.is_limit for each in groups)
             if full or (last and not fits(job.request)):
                 why = (full or groups)[0]
-                no_way_back = f"; {NO_WAY_BACK}" if pending.no_way_back else ""
-                off[job.id] = known.mark(f"{why.start.reason} ({why.key}){no_way_back}")
+                code = PendingCode.BACKED_OFF_HERE if pending.no_way_back else PendingCode.BACKED_OFF
+                off[job.id] = known.mark(PendingReason(code, (why.start.reason, str(why.key))))
                 continue
             used.update(keys)
             if last:

@@ -26,6 +26,7 @@ from cpsched_bridge.ports import (
     PendingJob,
 )
 from cpsched_bridge.store.ledger import KEPT, Entry, Event, State, Transition, left_while, move
+from cpsched_bridge.watch.reasons import text_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +129,10 @@ def _left(entry: Entry | None, left: LeftJob, now_s: int, conduct: Conduct) -> T
     ours = left.held_for_us or left.pinned or (entry is not None and entry.state in KEPT)
     if not ours or (entry is not None and entry.state is State.HANDING_BACK):
         return None
-    why, pinned = f"left to the cluster: {left.reason}", left.pinned or known_pin
-    facts = {"leave": left.reason, "label": left.label, "pinned": pinned}
-    return move(entry, State.HANDING_BACK, now_s, why, job_id=left.job_id, event="left" if left.reason else "", **facts)
+    reason = text_of(left.reason)
+    why, pinned = f"left to the cluster: {reason}", left.pinned or known_pin
+    facts = {"leave": reason, "label": left.label, "pinned": pinned}
+    return move(entry, State.HANDING_BACK, now_s, why, job_id=left.job_id, event="left" if reason else "", **facts)
 
 
 def _pending(entry: Entry | None, pending: PendingJob, now_s: int, conduct: Conduct) -> Transition | None:
@@ -335,7 +337,7 @@ def _held_by_administrator(entry: Entry, now_s: int) -> Transition:
 
 def _held_by_other(entry: Entry, pending: PendingJob, now_s: int) -> Transition:
     """As for an administrator."""
-    return move(entry, State.FREE, now_s, pending.held_by)
+    return move(entry, State.FREE, now_s, text_of(pending.held_by))
 
 
 def handed_back_before(entry: Entry, now_s: int) -> Transition:

@@ -17,6 +17,7 @@ from cpsched.model import Cluster, IntArray, RunningJob, Scene
 from cpsched_bridge.ports import Hold, Observation, PendingJob
 from cpsched_bridge.store.journal_reader import BACKED_OFF, Aside
 from cpsched_bridge.store.ledger import KEPT, Entry, State
+from cpsched_bridge.watch.reasons import text_of
 
 T = TypeVar("T")
 NOT_LIMITED: Mapping[int, str] = MappingProxyType({})
@@ -104,7 +105,7 @@ def asides_of(
 
     `limited` has those that a limit of the site keeps waiting, `put_off` those that wait after starts in vain.
     """
-    found = [Aside(left.job_id, "unsupported", left.reason, left.label, left.user) for left in seen.left]
+    found = [Aside(left.job_id, "unsupported", text_of(left.reason), left.label, left.user) for left in seen.left]
     for pending in seen.pending:
         job = pending.job
         if job.id not in waiting:
@@ -116,12 +117,12 @@ def asides_of(
 
 def _why_aside(pending: PendingJob, entry: Entry | None, limit: str | None = None) -> tuple[str, str]:
     if pending.hold is Hold.USER:
-        return "held", pending.held_by
+        return "held", text_of(pending.held_by)
     if pending.hold is Hold.CLUSTER:
         reason = f": {pending.obstacle.reason}" if pending.obstacle else ""
         return "held", f"held by the cluster itself, until somebody releases or changes it{reason}"
     if pending.job.ineligible is not None:
-        return "ineligible", pending.job.ineligible
+        return "ineligible", text_of(pending.job.ineligible)
     if limit is not None:
         return "ineligible", limit
     if entry is None:

@@ -59,14 +59,20 @@ def job_to_json(job: Job) -> Json:
     """A job as a list of its fields."""
     r = job.request
     request = [r.units, list(r.per_unit), r.distinct, r.exclusive, r.node_set]
-    return [job.id, job.submit_s, job.walltime_s, request, job.user, job.name, job.queue, job.account, job.ineligible,
+    ineligible = None if job.ineligible is None else _reason_to_json(job.ineligible)
+    return [job.id, job.submit_s, job.walltime_s, request, job.user, job.name, job.queue, job.account, ineligible,
             job.qos, job.priority, job.tier]  # fmt: skip
 
 
 def job_from_json(value: Json) -> Job:
     """The job of `job_to_json`."""
     id, submit_s, walltime_s, (units, per_unit, distinct, exclusive, node_set), *names = value
+    names[4] = _reason(json.dumps(names[4])) if isinstance(names[4], list) else names[4]
     return Job(id, submit_s, walltime_s, Request(units, tuple(per_unit), distinct, exclusive, node_set), *names)
+
+
+def _reason_to_json(reason: PendingReason) -> Json:
+    return [reason.code, *reason.arguments]
 
 
 def cluster_to_json(cluster: Cluster) -> Json:
@@ -244,7 +250,7 @@ def decision_to_json(decision: Decision, snapshot: Snapshot) -> Json:
         if wait.behind not in behind:
             behind[wait.behind] = ",".join(str(int(id)) for id in wait.behind)
         if id(wait.reason) not in reasons:
-            reasons[id(wait.reason)] = json.dumps([wait.reason.code, *wait.reason.arguments])
+            reasons[id(wait.reason)] = json.dumps(_reason_to_json(wait.reason))
     waits = {str(int(job)): f"{behind[w.behind]} {reasons[id(w.reason)]}" for job, w in decision.waits.items()}
     recorded = {
         "decided": {

@@ -12,6 +12,7 @@ from typing import Literal
 
 from cpsched.errors import some_of
 from cpsched.formatting import change, from_now, many, ordinal, span, to_come
+from cpsched.model import reason_from
 from cpsched_bridge.ports import MOST_TASKS, NOWHERE
 from cpsched_bridge.store.journal_reader import BACKED_OFF, Aside, PastJob
 from cpsched_bridge.store.rounds import RoundRecord
@@ -110,7 +111,7 @@ def view_of_round(record: RoundRecord, past: PastJob | None = None, aside: Aside
         view.chart.bars.append(bar)
     if aside is not None:
         label, kind, why = aside.label or str(aside.job_id), aside.kind, aside.reason
-        view.aside.append(AsideJob.model_construct(id=aside.job_id, label=label, kind=kind, reason=why))
+        view.aside.append(AsideJob.model_construct(id=aside.job_id, label=label, kind=kind, reason=reason_from(why)))
     return view
 
 
@@ -232,7 +233,7 @@ _ASIDE = {
 
 
 def _aside(job: AsideJob) -> str:
-    return f"{_ASIDE.get(job.kind, 'It is not decided on at the moment')}: {job.reason}."
+    return f"{_ASIDE.get(job.kind, 'It is not decided on at the moment')}: {job.why}."
 
 
 def behind_its_array(asked: str, labels: Collection[str]) -> str:

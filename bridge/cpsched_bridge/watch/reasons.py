@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 from cpsched.model import PendingCode, PendingReason
-from cpsched_bridge.ports import Hold, Holder, PendingJob
+from cpsched_bridge.ports import NO_WAY_BACK, Hold, Holder, PendingJob
 from cpsched_bridge.report import CycleReport
 
 OTHER = "other"
@@ -19,8 +20,45 @@ _CODES = {
     PendingCode.NOT_CONSIDERED: ("priority", "comes after the jobs that the search considers"),
     PendingCode.NEXT_PASS: ("priority", "the next scheduler pass decides"),
     PendingCode.OTHER: (OTHER, "{}"),
+    PendingCode.DEPENDENCY: ("ineligible", "dependency"),
+    PendingCode.BEGIN_TIME: ("ineligible", "begin time"),
+    PendingCode.ARRAY_LIMIT: ("ineligible", "its array runs as many {} as it may"),
+    PendingCode.CLUSTER: ("ineligible", "{}: {}"),
+    PendingCode.BACKED_OFF: ("ineligible", "{} ({})"),
+    PendingCode.BACKED_OFF_HERE: ("ineligible", f"{{}} ({{}}); {NO_WAY_BACK}"),
+    PendingCode.HELD: ("ineligible", "held ({})"),
+    PendingCode.HELD_FOR_JOBS: ("ineligible", "held ({}) until other jobs are over"),
+    PendingCode.HELD_BY: ("held_by_owner", "held by {}"),
+    PendingCode.QUEUE_OPENED: ("ineligible", "its queue was opened to PBS's scheduler by hand"),
+    PendingCode.IN_TRANSIT: ("ineligible", "on its way to another queue"),
+    PendingCode.NO_GAP: ("ineligible", "fits nowhere before a reservation"),
+    PendingCode.BEFORE_RESERVATION: ("ineligible", "{}, before {}"),
+    PendingCode.BESIDE_RESERVATION: ("ineligible", "no room beside a reservation to come ({})"),
+    PendingCode.UNMODELLED: ("left_to_slurm", "{1}"),
+    PendingCode.UNREADABLE: ("left_to_slurm", "cannot be read: {}"),
+    PendingCode.CHOSEN_NODES: ("left_to_slurm", "its owner chose its nodes"),
+    PendingCode.SLEEPING_NODES: ("left_to_slurm", "fits only with nodes that sleep: Slurm wakes them"),
+    PendingCode.MAGNETIC_RESERVATION: ("left_to_slurm", "a magnetic reservation may take it ({})"),
 }
 """Kind and text of each code; what is lacking has its words in `_lacks`."""
+_IN_GENERAL = {
+    PendingCode.CLUSTER: "{}",
+    PendingCode.BACKED_OFF: "{}",
+    PendingCode.BACKED_OFF_HERE: "{}",
+    PendingCode.HELD: "held",
+    PendingCode.HELD_FOR_JOBS: "held",
+    PendingCode.BEFORE_RESERVATION: "{}, before a reservation is over",
+    PendingCode.BESIDE_RESERVATION: "no room beside a reservation to come",
+    PendingCode.UNMODELLED: "{}",
+    PendingCode.UNREADABLE: "cannot be read",
+    PendingCode.SLEEPING_NODES: "fits only with nodes that sleep",
+    PendingCode.MAGNETIC_RESERVATION: "a magnetic reservation may take it",
+}
+"""Text without what may name other users, where the text of `_CODES` does."""
+_PARTICULARS = re.compile(r"[:(;].*", re.DOTALL)
+"""Where a plug-in's sentence may begin to name somebody."""
+NOT_OURS = PendingReason(PendingCode.OTHER, ("on its way, or not the bridge's to decide on",))
+"""Of a job that nobody decides on at the moment, for no reason of its own."""
 UNKNOWN = PendingReason(PendingCode.OTHER, ("its dispatcher does not say",))
 """Of a job that neither starts nor has a reason."""
 IN_WORDS = {
@@ -49,7 +87,18 @@ def kind_of(reason: PendingReason) -> str:
     return _CODES[reason.code][0]
 
 
-def text_of(reason: PendingReason, distinct: bool) -> str:
+def general(reason: PendingReason) -> PendingReason:
+    """Return a reason without what may name other users: whose limit it is, say, or how full."""
+    if reason.code is PendingCode.OTHER:
+        text = _PARTICULARS.sub("", str(reason.arguments[0])).strip()
+    elif reason.code in _IN_GENERAL:
+        text = _IN_GENERAL[reason.code].format(*reason.arguments)
+    else:
+        return reason
+    return PendingReason(PendingCode.OTHER, (text,))
+
+
+def text_of(reason: PendingReason, distinct: bool = False) -> str:
     """The reason in words for people. `distinct`: each unit of the job is on a node of its own."""
     kind, text = _CODES[reason.code]
     if kind == "resources":

@@ -89,8 +89,13 @@ class AsideJob(JobFacts):
     """A pending job that is not decided on."""
 
     kind: str = Field(description="ineligible, held_by_owner, set_aside or left_to_slurm.")
-    reason: str
+    reason: PendingReason
     asked: Asked | None = Field(description="null where the bridge does not model the job.")
+
+    @property
+    def why(self) -> str:
+        """The reason in words."""
+        return text_of(self.reason)
 
 
 class DecisionLine(Shown):

@@ -98,7 +98,7 @@ def job_of(found: Explanation, now_s: int) -> Job:
     elif isinstance(job, schema.RunningJob):
         facts = {"start_s": job.start_s, "expected_end_s": job.expected_end_s, "nodes": [n for n, _ in job.nodes]}
     elif job is not None:
-        facts = {"reason": job.reason}
+        facts = {"reason": job.why}
     asked = job.asked if isinstance(job, schema.AsideJob) else job
     if asked is not None:
         facts |= {"submit_s": asked.submit_s, "walltime_s": asked.walltime_s}

@@ -16,7 +16,7 @@ from cpsched.kernels.slurm import NO_PASS, Owners, Passes, Rules, Tally, plan_as
 from cpsched.kernels.state import no_entries, planned, starts_of
 from cpsched.listing import FromFile, Listing
 from cpsched.model import NEVER, NO_STARTS, Cluster, Decision, Effort, IntArray, JobTable, Need, Snapshot, Starts
-from cpsched.model.decision import PendingCode
+from cpsched.model.reason import PendingCode
 from cpsched.planning import AS_THEY_CAME, effort, site_of
 from cpsched.reasons import explain
 

@@ -16,6 +16,7 @@ import numpy as np
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched.model import Cluster, EndedJob, IntArray, Placement, Snapshot, Starts
+from cpsched_bridge.adapters.shared.unmodelled import NotModelled
 from cpsched_bridge.ports import (
     Advice,
     Claim,
@@ -188,7 +189,7 @@ class MockCluster:
     def _submit(self, item: TraceJob) -> None:
         reason = self._state.submit(item.job, item.run_s)
         if reason is not None:
-            self._left.append(LeftJob(item.job.id, reason, user=item.job.user))
+            self._left.append(LeftJob(item.job.id, NotModelled(reason).reason, user=item.job.user))
             return
         self._holds[item.job.id] = self._hold_of_new
 

@@ -46,6 +46,7 @@ from cpsched_bridge.ports import (
     StandsAside,
     StartOrder,
 )
+from cpsched_bridge.watch.reasons import text_of
 
 UNKNOWN_JOB = "PBS does not know this job"
 
@@ -408,11 +409,11 @@ def _why_not(order: StartOrder, look: Look) -> str:
     now = next((each for each in look.waiting.pending if each.job.id == number), None)
     if now is None:
         left = next((each.reason for each in look.waiting.left if each.job_id == number), None)
-        return left or ("has begun, or is over" if number in look.names else UNKNOWN_JOB)
+        return text_of(left) if left else ("has begun, or is over" if number in look.names else UNKNOWN_JOB)
     if now.hold is Hold.NONE:
         return "its queue is open to PBS's own scheduler, or it has begun"
     if now.hold is not Hold.PLUGIN or now.job.ineligible is not None:
-        return now.job.ineligible or "is held"
+        return text_of(now.job.ineligible) if now.job.ineligible is not None else "is held"
     chosen = look.waiting.fitted.get(number)  # less than it was where a reservation has come nearer
     same_time = now.job.walltime_s == order.job.walltime_s or (chosen is not None and chosen < order.job.walltime_s)
     same = same_time and now.job.queue == order.job.queue

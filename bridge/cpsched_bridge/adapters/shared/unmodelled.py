@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
+from cpsched.errors import printable
+from cpsched.model import PendingCode, PendingReason
+
 
 class NotModelled(Exception):
-    """The job is left to the cluster's own scheduler; says why."""
+    """The job is left to the cluster's own scheduler; says why: in general, and with all figures and names."""
+
+    def __init__(self, what: str, full: str = "") -> None:
+        super().__init__(full or what)
+        self.what = what
+
+    @property
+    def reason(self) -> PendingReason:
+        """What an adapter says of the job."""
+        return PendingReason(PendingCode.UNMODELLED, (printable(self.what), printable(str(self))))
+
+
+def unreadable(error: object) -> PendingReason:
+    """Return the reason of a job with a fact that makes no sense."""
+    return PendingReason(PendingCode.UNREADABLE, (printable(str(error)),))
 
 
 UNREADABLE = (ValueError, TypeError, ArithmeticError)

@@ -6,7 +6,6 @@ Taking a cycle in costs little; values for the page are made when somebody looks
 from __future__ import annotations
 
 import platform
-import re
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -240,9 +239,9 @@ class _View:
         """What a user may have written, unless it is to be hidden."""
         return "" if self.hidden else _valid(text)
 
-    def _why(self, reason: str) -> str:
+    def _why(self, reason: PendingReason) -> PendingReason:
         """A reason; where names are hidden, without whom it concerns (`AssocMaxJobsLimit: 2 of ...`)."""
-        return _valid(re.split("[:(]", reason)[0].strip() if self.hidden else reason)
+        return _valid_reason(reasons.general(reason) if self.hidden else reason)
 
     def _queue(self, snapshot: Snapshot, decision: Decision | None) -> Iterable[schema.QueuedJob]:
         table, promises = snapshot.table, self.instant.promises
@@ -292,11 +291,12 @@ class _View:
             job = pending.job
             if job.id not in decided_on:
                 kind = reasons.set_aside(pending)
-                held = pending.held_by if pending.hold is Hold.USER else "on its way, or not the bridge's to decide on"
+                held = pending.held_by if pending.hold is Hold.USER else reasons.NOT_OURS
+                waits = job.ineligible if kind == "ineligible" else None
                 yield schema.AsideJob.model_construct(
                     **self._facts(job, pending.label),
                     kind=kind,
-                    reason=self._why(job.ineligible or "" if kind == "ineligible" else held),
+                    reason=self._why(waits or held),
                     asked=schema.Asked.model_construct(**self._asked(job)),
                 )
 

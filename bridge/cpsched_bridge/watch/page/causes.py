@@ -6,11 +6,12 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
-from cpsched_bridge.watch.reasons import IN_WORDS, OTHER
+from cpsched.model import PendingCode, PendingReason
+from cpsched_bridge.watch.reasons import IN_WORDS, OTHER, general, text_of
 from cpsched_bridge.watch.schema import AsideJob, Cause, QueuedJob
 
 _MOST_NAMED = 3
-_FIGURES = re.compile(r"[:;(].*|\b\d[\d.,]*\b")
+_FIGURES = re.compile(r"\b\d[\d.,]*\b")
 
 
 def causes(counts: Mapping[str, int], jobs: Iterable[QueuedJob | AsideJob]) -> list[Cause]:
@@ -18,16 +19,16 @@ def causes(counts: Mapping[str, int], jobs: Iterable[QueuedJob | AsideJob]) -> l
     found: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for job in jobs:
         if isinstance(job, AsideJob) or job.kind == OTHER:
-            found[job.kind][job.reason if isinstance(job, AsideJob) else job.why] += 1
+            found[job.kind][_alike(job.reason)] += 1
     return [
-        Cause(kind=kind, words=IN_WORDS.get(kind, kind), jobs=number, most=_commonest(found[kind]))
+        Cause(kind=kind, words=IN_WORDS.get(kind, kind), jobs=number, most=found[kind].most_common(_MOST_NAMED))
         for kind, number in sorted(counts.items(), key=lambda each: -each[1])
         if number
     ]
 
 
-def _commonest(reasons: Mapping[str, int]) -> list[tuple[str, int]]:
-    alike: Counter[str] = Counter()
-    for reason, jobs in reasons.items():
-        alike[" ".join(_FIGURES.sub(" ", reason).split()) or reason] += jobs
-    return alike.most_common(_MOST_NAMED)
+def _alike(reason: PendingReason | None) -> str:
+    """What is common to reasons of one sort: no names, and of a plug-in's sentence no figures."""
+    assert reason is not None
+    words = text_of(general(reason))
+    return " ".join(_FIGURES.sub(" ", words).split()) or text_of(reason) if reason.code is PendingCode.OTHER else words

@@ -134,7 +134,7 @@ def _is_asked_for(job: Job, asked: PageQuestion) -> bool:
 
 
 def _says(job: Job, words: str) -> bool:
-    why = job.why if isinstance(job, QueuedJob) else job.reason if isinstance(job, AsideJob) else ""
+    why = job.why if isinstance(job, QueuedJob | AsideJob) else ""
     texts = (job.label, job.user, job.account, job.name, job.partition, job.qos, why)
     return any(words in text.lower() for text in texts) or words == str(job.id)
 

@@ -6,19 +6,17 @@ and which nodes take no jobs. Not their names, jobs, accounts, reservations or r
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable
 from typing import TypeVar
 
 from cpsched.model import PendingCode, PendingReason
 from cpsched_bridge.watch.page.causes import causes
-from cpsched_bridge.watch.reasons import IN_WORDS, OTHER
+from cpsched_bridge.watch.reasons import IN_WORDS, OTHER, general
 from cpsched_bridge.watch.schema import Alarm, AsideJob, Asked, Chart, Outage, QueuedJob, Status, View
 
 _IN_GENERAL = PendingReason(PendingCode.OTHER, (IN_WORDS[OTHER],))
 """What a plug-in says may name other jobs."""
-_FIRST_WORDS = re.compile(r"[:(;]")
 A = TypeVar("A", bound=Asked)
 
 
@@ -60,7 +58,7 @@ def _own_nodes(job: A) -> A:
 
 def _aside(job: AsideJob) -> AsideJob:
     asked = _own_nodes(job.asked) if job.asked is not None else None
-    return job.model_copy(update={"reason": _FIRST_WORDS.split(job.reason)[0].strip(), "asked": asked})
+    return job.model_copy(update={"reason": general(job.reason), "asked": asked})
 
 
 def _status(status: Status, user: str, queue: list[QueuedJob], running: int, aside: list[AsideJob]) -> Status:

@@ -217,7 +217,7 @@ def _row(job: Job, names: Sequence[str], view: View) -> Row:
         why = f"on {nodes or NOWHERE}; had waited {span(job.start_s - job.submit_s)}"
         ends = f"ends {to_come(job.expected_end_s, now_s)}"
         return Row(job, "running", wants, why, f"started {from_now(job.start_s, now_s)}", ends)
-    return Row(job, job.kind.replace("_", " "), wants, job.reason, "", "")
+    return Row(job, job.kind.replace("_", " "), wants, job.why, "", "")
 
 
 def _labels(view: View) -> dict[int, str]:

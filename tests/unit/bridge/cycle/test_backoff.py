@@ -25,7 +25,7 @@ from cpsched_bridge.cycle.start_outcomes import FailedStart, StartOutcomes
 from cpsched_bridge.likes import BackoffKey, alike
 from cpsched_bridge.ports import NO_WAY_BACK, Hold, Observation, Obstacle, PendingJob
 from cpsched_bridge.store.ledger import Entry, State
-from tests.builders import a_cluster, a_job
+from tests.builders import a_cluster, a_job, words
 from tests.reach import entries
 
 CLUSTER = a_cluster()
@@ -100,7 +100,7 @@ class World:
         self.order = [each.job.id for each in marked.pending]
         assert sorted(self.order) == [each.job.id for each in seen.pending]
         self.ranks = {each.job.id: (each.job.tier, each.job.priority, each.job.submit_s) for each in marked.pending}
-        return {each.job.id: each.job.ineligible for each in marked.pending if each.job.ineligible is not None}
+        return {each.job.id: words(each.job.ineligible) for each in marked.pending if each.job.ineligible is not None}
 
     def entries(self) -> dict[int, Entry]:
         return {id: Entry(id, state, 0) for id, state in self.states.items()}

@@ -229,8 +229,15 @@ def test_jobs_and_clusters_survive_json():
     assert (back.node_names, back.resources, back.node_set_names) == (("a", "b"), ("cores", "gpus"), ("all", "gpu"))
     assert np.array_equal(back.capacity, cluster.capacity)
     assert np.array_equal(back.node_sets, cluster.node_sets)
-    job = a_job(3, units=2, per_unit=(1, 2), exclusive=True, node_set=1, user="ada", account="x", ineligible="held")
+    reason = PendingReason(PendingCode.CLUSTER, ("QOSMaxJobs", "8 of 8 taken"))
+    job = a_job(3, units=2, per_unit=(1, 2), exclusive=True, node_set=1, user="ada", account="x", ineligible=reason)
     assert job_from_json(plain(job_to_json(job))) == job
+
+
+def test_a_sentence_in_a_job_of_an_earlier_version_is_a_reason_of_the_code_other():
+    row = plain(job_to_json(a_job(3)))
+    row[8] = "held"
+    assert job_from_json(row).ineligible == PendingReason(PendingCode.OTHER, ("held",))
 
 
 class Rotating(FirstFit):

@@ -172,9 +172,9 @@ def test_a_running_job_leads_to_its_nodes():
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        ("ineligible", "It may not start yet: Dependency."),
-        ("held_by_owner", "It does not start before its owner or the cluster lets go of it: Dependency."),
-        ("put off", "It backs off after a failed start: Dependency."),  # as journals have it
+        ("ineligible", "It may not start yet: dependency."),
+        ("held_by_owner", "It does not start before its owner or the cluster lets go of it: dependency."),
+        ("put off", "It backs off after a failed start: dependency."),  # as journals have it
     ],
 )
 def test_a_job_that_is_not_decided_on_says_why(kind, words):

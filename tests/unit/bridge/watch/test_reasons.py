@@ -4,9 +4,10 @@ import pytest
 
 from cpsched.catalogue import DISPATCHERS
 from cpsched.model import PendingCode, PendingReason
+from cpsched.model.reason import ARGUMENTS
 from cpsched.policy_spec import PolicySpec, setting_names
 from cpsched_bridge.ports import Hold, Holder, PendingJob
-from cpsched_bridge.watch.reasons import KINDS, OTHER, kind_of, set_aside, text_of
+from cpsched_bridge.watch.reasons import KINDS, OTHER, general, kind_of, set_aside, text_of
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 
 
@@ -48,9 +49,32 @@ def test_a_reason_has_a_kind_and_a_text(code, arguments, distinct, kind, text):
 
 
 def test_every_code_has_a_kind_and_a_text():
-    for code in set(PendingCode) - {PendingCode.RESOURCES, PendingCode.WHOLE_NODES, PendingCode.NEVER, OTHER}:
-        assert kind_of(PendingReason(code)) in KINDS
-        assert text_of(PendingReason(code), True)
+    for code in PendingCode:
+        reason = PendingReason(code, tuple(kind(8) for kind in ARGUMENTS.get(code, ())))
+        assert kind_of(reason) in KINDS
+        assert text_of(reason, True)
+        assert text_of(general(reason), True)
+
+
+@pytest.mark.parametrize(
+    ("code", "arguments", "text", "in_general"),
+    [
+        (PendingCode.DEPENDENCY, (), "dependency", "dependency"),
+        (PendingCode.CLUSTER, ("QOSMaxJobs", "8 of 8 of ada"), "QOSMaxJobs: 8 of 8 of ada", "QOSMaxJobs"),
+        (PendingCode.BACKED_OFF, ("QOSMaxJobs", "user ada"), "QOSMaxJobs (user ada)", "QOSMaxJobs"),
+        (PendingCode.HELD_FOR_JOBS, ("s",), "held (s) until other jobs are over", "held"),
+        (
+            PendingCode.BEFORE_RESERVATION, ("fits not", "reservation ada_1 is over"),
+            "fits not, before reservation ada_1 is over", "fits not, before a reservation is over",
+        ),
+        (PendingCode.UNMODELLED, ("features", "features 'a|b'"), "features 'a|b'", "features"),
+        (PendingCode.UNREADABLE, ("user ada",), "cannot be read: user ada", "cannot be read"),
+        (PendingCode.OTHER, ("Venus: ada (and ben); all",), "Venus: ada (and ben); all", "Venus"),
+    ],
+)  # fmt: skip
+def test_what_may_name_other_users_can_be_left_out(code, arguments, text, in_general):
+    reason = PendingReason(code, arguments)
+    assert (text_of(reason), text_of(general(reason))) == (text, in_general)
 
 
 def test_jobs_that_are_not_decided_on():

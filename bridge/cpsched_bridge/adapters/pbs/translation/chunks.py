@@ -175,7 +175,8 @@ def _in_one_group(
     request, groups = found.request, machine.groups(resource)
     choice = GroupChoice(groups, groups.sums(_room(request, machine.capacity, machine, mask)) >= request.units, mask)
     if not choice.holds.any():
-        raise NotModelled(f"place=group={resource[:40]}: no group of vnodes holds it")
+        what = f"place=group={resource[:40]}"
+        raise NotModelled(what, f"{what}: no group of vnodes holds it")
     now = groups.sums(_room(request, free, machine, mask)) >= request.units
     group = int(now.argmax() if now.any() else np.flatnonzero(choice.holds)[-1])
     node_set = machine.node_set(choice.members(group), NodeSetPart("resource", f"{resource}={groups.names[group]}"))

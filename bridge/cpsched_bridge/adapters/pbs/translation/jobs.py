@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from cpsched.errors import printable
-from cpsched.model import IntArray, Job
+from cpsched.model import IntArray, Job, PendingCode, PendingReason
 from cpsched.spelling.pbs import duration_s
 from cpsched_bridge.adapters.pbs.records import UNREADABLE as BROKEN
 from cpsched_bridge.adapters.pbs.records import Record, Value, text_of, texts_of
@@ -18,7 +18,7 @@ from cpsched_bridge.adapters.pbs.translation.machine import Machine
 from cpsched_bridge.adapters.pbs.translation.queues import ExecutionQueue
 from cpsched_bridge.adapters.pbs.translation.reservations import Reservation, in_the_way
 from cpsched_bridge.adapters.pbs.translation.units import FOREVER_S, time_s
-from cpsched_bridge.adapters.shared.unmodelled import UNREADABLE, NotModelled
+from cpsched_bridge.adapters.shared.unmodelled import UNREADABLE, NotModelled, unreadable
 from cpsched_bridge.ports import Hold, Holder, LeftJob, PendingJob
 
 WAITING = frozenset("QHWT")
@@ -30,8 +30,8 @@ REFUSED = ("-3", "-16", "-22")
 """Exit statuses of a job that its host, or a hook there, did not take on: PBS has it wait again (OpenPBS's `job.h`)."""
 BEGUN = "B"
 """The state of an array of which a subjob has begun: PBS moves it into no other queue."""
-BY_HAND = "its queue was opened to PBS's scheduler by hand"
-FULL = "its array runs as many subjobs as it may"
+BY_HAND = PendingReason(PendingCode.QUEUE_OPENED)
+FULL = PendingReason(PendingCode.ARRAY_LIMIT, ("subjobs",))
 LEAST, MOST = "min_walltime", "max_walltime"
 """Resources of a job whose walltime is chosen when the job starts, between the two (shrink-to-fit)."""
 MOST_WALLTIMES = 6
@@ -93,8 +93,8 @@ def waiting(jobs: Mapping[str, Record], numbers: Mapping[str, int], scene: PbsSc
         except (NotModelled, *UNREADABLE) as reason:
             if _begins(record):
                 continue  # it is seen running all the same
-            words = str(reason) if isinstance(reason, NotModelled) else f"cannot be read: {reason}"
-            found.left.append(_left(name, number, record, parent, words, scene))
+            why = reason.reason if isinstance(reason, NotModelled) else unreadable(reason)
+            found.left.append(_left(name, number, record, parent, why, scene))
             continue
         if array in room:
             room[array] -= 1
@@ -150,7 +150,7 @@ def _read(
     record: Record, parent: Record | None, number: int, since_s: int, scene: PbsScene
 ) -> tuple[Job, ChunkRequest, tuple[Hold, Holder]]:
     if _is_broken(record):
-        raise NotModelled(f"cannot be read: {record[BROKEN]}")
+        raise NotModelled("cannot be read", f"cannot be read: {record[BROKEN]}")
     if number >= ids.STRANGE:
         raise NotModelled("another job has its number")
     counted_as(record)
@@ -177,7 +177,7 @@ def _read(
         walltime_s, asks = next(begin, tries[0])
     else:
         walltime_s, asks = walltimes[0], asked(select, place, scene.machine, everywhere, scene.free)
-        before = "fits nowhere before a reservation"
+        before = PendingReason(PendingCode.NO_GAP)
     job = job_of(record, number, asks, walltime_s, since_s)
     hold, holder, why = _hold(record, parent, queue, scene.by_hand)
     return replace(job, ineligible=before or why), asks, (hold, holder)
@@ -185,7 +185,7 @@ def _read(
 
 def _hold(
     record: Record, parent: Record | None, queue: ExecutionQueue, by_hand: Collection[str]
-) -> tuple[Hold, Holder, str | None]:
+) -> tuple[Hold, Holder, PendingReason | None]:
     """Who keeps PBS from starting a job, and why the job may not start yet.
 
     PBS has four holds: the owner's (`u`), an operator's (`o`), a manager's or for a dependency (`s`), and one for an
@@ -199,15 +199,18 @@ def _hold(
         depends = "s" in holds and "depend" in record
         by_administrator = "o" in holds or ("s" in holds and not depends)
         holder = Holder.ADMINISTRATOR if by_administrator else Holder.OWNER if "u" in holds else Holder.CLUSTER
-        waits_for = " until other jobs are over" if depends else ""
-        return Hold.USER, holder, f"held ({''.join(sorted(holds)) or 'H'}){waits_for}"
+        code = PendingCode.HELD_FOR_JOBS if depends else PendingCode.HELD
+        return Hold.USER, holder, PendingReason(code, ("".join(sorted(holds)) or "H",))
     if queue.name in by_hand:
         return Hold.USER, Holder.CLUSTER, BY_HAND
     hold = Hold.NONE if queue.started else Hold.PLUGIN
-    return hold, Holder.OWNER, {"W": "begin time", "T": "on its way to another queue"}.get(state)
+    until = {"W": PendingReason(PendingCode.BEGIN_TIME), "T": PendingReason(PendingCode.IN_TRANSIT)}
+    return hold, Holder.OWNER, until.get(state)
 
 
-def _left(name: str, number: int, record: Record, parent: Record | None, reason: str, scene: PbsScene) -> LeftJob:
+def _left(
+    name: str, number: int, record: Record, parent: Record | None, reason: PendingReason, scene: PbsScene
+) -> LeftJob:
     """A job that is left to PBS; the bridge has to let go of one whose queue PBS's own scheduler leaves alone."""
     queue = scene.queues.get(str(record.get("queue", "")))
     held = False
@@ -218,7 +221,7 @@ def _left(name: str, number: int, record: Record, parent: Record | None, reason:
         user = owner_of(record)
     except UNREADABLE:
         user = ""
-    return LeftJob(number, printable(reason), ids.label(name), printable(user), held_for_us=held)
+    return LeftJob(number, reason, ids.label(name), printable(user), held_for_us=held)
 
 
 def _room_in_arrays(jobs: Mapping[str, Record]) -> dict[str, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from cpsched_bridge.adapters.shared.unmodelled import NotModelled
 from cpsched_bridge.adapters.slurm.policy.answers import SitePicture
 from cpsched_bridge.ports import Hold, LeftJob, Observation, PendingJob, Unusable
 
@@ -28,7 +29,7 @@ def without_trouble(seen: Observation, picture: SitePicture) -> Observation:
 def _left(pending: PendingJob, why: Unusable) -> LeftJob:
     return LeftJob(
         pending.job.id,
-        str(why),
+        NotModelled(f"{why.kind} {why.name}", str(why)).reason,
         pending.label,
         pending.job.user,
         held_for_us=pending.hold is Hold.PLUGIN,

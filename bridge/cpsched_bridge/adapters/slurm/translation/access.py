@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from cpsched.errors import printable, some_of
+from cpsched.model import PendingCode, PendingReason
 from cpsched_bridge.adapters.slurm.records import Record
 from cpsched_bridge.adapters.slurm.translation.partitions import Partition
 
@@ -56,7 +57,7 @@ def _version(text: object) -> tuple[int, int] | None:
     return (int(parts[0]), int(parts[1])) if len(parts) > 1 and parts[0].isdigit() and parts[1].isdigit() else None
 
 
-def shut_out(record: Record, partition: Partition, doors: Doors) -> str | None:
+def shut_out(record: Record, partition: Partition, doors: Doors) -> PendingReason | None:
     """Why a job may not use its partition, Slurm's name for it first; None if it may, or if nobody knows."""
     return (
         _by_qos(str(record["qos"] or ""), partition)
@@ -65,7 +66,7 @@ def shut_out(record: Record, partition: Partition, doors: Doors) -> str | None:
     )
 
 
-def _by_qos(qos: str, partition: Partition) -> str | None:
+def _by_qos(qos: str, partition: Partition) -> PendingReason | None:
     if not qos:
         return None
     if partition.allowed_qos is not None:
@@ -74,7 +75,7 @@ def _by_qos(qos: str, partition: Partition) -> str | None:
     return _told("QOSNotAllowed", partition, "denies QOS", [qos]) if qos.lower() in partition.denied_qos else None
 
 
-def _by_account(account: str, partition: Partition, doors: Doors) -> str | None:
+def _by_account(account: str, partition: Partition, doors: Doors) -> PendingReason | None:
     if not account or not doors.accounts_count:
         return None
     line = list(_upwards(account.lower(), doors))
@@ -105,7 +106,7 @@ def account_line(account: str, doors: Doors) -> list[str]:
     return list(_climb(account.lower(), doors.above or {}))
 
 
-def _by_group(record: Record, partition: Partition, doors: Doors) -> str | None:
+def _by_group(record: Record, partition: Partition, doors: Doors) -> PendingReason | None:
     user = str(record["user_name"] or "")
     if partition.allowed_groups is None or record["user_id"] == 0 or user not in doors.outside:
         return None
@@ -114,6 +115,7 @@ def _by_group(record: Record, partition: Partition, doors: Doors) -> str | None:
     return _told("AccountNotAllowed", partition, "takes groups", partition.allowed_groups, f"user {user}")
 
 
-def _told(name: str, partition: Partition, rule: str, names: Collection[str], other: str = "") -> str:
+def _told(name: str, partition: Partition, rule: str, names: Collection[str], other: str = "") -> PendingReason:
     listed = some_of(sorted(names), _SHOWN)
-    return printable(f"{name}: partition {partition.name} {rule} {listed or 'none'}" + (other and f", not {other}"))
+    what = printable(f"partition {partition.name} {rule} {listed or 'none'}" + (other and f", not {other}"))
+    return PendingReason(PendingCode.CLUSTER, (name, what))

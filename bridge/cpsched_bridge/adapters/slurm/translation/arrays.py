@@ -9,11 +9,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, islice
 
+from cpsched.model import PendingCode, PendingReason
 from cpsched_bridge.adapters.slurm.records import Record
 from cpsched_bridge.adapters.slurm.translation import hostlist, ids, states
 from cpsched_bridge.ports import MOST_TASKS
 
-FULL = "its array runs as many tasks as it may"
+FULL = PendingReason(PendingCode.ARRAY_LIMIT, ("tasks",))
 
 
 def numbers_of(record: Record) -> list[int]:

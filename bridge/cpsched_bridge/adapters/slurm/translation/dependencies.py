@@ -15,10 +15,11 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from cpsched.model import PendingCode, PendingReason
 from cpsched_bridge.adapters.slurm.records import Record
 from cpsched_bridge.adapters.slurm.translation import ids, states
 
-UNMET = "dependency"
+UNMET = PendingReason(PendingCode.DEPENDENCY)
 
 _ON = re.compile(r"(?P<job>\d{1,10})(_(?P<task>\d{1,10}|\*))?(\+(?P<minutes>\d{1,9}))?(\((?P<state>\w+)\))?")
 _PENDING = frozenset({states.PENDING, "CONFIGURING"})

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cpsched.model import BoolArray, Job, NodeSetPart, Request
+from cpsched.model import BoolArray, Job, NodeSetPart, PendingCode, PendingReason, Request
 from cpsched_bridge.adapters.shared.unmodelled import NotModelled
 from cpsched_bridge.adapters.slurm.records import Record
 from cpsched_bridge.adapters.slurm.translation import hostlist
@@ -67,7 +67,8 @@ def pending_job(
     if (lost := unknown_nodes("excluded_nodes", record, machine)) is not None:
         raise NotModelled(lost)
     if partition.unmodelled:
-        raise NotModelled(f"partition {partition.name}: {partition.unmodelled}")
+        what = f"partition {partition.name}"
+        raise NotModelled(what, f"{what}: {partition.unmodelled}")
     if partition.job_defaults and any(name.partition(":")[0] == "gpu" for name in gres_asked(record)):
         raise NotModelled(f"asks for GPUs on partition {partition.name}, which has {partition.job_defaults} for them")
     node_set = nodes_allowed(record, machine, partition, conflicts)
@@ -82,7 +83,7 @@ def pending_job(
         parts = parts_asked(record, machine, anywhere, partition.min_nodes, partition.max_nodes)
         met = [each.name for each in conflicts if (machine.rows[anywhere] & each.members).any()]
         words = f"reservation {met[0]} is" if len(met) == 1 else f"reservations {', '.join(met)} are"
-        reason = reason or f"{too_large}, before {words} over"
+        reason = reason or PendingReason(PendingCode.BEFORE_RESERVATION, (str(too_large), f"{words} over"))
     exclusive = partition.exclusive or record["resource_sharing"] == "NO"
     parts = placeable(parts, machine, machine.rows[node_set], partition)
 
@@ -118,7 +119,9 @@ def unreadable_job(record: Record, job_id: int, machine: Machine, nodes: int) ->
     return _job({**record, "submit_time": 0}, job_id, FOREVER_S, request)
 
 
-def _job(record: Record, job_id: int, walltime_s: int, request: Request, ineligible: str | None = None) -> Job:
+def _job(
+    record: Record, job_id: int, walltime_s: int, request: Request, ineligible: PendingReason | None = None
+) -> Job:
     return Job(
         id=job_id,
         submit_s=record["submit_time"] or 0,
@@ -138,7 +141,8 @@ def placeable(parts: Parts, machine: Machine, mask: BoolArray, partition: Partit
     shared = machine.shares_gpus(mask)
     for each in (parts.equal, parts.tasks):
         if each is not None and shared and _asks_for_gpus(each.amounts, machine):
-            raise NotModelled("GPUs of nodes that give them out in parts (shard, mps), too")
+            what = "GPUs of nodes that give them out in parts"
+            raise NotModelled(what, f"{what} (shard, mps), too")
     if machine.takes_together(mask) and partition.topology is None:
         return parts
     if parts.equal is None or parts.equal.units > 1:
@@ -166,7 +170,7 @@ def nodes_allowed(record: Record, machine: Machine, partition: Partition, confli
     for constraint in record["constraints"] or ():
         for feature in constraint.split("&"):
             if not feature or any(sign in feature for sign in "|[]()*:"):
-                raise NotModelled(f"features {constraint!r}")
+                raise NotModelled("features in brackets or with counts", f"features {constraint!r}")
             mask = mask & machine.features.get(feature, np.zeros_like(mask))
             parts.append(NodeSetPart("feature", feature))
     if record["excluded_nodes"]:
@@ -182,11 +186,12 @@ def nodes_allowed(record: Record, machine: Machine, partition: Partition, confli
     return machine.node_set(mask, *parts)
 
 
-def limits(partition: Partition, walltime_s: int) -> str | None:
+def limits(partition: Partition, walltime_s: int) -> PendingReason | None:
     """Why the job may not start whatever is free: its partition's state and limits; None if it may."""
     if partition.state not in ("UP", "DRAIN"):
         name = "PartitionInactive" if partition.state == "INACTIVE" else "PartitionDown"
-        return f"{name}: partition {partition.name} is {partition.state}"
+        return PendingReason(PendingCode.CLUSTER, (name, f"partition {partition.name} is {partition.state}"))
     if partition.max_time_min is not None and walltime_s > partition.max_time_min * 60:
-        return f"PartitionTimeLimit: time limit above that of partition {partition.name}"
+        what = f"time limit above that of partition {partition.name}"
+        return PendingReason(PendingCode.CLUSTER, ("PartitionTimeLimit", what))
     return None

@@ -112,7 +112,8 @@ class Machine(Nodes):
             if name in self.shared:
                 have = self.shared[name]
                 if name in self.resources or (count > have[have > 0]).any():
-                    raise NotModelled(f"asks for {name}, which jobs share (no_consume), but not on all nodes alike")
+                    what = f"asks for {name}, which jobs share"
+                    raise NotModelled(what, f"{what} (no_consume), but not on all nodes alike")
                 mask &= have > 0
         return mask
 

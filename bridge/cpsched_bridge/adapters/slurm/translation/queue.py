@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cpsched.errors import printable
-from cpsched.model import Job, NodeSetPart
-from cpsched_bridge.adapters.shared.unmodelled import UNREADABLE, NotModelled
+from cpsched.model import Job, NodeSetPart, PendingCode, PendingReason
+from cpsched_bridge.adapters.shared.unmodelled import UNREADABLE, NotModelled, unreadable
 from cpsched_bridge.adapters.slurm.records import Record
 from cpsched_bridge.adapters.slurm.translation import arrays, dependencies, ids, reasons, states
 from cpsched_bridge.adapters.slurm.translation.access import Doors, shut_out
@@ -51,7 +51,7 @@ class _Known:
     record: Record
     partition: Partition | None
     conflicts: tuple[Reservation, ...]
-    asked: PendingJobRead | str
+    asked: PendingJobRead | PendingReason
     """The reason, where the job is left to Slurm."""
 
     def still(self, record: Record, partition: Partition, conflicts: tuple[Reservation, ...]) -> bool:
@@ -86,7 +86,7 @@ class Queue:
         for record in sorted(waiting, key=lambda record: (record["submit_time"] or 0, record["id"])):
             numbers = arrays.numbers_of(record)
             asked = self._asked(record, numbers, before, around)
-            if isinstance(asked, str):
+            if isinstance(asked, PendingReason):
                 left.append(_left(record, asked, around.guarded, _is_pinned(record, numbers, around)))
             else:
                 wait = None if others.met(record) else dependencies.UNMET
@@ -100,32 +100,33 @@ class Queue:
 
     def _asked(
         self, record: Record, numbers: Sequence[int], before: Mapping[int, PendingJobRead], around: QueueSurroundings
-    ) -> PendingJobRead | str:
+    ) -> PendingJobRead | PendingReason:
         """What the record asks for, or why it is left to Slurm; a job that is on its way asks for what it did before.
 
         A pin of ours changes more in the record than the list of nodes.
         """
         if not numbers:
-            return "its waiting tasks cannot be read"
+            return NotModelled("its waiting tasks cannot be read").reason
         ours = _is_pinned(record, numbers, around)
         try:
             lost = unknown_nodes("required_nodes", record, around.machine) if ours else None
             if lost is not None:
-                return lost
+                return NotModelled(lost).reason
             if ours and numbers[0] in before:
                 return before[numbers[0]]
             asked = self._translated(unpinned(record) if ours else record, numbers[0], around)
         except UNREADABLE as error:
-            return f"cannot be read: {error}"
+            return unreadable(error)
         if record["required_nodes"] and not ours:
-            return "its owner chose its nodes"
-        return asked if isinstance(asked, str) or ours else _attracted(record, asked, around) or asked
+            return PendingReason(PendingCode.CHOSEN_NODES)
+        return asked if isinstance(asked, PendingReason) or ours else _attracted(record, asked, around) or asked
 
-    def _translated(self, record: Record, number: int, around: QueueSurroundings) -> PendingJobRead | str:
+    def _translated(self, record: Record, number: int, around: QueueSurroundings) -> PendingJobRead | PendingReason:
         partition = around.partitions.get(record["partition"] or "")
         if partition is None:
             several = "," in (record["partition"] or "")
-            return "several partitions" if several else f"unknown partition {record['partition']}"
+            what = "several partitions" if several else f"unknown partition {record['partition']}"
+            return NotModelled(what).reason
         conflicts = in_the_way(around.reservations, around.now_s, around.now_s + walltime(record, partition))
         known = self._known.get(number)
         if known is None or not known.still(record, partition, conflicts):
@@ -139,7 +140,7 @@ class Queue:
         first: PendingJobRead,
         numbers: Sequence[int],
         room: int | None,
-        wait: str | None,
+        wait: PendingReason | None,
         around: QueueSurroundings,
     ) -> list[PendingJob]:
         """One pending job for each number of a record; all but the first `room` tasks of an array must wait.
@@ -201,22 +202,22 @@ class Queue:
 
 def _translate(
     record: Record, number: int, machine: Machine, partition: Partition, conflicts: tuple[Reservation, ...]
-) -> PendingJobRead | str:
+) -> PendingJobRead | PendingReason:
     try:
         return pending_job(record, number, machine, partition, conflicts)
     except NotModelled as reason:
-        return str(reason)
+        return reason.reason
     except UNREADABLE as error:
-        return f"cannot be read: {error}"
+        return unreadable(error)
 
 
-def _attracted(record: Record, asked: PendingJobRead, around: QueueSurroundings) -> str | None:
+def _attracted(record: Record, asked: PendingJobRead, around: QueueSurroundings) -> PendingReason | None:
     """Why Slurm must place a job as long as a magnetic reservation could take it."""
     span = around.now_s, around.now_s + asked.job.walltime_s
     members = around.partitions[record["partition"]].members
     request = asked.job.request
     found = attracting(around.reservations, record, request, span, members, around.machine, around.doors)
-    return f"a magnetic reservation may take it ({found.name})" if found is not None else None
+    return PendingReason(PendingCode.MAGNETIC_RESERVATION, (printable(found.name),)) if found is not None else None
 
 
 def _beside(job: Job, around: QueueSurroundings) -> Job:
@@ -233,11 +234,11 @@ def _beside(job: Job, around: QueueSurroundings) -> Job:
     request = dataclasses.replace(request, node_set=machine.node_set(mask & ~closed, *parts))
     why = job.ineligible
     if why is None and units_on(request, machine.capacity, machine).sum() < request.units:
-        why = f"no room beside a reservation to come ({met[0].name})"
+        why = PendingReason(PendingCode.BESIDE_RESERVATION, (met[0].name,))
     return dataclasses.replace(job, request=request, ineligible=why)
 
 
-ASLEEP = "fits only with nodes that sleep: Slurm wakes them"
+ASLEEP = PendingReason(PendingCode.SLEEPING_NODES)
 
 
 def _sleepers(pending: Sequence[PendingJob], around: QueueSurroundings) -> set[int]:
@@ -270,15 +271,16 @@ def _is_pinned(record: Record, numbers: Sequence[int], around: QueueSurroundings
 
 
 def _requeued(record: Record) -> LeftJob:
-    reason = "SPECIAL_EXIT: requeued and held, until an administrator releases it"
+    what = "requeued and held, until an administrator releases it"
+    reason = PendingReason(PendingCode.CLUSTER, ("SPECIAL_EXIT", what))
     return LeftJob(ids.of_record(record), reason, ids.label(ids.of_record(record)), record["user_name"] or "")
 
 
-def _left(record: Record, reason: str, guarded: bool, pinned: bool) -> LeftJob:
+def _left(record: Record, reason: PendingReason, guarded: bool, pinned: bool) -> LeftJob:
     number, hold = ids.of_record(record), states.hold_of(record, guarded)
     return LeftJob(
         number,
-        printable(reason),
+        reason,
         ids.label(number),
         record["user_name"] or "",
         held_for_us=hold is Hold.PLUGIN,
@@ -286,5 +288,5 @@ def _left(record: Record, reason: str, guarded: bool, pinned: bool) -> LeftJob:
     )
 
 
-def _not_yet(record: Record, now_s: int) -> str | None:
-    return "begin time" if (record["eligible_time"] or 0) > now_s else None
+def _not_yet(record: Record, now_s: int) -> PendingReason | None:
+    return PendingReason(PendingCode.BEGIN_TIME) if (record["eligible_time"] or 0) > now_s else None

@@ -61,7 +61,10 @@ def parts_asked(record: Record, machine: Machine, node_set: int, least_nodes: in
             tasks = tasks_asked(record, machine, node_set, least_nodes)
     if tasks is not None and not tasks.fit:
         refused, tasks = (
-            TooLarge(f"the nodes that it may use hold fewer than {many(tasks.units, 'task')}, even empty"),
+            TooLarge(
+                "the nodes that it may use hold fewer tasks, even empty",
+                f"the nodes that it may use hold fewer than {many(tasks.units, 'task')}, even empty",
+            ),
             None,
         )
     if equal is None and tasks is None:
@@ -76,7 +79,8 @@ def _refuse_misfits(equal: Shares, least_nodes: int, most_nodes: int | None) -> 
     if equal.units < least_nodes:
         raise TooLarge("fewer nodes than its partition asks for")
     if not equal.fit:
-        raise TooLarge(f"no {equal.units} node(s) that it may use can hold it, even empty")
+        what = "node(s) that it may use can hold it, even empty"
+        raise TooLarge(f"no {what}", f"no {equal.units} {what}")
 
 
 def shares_asked(record: Record, machine: Machine, node_set: int) -> Shares:
@@ -168,7 +172,8 @@ def _gres_asked(record: Record, machine: Machine, nodes: int, tasks: int) -> Amo
         if nodes > 1:
             raise NotModelled("GPUs counted for the whole job, over several nodes")
         if any(resource.startswith(f"{name}:") for name in total for resource in machine.resources):
-            raise NotModelled("GPUs counted for the whole job: pyslurm does not tell of which type")
+            what = "GPUs counted for the whole job"
+            raise NotModelled(what, f"{what}: pyslurm does not tell of which type")
         return total
     if total and any(total.get(n, 0) != found.get(n, 0) * nodes for n in found if n in total):
         raise NotModelled("asks for generic resources in a way not understood")

@@ -50,7 +50,7 @@ class TooLarge(NotModelled):
 def refuse_unmodelled(record: Record) -> None:
     """Raise `NotModelled` for what only Slurm can place."""
     if record["unreadable"]:
-        raise NotModelled(f"cannot be read: {', '.join(record['unreadable'])}")
+        raise NotModelled("cannot be read", f"cannot be read: {', '.join(record['unreadable'])}")
     for name, reason in NOT_MODELLED.items():
         if record[name] and record[name] != "UNLIMITED":
             raise NotModelled(reason)

@@ -7,6 +7,7 @@ from cpsched_bridge.cycle.hand_back import hand_all_back
 from cpsched_bridge.errors import BackendError, BackendTimeout, CommandRefused
 from cpsched_bridge.ports import Claim, Hold, Holder, Observation, StandsAside, StartOrder
 from cpsched_bridge.store.ledger import Ledger
+from tests.builders import words
 from tests.unit.bridge.adapters.pbs.scenes import NOW_S, Site, recorded
 
 
@@ -27,7 +28,7 @@ def test_jobs_of_a_closed_queue_are_held_for_the_bridge_and_those_that_somebody_
         "7": Holder.ADMINISTRATOR,  # sou
         "9": Holder.CLUSTER,  # s, for a dependency
     }
-    why = {each.label: each.job.ineligible for each in seen.pending}
+    why = {each.label: words(each.job.ineligible) for each in seen.pending}
     assert (why["8"], why["9"]) == ("begin time", "held (s) until other jobs are over")
 
 
@@ -41,7 +42,7 @@ def test_requests_are_read_and_what_cannot_be_said_is_left_with_the_reason() -> 
     assert (asked["11"].units, asked["11"].per_unit, asked["11"].exclusive) == (1, (2, 0, 0), True)
     assert asked["12"].distinct
     assert seen.cluster.node_sets[asked["17"].node_set].tolist() == [False, False, True, False]
-    assert {each.label: each.reason for each in seen.left} == {
+    assert {each.label: words(each.reason) for each in seen.left} == {
         "1": "place=scatter where hosts have several vnodes",
         "13": "whole hosts, which have several vnodes",
         "14": "place=scatter where hosts have several vnodes",

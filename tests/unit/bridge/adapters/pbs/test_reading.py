@@ -14,6 +14,7 @@ from cpsched_bridge.adapters.pbs.backend import PbsBackend
 from cpsched_bridge.adapters.pbs.transport.programs import Programs
 from cpsched_bridge.errors import BackendUnavailable
 from cpsched_bridge.ports import Observation
+from tests.builders import words
 
 WHEN = "Sun Nov 22 12:40:38 2026"
 LATER = "Fri Nov 22 12:40:38 2999"
@@ -147,8 +148,8 @@ def test_what_cannot_be_read_is_taken_out_and_named_and_nothing_else() -> None:
     assert doctor["objects"].endswith("; and 5 more")
     assert seen.cluster.node_names == ("a", "b", "e", "f", "h")
     assert np.array_equal(seen.free, [[4, 8192], [0, 0], [0, 0], [0, 0], [0, 0]])
-    assert {each.label: each.job.ineligible for each in seen.pending} == {"1": None}
-    assert {each.label: each.reason for each in seen.left} == {
+    assert {each.label: words(each.job.ineligible) for each in seen.pending} == {"1": None}
+    assert {each.label: words(each.reason) for each in seen.left} == {
         "2": "cannot be read: its record makes no sense",
         "3": "cannot be read: Resource_List has no parts",
         "4[9999999]": "another job has its number",
@@ -178,7 +179,7 @@ def test_text_resources_that_look_like_numbers_are_told_apart(asks: str, members
     assert seen.notes == ()
     where = {each.label: seen.cluster.node_sets[each.job.request.node_set] for each in seen.pending}
     assert "".join(np.array(list("abcdefgh"))[where["1"]] if "1" in where else []) == members
-    assert {each.label: each.reason for each in seen.left} == {
+    assert {each.label: words(each.reason) for each in seen.left} == {
         "2": "place=group=rack: no group of vnodes holds it",
         **({} if members else {"1": f"no vnode has rack={asks}"}),
     }
@@ -192,7 +193,7 @@ def test_partitions_that_look_like_numbers_are_told_apart_or_left_to_pbs() -> No
     (pending,) = pbs.seen().pending
     assert pbs.seen().cluster.node_sets[pending.job.request.node_set].tolist() == [True, False]
     pbs.queues["workq"]["partition"] = 7
-    assert [each.reason for each in pbs.seen().left] == [
+    assert [words(each.reason) for each in pbs.seen().left] == [
         "partition 7 of queue workq is printed as a number, and not as text"
     ]
 

@@ -19,6 +19,7 @@ from cpsched_bridge.errors import (
     CommandRefused,
 )
 from cpsched_bridge.ports import Claim, Observation, Outcome, Postponed, StartOrder
+from tests.builders import words
 from tests.unit.bridge.adapters.slurm.scenes import Scene
 
 
@@ -80,7 +81,7 @@ def test_what_slurm_conf_adds_to_gpus_is_read(scene: Scene, backend: SlurmBacken
     asks_for_gpus = {each["id"] for each in scene.rows["jobs"] if "gpu" in str(each["gres_per_node"])}
     scene.facts["config"]["job_defaults"] = "DefCpuPerGPU=4"
     seen = backend.observe()
-    assert asks_for_gpus & {each.job_id for each in seen.left if "has DefCpuPerGPU=4 for them" in each.reason}
+    assert asks_for_gpus & {each.job_id for each in seen.left if "has DefCpuPerGPU=4 for them" in words(each.reason)}
     assert not asks_for_gpus & {each.job.id for each in seen.pending}
 
 

@@ -13,6 +13,7 @@ from cpsched_bridge.adapters.slurm.adapter import SlurmBackend
 from cpsched_bridge.adapters.slurm.transport.pyslurm.transport import PyslurmTransport
 from cpsched_bridge.report import CycleReport
 from tests.bridges import a_bridge
+from tests.builders import words
 from tests.unit.bridge.adapters.slurm.scenes import Scene
 from tests.unit.bridge.adapters.slurm.test_adapter import Played
 
@@ -126,8 +127,8 @@ def test_an_odd_pending_job_is_left_to_slurm_or_waits_with_its_reason(name: str,
     scene.job("six").update(ODD_PENDING[name])
     seen = cycle(scene, tmp_path).observation
     assert seen is not None
-    left = [each.reason for each in seen.left if each.job_id == number]
-    waits = [p.job.ineligible for p in seen.pending if p.job.id == number]
+    left = [words(each.reason) for each in seen.left if each.job_id == number]
+    waits = [words(p.job.ineligible) for p in seen.pending if p.job.id == number]
     assert [*left, *waits] != []
     assert all([*left, *waits])
 

@@ -18,6 +18,7 @@ from cpsched_bridge.adapters.slurm.translation.ended import of_database
 from cpsched_bridge.adapters.slurm.translation.observation import Translator
 from cpsched_bridge.adapters.slurm.transport.pyslurm import rows
 from cpsched_bridge.ports import Hold, Holder, LeftJob, Observation
+from tests.builders import words
 
 DATA = Path(__file__).parents[4] / "data" / "slurm"
 TRES = ("requested_tres", "allocated_tres", "tres_per_task", "tres_per_socket")
@@ -152,14 +153,16 @@ def test_requests() -> None:
 def test_what_is_left_to_slurm_and_why() -> None:
     found = by_case(*observe("pending"))
     assert all(isinstance(found[case], LeftJob) for case in LEFT)
-    assert {case: part for case, part in LEFT.items() if part not in found[case].reason} == {}
+    assert {case: part for case, part in LEFT.items() if part not in words(found[case].reason)} == {}
     assert not found["het"].held_for_us
     assert found["licenses"].held_for_us
 
 
 def test_what_may_not_start_yet_and_why() -> None:
     found = by_case(*observe("pending"))
-    assert {case: part for case, part in INELIGIBLE.items() if part not in (found[case].job.ineligible or "")} == {}
+    assert {
+        case: part for case, part in INELIGIBLE.items() if part not in (words(found[case].job.ineligible) or "")
+    } == {}
 
 
 def test_who_holds_what() -> None:
@@ -251,7 +254,7 @@ def test_gpus_whose_type_cannot_be_read_are_left_to_slurm() -> None:
     """`--gpus=a100:1` shows no type in any attribute: with two types in the cluster, a pin could be on a wrong node."""
     recorded, seen = observe("typed_gpus")
     lines = {job["id"]: job["submit_line"] for job in recorded.content["jobs"]}
-    left = {lines[job.job_id]: job.reason for job in seen.left if job.job_id in lines}
+    left = {lines[job.job_id]: words(job.reason) for job in seen.left if job.job_id in lines}
     whole_job = [line for line in left if "--gpus=a100:1" in line]
     assert len(whole_job) == 1
     assert "of which type" in left[whole_job[0]]

@@ -1,5 +1,6 @@
 """Why jobs wait, all of them, with what is in each kind."""
 
+from cpsched.model import PendingCode, PendingReason
 from cpsched_bridge.watch.page.causes import causes
 from cpsched_bridge.watch.reasons import IN_WORDS, KINDS
 from tests.unit.bridge.watch.page.views import a_queued, an_aside, other
@@ -9,9 +10,9 @@ def test_each_kind_says_what_is_in_it_the_commonest_first():
     jobs = [a_queued(n, reason=other(f"mercury is in retrograde for {n} days")) for n in range(5)]
     jobs += [
         a_queued(10, reason=other("venus")),
-        an_aside(11, reason="QOSMaxJobs: 8 of 8 taken"),
+        an_aside(11, reason=PendingReason(PendingCode.CLUSTER, ("QOSMaxJobs", "8 of 8 taken"))),
     ]
-    jobs += [an_aside(12, reason="QOSMaxJobs (user ada)")]
+    jobs += [an_aside(12, reason=PendingReason(PendingCode.BACKED_OFF, ("QOSMaxJobs", "user ada")))]
     others, ineligible = causes({"other": 6, "ineligible": 2, "never": 0}, jobs)
     assert (others.words, others.jobs) == ("other reasons", 6)
     assert others.most == [("mercury is in retrograde for days", 5), ("venus", 1)]

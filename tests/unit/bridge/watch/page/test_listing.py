@@ -6,7 +6,7 @@ from cpsched.model import PendingCode, PendingReason
 from cpsched_bridge.watch.page import listing
 from cpsched_bridge.watch.page.asked import PageQuestion
 from cpsched_bridge.watch.page.nodes import nodes
-from tests.unit.bridge.watch.page.views import a_queued, a_running, a_view, an_aside, an_asked, an_outage
+from tests.unit.bridge.watch.page.views import a_queued, a_running, a_view, an_aside, an_asked, an_outage, other
 
 VIEW = a_view(
     queue=[
@@ -20,7 +20,7 @@ VIEW = a_view(
              a_running(51, user="ada", start_s=900)],
     aside=[
         an_aside(90, user="ada", asked=an_asked(units=2)),
-        an_aside(91, user="ben", kind="left_to_slurm", reason="licences"),
+        an_aside(91, user="ben", kind="left_to_slurm", reason=other("licences")),
     ],
 )  # fmt: skip
 

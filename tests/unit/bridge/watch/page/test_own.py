@@ -27,6 +27,10 @@ PAGES = ("", "jobs?state=all", "jobs?state=running", "jobs?state=aside", "nodes"
 API = ("api/v1/when?time=10", "api/v1/windows")
 
 
+def limit(name, particulars):
+    return PendingReason(PendingCode.CLUSTER, (name, particulars))
+
+
 def bobs(id, **more):
     return a_job(id, **{"user": "bob", "account": "bobs-account", "name": "bobs-name", "distinct": True, **more})
 
@@ -44,9 +48,9 @@ def crowd(site_with):
     site.cycle(1005)
     site.cluster.submit(
         bobs(4712, units=3, per_unit=4, submit_s=1000),
-        bobs(4713, ineligible="AssocMaxJobsLimit: 2 of 2 jobs of bobs-account"),
+        bobs(4713, ineligible=limit("AssocMaxJobsLimit", "2 of 2 jobs of bobs-account")),
         a_job(12, 3, 4, 600, 1000, distinct=True, user="ada", name="mine"),
-        a_job(13, user="ada", ineligible="AssocGrpCpuLimit: 8 of 8 of bobs-account"),
+        a_job(13, user="ada", ineligible=limit("AssocGrpCpuLimit", "8 of 8 of bobs-account")),
         bobs(4714, units=2, per_unit=4),
     )
     site.cluster.outages = (Outage("reserved", "resv-of-bob", (2,), 5000, 9000),)
@@ -81,7 +85,7 @@ def test_a_reader_sees_his_own_jobs_and_counts_and_the_machine(crowd):
     assert {bar.id for bar in view.chart.bars} == {11}, "EASY plans for Bob alone"
     assert [(n.in_use, n.state) for n in nodes(view)] == [(n.in_use, n.state) for n in nodes(crowd.view)]
     assert {id for node in nodes(view) for id in node.running} == {11}
-    assert [job.reason for job in view.aside] == ["AssocGrpCpuLimit"]
+    assert [job.why for job in view.aside] == ["AssocGrpCpuLimit"]
     assert "Of your jobs that wait it is the only one." in get(crowd, "jobs/12")[2]
     assert 'id="reader"' in get(crowd, "")[2]
 
@@ -278,7 +282,7 @@ def test_jobs_of_a_readers_own_that_a_job_waits_for_are_named():
     view = a_view(
         queue=queue,
         running=[a_running(50), a_running(51, user="bob")],
-        aside=[an_aside(90, reason="AssocGrpCpuLimit: 8 of 8 of x"), an_aside(91, user="bob")],
+        aside=[an_aside(90, reason=limit("AssocGrpCpuLimit", "8 of 8 of x")), an_aside(91, user="bob")],
         bars=[a_plan(2, 2000, 0), a_plan(1, 2000, 0).model_copy(update={"user": "bob"})],
         outages=[an_outage("reserved", 0, name="bobs"), an_outage("drained", 1, name="disk")],
         held=7,
@@ -291,7 +295,7 @@ def test_jobs_of_a_readers_own_that_a_job_waits_for_are_named():
     assert [(job.id, job.position, job.behind, job.reason) for job in found.queue] == [
         (2, 1, [], PRIORITY), (3, 2, [2, 50], PRIORITY),
     ]  # fmt: skip
-    assert ([job.id for job in found.running], [(job.id, job.reason) for job in found.aside]) == (
+    assert ([job.id for job in found.running], [(job.id, job.why) for job in found.aside]) == (
         [50],
         [(90, "AssocGrpCpuLimit")],
     )

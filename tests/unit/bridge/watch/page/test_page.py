@@ -13,7 +13,7 @@ from threading import Lock
 import pytest
 
 from cpsched.formatting import to_come
-from cpsched.model import Cluster, NodeSetPart
+from cpsched.model import Cluster, NodeSetPart, PendingCode, PendingReason
 from cpsched_bridge.errors import BackendTimeout
 from cpsched_bridge.ports import Claim, Hold, Holder, LeftJob, Outage
 from cpsched_bridge.settings import Settings
@@ -128,16 +128,17 @@ def test_planned_jobs_are_not_placed_where_they_would_meet_a_maintenance(site):
 
 def test_what_a_limit_says_of_users_is_hidden_with_their_names(site_with):
     site = site_with(users="hide")
-    limit = "AssocMaxJobsLimit: 2 of 2 jobs of user ada in account physics are taken"
+    limit = PendingReason(PendingCode.CLUSTER, ("AssocMaxJobsLimit", "2 of 2 jobs of user ada are taken"))
     site.cluster.submit(
-        a_job(1, user="ada", ineligible=limit), a_job(2, user="ada", ineligible="QOSGrpCpuLimit (user ada)")
+        a_job(1, user="ada", ineligible=limit),
+        a_job(2, user="ada", ineligible="QOSGrpCpuLimit (user ada), in a plug-in's words"),
     )
     site.cluster.left = [LeftJob(3, "cannot be read: user ada", user="ada")]
     site.cycle()
     assert "ada" not in site.view.model_dump_json()
     for path in ("", "jobs/1", "jobs/2", "jobs/3", "api/v1/jobs/1", "api/v1/jobs/3"):
         assert "ada" not in site.get(path)[2], path
-    assert [job.reason for job in site.view.aside] == ["cannot be read", "AssocMaxJobsLimit", "QOSGrpCpuLimit"]
+    assert [job.why for job in site.view.aside] == ["cannot be read", "AssocMaxJobsLimit", "QOSGrpCpuLimit"]
 
 
 def test_the_name_of_a_reservation_is_hidden_with_those_of_users(site_with):

@@ -5,6 +5,7 @@ Fields that are not named here, such as new ones, are not compared.
 
 import pytest
 
+from cpsched.model import PendingCode, PendingReason
 from cpsched.outlook import StartWindow
 from cpsched.outlook.calibration import Interval
 from cpsched_bridge.ports import Outage
@@ -33,7 +34,8 @@ NEVER = NOBODY | WIDE | {
     "expected_s": None, "first_expected_s": None, "likely_from_s": None, "likely_to_s": None,
 }  # fmt: skip
 ASIDE = {
-    "id": 6, "label": "6", "user": "eve", "account": "", "name": "", "kind": "ineligible", "reason": "Dependency",
+    "id": 6, "label": "6", "user": "eve", "account": "", "name": "", "kind": "ineligible",
+    "reason": {"code": "dependency", "arguments": ()},
     "asked": {"units": 1, "per_unit": [1], "distinct": False, "exclusive": False, "nodes_from": (), "submit_s": 0,
               "walltime_s": 100},
 }  # fmt: skip
@@ -74,7 +76,7 @@ def instant(site):
     site.cluster.outages = (Outage("reserved", "maint", (0, 1), 9000, 9900),)
     site.cluster.submit(
         a_job(5, 2, 4, 600, 1055, user="ben", distinct=True),
-        a_job(6, user="eve", ineligible="Dependency"),
+        a_job(6, user="eve", ineligible=PendingReason(PendingCode.DEPENDENCY)),
         a_job(7, 9, 4, 600, 1057, user="eve", distinct=True),
     )
     site.cycle(1070)

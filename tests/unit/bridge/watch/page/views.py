@@ -49,7 +49,7 @@ def a_running(id=50, **given):
 
 
 def an_aside(id=90, asked=None, **given):
-    aside = {"kind": "ineligible", "reason": "Dependency", "asked": asked}
+    aside = {"kind": "ineligible", "reason": PendingReason(PendingCode.DEPENDENCY), "asked": asked}
     return AsideJob.model_validate({"id": id, "label": str(id), **FACTS, **aside, **given})
 
 

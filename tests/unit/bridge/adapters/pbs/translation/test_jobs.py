@@ -13,6 +13,7 @@ from cpsched_bridge.adapters.pbs.translation.jobs import FOREVER_S, MOST_WALLTIM
 from cpsched_bridge.adapters.pbs.transport.programs import Programs
 from cpsched_bridge.errors import BackendError, BackendTimeout, CommandRefused
 from cpsched_bridge.ports import Hold, PendingJob, StartOrder
+from tests.builders import words
 from tests.unit.bridge.adapters.pbs.scenes import NOW_S, Site
 
 STF = "19.vm"
@@ -131,7 +132,7 @@ def test_a_walltime_that_was_written_before_does_not_bind_it() -> None:
 def test_a_walltime_that_cannot_be_read_leaves_the_job_to_pbs(name: str) -> None:
     site = Site()
     site.wishes(STF)[name] = "soon"
-    left = {each.label: each.reason for each in site.backend().observe().left}
+    left = {each.label: words(each.reason) for each in site.backend().observe().left}
     assert "duration=soon: must be a time" in left["19"]
 
 

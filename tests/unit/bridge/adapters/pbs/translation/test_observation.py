@@ -12,6 +12,7 @@ from cpsched_bridge.adapters.pbs.records import Reading, Record, ResourceKind
 from cpsched_bridge.adapters.pbs.translation.observation import Translator, finished
 from cpsched_bridge.adapters.pbs.translation.units import FOREVER_S
 from cpsched_bridge.ports import Hold, Observation, Outage
+from tests.builders import words
 
 NOW = 1_000_000
 KINDS = {"lic": ResourceKind("float", "hn"), "ngpus": ResourceKind("long", "hn"), "scr": ResourceKind("size", "nh")}
@@ -108,7 +109,7 @@ def test_one_rich_reading_as_a_whole() -> None:
     ]
     assert [
         (e.label, e.hold, e.job.submit_s, e.job.walltime_s, e.job.request.units, e.job.request.per_unit,
-         e.job.ineligible, "".join(np.array(names)[seen.cluster.node_sets[e.job.request.node_set]]))
+         words(e.job.ineligible), "".join(np.array(names)[seen.cluster.node_sets[e.job.request.node_set]]))
         for e in seen.pending
     ] == [
         ("5", Hold.PLUGIN, NOW - 100, 600, 1, (1, 0, 1, 0, 1), None, "abcdefh"),

@@ -18,6 +18,7 @@ from cpsched_bridge.adapters.slurm.policy.reader import PolicyReader
 from cpsched_bridge.adapters.slurm.policy.sprio import compare, sprio_of
 from cpsched_bridge.adapters.slurm.transport.pyslurm.transport import PyslurmTransport
 from cpsched_bridge.ports import Observation
+from tests.builders import words
 from tests.unit.bridge.adapters.slurm.policy.replies import ALL, CONFIG, association
 from tests.unit.bridge.adapters.slurm.policy.test_reader import Clock
 from tests.unit.bridge.adapters.slurm.policy.test_reader import Played as PlayedAsking
@@ -48,7 +49,7 @@ def test_jobs_whose_policy_cannot_be_read_are_left_to_slurm(texts: dict[str, str
     replies = {name: state(jobs="some(1)") if text is None else text for name, text in texts.items()}
     seen = observed(scene, **replies)
     numbers = [scene.job(name)["id"] for name in ("first", "after")]
-    assert [(left.job_id, left.reason, left.held_for_us) for left in seen.left] == [(numbers[0], why, True)]
+    assert [(left.job_id, words(left.reason), left.held_for_us) for left in seen.left] == [(numbers[0], why, True)]
     assert [pending.job.id for pending in seen.pending] == [numbers[1]]
     assert [str(each) for each in seen.unusable] == [why]
     assert seen.limits is not None

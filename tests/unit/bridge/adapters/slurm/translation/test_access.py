@@ -10,6 +10,7 @@ import pytest
 
 from cpsched_bridge.adapters.slurm.translation.access import Doors, accounts_checked, shut_out
 from cpsched_bridge.adapters.slurm.translation.partitions import Partition
+from tests.builders import words
 from tests.unit.bridge.adapters.slurm.scenes import Scene
 from tests.unit.bridge.adapters.slurm.translation.test_observation import observe, pending
 
@@ -21,7 +22,7 @@ DOORS = Doors(True, True, TREE, {"alice": ["staff", "wheel"], "bob": []})
 def why(doors: Doors = DOORS, record: dict[str, Any] = RECORD, **partition: Any) -> str | None:
     lists = {name: frozenset(names) for name, names in partition.items()}
     whole = Partition("main", "UP", np.ones(1, np.bool_), None, None, None, 0, False, None, **lists)
-    return shut_out(record, whole, doors)
+    return words(shut_out(record, whole, doors))
 
 
 @pytest.mark.parametrize(
@@ -151,7 +152,7 @@ def test_a_reading_marks_jobs_that_are_shut_out_and_no_others(change: dict[str, 
     before = observe(scene)
     scene.partition("main").update(change)
     after = observe(scene)
-    told = pending(scene, "first", after).job.ineligible
+    told = words(pending(scene, "first", after).job.ineligible)
     assert told is not None
     assert told.startswith(name)
     elsewhere = [each.job for each in before.pending if each.job.queue != "main"]

@@ -20,6 +20,7 @@ from cpsched_bridge.adapters.slurm.translation.jobs import (
 from cpsched_bridge.adapters.slurm.translation.machine import Machine
 from cpsched_bridge.adapters.slurm.translation.partitions import Partition
 from cpsched_bridge.adapters.slurm.translation.reservations import Reservation
+from tests.builders import words
 from tests.unit.bridge.adapters.slurm.translation.test_machine import a_node
 
 
@@ -86,7 +87,7 @@ def test_forever_is_a_year() -> None:
     ],
 )
 def test_limits_of_a_partition_on_both_sides(partition: dict[str, Any], walltime_s: int, reason: str | None) -> None:
-    assert limits(a_partition(**partition), walltime_s) == reason
+    assert words(limits(a_partition(**partition), walltime_s)) == reason
 
 
 def reservation(name: str, *members: bool) -> Reservation:
@@ -150,7 +151,13 @@ def test_a_job_that_has_nodes_takes_equal_shares_of_what_it_got(
 ) -> None:
     job = placed_job(a_record(**facts), 5, a_machine(), nodes)
     assert (job.id, job.submit_s, job.request, job.walltime_s) == (5, 7, request_, walltime_s)
-    assert (job.user, job.name, job.queue, job.account, job.ineligible) == ("ada", "run", "main", "physics", None)
+    assert (job.user, job.name, job.queue, job.account, words(job.ineligible)) == (
+        "ada",
+        "run",
+        "main",
+        "physics",
+        None,
+    )
 
 
 def test_facts_that_are_not_there_are_empty_and_a_user_without_a_name_has_a_number() -> None:

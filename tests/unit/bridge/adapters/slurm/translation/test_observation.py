@@ -11,6 +11,7 @@ from cpsched_bridge.adapters.slurm.translation import arrays, ids
 from cpsched_bridge.adapters.slurm.translation.observation import Translator
 from cpsched_bridge.adapters.slurm.translation.pins import told_at_start
 from cpsched_bridge.ports import Hold, LeftJob, Observation, PendingJob
+from tests.builders import words
 from tests.unit.bridge.adapters.slurm.scenes import Scene
 
 
@@ -113,7 +114,7 @@ def test_what_only_slurm_can_place_is_left_to_it_with_the_reason(name: str, reas
     scene = Scene()
     seen = observe(scene)
     job = left(scene, name, seen)
-    assert reason in job.reason
+    assert reason in words(job.reason)
     assert job.held_for_us
     assert job.user == "alice"
     assert job.job_id not in {p.job.id for p in seen.pending}
@@ -137,7 +138,7 @@ def test_any_field_that_is_not_modelled_leaves_the_job(field: str, value: object
     ],
 )
 def test_jobs_that_may_not_start_yet_say_why(name: str, why: str) -> None:
-    reason = pending(Scene(), name).job.ineligible
+    reason = words(pending(Scene(), name).job.ineligible)
     assert reason is not None
     assert reason.startswith(why)
 
@@ -173,7 +174,7 @@ def test_limits_of_the_partition_keep_a_job_waiting(change: dict[str, object], w
     scene = Scene()
     scene.partition("main").update(change)
     scene.job("first")["qos"] = "normal"
-    reason = pending(scene, "first").job.ineligible
+    reason = words(pending(scene, "first").job.ineligible)
     assert reason is not None
     assert why in reason
 
@@ -182,14 +183,14 @@ def test_limits_of_the_partition_keep_a_job_waiting(change: dict[str, object], w
 def test_a_number_of_nodes_that_the_partition_does_not_have_leaves_the_job(change: dict[str, object], why: str) -> None:
     scene = Scene()
     scene.partition("main").update(change)
-    assert why in left(scene, "first").reason
+    assert why in words(left(scene, "first").reason)
 
 
 def test_a_job_that_fits_but_for_a_reservation_to_come_waits_for_its_end() -> None:
     """Four nodes, of which `maint` takes n3 in two hours."""
     scene = Scene()
     scene.job("two-nodes").update(ntasks=4, num_nodes=4, max_nodes=4, time_limit=60 * 24)
-    reason = pending(scene, "two-nodes").job.ineligible
+    reason = words(pending(scene, "two-nodes").job.ineligible)
     assert reason == "no 4 node(s) that it may use can hold it, even empty, before reservation maint is over"
 
 
@@ -206,7 +207,7 @@ def test_the_reservations_that_a_job_would_run_into_are_named_and_no_others() ->
     assert "elsewhere" not in {part.name for part in parts}
     scene.rows["reservations"].append(maint | {"name": "course", "nodes": "n1"})
     scene.job("two-nodes").update(ntasks=4, num_nodes=4, max_nodes=4, time_limit=60 * 24)
-    reason = pending(scene, "two-nodes").job.ineligible or ""
+    reason = words(pending(scene, "two-nodes").job.ineligible) or ""
     assert reason.startswith("no 4 node(s) that it may use can hold it, even empty, before reservations ")
     assert {"maint", "course"} <= set(reason.removesuffix(" are over").replace(",", "").split())
     assert "elsewhere" not in reason
@@ -261,7 +262,7 @@ def test_a_node_list_of_ours_is_a_pin_and_not_the_owners_choice() -> None:
     scene = Scene()
     number = scene.job("first")["id"]
     scene.job("first")["required_nodes"] = "n2"
-    assert "owner" in left(scene, "first").reason
+    assert "owner" in words(left(scene, "first").reason)
     assert pending(scene, "first", observe(scene, pinned=[number])).pinned
     scene.job("first")["comment"] = "my words bridge:pinned()"
     assert pending(scene, "first").pinned
@@ -397,7 +398,7 @@ def test_unchanged_records_keep_their_job_objects_and_the_cluster() -> None:
         (a.job, b.job) for a, b in zip(first.pending, second.pending, strict=True) if ids.split(a.job.id)[1] is None
     ]
     assert plain
-    assert all(a is b for a, b in plain if a.ineligible not in ("begin time", "dependency"))
+    assert all(a is b for a, b in plain if words(a.ineligible) not in ("begin time", "dependency"))
 
 
 def test_a_changed_record_is_translated_anew() -> None:
@@ -430,7 +431,7 @@ def test_a_dependency_is_met_with_the_reading_in_which_the_other_job_has_ended()
     on = scene.job("two-by-two")
     wish = {"after": [], "afterany": [], "aftercorr": [], "afternotok": []}
     scene.job("first")["dependencies"] = {**wish, "afterok": [f"{on['id']}(unfulfilled)"], "satisfy": "all"}
-    assert pending(scene, "first", translator.observe(scene.read())).job.ineligible == "dependency"
+    assert words(pending(scene, "first", translator.observe(scene.read())).job.ineligible) == "dependency"
     on.update(state="COMPLETED", end_time=scene.now_s)
     assert pending(scene, "first", translator.observe(scene.read())).job.ineligible is None
 
@@ -478,7 +479,7 @@ def test_jobs_of_a_partition_that_is_not_modelled_are_left_to_slurm(change: dict
     scene = Scene()
     assert pending(scene, "first").job.queue == "main"
     scene.partition("main").update(change)
-    assert left(scene, "first").reason == f"partition main: {why}"
+    assert words(left(scene, "first").reason) == f"partition main: {why}"
 
 
 @pytest.mark.parametrize(
@@ -498,7 +499,7 @@ def test_a_record_that_cannot_be_decided_on_is_left_with_the_reason(change: dict
     scene.job("first").update(change)
     seen = observe(scene)
     found = {job.job_id: job for job in seen.left}[number]
-    assert found.reason.startswith(why)
+    assert words(found.reason).startswith(why)
     assert (found.label, found.user, found.held_for_us) == (str(number), "alice", True)
     assert [p.label for p in seen.pending] == [str(scene.job("six")["id"])], "the other one is not concerned"
 
@@ -513,7 +514,7 @@ def test_so_many_tasks_of_an_array_may_start_as_its_limit_leaves(active: int, fr
         running |= {"state": "RUNNING", "allocated_nodes": "n2", "start_time": scene.now_s}
         scene.rows["jobs"].append(running)
     tasks = [p.job for p in observe(scene).pending]
-    assert [job.ineligible for job in tasks] == [None] * free + [arrays.FULL] * (10 - free)
+    assert [words(job.ineligible) for job in tasks] == [None] * free + [words(arrays.FULL)] * (10 - free)
     assert len({job.id for job in tasks}) == 10
 
 
@@ -521,7 +522,7 @@ def test_so_many_tasks_of_an_array_may_start_as_its_limit_leaves(active: int, fr
 def test_a_job_waits_until_its_begin_time(ahead_s: int, why: str | None) -> None:
     scene = Scene().only("first")
     scene.job("first")["eligible_time"] = scene.now_s + ahead_s
-    assert pending(scene, "first").job.ineligible == why
+    assert words(pending(scene, "first").job.ineligible) == why
     scene.job("first")["eligible_time"] = None
     assert pending(scene, "first").job.ineligible is None
 
@@ -549,5 +550,9 @@ def test_a_job_in_special_exit_is_left_with_its_reason():
     record["state"] = "SPECIAL_EXIT"
     seen = observe(scene)
     (left,) = (each for each in seen.left if each.job_id == record["id"])
-    assert (left.reason.partition(":")[0], left.held_for_us, left.user) == ("SPECIAL_EXIT", False, record["user_name"])
+    assert (words(left.reason).partition(":")[0], left.held_for_us, left.user) == (
+        "SPECIAL_EXIT",
+        False,
+        record["user_name"],
+    )
     assert record["id"] not in {each.job.id for each in seen.pending}

@@ -9,6 +9,7 @@ import pytest
 from cpsched_bridge.adapters.slurm.translation.machine import has_topology
 from cpsched_bridge.adapters.slurm.translation.observation import Translator
 from cpsched_bridge.adapters.slurm.transport.programs.networks import networks_in
+from tests.builders import words
 from tests.unit.bridge.adapters.slurm.scenes import Scene
 
 TOGETHER = "several nodes, which the topology plugin may not take together"
@@ -42,7 +43,7 @@ OUTSIDE = {"n1": "top", "n2": "top", "n3": "top"}
 
 def reason(scene: Scene, name: str, topology: bool = True) -> str | None:
     seen = Translator(has_topology=topology).observe(scene.read())
-    found = {each.job_id: each.reason for each in seen.left}
+    found = {each.job_id: words(each.reason) for each in seen.left}
     job = scene.job(name)["id"]
     assert job in found or [each.job.id for each in seen.pending] == [job]
     return found.get(job)

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from cpsched_bridge.adapters.shared.unmodelled import NotModelled
 from cpsched_bridge.adapters.slurm.translation import arrays, dependencies, ids
 from cpsched_bridge.adapters.slurm.translation.observation import Translator
 from cpsched_bridge.ports import Hold, LeftJob, Observation, PendingJob
+from tests.builders import words
 from tests.unit.bridge.adapters.slurm.scenes import Scene
 
 
@@ -48,7 +50,7 @@ def test_who_holds_a_job_is_told_of_those_decided_on_and_of_those_left(
 ) -> None:
     assert the_pending(one(**facts)).hold is hold
     left = the_left(one(**facts, licenses=["matlab:1"]))
-    assert left == LeftJob(100, "asks for licenses", "100", "alice", for_us)
+    assert left == LeftJob(100, NotModelled("asks for licenses").reason, "100", "alice", for_us)
 
 
 def test_the_plugins_words_hold_nothing_where_there_is_no_plugin_to_guard_them() -> None:
@@ -63,8 +65,8 @@ def test_a_job_that_is_left_is_named_as_people_do_and_its_reason_can_be_printed(
     task = {"array_id": 19, "array_task_id": 3, "array_tasks_waiting": None}
     left = the_left(one(**task, user_name=None, partition="a\x1bb"))
     assert (left.job_id, left.label, left.user) == (ids.task_id(19, 3), "19_3", "")
-    assert left.reason.startswith("unknown partition a")
-    assert "\x1b" not in left.reason
+    assert words(left.reason).startswith("unknown partition a")
+    assert "\x1b" not in words(left.reason)
 
 
 @pytest.mark.parametrize(
@@ -85,8 +87,8 @@ def test_a_job_that_is_left_is_named_as_people_do_and_its_reason_can_be_printed(
 )
 def test_why_a_job_is_left_to_slurm(facts: dict[str, Any], reason: str) -> None:
     left = the_left(one(**facts))
-    assert left.reason.startswith(reason)
-    assert left.reason == reason or reason.endswith(": ")
+    assert words(left.reason).startswith(reason)
+    assert words(left.reason) == reason or reason.endswith(": ")
     assert left.held_for_us
 
 
@@ -111,7 +113,7 @@ def test_a_node_list_is_ours_if_ledger_or_plugin_say_so(
         found = the_pending(scene, pinned=pinned)
         assert (found.job.id, found.pinned) == (100, True)
     else:
-        assert the_left(scene, pinned=pinned).reason == "its owner chose its nodes"
+        assert words(the_left(scene, pinned=pinned).reason) == "its owner chose its nodes"
     assert not the_pending(one(required_nodes=None), pinned=pinned).pinned
 
 
@@ -119,7 +121,7 @@ def test_a_node_list_of_one_task_is_that_of_the_record_that_it_shares() -> None:
     scene = one(array_id=19, array_tasks_waiting="1-3", required_nodes="n2")
     seen = observe(scene, pinned={ids.task_id(19, 3)})
     assert [(p.label, p.pinned) for p in seen.pending] == [("19_1", True), ("19_2", True), ("19_3", True)]
-    assert the_left(scene, pinned={ids.task_id(19, 4)}).reason == "its owner chose its nodes"
+    assert words(the_left(scene, pinned={ids.task_id(19, 4)}).reason) == "its owner chose its nodes"
 
 
 @pytest.mark.parametrize(
@@ -164,15 +166,15 @@ def test_of_several_reasons_to_wait_that_of_the_request_comes_first_and_that_of_
 
     def reasons(**facts: Any) -> list[str | None]:
         scene.rows["jobs"][0] = {**one().job("first"), **throttled, **facts}
-        return [p.job.ineligible for p in observe(scene).pending]
+        return [words(p.job.ineligible) for p in observe(scene).pending]
 
     beyond = "PartitionTimeLimit: time limit above that of partition main"
-    assert reasons() == [None, arrays.FULL]
+    assert reasons() == [None, words(arrays.FULL)]
     assert reasons(**late(scene)) == ["begin time"] * 2
-    assert reasons(**late(scene, 0)) == [None, arrays.FULL]
+    assert reasons(**late(scene, 0)) == [None, words(arrays.FULL)]
     unmet = {"dependencies": {"afterok": ["19_1(unfulfilled)"]}}
-    assert reasons(**unmet) == [dependencies.UNMET] * 2
-    assert reasons(**unmet, **late(scene)) == [dependencies.UNMET] * 2
+    assert reasons(**unmet) == [words(dependencies.UNMET)] * 2
+    assert reasons(**unmet, **late(scene)) == [words(dependencies.UNMET)] * 2
     assert reasons(**BEYOND, **unmet, **late(scene)) == [beyond] * 2
 
 
@@ -278,7 +280,7 @@ ON_ITS_WAY = {**FREE, "required_nodes": "n2"}
 )
 def test_a_job_whose_list_names_an_unknown_node_is_left_with_the_reason(facts: dict[str, Any], reason: str) -> None:
     """Slurm refuses every change of such a job, so that a start could only fail."""
-    assert the_left(one(**facts), pinned=[100]).reason == reason
+    assert words(the_left(one(**facts), pinned=[100]).reason) == reason
 
 
 def test_a_job_on_its_way_whose_node_goes_is_left_although_it_was_read_before() -> None:
@@ -288,7 +290,7 @@ def test_a_job_on_its_way_whose_node_goes_is_left_although_it_was_read_before() 
     assert translator.observe(scene.read(), [100]).pending[0].pinned
     scene.rows["nodes"] = [node for node in scene.rows["nodes"] if node["name"] != "n2"]
     (left,) = translator.observe(scene.read(), [100]).left
-    assert (left.reason, left.pinned) == ("asks for n2, which the cluster does not know", True)
+    assert (words(left.reason), left.pinned) == ("asks for n2, which the cluster does not know", True)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from cpsched.model import Request
 from cpsched_bridge.adapters.slurm.translation.observation import Translator
 from cpsched_bridge.adapters.slurm.translation.settling import Sent, beside
 from cpsched_bridge.ports import Observation, Outage
+from tests.builders import words
 from tests.unit.bridge.adapters.slurm.scenes import LATER, Scene
 
 HOUR_S = 3600
@@ -182,7 +183,7 @@ def test_a_job_that_fits_nowhere_beside_reserved_cores_waits_for_them() -> None:
     scene.rows["reservations"][0].update(start_time=scene.now_s + 60)
     for node in scene.rows["nodes"]:
         node["state"] = "IDLE"
-    assert observe(scene).pending[0].job.ineligible == "no room beside a reservation to come (r)"
+    assert words(observe(scene).pending[0].job.ineligible) == "no room beside a reservation to come (r)"
 
 
 def test_starts_of_one_round_do_not_take_reserved_cores_together() -> None:
@@ -256,7 +257,7 @@ def test_jobs_that_a_magnetic_reservation_may_take_are_left_to_slurm(
     snapshot["outside"] = {"alice": ["bio"]}
     scene.snapshot = lambda: snapshot  # type: ignore[method-assign]
     seen = observe(scene, above={"below": "lab", "lab": "root", "other": "root"})
-    reasons = [each.reason for each in seen.left]
+    reasons = [words(each.reason) for each in seen.left]
     assert reasons == (["a magnetic reservation may take it (r)"] if left else [])
     assert len(seen.pending) == (not left)
 

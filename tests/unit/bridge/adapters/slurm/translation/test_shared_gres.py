@@ -8,6 +8,7 @@ import pytest
 
 from cpsched_bridge.adapters.slurm.translation.observation import Translator
 from cpsched_bridge.ports import Observation
+from tests.builders import words
 from tests.unit.bridge.adapters.slurm.scenes import Scene
 
 
@@ -42,7 +43,7 @@ def test_a_job_may_use_the_nodes_that_have_it_and_takes_nothing(asks: dict[str, 
 )
 def test_what_nodes_do_not_have_alike_is_left_to_slurm(asks: dict[str, Any], other: str) -> None:
     seen = observed(asks, n2=other)
-    assert [left.reason for left in seen.left] == [
+    assert [words(left.reason) for left in seen.left] == [
         "asks for lustre, which jobs share (no_consume), but not on all nodes alike"
     ]
 

@@ -17,6 +17,7 @@ from cpsched_bridge.adapters.slurm.transport.cli.known_fields import KINDS, NODE
 from cpsched_bridge.adapters.slurm.transport.cli.reading import Reading
 from cpsched_bridge.errors import AnswerNotUnderstood
 from cpsched_bridge.ports import Observation, Unusable
+from tests.builders import words
 from tests.unit.bridge.adapters.slurm.transport.cli import standin
 from tests.unit.bridge.adapters.slurm.transport.cli.standin import Job, Programs
 
@@ -89,7 +90,7 @@ def test_a_node_that_cannot_be_used_has_nothing_to_give(change: tuple[str, str],
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "told"),
     [
         (("MaxTime=1-00:00:00", "MaxTime=1-00:00:10"), "max_time cannot be read: time '1-00:00:10'"),
         (("Nodes=n1", "Nodes=n[1-"), "nodes cannot be read: node list 'n[1-': brackets do not match"),
@@ -98,12 +99,12 @@ def test_a_node_that_cannot_be_used_has_nothing_to_give(change: tuple[str, str],
         (("PreemptMode=OFF", "PreemptMode=OFF Colour=red"), "Colour=red: this version has no rule for it"),
     ],
 )
-def test_jobs_of_a_partition_that_cannot_be_used_are_left_to_slurm(change: tuple[str, str], words: str) -> None:
+def test_jobs_of_a_partition_that_cannot_be_used_are_left_to_slurm(change: tuple[str, str], told: str) -> None:
     jobs = [Job(5), Job(6, columns={"Partition": "odd"})]
     _, seen = read(partitions=partition("odd", "n1", change) + partition(nodes="n[1-2]"), jobs=jobs)
-    assert [str(each) for each in seen.unusable] == [f"partition odd: {words}"]
+    assert [str(each) for each in seen.unusable] == [f"partition odd: {told}"]
     assert [pending.job.id for pending in seen.pending] == [5]
-    assert [(left.job_id, left.reason) for left in seen.left] == [(6, f"partition odd: {words}")]
+    assert [(left.job_id, words(left.reason)) for left in seen.left] == [(6, f"partition odd: {told}")]
 
 
 @pytest.mark.parametrize(
@@ -131,7 +132,7 @@ def test_a_job_with_a_field_that_no_list_has_is_left_to_slurm_alone() -> None:
     odd = Job(6, lines={"tasks": "1 Colour=red"})
     forged = Job(7, comment="x\n   Colour=red", name="a\n   Colour=red")
     _, seen = read(jobs=[Job(5), odd, forged])
-    assert [(left.job_id, left.reason) for left in seen.left] == [(6, "cannot be read: Colour")]
+    assert [(left.job_id, words(left.reason)) for left in seen.left] == [(6, "cannot be read: Colour")]
     assert [pending.job.id for pending in seen.pending] == [5, 7]
     assert seen.unusable == (Unusable("job", "6", "Colour", "unreadable"),)
 
@@ -198,14 +199,18 @@ def test_jobs_with_gpus_are_left_to_slurm_where_the_partition_adds_to_them() -> 
     _, seen = read(partitions=partition("main", "n[1-2]", ("JobDefaults=(null)", "JobDefaults=DefCpuPerGPU=4")),
                    jobs=[Job(5), gpus])  # fmt: skip
     assert [pending.job.id for pending in seen.pending] == [5]
-    assert [left.reason for left in seen.left] == ["asks for GPUs on partition main, which has DefCpuPerGPU=4 for them"]
+    assert [words(left.reason) for left in seen.left] == [
+        "asks for GPUs on partition main, which has DefCpuPerGPU=4 for them"
+    ]
 
 
 def test_what_slurm_conf_adds_to_gpus_holds_where_a_partition_says_nothing() -> None:
     said = {"scontrol --all show nodes": node("n1"), "scontrol --all show partitions": partition()}
     gpus = Job(6, columns={"tres-per-node": "gres/gpu:1"})
     seen = Translator(job_defaults="DefMemPerGPU=9").observe(Reading(programs=Programs([gpus], broken=said)).read())
-    assert [left.reason for left in seen.left] == ["asks for GPUs on partition main, which has DefMemPerGPU=9 for them"]
+    assert [words(left.reason) for left in seen.left] == [
+        "asks for GPUs on partition main, which has DefMemPerGPU=9 for them"
+    ]
 
 
 def test_a_field_is_in_one_list_only() -> None:
