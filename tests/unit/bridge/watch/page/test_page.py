@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib.metadata import version
 from threading import Lock
+from types import SimpleNamespace
 
 import pytest
 
@@ -286,6 +287,14 @@ def test_a_page_names_the_cluster_the_host_the_version_and_the_time(site):
 def test_a_start_to_come_is_never_past(at_s, words):
     assert to_come(at_s, 100) == words
     assert pages._start(Expected("", at_s, None), 100) == ("", words, "")  # noqa: SLF001
+
+
+@pytest.mark.parametrize(
+    ("from_s", "to_s", "words"), [(160, 220, "in 1 min to 2 min"), (160, 160, "in 1 min"), (50, 220, "now to 2 min")]
+)
+def test_the_end_of_a_range_has_no_preposition(from_s, to_s, words):
+    told = SimpleNamespace(from_s=from_s, to_s=to_s)
+    assert pages._start(Expected("", 200, told), 100)[2] == words  # noqa: SLF001
 
 
 def test_the_wall_says_how_long_half_of_the_queue_has_waited(site):
