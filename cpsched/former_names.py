@@ -7,10 +7,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-MODULES: Mapping[str, str] = {}
+MODULES: Mapping[str, str] = {
+    "cpsched.compile": "cpsched.jit",
+    "cpsched.compile.cache": "cpsched.jit.kernel_cache",
+    "cpsched.compile.doors": "cpsched.jit.compiled_functions",
+    "cpsched.compile.handles": "cpsched.jit.handles",
+    "cpsched.compile.jit": "cpsched.jit.decorators",
+    "cpsched.compile.linking": "cpsched.jit.linking",
+    "cpsched.compile.progress": "cpsched.jit.compile_progress",
+    "cpsched.compile.structs": "cpsched.jit.structs",
+}
 """Former module -> present one."""
 
-CLASSES: Mapping[str, str] = {}
+CLASSES: Mapping[str, str] = {
+    "cpsched.compile.cache:Filed": "CacheLocation",
+    "cpsched.compile.cache:Shelf": "KernelCache",
+    "cpsched.compile.doors:Door": "CompiledKernel",
+    "cpsched.compile.doors:Inner": "CompiledSubroutine",
+    "cpsched.compile.handles:FieldPlaces": "FieldOffsets",
+    "cpsched.compile.handles:Kind": "ArrayType",
+    "cpsched.compile.jit:Growing": "GrowColumns",
+    "cpsched.compile.linking:DoorCompiler": "KernelCompiler",
+    "cpsched.compile.linking:DoorLibrary": "KernelLibrary",
+    "cpsched.compile.linking:Linked": "SubroutineLibrary",
+    "cpsched.compile.progress:CompilingStopped": "CompilationCancelled",
+}
 """`package.module:Class` as it was -> the present name of the class, without its module."""
 
 

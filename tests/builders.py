@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from cpsched.compile.handles import Handle
 from cpsched.fit import used_by
+from cpsched.jit.handles import Handle
 from cpsched.model import Cluster, Job, Placement, Request, RunningJob, Snapshot
 from cpsched_bridge.watch.reasons import text_of
 

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from cpsched import catalogue
-from cpsched.compile.handles import Reals
-from cpsched.compile.jit import kernel
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.cp.kit import ConstraintDispatcher
 from cpsched.dispatchers.cp.per_objective import PerObjectiveDispatcher
 from cpsched.dispatchers.cp.recipe import Recipe
 from cpsched.dispatchers.lookahead.dispatcher import ALL_CANDIDATES, Lookahead
+from cpsched.jit.decorators import kernel
+from cpsched.jit.handles import Reals
 from cpsched.kernels.costs import price
 from cpsched.kernels.moves import ALL_MOVES
 from cpsched.kernels.search_state import Price, Search

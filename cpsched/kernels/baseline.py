@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from cpsched.compile.handles import Column, FixedColumn, FixedReals, Handle
-from cpsched.compile.jit import inner, kernel
+from cpsched.jit.decorators import kernel, subroutine
+from cpsched.jit.handles import Column, FixedColumn, FixedReals, Handle
 from cpsched.kernels.orders import order_of
 from cpsched.kernels.profile import lower_bound
 from cpsched.kernels.state import Site, grow, no_entries
@@ -81,7 +81,7 @@ def new_baseline() -> Baseline:
     return Baseline(-1, 0, 0, 0, 0, 0, 0.0, *(no_entries() for _ in range(13)))
 
 
-@inner
+@subroutine
 def totals_of(site: Site) -> IntArray:
     """The capacity of the whole machine, int64[R]."""
     capacity = site.machine.capacity
@@ -92,7 +92,7 @@ def totals_of(site: Site) -> IntArray:
     return found
 
 
-@inner
+@subroutine
 def virtual_amount(site: Site, totals: FixedColumn, slot: int) -> int:
     """What a job takes of the virtual pool: its largest share of any resource, in processors, rounded up."""
     jobs, pool, most = site.jobs, site.machine.pool, 1
@@ -106,7 +106,7 @@ def virtual_amount(site: Site, totals: FixedColumn, slot: int) -> int:
     return int(min(most, pool))
 
 
-@inner
+@subroutine
 def add_entry(base: Baseline) -> int:
     """Make room for one more entry at the end; returns its index."""
     e = base.count
@@ -115,7 +115,7 @@ def add_entry(base: Baseline) -> int:
     return int(e)
 
 
-@inner
+@subroutine
 def enqueue(base: Baseline, e: int) -> None:
     """Let an entry wait behind all that were submitted before it; of the same second, behind lower ids."""
     queue, i = base.queue, base.waiting
@@ -126,7 +126,7 @@ def enqueue(base: Baseline, e: int) -> None:
     base.waiting += 1
 
 
-@inner
+@subroutine
 def comes_before(base: Baseline, e: int, other: int) -> bool:
     """Whether an entry arrived before another one."""
     if base.submit_s[e] != base.submit_s[other]:
@@ -134,7 +134,7 @@ def comes_before(base: Baseline, e: int, other: int) -> bool:
     return bool(base.id[e] < base.id[other])
 
 
-@inner
+@subroutine
 def run_on(base: Baseline, e: int) -> None:
     """Let a started entry run, and keep the running ones by the latest ends that their walltimes allow."""
     base.does[e] = RUNS
@@ -146,7 +146,7 @@ def run_on(base: Baseline, e: int) -> None:
     base.active += 1
 
 
-@inner
+@subroutine
 def end_of(base: Baseline, e: int, now_s: int) -> int:
     """When a running entry ends, as far as is known at `now_s`."""
     if base.run_s[e] > 0:
@@ -157,7 +157,7 @@ def end_of(base: Baseline, e: int, now_s: int) -> int:
     return int(base.start_s[e] + run_s)
 
 
-@inner
+@subroutine
 def shadow_of(base: Baseline, free: int, need: int, at_s: int) -> tuple[int, int]:
     """The earliest start of a job that needs `need` processors, and how many are free from then on."""
     then, shadow_s = free, NEVER
@@ -172,7 +172,7 @@ def shadow_of(base: Baseline, free: int, need: int, at_s: int) -> tuple[int, int
     return shadow_s, then
 
 
-@inner
+@subroutine
 def virtual_round(base: Baseline, at_s: int) -> None:
     """Let EASY decide at `at_s`: in order of arrival, with one reservation, walltimes as estimates."""
     queue, amount, walltime_s, free = base.queue, base.amount, base.walltime_s, base.pool
@@ -201,7 +201,7 @@ def virtual_round(base: Baseline, at_s: int) -> None:
     base.waiting = kept
 
 
-@inner
+@subroutine
 def end_some(base: Baseline, at_s: int, now_s: int) -> None:
     """Let all entries end whose ends have come by `at_s`, as far as is known at `now_s`."""
     kept = 0
@@ -215,7 +215,7 @@ def end_some(base: Baseline, at_s: int, now_s: int) -> None:
     base.active = kept
 
 
-@inner
+@subroutine
 def arrivals(base: Baseline, first_new: int) -> IntArray:
     """The new entries that are to arrive, by submission; those that run already are left out."""
     submit_s = base.submit_s[first_new : base.count]
@@ -227,7 +227,7 @@ def arrivals(base: Baseline, first_new: int) -> IntArray:
     return order[:count]
 
 
-@inner
+@subroutine
 def go_on(base: Baseline, first_new: int, now_s: int) -> None:
     """Let the virtual schedule run up to `now_s`; entries from `first_new` on are still to arrive."""
     coming, arriving, at_s = arrivals(base, first_new), 0, base.now_s
@@ -247,7 +247,7 @@ def go_on(base: Baseline, first_new: int, now_s: int) -> None:
     base.now_s = now_s
 
 
-@inner
+@subroutine
 def take_out_gone(base: Baseline) -> None:
     """Take out the entries whose jobs have vanished in reality, and the oldest entries beyond `MOST_AHEAD`."""
     ahead = 0
@@ -266,7 +266,7 @@ def take_out_gone(base: Baseline) -> None:
         base.active = without_gone(base, base.running, base.active)
 
 
-@inner
+@subroutine
 def without_gone(base: Baseline, entries: Column, count: int) -> int:
     """Drop the entries that are gone from the first `count` of a list; returns how many are left."""
     kept = 0
@@ -277,7 +277,7 @@ def without_gone(base: Baseline, entries: Column, count: int) -> int:
     return kept
 
 
-@inner
+@subroutine
 def forget(base: Baseline) -> None:
     """Drop the entries that are gone, or over both here and in reality."""
     index, kept = np.full(base.count, -1, np.int64), 0
@@ -300,7 +300,7 @@ def forget(base: Baseline) -> None:
     base.count = base.kept = kept
 
 
-@inner
+@subroutine
 def entry_for(site: Site, base: Baseline, totals: FixedColumn, slot: int, id: int) -> int:
     """A new entry at the end for the job of a slot; returns its index."""
     e, jobs = add_entry(base), site.jobs
@@ -311,7 +311,7 @@ def entry_for(site: Site, base: Baseline, totals: FixedColumn, slot: int, id: in
     return e
 
 
-@inner
+@subroutine
 def has_changed(site: Site, base: Baseline, totals: FixedColumn, slot: int, e: int) -> bool:
     """Whether a job that waits here is another one by now: requeued, given more time, or the machine has changed."""
     if base.does[e] != WAITS or base.run_s[e] > 0:
@@ -321,7 +321,7 @@ def has_changed(site: Site, base: Baseline, totals: FixedColumn, slot: int, e: i
     return bool(base.amount[e] != virtual_amount(site, totals, slot))
 
 
-@inner
+@subroutine
 def entry_of(site: Site, base: Baseline, totals: FixedColumn, slot: int, id: int, expected_s: float) -> int:
     """The entry of a job that waits or runs in reality; a new one where there is none, or where it has changed."""
     e = base.of_slot[slot] - 1
@@ -332,7 +332,7 @@ def entry_of(site: Site, base: Baseline, totals: FixedColumn, slot: int, id: int
     return int(e)
 
 
-@inner
+@subroutine
 def meet(site: Site, base: Baseline, expected: FixedReals, ids: FixedColumn) -> int:
     """Find the entries of all jobs that wait and run, and make those that are new; returns the first new one.
 
@@ -360,7 +360,7 @@ def meet(site: Site, base: Baseline, expected: FixedReals, ids: FixedColumn) -> 
     return int(first_new)
 
 
-@inner
+@subroutine
 def longest_to_come(base: Baseline, now_s: int) -> float:
     """The longest wait of a job in the queue, past and to come, if all jobs ran one after the other on the whole pool.
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from cpsched.compile.handles import FixedColumn, FixedReals, Reals
-from cpsched.compile.jit import bare, inner
+from cpsched.jit.decorators import scalar_subroutine, subroutine
+from cpsched.jit.handles import FixedColumn, FixedReals, Reals
 from cpsched.kernels.orders import bits_of, order_of
 from cpsched.kernels.search_state import OUT, Price, Search
 from cpsched.kernels.state import Site
@@ -26,7 +26,7 @@ TYPICAL = 0.75
 """The typical area of a queue is this quantile of the areas of its jobs."""
 
 
-@bare
+@scalar_subroutine
 def powered(x: float, power: int) -> float:
     """`x` to a small power."""
     result = x
@@ -35,7 +35,7 @@ def powered(x: float, power: int) -> float:
     return result
 
 
-@inner
+@subroutine
 def typical_area(site: Site, search: Search, least_s: float) -> float:
     """The `TYPICAL` quantile of the queued jobs' areas r E, in processor seconds; E counts as `least_s` or more.
 
@@ -50,7 +50,7 @@ def typical_area(site: Site, search: Search, least_s: float) -> float:
     return float(areas[order_of(keys, keys)[at]])
 
 
-@inner
+@subroutine
 def weigh_alone(site: Site, search: Search, objective: Price) -> tuple[float, float]:
     """Make the weight of every queued job r^`r` E^`e` (1 + `flat` A / (r E)): what a second costs for its own sake.
 
@@ -68,7 +68,7 @@ def weigh_alone(site: Site, search: Search, objective: Price) -> tuple[float, fl
     return own, area
 
 
-@inner
+@subroutine
 def weigh(site: Site, search: Search, objective: Price, site_weight: FixedReals) -> None:
     """Compute the price of a second, and the reserve in processors, of every queued job.
 
@@ -90,7 +90,7 @@ def weigh(site: Site, search: Search, objective: Price, site_weight: FixedReals)
         reserve[i] = int(objective.reserve * pool) if new_and_long else 0
 
 
-@inner
+@subroutine
 def price(site: Site, search: Search, objective: Price, position: int, start_s: int) -> float:
     """What it costs to start the job at a queue position at `start_s`: 0 for now, `OUT` where it breaks the bound."""
     delay_s, waited_s = float(start_s - site.now_s), float(site.now_s - site.jobs.submit_s[site.queue[position]])
@@ -104,7 +104,7 @@ def price(site: Site, search: Search, objective: Price, position: int, start_s: 
     return float(search.queued.weight[position] * rise)
 
 
-@inner
+@subroutine
 def priced(
     site: Site, search: Search, objective: Price, order: FixedColumn, starts: FixedColumn, spent: Reals, first: int,
     total: float,
@@ -120,7 +120,7 @@ def priced(
     return float(total)
 
 
-@inner
+@subroutine
 def priced_as_before(site: Site, search: Search, objective: Price, k: int, total: float, limit: float) -> float:
     """The cost of a plan on trial that equals the best plan from place `k` on and has cost `total` before; or `OUT`."""
     search.shared.same = k

@@ -7,7 +7,7 @@ behind the first change of an order.
 
 from __future__ import annotations
 
-from cpsched.compile.jit import inner
+from cpsched.jit.decorators import subroutine
 from cpsched.kernels.costs import price, priced_as_before
 from cpsched.kernels.lines import fill_units, rank_by_latest
 from cpsched.kernels.nodes import commit, make_room_by_group, reserve, starts_now
@@ -18,7 +18,7 @@ from cpsched.kernels.totals import bound_by_totals, take_from_totals
 from cpsched.model import NEVER
 
 
-@inner
+@subroutine
 def mark(site: Site, search: Search, k: int) -> None:
     """Note all counters before the job at place `k` is placed."""
     trial, marks = site.trial, search.marks
@@ -29,7 +29,7 @@ def mark(site: Site, search: Search, k: int) -> None:
         marks.available[k * resources + r] = available[r]
 
 
-@inner
+@subroutine
 def take_back(site: Site, search: Search, k: int) -> None:
     """Take back all jobs from place `k` on."""
     trial, draft, groups, marks = site.trial, site.draft, site.trial.groups, search.marks
@@ -41,7 +41,7 @@ def take_back(site: Site, search: Search, k: int) -> None:
     draft.started, trial.hopeless, trial.slotted = marks.started[k], marks.failed[k], marks.slotted[k]
 
 
-@inner
+@subroutine
 def place(site: Site, search: Search, position: int, k: int, to: int) -> int:
     """Give a job its earliest slot beside all jobs placed; returns its start, NEVER where it has none.
 
@@ -61,7 +61,7 @@ def place(site: Site, search: Search, position: int, k: int, to: int) -> int:
     return int(start_s)
 
 
-@inner
+@subroutine
 def place_at(site: Site, search: Search, position: int, start_s: int, k: int) -> None:
     """Place a job at `start_s`, which `place` has found for it before."""
     slot, moves = site.queue[position], site.trial.moves
@@ -74,7 +74,7 @@ def place_at(site: Site, search: Search, position: int, start_s: int, k: int) ->
     take_from_totals(site, search, k, k + 1, slot, start_s, moves)
 
 
-@inner
+@subroutine
 def return_to(site: Site, search: Search, k: int) -> None:
     """Place the jobs of the best order before place `k`, and take all others back."""
     take_back(site, search, min(search.shared.valid, k))
@@ -86,7 +86,7 @@ def return_to(site: Site, search: Search, k: int) -> None:
     search.shared.valid = k
 
 
-@inner
+@subroutine
 def decode_placed(site: Site, search: Search, objective: Price, first: int, limit: float) -> float:
     """Plan the order on trial on nodes; returns its cost, `OUT` where that is more than `limit`.
 
@@ -118,7 +118,7 @@ def decode_placed(site: Site, search: Search, objective: Price, first: int, limi
     return float(total)
 
 
-@inner
+@subroutine
 def carry_out_placed(site: Site, search: Search, whole: bool) -> None:
     """Start the jobs that the best order starts now, and behind its head every job that fits beside them.
 

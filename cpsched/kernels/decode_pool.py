@@ -5,7 +5,7 @@ The profile before each job is kept, so that the search replans only what stands
 
 from __future__ import annotations
 
-from cpsched.compile.jit import inner
+from cpsched.jit.decorators import subroutine
 from cpsched.kernels.costs import price, priced_as_before
 from cpsched.kernels.pool import start_now
 from cpsched.kernels.profile import earliest, occupy, starts_now
@@ -14,7 +14,7 @@ from cpsched.kernels.state import Site
 from cpsched.model import NEVER
 
 
-@inner
+@subroutine
 def decode_counted(site: Site, search: Search, objective: Price, first: int, limit: float) -> float:
     """Plan the order on trial on a pool; returns its cost, `OUT` where that is more than `limit`.
 
@@ -57,7 +57,7 @@ def decode_counted(site: Site, search: Search, objective: Price, first: int, lim
     return float(total)
 
 
-@inner
+@subroutine
 def carry_out_counted(site: Site, search: Search, whole: bool) -> None:
     """Start the jobs that the best order starts now, and behind its head every job that fits beside them.
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from cpsched.compile.handles import Column, FixedColumn, FixedMatrix, Matrix
-from cpsched.compile.jit import bare, inner, kernel
+from cpsched.jit.decorators import kernel, scalar_subroutine, subroutine
+from cpsched.jit.handles import Column, FixedColumn, FixedMatrix, Matrix
 from cpsched.kernels.state import Machine
 from cpsched.model import DISTINCT, EXCLUSIVE, Cluster, IntArray, JobTable
 
@@ -22,13 +22,13 @@ product is quicker than a division."""
 # ------------------------------------------------------------------------------------------ one resource of one node
 
 
-@bare
+@scalar_subroutine
 def takes(units: int, amount: int, whole: int, capacity: int) -> int:
     """What `units` units of `amount` each take of one resource of a node; a job that wants whole nodes takes all."""
     return capacity if whole else units * amount
 
 
-@bare
+@scalar_subroutine
 def units_in(most: int, amount: int, whole: int, free: int, capacity: int) -> int:
     """How many units of `amount` each fit into the `free` amount of one resource of a node; at most `most`.
 
@@ -48,13 +48,13 @@ Hardware = Machine | Cluster
 """The nodes: kernels are handed a `Machine`, Python hands over a `Cluster`."""
 
 
-@inner
+@subroutine
 def may_use(jobs: JobTable, slot: int, machine: Hardware, node: int) -> bool:
     """Whether a node is in the node set of a job."""
     return bool(machine.node_sets[jobs.node_set[slot], node])
 
 
-@inner
+@subroutine
 def untouched(machine: Hardware, free: FixedMatrix, node: int) -> bool:
     """Whether all of a node is free, by the free amounts `free` (int64[N, R])."""
     for r in range(free.shape[1]):  # noqa: SIM110  (a loop compiles to better code than a generator)
@@ -63,7 +63,7 @@ def untouched(machine: Hardware, free: FixedMatrix, node: int) -> bool:
     return True
 
 
-@inner
+@subroutine
 def units_held(jobs: JobTable, slot: int, amounts: FixedMatrix, row: int) -> int:
     """How many units of a job fit into row `row` of `amounts` (int64[:, R]); sharing rules and node sets ignored."""
     most = PLENTY
@@ -72,7 +72,7 @@ def units_held(jobs: JobTable, slot: int, amounts: FixedMatrix, row: int) -> int
     return most
 
 
-@inner
+@subroutine
 def units_on(jobs: JobTable, slot: int, machine: Hardware, free: FixedMatrix, node: int) -> int:
     """How many units like those of a job fit on a node with free amounts `free` (int64[N, R]).
 
@@ -86,13 +86,13 @@ def units_on(jobs: JobTable, slot: int, machine: Hardware, free: FixedMatrix, no
     return min(count, 1) if sharing & DISTINCT else count
 
 
-@inner
+@subroutine
 def taken_on(jobs: JobTable, slot: int, machine: Hardware, node: int, units: int, r: int) -> int:
     """What `units` units of a job take of resource `r` of a node."""
     return takes(units, jobs.per_unit[slot, r], jobs.sharing[slot] & EXCLUSIVE, machine.capacity[node, r])
 
 
-@inner
+@subroutine
 def asks_more_than(jobs: JobTable, slot: int, total_free: FixedColumn) -> bool:
     """Whether a job asks for more of some resource than all nodes together have free (int64[R])."""
     units, per_unit = jobs.units[slot], jobs.per_unit
@@ -102,7 +102,7 @@ def asks_more_than(jobs: JobTable, slot: int, total_free: FixedColumn) -> bool:
     return False
 
 
-@inner
+@subroutine
 def shift_free(
     jobs: JobTable, slot: int, machine: Hardware, nodes: FixedColumn, units: FixedColumn, free: Matrix,
     total_free: Column, sign: int,
@@ -138,7 +138,7 @@ QUEUED, STARTED = 1, 2
 """By slot: what the judge knows of the job. Any other value: the job is not in the queue."""
 
 
-@inner
+@subroutine
 def entry_faults(
     jobs: JobTable, slot: int, machine: Hardware, free: FixedMatrix, previous: int, node: int, units: int
 ) -> int:
@@ -164,7 +164,7 @@ def entry_faults(
     return found
 
 
-@inner
+@subroutine
 def start_faults(
     i: int, slots: FixedColumn, offsets: FixedColumn, nodes: FixedColumn, units: FixedColumn, phase: FixedColumn,
     free: FixedMatrix, machine: Hardware, jobs: JobTable,
@@ -188,7 +188,7 @@ def start_faults(
     return found | WRONG_UNITS if counted and placed != jobs.units[slot] else found
 
 
-@inner
+@subroutine
 def take_starts(
     slots: FixedColumn, offsets: FixedColumn, nodes: FixedColumn, units: FixedColumn, phase: Column, free: Matrix,
     total_free: Column, machine: Machine, jobs: JobTable,

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from cpsched.compile.handles import Column, FixedColumn
-from cpsched.compile.jit import bare, inner
+from cpsched.jit.decorators import scalar_subroutine, subroutine
+from cpsched.jit.handles import Column, FixedColumn
 from cpsched.kernels.fit import taken_on, takes
 from cpsched.kernels.state import Groups, Machine, grow
 from cpsched.model import NEVER, IntArray, JobTable
@@ -30,20 +30,20 @@ BLOCK = 64
 """Nodes of a block."""
 
 
-@bare
+@scalar_subroutine
 def blocks_of(nodes: int) -> int:
     """How many blocks `nodes` nodes have."""
     return (nodes + BLOCK - 1) // BLOCK
 
 
-@bare
+@scalar_subroutine
 def move_node(of: Column, edged: Column, node: int, g: int) -> None:
     """Note that a node belongs to group `g` now. The caller updates the sizes."""
     of[node] = g
     edged[node // BLOCK] = edged[min(node + 1, len(of) - 1) // BLOCK] = -1
 
 
-@bare
+@scalar_subroutine
 def find_edges(of: FixedColumn, edged: Column, edge: Column, block: int) -> None:
     """Find the edges of a block: its nodes that are of another group than the node before."""
     count, last = 0, of[block * BLOCK - 1] if block > 0 else -1
@@ -58,7 +58,7 @@ def find_edges(of: FixedColumn, edged: Column, edge: Column, block: int) -> None
 # ------------------------------------------------------------------------------------------ which nodes are alike
 
 
-@bare
+@scalar_subroutine
 def mixed(value: int) -> int:
     """A 64-bit hash of `value` (the finaliser of splitmix64)."""
     x = np.uint64(value) + np.uint64(0x9E3779B97F4A7C15)
@@ -67,13 +67,13 @@ def mixed(value: int) -> int:
     return np.int64(x ^ (x >> np.uint64(31)))  # type: ignore[return-value]
 
 
-@bare
+@scalar_subroutine
 def line_key(at_s: int, r: int) -> int:
     """The weight in a signature of one unit of resource `r` that a line gains at second `at_s`."""
     return mixed(r) if at_s == EVER else mixed(mixed(at_s) + r)
 
 
-@inner
+@subroutine
 def signatures(machine: Machine, jobs: JobTable, running: FixedColumn) -> IntArray:
     """A 64-bit hash per node, equal for nodes of the same kind and line: a sum over the steps of the line."""
     nodes, resources = machine.free.shape
@@ -103,7 +103,7 @@ def signatures(machine: Machine, jobs: JobTable, running: FixedColumn) -> IntArr
 # ------------------------------------------------------------------------------------------ making groups
 
 
-@inner
+@subroutine
 def make_room(groups: Groups, more_groups: int, more_steps: int) -> None:
     """Make room for `more_groups` groups and `more_steps` steps behind those in use."""
     count, steps = groups.count, groups.steps
@@ -119,7 +119,7 @@ def make_room(groups: Groups, more_groups: int, more_steps: int) -> None:
         groups.free = free
 
 
-@inner
+@subroutine
 def grouped(groups: Groups, machine: Machine, jobs: JobTable, running: FixedColumn) -> IntArray:
     """Build `groups` for the machine as it is. `running` is sorted by expected end.
 
@@ -192,7 +192,7 @@ def grouped(groups: Groups, machine: Machine, jobs: JobTable, running: FixedColu
     return found
 
 
-@inner
+@subroutine
 def borrow(own: Groups, carried: Groups) -> None:
     """Begin a plan on the carried groups: copy their numbers into `own`, and share their lines.
 
@@ -212,7 +212,7 @@ def borrow(own: Groups, carried: Groups) -> None:
 # ------------------------------------------------------------------------------------------ moving nodes
 
 
-@inner
+@subroutine
 def add_edited(
     groups: Groups, machine: Machine, jobs: JobTable, slot: int, g: int, units: int, start_s: int, end_s: int,
     sign: int, whole: int,
@@ -252,7 +252,7 @@ def add_edited(
     return new
 
 
-@inner
+@subroutine
 def leave_out_empty(groups: Groups) -> None:
     """Forget the groups of a plan that have no nodes. The others keep their order and get new numbers and lines."""
     kind, size, first, length = groups.kind, groups.size, groups.first, groups.length

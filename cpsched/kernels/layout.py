@@ -7,15 +7,15 @@ begin, and looks again only after one of its nodes has moved.
 
 from __future__ import annotations
 
-from cpsched.compile.handles import Column, FixedColumn
-from cpsched.compile.jit import bare, inner
+from cpsched.jit.decorators import scalar_subroutine, subroutine
+from cpsched.jit.handles import Column, FixedColumn
 from cpsched.kernels.groups import BLOCK, find_edges
 from cpsched.kernels.state import Heads, Trial, grow
 
 # ------------------------------------------------------------------------------------------ the layout
 
 
-@inner
+@subroutine
 def open_layout(trial: Trial) -> None:
     """Begin a plan: give each group its range of places. No node has moved yet."""
     groups, layout, count, place = trial.groups, trial.layout, trial.groups.count, 0
@@ -28,7 +28,7 @@ def open_layout(trial: Trial) -> None:
     layout.groups, layout.times, layout.runs = count, 0, 0
 
 
-@inner
+@subroutine
 def ask_for_runs(trial: Trial, count: int) -> None:
     """Compute the runs of every group from which one of the first `count` ranges was cut.
 
@@ -48,7 +48,7 @@ def ask_for_runs(trial: Trial, count: int) -> None:
         lay_out(trial)
 
 
-@inner
+@subroutine
 def lay_out(trial: Trial) -> None:
     """Find the runs of the groups that were asked for: all runs in index order, then a counting sort by group."""
     groups, layout = trial.groups, trial.layout
@@ -89,7 +89,7 @@ def lay_out(trial: Trial) -> None:
     layout.runs = runs
 
 
-@bare
+@scalar_subroutine
 def last_not_above(rising: FixedColumn, count: int, value: int) -> int:
     """The last index below `count` of a rising column whose value is at most `value`; 0 where there is none."""
     low, high = 0, count
@@ -102,7 +102,7 @@ def last_not_above(rising: FixedColumn, count: int, value: int) -> int:
     return low
 
 
-@bare
+@scalar_subroutine
 def place_below(node: FixedColumn, at: FixedColumn, runs: int, run: int, last: int, below: int) -> tuple[int, int]:
     """The first place whose node has an index of `below` or more, but at most `last`; and the run of that place.
 
@@ -129,14 +129,14 @@ def place_below(node: FixedColumn, at: FixedColumn, runs: int, run: int, last: i
 # ------------------------------------------------------------------------------------------ ranges side by side
 
 
-@inner
+@subroutine
 def make_room_for_heads(heads: Heads, count: int) -> None:
     """Make room for `count` ranges. What the heads held may be lost."""
     if count > len(heads.heap):
         grow(heads, "heap key group run place last", 0, count)
 
 
-@bare
+@scalar_subroutine
 def sink(heap: Column, key: FixedColumn, count: int, at: int) -> None:
     """Restore a heap of `count` entries in which only the entry at index `at` may stand too high."""
     entry = heap[at]
@@ -151,14 +151,14 @@ def sink(heap: Column, key: FixedColumn, count: int, at: int) -> None:
     heap[at] = entry
 
 
-@bare
+@scalar_subroutine
 def make_heap(heap: Column, key: FixedColumn, count: int) -> None:
     """Turn the first `count` entries into a heap."""
     for at in range(count // 2 - 1, -1, -1):
         sink(heap, key, count, at)
 
 
-@bare
+@scalar_subroutine
 def drop_first(heap: Column, key: FixedColumn, count: int) -> int:
     """Move the first entry of a heap of `count` behind the others, which stay a heap; returns `count` - 1."""
     heap[0], heap[count - 1] = heap[count - 1], heap[0]
@@ -166,14 +166,14 @@ def drop_first(heap: Column, key: FixedColumn, count: int) -> int:
     return count - 1
 
 
-@bare
+@scalar_subroutine
 def second_key(heap: FixedColumn, key: FixedColumn, count: int, none: int) -> int:
     """The second least key of a heap of `count`; `none` where there is one entry."""
     found = key[heap[1]] if count > 1 else none
     return min(found, key[heap[2]]) if count > 2 else found
 
 
-@inner
+@subroutine
 def open_heads(trial: Trial, count: int) -> None:
     """Begin to walk the ranges in the first `count` heap entries by node index, each from its `place` on."""
     heads, layout = trial.heads, trial.layout
@@ -187,7 +187,7 @@ def open_heads(trial: Trial, count: int) -> None:
     make_heap(heap, key, count)
 
 
-@inner
+@subroutine
 def pass_first(trial: Trial, count: int, most: int) -> int:
     """Advance the range with the lowest next node by at most `most` places, until another range's node is lower.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cpsched.compile.jit import inner
+from cpsched.jit.decorators import subroutine
 from cpsched.kernels.fit import units_in
 from cpsched.kernels.groups import EVER
 from cpsched.kernels.orders import sort_pairs
@@ -12,7 +12,7 @@ from cpsched.kernels.state import Groups, Site, Trial, grow
 from cpsched.model import DISTINCT, EXCLUSIVE, NEVER
 
 
-@inner
+@subroutine
 def step_at(groups: Groups, g: int, at_s: int) -> int:
     """The index, within the line of group `g`, of the step that holds at second `at_s`."""
     at, first = groups.at, groups.first[g]
@@ -26,7 +26,7 @@ def step_at(groups: Groups, g: int, at_s: int) -> int:
     return int(low)
 
 
-@inner
+@subroutine
 def fill_units(site: Site, slot: int, start_s: int, end_s: int) -> int:
     """Set `trial.found[g]` to the units of a job that one node of group `g` holds throughout [start_s, end_s).
 
@@ -57,7 +57,7 @@ def fill_units(site: Site, slot: int, start_s: int, end_s: int) -> int:
     return total
 
 
-@inner
+@subroutine
 def longest_line(groups: Groups) -> int:
     """The number of steps of the longest line."""
     steps, length = 0, groups.length
@@ -66,7 +66,7 @@ def longest_line(groups: Groups) -> int:
     return steps
 
 
-@inner
+@subroutine
 def note_change(trial: Trial, count: int, at_s: int, by: int) -> int:
     """Append a change by `by` units at `at_s` to the `count` noted changes; returns the new count."""
     if count == len(trial.change_s):
@@ -75,7 +75,7 @@ def note_change(trial: Trial, count: int, at_s: int, by: int) -> int:
     return count + 1
 
 
-@inner
+@subroutine
 def changes_within(site: Site, slot: int, low_s: int, high_s: int) -> tuple[int, int, bool]:
     """Note how the number of units that all nodes hold for the whole job changes with its start.
 
@@ -147,7 +147,7 @@ def changes_within(site: Site, slot: int, low_s: int, high_s: int) -> tuple[int,
     return base, count, goes_on
 
 
-@inner
+@subroutine
 def first_slot(site: Site, slot: int, from_s: int) -> int:
     """The earliest second, `from_s` or later, from which a job finds its units for its whole duration; or NEVER.
 
@@ -172,7 +172,7 @@ def first_slot(site: Site, slot: int, from_s: int) -> int:
         low_s, span_s = high_s + 1, 2 * span_s
 
 
-@inner
+@subroutine
 def units_at(site: Site, slot: int, g: int, step: int, most: int) -> int:
     """How many units of a job, at most `most`, a node of group `g` holds at a step of its line."""
     groups, machine, jobs = site.trial.groups, site.machine, site.jobs
@@ -183,7 +183,7 @@ def units_at(site: Site, slot: int, g: int, step: int, most: int) -> int:
     return found
 
 
-@inner
+@subroutine
 def rank_by_latest(site: Site, slot: int, start_s: int) -> None:
     """Set `trial.rank[g]` to the second from which a node of group `g` holds `found[g]` units, up to `start_s`.
 
@@ -201,7 +201,7 @@ def rank_by_latest(site: Site, slot: int, start_s: int) -> None:
         rank[g] = groups.at[groups.first[g] + step]
 
 
-@inner
+@subroutine
 def rank_by_fullest(site: Site) -> None:
     """Set `trial.rank[g]`, higher for nodes that have less free now: best fit (mod17).
 

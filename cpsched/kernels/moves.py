@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cpsched.compile.handles import Column
-from cpsched.compile.jit import bare, inner
+from cpsched.jit.decorators import scalar_subroutine, subroutine
+from cpsched.jit.handles import Column
 from cpsched.kernels.groups import mixed
 from cpsched.kernels.search_state import Search
 
@@ -24,14 +24,14 @@ SHARES = (25, 25, 20, 10, 10, 10)
 ALL_MOVES = 63
 
 
-@inner
+@subroutine
 def drawn(search: Search, below: int) -> int:
     """A random number of at least 0, below `below`."""
     search.counts.drawn += 1
     return (mixed(search.counts.drawn) & ((1 << 62) - 1)) % below
 
 
-@inner
+@subroutine
 def drawn_move(search: Search) -> int:
     """A random move of those in `settings.moves`, by their `SHARES`."""
     total = 0
@@ -44,7 +44,7 @@ def drawn_move(search: Search) -> int:
     return which
 
 
-@bare
+@scalar_subroutine
 def shift(order: Column, from_: int, to: int) -> None:
     """Move the entry at one place of an order to another place."""
     entry = order[from_]
@@ -55,7 +55,7 @@ def shift(order: Column, from_: int, to: int) -> None:
     order[to] = entry
 
 
-@inner
+@subroutine
 def reinsert(search: Search, low: int, high: int) -> int:
     """Take a tenth of the jobs at [low, high) out, and put them back anywhere; returns the first changed place."""
     order, taken, n, first = search.trial.order, search.last.spare, high, high
@@ -76,7 +76,7 @@ def reinsert(search: Search, low: int, high: int) -> int:
     return first
 
 
-@inner
+@subroutine
 def move(search: Search) -> int:
     """Make the order on trial the best order with one change behind the fixed jobs; returns the first changed place.
 

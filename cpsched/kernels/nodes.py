@@ -6,8 +6,8 @@ EASY is the case of one reservation. The first job that cannot start reserves it
 
 from __future__ import annotations
 
-from cpsched.compile.handles import FixedColumn
-from cpsched.compile.jit import inner, kernel
+from cpsched.jit.decorators import kernel, subroutine
+from cpsched.jit.handles import FixedColumn
 from cpsched.kernels.fit import asks_more_than
 from cpsched.kernels.groups import EVER, borrow, grouped, leave_out_empty
 from cpsched.kernels.layout import open_layout
@@ -29,7 +29,7 @@ SLOTTED = 64
 """How many reservations a plan remembers. A job that asks for as much as one of them has no slot before it."""
 
 
-@inner
+@subroutine
 def open_trial(site: Site, reservations: int) -> None:
     """Begin a plan on the carried groups; where those are stale, on groups built here."""
     trial, machine = site.trial, site.machine
@@ -57,7 +57,7 @@ def open_trial(site: Site, reservations: int) -> None:
             most[r] = max(most[r], capacity[node, r])
 
 
-@inner
+@subroutine
 def asks_as_much(jobs: JobTable, slot: int, other: int) -> bool:
     """Whether a job asks for at least as much as `other`, on the same nodes, for at least as long."""
     per_unit = jobs.per_unit
@@ -72,7 +72,7 @@ def asks_as_much(jobs: JobTable, slot: int, other: int) -> bool:
     return not less
 
 
-@inner
+@subroutine
 def dominated(jobs: JobTable, slot: int, failed: FixedColumn, count: int) -> bool:
     """Whether a job asks for as much as one of `failed[:count]`, which could not start."""
     for i in range(count):  # noqa: SIM110  (a loop compiles to better code than a generator)
@@ -81,7 +81,7 @@ def dominated(jobs: JobTable, slot: int, failed: FixedColumn, count: int) -> boo
     return False
 
 
-@inner
+@subroutine
 def not_before(site: Site, slot: int) -> int:
     """A second before which a job cannot start: the latest remembered reservation of a job that asks for no more."""
     trial, jobs, found = site.trial, site.jobs, site.now_s
@@ -91,7 +91,7 @@ def not_before(site: Site, slot: int) -> int:
     return int(found)
 
 
-@inner
+@subroutine
 def note_slot(site: Site, slot: int, start_s: int) -> None:
     """Remember a reservation. While placements are final, it replaces an earlier one that asks for the same."""
     trial, jobs = site.trial, site.jobs
@@ -106,7 +106,7 @@ def note_slot(site: Site, slot: int, start_s: int) -> None:
         trial.slotted += 1
 
 
-@inner
+@subroutine
 def starts_now(site: Site, slot: int) -> bool:
     """Whether a job can start now beside everything planned so far.
 
@@ -115,7 +115,7 @@ def starts_now(site: Site, slot: int) -> bool:
     return starts_until(site, slot, site.now_s + site.jobs.estimate_s[slot])
 
 
-@inner
+@subroutine
 def starts_until(site: Site, slot: int, end_s: int) -> bool:
     """Whether a job can start now and hold its nodes until `end_s`; see `starts_now`."""
     trial, jobs = site.trial, site.jobs
@@ -129,7 +129,7 @@ def starts_until(site: Site, slot: int, end_s: int) -> bool:
     return False
 
 
-@inner
+@subroutine
 def reserve(site: Site, slot: int, from_s: int) -> int:
     """The earliest second at which a job can start beside everything planned so far; NEVER where there is none.
 
@@ -142,7 +142,7 @@ def reserve(site: Site, slot: int, from_s: int) -> int:
     return start_s
 
 
-@inner
+@subroutine
 def earliest_slot(site: Site, slot: int, from_s: int) -> int:
     """The second that `reserve` finds, without setting the ranks."""
     start_s, duration_s, need = max(from_s, not_before(site, slot)), site.jobs.estimate_s[slot], site.jobs.units[slot]
@@ -155,7 +155,7 @@ def earliest_slot(site: Site, slot: int, from_s: int) -> int:
     return int(start_s)
 
 
-@inner
+@subroutine
 def commit(site: Site, position: int, start_s: int, ranked: bool) -> None:
     """Place a job from `start_s` on, and note its start.
 
@@ -181,7 +181,7 @@ def commit(site: Site, position: int, start_s: int, ranked: bool) -> None:
         trial.available[r] -= taken_by_moves(site, first, slot, r)
 
 
-@inner
+@subroutine
 def last_candidate(site: Site, sequence: FixedColumn, i: int, last: int, look: bool) -> int:
     """The last index in [i, last] of a sequence whose job might still start now; i - 1 where there is none.
 
@@ -198,7 +198,7 @@ def last_candidate(site: Site, sequence: FixedColumn, i: int, last: int, look: b
     return last
 
 
-@inner
+@subroutine
 def make_room_by_group(trial: Trial) -> None:
     """Make room in `found` and `rank` for each group, and leave out empty groups where they are many."""
     if trial.lasting and trial.groups.count > trial.crowd:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from cpsched.compile.handles import Column, FixedColumn, Reals
-from cpsched.compile.jit import bare, inner
+from cpsched.jit.decorators import scalar_subroutine, subroutine
+from cpsched.jit.handles import Column, FixedColumn, Reals
 from cpsched.kernels.state import Method, Site
 from cpsched.model import IntArray
 
@@ -25,13 +25,13 @@ ARRIVAL, SHORTEST, LONGEST, SJF, LJF, SAF, LAF, SPF, GIVEN, PRIORITY = range(10)
 LARGEST = (1 << 63) - 1
 
 
-@bare
+@scalar_subroutine
 def times(a: int, b: int) -> int:
     """`a` times `b`, neither of them negative; `LARGEST` where the product does not fit into 64 bits."""
     return LARGEST if a > 0 and b > LARGEST // a else a * b
 
 
-@bare
+@scalar_subroutine
 def first_key(code: int, estimate_s: int, processors: int) -> int:
     """What an order sorts by first: E is the estimate, r the processors (debs24 section 3)."""
     if code in (SHORTEST, SJF):
@@ -47,7 +47,7 @@ def first_key(code: int, estimate_s: int, processors: int) -> int:
     return 0
 
 
-@bare
+@scalar_subroutine
 def second_key(code: int, estimate_s: int, processors: int) -> int:
     """What an order sorts by next; remaining ties keep the order of arrival."""
     if code in (SJF, LJF):
@@ -57,13 +57,13 @@ def second_key(code: int, estimate_s: int, processors: int) -> int:
     return 0
 
 
-@inner
+@subroutine
 def bits_of(numbers: Reals) -> IntArray:
     """The bits of `numbers` as integers, which sort in the same order. No number may be negative."""
     return numbers.view(np.int64)
 
 
-@bare
+@scalar_subroutine
 def sort_pairs(first: Column, second: Column, count: int) -> None:
     """Sort the first `count` pairs in place by their first number: a Shell sort, not stable."""
     gap = 1
@@ -79,7 +79,7 @@ def sort_pairs(first: Column, second: Column, count: int) -> None:
         gap //= 3
 
 
-@inner
+@subroutine
 def order_of(first: Column, second: Column) -> IntArray:
     """Positions sorted by the first number, then by the second: a merge sort, stable.
 
@@ -112,7 +112,7 @@ def order_of(first: Column, second: Column) -> IntArray:
     return order
 
 
-@inner
+@subroutine
 def sorted_positions(code: int, site: Site) -> IntArray:
     """The positions of the queue in order `code`; ties keep the order of arrival."""
     n, queue, jobs = site.queued, site.queue, site.jobs
@@ -130,7 +130,7 @@ def sorted_positions(code: int, site: Site) -> IntArray:
     return order_of(first, second)
 
 
-@inner
+@subroutine
 def positions_of(method: Method, given: FixedColumn, site: Site) -> IntArray:
     """The queue positions in the order of a method; empty where that is the queue's own."""
     if method.order == ARRIVAL:
@@ -140,7 +140,7 @@ def positions_of(method: Method, given: FixedColumn, site: Site) -> IntArray:
     return sorted_positions(method.order, site)
 
 
-@bare
+@scalar_subroutine
 def position_of(order: FixedColumn, i: int) -> int:
     """The queue position of the `i`-th job of an order; an empty order is that of the queue."""
     return int(order[i]) if len(order) else i

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from cpsched.compile.jit import inner
+from cpsched.jit.decorators import subroutine
 from cpsched.kernels.layout import drop_first, make_heap, make_room_for_heads, open_heads, pass_first
 from cpsched.kernels.ranges import note_move
 from cpsched.kernels.state import Site
 
 
-@inner
+@subroutine
 def pick_nodes(site: Site, need: int, ranked: bool) -> None:
     """Note the moves that give a job `need` units: if `ranked`, groups of the highest rank first; then by node index.
 
@@ -28,7 +28,7 @@ def pick_nodes(site: Site, need: int, ranked: bool) -> None:
     pick_lowest(site, n, need)
 
 
-@inner
+@subroutine
 def pick_best(site: Site, n: int, need: int) -> tuple[int, int]:
     """Take all nodes of the highest ranks, rank by rank, as long as a whole rank does not exceed the need.
 
@@ -57,7 +57,7 @@ def pick_best(site: Site, n: int, need: int) -> tuple[int, int]:
     return 0, need
 
 
-@inner
+@subroutine
 def pick_lowest(site: Site, n: int, need: int) -> None:
     """Take the nodes with the lowest indices of the `n` groups in `heads`; the last may give less than it holds."""
     trial = site.trial

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from cpsched.compile.handles import Column, FixedColumn
-from cpsched.compile.jit import inner, kernel
+from cpsched.jit.decorators import kernel, subroutine
+from cpsched.jit.handles import Column, FixedColumn
 from cpsched.kernels.orders import ARRIVAL, GREEDY, position_of, positions_of, sorted_positions
 from cpsched.kernels.profile import earliest, occupy, starts_now
 from cpsched.kernels.state import Draft, Method, Site, grow
@@ -24,7 +24,7 @@ LOOK_AGAIN = 250
 """Each time this many more jobs are planned, the plan checks whether any job behind them can still start now."""
 
 
-@inner
+@subroutine
 def amount_of(site: Site, slot: int) -> int:
     """What a queued job takes of a pool; NEVER where the pool can never hold it."""
     jobs, machine = site.jobs, site.machine
@@ -38,7 +38,7 @@ def amount_of(site: Site, slot: int) -> int:
     return units * each
 
 
-@inner
+@subroutine
 def free_in_pool(site: Site) -> int:
     """How many units of the pool are free now."""
     free, found = site.machine.free, 0
@@ -47,7 +47,7 @@ def free_in_pool(site: Site) -> int:
     return found
 
 
-@inner
+@subroutine
 def fill_held(site: Site) -> int:
     """Note what every running job releases when it ends; returns the sum."""
     jobs, machine, running, draft = site.jobs, site.machine, site.running, site.draft
@@ -67,7 +67,7 @@ def fill_held(site: Site) -> int:
     return total
 
 
-@inner
+@subroutine
 def start_now(site: Site, position: int, amount: int) -> None:
     """Note that the job at a queue position starts, and keep the ends of all starts sorted."""
     draft, slot = site.draft, site.queue[position]
@@ -82,7 +82,7 @@ def start_now(site: Site, position: int, amount: int) -> None:
     draft.started = started + 1
 
 
-@inner
+@subroutine
 def profile_of(site: Site, free: int, times: Column, level: Column) -> int:
     """Write the profile of what is free from now on, as running and started jobs end; returns its length."""
     jobs_end_s, running, draft = site.jobs.end_s, site.running, site.draft
@@ -104,7 +104,7 @@ def profile_of(site: Site, free: int, times: Column, level: Column) -> int:
     return count
 
 
-@inner
+@subroutine
 def greedy(site: Site, free: int, first: int) -> None:
     """Start every job that fits, from index `first` of the order on."""
     order, queue = site.draft.order, site.queue
@@ -118,7 +118,7 @@ def greedy(site: Site, free: int, first: int) -> None:
             start_now(site, position, amount)
 
 
-@inner
+@subroutine
 def shadow(site: Site, free: int, need: int) -> tuple[int, int]:
     """EASY's shadow time: the earliest start of a job that needs `need` units, and what is free from then on.
 
@@ -141,7 +141,7 @@ def shadow(site: Site, free: int, need: int) -> tuple[int, int]:
     return shadow_s, then_free
 
 
-@inner
+@subroutine
 def easy(site: Site, free: int, first: int, backfill: FixedColumn) -> None:
     """Make one reservation, for the job at index `first`; others start iff they end before it or fit beside it.
 
@@ -175,7 +175,7 @@ def easy(site: Site, free: int, first: int, backfill: FixedColumn) -> None:
         start_now(site, position, amount)
 
 
-@inner
+@subroutine
 def last_startable(
     site: Site, free: int, first: int, last: int, times: FixedColumn, level: FixedColumn, count: int
 ) -> int:
@@ -190,7 +190,7 @@ def last_startable(
     return last
 
 
-@inner
+@subroutine
 def reserving(site: Site, free: int, first: int, eventually: int, method: Method) -> None:
     """Let several jobs reserve their earliest slot; others start iff that delays no reservation.
 
@@ -226,7 +226,7 @@ def reserving(site: Site, free: int, first: int, eventually: int, method: Method
             last = i - 1 if none_starts else last
 
 
-@inner
+@subroutine
 def place_starts(site: Site) -> None:
     """Write the placements of the starts: on the single node, or on the first free nodes."""
     draft, units, free = site.draft, site.jobs.units, site.machine.free
@@ -247,7 +247,7 @@ def place_starts(site: Site) -> None:
             node += 1
 
 
-@inner
+@subroutine
 def open_draft(draft: Draft, count: int) -> None:
     """Begin a plan of `count` queued jobs: nothing starts, no start is known."""
     draft.started = 0

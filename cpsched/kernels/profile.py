@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from cpsched.compile.handles import Column, FixedColumn
-from cpsched.compile.jit import bare
+from cpsched.jit.decorators import scalar_subroutine
+from cpsched.jit.handles import Column, FixedColumn
 
 
-@bare
+@scalar_subroutine
 def lower_bound(times: FixedColumn, count: int, at_s: int) -> int:
     """The first index of the sorted `times[:count]` that holds `at_s` or more."""
     low, high = 0, count
@@ -19,7 +19,7 @@ def lower_bound(times: FixedColumn, count: int, at_s: int) -> int:
     return low
 
 
-@bare
+@scalar_subroutine
 def break_at(times: Column, level: Column, count: int, at_s: int) -> int:
     """Make `at_s` a breakpoint with the level of the one before, unless it is one; returns the new count."""
     at = lower_bound(times, count, at_s)
@@ -31,7 +31,7 @@ def break_at(times: Column, level: Column, count: int, at_s: int) -> int:
     return count + 1
 
 
-@bare
+@scalar_subroutine
 def occupy(times: Column, level: Column, count: int, start_s: int, end_s: int, amount: int) -> int:
     """Take `amount` off a profile during [start_s, end_s); returns its new number of breakpoints."""
     count = break_at(times, level, count, start_s)
@@ -43,7 +43,7 @@ def occupy(times: Column, level: Column, count: int, start_s: int, end_s: int, a
     return count
 
 
-@bare
+@scalar_subroutine
 def earliest(times: FixedColumn, level: FixedColumn, count: int, duration_s: int, amount: int) -> int:
     """The index of the first breakpoint from which `amount` is there for `duration_s`; -1 where there is none."""
     k = 0
@@ -60,7 +60,7 @@ def earliest(times: FixedColumn, level: FixedColumn, count: int, duration_s: int
     return -1
 
 
-@bare
+@scalar_subroutine
 def starts_now(times: FixedColumn, level: FixedColumn, count: int, duration_s: int, amount: int) -> bool:
     """Whether `amount` is there from the profile's first second on, for `duration_s`."""
     end_s, k = times[0] + duration_s, 0

@@ -8,7 +8,7 @@ starts now are written out as nodes at the end.
 
 from __future__ import annotations
 
-from cpsched.compile.jit import inner
+from cpsched.jit.decorators import subroutine
 from cpsched.kernels.fit import taken_on
 from cpsched.kernels.groups import add_edited, mixed
 from cpsched.kernels.layout import make_room_for_heads, open_heads, pass_first
@@ -16,7 +16,7 @@ from cpsched.kernels.state import Site, Trial, grow
 from cpsched.model import EXCLUSIVE
 
 
-@inner
+@subroutine
 def note_move(trial: Trial, g: int, count: int, units: int) -> None:
     """Note that a job takes the first `count` nodes of a group, `units` units of each."""
     m = trial.moves
@@ -26,13 +26,13 @@ def note_move(trial: Trial, g: int, count: int, units: int) -> None:
     trial.moves = m + 1
 
 
-@inner
+@subroutine
 def carry_out_move(site: Site, m: int, slot: int, start_s: int, end_s: int) -> None:
     """Make a new group of the nodes of a noted move, on which the job holds its units during [start_s, end_s)."""
     edit_move(site, m, slot, start_s, end_s, site.jobs.sharing[slot] & EXCLUSIVE, 1)
 
 
-@inner
+@subroutine
 def edit_move(site: Site, m: int, slot: int, start_s: int, end_s: int, whole: int, times: int) -> None:
     """As `carry_out_move`, but the job takes `times` as much; with `whole` all of each node, however few its units."""
     trial, groups = site.trial, site.trial.groups
@@ -45,7 +45,7 @@ def edit_move(site: Site, m: int, slot: int, start_s: int, end_s: int, whole: in
     begin[g] += count
 
 
-@inner
+@subroutine
 def take_moves_back(trial: Trial, first: int) -> None:
     """Undo the moves from `first` on, the last one first: each group gets its nodes back.
 
@@ -61,7 +61,7 @@ def take_moves_back(trial: Trial, first: int) -> None:
     trial.moves = first
 
 
-@inner
+@subroutine
 def taken_by_moves(site: Site, first: int, slot: int, r: int) -> int:
     """What a job takes of resource `r`; its moves are those from `first` on."""
     trial, kind_node, found = site.trial, site.machine.kind_node, 0
@@ -71,7 +71,7 @@ def taken_by_moves(site: Site, first: int, slot: int, r: int) -> int:
     return found
 
 
-@inner
+@subroutine
 def places_of(trial: Trial, first: int) -> int:
     """A hash of the places and units of the moves from `first` on, independent of how they are split into moves."""
     at, count, units, found = trial.moved_begin, trial.moved_count, trial.moved_units, 0
@@ -80,7 +80,7 @@ def places_of(trial: Trial, first: int) -> int:
     return found
 
 
-@inner
+@subroutine
 def write_starts(site: Site) -> None:
     """Write nodes and units of each start into the draft, in order of node index."""
     draft, trial = site.draft, site.trial

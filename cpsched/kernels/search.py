@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from cpsched.compile.handles import Column, FixedColumn, FixedReals, Reals
-from cpsched.compile.jit import inner, kernel
+from cpsched.jit.decorators import kernel, subroutine
+from cpsched.jit.handles import Column, FixedColumn, FixedReals, Reals
 from cpsched.kernels.costs import priced, weigh
 from cpsched.kernels.decode_nodes import carry_out_placed, decode_placed, mark, take_back
 from cpsched.kernels.decode_pool import carry_out_counted, decode_counted
@@ -33,7 +33,7 @@ NONE_START, ALL_START, SEARCHED = range(3)
 """How a round was decided: no job can start, all jobs start, or a search."""
 
 
-@inner
+@subroutine
 def arrange(site: Site, search: Search, found: Column) -> None:
     """Make `found` (queue positions) the order on trial: overdue jobs first, jobs that can never run left out."""
     submit_s, amount, trial, k = site.jobs.submit_s, search.queued.amount, search.trial.order, 0
@@ -48,7 +48,7 @@ def arrange(site: Site, search: Search, found: Column) -> None:
             k += 1
 
 
-@inner
+@subroutine
 def fix_overdue(site: Site, search: Search) -> None:
     """Put the overdue jobs at the front of the best order, in order of arrival, and fix them there."""
     overdue_s, k = site.now_s - search.settings.overdue_s, 0
@@ -60,7 +60,7 @@ def fix_overdue(site: Site, search: Search) -> None:
     search.fixed = min(k, search.head)
 
 
-@inner
+@subroutine
 def last_order(site: Site, search: Search, found: Column) -> None:
     """Write the order of the last round into `found`, with new jobs at its end."""
     n, queue, where, slots, k = site.queued, site.queue, search.last.where, search.last.slots, 0
@@ -78,7 +78,7 @@ def last_order(site: Site, search: Search, found: Column) -> None:
             where[queue[i]] = 0
 
 
-@inner
+@subroutine
 def candidate(site: Site, search: Search, which: int) -> None:
     """Make candidate order `which` the order on trial."""
     found = np.arange(site.queued)
@@ -105,7 +105,7 @@ def candidate(site: Site, search: Search, which: int) -> None:
     search.shared.upto = search.head
 
 
-@inner
+@subroutine
 def tail_cost(site: Site, search: Search, order: Column) -> float:
     """What the jobs behind the head would cost if they ran one after the other on the whole machine."""
     jobs, queue, pool = site.jobs, site.queue, float(max(1, site.machine.pool))
@@ -120,7 +120,7 @@ def tail_cost(site: Site, search: Search, order: Column) -> float:
     return float(cost)
 
 
-@inner
+@subroutine
 def decode(site: Site, search: Search, objective: Price, first: int, limit: float, counted: bool) -> float:
     """Plan the order on trial and return its cost, on a pool (`counted`) or on nodes. See `decode_counted`."""
     search.counts.decoded += 1
@@ -129,7 +129,7 @@ def decode(site: Site, search: Search, objective: Price, first: int, limit: floa
     return decode_placed(site, search, objective, first, limit)
 
 
-@inner
+@subroutine
 def longest_wait(site: Site, search: Search) -> int:
     """The longest wait of a job in the plan on trial, past and planned, in seconds."""
     submit_s, longest_s = site.jobs.submit_s, 0
@@ -139,19 +139,19 @@ def longest_wait(site: Site, search: Search) -> int:
     return int(longest_s)
 
 
-@inner
+@subroutine
 def is_tried(search: Search, which: int) -> bool:
     """Whether candidate order `which` is to be tried."""
     return bool((search.settings.candidates >> which) & 1)
 
 
-@inner
+@subroutine
 def is_spent(search: Search, counted: bool) -> bool:
     """Whether this round has placed as many jobs as `Settings.work` allows."""
     return bool(search.counts.placed >= (POOL_JOBS * search.settings.work if counted else search.settings.work))
 
 
-@inner
+@subroutine
 def accept_whole(search: Search) -> None:
     """Make the order on trial the best one, with the jobs behind its head."""
     accept(search, 0)
@@ -159,7 +159,7 @@ def accept_whole(search: Search) -> None:
         search.best.order[k] = search.trial.order[k]
 
 
-@inner
+@subroutine
 def bounding_candidates(site: Site, search: Search, objective: Price, counted: bool) -> tuple[float, float]:
     """Plan the last order and that of arrival, take the shorter of their longest waits as the bound, keep the cheaper.
 
@@ -189,7 +189,7 @@ def bounding_candidates(site: Site, search: Search, objective: Price, counted: b
     return float(best), float(head_cost)
 
 
-@inner
+@subroutine
 def best_candidate(site: Site, search: Search, objective: Price, counted: bool) -> float:
     """Make the cheapest candidate the best order; returns the cost of its head."""
     best, head_cost, others = OUT, OUT, LAST
@@ -210,7 +210,7 @@ def best_candidate(site: Site, search: Search, objective: Price, counted: bool) 
     return float(head_cost)
 
 
-@inner
+@subroutine
 def improve(site: Site, search: Search, objective: Price, best: float, counted: bool) -> float:
     """Hill climbing: change the best order at random, and keep a change that costs no more. Returns the head's cost."""
     if search.head - search.fixed < 2:
@@ -226,7 +226,7 @@ def improve(site: Site, search: Search, objective: Price, best: float, counted: 
     return best
 
 
-@inner
+@subroutine
 def open_search(site: Site, search: Search, objective: Price, site_weight: FixedReals, counted: bool) -> None:
     """Begin a round: weigh the jobs, and find those that can run at all."""
     n = site.queued
@@ -248,7 +248,7 @@ def open_search(site: Site, search: Search, objective: Price, site_weight: Fixed
     fix_overdue(site, search)
 
 
-@inner
+@subroutine
 def certain_counted(site: Site, search: Search) -> int:
     """On a pool: `ALL_START` or `NONE_START` where no order could change the answer, otherwise `SEARCHED`."""
     available, wanted, least = free_in_pool(site), 0, NEVER
@@ -261,7 +261,7 @@ def certain_counted(site: Site, search: Search) -> int:
     return NONE_START if least > available else SEARCHED
 
 
-@inner
+@subroutine
 def certain_placed(site: Site, search: Search) -> int:
     """On nodes: the same answers. Where the answer is `ALL_START`, the jobs are placed."""
     none = True
@@ -281,7 +281,7 @@ def certain_placed(site: Site, search: Search) -> int:
     return ALL_START
 
 
-@inner
+@subroutine
 def remember(site: Site, search: Search) -> None:
     """Keep the best order for the next round, as slots."""
     grow(search.last, "slots", 0, search.able)
@@ -290,7 +290,7 @@ def remember(site: Site, search: Search) -> None:
     search.last.ordered = search.able
 
 
-@inner
+@subroutine
 def carry_out(site: Site, search: Search, whole: bool, counted: bool) -> None:
     """Write the plan of the best order into the draft. See `carry_out_counted`."""
     if counted:
@@ -299,7 +299,7 @@ def carry_out(site: Site, search: Search, whole: bool, counted: bool) -> None:
         carry_out_placed(site, search, whole)
 
 
-@inner
+@subroutine
 def plan_all(site: Site, search: Search, objective: Price, answer: int, whole: bool, counted: bool) -> None:
     """Find an order and carry it out. Where nothing can start, it is the last order, planned only if `whole`."""
     if answer == SEARCHED:
@@ -315,7 +315,7 @@ def plan_all(site: Site, search: Search, objective: Price, answer: int, whole: b
         carry_out(site, search, whole, counted)
 
 
-@inner
+@subroutine
 def search_counted(site: Site, search: Search, objective: Price, whole: bool) -> int:
     """Decide a round on a pool; returns how it was decided."""
     answer = certain_counted(site, search)
@@ -330,7 +330,7 @@ def search_counted(site: Site, search: Search, objective: Price, whole: bool) ->
     return answer
 
 
-@inner
+@subroutine
 def search_placed(site: Site, search: Search, objective: Price, whole: bool) -> int:
     """Decide a round on nodes; returns how it was decided."""
     open_trial(site, 2)

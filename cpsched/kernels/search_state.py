@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from cpsched.compile.handles import Column, Handle, Matrix, Reals
-from cpsched.compile.jit import inner
+from cpsched.jit.decorators import subroutine
+from cpsched.jit.handles import Column, Handle, Matrix, Reals
 from cpsched.kernels.groups import mixed
 from cpsched.kernels.state import grow, no_entries
 from cpsched.model import IntArray
@@ -221,13 +221,13 @@ def new_search(settings: SearchSettings) -> Search:
     )  # fmt: skip
 
 
-@inner
+@subroutine
 def longer_reals(column: Reals, room: int) -> Reals:
     """`column` with room for `room` entries. What it held may be lost."""
     return column if room <= len(column) else np.empty(max(room, 2 * len(column)))
 
 
-@inner
+@subroutine
 def make_room_for(search: Search, count: int, slots: int, resources: int) -> None:
     """Make room for a queue of `count` jobs in a table of `slots` slots."""
     room, queued, last = count + 2, search.queued, search.last
@@ -242,14 +242,14 @@ def make_room_for(search: Search, count: int, slots: int, resources: int) -> Non
         last.where = np.zeros(2 * slots, np.int64)
 
 
-@inner
+@subroutine
 def make_room_for_order(tried: Tried, room: int) -> None:
     """Make room for an order of `room` jobs."""
     grow(tried, "order starts known row", 0, room)
     tried.spent = longer_reals(tried.spent, room)
 
 
-@inner
+@subroutine
 def make_rows(search: Search, points: int) -> None:
     """Make room for two profiles of `points` breakpoints before each job of the head, and behind the last one."""
     count, rows = 2 * (search.head + 1), search.rows
@@ -261,7 +261,7 @@ def make_rows(search: Search, points: int) -> None:
         search.best.row[k], search.trial.row[k] = k, search.head + 1 + k
 
 
-@inner
+@subroutine
 def accept(search: Search, first: int) -> None:
     """Make the order on trial the best one. Both are equal before place `first`; their plans are from `same` on."""
     best, trial, same = search.best, search.trial, search.shared.same
@@ -273,7 +273,7 @@ def accept(search: Search, first: int) -> None:
     search.shared.valid = same
 
 
-@inner
+@subroutine
 def hold(position: int, start_s: int, places: int) -> int:
     """A hash of one job's holding: its queue position, its start, and a number for its `places`."""
     return mixed(mixed(mixed(position) + start_s) + places)

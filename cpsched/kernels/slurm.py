@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from cpsched.compile.handles import Column, FixedColumn, FixedMatrix, Handle
-from cpsched.compile.jit import bare, inner, kernel
+from cpsched.jit.decorators import kernel, scalar_subroutine, subroutine
+from cpsched.jit.handles import Column, FixedColumn, FixedMatrix, Handle
 from cpsched.kernels.fit import asks_more_than, units_in
 from cpsched.kernels.groups import EVER
 from cpsched.kernels.lines import fill_units, step_at
@@ -143,7 +143,7 @@ class Passes(Handle):
 # ---------------------------------------------------------------------------------------------- the main loop
 
 
-@inner
+@subroutine
 def holds_back(site: Site, rules: Rules, slot: int) -> bool:
     """Whether a job that cannot start keeps others back: neither younger nor weaker than the rules say."""
     jobs = site.jobs
@@ -151,7 +151,7 @@ def holds_back(site: Site, rules: Rules, slot: int) -> bool:
     return bool(old and jobs.priority[slot] >= rules.bf_min_prio_reserve)
 
 
-@inner
+@subroutine
 def starts_on_open(site: Site, slot: int, withdrawn: FixedColumn) -> bool:
     """Whether a job can start now on nodes of kinds that are not `withdrawn`; reservations do not count.
 
@@ -173,7 +173,7 @@ def starts_on_open(site: Site, slot: int, withdrawn: FixedColumn) -> bool:
     return False
 
 
-@inner
+@subroutine
 def withdraw(site: Site, node_set: int, withdrawn: Column) -> None:
     """Withdraw the nodes of a node set. Nodes of one kind are in the same node sets."""
     machine = site.machine
@@ -182,7 +182,7 @@ def withdraw(site: Site, node_set: int, withdrawn: Column) -> None:
             withdrawn[kind] = 1
 
 
-@inner
+@subroutine
 def main_loop(site: Site, rules: Rules, owners: Owners, passes: Passes, order: FixedColumn) -> None:
     """Start jobs in order of the queue; the first of a partition that does not fit blocks the others there.
 
@@ -225,13 +225,13 @@ def main_loop(site: Site, rules: Rules, owners: Owners, passes: Passes, order: F
 # ---------------------------------------------------------------------------------------------- what backfill counts
 
 
-@bare
+@scalar_subroutine
 def down_to(at_s: int, resolution_s: int) -> int:
     """The last multiple of the resolution that is not after `at_s`."""
     return at_s // resolution_s * resolution_s
 
 
-@inner
+@subroutine
 def open_tally(site: Site, rules: Rules, owners: Owners, tally: Tally) -> None:
     """Nothing is counted yet."""
     tally.begin_s = down_to(site.now_s, rules.bf_resolution_s)
@@ -249,7 +249,7 @@ def open_tally(site: Site, rules: Rules, owners: Owners, tally: Tally) -> None:
         tally.by_association[k] = tally.reserved[k] = 0
 
 
-@inner
+@subroutine
 def is_counted(rules: Rules, owners: Owners, tally: Tally, slot: int) -> bool:
     """Whether a job is within the limits by user, partition and association; if so, it is counted."""
     user, partition, both = owners.user[slot], owners.partition[slot], owners.user_partition[slot]
@@ -268,7 +268,7 @@ def is_counted(rules: Rules, owners: Owners, tally: Tally, slot: int) -> bool:
     return True
 
 
-@inner
+@subroutine
 def jobs_to_test(site: Site, rules: Rules, owners: Owners, passes: Passes, order: FixedColumn) -> IntArray:
     """The positions of the jobs that backfill tests, in order: those that the main loop left, up to the limits.
 
@@ -289,7 +289,7 @@ def jobs_to_test(site: Site, rules: Rules, owners: Owners, passes: Passes, order
     return tested[:n]
 
 
-@inner
+@subroutine
 def note_bound(tally: Tally, at_s: int) -> None:
     """Note a second at which the nodes in reserve change, where it lies within the table and is a new one."""
     bounds, returns, n = tally.bounds, tally.returns, tally.records - 1
@@ -304,7 +304,7 @@ def note_bound(tally: Tally, at_s: int) -> None:
     tally.records += 1
 
 
-@inner
+@subroutine
 def note_returns(tally: Tally, at_s: int, nodes: int) -> None:
     """Add to the nodes that come back at a second, where that is a bound."""
     at = lower_bound(tally.bounds, tally.records - 1, at_s)
@@ -315,7 +315,7 @@ def note_returns(tally: Tally, at_s: int, nodes: int) -> None:
 # ---------------------------------------------------------------------------------------------- where a job could start
 
 
-@bare
+@scalar_subroutine
 def is_kept(free: FixedMatrix, step: int) -> bool:
     """Whether a node is reserved whole at a step of its line, row `step` of `free` (int64[steps, R])."""
     for r in range(free.shape[1]):  # noqa: SIM110  (a loop compiles to better code than a generator)
@@ -324,7 +324,7 @@ def is_kept(free: FixedMatrix, step: int) -> bool:
     return False
 
 
-@bare
+@scalar_subroutine
 def is_kept_until(at: FixedColumn, free: FixedMatrix, step: int, last: int, end_s: int) -> bool:
     """Whether a node is reserved whole at one of the steps from `step` to `last` - 1 that begin by `end_s`."""
     while step < last and at[step] <= end_s:
@@ -334,14 +334,14 @@ def is_kept_until(at: FixedColumn, free: FixedMatrix, step: int, last: int, end_
     return False
 
 
-@bare
+@scalar_subroutine
 def left_by_jobs(free: FixedMatrix, step: int, r: int, capacity: int) -> int:
     """What running jobs leave of a resource of a node, of which it has `capacity`, at a step; reservations aside."""
     amount = free[step, r]
     return int(amount + WITHHELD * capacity if amount < 0 else amount)
 
 
-@bare
+@scalar_subroutine
 def ends_a_job(free: FixedMatrix, step: int, capacity: FixedMatrix, node: int) -> bool:
     """Whether a job ends where a step of a line begins, which is not the first; `node` is one of the line's kind."""
     for r in range(free.shape[1]):
@@ -350,7 +350,7 @@ def ends_a_job(free: FixedMatrix, step: int, capacity: FixedMatrix, node: int) -
     return False
 
 
-@bare
+@scalar_subroutine
 def units_left(
     most: int, per_unit: FixedMatrix, slot: int, whole: int, free: FixedMatrix, step: int, capacity: FixedMatrix,
     node: int,
@@ -362,7 +362,7 @@ def units_left(
     return most
 
 
-@bare
+@scalar_subroutine
 def step_from(at: FixedColumn, first: int, length: int, at_s: int) -> int:
     """The step that holds at second `at_s` of a line whose first step is `first`; in most calls that is the first."""
     if length == 1 or at[first + 1] > at_s:
@@ -377,7 +377,7 @@ def step_from(at: FixedColumn, first: int, length: int, at_s: int) -> int:
     return first + low
 
 
-@bare
+@scalar_subroutine
 def next_end(
     at: FixedColumn, free: FixedMatrix, step: int, last: int, before_s: int, capacity: FixedMatrix, node: int
 ) -> int:
@@ -390,7 +390,7 @@ def next_end(
     return before_s
 
 
-@inner
+@subroutine
 def fill_by_windows(site: Site, tally: Tally, slot: int, start_s: int, end_s: int, later_s: int) -> int:
     """The end of the first group of ends after which a job finds its units, or `start_s`; NEVER where it finds none.
 
@@ -462,7 +462,7 @@ def fill_by_windows(site: Site, tally: Tally, slot: int, start_s: int, end_s: in
     return NEVER
 
 
-@inner
+@subroutine
 def last_end(site: Site, first: int, after_s: int, until_s: int) -> int:
     """The last second in (after_s, until_s] at which a job ends on the nodes of the moves from `first` on; `after_s`
     where none does."""
@@ -479,7 +479,7 @@ def last_end(site: Site, first: int, after_s: int, until_s: int) -> int:
     return int(found)
 
 
-@inner
+@subroutine
 def overlaps(site: Site, tally: Tally, first: int, begin_s: int, end_s: int) -> bool:
     """Whether a node of the moves from `first` on is reserved at a second of [begin_s, end_s)."""
     trial, groups = site.trial, site.trial.groups
@@ -496,7 +496,7 @@ def overlaps(site: Site, tally: Tally, first: int, begin_s: int, end_s: int) -> 
     return False
 
 
-@inner
+@subroutine
 def comes_back(site: Site, tally: Tally, node_set: int, at_s: int) -> bool:
     """Whether a reservation of nodes of a node set ends at a second, and no other one begins there."""
     groups, machine = site.trial.groups, site.machine
@@ -512,7 +512,7 @@ def comes_back(site: Site, tally: Tally, node_set: int, at_s: int) -> bool:
     return False
 
 
-@inner
+@subroutine
 def next_try(site: Site, tally: Tally, node_set: int, start_s: int, end_s: int) -> int:
     """The second from which Slurm tries a job that lasts from `start_s` to `end_s` next; NEVER where it gives up."""
     bounds, n = tally.bounds, tally.records - 1
@@ -524,7 +524,7 @@ def next_try(site: Site, tally: Tally, node_set: int, start_s: int, end_s: int) 
     return NEVER
 
 
-@inner
+@subroutine
 def first_try(site: Site, tally: Tally, node_set: int, from_s: int, earliest_s: int) -> int:
     """The last try before `earliest_s`, before which the job has no place: the tries before need not be made."""
     k = lower_bound(tally.bounds, tally.records - 1, earliest_s) - 1
@@ -535,7 +535,7 @@ def first_try(site: Site, tally: Tally, node_set: int, from_s: int, earliest_s: 
     return from_s
 
 
-@inner
+@subroutine
 def rank_by_use(site: Site) -> None:
     """Set `trial.rank[g]` to 1 where something runs on a node of group `g` now, 0 elsewhere."""
     groups, machine, rank = site.trial.groups, site.machine, site.trial.rank
@@ -547,7 +547,7 @@ def rank_by_use(site: Site) -> None:
                 rank[g] = 1
 
 
-@inner
+@subroutine
 def try_whole(site: Site, rules: Rules, tally: Tally, slot: int, try_s: int, later_s: int) -> int:
     """When a job starts whose nodes are sought at `try_s`; they are noted as moves. NEVER, or -1 - the second at which
     Slurm tries it again, where it finds none: then nothing is noted.
@@ -571,7 +571,7 @@ def try_whole(site: Site, rules: Rules, tally: Tally, slot: int, try_s: int, lat
     return -1 - (start_s + step_s if start_s == try_s else start_s)
 
 
-@inner
+@subroutine
 def place_whole(site: Site, rules: Rules, owners: Owners, tally: Tally, slot: int, from_s: int) -> int:
     """When a job that cannot start is to start, on nodes that are noted as moves; NEVER where Slurm finds no place.
 
@@ -598,7 +598,7 @@ def place_whole(site: Site, rules: Rules, owners: Owners, tally: Tally, slot: in
     return NEVER
 
 
-@inner
+@subroutine
 def place_parts(site: Site, rules: Rules, slot: int, from_s: int) -> int:
     """The same where parts are reserved: the earliest second at which the job finds its units."""
     start_s = reserve(site, slot, from_s)
@@ -607,7 +607,7 @@ def place_parts(site: Site, rules: Rules, slot: int, from_s: int) -> int:
     return start_s
 
 
-@inner
+@subroutine
 def keep_free(site: Site, rules: Rules, tally: Tally, position: int, start_s: int, first: int) -> None:
     """Reserve the nodes of the moves from `first` on for the job of a queue position, which is to start at `start_s`.
 
@@ -638,7 +638,7 @@ def keep_free(site: Site, rules: Rules, tally: Tally, position: int, start_s: in
     trial.reserved += 1
 
 
-@inner
+@subroutine
 def make_room_and_note(trial: Trial, tally: Tally) -> None:
     """Make room by group, and note when the nodes of each new group are reserved."""
     if trial.lasting and trial.groups.count > trial.crowd:
@@ -666,7 +666,7 @@ def make_room_and_note(trial: Trial, tally: Tally) -> None:
 # ---------------------------------------------------------------------------------------------- backfill
 
 
-@inner
+@subroutine
 def backfill(site: Site, rules: Rules, owners: Owners, passes: Passes, order: FixedColumn) -> None:
     """Start jobs in order of the queue where that delays no reservation; those that cannot start reserve.
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from cpsched.compile.handles import Column, FixedColumn, FixedFlags, FixedMatrix, Handle, Matrix
-from cpsched.compile.jit import Growing, inner, kernel
+from cpsched.jit.decorators import GrowColumns, kernel, subroutine
+from cpsched.jit.handles import Column, FixedColumn, FixedFlags, FixedMatrix, Handle, Matrix
 from cpsched.model import Cluster, IntArray, JobTable
 
 TO_ITS_END = 2
@@ -277,7 +277,7 @@ def planned(draft: Draft, count: int) -> IntArray:
     return draft.plan_s[:count].copy()
 
 
-@inner
+@subroutine
 def longer(column: Column, used: int, room: int) -> IntArray:
     """`column` with room for `room` entries: itself, or a copy of its first `used` in at least twice the room."""
     if room <= len(column):
@@ -294,7 +294,7 @@ class Held(Handle, grows=True):
     column: Column
 
 
-@Growing
+@GrowColumns
 def grow(held: Held, used: int, room: int) -> None:
     """`grow(handle, "field other", used, room)` gives columns of a handle room for `room` entries.
 

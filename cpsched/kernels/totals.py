@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from cpsched.compile.handles import Column, FixedColumn
-from cpsched.compile.jit import bare, inner
+from cpsched.jit.decorators import scalar_subroutine, subroutine
+from cpsched.jit.handles import Column, FixedColumn
 from cpsched.kernels.profile import lower_bound
 from cpsched.kernels.ranges import taken_by_moves
 from cpsched.kernels.search_state import Search
@@ -18,7 +18,7 @@ from cpsched.kernels.state import Site
 from cpsched.model import EXCLUSIVE, NEVER
 
 
-@bare
+@scalar_subroutine
 def holds(free: FixedColumn, k: int, amounts: FixedColumn) -> bool:
     """Whether all `amounts` (int64[R]) are free at breakpoint `k`."""
     n = len(amounts)
@@ -28,7 +28,7 @@ def holds(free: FixedColumn, k: int, amounts: FixedColumn) -> bool:
     return True
 
 
-@bare
+@scalar_subroutine
 def earliest_total(times: FixedColumn, free: FixedColumn, count: int, duration_s: int, amounts: FixedColumn) -> int:
     """The first second from which all `amounts` (int64[R]) are free for `duration_s`; NEVER where there is none."""
     k = 0
@@ -45,7 +45,7 @@ def earliest_total(times: FixedColumn, free: FixedColumn, count: int, duration_s
     return NEVER
 
 
-@bare
+@scalar_subroutine
 def break_total(times: Column, free: Column, count: int, at_s: int, resources: int) -> int:
     """Insert a breakpoint at `at_s`, which is not before the first; returns the new number of breakpoints."""
     at = lower_bound(times, count, at_s)
@@ -61,7 +61,7 @@ def break_total(times: Column, free: Column, count: int, at_s: int, resources: i
     return count + 1
 
 
-@inner
+@subroutine
 def open_totals(site: Site, search: Search) -> None:
     """Set row 0 to the machine as it is, with what running jobs release. Nothing is placed yet."""
     jobs, groups, available, resources = site.jobs, site.trial.groups, site.trial.available, len(site.trial.available)
@@ -96,7 +96,7 @@ def open_totals(site: Site, search: Search) -> None:
     search.totals.points[0] = n
 
 
-@inner
+@subroutine
 def bound_by_totals(site: Site, search: Search, k: int, slot: int) -> int:
     """A second before which a job cannot start beside the jobs before place `k`; NEVER where it can never start."""
     jobs, asked = site.jobs, search.totals.asked
@@ -107,7 +107,7 @@ def bound_by_totals(site: Site, search: Search, k: int, slot: int) -> int:
     )
 
 
-@inner
+@subroutine
 def take_from_totals(site: Site, search: Search, k: int, to: int, slot: int, start_s: int, moves: int) -> None:
     """Set row `to` to row `k` less what the job placed last takes; its moves are those from `moves` on."""
     jobs, asked = site.jobs, search.totals.asked

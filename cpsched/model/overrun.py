@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from cpsched.compile.jit import bare
+from cpsched.jit.decorators import scalar_subroutine
 
 Overrun = Literal["one-second", "double", "walltime"]
 ONE_SECOND, DOUBLE, WALLTIME = range(3)
@@ -17,7 +17,7 @@ OVERRUN_CODES: dict[Overrun, int] = {"one-second": ONE_SECOND, "double": DOUBLE,
 """How kernels know the words."""
 
 
-@bare
+@scalar_subroutine
 def expected_end(start_s: int, estimate_s: int, walltime_s: int, now_s: int, overrun: int) -> int:
     """When a running job is expected to end, seen from `now_s`; always later than `now_s`.
 

@@ -9,8 +9,8 @@ from types import MappingProxyType
 import numpy as np
 import numpy.typing as npt
 
-from cpsched.compile.handles import Handle
 from cpsched.errors import InvalidValue, require
+from cpsched.jit.handles import Handle
 from cpsched.model.bounds import MOST_S, require_duration, require_time
 from cpsched.model.cluster import Cluster, IntArray, frozen_array
 from cpsched.model.job import Job, Placement, RunningJob

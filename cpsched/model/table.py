@@ -10,9 +10,9 @@ from functools import cached_property
 
 import numpy as np
 
-from cpsched.compile.handles import Column, Handle, Matrix, fields_of, kind_of
-from cpsched.compile.jit import kernel, owned
 from cpsched.errors import InvalidValue, require
+from cpsched.jit.decorators import kernel, owned
+from cpsched.jit.handles import Column, Handle, Matrix, array_type_of, fields_of
 from cpsched.model.cluster import Cluster, IntArray
 from cpsched.model.job import Job, RunningJob
 
@@ -139,7 +139,7 @@ def _check(jobs: Sequence[Job], cluster: Cluster) -> None:
             raise InvalidValue(f"job {job.id} node_set", request.node_set, f"must be below {sets}")
 
 
-COLUMNS = tuple(name for name, hint in fields_of(JobTable).items() if kind_of(hint))
+COLUMNS = tuple(name for name, hint in fields_of(JobTable).items() if array_type_of(hint))
 """The names of a table's columns."""
 
 

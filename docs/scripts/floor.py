@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from cpsched import catalogue
-from cpsched.compile.handles import Handle
+from cpsched.jit.handles import Handle
 from cpsched.kernels.groups import EVER
 from cpsched.kernels.layout import lay_out
 from cpsched.kernels.nodes import commit, make_room_by_group, open_trial, reserve, starts_now

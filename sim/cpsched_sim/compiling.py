@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from cpsched.compile import progress
 from cpsched.formatting import many
+from cpsched.jit import compile_progress
 
 _HEADING = "compiling kernels, once for this machine; later runs find them in the cache"
 
@@ -48,7 +48,7 @@ def _end_at_once(at_once: bool) -> None:
 
 def show() -> None:
     """Have this process show the progress of whatever it compiles."""
-    progress.watch(Display())
+    compile_progress.set_progress_callback(Display())
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +74,12 @@ class WarmUp:
 
 def warm_up() -> WarmUp:
     """Compile, or find in the cache, every kernel of the core and of the simulator."""
-    from cpsched.compile.cache import FILED
+    from cpsched.jit.kernel_cache import CACHE_LOCATIONS
 
     began, cpu_began = time.monotonic(), time.process_time()
     for opened in every_opener():
         opened()
-    filed = FILED.values()
+    filed = CACHE_LOCATIONS.values()
     return WarmUp(
         folders=tuple(sorted({str(each.folder) for each in filed if each.folder})),
         found=sum(not each.new for each in filed),
@@ -98,9 +98,9 @@ def every_opener() -> list[Callable[[], object]]:
 
 def openers() -> list[Callable[[], object]]:
     """The same for the modules that are imported so far: what a policy needs, once it is built."""
-    from cpsched.compile.doors import DOORS
+    from cpsched.jit.compiled_functions import KERNELS
 
-    return [door.opened for door in DOORS]
+    return [door.opened for door in KERNELS]
 
 
 def open_all(tell: Callable[[str], None]) -> None:
@@ -110,15 +110,15 @@ def open_all(tell: Callable[[str], None]) -> None:
     Whoever was told before is told again afterwards.
     """
     waiting = openers()
-    before = progress.watcher()
+    before = compile_progress.progress_callback()
     try:
         for at, opened in enumerate(waiting):
             words = f"{at} of {many(len(waiting), 'kernel is', 'kernels are')} ready"
             tell(f"loads kernels: {words}")
-            progress.watch(partial(_tell_of_one, tell, words))
+            compile_progress.set_progress_callback(partial(_tell_of_one, tell, words))
             opened()
     finally:
-        progress.watch(before)
+        compile_progress.set_progress_callback(before)
 
 
 def _tell_of_one(tell: Callable[[str], None], words: str, name: str, done: int, total: int) -> None:
@@ -127,9 +127,9 @@ def _tell_of_one(tell: Callable[[str], None], words: str, name: str, done: int, 
 
 def modules_with_doors() -> tuple[str, ...]:
     """The modules imported so far that have kernels, by name: another process that imports them has the same."""
-    from cpsched.compile.doors import DOORS
+    from cpsched.jit.compiled_functions import KERNELS
 
-    return tuple(sorted({door.py_func.__module__ for door in DOORS}))
+    return tuple(sorted({door.py_func.__module__ for door in KERNELS}))
 
 
 def every_module_with_doors() -> None:

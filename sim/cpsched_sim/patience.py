@@ -19,7 +19,7 @@ from contextlib import contextmanager, redirect_stdout
 from types import FrameType
 from typing import Any
 
-from cpsched.compile import progress as compiling
+from cpsched.jit import compile_progress as compiling
 from cpsched.whereabouts import place_of
 from cpsched_sim.errors import NoProgress
 
@@ -65,7 +65,7 @@ class Patience:
 
     def ring(self, number: int, frame: FrameType | None) -> None:
         """The limit is over, unless kernels are being compiled."""
-        if not compiling.is_opening():
+        if not compiling.is_compiling():
             raise _OutOfPatience
         self._armed_s = 0.0
         self.renew()

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cpsched.compile.jit import kernel
 from cpsched.fit import holds, verify
+from cpsched.jit.decorators import kernel
 from cpsched.kernels.nodes import REMEMBERED
 from cpsched.kernels.state import Site
 from cpsched.model import NEVER, Cluster, Decision, Effort, Starts

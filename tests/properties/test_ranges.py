@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cpsched import catalogue
-from cpsched.compile.handles import FixedColumn
-from cpsched.compile.jit import kernel
+from cpsched.jit.decorators import kernel
+from cpsched.jit.handles import FixedColumn
 from cpsched.kernels.groups import grouped, move_node
 from cpsched.kernels.layout import lay_out
 from cpsched.kernels.nodes import commit, make_room_by_group, open_trial

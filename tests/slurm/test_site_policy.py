@@ -39,7 +39,7 @@ ASK = textwrap.dedent(
     pending = {each.label: each.job.priority for each in seen.pending}
     print(json.dumps({"checks": checks, "priorities": pending, "notes": seen.notes}))
     backend.close()
-    """
+"""
 )
 """What a bridge sees: the doctor's comparison, and the priorities that it works out, held jobs included."""
 

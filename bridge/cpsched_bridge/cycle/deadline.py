@@ -20,13 +20,13 @@ from typing import TypeVar
 
 import structlog
 
-from cpsched.compile import progress
 from cpsched.errors import printable
+from cpsched.jit import compile_progress
 from cpsched.whereabouts import place_of
 from cpsched_bridge.cycle.failures import described, traceback_of
 from cpsched_bridge.errors import DecisionTimeout, PolicyFailed
 
-progress.clocked_by(lambda: (time.perf_counter_ns(), time.process_time()))
+compile_progress.set_clock(lambda: (time.perf_counter_ns(), time.process_time()))
 
 T = TypeVar("T")
 
@@ -55,12 +55,12 @@ def within(limit_s: float, work: Callable[[], T]) -> T:
     if not can_interrupt():
         return work()
     armed = True
-    began_s, compiled_ns = time.monotonic(), progress.spent()[0]
+    began_s, compiled_ns = time.monotonic(), compile_progress.compile_seconds()[0]
 
     def ring(number: int, frame: FrameType | None) -> None:
-        if not armed or progress.is_opening():
+        if not armed or compile_progress.is_compiling():
             return
-        excused_s = (progress.spent()[0] - compiled_ns) / 1e9
+        excused_s = (compile_progress.compile_seconds()[0] - compiled_ns) / 1e9
         if time.monotonic() - began_s - excused_s >= limit_s - _TOLERANCE_S:
             raise _Overdue
 

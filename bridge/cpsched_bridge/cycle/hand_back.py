@@ -6,7 +6,7 @@ import math
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 
-from cpsched.compile.progress import CompilingStopped
+from cpsched.jit.compile_progress import CompilationCancelled
 from cpsched_bridge.cycle.failures import described
 from cpsched_bridge.cycle.reconcile import Conduct, reconcile, unpinned
 from cpsched_bridge.errors import BackendError
@@ -93,12 +93,12 @@ def _intend(
         others = beside(seen)
         conduct = Conduct(controlling=False, beside=others, releases_apart=apart)
         transitions = reconcile(ledger.by_id, ledger.open_ids(), seen, conduct)
-    except (Exception, CompilingStopped) as error:  # whatever it is, the ledger's jobs are to be handed back
+    except (Exception, CompilationCancelled) as error:  # whatever it is, the ledger's jobs are to be handed back
         words = str(error) if isinstance(error, BackendError) else described(error)
         kept = ledger.entries(*(KEPT - {State.HANDING_BACK}))
         intents = [move(entry, State.HANDING_BACK, entry.since_s, why) for entry in kept]
         unread = [f"the cluster cannot be read, the submit plugin may hold more: {words}"]
-        if isinstance(error, CompilingStopped):  # a simulated cluster in this process, which has not begun
+        if isinstance(error, CompilationCancelled):  # a simulated cluster in this process, which has not begun
             unread = []
         return [*unread, *_record(ledger, intents)], False
     return _record(ledger, transitions), others

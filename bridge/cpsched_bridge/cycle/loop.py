@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from cpsched.compile.progress import CompilingStopped
+from cpsched.jit.compile_progress import CompilationCancelled
 from cpsched.policy import Policy
 from cpsched_bridge.cycle.adviser import Adviser, take_all_back
 from cpsched_bridge.cycle.backoff import BackoffQueue
@@ -106,7 +106,7 @@ class Bridge:
             while going_on:
                 self.cycle()
                 going_on = self.timing.wait()
-        except CompilingStopped:
+        except CompilationCancelled:
             return self.stop()
         except BaseException:
             for problem in self.stop():
@@ -199,7 +199,7 @@ class Bridge:
         self._note_stopping()
         problems, released = [], -ledger.counts()[State.FREE]
         if settings.mode != "shadow" and settings.on_stop != "keep":
-            with contextlib.suppress(CompilingStopped):  # of a simulated cluster, which ends with this process
+            with contextlib.suppress(CompilationCancelled):  # of a simulated cluster, which ends with this process
                 problems = hand_all_back(
                     backend, ledger, "the bridge stops", self._beside_another, goes_on=self._note_stopping
                 )

@@ -14,7 +14,7 @@ from types import FrameType
 
 from typing_extensions import override
 
-from cpsched.compile import progress
+from cpsched.jit import compile_progress
 from cpsched_bridge.ports import Pace
 from cpsched_bridge.report import CycleReport, Phase
 
@@ -76,7 +76,9 @@ class RealPace(Pace):
 
         for number in former:
             signal.signal(number, handle)
-        stops = progress.stopped_by(lambda: self._stopped and threading.current_thread() is threading.main_thread())
+        stops = compile_progress.cancellable_by(
+            lambda: self._stopped and threading.current_thread() is threading.main_thread()
+        )
         try:
             with stops:
                 yield

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import numpy.typing as npt
 
-from cpsched.compile.handles import fields_of
+from cpsched.jit.handles import fields_of
 from cpsched.kernels.costs import TYPICAL
 from cpsched.kernels.search_state import Price
 from cpsched.model import BSLD_BOUND_S

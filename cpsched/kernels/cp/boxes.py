@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from cpsched.compile.handles import FixedColumn
-from cpsched.compile.jit import kernel
+from cpsched.jit.decorators import kernel
+from cpsched.jit.handles import FixedColumn
 from cpsched.kernels.cp.state import Facts
 from cpsched.kernels.fit import taken_on
 from cpsched.model import IntArray

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from cpsched.compile.handles import FixedColumn
-from cpsched.compile.jit import kernel
+from cpsched.jit.decorators import kernel
+from cpsched.jit.handles import FixedColumn
 from cpsched.kernels.cp.moments import end_running, go_to_now, same_shape
 from cpsched.kernels.cp.state import Facts, Moment
 from cpsched.kernels.fit import PLENTY, units_on

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from cpsched.compile.handles import FixedColumn
-from cpsched.compile.jit import inner, kernel
+from cpsched.jit.decorators import kernel, subroutine
+from cpsched.jit.handles import FixedColumn
 from cpsched.kernels.cp.state import Objective
 
 
-@inner
+@subroutine
 def cost_of(objective: Objective, j: int, start_s: int) -> float:
     """What the delay of job `j` costs if the job starts at `start_s`."""
     return float(objective.weight[j] * max(0, start_s - objective.since_s[j]))

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from cpsched.compile.handles import FixedColumn
-from cpsched.compile.jit import inner, kernel
+from cpsched.jit.decorators import kernel, subroutine
+from cpsched.jit.handles import FixedColumn
 from cpsched.kernels.cp.moments import end_by, go_to_now, next_end, occupy, recount, shapes_of
 from cpsched.kernels.cp.state import Facts, Plan
 from cpsched.kernels.fit import taken_on
 from cpsched.model import EXCLUSIVE, IntArray
 
 
-@inner
+@subroutine
 def highest_gap(plan: Plan, node: int, r: int, ceiling: int, dy: int) -> int:
     """The highest position from which `dy` positions of `node` are free, all below `ceiling`; -1 if there is none."""
     moment = plan.moment
@@ -30,7 +30,7 @@ def highest_gap(plan: Plan, node: int, r: int, ceiling: int, dy: int) -> int:
     return y if y >= floor else -1
 
 
-@inner
+@subroutine
 def put_part(facts: Facts, plan: Plan, slot: int, part: int, node: int) -> bool:
     """Place `part` into the highest gap of `node` in each resource; False, and not placed, if a resource has no gap."""
     moment, capacity = plan.moment, facts.machine.capacity
@@ -46,7 +46,7 @@ def put_part(facts: Facts, plan: Plan, slot: int, part: int, node: int) -> bool:
     return True
 
 
-@inner
+@subroutine
 def put(facts: Facts, plan: Plan, room_of: FixedColumn, j: int) -> bool:
     """Place job `j`, each part on the highest node that still takes it (the paper's largest value).
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from cpsched.compile.handles import FixedColumn
-from cpsched.compile.jit import inner, kernel
+from cpsched.jit.decorators import kernel, subroutine
+from cpsched.jit.handles import FixedColumn
 from cpsched.kernels.cp.dive import highest_gap, put, put_part
 from cpsched.kernels.cp.moments import end_by, go_to, next_end, recount, shapes_of
 from cpsched.kernels.cp.state import Facts, Plan, Step
@@ -24,7 +24,7 @@ def room_now(facts: Facts) -> tuple[IntArray, IntArray]:
     return room, kind_of
 
 
-@inner
+@subroutine
 def first_moment(step: Step, at_s: FixedColumn) -> int:
     """The least `at_s` of a job that is not placed; `PLENTY` where all jobs are."""
     tau = PLENTY
@@ -105,7 +105,7 @@ def next_chance(facts: Facts, plan: Plan, step: Step) -> int:
     return int(chance)
 
 
-@inner
+@subroutine
 def go_to_step(facts: Facts, plan: Plan, step: Step) -> int:
     """Make the plan's moment the start of the job at hand, with the parts of it that have a place on their nodes.
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from cpsched.compile.handles import Column, FixedColumn, Flags, Matrix
-from cpsched.compile.jit import inner
+from cpsched.jit.decorators import subroutine
+from cpsched.jit.handles import Column, FixedColumn, Flags, Matrix
 from cpsched.kernels.cp.state import Facts, Moment, Plan
 from cpsched.kernels.fit import PLENTY, taken_on, units_on
 from cpsched.model import IntArray
 
 
-@inner
+@subroutine
 def same_shape(facts: Facts, a: int, b: int) -> bool:
     """Whether jobs `a` and `b` (slots) want the same kind of unit on the same nodes."""
     if facts.table.sharing[a] != facts.table.sharing[b] or facts.table.node_set[a] != facts.table.node_set[b]:
@@ -22,7 +22,7 @@ def same_shape(facts: Facts, a: int, b: int) -> bool:
     return True
 
 
-@inner
+@subroutine
 def shapes_of(facts: Facts) -> tuple[IntArray, IntArray]:
     """The kinds of unit among the considered jobs: one slot of each kind, int64[K]; the kind of each job, int64[J]."""
     kind_of, shapes = np.zeros(len(facts.jobs), np.int64), np.empty(len(facts.jobs), np.int64)
@@ -39,7 +39,7 @@ def shapes_of(facts: Facts) -> tuple[IntArray, IntArray]:
     return shapes[:kinds].copy(), kind_of
 
 
-@inner
+@subroutine
 def go_to_now(facts: Facts, moment: Moment) -> None:
     """Set `moment` to the cluster now, with no job of a plan placed and no node touched."""
     N, R = facts.machine.free.shape
@@ -52,7 +52,7 @@ def go_to_now(facts: Facts, moment: Moment) -> None:
             floor[node, r] = facts.machine.capacity[node, r] - left[node, r]
 
 
-@inner
+@subroutine
 def end_running(facts: Facts, moment: Moment, first: int, until_s: int) -> int:
     """Release the running jobs from index `first` on that end by `until_s`; returns the index of the next one."""
     left, floor, touched = moment.left, moment.floor, moment.touched
@@ -70,7 +70,7 @@ def end_running(facts: Facts, moment: Moment, first: int, until_s: int) -> int:
     return first
 
 
-@inner
+@subroutine
 def occupy(plan: Plan, j: int) -> None:
     """Take what job `j` uses from the amounts left at the plan's moment, and mark its nodes as touched."""
     left, touched = plan.moment.left, plan.moment.touched
@@ -80,7 +80,7 @@ def occupy(plan: Plan, j: int) -> None:
             left[plan.node[part], r] -= plan.dy[part, r]
 
 
-@inner
+@subroutine
 def vacate(plan: Plan, j: int) -> None:
     """End job `j`: undo its `put` and `occupy`."""
     moment = plan.moment
@@ -99,7 +99,7 @@ def vacate(plan: Plan, j: int) -> None:
         older[newer] = older[part]
 
 
-@inner
+@subroutine
 def recount(facts: Facts, moment: Moment, shapes: FixedColumn, room: Matrix, rooms: Column) -> None:
     """Update `room` (int64[K, N]) and its sums `rooms` (int64[K]) for the touched nodes; none is touched afterwards."""
     touched, table, machine = moment.touched, facts.table, facts.machine
@@ -113,7 +113,7 @@ def recount(facts: Facts, moment: Moment, shapes: FixedColumn, room: Matrix, roo
             room[k, node] = units
 
 
-@inner
+@subroutine
 def next_end(facts: Facts, plan: Plan, present: Flags, next_running: int) -> int:
     """The first moment at which a running job from index `next_running` on, or a job in `present`, ends."""
     end_s = PLENTY
@@ -125,7 +125,7 @@ def next_end(facts: Facts, plan: Plan, present: Flags, next_running: int) -> int
     return end_s
 
 
-@inner
+@subroutine
 def end_by(facts: Facts, plan: Plan, present: Flags, next_running: int, tau: int) -> int:
     """End all running jobs, and jobs in `present`, that end by `tau`; returns the index of the next running job."""
     for j in range(len(facts.jobs)):
@@ -135,7 +135,7 @@ def end_by(facts: Facts, plan: Plan, present: Flags, next_running: int, tau: int
     return end_running(facts, plan.moment, next_running, tau)
 
 
-@inner
+@subroutine
 def go_to(facts: Facts, plan: Plan, placed: Flags, tau: int) -> int:
     """Set the plan's moment to the cluster at `tau` with the jobs in `placed`, which all start by then.
 

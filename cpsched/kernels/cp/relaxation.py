@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from cpsched.compile.handles import FixedColumn, FixedMatrix, Flags
-from cpsched.compile.jit import inner, kernel
+from cpsched.jit.decorators import kernel, subroutine
+from cpsched.jit.handles import FixedColumn, FixedMatrix, Flags
 from cpsched.kernels.cp.moments import end_running, go_to_now, shapes_of
 from cpsched.kernels.cp.state import Facts, Moment, Relaxation, moment_of
 from cpsched.kernels.fit import PLENTY, units_held, units_on, untouched
@@ -17,19 +17,19 @@ from cpsched.kernels.profile import lower_bound
 from cpsched.model import EXCLUSIVE, IntArray
 
 
-@inner
+@subroutine
 def could_hold(facts: Facts, slot: int, node: int) -> bool:
     """Whether an empty `node` could hold a unit of job `slot`."""
     return room_when_empty_on(facts, slot, node) > 0
 
 
-@inner
+@subroutine
 def room_when_empty_on(facts: Facts, slot: int, node: int) -> int:
     """How many units of job `slot` a `node` holds when nothing runs."""
     return units_on(facts.table, slot, facts.machine, facts.machine.capacity, node)
 
 
-@inner
+@subroutine
 def room_for(facts: Facts, left: FixedMatrix, node: int, slot: int) -> int:
     """How many units of job `slot` fit into `left` on a node, sharing ignored.
 
@@ -42,7 +42,7 @@ def room_for(facts: Facts, left: FixedMatrix, node: int, slot: int) -> int:
     return units_held(facts.table, slot, left, node)
 
 
-@inner
+@subroutine
 def least_taken(facts: Facts, slot: int, kind: int) -> int:
     """The least room, in units of job `kind`, that job `slot` takes wherever it is placed."""
     N = len(facts.machine.capacity)
@@ -67,7 +67,7 @@ def least_taken(facts: Facts, slot: int, kind: int) -> int:
     return int(min(each, units_held(facts.table, kind, facts.table.per_unit, slot)) * facts.table.units[slot])
 
 
-@inner
+@subroutine
 def least_amount(facts: Facts, slot: int, r: int) -> int:
     """The least amount of resource `r` that job `slot` takes wherever it is placed."""
     if not facts.table.sharing[slot] & EXCLUSIVE:
@@ -80,7 +80,7 @@ def least_amount(facts: Facts, slot: int, r: int) -> int:
     return int(least * ((facts.table.units[slot] + most - 1) // most))
 
 
-@inner
+@subroutine
 def demands(facts: Facts, shapes: FixedColumn, kind_of: FixedColumn) -> IntArray:
     """By job, the least that it takes of the room for each kind of unit, then of each resource: int64[J, K + R]."""
     J, K, R = len(facts.jobs), len(shapes), facts.machine.capacity.shape[1]
@@ -99,7 +99,7 @@ def demands(facts: Facts, shapes: FixedColumn, kind_of: FixedColumn) -> IntArray
     return demand
 
 
-@inner
+@subroutine
 def capacities(facts: Facts, moment: Moment, shapes: FixedColumn, K: int) -> tuple[IntArray, IntArray]:
     """The moments at which running jobs end, now first (int64[E]), and each capacity from then on (int64[E, K + R]).
 
@@ -169,7 +169,7 @@ def without_places(facts: Facts, moment: Moment, rooms: bool) -> tuple[IntArray,
     return moment_s, kept_capacity, kept_demand
 
 
-@inner
+@subroutine
 def has_room(relaxed: Relaxation, facts: Facts, placed: Flags, start_s: FixedColumn, j: int, tau: int) -> bool:
     """Whether job `j` could start at `tau` beside the jobs in `placed` that start by then."""
     at_s = lower_bound(relaxed.moment_s, len(relaxed.moment_s), tau + 1) - 1
@@ -186,7 +186,7 @@ def has_room(relaxed: Relaxation, facts: Facts, placed: Flags, start_s: FixedCol
     return True
 
 
-@inner
+@subroutine
 def next_room(relaxed: Relaxation, facts: Facts, placed: Flags, start_s: FixedColumn, j: int, tau: int) -> int:
     """The earliest moment after `tau` at which another job can end, see `guide.next_chance`."""
     chance = PLENTY

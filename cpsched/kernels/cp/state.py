@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cpsched.compile.handles import Column, FixedColumn, FixedMatrix, FixedReals, Flags, Handle, Matrix
+from cpsched.jit.handles import Column, FixedColumn, FixedMatrix, FixedReals, Flags, Handle, Matrix
 from cpsched.kernels.state import Machine
 from cpsched.model import IntArray, JobTable
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from cpsched.compile.handles import Column, FixedColumn
-from cpsched.compile.jit import inner, kernel
+from cpsched.jit.decorators import kernel, subroutine
+from cpsched.jit.handles import Column, FixedColumn
 from cpsched.kernels.cp.delays import cost_of, delay
 from cpsched.kernels.cp.dive import dive
 from cpsched.kernels.cp.moments import same_shape
@@ -23,7 +23,7 @@ LEFT_SHIFTED = -2
 """The same, and plans in which a job could start a second earlier are left out: others cost no more."""
 
 
-@inner
+@subroutine
 def copy_plan(target: Plan, source: Plan) -> None:
     """Overwrite starts and places of `target` with those of `source`."""
     for j in range(len(source.start_s)):
@@ -34,7 +34,7 @@ def copy_plan(target: Plan, source: Plan) -> None:
             target.y[p, r], target.dy[p, r] = source.y[p, r], source.dy[p, r]
 
 
-@inner
+@subroutine
 def postpone_alike(alike: FixedColumn, earliest: Column, job: int) -> None:
     """Let no job that is interchangeable with `job`, and comes after it, start before it."""
     for other in range(job + 1, len(alike)):
@@ -42,7 +42,7 @@ def postpone_alike(alike: FixedColumn, earliest: Column, job: int) -> None:
             earliest[other] = max(earliest[other], earliest[job])
 
 
-@inner
+@subroutine
 def alike_jobs(facts: Facts, objective: Objective) -> IntArray:
     """By job: the first considered job of the same request, estimate and cost, int64[J]."""
     weight, since_s, units, estimate_s = objective.weight, objective.since_s, facts.table.units, facts.table.estimate_s

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from cpsched.compile.handles import FixedColumn
-from cpsched.compile.jit import bare, inner
+from cpsched.jit.decorators import scalar_subroutine, subroutine
+from cpsched.jit.handles import FixedColumn
 from cpsched.kernels.fit import taken_on
 from cpsched.kernels.groups import add_edited, grouped, line_key, mixed, move_node
 from cpsched.kernels.state import Carried, Site, grow
 from cpsched.model import EXCLUSIVE
 
 
-@bare
+@scalar_subroutine
 def place_in(table: FixedColumn, known: FixedColumn, signature: int) -> int:
     """The index in a hash table where the group with a signature is, or would be put."""
     mask = len(table) - 1
@@ -22,7 +22,7 @@ def place_in(table: FixedColumn, known: FixedColumn, signature: int) -> int:
     return place
 
 
-@inner
+@subroutine
 def index_groups(carried: Carried, count: int) -> None:
     """Put the first `count` groups into a hash table that is at most a quarter full."""
     room = 64
@@ -36,7 +36,7 @@ def index_groups(carried: Carried, count: int) -> None:
         table[place_in(table, known, known[g])] = g
 
 
-@inner
+@subroutine
 def shift_lines(carried: Carried, site: Site, slot: int, from_s: int, to_s: int, sign: int) -> None:
     """Add `sign` times what a running job takes to the lines of its nodes, for the seconds [from_s, to_s).
 
@@ -75,7 +75,7 @@ def shift_lines(carried: Carried, site: Site, slot: int, from_s: int, to_s: int,
         size[target] += 1
 
 
-@inner
+@subroutine
 def compact(carried: Carried) -> None:
     """Forget groups without nodes, where these are many.
 
@@ -104,7 +104,7 @@ def compact(carried: Carried) -> None:
     index_groups(carried, n)
 
 
-@inner
+@subroutine
 def regroup(carried: Carried, site: Site) -> None:
     """Build the carried groups anew from machine and running jobs; afterwards they are not stale."""
     groups = carried.groups

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import time
 
-from cpsched.compile import progress
+from cpsched.jit import compile_progress
 
-progress.clocked_by(lambda: (time.perf_counter_ns(), time.process_time()))
+compile_progress.set_clock(lambda: (time.perf_counter_ns(), time.process_time()))
 
 
 def wall_ns() -> int:
     """Nanoseconds on the wall, from some moment on."""
-    return time.perf_counter_ns() - progress.spent()[0]
+    return time.perf_counter_ns() - compile_progress.compile_seconds()[0]
 
 
 def cpu_s() -> float:
     """CPU seconds of this process, from some moment on."""
-    return time.process_time() - progress.spent()[1]
+    return time.process_time() - compile_progress.compile_seconds()[1]

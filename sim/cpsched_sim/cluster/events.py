@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cpsched.compile.handles import Column, FixedColumn, Handle, Matrix
-from cpsched.compile.jit import bare, inner, kernel
+from cpsched.jit.decorators import kernel, scalar_subroutine, subroutine
+from cpsched.jit.handles import Column, FixedColumn, Handle, Matrix
 from cpsched.kernels.fit import QUEUED, STARTED, Starting, asks_more_than, shift_free, take_starts
 from cpsched.kernels.groups import EVER
 from cpsched.kernels.state import Carried, Site, grow
@@ -67,7 +67,7 @@ class Simulated(Handle):
 # ---------------------------------------------------------------------------------------------- who runs
 
 
-@bare
+@scalar_subroutine
 def push_end(heap: Column, end_at: FixedColumn, count: int, slot: int) -> None:
     """Add `slot` to a heap of `count` real ends."""
     i = count
@@ -81,7 +81,7 @@ def push_end(heap: Column, end_at: FixedColumn, count: int, slot: int) -> None:
     heap[i] = slot
 
 
-@bare
+@scalar_subroutine
 def pop_end(heap: Column, end_at: FixedColumn, count: int) -> int:
     """Take the slot that ends first off a heap of `count`."""
     top, last = heap[0], heap[count - 1]
@@ -102,7 +102,7 @@ def pop_end(heap: Column, end_at: FixedColumn, count: int) -> int:
     return int(top)
 
 
-@bare
+@scalar_subroutine
 def insert_running(running: Column, end_s: FixedColumn, count: int, slot: int) -> None:
     """Put `slot` into `running[:count]`, which is sorted by (`end_s`, slot)."""
     i = count
@@ -114,7 +114,7 @@ def insert_running(running: Column, end_s: FixedColumn, count: int, slot: int) -
     running[i] = slot
 
 
-@bare
+@scalar_subroutine
 def remove_running(running: Column, end_s: FixedColumn, count: int, slot: int) -> None:
     """Take `slot` out of `running[:count]`."""
     low, high = 0, count
@@ -132,7 +132,7 @@ def remove_running(running: Column, end_s: FixedColumn, count: int, slot: int) -
 # ---------------------------------------------------------------------------------------------- ends
 
 
-@inner
+@subroutine
 def end_until(state: Simulated, to_s: int) -> None:
     """End the jobs whose real end is `to_s` or earlier, first come first."""
     site, heap, end_at = state.site, state.heap, state.end_at
@@ -154,7 +154,7 @@ def end_until(state: Simulated, to_s: int) -> None:
             shift_lines(state.carried, site, slot, EVER, jobs.end_s[slot], 1)
 
 
-@inner
+@subroutine
 def revise_overdue(site: Site, overrun: int) -> int:
     """Move the running jobs that outlived their expected end to a later one; returns how many there were.
 
@@ -180,7 +180,7 @@ def revise_overdue(site: Site, overrun: int) -> int:
     return overdue
 
 
-@inner
+@subroutine
 def revise_expected(state: Simulated) -> None:
     """Move the expected ends that have passed, in the running table and in the lines."""
     site = state.site
@@ -198,7 +198,7 @@ def revise_expected(state: Simulated) -> None:
     revise_overdue(site, state.overrun)
 
 
-@inner
+@subroutine
 def refresh_groups(state: Simulated) -> None:
     """Build the groups anew where they are stale; leave out those without nodes where they are many."""
     if not state.on_nodes:
@@ -212,7 +212,7 @@ def refresh_groups(state: Simulated) -> None:
 # ---------------------------------------------------------------------------------------------- time
 
 
-@inner
+@subroutine
 def something_may_start(state: Simulated) -> bool:
     """Whether any queued job asks for no more than all that is free: if none does, no dispatcher can start one."""
     site = state.site
@@ -223,7 +223,7 @@ def something_may_start(state: Simulated) -> bool:
     return False
 
 
-@inner
+@subroutine
 def arrive_until(state: Simulated, to_s: int) -> None:
     """Queue the jobs that are submitted at `to_s` or earlier."""
     site, arrivals, submit_s = state.site, state.arrivals, state.site.jobs.submit_s
@@ -235,7 +235,7 @@ def arrive_until(state: Simulated, to_s: int) -> None:
         state.arrived += 1
 
 
-@inner
+@subroutine
 def next_event(state: Simulated) -> int:
     """When the next job arrives or ends; NEVER where neither is left to happen."""
     site, arrivals, next_s = state.site, state.arrivals, NEVER
@@ -246,7 +246,7 @@ def next_event(state: Simulated) -> int:
     return next_s
 
 
-@inner
+@subroutine
 def pass_time(state: Simulated, pause: int, limit_s: int) -> int:
     """Let time pass until the next round, see `pause`, or until `limit_s`; returns what is said of that moment.
 
@@ -288,7 +288,7 @@ def pass_time(state: Simulated, pause: int, limit_s: int) -> int:
 # ---------------------------------------------------------------------------------------------- starts
 
 
-@inner
+@subroutine
 def begin(state: Simulated, slots: FixedColumn, offsets: FixedColumn, nodes: FixedColumn, units: FixedColumn) -> int:
     """Verify starts and let them run from now on; returns -1.
 
@@ -326,7 +326,7 @@ def begin(state: Simulated, slots: FixedColumn, offsets: FixedColumn, nodes: Fix
     return -1
 
 
-@inner
+@subroutine
 def close_queue(state: Simulated) -> None:
     """Close the gaps that started or cancelled jobs left in the queue."""
     site, kept = state.site, 0

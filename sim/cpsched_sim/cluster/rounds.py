@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cpsched.compile.handles import FixedColumn, Handle
-from cpsched.compile.jit import inner, kernel
+from cpsched.jit.decorators import kernel, subroutine
+from cpsched.jit.handles import FixedColumn, Handle
 from cpsched.kernels.nodes import plan_placed
 from cpsched.kernels.pool import plan_counted
 from cpsched.kernels.state import Method
@@ -29,7 +29,7 @@ class Paths(Handle):
     every: int
 
 
-@inner
+@subroutine
 def carry_out(state: Simulated, paths: Paths, count: int) -> int:
     """Count a round of which `count` starts came, and let them run: -1, or the position of one that breaks a rule."""
     if count == 0:

@@ -166,7 +166,7 @@ def test_what_a_child_prints_goes_to_standard_error(tmp_path: Path) -> None:
         from cpsched_bridge import children
         children.begin(os.getppid())
         print("a library's words", flush=True)
-    """
+"""
 
     def work() -> None:
         for stream, path in ((1, said), (2, complained)):

@@ -116,7 +116,7 @@ def test_a_metric_of_a_plug_in(site):
         from cpsched import Metric
 
         WORST = Metric("worst_wait_s", "worst wait", "s", "max of W", "mine", "lower", lambda m: float(m.wait_s.max()))
-    """
+"""
     install(site, "mine", {"mine_i": text}, {"cpsched.metrics": {"worst_wait_s": "mine_i:WORST"}})
     assert metrics.metric("worst_wait_s").heading == "worst wait"
     assert metrics.metric("mine_i:WORST").name == "worst_wait_s"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from cpsched.compile import cache, doors, progress
+from cpsched.jit import compile_progress, compiled_functions, kernel_cache
 from cpsched_sim.cli import app
 from cpsched_sim.compiling import Display, WarmUp, every_opener, modules_with_doors, open_all
 from tests import warm
@@ -21,8 +21,8 @@ def quarter(value: int) -> int:
     return value // 4
 
 
-def a_door() -> doors.Door:
-    return doors.Door(quarter)
+def a_door() -> compiled_functions.CompiledKernel:
+    return compiled_functions.CompiledKernel(quarter)
 
 
 def test_where_stderr_is_no_terminal_each_door_is_one_line_below_one_heading(
@@ -41,7 +41,7 @@ def test_warm_up_compiles_once_and_says_where_the_kernels_are(tmp_path: Path, mo
     said = []
     for _ in range(2):
         monkeypatch.setattr("cpsched_sim.compiling.every_opener", lambda: [a_door().opened])
-        monkeypatch.setattr(cache, "FILED", {})
+        monkeypatch.setattr(kernel_cache, "CACHE_LOCATIONS", {})
         done = CliRunner().invoke(app, ["warm-up"])
         assert done.exit_code == 0, done.output
         said.append(done.output)
@@ -51,7 +51,7 @@ def test_warm_up_compiles_once_and_says_where_the_kernels_are(tmp_path: Path, mo
 
 def test_warm_up_opens_the_doors_of_all_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
-    monkeypatch.setattr(doors.Door, "opened", lambda door: opened.append(door.__name__))
+    monkeypatch.setattr(compiled_functions.CompiledKernel, "opened", lambda door: opened.append(door.__name__))
     for opener in every_opener():
         opener()
     assert {"plan_counted", "dive", "step", "rounds_placed"} <= set(opened)
@@ -59,7 +59,7 @@ def test_warm_up_opens_the_doors_of_all_packages(monkeypatch: pytest.MonkeyPatch
 
 def with_numba(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run Python in a process that has imported Numba and nothing of this project."""
-    server = warm.server("tests.unit.cpsched.compile.numba_at_work")
+    server = warm.server("tests.unit.cpsched.jit.numba_at_work")
     return warm.Begun(server, ["-c", code, *arguments]).done(ENOUGH_S)
 
 
@@ -70,8 +70,8 @@ for extra in ("pytest", "hypothesis", "matplotlib", "pandas"):
     sys.modules[extra] = None
 from cpsched_sim.compiling import every_opener
 every_opener()
-from cpsched.compile.doors import DOORS
-print(*(door.__name__ for door in DOORS))
+from cpsched.jit.compiled_functions import KERNELS
+print(*(door.__name__ for door in KERNELS))
 """
     done = with_numba(code)
     assert done.returncode == 0, done.stderr
@@ -87,17 +87,17 @@ def test_kernels_that_cannot_be_kept_are_a_failure_of_warm_up(monkeypatch: pytes
 
 def test_opening_a_door_is_measured_once_where_doors_open_others(monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = iter([(10, 1.0), (40, 1.5)])
-    monkeypatch.setattr(progress, "_clock", lambda: next(ticks))
-    monkeypatch.setattr(progress, "_spent", (5, 0.0))
-    with progress.opening(), progress.opening():
+    monkeypatch.setattr(compile_progress, "_clock", lambda: next(ticks))
+    monkeypatch.setattr(compile_progress, "_spent", (5, 0.0))
+    with compile_progress.compilation(), compile_progress.compilation():
         pass
-    assert progress.spent() == (35, 0.5)
+    assert compile_progress.compile_seconds() == (35, 0.5)
 
 
 def test_all_kernels_are_opened_and_how_far_that_is_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CPSCHED_CACHE_DIR", str(tmp_path))
     told: list[str] = []
-    before = progress.watcher()
+    before = compile_progress.progress_callback()
     for _ in range(2):
         monkeypatch.setattr("cpsched_sim.compiling.openers", lambda: [a_door().opened, lambda: None])
         open_all(told.append)
@@ -109,7 +109,7 @@ def test_all_kernels_are_opened_and_how_far_that_is_is_told(tmp_path: Path, monk
         "loads kernels: 0 of 2 kernels are ready",
         "loads kernels: 1 of 2 kernels are ready",
     ]
-    assert progress.watcher() is before
+    assert compile_progress.progress_callback() is before
 
 
 DECIDES = """
@@ -118,9 +118,9 @@ from cpsched.catalogue import DISPATCHERS
 from cpsched_sim.compiling import open_all, modules_with_doors
 dispatcher = DISPATCHERS.build(sys.argv[1], {}, None)
 open_all(lambda words: None)
-from cpsched.compile import doors
+from cpsched.jit import compiled_functions
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
-doors.Door._open = lambda door: sys.exit(f"{door.__name__} opened during a decision")
+compiled_functions.CompiledKernel._open = lambda door: sys.exit(f"{door.__name__} opened during a decision")
 cluster = a_cluster(4, 4)
 running = [a_running(a_job(90, 1, 2, 500), ((3, 1),), start_s=0)]
 for now_s in range(3):
@@ -159,12 +159,12 @@ def test_ctrl_c_ends_the_process_at_once_while_it_compiles() -> None:
 def test_a_check_stops_the_compiler_before_any_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
     monkeypatch.setenv("CPSCHED_CACHE_DIR", str(tmp_path))
     answers = [False] * at + [True]
-    monkeypatch.setattr(progress, "_check", lambda: answers.pop(0))
+    monkeypatch.setattr(compile_progress, "_check", lambda: answers.pop(0))
     steps: list[tuple[str, int, int]] = []
-    monkeypatch.setattr(progress, "_watcher", lambda *step: steps.append(step))
+    monkeypatch.setattr(compile_progress, "_watcher", lambda *step: steps.append(step))
     door = a_door()
-    with pytest.raises(progress.CompilingStopped):
+    with pytest.raises(compile_progress.CompilationCancelled):
         door.opened()
     assert not steps
-    monkeypatch.setattr(progress, "_check", bool)
+    monkeypatch.setattr(compile_progress, "_check", bool)
     assert door(9) == 2

@@ -2,7 +2,7 @@
 
 import time
 
-from cpsched.compile import progress
+from cpsched.jit import compile_progress
 from cpsched_bridge.adapters.mock.clocks import EventPace
 
 
@@ -11,7 +11,7 @@ def test_no_time_passes_while_a_kernel_is_compiled():
     pace = EventPace(site=None)
     began_s = time.perf_counter()
     before_s = pace.monotonic_s()
-    with progress.opening():
+    with compile_progress.compilation():
         time.sleep(0.2)
     passed_s = pace.monotonic_s() - before_s
     assert time.perf_counter() - began_s - passed_s >= 0.2

@@ -6,7 +6,7 @@ import time
 import pytest
 import structlog
 
-from cpsched.compile import progress
+from cpsched.jit import compile_progress
 from cpsched_bridge.cycle import deadline
 from cpsched_bridge.cycle.deadline import ask, can_interrupt, within
 from cpsched_bridge.errors import DecisionTimeout, PolicyFailed
@@ -34,7 +34,7 @@ def test_waits_are_ended(wait):
 
 def test_what_is_spent_on_compiling_is_not_counted_and_what_follows_is():
     def compile_for(seconds):
-        with progress.opening():
+        with compile_progress.compilation():
             time.sleep(seconds)
         return 7
 

@@ -6,7 +6,7 @@ import threading
 import pytest
 import structlog
 
-from cpsched.compile.progress import CompilingStopped
+from cpsched.jit.compile_progress import CompilationCancelled
 from cpsched_bridge.cycle import circuit_breaker, sending
 from cpsched_bridge.errors import BackendUnavailable
 from cpsched_bridge.ports import Hold, LeftJob, Outcome
@@ -54,7 +54,7 @@ def test_a_stop_while_the_main_thread_compiles_gives_held_jobs_back(bridge_at):
     bridge.cycle()
 
     def compiles(pinned):
-        raise CompilingStopped
+        raise CompilationCancelled
 
     cluster.observe = compiles
     assert bridge.run() == []

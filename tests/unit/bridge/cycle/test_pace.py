@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from cpsched.compile import progress
+from cpsched.jit import compile_progress
 from cpsched_bridge.cycle.pace import RealPace
 
 
@@ -19,7 +19,7 @@ def test_a_signal_stops_the_loop_and_the_former_handlers_return_with_its_end(num
         assert pace.stopped
         assert not pace.wait(60.0)
         assert [signal.getsignal(each) for each in both] == [signal.SIG_DFL, signal.default_int_handler]
-        with pytest.raises(progress.CompilingStopped):
-            progress.go_on()
+        with pytest.raises(compile_progress.CompilationCancelled):
+            compile_progress.raise_if_cancelled()
     assert [signal.getsignal(each) for each in both] == former
-    progress.go_on()
+    compile_progress.raise_if_cancelled()

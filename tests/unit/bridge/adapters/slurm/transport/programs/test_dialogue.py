@@ -143,7 +143,7 @@ def test_it_dies_with_the_bridge_in_the_middle_of_a_command(programs: Path) -> N
     program = textwrap.dedent("""
         from cpsched_bridge.adapters.slurm.transport.programs.scontrol import scontrol
         scontrol(["hold 1", "hold 2"])
-    """)
+""")
     bridge = subprocess.Popen([sys.executable, "-c", program], env=dict(os.environ))
     until_s = time.monotonic() + ENOUGH_S
     while not (programs / "pid").exists() or not (programs / "pid").read_text():

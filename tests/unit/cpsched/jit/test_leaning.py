@@ -1,7 +1,7 @@
-"""What `cpsched.compile` takes from inside of Numba: names that no release promises to keep.
+"""What `cpsched.jit` takes from inside of Numba: names that no release promises to keep.
 
 CONTRIBUTING.md says what to do where a release lacks one. `linking` is used only with the releases in
-`doors.KNOWN_TO_WORK`. Without the names that the other files need, nothing can be compiled.
+`compiled_functions.KNOWN_TO_WORK`. Without the names that the other files need, nothing can be compiled.
 """
 
 import ast
@@ -10,22 +10,22 @@ from pathlib import Path
 
 import pytest
 
-from cpsched.compile import doors
+from cpsched.jit import compiled_functions
 
 LEANS_ON = {
-    "cache.py": (
+    "kernel_cache.py": (
         "numba.core.compiler:CompileResult._rebuild",
         "numba.core.compiler:CompileResult._reduce",
         "numba.core.serialize:dumps",
     ),
-    "doors.py": (
+    "compiled_functions.py": (
         "numba.core.compiler_lock:global_compiler_lock",
         "numba.core.dispatcher:Dispatcher.compile",
         "numba.core.dispatcher:Dispatcher.disable_compile",
         "numba.core.dispatcher:Dispatcher._numba_type_",
     ),
     "handles.py": ("numba.core.runtime.nrt:MemInfo", "numba.core.runtime.nrt:_nrt.c_helpers"),
-    "jit.py": ("numba.core.registry:cpu_target.typing_context.resolve_value_type",),
+    "decorators.py": ("numba.core.registry:cpu_target.typing_context.resolve_value_type",),
     "structs.py": (
         "numba.core.cgutils:create_struct_proxy",
         "numba.core.datamodel.models:OpaqueModel",
@@ -80,12 +80,12 @@ def test_the_installed_numba_has_all_that_is_leant_on():
 
 @pytest.mark.parametrize("name", ["numba.nowhere:f", "numba.core.compiler:CompileResult._gone", "numba.core:gone.x"])
 def test_a_name_that_is_gone_is_told_with_the_file_that_needs_it(name):
-    assert missing({"cache.py": (name, "numba.core.serialize:dumps")}) == [f"{name} (cache.py)"]
+    assert missing({"kernel_cache.py": (name, "numba.core.serialize:dumps")}) == [f"{name} (kernel_cache.py)"]
 
 
 def test_every_file_that_imports_from_inside_of_numba_is_in_the_list():
     inside = set()
-    for file in Path(doors.__file__).parent.glob("*.py"):
+    for file in Path(compiled_functions.__file__).parent.glob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(
                 ("numba.core", "numba.experimental")

@@ -4,8 +4,8 @@ A *door* is a function that ordinary Python code calls. Importing its module com
 The first call loads the compiled door from the cache, or compiles it and puts it there. A helper is compiled as a part
 of each door that needs it, so it has no cache entry of its own; called from Python it runs as plain Python.
 
-`.py_func` of both is the plain-Python twin. Every door is listed in `DOORS`, so that `cpsched warm-up` can compile
-those of all imported modules. `cpsched.compile.jit` has the decorators.
+`.py_func` of both is the plain-Python twin. Every door is listed in `KERNELS`, so that `cpsched warm-up` can compile
+those of all imported modules. `cpsched.jit.decorators` has the decorators.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from collections.abc import Callable
 from typing import Any, cast, get_type_hints
 
 from cpsched.collector import collector_paused
-from cpsched.compile.cache import Shelf, digest, reachable
-from cpsched.compile.progress import Progress, function_done, go_on, opening
+from cpsched.jit.compile_progress import Progress, compilation, function_done, raise_if_cancelled
+from cpsched.jit.kernel_cache import KernelCache, called_functions, digest
 
 
-def types_of(function: Callable[..., Any]) -> tuple[Any, ...]:
+def argument_types(function: Callable[..., Any]) -> tuple[Any, ...]:
     """Numba's types of a function's arguments, from its type hints. Numba infers the type of the result."""
-    from cpsched.compile.structs import type_of
+    from cpsched.jit.structs import type_of
 
     hints = get_type_hints(function, include_extras=True)
     return tuple(type_of(hint) for name, hint in hints.items() if name != "return")
 
 
-class Inner:
+class CompiledSubroutine:
     """A helper of doors: in compiled code compiled for its declared types; called from Python, its plain twin."""
 
     def __init__(self, function: Callable[..., Any], makes_arrays: bool) -> None:
@@ -49,7 +49,7 @@ class Inner:
         options = {"_nrt": self._makes_arrays, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
         made = cast(Any, numba.njit)(**options)(self.py_func)
         made._cache = _Counted(self.py_func)
-        made.compile(types_of(self.py_func))
+        made.compile(argument_types(self.py_func))
         made.disable_compile()
         return made
 
@@ -59,7 +59,7 @@ class Inner:
         return self.dispatcher._numba_type_
 
 
-class Door(functools.partial):  # type: ignore[type-arg]
+class CompiledKernel(functools.partial):  # type: ignore[type-arg]
     """A compiled function that Python code calls, with arguments of the declared types, by position.
 
     A `partial` is the cheapest callable whose target can be exchanged. Until the first call the target opens the door;
@@ -68,27 +68,27 @@ class Door(functools.partial):  # type: ignore[type-arg]
 
     py_func: Callable[..., Any]
 
-    def __new__(cls, function: Callable[..., Any]) -> Door:
+    def __new__(cls, function: Callable[..., Any]) -> CompiledKernel:
         """A door that opens at its first call."""
-        door: Door = super().__new__(cls, lambda *arguments: door.opened()(*arguments))
+        door: CompiledKernel = super().__new__(cls, lambda *arguments: door.opened()(*arguments))
         return door
 
     def __init__(self, function: Callable[..., Any]) -> None:
         functools.update_wrapper(self, function)
-        self.py_func, self._within = function, Inner(function, makes_arrays=True)
+        self.py_func, self._within = function, CompiledSubroutine(function, makes_arrays=True)
 
     def opened(self) -> Callable[..., Any]:
         """Load the compiled function or make it, once; returns it."""
-        with opening():
+        with compilation():
             return self._open()
 
     def _open(self) -> Callable[..., Any]:
-        go_on()
+        raise_if_cancelled()
         from numba.core.compiler_lock import global_compiler_lock
 
         with global_compiler_lock:
             if not hasattr(self, "_compiled"):
-                self._compiled = compiled(self.py_func, types_of(self.py_func))
+                self._compiled = compile_for(self.py_func, argument_types(self.py_func))
                 cast(Any, self).__setstate__((self._compiled, (), {}, self.__dict__))
         return self._compiled
 
@@ -98,14 +98,14 @@ class Door(functools.partial):  # type: ignore[type-arg]
         return self._within._numba_type_
 
 
-KNOWN_TO_WORK = ("0.68.",)
-"""How the versions of Numba begin that `cpsched.compile.linking` was tested with."""
+TESTED_NUMBA_RELEASES = ("0.68.",)
+"""How the versions of Numba begin that `cpsched.jit.linking` was tested with."""
 
-DOORS: list[Door] = []
+KERNELS: list[CompiledKernel] = []
 """The doors of all modules imported so far."""
 
 
-def compiled(function: Callable[..., Any], types: tuple[Any, ...]) -> Callable[..., Any]:
+def compile_for(function: Callable[..., Any], types: tuple[Any, ...]) -> Callable[..., Any]:
     """The compiled form of `function` for arguments of the Numba types `types`, from the cache if it is there.
 
     The result takes its arguments by position and does not check their types.
@@ -113,11 +113,11 @@ def compiled(function: Callable[..., Any], types: tuple[Any, ...]) -> Callable[.
     import numba
     from numba.core.compiler_lock import global_compiler_lock
 
-    functions = reachable(function)
+    functions = called_functions(function)
     progress = Progress(function.__name__, functions)
     made = cast(Any, numba.njit)(nogil=True, no_cfunc_wrapper=True, **_pipeline())(function)
-    made._cache = Shelf(f"{function.__module__}.{function.__qualname__}", digest(functions), progress.begin)
-    with opening(), cast(Any, global_compiler_lock), collector_paused(), progress:
+    made._cache = KernelCache(f"{function.__module__}.{function.__qualname__}", digest(functions), progress.begin)
+    with compilation(), cast(Any, global_compiler_lock), collector_paused(), progress:
         made.compile(types)
     return cast(Callable[..., Any], made.overloads[types].entry_point)
 
@@ -126,11 +126,11 @@ def _pipeline() -> dict[str, Any]:
     """Options that select our steps of compilation, for versions of Numba known to work with them; otherwise none."""
     import numba
 
-    if not cast(Any, numba).__version__.startswith(KNOWN_TO_WORK):
+    if not cast(Any, numba).__version__.startswith(TESTED_NUMBA_RELEASES):
         return {}
-    from cpsched.compile.linking import DoorCompiler
+    from cpsched.jit.linking import KernelCompiler
 
-    return {"pipeline_class": DoorCompiler}
+    return {"pipeline_class": KernelCompiler}
 
 
 class _Counted:

@@ -28,9 +28,9 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, cast
 
-from cpsched.compile.progress import say_once
+from cpsched.jit.compile_progress import log_once
 
-KEPT_VERSIONS = 8
+MAX_CACHED_VERSIONS = 8
 """How many files of one door stay in a directory: other versions of its source, or code for other processors."""
 
 SETTINGS = ("OPT", "BOUNDSCHECK", "LOOP_VECTORIZE", "SLP_VECTORIZE", "DEBUGINFO_DEFAULT", "LLVM_REFPRUNE_PASS")
@@ -39,7 +39,7 @@ SETTINGS = ("OPT", "BOUNDSCHECK", "LOOP_VECTORIZE", "SLP_VECTORIZE", "DEBUGINFO_
 _log = logging.getLogger("cpsched")
 
 
-def folders() -> list[Path]:
+def cache_directories() -> list[Path]:
     """The directories to look in, first to last."""
     if own := environ.get("CPSCHED_CACHE_DIR"):
         return [Path(own)]
@@ -51,7 +51,7 @@ def folders() -> list[Path]:
     return found
 
 
-def distrusted(folder: Path) -> str | None:
+def why_untrusted(folder: Path) -> str | None:
     """Why a directory is not trusted: others could have written into it. None for a sound or a missing directory."""
     try:
         state, install = folder.stat(), _package().stat()
@@ -68,9 +68,9 @@ def distrusted(folder: Path) -> str | None:
 
 def _trusted() -> Iterator[Path]:
     """The trusted ones of the directories to look in; each other one is named once in the log."""
-    for folder in folders():
-        if why := distrusted(folder):
-            say_once(
+    for folder in cache_directories():
+        if why := why_untrusted(folder):
+            log_once(
                 f"compiled kernels are not taken from there: {why}; make it yours alone, or name another directory"
             )
         else:
@@ -88,7 +88,7 @@ def _beside() -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class Filed:
+class CacheLocation:
     """Where the compiled form of a door is kept: in a directory, or (None) only in memory."""
 
     folder: Path | None
@@ -96,17 +96,17 @@ class Filed:
     """Whether this process compiled it."""
 
 
-FILED: dict[str, Filed] = {}
+CACHE_LOCATIONS: dict[str, CacheLocation] = {}
 """By file name: every door that this process opened."""
 
 
-class Shelf:
+class KernelCache:
     """The files of one door, with the interface that Numba expects of a cache."""
 
     def __init__(self, name: str, made_from: str, on_miss: Callable[[], None]) -> None:
         """`made_from` is the digest of all that the door's code depends on; `on_miss` is called before it compiles."""
         self._name, self._made_from, self._on_miss = name.replace("<locals>.", ""), made_from, on_miss
-        self.cache_path = str(folders()[0])  # Numba shows it in its statistics
+        self.cache_path = str(cache_directories()[0])  # Numba shows it in its statistics
 
     def load_overload(self, signature: Any, target: Any) -> Any:
         """The compiled code; None where it must be compiled. A damaged file counts as missing."""
@@ -122,7 +122,7 @@ class Shelf:
             except Exception as error:  # whatever is wrong with a cache file, the door can be compiled
                 _log.info("%s is not used: %s", folder / file, error)
                 continue
-            FILED[file] = Filed(folder, new=False)
+            CACHE_LOCATIONS[file] = CacheLocation(folder, new=False)
             return found
         self._on_miss()
         return None
@@ -139,11 +139,11 @@ class Shelf:
             except OSError:
                 continue
             _prune(folder, self._name)
-            FILED[file] = Filed(folder, new=True)
+            CACHE_LOCATIONS[file] = CacheLocation(folder, new=True)
             return
-        FILED[file] = Filed(None, new=True)
-        tried = " nor ".join(map(str, folders()))
-        say_once(
+        CACHE_LOCATIONS[file] = CacheLocation(None, new=True)
+        tried = " nor ".join(map(str, cache_directories()))
+        log_once(
             f"compiled kernels cannot be kept, so that each run compiles them anew: cannot write {tried}. "
             "Let the owner of the install run `cpsched warm-up`, or set CPSCHED_CACHE_DIR to a directory of your own"
         )
@@ -202,7 +202,7 @@ def _write(file: Path, content: bytes) -> None:
 
 
 def _prune(folder: Path, name: str) -> None:
-    """Remove the oldest files of one door beyond `KEPT_VERSIONS`, and what killed processes left unfinished.
+    """Remove the oldest files of one door beyond `MAX_CACHED_VERSIONS`, and what killed processes left unfinished.
 
     Another process may do the same at the same time.
     """
@@ -210,7 +210,7 @@ def _prune(folder: Path, name: str) -> None:
     for file in folder.glob(f"{name}.*"):
         with suppress(OSError):
             ages.append((file.stat().st_mtime, file))
-    for _, file in sorted(ages)[:-KEPT_VERSIONS]:
+    for _, file in sorted(ages)[:-MAX_CACHED_VERSIONS]:
         with suppress(OSError):
             file.unlink(missing_ok=True)
 
@@ -220,7 +220,7 @@ def _prune(folder: Path, name: str) -> None:
 Function = Callable[..., Any]
 
 
-def reachable(function: Function) -> list[Function]:
+def called_functions(function: Function) -> list[Function]:
     """`function` and all compiled functions that it calls, directly or through others; sorted by name."""
     found: dict[int, Function] = {}
     waiting = [function]

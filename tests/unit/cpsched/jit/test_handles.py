@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from cpsched.compile.handles import Column, FixedColumn, FixedFlags, Flags, Handle, Matrix, Reals
-from cpsched.compile.jit import inner, kernel, owned
+from cpsched.jit.decorators import kernel, owned, subroutine
+from cpsched.jit.handles import Column, FixedColumn, FixedFlags, Flags, Handle, Matrix, Reals
 from cpsched.kernels.state import Method, grow
 from cpsched.planning import site_of
 from tests.builders import a_cluster, a_job, a_snapshot
@@ -35,7 +35,7 @@ def a_room() -> Room:
     return Room(name="study", chairs=2, shelf=Shelf(1, np.array([7, 0])), sizes=np.array([3, 4]), tables=1)
 
 
-@inner
+@subroutine
 def put(shelf: Shelf, book: int) -> None:
     if shelf.used == len(shelf.books):
         longer = np.zeros(2 * shelf.used, np.int64)

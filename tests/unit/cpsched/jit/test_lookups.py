@@ -9,7 +9,7 @@ from numba import types
 from numba.core.compiler import Flags
 from numba.core.targetconfig import ConfigStack
 
-from cpsched.compile.linking import remembering
+from cpsched.jit.linking import remembering
 
 PAIR = (types.int64, types.int64)
 

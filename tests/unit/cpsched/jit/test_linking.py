@@ -11,20 +11,20 @@ import numpy as np
 import pytest
 from numba import types
 
-from cpsched.compile import doors
-from cpsched.compile.jit import inner
+from cpsched.jit import compiled_functions
+from cpsched.jit.decorators import subroutine
 
 njit = cast(Any, numba.njit)
 
 
-def a_door() -> tuple[Callable[..., Any], doors.Inner]:
+def a_door() -> tuple[Callable[..., Any], compiled_functions.CompiledSubroutine]:
     """A function that makes an array and may fail in its helper, which has a helper of its own; and that helper."""
 
-    @inner
+    @subroutine
     def is_bad(value: int) -> bool:
         return value < 0
 
-    @inner
+    @subroutine
     def checked(value: int) -> int:
         if is_bad(value):
             raise ValueError("below zero", value)
@@ -35,7 +35,7 @@ def a_door() -> tuple[Callable[..., Any], doors.Inner]:
         column[1:] = checked(value)
         return column.copy()
 
-    return filled, cast(doors.Inner, checked)
+    return filled, cast(compiled_functions.CompiledSubroutine, checked)
 
 
 def check(compiled: Callable[..., Any]) -> None:
@@ -46,20 +46,20 @@ def check(compiled: Callable[..., Any]) -> None:
 
 
 def only_where_linking_is_ours() -> None:
-    if not numba.__version__.startswith(doors.KNOWN_TO_WORK):
+    if not numba.__version__.startswith(compiled_functions.TESTED_NUMBA_RELEASES):
         pytest.skip(f"Numba {numba.__version__} is not in KNOWN_TO_WORK: cold starts take twice as long")
 
 
-@pytest.mark.parametrize("known", [doors.KNOWN_TO_WORK, ("none",)], ids=["ours", "ordinary"])
+@pytest.mark.parametrize("known", [compiled_functions.TESTED_NUMBA_RELEASES, ("none",)], ids=["ours", "ordinary"])
 def test_a_door_gives_the_same_when_it_is_new_and_when_it_was_kept(
     known: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if known == doors.KNOWN_TO_WORK:
+    if known == compiled_functions.TESTED_NUMBA_RELEASES:
         only_where_linking_is_ours()
     monkeypatch.setenv("CPSCHED_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(doors, "KNOWN_TO_WORK", known)
+    monkeypatch.setattr(compiled_functions, "TESTED_NUMBA_RELEASES", known)
     for _ in range(2):
-        check(doors.compiled(a_door()[0], (types.int64,)))
+        check(compiled_functions.compile_for(a_door()[0], (types.int64,)))
     assert len(list(tmp_path.iterdir())) == 1
 
 
@@ -67,9 +67,9 @@ def test_helpers_have_no_machine_code_of_their_own(tmp_path: Path, monkeypatch: 
     only_where_linking_is_ours()
     monkeypatch.setenv("CPSCHED_CACHE_DIR", str(tmp_path))
     function, helper = a_door()
-    doors.compiled(function, (types.int64,))
+    compiled_functions.compile_for(function, (types.int64,))
     (made,) = helper.dispatcher.overloads.values()
-    assert type(made.library).__name__ == "Linked"
+    assert type(made.library).__name__ == "SubroutineLibrary"
     written = [each.name for each in made.library.alone().functions if not each.is_declaration]
     assert written, "its own code"
     assert not [name for name in written if "is_bad" in name], "the door links each function in, once"
@@ -80,21 +80,21 @@ def test_functions_that_others_compile_share_what_a_door_compiled_and_work(
 ) -> None:
     monkeypatch.setenv("CPSCHED_CACHE_DIR", str(tmp_path))
     function, helper = a_door()
-    doors.compiled(function, (types.int64,))
+    compiled_functions.compile_for(function, (types.int64,))
 
     @njit
     def ordinary(value: int) -> Any:
         return np.zeros(3, np.int64) + helper(value)
 
     assert ordinary(4).tolist() == [4, 4, 4]
-    assert type(next(iter(ordinary.overloads.values())).library).__name__ != "Linked"
+    assert type(next(iter(ordinary.overloads.values())).library).__name__ != "SubroutineLibrary"
 
 
 def test_the_options_of_the_compiler_are_gathered_as_numba_gathers_them() -> None:
     only_where_linking_is_ours()
     from numba.core.compiler import Flags
 
-    from cpsched.compile import linking
+    from cpsched.jit import linking
 
     flags = cast(Any, Flags)()
     assert linking.gathered(flags) == flags.values()

@@ -6,8 +6,8 @@
     @kernel
     def total(site: Site, weights: FixedColumn) -> int: ...      # may call `doubled`
 
-An argument is an `int`, a `bool`, a `float`, an array alias or a handle class of `cpsched.compile.handles`, or a tuple
-of these. Each function is compiled for one set of types only. `cpsched.compile.doors` says when.
+An argument is an `int`, a `bool`, a `float`, an array alias or a handle class of `cpsched.jit.handles`, or a tuple
+of these. Each function is compiled for one set of types only. `cpsched.jit.compiled_functions` says when.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from functools import cached_property
 from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
-from cpsched.compile.doors import DOORS, Door, Inner
+from cpsched.jit.compiled_functions import KERNELS, CompiledKernel, CompiledSubroutine
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def kernel(function: F) -> F:
     """A door that Python code calls, with arguments of the declared types, by position."""
-    DOORS.append(Door(function))
-    return cast(F, DOORS[-1])
+    KERNELS.append(CompiledKernel(function))
+    return cast(F, KERNELS[-1])
 
 
-def inner(function: F) -> F:
+def subroutine(function: F) -> F:
     """A helper that compiled functions call; called from Python it runs as plain Python."""
-    return cast(F, Inner(function, makes_arrays=True))
+    return cast(F, CompiledSubroutine(function, makes_arrays=True))
 
 
-def bare(function: F) -> F:
+def scalar_subroutine(function: F) -> F:
     """A helper that takes only numbers and arrays and makes no arrays; it is compiled without reference counting."""
-    return cast(F, Inner(function, makes_arrays=False))
+    return cast(F, CompiledSubroutine(function, makes_arrays=False))
 
 
 class _Owned:
-    """In kernels `cpsched.compile.structs.owned`."""
+    """In kernels `cpsched.jit.structs.owned`."""
 
     def __call__(self, handle: Any, name: str) -> Any:
         """The array itself."""
@@ -49,7 +49,7 @@ class _Owned:
     def _numba_type_(self) -> Any:
         from numba.core.registry import cpu_target
 
-        from cpsched.compile.structs import owned
+        from cpsched.jit.structs import owned
 
         return cpu_target.typing_context.resolve_value_type(owned)
 
@@ -58,7 +58,7 @@ owned = _Owned()
 """`owned(handle, "field")`: an array of a handle that a kernel may return. It stays valid if the field is replaced."""
 
 
-class Growing:
+class GrowColumns:
     """`grow(handle, "field other", used, room)`: columns of a handle get room for `room` entries.
 
     It is made of a helper that does so with one column, handed over as the field `column` of a handle. The first `used`
@@ -66,7 +66,7 @@ class Growing:
     """
 
     def __init__(self, function: Callable[[Any, int, int], None]) -> None:
-        self.py_func, self._one = function, Inner(function, makes_arrays=True)
+        self.py_func, self._one = function, CompiledSubroutine(function, makes_arrays=True)
 
     def __call__(self, handle: Any, names: str, used: int, room: int) -> None:
         """Run the plain-Python twin."""
@@ -79,8 +79,8 @@ class Growing:
     def _numba_type_(self) -> Any:
         from numba.core.registry import cpu_target
 
-        from cpsched.compile.structs import growing
+        from cpsched.jit.structs import grow_columns
 
-        made, context = growing(self._one), cpu_target.typing_context
+        made, context = grow_columns(self._one), cpu_target.typing_context
         context.refresh()  # it has not heard of what was made just now
         return context.resolve_value_type(made)

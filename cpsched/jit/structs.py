@@ -1,4 +1,4 @@
-"""How kernels see a `cpsched.compile.handles.Handle`: a pointer to a struct with the same fields.
+"""How kernels see a `cpsched.jit.handles.Handle`: a pointer to a struct with the same fields.
 
 The struct belongs to the Python object, which outlives every call of a kernel. So kernels read its fields without
 counting references, which would take longer than the work of a small kernel. One rule follows for whoever writes a
@@ -28,7 +28,7 @@ from numba.core.extending import (
 )
 from numba.core.typing.templates import AttributeTemplate
 
-from cpsched.compile.handles import Handle, fields_of, kind_of
+from cpsched.jit.handles import Handle, array_type_of, fields_of
 
 read_as: Any = lower_getattr_generic
 write_as: Any = lower_setattr_generic
@@ -135,8 +135,10 @@ def owned(typing_context: Any, handle: Any, name: Any) -> Any:
     return field(handle, name), generate
 
 
-def growing(one: Any) -> Any:
-    """What `cpsched.compile.jit.Growing` is in kernels. To the helper `one` each field is a handle of its own."""
+def grow_columns(one: Any) -> Any:
+    """What `cpsched.jit.decorators.GrowColumns` is in kernels. To the helper `one` each field is a handle of its
+    own.
+    """
 
     @in_kernels(prefer_literal=True)
     def grow(typing_context: Any, handle: Any, names: Any, used: Any, room: Any) -> Any:
@@ -171,7 +173,7 @@ def type_of(hint: Any) -> Any:
         return types.bool_
     if hint is float:
         return types.float64
-    if kind := kind_of(hint):
+    if kind := array_type_of(hint):
         return types.Array(getattr(types, _ELEMENTS[kind.dtype]), kind.axes, "C", readonly=not kind.written)
     if isinstance(hint, UnionType):
         return type_of(next(part for part in get_args(hint) if issubclass(part, Handle)))

@@ -13,7 +13,7 @@ Watcher = Callable[[str, int, int], None]
 _said: set[str] = set()
 
 
-def say_once(message: str) -> None:
+def log_once(message: str) -> None:
     """Put a message in the log; Python shows a warning of a log without handlers on stderr."""
     if message not in _said:
         _said.add(message)
@@ -21,24 +21,24 @@ def say_once(message: str) -> None:
 
 
 def _say_that_it_takes_time(name: str, done: int, total: int) -> None:
-    say_once("compiling the kernels; the next run finds them in the cache")
+    log_once("compiling the kernels; the next run finds them in the cache")
 
 
 _watcher: Watcher = _say_that_it_takes_time
 
 
-def watch(watcher: Watcher) -> None:
+def set_progress_callback(watcher: Watcher) -> None:
     """Report progress to `watcher` from now on, instead of with one line in the log."""
     global _watcher
     _watcher = watcher
 
 
-def watcher() -> Watcher:
+def progress_callback() -> Watcher:
     """The watcher in force."""
     return _watcher
 
 
-class CompilingStopped(BaseException):
+class CompilationCancelled(BaseException):
     """The caller's check stopped the compiler. Numba wraps each `Exception` that passes through it, but not this."""
 
 
@@ -47,8 +47,10 @@ _check: Callable[[], bool] = bool
 
 
 @contextmanager
-def stopped_by(check: Callable[[], bool]) -> Iterator[None]:
-    """Within the block, raise `CompilingStopped` from the compiler's next step on if `check` says so in its thread."""
+def cancellable_by(check: Callable[[], bool]) -> Iterator[None]:
+    """Within the block, raise `CompilationCancelled` from the compiler's next step on if `check` says so in its
+    thread.
+    """
     global _check
     former, _check = _check, check
     try:
@@ -57,14 +59,14 @@ def stopped_by(check: Callable[[], bool]) -> Iterator[None]:
         _check = former
 
 
-def go_on() -> None:
-    """Raise `CompilingStopped` if the compiler is to stop."""
+def raise_if_cancelled() -> None:
+    """Raise `CompilationCancelled` if the compiler is to stop."""
     if _check():
-        raise CompilingStopped
+        raise CompilationCancelled
 
 
 def _step(name: str, done: int, total: int) -> None:
-    go_on()
+    raise_if_cancelled()
     _watcher(name, done, total)
 
 
@@ -111,24 +113,24 @@ _spent = (0, 0.0)
 _opening = False
 
 
-def clocked_by(clock: Clock) -> None:
+def set_clock(clock: Clock) -> None:
     """Measure with `clock` from now on. The core has no clock of its own."""
     global _clock
     _clock = clock
 
 
-def spent() -> tuple[int, float]:
+def compile_seconds() -> tuple[int, float]:
     """Time spent on opening doors so far, by the clock: importing the compiler, loading, compiling."""
     return _spent
 
 
-def is_opening() -> bool:
+def is_compiling() -> bool:
     """Whether a door is being opened now: the compiler is imported, or compiles, or kernels are loaded."""
     return _opening
 
 
 @contextmanager
-def opening() -> Iterator[None]:
+def compilation() -> Iterator[None]:
     """Measure the opening of a door. A door opened meanwhile counts as a part of it."""
     global _spent, _opening
     if _clock is None or _opening:

@@ -23,9 +23,9 @@ import pytest
 from pytest_mock import MockerFixture
 
 import cpsched
-from cpsched.compile import cache, doors, progress, structs
-from cpsched.compile.handles import FixedColumn
-from cpsched.compile.jit import inner, kernel
+from cpsched.jit import compile_progress, compiled_functions, kernel_cache, structs
+from cpsched.jit.decorators import kernel, subroutine
+from cpsched.jit.handles import FixedColumn
 from tests import warm
 from tests.patience import ENOUGH_S
 
@@ -33,8 +33,8 @@ RUN = """
 import json, sys, doors
 before = "numba" in sys.modules
 answers = [doors.door(4), doors.door(5)]
-from cpsched.compile.cache import FILED
-(filed,) = FILED.values()
+from cpsched.jit.kernel_cache import CACHE_LOCATIONS
+(filed,) = CACHE_LOCATIONS.values()
 print(json.dumps([answers, before, filed.new, filed.folder and str(filed.folder)]))
 """
 
@@ -48,7 +48,7 @@ numba.core.config.reload_config()
 
 BECOME_NOBODY = """
 import os, pwd
-import cpsched.compile.doors
+import cpsched.jit.compiled_functions
 numba.njit(lambda x: x + 1)(1)  # the compiler's own modules may lie where nobody may read
 os.setgroups([])
 os.setgid(pwd.getpwnam("nobody").pw_gid)
@@ -85,12 +85,12 @@ class Install:
         made.write("constants", "FACTOR = 2")
         made.write(
             "helpers",
-            "from constants import FACTOR\nfrom cpsched.compile.jit import inner\n\n"
-            "@inner\ndef helper(x: int):\n    return FACTOR * x\n",
+            "from constants import FACTOR\nfrom cpsched.jit.decorators import subroutine\n\n"
+            "@subroutine\ndef helper(x: int):\n    return FACTOR * x\n",
         )
         made.write(
             "doors",
-            "from cpsched.compile.jit import kernel\nfrom helpers import helper\n\n"
+            "from cpsched.jit.decorators import kernel\nfrom helpers import helper\n\n"
             "@kernel\ndef door(x: int) -> int:\n    return helper(x)\n",
         )
         return made
@@ -110,7 +110,7 @@ class Install:
 
     def started(self, nobody: bool = False, **environment: str) -> warm.Begun:
         code = FORKED + BECOME_NOBODY * nobody + RUN
-        server = warm.server("tests.unit.cpsched.compile.numba_at_work")
+        server = warm.server("tests.unit.cpsched.jit.numba_at_work")
         return warm.Begun(server, ["-c", code], self.root, self.environment(**environment))
 
     def run(self, nobody: bool = False, **environment: str) -> Ran:
@@ -171,8 +171,8 @@ def test_a_door_compiles_at_its_first_call_and_is_found_by_the_next_process(inst
         ("constants", "FACTOR = 3"),
         (
             "helpers",
-            "from constants import FACTOR\nfrom cpsched.compile.jit import inner\n\n"
-            "@inner\ndef helper(x: int):\n    return (FACTOR + 1) * x\n",
+            "from constants import FACTOR\nfrom cpsched.jit.decorators import subroutine\n\n"
+            "@subroutine\ndef helper(x: int):\n    return (FACTOR + 1) * x\n",
         ),
     ],
 )
@@ -260,13 +260,13 @@ def test_where_nothing_can_be_written_it_works_and_says_once_what_to_do(shared: 
 
 
 def test_old_files_of_a_door_give_way_and_those_of_others_stay(tmp_path: Path) -> None:
-    for i in range(cache.KEPT_VERSIONS + 3):
+    for i in range(kernel_cache.MAX_CACHED_VERSIONS + 3):
         (tmp_path / f"door.{i:024}.bin").touch()
         os.utime(tmp_path / f"door.{i:024}.bin", (i, i))
     (tmp_path / "door_too.0.bin").touch()
-    cache._prune(tmp_path, "door")  # noqa: SLF001
+    kernel_cache._prune(tmp_path, "door")  # noqa: SLF001
     kept = sorted(file.name for file in tmp_path.iterdir())
-    assert len(kept) == cache.KEPT_VERSIONS + 1
+    assert len(kept) == kernel_cache.MAX_CACHED_VERSIONS + 1
     assert "door_too.0.bin" in kept
     assert "door.000000000000000000000002.bin" not in kept
 
@@ -279,11 +279,11 @@ def test_records_that_differ_in_the_order_of_fields_alone_are_told_apart() -> No
     def kind(*names: str) -> object:
         return types.NamedTuple((types.int64, types.int64), namedtuple("Pair", names))
 
-    assert cache._described((kind("a", "b"),)) == cache._described((kind("a", "b"),))  # noqa: SLF001
-    assert cache._described((kind("a", "b"),)) != cache._described((kind("b", "a"),))  # noqa: SLF001
+    assert kernel_cache._described((kind("a", "b"),)) == kernel_cache._described((kind("a", "b"),))  # noqa: SLF001
+    assert kernel_cache._described((kind("a", "b"),)) != kernel_cache._described((kind("b", "a"),))  # noqa: SLF001
 
 
-@inner
+@subroutine
 def halved(value: int) -> int:
     """A helper."""
     return value // 2
@@ -304,7 +304,7 @@ def test_a_helper_is_plain_python_for_python_and_a_door_takes_read_only_and_writ
     fixed.setflags(write=False)
     assert halved(5) == 2
     assert halves(writable) == halves(fixed) == halves.py_func(fixed) == 8  # type: ignore[attr-defined]
-    assert halves in doors.DOORS
+    assert halves in compiled_functions.KERNELS
 
 
 def test_a_type_hint_that_says_nothing_to_kernels_is_named() -> None:
@@ -314,15 +314,15 @@ def test_a_type_hint_that_says_nothing_to_kernels_is_named() -> None:
 
 def test_progress_counts_functions_once_and_only_where_the_door_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[tuple[str, int, int]] = []
-    monkeypatch.setattr(progress, "_watcher", lambda *step: told.append(step))
+    monkeypatch.setattr(compile_progress, "_watcher", lambda *step: told.append(step))
     functions = [halves.py_func, halved.py_func]  # type: ignore[attr-defined]
-    with progress.Progress("found", functions):
-        progress.function_done(functions[1])
+    with compile_progress.Progress("found", functions):
+        compile_progress.function_done(functions[1])
     assert told == []
-    with progress.Progress("made", functions) as _, progress.Progress("other", functions):
-        progress._under_way[0].begin()  # noqa: SLF001
-        progress.function_done(functions[1])
-        progress.function_done(functions[1])
+    with compile_progress.Progress("made", functions) as _, compile_progress.Progress("other", functions):
+        compile_progress._under_way[0].begin()  # noqa: SLF001
+        compile_progress.function_done(functions[1])
+        compile_progress.function_done(functions[1])
     assert told == [("made", 0, 2), ("made", 1, 2), ("made", 2, 2)]
 
 
@@ -364,9 +364,9 @@ def test_kernels_are_not_run_from_a_directory_of_another_user(install: Install) 
 
 
 def test_a_file_that_another_process_removes_meanwhile_is_no_fault(tmp_path: Path, mocker: MockerFixture) -> None:
-    for i in range(cache.KEPT_VERSIONS + 2):
+    for i in range(kernel_cache.MAX_CACHED_VERSIONS + 2):
         (tmp_path / f"door.{i}.bin").touch()
     gone = Path(tmp_path, "door.gone.bin")
     mocker.patch.object(Path, "glob", return_value=[gone, *tmp_path.iterdir()])
-    cache._prune(tmp_path, "door")  # noqa: SLF001
-    assert len(os.listdir(tmp_path)) == cache.KEPT_VERSIONS
+    kernel_cache._prune(tmp_path, "door")  # noqa: SLF001
+    assert len(os.listdir(tmp_path)) == kernel_cache.MAX_CACHED_VERSIONS

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ArrayType:
     """The kind of an array that kernels use: element type, number of axes, whether kernels write into it."""
 
     dtype: str
@@ -40,27 +40,28 @@ class Kind:
             raise TypeError(f"{name}: must be a contiguous {self.dtype} array of {self.axes} axes")
 
 
-Column = Annotated[npt.NDArray[np.int64], Kind("int64", 1, True)]
+Column = Annotated[npt.NDArray[np.int64], ArrayType("int64", 1, True)]
 """A column that kernels may write."""
-Matrix = Annotated[npt.NDArray[np.int64], Kind("int64", 2, True)]
-FixedColumn = Annotated[npt.NDArray[np.int64], Kind("int64", 1, False)]
+Matrix = Annotated[npt.NDArray[np.int64], ArrayType("int64", 2, True)]
+FixedColumn = Annotated[npt.NDArray[np.int64], ArrayType("int64", 1, False)]
 """A column that kernels only read; it may be read-only."""
-FixedMatrix = Annotated[npt.NDArray[np.int64], Kind("int64", 2, False)]
-Flags = Annotated[npt.NDArray[np.bool_], Kind("bool", 1, True)]
-FixedFlags = Annotated[npt.NDArray[np.bool_], Kind("bool", 2, False)]
-Reals = Annotated[npt.NDArray[np.float64], Kind("float64", 1, True)]
+FixedMatrix = Annotated[npt.NDArray[np.int64], ArrayType("int64", 2, False)]
+Flags = Annotated[npt.NDArray[np.bool_], ArrayType("bool", 1, True)]
+FixedFlags = Annotated[npt.NDArray[np.bool_], ArrayType("bool", 2, False)]
+Reals = Annotated[npt.NDArray[np.float64], ArrayType("float64", 1, True)]
 """A column of real numbers that kernels may write."""
-FixedReals = Annotated[npt.NDArray[np.float64], Kind("float64", 1, False)]
+FixedReals = Annotated[npt.NDArray[np.float64], ArrayType("float64", 1, False)]
 
 
-def kind_of(hint: Any) -> Kind | None:
+def array_type_of(hint: Any) -> ArrayType | None:
     """The kind of array in a type hint; None for any other hint."""
-    return next((part for part in getattr(hint, "__metadata__", ()) if isinstance(part, Kind)), None)
+    return next((part for part in getattr(hint, "__metadata__", ()) if isinstance(part, ArrayType)), None)
 
 
 @dataclass_transform(eq_default=False)
 class Handle:
-    """State with named fields: numbers, arrays of a `Kind`, other handles. Kernels do not see fields of other types.
+    """State with named fields: numbers, arrays of a `ArrayType`, other handles. Kernels do not see fields of other
+    types.
 
     In a class declared with `grows=True` kernels may replace arrays by longer ones. Python cannot read these arrays
     directly, and asks a kernel for copies.
@@ -149,7 +150,7 @@ class Handle:
     def _checked(self, given: dict[str, Any]) -> dict[str, Any]:
         """`given`; raises `TypeError` for an array that kernels would misread."""
         for name, hint in fields_of(type(self)).items():
-            if name in given and (kind := kind_of(hint)):
+            if name in given and (kind := array_type_of(hint)):
                 kind.check(f"{type(self).__name__}.{name}", given[name])
         return given
 
@@ -163,7 +164,7 @@ def fields_of(cls: type[Handle]) -> dict[str, Any]:
         others = {
             name: hint
             for name, hint in seen.items()
-            if kind_of(hint) or (isinstance(hint, type) and issubclass(hint, Handle))
+            if array_type_of(hint) or (isinstance(hint, type) and issubclass(hint, Handle))
         }
         cls._hints = numbers | others
     return cls._hints
@@ -198,7 +199,7 @@ _AXES_AT = 5
 its length and its stride."""
 
 
-class FieldPlaces:
+class FieldOffsets:
     """Where the fields of a handle class stand in its struct, in bytes, and how Python writes them."""
 
     def __init__(self, cls: type[Handle]) -> None:
@@ -206,14 +207,14 @@ class FieldPlaces:
         """By field: its first byte, and the code that `struct` has for it; empty for an array."""
         at = 0
         for name, hint in fields_of(cls).items():
-            kind = kind_of(hint)
+            kind = array_type_of(hint)
             self.places[name] = at, "" if kind else "d" if hint is float else "q"
             at += 8 * (_AXES_AT + 2 * kind.axes if kind else 1)
         self.arrays = [at for at, code in self.places.values() if not code]
         self.memory: Any = ctypes.c_int64 * (at // 8)
 
 
-places_of = cache(FieldPlaces)
+field_offsets_of = cache(FieldOffsets)
 
 
 @cache
@@ -230,7 +231,7 @@ class StructMemory:
     """The struct of one handle, all zeros at first. With it go the arrays in it, also those that kernels put there."""
 
     def __init__(self, cls: type[Handle]) -> None:
-        self._fields = places_of(cast(Any, cls))
+        self._fields = field_offsets_of(cast(Any, cls))
         self._write_array, self._mem_info = _numba_runtime()
         self._words = self._fields.memory()
         self.address = ctypes.addressof(self._words)

@@ -11,7 +11,8 @@ And Numba looks the same things up again and again; here once:
   sets and dates, and writes an error message for each that does not. It is the same search for each two integers.
 
 This depends on a few inner names of Numba. So this module is imported only with the versions of Numba in
-`cpsched.compile.doors.KNOWN_TO_WORK`. With other versions doors are compiled in Numba's ordinary way, which takes
+`cpsched.jit.compiled_functions.TESTED_NUMBA_RELEASES`. With other versions doors are compiled in Numba's ordinary way,
+which takes
 longer.
 """
 
@@ -31,7 +32,7 @@ from numba.core.targetconfig import ConfigStack, TargetConfig
 from numba.core.types.functions import BaseFunction
 
 
-class Linked(codegen.JITCodeLibrary):
+class SubroutineLibrary(codegen.JITCodeLibrary):
     """The code of a function below a door, which no one calls but the door's own code.
 
     It holds the function alone. The door links in, once, each function below it.
@@ -64,7 +65,7 @@ class Linked(codegen.JITCodeLibrary):
         return whole
 
 
-class DoorLibrary(codegen.JITCodeLibrary):
+class KernelLibrary(codegen.JITCodeLibrary):
     """The code of a door with all that is below it, optimised and turned into machine code together."""
 
     def finalize(self) -> None:
@@ -83,21 +84,21 @@ def _below(library: Any) -> list[Any]:
         each = waiting.pop()
         if each not in found:
             found[each] = None
-            waiting += each._linking_libraries if isinstance(each, Linked) else ()
+            waiting += each._linking_libraries if isinstance(each, SubroutineLibrary) else ()
     return list(found)
 
 
 def _code(library: Any) -> Any:
-    return library.alone() if isinstance(library, Linked) else library._get_module_for_linking()
+    return library.alone() if isinstance(library, SubroutineLibrary) else library._get_module_for_linking()
 
 
-class DoorCompiler(compiler.Compiler):
+class KernelCompiler(compiler.Compiler):
     """Numba's steps for one door; this is entered only where the door is not in the cache."""
 
     def compile_extra(self, function: Any) -> Any:
         """The compiled door, and the functions below it within."""
         maker = self.state.targetctx.codegen()
-        self.state.library = DoorLibrary(maker, function.__qualname__)
+        self.state.library = KernelLibrary(maker, function.__qualname__)
         self.state.library.enable_object_caching()
         with _below_a_door(maker):
             return super().compile_extra(function)
@@ -150,7 +151,7 @@ remembered = remembering(BaseFunction.get_call_type)
 def _below_a_door(maker: Any) -> Iterator[None]:
     """All functions that are compiled meanwhile are a part of the door under way, and things are looked up once."""
     places = [
-        (maker, "_library_class", Linked),
+        (maker, "_library_class", SubroutineLibrary),
         (TargetConfig, "values", gathered),
         (BaseFunction, "get_call_type", remembered),
     ]
