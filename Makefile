@@ -47,7 +47,7 @@ chaos: kernels                  ## kills at random moments among random faults, 
 soak: kernels                   ## a bridge beside an accelerated site: memory, files, ledger and journal; HOURS=1
 	$(BIN)/python -m tests.soak --hours $(or $(HOURS),1)
 
-mutants: kernels                ## small faults planted into the modules that must not fail: do tests notice? MODULE=cpsched/fit.py; an hour or two for all
+mutants: kernels                ## small faults planted into the modules that must not fail: do tests notice? MODULE=cpsched/feasibility.py; an hour or two for all
 	tests/mutate $(MODULE)
 
 kernels: $(VENV)/.installed     # compiled once, before two test processes would each do it

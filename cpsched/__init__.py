@@ -5,9 +5,9 @@ What a researcher needs stands here:
 - to write a dispatcher or a predictor: `Dispatcher`, `Predictor`, `plan`;
 - what they are given and give back: `Snapshot`, `Cluster`, `Request`, `Job`, `RunningJob`, `EndedJob`, `Decision`,
   `Starts`, `Placement`, `Wait`, `Effort`, `NEVER`;
-- to put them together, and to judge what they decide: `Scene`, `Policy`, `PolicySpec`, `verify`, `Violation`;
-- to offer them by name, and to judge schedules: `Listing`, `Metric`, `Measures`;
-- what goes wrong: `CpschedError`, `InvalidValue`, `UnknownName`, `Unloadable`, `PluginFault`.
+- to put them together, and to judge what they decide: `ClusterState`, `Policy`, `PolicySpec`, `verify`, `Violation`;
+- to offer them by name, and to judge schedules: `Registration`, `Metric`, `ScheduleData`;
+- what goes wrong: `CpschedError`, `InvalidValue`, `UnknownName`, `PluginLoadError`, `PluginError`.
 
 A name is loaded when it is first used: `import cpsched` alone imports nothing. The simulator's face is `cpsched_sim`.
 """
@@ -16,17 +16,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cpsched.lazy import face
+from cpsched.lazy_imports import lazy_attributes
 
 if TYPE_CHECKING:
     from cpsched.dispatchers.base import Dispatcher
-    from cpsched.errors import CpschedError, InvalidValue, PluginFault, UnknownName, Unloadable
-    from cpsched.fit import Violation, verify
-    from cpsched.listing import Listing
-    from cpsched.metrics import Measures, Metric
+    from cpsched.errors import CpschedError, InvalidValue, PluginError, PluginLoadError, UnknownName
+    from cpsched.feasibility import Violation, verify
+    from cpsched.metrics import Metric, ScheduleData
     from cpsched.model import (
         NEVER,
         Cluster,
+        ClusterState,
         Decision,
         Effort,
         EndedJob,
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
         Placement,
         Request,
         RunningJob,
-        Scene,
         Snapshot,
         Starts,
         Wait,
@@ -43,15 +42,16 @@ if TYPE_CHECKING:
     from cpsched.policy import Policy
     from cpsched.policy_spec import PolicySpec
     from cpsched.predictors.base import Predictor
+    from cpsched.registration import Registration
 
 _HOMES = {
     "dispatchers.base": ("Dispatcher",),
-    "errors": ("CpschedError", "InvalidValue", "PluginFault", "UnknownName", "Unloadable"),
-    "fit": ("Violation", "verify"),
-    "listing": ("Listing",),
-    "metrics": ("Measures", "Metric"),
+    "errors": ("CpschedError", "InvalidValue", "PluginError", "UnknownName", "PluginLoadError"),
+    "feasibility": ("Violation", "verify"),
+    "registration": ("Registration",),
+    "metrics": ("ScheduleData", "Metric"),
     "model": (
-        "NEVER", "Cluster", "Decision", "Effort", "EndedJob", "Job", "Placement", "Request", "RunningJob", "Scene",
+        "NEVER", "Cluster", "Decision", "Effort", "EndedJob", "Job", "Placement", "Request", "RunningJob", "ClusterState",  # noqa: E501
         "Snapshot", "Starts", "Wait",
     ),
     "planning": ("plan",),
@@ -65,6 +65,7 @@ _HOME_OF = {name: f"cpsched.{module}" for module, names in _HOMES.items() for na
 __all__ = [
     "NEVER",
     "Cluster",
+    "ClusterState",
     "CpschedError",
     "Decision",
     "Dispatcher",
@@ -72,25 +73,24 @@ __all__ = [
     "EndedJob",
     "InvalidValue",
     "Job",
-    "Listing",
-    "Measures",
     "Metric",
     "Placement",
-    "PluginFault",
+    "PluginError",
+    "PluginLoadError",
     "Policy",
     "PolicySpec",
     "Predictor",
+    "Registration",
     "Request",
     "RunningJob",
-    "Scene",
+    "ScheduleData",
     "Snapshot",
     "Starts",
     "UnknownName",
-    "Unloadable",
     "Violation",
     "Wait",
     "plan",
     "verify",
 ]
 
-__getattr__, __dir__ = face(globals(), _HOME_OF)
+__getattr__, __dir__ = lazy_attributes(globals(), _HOME_OF)

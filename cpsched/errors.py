@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from cpsched.whereabouts import CodePlace, author_of, place_of
+from cpsched.traceback_origin import SourceLocation, plugin_source_location, unwrap_plugin
 
 T = TypeVar("T")
 
@@ -51,7 +51,7 @@ METHODS = {"dispatcher": ("decide",), "predictor": ("fill", "predict"), "trace f
 """By part: the methods whose answers are checked."""
 
 
-class PluginFault(CpschedError):
+class PluginError(CpschedError):
     """Something that can be plugged in raised, or answered what its contract does not allow.
 
     The message reads `dispatcher MyDispatcher: what happened (mine.py:12, in decide)`; what it raised is the
@@ -60,30 +60,30 @@ class PluginFault(CpschedError):
 
     exit_code = 1
 
-    def __init__(self, part: str, of: object, what: str, place: CodePlace | None = None) -> None:
-        of = author_of(of)
-        place = place or place_of(None, of, METHODS.get(part, ()))
+    def __init__(self, part: str, of: object, what: str, place: SourceLocation | None = None) -> None:
+        of = unwrap_plugin(of)
+        place = place or plugin_source_location(None, of, METHODS.get(part, ()))
         name = of if isinstance(of, str) else type(of).__name__
-        super().__init__(f"{part} {name}: {what}" + (f" ({printable(str(place))})" if place else ""))
+        super().__init__(f"{part} {name}: {what}" + (f" ({escape_controls(str(place))})" if place else ""))
         self.part = part
         self.place = place
 
 
-class DecisionFault(PluginFault):
+class PolicyError(PluginError):
     """A dispatcher or predictor raised, or answered what its contract does not allow.
 
     `Policy` raises nothing else for whatever they do, so that a caller can count one failed decision and go on.
     """
 
 
-class Unloadable(CpschedError):
+class PluginLoadError(CpschedError):
     """What `words` name cannot be used; the message reads `kind words: reason (mine.py:3)`.
 
     `place` is the line of its author's code that raised, where one did.
     """
 
-    def __init__(self, kind: str, words: str, reason: str, place: CodePlace | None = None) -> None:
-        super().__init__(f"{kind} {words}: {reason}" + (f" ({printable(str(place))})" if place else ""))
+    def __init__(self, kind: str, words: str, reason: str, place: SourceLocation | None = None) -> None:
+        super().__init__(f"{kind} {words}: {reason}" + (f" ({escape_controls(str(place))})" if place else ""))
         self.place = place
         self.kind = kind
         self.words = words
@@ -94,20 +94,20 @@ FOREIGN_CHARS = 500
 """Letters of a foreign error's message that are kept: a plug-in must not fill a journal."""
 
 
-def message_of(error: BaseException) -> str:
+def exception_message(error: BaseException) -> str:
     """The message of an exception: bounded, printable, and a text even if the exception cannot tell its message."""
     try:
-        return printable(str(error)[:FOREIGN_CHARS])
+        return escape_controls(str(error)[:FOREIGN_CHARS])
     except Exception:
         return "(its message cannot be read)"
 
 
-def what_happened(error: BaseException) -> str:
+def describe_exception(error: BaseException) -> str:
     """The kind and the message of an exception, as faults tell it."""
-    return f"{type(error).__name__}: {message_of(error)}"
+    return f"{type(error).__name__}: {exception_message(error)}"
 
 
-def printable(text: str) -> str:
+def escape_controls(text: str) -> str:
     """`text` in one line, with nothing that would steer a terminal."""
     return text if text.isprintable() else "".join(c if c.isprintable() else _escaped(c) for c in text)
 
@@ -116,7 +116,7 @@ def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
 
 
-def some_of(things: Sequence[T], most: int, between: str = ", ", text: Callable[[T], str] = str) -> str:
+def abbreviate(things: Sequence[T], most: int, between: str = ", ", text: Callable[[T], str] = str) -> str:
     """The first `most` of some things, and how many more there are: `n1, n2 and 3 more`, `it fails; so and 1 more`."""
     more = len(things) - most
     told = between.join(map(text, things[:most]))

@@ -16,11 +16,11 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from cpsched.catalogue import Catalogue
-from cpsched.errors import FOREIGN_CHARS, RAISED, PluginFault, printable, what_happened
-from cpsched.listing import Listing
+from cpsched.errors import FOREIGN_CHARS, RAISED, PluginError, describe_exception, escape_controls
 from cpsched.model import BSLD_BOUND_S, EndedJob, IntArray, Job
-from cpsched.whereabouts import definition_of, place_of
+from cpsched.registration import Registration
+from cpsched.registry import Registry
+from cpsched.traceback_origin import plugin_source_location, source_location_of
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -33,7 +33,7 @@ def bounded_slowdown(wait_s: npt.ArrayLike, run_s: npt.ArrayLike) -> FloatArray:
 
 
 @dataclass(frozen=True)
-class Measures:
+class ScheduleData:
     """The jobs that a metric judges, as int64 columns of the same length.
 
     `machine` is the number of processors there are. `jobs` are the jobs themselves in the same order, for metrics that
@@ -48,7 +48,7 @@ class Measures:
     jobs: Sequence[Job] = ()
 
     @classmethod
-    def of(cls, ended: Sequence[EndedJob], machine: int = 0) -> Measures:
+    def of(cls, ended: Sequence[EndedJob], machine: int = 0) -> ScheduleData:
         """The columns of jobs that ended; a job with nodes for itself counts the processors that it asked for."""
         requests = [e.job.request for e in ended]
         return cls(
@@ -124,14 +124,14 @@ class Measures:
 
     def queue_length(self) -> tuple[IntArray, IntArray]:
         """Jobs waiting, as steps: (seconds ascending, length from then on). A job that starts at once never waits."""
-        return steps(self.submit_s, self.start_s)
+        return step_counts(self.submit_s, self.start_s)
 
     def mean_queue_length(self) -> float:
         """Time average of the queue length over the makespan."""
         return float(self.wait_s.sum() / max(1, self.makespan_s))
 
 
-def steps(begin_s: IntArray, end_s: IntArray, weight: IntArray | None = None) -> tuple[IntArray, IntArray]:
+def step_counts(begin_s: IntArray, end_s: IntArray, weight: IntArray | None = None) -> tuple[IntArray, IntArray]:
     """How many of the intervals [begin, end) hold each moment: (seconds ascending, count from then on).
 
     With weights, what the intervals that hold it weigh together.
@@ -162,23 +162,25 @@ class Metric:
     formula: str
     source: str
     better: Literal["lower", "higher"]
-    of: Callable[[Measures], float]
-    per_job: Callable[[Measures], FloatArray] | None = None
+    of: Callable[[ScheduleData], float]
+    per_job: Callable[[ScheduleData], FloatArray] | None = None
     compared: bool = True
     drawn: bool = False
 
-    def figure(self, measures: Measures) -> float:
-        """What `of` gives, as a plain number. Raises `PluginFault` for whatever else it does."""
+    def compute(self, measures: ScheduleData) -> float:
+        """What `of` gives, as a plain number. Raises `PluginError` for whatever else it does."""
         try:
             value = self.of(measures)
             number = value.item() if isinstance(value, np.number) else value
             fine = isinstance(number, int | float) and math.isfinite(number)
         except RAISED as error:
-            place = place_of(error) or definition_of(self.of)
-            raise PluginFault("metric", self.name, what_happened(error), place) from error
+            place = plugin_source_location(error) or source_location_of(self.of)
+            raise PluginError("metric", self.name, describe_exception(error), place) from error
         if not fine:
-            found = printable(repr(value)[:FOREIGN_CHARS])
-            raise PluginFault("metric", self.name, f"gave {found}: must be a finite number", definition_of(self.of))
+            found = escape_controls(repr(value)[:FOREIGN_CHARS])
+            raise PluginError(
+                "metric", self.name, f"gave {found}: must be a finite number", source_location_of(self.of)
+            )
         return number
 
     @property
@@ -219,12 +221,12 @@ METRICS: tuple[Metric, ...] = (
 """The table of metrics: every figure that summaries, comparisons and plots know, in the order in which they show it."""
 
 
-def known_metrics() -> Catalogue[Metric]:
+def known_metrics() -> Registry[Metric]:
     """The metrics by name: the table's, and those that installed packages offer (group `cpsched.metrics`)."""
-    rows = (Listing(m.name, m.formula, m.source, lambda m=m: m) for m in METRICS)
-    return Catalogue("metric", "cpsched.metrics", Metric, (), tuple(rows))
+    rows = (Registration(m.name, m.formula, m.source, lambda m=m: m) for m in METRICS)
+    return Registry("metric", "cpsched.metrics", Metric, (), tuple(rows))
 
 
 def metric(words: str | Metric) -> Metric:
-    """The metric by name or `package.module:METRIC`. Raises `UnknownName`, `Unloadable`, `InvalidValue`."""
+    """The metric by name or `package.module:METRIC`. Raises `UnknownName`, `PluginLoadError`, `InvalidValue`."""
     return words if isinstance(words, Metric) else known_metrics().build(words)

@@ -49,8 +49,8 @@ from cpsched.model import (
     Starts,
     frozen_array,
 )
-from cpsched.model.table import COLUMNS
-from cpsched.reasons import explain
+from cpsched.model.job_table import COLUMNS
+from cpsched.wait_reasons import wait_reasons_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +105,12 @@ ALLOCATIONS: dict[Allocation, int] = {"first-fit": orders.FIRST_FIT, "best-fit":
 EVERY = NEVER
 """As many reservations as there are jobs that must wait."""
 
-AS_THEY_CAME = frozen_array([])
+ARRIVAL_ORDER = frozen_array([])
 """No positions: the order of the queue itself."""
 
 
 @dataclass(frozen=True, slots=True)
-class Scheme:
+class ListScheduler:
     """All that makes one list scheduler differ from another.
 
     - `reservations`: the first so many jobs in order that cannot start reserve a slot each, a placement that holds
@@ -149,7 +149,7 @@ class Scheme:
         return self._methods[whole]
 
 
-scheme_of = lru_cache(maxsize=256)(Scheme)
+list_scheduler_of = lru_cache(maxsize=256)(ListScheduler)
 """A scheme that is made once."""
 
 
@@ -187,12 +187,12 @@ def plan(
     """
     count = EVERY if reservations is None else reservations
     if isinstance(order, str):
-        return plan_by(scheme_of(count, order, backfill, allocation), snapshot, need)
-    positions = positions_by(snapshot, order)
-    return plan_by(scheme_of(count, None, backfill, allocation), snapshot, need, positions)
+        return plan_with(list_scheduler_of(count, order, backfill, allocation), snapshot, need)
+    positions = queue_positions(snapshot, order)
+    return plan_with(list_scheduler_of(count, None, backfill, allocation), snapshot, need, positions)
 
 
-def positions_by(snapshot: Snapshot, order: SortKey | npt.ArrayLike) -> IntArray:
+def queue_positions(snapshot: Snapshot, order: SortKey | npt.ArrayLike) -> IntArray:
     """The positions of the queue, int64[Q], sorted by a function of a job, or by an array of numbers."""
     if callable(order):
         keys = [order(job) for job in snapshot.queued_jobs()]
@@ -208,17 +208,17 @@ def positions_by(snapshot: Snapshot, order: SortKey | npt.ArrayLike) -> IntArray
     return np.argsort(numbers, kind="stable").astype(np.int64)
 
 
-def plan_by(scheme: Scheme, snapshot: Snapshot, need: Need, positions: IntArray = AS_THEY_CAME) -> Decision:
+def plan_with(scheme: ListScheduler, snapshot: Snapshot, need: Need, positions: IntArray = ARRIVAL_ORDER) -> Decision:
     """What `scheme` decides; `positions` is the order of the queue where the scheme has none."""
     if scheme.order is not None and (by := ORDERS[scheme.order].by) is not None:
         table, queue = snapshot.table, snapshot.queue
         processors = table.units[queue] * table.per_unit[queue, 0]
-        positions = positions_by(snapshot, by(table.estimate_s[queue], processors))
+        positions = queue_positions(snapshot, by(table.estimate_s[queue], processors))
     n, whole = len(snapshot.queue), need == "plan"
     if not n:
-        return Decision(NO_STARTS, effort("empty-queue", 0), AS_THEY_CAME if whole else None)
+        return Decision(NO_STARTS, effort("empty-queue", 0), ARRIVAL_ORDER if whole else None)
     carried = snapshot.carried
-    site = carried if isinstance(carried, Site) else site_of(snapshot)
+    site = carried if isinstance(carried, Site) else scheduling_state_of(snapshot)
     door = plan_counted if snapshot.cluster.counted else plan_placed
     count = door(site, scheme.method(whole), positions)
     starts = Starts(*starts_of(site.draft), True) if count else NO_STARTS
@@ -226,7 +226,7 @@ def plan_by(scheme: Scheme, snapshot: Snapshot, need: Need, positions: IntArray 
     if not whole:
         return Decision(starts, cost)
     plan_s = planned(site.draft, n)
-    return Decision(starts, cost, plan_s, explain(snapshot, starts, plan_s))
+    return Decision(starts, cost, plan_s, wait_reasons_of(snapshot, starts, plan_s))
 
 
 def planned_starts(snapshot: Snapshot, positions: IntArray) -> IntArray:
@@ -236,14 +236,14 @@ def planned_starts(snapshot: Snapshot, positions: IntArray) -> IntArray:
     """
     n = len(snapshot.queue)
     if not n:
-        return AS_THEY_CAME
-    site = site_of(snapshot)
+        return ARRIVAL_ORDER
+    site = scheduling_state_of(snapshot)
     door = plan_counted if snapshot.cluster.counted else plan_placed
-    door(site, scheme_of(EVERY, None).method(True), positions)
+    door(site, list_scheduler_of(EVERY, None).method(True), positions)
     return planned(site.draft, n)
 
 
-class Placed:
+class PlannedQueue:
     """The queue of a snapshot, all of it placed once, for those who ask when one more job would start.
 
     Jobs are placed in the order `positions` (int64[Q] positions in the queue), each as early as it delays none before
@@ -251,7 +251,7 @@ class Placed:
     """
 
     def __init__(self, snapshot: Snapshot, positions: IntArray) -> None:
-        self._cluster, self._site = snapshot.cluster, site_of(snapshot)
+        self._cluster, self._site = snapshot.cluster, scheduling_state_of(snapshot)
         plan_placed(self._site, Method(orders.GIVEN, orders.ARRIVAL, EVERY, orders.FIRST_FIT, TO_ITS_END), positions)
 
     def start_s(self, job: Job) -> int:
@@ -265,7 +265,7 @@ class Placed:
         return int(try_job(self._site, len(jobs.jobs) - 1))
 
 
-def site_of(snapshot: Snapshot) -> Site:
+def scheduling_state_of(snapshot: Snapshot) -> Site:
     """A snapshot as kernels are handed it: what the state carries along, or built anew."""
     if isinstance(snapshot.carried, Site):
         return snapshot.carried
@@ -291,17 +291,17 @@ def effort(path: str, considered: int) -> Effort:
 
 
 __all__ = [
-    "AS_THEY_CAME",
+    "ARRIVAL_ORDER",
     "EVERY",
     "GREEDY",
     "ORDERS",
     "STRICT",
     "Allocation",
+    "ListScheduler",
     "Order",
     "OrderName",
-    "Placed",
-    "Scheme",
+    "PlannedQueue",
     "plan",
-    "plan_by",
+    "plan_with",
     "planned_starts",
 ]

@@ -9,21 +9,10 @@ from typing import Any
 import numpy as np
 
 from cpsched.dispatchers.base import Dispatcher
-from cpsched.errors import RAISED, DecisionFault, require
-from cpsched.model import (
-    Decision,
-    Effort,
-    EndedJob,
-    IntArray,
-    JobTable,
-    Need,
-    Scene,
-    Snapshot,
-    Starts,
-    Wait,
-)
+from cpsched.errors import RAISED, PolicyError, require
+from cpsched.model import ClusterState, Decision, Effort, EndedJob, IntArray, JobTable, Need, Snapshot, Starts, Wait
 from cpsched.model.overrun import Overrun
-from cpsched.predictors.base import Predictor, fault_of, fill_estimates, learns, teach
+from cpsched.predictors.base import Predictor, fill_estimates, is_trainable, policy_error_for, train
 
 SPARE = 10_000
 """Estimates kept beyond twice the jobs of a scene: a job that is not eligible for a while keeps its own.
@@ -43,15 +32,15 @@ class Policy:
     """Predictor + dispatcher. A job is predicted once, when it is first seen; the estimate is kept until it ends.
 
     `overrun` says when a running job that has outlived its estimate is expected to end. Whatever predictor and
-    dispatcher do, no method and no property of a policy raises anything but `DecisionFault`.
+    dispatcher do, no method and no property of a policy raises anything but `PolicyError`.
 
     >>> from cpsched.dispatchers.easy import EasyDispatcher
-    >>> from cpsched.model import Cluster, Job, Request, Scene
+    >>> from cpsched.model import Cluster, Job, Request, ClusterState
     >>> from cpsched.predictors.walltime import WalltimePredictor
     >>> cluster = Cluster.of([[4], [4]], ["cores"])
     >>> queue = (Job(1, 0, 60, Request(2, (4,))), Job(2, 0, 60, Request(1, (4,))))
     >>> policy = Policy(WalltimePredictor(), EasyDispatcher())
-    >>> snapshot = policy.estimated(Scene(now_s=0, cluster=cluster, free=cluster.capacity, queue=queue))
+    >>> snapshot = policy.estimated(ClusterState(now_s=0, cluster=cluster, free=cluster.capacity, queue=queue))
     >>> decision = policy.decide(snapshot)
     >>> decision.starts_by_job(snapshot), decision.plan_by_job(snapshot)
     ({1: ((0, 1), (1, 1))}, {1: 0, 2: 60})
@@ -75,7 +64,7 @@ class Policy:
         try:
             decision = self.dispatcher.decide(snapshot, need)
         except RAISED as error:
-            raise fault_of("dispatcher", self.dispatcher, error) from error
+            raise policy_error_for("dispatcher", self.dispatcher, error) from error
         if type(decision) is not Decision:
             raise self._fault(f"must return a Decision, not a {type(decision).__name__}")
         if type(decision.starts) is not Starts or type(decision.effort) is not Effort:
@@ -86,11 +75,11 @@ class Policy:
             self._check_plan(decision, snapshot)
         return decision
 
-    def _fault(self, what: str) -> DecisionFault:
-        return DecisionFault("dispatcher", self.dispatcher, what)
+    def _fault(self, what: str) -> PolicyError:
+        return PolicyError("dispatcher", self.dispatcher, what)
 
     def _check_plan(self, decision: Decision, snapshot: Snapshot) -> None:
-        """Raise `DecisionFault` unless expected starts and waits are what `Decision` says they are."""
+        """Raise `PolicyError` unless expected starts and waits are what `Decision` says they are."""
         plan_s, waits = decision.plan_s, decision.waits
         if plan_s is not None:
             right = isinstance(plan_s, np.ndarray) and plan_s.dtype == np.int64 and plan_s.shape == snapshot.queue.shape
@@ -106,7 +95,7 @@ class Policy:
         self.predictor, self.dispatcher, self.overrun = other.predictor, other.dispatcher, other.overrun
         self._estimates = {}
 
-    def estimated(self, scene: Scene) -> Snapshot:
+    def estimated(self, scene: ClusterState) -> Snapshot:
         """What a dispatcher gets: `scene` with an estimate for every job. The scene stays as it is."""
         eligible = [job for job in scene.queue if job.ineligible is None]
         table = JobTable.of(scene.cluster, eligible, scene.running)
@@ -125,7 +114,7 @@ class Policy:
         table.estimate_s[:] = [known[job.id] for job in jobs]
 
     def predict(self, table: JobTable, slots: IntArray) -> None:
-        """Write the estimates of `slots`; where that is a `DecisionFault`, they are the walltimes."""
+        """Write the estimates of `slots`; where that is a `PolicyError`, they are the walltimes."""
         fill_estimates(self.predictor, table, slots)
 
     @property
@@ -135,50 +124,50 @@ class Policy:
 
     @property
     def predictor_learns(self) -> bool:
-        """Whether the predictor learns; raises `DecisionFault` where it cannot tell."""
-        return learns("predictor", self.predictor)
+        """Whether the predictor learns; raises `PolicyError` where it cannot tell."""
+        return is_trainable("predictor", self.predictor)
 
     @property
     def dispatcher_learns(self) -> bool:
-        """Whether the dispatcher learns; raises `DecisionFault` where it cannot tell."""
-        return learns("dispatcher", self.dispatcher)
+        """Whether the dispatcher learns; raises `PolicyError` where it cannot tell."""
+        return is_trainable("dispatcher", self.dispatcher)
 
     def memory(self) -> object:
         """What the next decision depends on besides its snapshot, as the dispatcher tells it; see `Dispatcher.memory`.
 
-        None where there is nothing of the kind, or it is not told. Raises `DecisionFault` where the dispatcher fails at
+        None where there is nothing of the kind, or it is not told. Raises `PolicyError` where the dispatcher fails at
         telling.
         """
         try:
             tell = getattr(self.dispatcher, "memory", None)
             return None if tell is None else tell()
         except RAISED as error:
-            raise fault_of("dispatcher", self.dispatcher, error) from error
+            raise policy_error_for("dispatcher", self.dispatcher, error) from error
 
     def took(self, seconds: float) -> None:
-        """Tell the dispatcher how long its last decision took; raises `DecisionFault` where it fails at that."""
+        """Tell the dispatcher how long its last decision took; raises `PolicyError` where it fails at that."""
         try:
             tell = getattr(self.dispatcher, "took", None)
             if tell is not None:
                 tell(seconds)
         except RAISED as error:
-            raise fault_of("dispatcher", self.dispatcher, error) from error
+            raise policy_error_for("dispatcher", self.dispatcher, error) from error
 
     def recall(self, memory: Any) -> None:
-        """Have the dispatcher know what an earlier `memory` said; raises `DecisionFault` where it fails at that."""
+        """Have the dispatcher know what an earlier `memory` said; raises `PolicyError` where it fails at that."""
         try:
             self.dispatcher.recall(memory)
         except RAISED as error:
-            raise fault_of("dispatcher", self.dispatcher, error) from error
+            raise policy_error_for("dispatcher", self.dispatcher, error) from error
 
     def learn(self, ended: EndedJob) -> None:
         """Take note of a job that ended. Both are told; the first fault is raised at the end."""
         self._estimates.pop(ended.job.id, None)
-        faults: list[DecisionFault] = []
+        faults: list[PolicyError] = []
         for part, of in (("predictor", self.predictor), ("dispatcher", self.dispatcher)):
             try:
-                teach(part, of, ended)
-            except DecisionFault as fault:
+                train(part, of, ended)
+            except PolicyError as fault:
                 faults.append(fault)
         if faults:
             raise faults[0]

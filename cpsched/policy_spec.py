@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import cast
 
-from cpsched.catalogue import CORE, Catalogues
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.errors import UnknownName, require
-from cpsched.listing import Listing, Parameter, ReadFile
 from cpsched.model.overrun import Overrun
 from cpsched.policy import Policy
+from cpsched.registration import FileReader, Parameter, Registration
+from cpsched.registry import CORE, PolicyRegistries
 
 OVERRUN = "overrun"
 """The setting of the policy itself."""
@@ -45,7 +45,7 @@ class PolicySpec:
         predictor: str = "walltime",
         settings: Mapping[str, object] | None = None,
         options: Mapping[str, object] | None = None,
-        known: Catalogues = CORE,
+        known: PolicyRegistries = CORE,
     ) -> PolicySpec:
         """The spec of these two; each setting goes to whoever knows its name: dispatcher, predictor or the policy.
 
@@ -77,7 +77,7 @@ class PolicySpec:
         return cls(dispatcher, predictor, given["dispatcher"], given["predictor"], overrun)
 
     @classmethod
-    def parse(cls, text: str, known: Catalogues = CORE) -> PolicySpec:
+    def parse(cls, text: str, known: PolicyRegistries = CORE) -> PolicySpec:
         """The spec that `text` spells: `dispatcher [/ predictor] [NAME=VALUE ...]`, quoted as in a shell.
 
         Raises `InvalidValue` for what is not of this form, `UnknownName` for a setting that nobody knows.
@@ -110,10 +110,10 @@ class PolicySpec:
         }
         return found if self.overrun is None else {**found, OVERRUN: self.overrun}
 
-    def build(self, read: ReadFile | None = None, known: Catalogues = CORE) -> Policy:
+    def build(self, read: FileReader | None = None, known: PolicyRegistries = CORE) -> Policy:
         """The policy, new. `read` opens files that settings name; `known` may hold more than the core's names.
 
-        Raises `UnknownName`, `Unloadable`, `InvalidValue`.
+        Raises `UnknownName`, `PluginLoadError`, `InvalidValue`.
         """
         dispatcher = known.dispatchers.build(self.dispatcher, self.dispatcher_settings, read)
         predictor = known.predictors.build(self.predictor, self.predictor_settings, read)
@@ -124,7 +124,7 @@ class PolicySpec:
         return dispatcher.overrun if self.overrun is None else overrun_of(self.overrun)
 
 
-def setting_names(listing: Listing) -> set[str]:
+def setting_names(listing: Registration) -> set[str]:
     """Names of the settings that this listing knows."""
     return {parameter.name for parameter in listing.parameters()}
 

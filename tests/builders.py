@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from cpsched.fit import used_by
+from cpsched.feasibility import amounts_used
 from cpsched.jit.handles import Handle
 from cpsched.model import Cluster, Job, Placement, Request, RunningJob, Snapshot
 from cpsched_bridge.watch.reasons import text_of
@@ -53,7 +53,7 @@ def a_snapshot(
     """A snapshot whose `free` is the capacity less what runs; estimates default to the walltimes."""
     free = cluster.capacity.copy()
     for r in running:
-        for node, amounts in used_by(r.job.request, r.placement, cluster.capacity).items():
+        for node, amounts in amounts_used(r.job.request, r.placement, cluster.capacity).items():
             free[node] -= amounts
     assert (free >= 0).all(), "the running jobs of the test do not fit"
     known = {job.id: job.walltime_s for job in [*queue, *(r.job for r in running)]}

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from cpsched.dispatchers.base import Dispatcher
-from cpsched.fit import used_by
+from cpsched.feasibility import amounts_used
 from cpsched.model import Cluster, Decision, Effort, EndedJob, Job, Need, Placement, RunningJob, Snapshot, Starts, Wait
 from cpsched_bridge.errors import BackendError
 from cpsched_bridge.ports import (
@@ -119,7 +119,7 @@ class FakeCluster:
         free = self.cluster.capacity.copy()
         for fake in self.jobs.values():
             if fake.running:
-                for node, amounts in used_by(fake.job.request, fake.placement, self.cluster.capacity).items():
+                for node, amounts in amounts_used(fake.job.request, fake.placement, self.cluster.capacity).items():
                     free[node] -= amounts
         free[sorted(self.drained)] = 0
         return np.maximum(free, 0)
@@ -142,7 +142,7 @@ class FakeCluster:
     def _pinned(self, fake: FakeJob) -> Placement:
         index = {name: i for i, name in enumerate(self.cluster.node_names)}
         placement = tuple(sorted((index[name], units) for name, units in fake.pin))
-        used, free = used_by(fake.job.request, placement, self.cluster.capacity), self.free()
+        used, free = amounts_used(fake.job.request, placement, self.cluster.capacity), self.free()
         return placement if all((free[node] >= amounts).all() for node, amounts in used.items()) else ()
 
     def _anywhere(self, fake: FakeJob) -> Placement:

@@ -3,7 +3,7 @@
 A process that loads them itself takes most of a second of CPU time for it.
 """
 
-import cpsched.catalogue  # noqa: F401
+import cpsched.registry  # noqa: F401
 import cpsched_sim.cluster.replay  # noqa: F401
 from cpsched_sim.compiling import open_all
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from cpsched import catalogue
+from cpsched import registry
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.cp.kit import ConstraintDispatcher
 from cpsched.dispatchers.cp.per_objective import PerObjectiveDispatcher
@@ -96,7 +96,7 @@ def studied(name: str, settings: Mapping[str, str]) -> Dispatcher:
     """
     rest = dict(settings)
     certain, equal = rest.pop("certain", "yes"), rest.pop("equal_jobs", "in-order")
-    found: Dispatcher = catalogue.dispatcher(name, rest)
+    found: Dispatcher = registry.dispatcher(name, rest)
     if isinstance(found, ConstraintDispatcher | PerObjectiveDispatcher):
         found.certain = certain == "yes"
     if isinstance(found, ConstraintDispatcher):

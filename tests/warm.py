@@ -84,7 +84,7 @@ from pathlib import Path  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
 IMPORTED = (
-    "cpsched.kernels", "cpsched.catalogue", "cpsched_sim.experiments.compare", "cpsched_sim.views",
+    "cpsched.kernels", "cpsched.registry", "cpsched_sim.experiments.compare", "cpsched_sim.views",
     "cpsched_sim.cli.replays", "cpsched_bridge.program.assembly", "cpsched_bridge.program.views",
     "cpsched_bridge.adapters.mock",
 )  # fmt: skip

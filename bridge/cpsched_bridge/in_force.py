@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from cpsched.catalogue import DISPATCHERS, PREDICTORS, Catalogue
 from cpsched.policy import Policy
 from cpsched.policy_spec import PolicySpec
+from cpsched.registry import DISPATCHERS, PREDICTORS, Registry
 from cpsched_bridge.ports import Can, Check
 from cpsched_bridge.settings import Section, Settings
 
@@ -159,7 +159,7 @@ def _rows(section: Section, prefix: str = "") -> Iterator[SettingInForce]:
 
 
 def _parameters(
-    known: Catalogue[Any], words: str, settings: Mapping[str, str], heeded: Collection[str], own: Source
+    known: Registry[Any], words: str, settings: Mapping[str, str], heeded: Collection[str], own: Source
 ) -> Iterator[SettingInForce]:
     """What a dispatcher or a predictor was made with, by parameter."""
     for parameter in known.find(words).parameters():

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal, Protocol, get_args, runtime_checkable
 
-from cpsched.errors import printable, require
+from cpsched.errors import escape_controls, require
 from cpsched.model import Cluster, EndedJob, IntArray, Job, PendingCode, PendingReason, RunningJob, reason_from
 from cpsched.site.admission import LimitsNow
 from cpsched_bridge.likes import BackoffKey
@@ -198,7 +198,7 @@ class Unusable:
         return f"{self.field} cannot be read" + (f": {self.detail}" if self.detail else "")
 
     def __str__(self) -> str:
-        return printable(f"{self.kind} {self.name}: {self.why}")
+        return escape_controls(f"{self.kind} {self.name}: {self.why}")
 
 
 @dataclass(frozen=True, slots=True)

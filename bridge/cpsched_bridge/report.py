@@ -11,7 +11,7 @@ from cpsched.model import Decision, EndedJob, Job, Placement, Snapshot
 from cpsched_bridge.ports import Check, Claim, Observation, Outcome
 
 if TYPE_CHECKING:
-    from cpsched.fit import Violation
+    from cpsched.feasibility import Violation
 
 Mode = Literal["shadow", "advise", "control", "paused"]
 MODES: tuple[Mode, ...] = get_args(Mode)

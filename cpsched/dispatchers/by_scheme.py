@@ -6,14 +6,14 @@ from typing_extensions import override
 
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.model import Decision, Need, Snapshot
-from cpsched.planning import Scheme, plan_by
+from cpsched.planning import ListScheduler, plan_with
 
 
 class SchemeDispatcher(Dispatcher):
     """A dispatcher that decides by its `scheme` alone; the simulator can run it in its compiled loop."""
 
-    scheme: Scheme
+    scheme: ListScheduler
 
     @override
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
-        return plan_by(self.scheme, snapshot, need)
+        return plan_with(self.scheme, snapshot, need)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Literal
 
 from cpsched.dispatchers.by_scheme import SchemeDispatcher
-from cpsched.listing import Listing
-from cpsched.planning import Allocation, OrderName, Scheme
+from cpsched.planning import Allocation, ListScheduler, OrderName
+from cpsched.registration import Registration
 
 
 class EasyDispatcher(SchemeDispatcher):
@@ -24,21 +24,21 @@ class EasyDispatcher(SchemeDispatcher):
         allocation: Allocation = "first-fit",
         order: OrderName = "reg",
     ) -> None:
-        self.scheme = Scheme(1, order, "reg" if backfill == "fcfs" else "shortest", allocation)
+        self.scheme = ListScheduler(1, order, "reg" if backfill == "fcfs" else "shortest", allocation)
 
 
 LISTED = (
-    Listing(
+    Registration(
         "easy", "First come, first served; others may not delay the first that waits.", "Lifka 1995", EasyDispatcher
     ),
-    Listing(
+    Registration(
         "easy-sjbf",
         "EASY whose other jobs are tried shortest estimate first.",
         "Tsafrir et al. 2007",
         EasyDispatcher,
         {"backfill": "shortest"},
     ),
-    Listing(
+    Registration(
         "ebf",
         "EASY backfilling as in mod17: a missed reservation moves, nothing is killed.",
         "mod17 section 4",

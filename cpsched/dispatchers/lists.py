@@ -6,8 +6,8 @@ from typing import Literal
 
 from cpsched.dispatchers.by_scheme import SchemeDispatcher
 from cpsched.errors import require
-from cpsched.listing import Listing
-from cpsched.planning import EVERY, GREEDY, ORDERS, STRICT, Allocation, OrderName, Scheme
+from cpsched.planning import EVERY, GREEDY, ORDERS, STRICT, Allocation, ListScheduler, OrderName
+from cpsched.registration import Registration
 
 
 class ListDispatcher(SchemeDispatcher):
@@ -30,7 +30,7 @@ class ListDispatcher(SchemeDispatcher):
         unread = f"needs option=backfill, not {option}"
         require(reservations is None or option == "backfill", "reservations", reservations, unread)
         by_option = {"strict": STRICT, "greedy": GREEDY, "backfill": EVERY if reservations is None else reservations}
-        self.scheme = Scheme(by_option[option], order, allocation=allocation)
+        self.scheme = ListScheduler(by_option[option], order, allocation=allocation)
 
 
 _DEBS24 = "debs24 Algorithm 1"
@@ -41,8 +41,8 @@ _OTHERS = [(name, row) for name, row in ORDERS.items() if row.source != "mod17"]
 """The orders that make a `list-NAME`: all but those of mod17, whose `sjf` and `ljf` are listed by name."""
 
 
-def _listed(name: str, summary: str, source: str, **fixed: object) -> Listing:
-    return Listing(name, summary, source, ListDispatcher, fixed)
+def _listed(name: str, summary: str, source: str, **fixed: object) -> Registration:
+    return Registration(name, summary, source, ListDispatcher, fixed)
 
 
 LISTED = (

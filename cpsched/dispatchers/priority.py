@@ -10,9 +10,9 @@ from typing_extensions import override
 
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.expected_waits import ExpectedWaits
-from cpsched.listing import FromFile, Listing
 from cpsched.model import Decision, EndedJob, IntArray, Need, Snapshot
-from cpsched.planning import GREEDY, STRICT, Allocation, Scheme, plan_by
+from cpsched.planning import GREEDY, STRICT, Allocation, ListScheduler, plan_with
+from cpsched.registration import FileParameter, Registration
 
 
 class PriorityDispatcher(Dispatcher):
@@ -25,12 +25,12 @@ class PriorityDispatcher(Dispatcher):
     def __init__(
         self,
         option: Literal["greedy", "strict"] = "greedy",
-        waits_s: Annotated[Mapping[str, float] | None, FromFile("ewt_file")] = None,
+        waits_s: Annotated[Mapping[str, float] | None, FileParameter("ewt_file")] = None,
         allocation: Allocation = "best-fit",
     ) -> None:
         self.expected_waits = ExpectedWaits(waits_s)
         self.learns = self.expected_waits.learns
-        self._scheme = Scheme(STRICT if option == "strict" else GREEDY, None, allocation=allocation)
+        self._scheme = ListScheduler(STRICT if option == "strict" else GREEDY, None, allocation=allocation)
 
     @override
     def learn(self, ended: EndedJob) -> None:
@@ -46,7 +46,7 @@ class PriorityDispatcher(Dispatcher):
 
     @override
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
-        return plan_by(self._scheme, snapshot, need, self.by_urgency(snapshot))
+        return plan_with(self._scheme, snapshot, need, self.by_urgency(snapshot))
 
     def by_urgency(self, snapshot: Snapshot) -> IntArray:
         """Queue positions, most urgent first."""
@@ -60,7 +60,7 @@ class PriorityDispatcher(Dispatcher):
 
 
 LISTED = (
-    Listing(
+    Registration(
         "prb",
         "Closest to exceeding its queue's expected wait first, on the fullest nodes.",
         "mod17 section 4",

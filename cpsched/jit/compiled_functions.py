@@ -14,7 +14,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, cast, get_type_hints
 
-from cpsched.collector import collector_paused
+from cpsched.gc_pause import gc_paused
 from cpsched.jit.compile_progress import Progress, compilation, function_done, raise_if_cancelled
 from cpsched.jit.kernel_cache import KernelCache, called_functions, digest
 
@@ -117,7 +117,7 @@ def compile_for(function: Callable[..., Any], types: tuple[Any, ...]) -> Callabl
     progress = Progress(function.__name__, functions)
     made = cast(Any, numba.njit)(nogil=True, no_cfunc_wrapper=True, **_pipeline())(function)
     made._cache = KernelCache(f"{function.__module__}.{function.__qualname__}", digest(functions), progress.begin)
-    with compilation(), cast(Any, global_compiler_lock), collector_paused(), progress:
+    with compilation(), cast(Any, global_compiler_lock), gc_paused(), progress:
         made.compile(types)
     return cast(Callable[..., Any], made.overloads[types].entry_point)
 

@@ -1,6 +1,7 @@
 """The one fit rule: what a job takes on a node, how many units a node holds, which rules a start breaks.
 
-Compiled into the kernels; called from Python, the same functions run as plain Python: that is how `cpsched.fit` judges.
+Compiled into the kernels; called from Python, the same functions run as plain Python: that is how
+`cpsched.feasibility` judges.
 `jobs` is a `JobTable`; a `Cluster` and a kernel's `Machine` both have `capacity` and `node_sets`.
 """
 

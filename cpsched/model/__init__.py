@@ -13,16 +13,11 @@
 from cpsched.model.cluster import BoolArray, Cluster, IntArray, NodeSetPart, frozen_array
 from cpsched.model.decision import NO_STARTS, Decision, Effort, Need, Starts, Wait
 from cpsched.model.job import EndedJob, Job, Placement, Request, RunningJob
-from cpsched.model.numbers import (
-    BSLD_BOUND_S,
-    DISTINCT,
-    EXCLUSIVE,
-    NEVER,
-)
+from cpsched.model.job_table import JobTable, PlacementPool
 from cpsched.model.power import PowerCap
 from cpsched.model.reason import PendingCode, PendingReason, reason_from
-from cpsched.model.snapshot import Scene, Snapshot
-from cpsched.model.table import JobTable, Places
+from cpsched.model.sentinels import BSLD_BOUND_S, DISTINCT, EXCLUSIVE, NEVER
+from cpsched.model.snapshot import ClusterState, Snapshot
 
 __all__ = [
     "BSLD_BOUND_S",
@@ -32,6 +27,7 @@ __all__ = [
     "NO_STARTS",
     "BoolArray",
     "Cluster",
+    "ClusterState",
     "Decision",
     "Effort",
     "EndedJob",
@@ -43,11 +39,10 @@ __all__ = [
     "PendingCode",
     "PendingReason",
     "Placement",
-    "Places",
+    "PlacementPool",
     "PowerCap",
     "Request",
     "RunningJob",
-    "Scene",
     "Snapshot",
     "Starts",
     "Wait",

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cpsched.errors import require
-from cpsched.model.bounds import require_amount, require_total
 from cpsched.model.power import PowerCap
+from cpsched.model.value_bounds import require_amount, require_total
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]

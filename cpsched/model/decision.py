@@ -11,8 +11,8 @@ import numpy as np
 from cpsched.errors import require
 from cpsched.model.cluster import IntArray
 from cpsched.model.job import Placement
-from cpsched.model.numbers import NEVER
 from cpsched.model.reason import PendingReason, reason_from
+from cpsched.model.sentinels import NEVER
 
 if TYPE_CHECKING:
     from cpsched.model.snapshot import Snapshot

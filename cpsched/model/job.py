@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cpsched.errors import require
-from cpsched.model.bounds import require_amount, require_duration, require_time, require_total
-from cpsched.model.numbers import DISTINCT, EXCLUSIVE
 from cpsched.model.reason import PendingReason, reason_from
+from cpsched.model.sentinels import DISTINCT, EXCLUSIVE
+from cpsched.model.value_bounds import require_amount, require_duration, require_time, require_total
 
 Placement = tuple[tuple[int, int], ...]
 """Where a job runs: (node index, units on that node), each node once, in node order.

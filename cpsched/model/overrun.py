@@ -27,7 +27,7 @@ def expected_end(start_s: int, estimate_s: int, walltime_s: int, now_s: int, ove
     - `double`: when its estimate, doubled until it covers the time already run, is over;
     - `walltime`: at its walltime, and after that one second from now.
 
-    Times are within `cpsched.model.bounds`, so that no sum leaves int64.
+    Times are within `cpsched.model.value_bounds`, so that no sum leaves int64.
     """
     end_s = start_s + estimate_s
     if end_s > now_s:

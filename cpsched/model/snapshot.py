@@ -11,11 +11,11 @@ import numpy.typing as npt
 
 from cpsched.errors import InvalidValue, require
 from cpsched.jit.handles import Handle
-from cpsched.model.bounds import MOST_S, require_duration, require_time
 from cpsched.model.cluster import Cluster, IntArray, frozen_array
 from cpsched.model.job import Job, Placement, RunningJob
+from cpsched.model.job_table import JobTable
 from cpsched.model.overrun import Overrun, expected_end_s
-from cpsched.model.table import JobTable
+from cpsched.model.value_bounds import MOST_S, require_duration, require_time
 
 NO_ESTIMATES: Mapping[int, int] = MappingProxyType({})
 
@@ -29,7 +29,7 @@ class Snapshot:
     - `queue`: slots of the eligible jobs, in order of arrival.
     - `running`: slots of the running jobs, by expected end (`table.end_s`), which is always after `now_s`.
     - `carried`: the same as kernels are handed it, where the state carries it along; a changed copy has none. See
-      `cpsched.planning.site_of`.
+      `cpsched.planning.scheduling_state_of`.
 
     A snapshot is checked when it is made: `InvalidValue` names what is wrong. Only a caller whose own state holds
     these rules by construction may pass `by_construction=True` and save the check (the simulated cluster does), and
@@ -155,7 +155,7 @@ def _estimate_of(job: Job, estimates: Mapping[int, int]) -> int:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Scene:
+class ClusterState:
     """One instant of a cluster as it is seen from outside, before run times are predicted.
 
     `Policy.estimated` makes a `Snapshot` of it, which is what a dispatcher gets.

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from cpsched.model import NEVER, IntArray, JobTable, Snapshot
-from cpsched.model.table import COLUMNS
+from cpsched.model.job_table import COLUMNS
 from cpsched.planning import planned_starts
-from cpsched.run_times import RunTimes
+from cpsched.run_time_model import RunTimeModel
 
 DRAWS = 15
 """Drawings of all run times that are enough for the middle of a job's starts."""
@@ -17,7 +17,7 @@ _FLOOR_S = 60
 """Waits are compared as if all were a minute longer."""
 
 
-def drawn_starts(snapshot: Snapshot, plan_s: IntArray, run_times: RunTimes, draws: int, seed: int) -> IntArray:
+def drawn_starts(snapshot: Snapshot, plan_s: IntArray, run_times: RunTimeModel, draws: int, seed: int) -> IntArray:
     """Starts in seconds, int64[draws, Q], of the queued jobs: a row for each drawing of all run times.
 
     Jobs are taken in the order of their planned starts `plan_s` (int64[Q]), each as early as it delays none before it,
@@ -30,7 +30,7 @@ def drawn_starts(snapshot: Snapshot, plan_s: IntArray, run_times: RunTimes, draw
     run_s = np.empty((len(slots), draws), np.int64)
     for slot, job in enumerate(table.jobs):
         elapsed_s = max(0, snapshot.now_s - int(table.start_s[slot])) if slot >= queued else 0
-        run_s[slot] = run_times.drawn(job, at[slot], elapsed_s)
+        run_s[slot] = run_times.sample(job, at[slot], elapsed_s)
     order = np.argsort(plan_s, kind="stable").astype(np.int64)
     found = np.empty((draws, queued), np.int64)
     for draw in range(draws):

@@ -12,7 +12,7 @@ import numpy as np
 
 from cpsched.model import IntArray, Job, JobTable, Request, Snapshot
 from cpsched.outlook.draws import taken
-from cpsched.planning import Placed
+from cpsched.planning import PlannedQueue
 
 ASKED_ID = -1
 """The id of a job that nobody has submitted."""
@@ -40,14 +40,16 @@ def with_job(snapshot: Snapshot, job: Job, before: IntArray | None = None) -> Sn
     return Snapshot(snapshot.now_s, snapshot.cluster, snapshot.free, table, queue, running, by_construction=True)
 
 
-def placed(snapshot: Snapshot, plan_s: IntArray) -> Placed:
-    """The whole queue in the order of its planned starts `plan_s` int64[Q], for `Placed.start_s` of further jobs."""
+def placed(snapshot: Snapshot, plan_s: IntArray) -> PlannedQueue:
+    """The whole queue in the order of its planned starts `plan_s` int64[Q], for `PlannedQueue.start_s` of further
+    jobs.
+    """
     one_core = Request(1, (1, *(0 for _ in snapshot.cluster.resources[1:])))
     whole = with_job(snapshot, asked_job(snapshot.now_s, 1, one_core))
     queue = Snapshot(
         whole.now_s, whole.cluster, whole.free, whole.table, whole.queue[:-1], whole.running, by_construction=True
     )  # fmt: skip
-    return Placed(queue, np.argsort(plan_s, kind="stable").astype(np.int64))
+    return PlannedQueue(queue, np.argsort(plan_s, kind="stable").astype(np.int64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ class StartWindow:
     walltime_s: int
 
 
-def windows(snapshot: Snapshot, queue: Placed, node_set: int = 0) -> list[StartWindow]:
+def windows(snapshot: Snapshot, queue: PlannedQueue, node_set: int = 0) -> list[StartWindow]:
     """The most that could start right now on the nodes of `node_set` for each of `WINDOWS_S`, longest last.
 
     Only what is larger than all longer ones is told, whole nodes first. `queue`: that of the snapshot, `placed`.
@@ -73,7 +75,7 @@ def windows(snapshot: Snapshot, queue: Placed, node_set: int = 0) -> list[StartW
     return found + _windows(snapshot, queue, Request(1, one_core, False, False, node_set))
 
 
-def _windows(snapshot: Snapshot, queue: Placed, request: Request) -> list[StartWindow]:
+def _windows(snapshot: Snapshot, queue: PlannedQueue, request: Request) -> list[StartWindow]:
     member = snapshot.cluster.node_sets[request.node_set]
     capacity, free = snapshot.cluster.capacity[member], snapshot.free[member]
     most = int((free == capacity).all(axis=1).sum()) if request.exclusive else int(free[:, 0].sum())
@@ -88,7 +90,7 @@ def _windows(snapshot: Snapshot, queue: Placed, request: Request) -> list[StartW
     return found
 
 
-def _most(most: int, queue: Placed, job: Job) -> int:
+def _most(most: int, queue: PlannedQueue, job: Job) -> int:
     """The largest number of units, up to `most`, of which a job like `job` would start now; 0 where none would."""
 
     def starts(units: int) -> bool:

@@ -7,10 +7,10 @@ from typing import Protocol
 
 import numpy as np
 
-from cpsched.errors import METHODS, RAISED, DecisionFault, InvalidValue, what_happened
+from cpsched.errors import METHODS, RAISED, InvalidValue, PolicyError, describe_exception
 from cpsched.model import EndedJob, IntArray, Job, JobTable
-from cpsched.model.bounds import MOST_S
-from cpsched.whereabouts import place_of
+from cpsched.model.value_bounds import MOST_S
+from cpsched.traceback_origin import plugin_source_location
 
 
 class Predictor(ABC):
@@ -66,33 +66,33 @@ def whole_seconds(answer: object) -> int:
 
 
 def predicted_s(predictor: Predictor, job: Job) -> int:
-    """What `predictor` expects of one job, in whole seconds; raises `DecisionFault` for whatever else it does."""
+    """What `predictor` expects of one job, in whole seconds; raises `PolicyError` for whatever else it does."""
     try:
         return whole_seconds(predictor.predict(job))
     except RAISED as error:
-        raise fault_of("predictor", predictor, error) from error
+        raise policy_error_for("predictor", predictor, error) from error
 
 
-def learns(part: str, of: Learner) -> bool:
-    """Whether a dispatcher or predictor learns; raises `DecisionFault` where it cannot tell."""
+def is_trainable(part: str, of: Learner) -> bool:
+    """Whether a dispatcher or predictor learns; raises `PolicyError` where it cannot tell."""
     try:
         return bool(of.learns)
     except RAISED as error:
-        raise fault_of(part, of, error) from error
+        raise policy_error_for(part, of, error) from error
 
 
-def teach(part: str, of: Learner, ended: EndedJob) -> None:
-    """Have a dispatcher or predictor learn; raises `DecisionFault` where it fails at that."""
+def train(part: str, of: Learner, ended: EndedJob) -> None:
+    """Have a dispatcher or predictor learn; raises `PolicyError` where it fails at that."""
     try:
         of.learn(ended)
     except RAISED as error:
-        raise fault_of(part, of, error) from error
+        raise policy_error_for(part, of, error) from error
 
 
 def fill_estimates(predictor: Predictor, table: JobTable, slots: IntArray) -> None:
     """Have `predictor` write the estimates of `slots`: at least 1 second, at most the walltime.
 
-    Raises `DecisionFault` for whatever else it does; the estimates of `slots` are then the walltimes.
+    Raises `PolicyError` for whatever else it does; the estimates of `slots` are then the walltimes.
     """
     try:
         predictor.fill(table, slots)
@@ -102,9 +102,9 @@ def fill_estimates(predictor: Predictor, table: JobTable, slots: IntArray) -> No
                 estimate_s[slot] = min(whole_seconds(int(estimate_s[slot])), walltime_s[slot])
     except RAISED as error:
         table.estimate_s[slots] = table.walltime_s[slots]
-        raise fault_of("predictor", predictor, error) from error
+        raise policy_error_for("predictor", predictor, error) from error
 
 
-def fault_of(part: str, of: object, error: BaseException) -> DecisionFault:
+def policy_error_for(part: str, of: object, error: BaseException) -> PolicyError:
     """What to raise where a dispatcher or predictor raised `error`."""
-    return DecisionFault(part, of, what_happened(error), place_of(error, of, METHODS[part]))
+    return PolicyError(part, of, describe_exception(error), plugin_source_location(error, of, METHODS[part]))

@@ -6,9 +6,9 @@ from collections import deque
 
 from typing_extensions import override
 
-from cpsched.listing import Listing
 from cpsched.model import EndedJob, Job
 from cpsched.predictors.base import Predictor
+from cpsched.registration import Registration
 
 
 class LastTwoPredictor(Predictor):
@@ -34,7 +34,7 @@ class LastTwoPredictor(Predictor):
 
 
 LISTED = (
-    Listing(
+    Registration(
         "last-two",
         "Mean run time of the user's last two ended jobs, capped by the walltime.",
         "-L2: Tsafrir et al. 2007; pcp20 section 4",

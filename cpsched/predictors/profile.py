@@ -7,9 +7,9 @@ from collections.abc import Hashable, Iterator
 from typing_extensions import override
 
 from cpsched.errors import require
-from cpsched.listing import Listing
 from cpsched.model import EndedJob, Job
 from cpsched.predictors.base import Predictor
+from cpsched.registration import Registration
 
 _DIGITS = "0123456789"
 
@@ -69,7 +69,7 @@ def _profiles(job: Job) -> Iterator[Hashable]:
 
 
 LISTED = (
-    Listing(
+    Registration(
         "profile",
         "Run time of the user's last ended job that resembles this one, by six rules from strict to loose.",
         "-D: mod17 section 3; on-line as in cp19",

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from typing_extensions import override
 
 from cpsched.errors import require
-from cpsched.listing import Listing
 from cpsched.model import EndedJob, Job
 from cpsched.predictors.base import Predictor
-from cpsched.run_times import LOOK_EVERY, PRIOR, RunTimes
+from cpsched.registration import Registration
+from cpsched.run_time_model import PRIOR_WEIGHT, REFRESH_INTERVAL_JOBS, RunTimeModel
 
 
 class QuantilePredictor(Predictor):
@@ -26,22 +26,22 @@ class QuantilePredictor(Predictor):
         require(0 < quantile <= 1, "quantile", quantile, "must be above 0, at most 1")
         require(remember > 0, "remember", remember, "must be positive")
         self.quantile, self.remember = quantile, remember
-        self._run_times, self._site_share = RunTimes(remember), 1.0
+        self._run_times, self._site_share = RunTimeModel(remember), 1.0
 
     @override
     def predict(self, job: Job) -> int:
-        shares = [(self._site_share, PRIOR), *self._run_times.of_user(job)]
-        return max(1, round(job.walltime_s * at_quantile(shares, self.quantile)))
+        shares = [(self._site_share, PRIOR_WEIGHT), *self._run_times.of_user(job)]
+        return max(1, round(job.walltime_s * weighted_quantile(shares, self.quantile)))
 
     def learn(self, ended: EndedJob) -> None:
         """Remember what share of its walltime the job ran."""
-        look = self._run_times.ended % LOOK_EVERY == 0
+        look = self._run_times.ended % REFRESH_INTERVAL_JOBS == 0
         self._run_times.learn(ended)
         if look:
-            self._site_share = at_quantile(((each, 1.0) for each in self._run_times.site), self.quantile)
+            self._site_share = weighted_quantile(((each, 1.0) for each in self._run_times.site), self.quantile)
 
 
-def at_quantile(weighed: Iterable[tuple[float, float]], quantile: float) -> float:
+def weighted_quantile(weighed: Iterable[tuple[float, float]], quantile: float) -> float:
     """The least value such that values up to it hold that share of all weight; pairs of value and weight."""
     pairs = sorted(weighed)
     wanted, held = quantile * sum(weight for _, weight in pairs), 0.0
@@ -53,7 +53,7 @@ def at_quantile(weighed: Iterable[tuple[float, float]], quantile: float) -> floa
 
 
 LISTED = (
-    Listing(
+    Registration(
         "quantile",
         "A quantile of the shares of their walltimes that like jobs of the user ran.",
         "docs/lookahead.md",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from cpsched.listing import Listing
 from cpsched.model import IntArray, Job, JobTable
 from cpsched.predictors.base import Predictor
+from cpsched.registration import Registration
 
 
 class WalltimePredictor(Predictor):
@@ -20,5 +20,7 @@ class WalltimePredictor(Predictor):
 
 
 LISTED = (
-    Listing("walltime", "A job runs as long as its user allows it to.", "-W in cp19, pcp20, mod17", WalltimePredictor),
+    Registration(
+        "walltime", "A job runs as long as its user allows it to.", "-W in cp19, pcp20, mod17", WalltimePredictor
+    ),
 )

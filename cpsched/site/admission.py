@@ -17,10 +17,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from cpsched.fit import drawn_w, room_by_node
+from cpsched.feasibility import free_units_by_node, power_draw_w
 from cpsched.model import Decision, IntArray, Request, Snapshot, Starts
-from cpsched.reasons import free_after
 from cpsched.site.limits import FREE, LimitCheck, Standing
+from cpsched.wait_reasons import free_after
 
 Decide = Callable[[Snapshot], Decision]
 POWER = "PowerCap"
@@ -159,7 +159,7 @@ def with_power(snapshot: Snapshot, limits: LimitsNow) -> LimitsNow:
             made[key] = replace(before, takes=(*before.takes, (counter, watts)), checks=(*before.checks, check))
         if watts:
             standings[job.id] = made[key]
-    return LimitsNow(standings, (*limits.used, drawn_w(snapshot)))
+    return LimitsNow(standings, (*limits.used, power_draw_w(snapshot)))
 
 
 def standings_of(snapshot: Snapshot, limits: LimitsNow) -> list[Standing | None]:
@@ -230,7 +230,7 @@ def _extras(
     for at in possible:
         request = snapshot.table.jobs[int(snapshot.queue[at])].request
         if request not in fits:
-            fits[request] = int(room_by_node(request, snapshot.cluster, free).sum()) >= request.units
+            fits[request] = int(free_units_by_node(request, snapshot.cluster, free).sum()) >= request.units
         if fits[request]:
             found.append(at)
     return found

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from cpsched.errors import printable
+from cpsched.errors import escape_controls
 from cpsched.formatting import many
 from cpsched.site.accounts import NOTHING, Association, Limits, Qos, SiteLimits, Tres
 from cpsched.site.reasons import GROUP_WALL, JOBS, WALL, Owner, Scope, reason_of
@@ -240,7 +240,7 @@ class _Walk:
     def bound(self, key: object, amount: int, limit: int | None, reason: str, whose: str, what: str) -> None:
         """A limit on the sum of `key`, to which the job adds `amount`."""
         assert limit is not None
-        self.checks.append(LimitCheck(self.add(key, amount), amount, limit, reason, printable(whose), what))
+        self.checks.append(LimitCheck(self.add(key, amount), amount, limit, reason, escape_controls(whose), what))
 
     def bar(self, why: str) -> None:
         self.barred = self.barred or why
@@ -266,7 +266,7 @@ class _Walk:
             if not self.free_use:
                 self.bound((*key, "run", name), amount, limit, rule, whose, f"{name} minutes of running jobs")
             elif amount > limit:
-                self.bar(f"{rule}: {amount:,} {name} minutes are more than the {limit:,} of {printable(whose)}")
+                self.bar(f"{rule}: {amount:,} {name} minutes are more than the {limit:,} of {escape_controls(whose)}")
 
     def minutes(self, owner: Owner, key: tuple[object, ...], limits: Tres, spent: Tres, whose: str) -> None:
         """Limits on use that fades; with `safe`, jobs that run count to the end of their time limits."""
@@ -278,7 +278,7 @@ class _Walk:
                 continue
             rule, used = reason_of(owner, "minutes", name), 0 if self.free_use else int(spent.get(name, 0))
             if used >= limit:
-                self.bar(f"{rule}: {used:,} of {limit:,} {name} minutes of {printable(whose)} are spent")
+                self.bar(f"{rule}: {used:,} of {limit:,} {name} minutes of {escape_controls(whose)} are spent")
             elif self.site.safe:
                 what = f"{name} minutes (beside {used:,} that are spent)"
                 self.bound((*key, name), amount, limit - used, rule, whose, what)
@@ -288,7 +288,7 @@ class _Walk:
         assert limit is not None
         if int(spent_min) + (self.limit_min if self.site.safe else 0) > limit or int(spent_min) >= limit:
             self.bar(
-                f"{GROUP_WALL[owner]}: {int(spent_min):,} of {many(limit, 'minute')} of {printable(whose)} are spent"
+                f"{GROUP_WALL[owner]}: {int(spent_min):,} of {many(limit, 'minute')} of {escape_controls(whose)} are spent"  # noqa: E501
             )
 
     def longest(self, owner: Owner, limit: int | None, whose: str) -> None:
@@ -296,7 +296,7 @@ class _Walk:
         assert limit is not None
         if self.limit_min > limit:
             asked = many(self.limit_min, "minute is", "minutes are")
-            self.bar(f"{WALL[owner]}: {asked} more than the {limit:,} of {printable(whose)}")
+            self.bar(f"{WALL[owner]}: {asked} more than the {limit:,} of {escape_controls(whose)}")
 
     def each_job(self, owner: Owner, limits: Limits, whose: str, factor: float | None = None) -> None:
         """Limits on what one job may ask for."""
@@ -310,11 +310,11 @@ class _Walk:
             for name, limit in most.items():
                 if self.holds(owner, scope, name) and (amount := asked(self.tres.get(name, 0))) > limit:
                     rule = reason_of(owner, scope, name)
-                    self.bar(f"{rule}: {amount:,} {name} are more than the {limit:,} of {printable(whose)}")
+                    self.bar(f"{rule}: {amount:,} {name} are more than the {limit:,} of {escape_controls(whose)}")
         for name, least in limits.least_tres.items():
             if owner == "QOS" and self.holds(owner, "least", name) and self.tres.get(name, 0) < least:
                 rule, amount = reason_of(owner, "least", name), self.tres.get(name, 0)
-                self.bar(f"{rule}: {amount:,} {name} are less than the {least:,} of {printable(whose)}")
+                self.bar(f"{rule}: {amount:,} {name} are less than the {least:,} of {escape_controls(whose)}")
 
 
 def _scaled(limits: Tres, factor: float | None) -> Tres:

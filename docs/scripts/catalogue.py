@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cpsched.catalogue import DISPATCHERS
 from cpsched.dispatchers.lookahead.objectives import OBJECTIVES
-from cpsched.listing import Listing
 from cpsched.planning import ORDERS
+from cpsched.registration import Registration
+from cpsched.registry import DISPATCHERS
 from cpsched_sim.oracle import PREDICTORS
 from docs.scripts.markdown import code, table
 
 
 def dispatchers() -> str:
     """The table of the project's dispatchers."""
-    return _table(DISPATCHERS.own())
+    return _table(DISPATCHERS.builtins())
 
 
 def predictors() -> str:
     """The table of the project's predictors."""
-    return _table(PREDICTORS.own())
+    return _table(PREDICTORS.builtins())
 
 
 def orders() -> str:
@@ -34,12 +34,12 @@ def objectives() -> str:
     return table(("objective", "what it is best for", "cost of a job"), rows)
 
 
-def _table(listings: Iterable[Listing]) -> str:
+def _table(listings: Iterable[Registration]) -> str:
     return table(
         ("name", "what it does", "parameters", "source"), map(_row, sorted(listings, key=lambda row: row.name))
     )
 
 
-def _row(listing: Listing) -> tuple[str, str, str, str]:
+def _row(listing: Registration) -> tuple[str, str, str, str]:
     settings = " ".join(code(f"{parameter.name}={parameter.default}") for parameter in listing.parameters())
     return code(listing.name), listing.summary, settings or "none", listing.source

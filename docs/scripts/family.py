@@ -7,13 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from cpsched.catalogue import DISPATCHERS
 from cpsched.dispatchers.cp import by_nodes, by_positions, certain, engine, objective, window
 from cpsched.dispatchers.cp.answer import allocated
 from cpsched.dispatchers.cp.kit import ConstraintDispatcher
 from cpsched.dispatchers.cp.recipe import WORDS
 from cpsched.kernels.cp.considered import possible, startable
-from cpsched.listing import sentence_of
+from cpsched.registration import first_sentence
+from cpsched.registry import DISPATCHERS
 from docs.scripts.markdown import code, table
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -57,12 +57,12 @@ def words() -> str:
         function = getattr(what, "py_func", what)
         path = Path(inspect.getsourcefile(function) or "").resolve().relative_to(ROOT)
         where = code(f"{path}") + ", " + code(function.__qualname__)
-        meaning = WORDS.get(column, {}).get(word) or sentence_of(function)
+        meaning = WORDS.get(column, {}).get(word) or first_sentence(function)
         rows.append((f'<a id="cp-{column}-{word}"></a>{column}', code(word), meaning, where))
     return table(("parameter", "word", "what it does", "where"), rows)
 
 
 def used() -> set[tuple[str, str]]:
     """The words that members of the family have."""
-    listings = [listing for listing in DISPATCHERS.own() if listing.factory is ConstraintDispatcher]
+    listings = [listing for listing in DISPATCHERS.builtins() if listing.factory is ConstraintDispatcher]
     return {(column, getattr(listing.fixed["recipe"], column)) for listing in listings for column in COLUMNS}

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from cpsched import catalogue
+from cpsched import registry
 from cpsched.jit.handles import Handle
 from cpsched.kernels.groups import EVER
 from cpsched.kernels.layout import lay_out
@@ -21,8 +21,8 @@ from cpsched.kernels.nodes import commit, make_room_by_group, open_trial, reserv
 from cpsched.kernels.pool import open_draft
 from cpsched.kernels.state import Site
 from cpsched.markup import Markup, tag
-from cpsched.model import DISTINCT, Cluster, Job, Request, RunningJob, Scene, Snapshot, frozen_array
-from cpsched.planning import site_of
+from cpsched.model import DISTINCT, Cluster, ClusterState, Job, Request, RunningJob, Snapshot, frozen_array
+from cpsched.planning import scheduling_state_of
 from cpsched.policy import Policy
 from docs.scripts import svg
 
@@ -53,8 +53,8 @@ def snapshot() -> Snapshot:
         RunningJob(jobs[name], NOW_S + (left - 90) * MINUTE, tuple((node, 1) for node in nodes))
         for name, left, _, nodes in RUNNING
     )
-    scene = Scene(NOW_S, cluster, frozen_array(free), tuple(jobs[name] for name, *_ in QUEUED), running)
-    return Policy(catalogue.predictor("walltime"), catalogue.dispatcher("list-reg", {})).estimated(scene)
+    scene = ClusterState(NOW_S, cluster, frozen_array(free), tuple(jobs[name] for name, *_ in QUEUED), running)
+    return Policy(registry.predictor("walltime"), registry.dispatcher("list-reg", {})).estimated(scene)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Floor:
 @np.errstate(over="ignore")  # hashes wrap around, as they do in compiled code
 def floor() -> Floor:
     """Plan the example by the kernels' own functions."""
-    site: Any = _plain(site_of(snapshot()))
+    site: Any = _plain(scheduling_state_of(snapshot()))
     open_draft(site.draft, site.queued)
     open_trial(site, site.queued)
     trial, layout = site.trial, site.trial.layout

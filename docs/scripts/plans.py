@@ -8,16 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from cpsched import catalogue
-from cpsched.fit import verify
+from cpsched import registry
+from cpsched.feasibility import verify
 from cpsched.markup import Markup
-from cpsched.model import Cluster, Job, Request, RunningJob, Scene, frozen_array
+from cpsched.model import Cluster, ClusterState, Job, Request, RunningJob, frozen_array
 from cpsched.policy import Policy
 from cpsched.policy_spec import setting_names
 from docs.scripts import svg
 from docs.scripts.markdown import table
 
-SHOWN = tuple(listing.name for listing in catalogue.DISPATCHERS.own())
+SHOWN = tuple(listing.name for listing in registry.DISPATCHERS.builtins())
 """The dispatchers that have an example: all of the project's own."""
 
 PROCESSORS = 8
@@ -47,7 +47,7 @@ LINES = (
 )
 
 
-def scene() -> Scene:
+def scene() -> ClusterState:
     """The moment at which all dispatchers are asked."""
     jobs = {
         line: Job(id, 60 * line.came_min, 60 * line.minutes, Request(line.processors, (1,)), "ann", line.name, "main")
@@ -61,15 +61,15 @@ def scene() -> Scene:
     free = PROCESSORS - sum(line.processors for line in jobs if line.started_min is not None)
     queue = tuple(job for line, job in jobs.items() if line.started_min is None)
     cluster = Cluster.of([[PROCESSORS]], ["processors"])
-    return Scene(60 * NOW_MIN, cluster, frozen_array([[free]]), queue, running)
+    return ClusterState(60 * NOW_MIN, cluster, frozen_array([[free]]), queue, running)
 
 
 @lru_cache
 def decided(name: str) -> dict[str, int | None]:
     """Minutes from now to the start of each queued job, None where the dispatcher names none."""
-    searches = "effort" in setting_names(catalogue.DISPATCHERS.find(name))
+    searches = "effort" in setting_names(registry.DISPATCHERS.find(name))
     settings = {"effort": "1000"} if searches else {}
-    policy = Policy(catalogue.predictor("walltime"), catalogue.dispatcher(name, settings))
+    policy = Policy(registry.predictor("walltime"), registry.dispatcher(name, settings))
     seen = policy.estimated(scene())
     decision = policy.decide(seen)
     assert not verify(decision, seen)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cpsched.copies import check_copies
-from cpsched.lazy import face
+from cpsched.lazy_imports import lazy_attributes
 
 if TYPE_CHECKING:
     from cpsched.metrics import METRICS
@@ -74,4 +74,4 @@ __all__ = [
 ]
 
 check_copies(__file__)
-__getattr__, __dir__ = face(globals(), _HOME_OF)
+__getattr__, __dir__ = lazy_attributes(globals(), _HOME_OF)

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from cpsched import catalogue
+from cpsched import registry
 from cpsched.model import EndedJob, IntArray
-from cpsched.predictors.base import Predictor, learns, predicted_s, teach
-from cpsched.run_times import RunTimes
+from cpsched.predictors.base import Predictor, is_trainable, predicted_s, train
+from cpsched.run_time_model import RunTimeModel
 from cpsched_sim.cluster.replay import PROGRESS_EVERY, Progress
 from cpsched_sim.files import write_table
 from cpsched_sim.results import write_manifest
@@ -54,11 +54,11 @@ class Accuracy:
 def predictions_s(jobs: Sequence[TraceJob], predictor: Predictor, progress: Progress | None = None) -> IntArray:
     """What `predictor` expects of each job at its submission, in seconds; `jobs` must be in order of arrival.
 
-    Raises `DecisionFault` where the predictor fails, or gives what is no number of seconds.
+    Raises `PolicyError` where the predictor fails, or gives what is no number of seconds.
     """
-    listens = learns("predictor", predictor)
+    listens = is_trainable("predictor", predictor)
     predicted = np.empty(len(jobs), dtype=np.int64)
-    for at in _in_turn(jobs, (lambda ended: teach("predictor", predictor, ended)) if listens else None, progress):
+    for at in _in_turn(jobs, (lambda ended: train("predictor", predictor, ended)) if listens else None, progress):
         predicted[at] = predicted_s(predictor, jobs[at].job)
     return predicted
 
@@ -105,7 +105,7 @@ def calibration(jobs: Sequence[TraceJob], progress: Progress | None = None) -> d
 
     An interval is told when a job is submitted, by what had ended until then. Kinds without a job are left out.
     """
-    model, ends = RunTimes(), np.array([(1 - SHARE) / 2, (1 + SHARE) / 2])
+    model, ends = RunTimeModel(), np.array([(1 - SHARE) / 2, (1 + SHARE) / 2])
     ended_of: Counter[str] = Counter()
     told, known = np.empty((len(jobs), 2), np.int64), np.empty(len(jobs), np.int64)
 
@@ -115,7 +115,7 @@ def calibration(jobs: Sequence[TraceJob], progress: Progress | None = None) -> d
 
     for at in _in_turn(jobs, learn, progress):
         job = jobs[at].job
-        told[at] = model.drawn(job, ends)
+        told[at] = model.sample(job, ends)
         known[at] = ended_of[job.user] if job.user else 0
     run_s = np.fromiter((entry.run_s for entry in jobs), np.int64, len(jobs))
     walltime_s = np.fromiter((entry.job.walltime_s for entry in jobs), np.int64, len(jobs))
@@ -147,8 +147,8 @@ class Studied:
 
 
 def study(jobs: Sequence[TraceJob], predictors: Sequence[str], progress: Progress | None = None) -> dict[str, Studied]:
-    """Study each of the named predictors, with its default settings. Raises `UnknownName`, `DecisionFault`."""
-    chosen = {name: catalogue.predictor(name) for name in predictors}
+    """Study each of the named predictors, with its default settings. Raises `UnknownName`, `PolicyError`."""
+    chosen = {name: registry.predictor(name) for name in predictors}
     run_s = np.fromiter((entry.run_s for entry in jobs), np.int64, len(jobs))
     found = {}
     for name, predictor in chosen.items():

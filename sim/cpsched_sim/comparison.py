@@ -8,11 +8,11 @@ from itertools import product
 from os import PathLike
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cpsched.catalogue import Catalogues, words_of
 from cpsched.errors import CpschedError, UnknownName, require
 from cpsched.formatting import figure
-from cpsched.metrics import METRICS, Measures, Metric, metric
+from cpsched.metrics import METRICS, Metric, ScheduleData, metric
 from cpsched.policy_spec import OVERRUN, PolicySpec, setting_names
+from cpsched.registry import PolicyRegistries, import_path_of
 from cpsched_sim import frames
 from cpsched_sim.cluster.replay import Charge
 from cpsched_sim.document import Table, Text, fragment
@@ -50,7 +50,7 @@ class ComparisonRow:
     predictor: str
     summary: Mapping[str, Any] | None = None
     error: str = ""
-    measures: Measures | None = None
+    measures: ScheduleData | None = None
     hints: tuple[str, ...] = ()
     """Settings that are likely to serve better, as in `Simulation.hints`."""
     simulation: Simulation | None = None
@@ -86,7 +86,7 @@ class Combination(NamedTuple):
     """One dispatcher with one predictor, in words, and the catalogues in which the words are found."""
 
     setup: Setup
-    known: Catalogues
+    known: PolicyRegistries
 
 
 def combinations(
@@ -125,7 +125,7 @@ def combinations(
 
 def labels(things: Sequence[object]) -> list[str]:
     """A label for each: its words, with a number behind words that occur twice (two instances of one class)."""
-    words = [thing if isinstance(thing, str) else words_of(thing) for thing in things]
+    words = [thing if isinstance(thing, str) else import_path_of(thing) for thing in things]
     return [f"{word}#{n}" if (n := words[: at + 1].count(word)) > 1 else word for at, word in enumerate(words)]
 
 
@@ -302,7 +302,7 @@ def compare(
     return Comparison(f"{workload.name} on {workload.system}", rows, baseline, shown, tuple(warnings(found, rows)))
 
 
-def _row(workload: Workload, setup: Setup, known: Catalogues, more: tuple[Metric, ...]) -> ComparisonRow:
+def _row(workload: Workload, setup: Setup, known: PolicyRegistries, more: tuple[Metric, ...]) -> ComparisonRow:
     names = setup.policy.dispatcher, setup.policy.predictor
     try:
         simulation = run(workload, setup, known=known, more=more)

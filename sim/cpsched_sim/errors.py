@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cpsched.errors import CpschedError, printable
-from cpsched.whereabouts import CodePlace
+from cpsched.errors import CpschedError, escape_controls
+from cpsched.traceback_origin import SourceLocation
 
 SHOWN_CHARS = 80
 """How much of a value a message repeats."""
@@ -71,7 +71,7 @@ class SolvingFailed(SimError):
 
     exit_code = 1
 
-    def __init__(self, message: str, place: CodePlace | None) -> None:
+    def __init__(self, message: str, place: SourceLocation | None) -> None:
         super().__init__(message)
         self.place = place
 
@@ -81,7 +81,7 @@ class NoProgress(SimError):
 
     exit_code = 1
 
-    def __init__(self, limit_s: float, place: CodePlace | None) -> None:
+    def __init__(self, limit_s: float, place: SourceLocation | None) -> None:
         where = f" ({shown(place, 1000)})" if place else ""
         super().__init__(f"no progress within {limit_s:g} s{where}; --decide-timeout sets the limit, 0: none")
         self.place = place
@@ -93,4 +93,4 @@ def shown(value: object, most: int = SHOWN_CHARS) -> str:
         text = str(value)
     except ValueError:  # integers of more than 4,300 digits have no text
         return "a number of thousands of digits"
-    return printable(text if len(text) <= most else f"{text[:most]}... ({len(text):,} characters)")
+    return escape_controls(text if len(text) <= most else f"{text[:most]}... ({len(text):,} characters)")

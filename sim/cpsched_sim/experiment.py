@@ -10,15 +10,15 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cpsched.catalogue import Catalogue, Catalogues
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.errors import CpschedError, InvalidValue
 from cpsched.formatting import figure, many
-from cpsched.metrics import METRICS, Measures, Metric, known_metrics, metric
+from cpsched.metrics import METRICS, Metric, ScheduleData, known_metrics, metric
 from cpsched.model import NEVER, EndedJob, frozen_array
 from cpsched.policy import Policy
 from cpsched.policy_spec import PolicySpec
 from cpsched.predictors.base import Predictor
+from cpsched.registry import PolicyRegistries, Registry
 from cpsched_sim import frames, fresh
 from cpsched_sim.cluster.replay import Charge, Progress, Schedule, check_all_started, replay
 from cpsched_sim.document import Table, Text, fragment
@@ -55,7 +55,7 @@ class Setup:
     policy: PolicySpec = field(default_factory=PolicySpec)
     charge: Charge = None
 
-    def build(self, jobs: Iterable[TraceJob] = (), known: Catalogues = SIMULATED) -> Policy:
+    def build(self, jobs: Iterable[TraceJob] = (), known: PolicyRegistries = SIMULATED) -> Policy:
         """The policy, new; what is clairvoyant in it is told of `jobs`. Raises what `PolicySpec.build` raises."""
         policy = self.policy.build(read_json, known)
         for part in (policy.predictor, policy.dispatcher):
@@ -75,7 +75,7 @@ class Simulation:
     workload: Workload
     setup: Setup
     schedule: Schedule
-    measures: Measures
+    measures: ScheduleData
     policy: Policy
     more: tuple[Metric, ...] = ()
 
@@ -87,7 +87,7 @@ class Simulation:
     def _repr_html_(self) -> str:
         """What a notebook shows: the metrics, each with its formula."""
         head, *rest = repr(self).splitlines()
-        rows = [(row.heading, figure(row.figure(self.measures)), row.unit, row.formula) for row in self._rows()]
+        rows = [(row.heading, figure(row.compute(self.measures)), row.unit, row.formula) for row in self._rows()]
         notes = [line.strip() for line in rest[len(rows) :]]
         return fragment(Table(head, ("metric", "figure", "unit", "formula"), rows), *map(Text, notes))
 
@@ -101,7 +101,7 @@ class Simulation:
 
     def metric(self, name: MetricLike) -> float:
         """The figure of any metric: one of the table, one of a plug-in, or one that you made yourself."""
-        return metric(name).figure(self.measures)
+        return metric(name).compute(self.measures)
 
     def __getattr__(self, name: str) -> float:
         """The figure of a metric by name."""
@@ -142,7 +142,7 @@ class Simulation:
             f"{short_name(spec.dispatcher)} / {short_name(spec.predictor)}: {self.workload.name} on "
             f"{self.workload.system}, {many(len(measures.start_s), 'job')} ran"
         ]
-        lines += [f"  {row.heading:<14}{figure(row.figure(measures)):>12} {row.unit}" for row in self._rows()]
+        lines += [f"  {row.heading:<14}{figure(row.compute(measures)):>12} {row.unit}" for row in self._rows()]
         if self.left_waiting:
             lines.append(f"  {many(self.left_waiting, 'job')} never started")
         lines += [f"  hint: {hint}" for hint in self.hints]
@@ -178,7 +178,7 @@ def simulate(
     used as it is: whatever it has learned before, it knows.
 
     Raises `CpschedError` for names and values that are wrong, `SimError` for files that cannot be used, and
-    `PluginFault`, which names file and line, where a dispatcher, a predictor, a metric or a trace format of somebody's
+    `PluginError`, which names file and line, where a dispatcher, a predictor, a metric or a trace format of somebody's
     own raises, answers what it must not, breaks a rule, or leaves jobs waiting for ever.
     """
     workload = opened(trace, system, max_jobs, lenient)
@@ -207,7 +207,7 @@ def opened(
 
 def described(
     dispatcher: DispatcherLike, predictor: PredictorLike, labels: tuple[str, str] = ("", ""), afresh: bool = False
-) -> tuple[tuple[str, str], Catalogues]:
+) -> tuple[tuple[str, str], PolicyRegistries]:
     """The words for a dispatcher and a predictor, and the catalogues in which these words are found.
 
     `labels` replace the words for what is no text. With `afresh`, an instance is copied whenever the policy is built,
@@ -215,13 +215,13 @@ def described(
     """
     dispatcher_words, dispatchers = _described(dispatcher, SIMULATED.dispatchers, labels[0], afresh)
     predictor_words, predictors = _described(predictor, SIMULATED.predictors, labels[1], afresh)
-    return (dispatcher_words, predictor_words), Catalogues(dispatchers, predictors)
+    return (dispatcher_words, predictor_words), PolicyRegistries(dispatchers, predictors)
 
 
-def _described(thing: Any, known: Catalogue[Any], label: str, afresh: bool) -> tuple[str, Catalogue[Any]]:
+def _described(thing: Any, known: Registry[Any], label: str, afresh: bool) -> tuple[str, Registry[Any]]:
     if isinstance(thing, str):
         return thing, known
-    listing = known.listing_of(thing, label)
+    listing = known.registration_of(thing, label)
     if afresh and isinstance(thing, known.base):
         listing = replace(listing, factory=lambda: fresh.as_new(known.kind, thing))
     return listing.name, known.with_(listing)
@@ -231,13 +231,13 @@ def run(
     workload: Workload,
     setup: Setup,
     progress: Progress | None = None,
-    known: Catalogues = SIMULATED,
+    known: PolicyRegistries = SIMULATED,
     more: tuple[Metric, ...] = (),
     before: Iterable[EndedJob] = (),
 ) -> Simulation:
     """Replay the workload, under its site's policy if it has one. A policy that learns has learned from `before`.
 
-    Raises `DecisionFault` where dispatcher or predictor fails, `Unusable` if no job can run at all.
+    Raises `PolicyError` where dispatcher or predictor fails, `Unusable` if no job can run at all.
     """
     policy, site = setup.build(workload.jobs, known), workload.site
     for ended in before if policy.learns else ():
@@ -250,7 +250,7 @@ def run(
     check_all_started(workload.jobs, schedule.start_s, schedule.refused, policy)
     jobs = [item.job for item in compress(workload.jobs, ran.tolist())]
     start_s, end_s = frozen_array(schedule.start_s[ran]), frozen_array(schedule.end_s[ran])
-    measures = Measures(  # read-only: a metric must not change what the next one sees
+    measures = ScheduleData(  # read-only: a metric must not change what the next one sees
         submit_s=frozen_array([job.submit_s for job in jobs]),
         start_s=start_s,
         end_s=end_s,

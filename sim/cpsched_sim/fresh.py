@@ -11,8 +11,8 @@ import weakref
 from dataclasses import dataclass
 from typing import Any
 
-from cpsched.catalogue import words_of
-from cpsched.errors import Unloadable, what_happened
+from cpsched.errors import PluginLoadError, describe_exception
+from cpsched.registry import import_path_of
 
 _KEPT: dict[int, tuple[weakref.ref[Any], Any]] = {}
 """By the identity of an instance, as long as it lives: the copy of it, or why there is none."""
@@ -33,12 +33,14 @@ def keep(thing: Any) -> None:
 
 
 def as_new(kind: str, thing: Any) -> Any:
-    """A copy of an instance as it was before its first simulation. Raises `Unloadable` where it cannot be copied."""
+    """A copy of an instance as it was before its first simulation. Raises `PluginLoadError` where it cannot be
+    copied.
+    """
     kept = _KEPT.get(id(thing))
     found = _copied(kept[1] if kept is not None else thing)
     if isinstance(found, Uncopyable):
         mend = "give its class, or an instance that was not used yet"
-        raise Unloadable(kind, words_of(thing), f"cannot be copied ({found.why}): {mend}")
+        raise PluginLoadError(kind, import_path_of(thing), f"cannot be copied ({found.why}): {mend}")
     return found
 
 
@@ -48,4 +50,4 @@ def _copied(thing: Any) -> Any:
     try:
         return copy.deepcopy(thing)
     except Exception as error:  # whatever a class of somebody's own raises there
-        return Uncopyable(what_happened(error))
+        return Uncopyable(describe_exception(error))

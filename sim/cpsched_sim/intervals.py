@@ -16,7 +16,7 @@ from typing_extensions import override
 from cpsched.model import IntArray, Snapshot
 from cpsched.outlook import DRAWS, Calibration, Interval, Telling, drawn_starts
 from cpsched.policy import Policy
-from cpsched.run_times import RunTimes
+from cpsched.run_time_model import RunTimeModel
 from cpsched_sim.cluster.replay import Progress, check_all_started
 from cpsched_sim.promises import HORIZONS_S, EveryRound
 from cpsched_sim.workloads.load import Workload
@@ -72,7 +72,7 @@ class Intervals(EveryRound):
 
     def __init__(self, *words: Any, **more: Any) -> None:
         super().__init__(*words, **more)
-        self._run_times, self._calibration = RunTimes(), Calibration()
+        self._run_times, self._calibration = RunTimeModel(), Calibration()
 
     def every_round(self) -> list[IntervalOutcome]:
         """Run until nothing is left to happen; each interval with the start of its job, in order of the starts."""
@@ -108,7 +108,7 @@ class Intervals(EveryRound):
 def intervals(workload: Workload, policy: Policy, progress: Progress | None = None) -> list[IntervalOutcome]:
     """The intervals that the jobs of a workload are told under a policy, and their starts.
 
-    Raises `DecisionFault` where the policy fails.
+    Raises `PolicyError` where the policy fails.
     """
     replay = Intervals(workload.jobs, workload.cluster, policy, progress=progress, strict=True)
     found = replay.every_round()

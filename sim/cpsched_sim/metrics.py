@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from cpsched.metrics import METRICS, Measures, Metric, steps
+from cpsched.metrics import METRICS, Metric, ScheduleData, step_counts
 
-__all__ = ["METRICS", "Latencies", "Measures", "Metric", "figures", "steps"]
+__all__ = ["METRICS", "Latencies", "Metric", "ScheduleData", "figures", "step_counts"]
 
 
-def figures(measures: Measures, more: Sequence[Metric] = ()) -> dict[str, float]:
+def figures(measures: ScheduleData, more: Sequence[Metric] = ()) -> dict[str, float]:
     """How many jobs ran, and every metric of the table and beyond it, by name."""
-    return {"jobs": len(measures.start_s), **{row.name: row.figure(measures) for row in (*METRICS, *more)}}
+    return {"jobs": len(measures.start_s), **{row.name: row.compute(measures) for row in (*METRICS, *more)}}
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,11 @@ import numpy as np
 
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.errors import require
-from cpsched.listing import Listing
 from cpsched.model import Cluster, Decision, Effort, IntArray, Job, Need, Snapshot
-from cpsched.planning import EVERY, GREEDY, Scheme, plan_by
+from cpsched.planning import EVERY, GREEDY, ListScheduler, plan_with
 from cpsched.policy import Policy
 from cpsched.predictors.base import Predictor
+from cpsched.registration import Registration
 from cpsched_sim.traces.job import TraceJob
 
 if TYPE_CHECKING:  # it imports the solver
@@ -77,11 +77,11 @@ class OfflineDispatcher(Dispatcher):
             at_s -= at_s.min() - snapshot.now_s  # nothing runs: whoever is next starts
         due = np.flatnonzero(at_s <= snapshot.now_s)
         only = replace(snapshot, queue=queue[due[np.argsort(at_s[due], kind="stable")]], by_construction=True)
-        decision = plan_by(Scheme(GREEDY, None), only, "starts", np.arange(len(due)))
+        decision = plan_with(ListScheduler(GREEDY, None), only, "starts", np.arange(len(due)))
         effort = Effort("planned", len(due), unplaced=len(due) - len(decision.starts))
         if need == "starts":
             return replace(decision, effort=effort)
-        whole = plan_by(Scheme(GREEDY, None), snapshot, "plan", np.lexsort((at_s, at_s > snapshot.now_s)))
+        whole = plan_with(ListScheduler(GREEDY, None), snapshot, "plan", np.lexsort((at_s, at_s > snapshot.now_s)))
         waits = {id: wait for id, wait in whole.waits.items() if id not in decision.starts_by_job(only)}
         return Decision(decision.starts, effort, np.maximum(at_s, snapshot.now_s), waits)
 
@@ -125,14 +125,14 @@ class OfflineDispatcher(Dispatcher):
 
 class _List(Dispatcher):
     def __init__(self, order: str) -> None:
-        self._scheme = Scheme(EVERY, order)
+        self._scheme = ListScheduler(EVERY, order)
 
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
-        return plan_by(self._scheme, snapshot, need)
+        return plan_with(self._scheme, snapshot, need)
 
 
 LISTED = tuple(
-    Listing(
+    Registration(
         f"cp-off-{name}",
         f"Plans the whole trace at once, arrivals and run times known, for the least {name.upper()}.",
         "debs24 section 4",

@@ -8,11 +8,11 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from typing_extensions import override
 
-from cpsched import catalogue
-from cpsched.catalogue import Catalogues
-from cpsched.listing import Listing
+from cpsched import registry
 from cpsched.model import IntArray, Job, JobTable
 from cpsched.predictors.base import Predictor
+from cpsched.registration import Registration
+from cpsched.registry import PolicyRegistries
 from cpsched_sim import offline
 from cpsched_sim.traces.job import TraceJob
 
@@ -62,18 +62,18 @@ class SoftWalltimePredictor(Predictor):
         return min(self._soft_s.get(job.id, job.walltime_s), job.walltime_s)
 
 
-SOFT_WALLTIME = Listing(
+SOFT_WALLTIME = Registration(
     "soft-walltime",
     "The soft walltime that a trace tells (SWF with 21 fields), else the walltime; in simulation only.",
     "Klusáček and Chlumský, JSSPP 2018",
     SoftWalltimePredictor,
 )
-ORACLE = Listing(
+ORACLE = Registration(
     "oracle",
     "The real run time, which only a simulation can know; capped by the walltime.",
     "-R in cp19, pcp20, mod17; clairvoyant in debs24",
     OraclePredictor,
 )
-PREDICTORS = catalogue.PREDICTORS.with_(ORACLE, SOFT_WALLTIME)
-SIMULATED = Catalogues(catalogue.DISPATCHERS.with_(*offline.LISTED), PREDICTORS)
+PREDICTORS = registry.PREDICTORS.with_(ORACLE, SOFT_WALLTIME)
+SIMULATED = PolicyRegistries(registry.DISPATCHERS.with_(*offline.LISTED), PREDICTORS)
 """What a simulation looks names up in: the core's, and the predictors and dispatchers that know a whole trace."""

@@ -20,7 +20,7 @@ from types import FrameType
 from typing import Any
 
 from cpsched.jit import compile_progress as compiling
-from cpsched.whereabouts import place_of
+from cpsched.traceback_origin import plugin_source_location
 from cpsched_sim.errors import NoProgress
 
 LIMIT_S = 600.0
@@ -87,7 +87,7 @@ def patience(limit_s: float) -> Iterator[Patience]:
             found.renew()
             yield found
     except _OutOfPatience as error:
-        raise NoProgress(limit_s, place_of(error)) from error
+        raise NoProgress(limit_s, plugin_source_location(error)) from error
     finally:
         if limit_s:
             found.end()

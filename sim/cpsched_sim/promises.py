@@ -120,7 +120,7 @@ class PromiseReplay(EveryRound):
 
 
 def promises(workload: Workload, policy: Policy, progress: Progress | None = None) -> Promises:
-    """What a policy promises the jobs of a workload, and keeps. Raises `DecisionFault` where the policy fails."""
+    """What a policy promises the jobs of a workload, and keeps. Raises `PolicyError` where the policy fails."""
     told = PromiseReplay(workload.jobs, workload.cluster, policy, progress=progress, strict=True)
     found = told.every_round()
     check_all_started(workload.jobs, told.state.table.start_s[: told.total], told.refused, policy)

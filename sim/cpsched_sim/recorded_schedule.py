@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from cpsched.formatting import many
-from cpsched.metrics import Measures, Metric, steps
+from cpsched.metrics import Metric, ScheduleData, step_counts
 from cpsched_sim.metrics import Latencies, figures
 from cpsched_sim.site.fairness import breakdown
 from cpsched_sim.workloads.load import Workload
@@ -39,7 +39,7 @@ class Recorded:
     """
 
     workload: Workload
-    measures: Measures
+    measures: ScheduleData
     unknown: int
     busy: int
     over: float
@@ -88,7 +88,7 @@ def recorded(workload: Workload) -> Recorded | None:
     end_s = start_s + np.array([item.run_s for item in known], np.int64)
     processors = np.array([job.request.units * job.request.per_unit[0] for job in jobs], np.int64)
     machine = int(workload.cluster.capacity[:, 0].sum())
-    measures = Measures(
+    measures = ScheduleData(
         submit_s=np.array([job.submit_s for job in jobs], np.int64),
         start_s=start_s,
         end_s=end_s,
@@ -96,7 +96,7 @@ def recorded(workload: Workload) -> Recorded | None:
         machine=machine,
         jobs=jobs,
     )
-    at_s, held = steps(start_s, end_s, processors)
+    at_s, held = step_counts(start_s, end_s, processors)
     lasted_s, held = np.diff(at_s), held[:-1]
     rising = np.argsort(held, kind="stable")
     busy = held[rising][np.searchsorted(np.cumsum(lasted_s[rising]), 0.99 * lasted_s.sum())]

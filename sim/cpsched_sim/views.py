@@ -252,7 +252,7 @@ _FEW_TRIED = 6
 
 def print_tuned(title: str, found: Tuned) -> None:
     """What `cpsched tune` found: the verdict, the settings on windows that did not choose, and the best tried."""
-    from cpsched.goals import FIGURES
+    from cpsched.goal_presets import GOAL_METRICS
     from cpsched_sim.tuning.tuner import BASELINE, in_percent
 
     console = _console()
@@ -266,13 +266,13 @@ def print_tuned(title: str, found: Tuned) -> None:
     judged.add_column(BASELINE.dispatcher, justify="right")
     for name in rows:
         judged.add_column(name, justify="right")
-    for figure, words in FIGURES.items():
+    for figure, words in GOAL_METRICS.items():
         shares = [f"{100 * each.against_baseline[figure].ratio:.1f}" for each in rows.values()]
         judged.add_row(words, short(found.baseline[figure]), *shares)
     console.print(judged)
     if found.chosen is not None:
         for figure in ("score", *found.goal.weights):
-            words = "by the goal" if figure == "score" else FIGURES[figure]
+            words = "by the goal" if figure == "score" else GOAL_METRICS[figure]
             told = in_percent(found.chosen.against_present[figure])
             console.print(Text(f"chosen against present, {words}: {told}"))
     tried = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))

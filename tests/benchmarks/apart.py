@@ -14,16 +14,16 @@ from pathlib import Path
 
 import numpy as np
 
-from cpsched.catalogue import dispatcher, predictor
-from cpsched.model import Cluster, Job, Request, RunningJob, Scene
+from cpsched.model import Cluster, ClusterState, Job, Request, RunningJob
 from cpsched.policy import Policy
 from cpsched.policy_spec import PolicySpec
+from cpsched.registry import dispatcher, predictor
 from cpsched_bridge.cycle.apart import Apart
 
 NODES, CORES, ROUNDS = 500, 16, 40
 
 
-def scenes(queued: int) -> list[Scene]:
+def scenes(queued: int) -> list[ClusterState]:
     """Successive instants."""
     random = np.random.default_rng(1)
     cluster = Cluster.of([[CORES]] * NODES, ["cores"])
@@ -38,7 +38,7 @@ def scenes(queued: int) -> list[Scene]:
         free[each.placement[0][0]] -= each.job.request.per_unit
     queue, id, found = [job(NODES + i) for i in range(queued)], NODES + queued, []
     for now_s in range(ROUNDS):
-        found.append(Scene(1 + now_s, cluster, free, tuple(queue), running))
+        found.append(ClusterState(1 + now_s, cluster, free, tuple(queue), running))
         for _ in range(max(1, queued // 100)):
             queue.pop(int(random.integers(len(queue))))
             queue.append(job(id))

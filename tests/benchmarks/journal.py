@@ -22,12 +22,12 @@ from typing import Any
 
 import numpy as np
 
-from cpsched.catalogue import DISPATCHERS
 from cpsched.dispatchers.base import Dispatcher
-from cpsched.model import Cluster, Decision, EndedJob, Job, Need, Request, RunningJob, Scene, Snapshot
+from cpsched.model import Cluster, ClusterState, Decision, EndedJob, Job, Need, Request, RunningJob, Snapshot
 from cpsched.policy import Policy
 from cpsched.policy_spec import PolicySpec
 from cpsched.predictors.walltime import WalltimePredictor
+from cpsched.registry import DISPATCHERS
 from cpsched_bridge.report import CycleReport
 from cpsched_bridge.store.journal import SEGMENT_ROUNDS, Journal
 from cpsched_bridge.store.redecide import decide_again
@@ -71,7 +71,7 @@ class World:
         self.free, self.queue, self.running = self.cluster.capacity.copy(), [], []  # type: ignore[var-annotated]
         self.now_s = 0
 
-    def next_scene(self) -> tuple[Scene, list[EndedJob]]:
+    def next_scene(self) -> tuple[ClusterState, list[EndedJob]]:
         """A second later."""
         self.now_s += 1
         ended = []
@@ -84,7 +84,7 @@ class World:
         if self._period_s and self.now_s % self._period_s == 0:
             self._rank()
         free, queue, running = self.free.copy(), tuple(self.queue), tuple(self.running)
-        return Scene(self.now_s, self.cluster, free, queue, running), ended
+        return ClusterState(self.now_s, self.cluster, free, queue, running), ended
 
     def start(self, starts: dict[int, Any]) -> list[tuple[Job, int]]:
         """The jobs of a decision run from now on."""

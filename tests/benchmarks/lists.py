@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from cpsched import catalogue
+from cpsched import registry
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.lists import ListDispatcher
 from cpsched.model import Cluster
@@ -59,7 +59,7 @@ Run = Callable[[Replay], Schedule]
 
 def best(jobs: list[TraceJob], cluster: Cluster, make: Callable[[], Dispatcher], run: Run) -> Schedule:
     """The faster of two replays."""
-    walltime = catalogue.predictor("walltime")
+    walltime = registry.predictor("walltime")
     runs = [run(Replay(jobs, cluster, Policy(walltime, make()))) for _ in range(2)]
     return min(runs, key=lambda schedule: schedule.cpu_s)
 
@@ -71,7 +71,7 @@ def speed() -> None:
         work = workload(name)
 
         def make(name: str = dispatcher) -> Dispatcher:
-            return catalogue.dispatcher(name)
+            return registry.dispatcher(name)
 
         ordinary = best(work.jobs, work.cluster, make, Replay.run)
         compiled = best(work.jobs, work.cluster, make, Replay.run_compiled)
@@ -99,7 +99,7 @@ def nodes() -> None:
             cluster, jobs = tile(work.cluster, work.jobs[:ROUND_JOBS], tiles)
             us = []
             for run in (Replay.run, Replay.run_compiled):
-                schedule = best(jobs, cluster, lambda: catalogue.dispatcher("easy"), run)
+                schedule = best(jobs, cluster, lambda: registry.dispatcher("easy"), run)
                 decided = sum(n for path, n in schedule.paths.items() if path != "nothing-fits")
                 us.append(schedule.cpu_s / decided * 1e6)
             waits_s = sum(max(0, start - item.job.submit_s) for start, item in zip(schedule.start_s, jobs, strict=True))
@@ -141,7 +141,7 @@ def queue() -> None:
     work = workload("KIT")
     for length in (100, 1_000, 10_000):
         took = []
-        for dispatcher in (catalogue.dispatcher("easy"), ListDispatcher(reservations=8), ListDispatcher()):
+        for dispatcher in (registry.dispatcher("easy"), ListDispatcher(reservations=8), ListDispatcher()):
             state = SimulatedCluster(work.cluster)
             for item in work.jobs[: length + 200]:
                 state.submit(item.job, item.run_s)
@@ -160,7 +160,7 @@ def memory() -> None:
     """SDSC-BLUE read and replayed in this process alone."""
     work = workload("BLUE")
     schedule = Replay(
-        work.jobs, work.cluster, Policy(catalogue.predictor("walltime"), catalogue.dispatcher("easy"))
+        work.jobs, work.cluster, Policy(registry.predictor("walltime"), registry.dispatcher("easy"))
     ).run()
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"memory: SDSC-BLUE, {len(schedule.start_s)} jobs, read and replayed: {peak_mb:.0f} MB (target 600)")

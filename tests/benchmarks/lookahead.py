@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from cpsched import catalogue
+from cpsched import registry
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.lists import ListDispatcher
 from cpsched.dispatchers.lookahead.dispatcher import Lookahead
@@ -66,7 +66,7 @@ def speed() -> None:
     """CPU time per decision, and how it grows with the machine."""
     for name, wanted in (("KTH", "mean 0.2"), ("KIT", "median 0.2, p99 20"), ("Eurora", "p99 20")):
         work = workload(name)
-        timed = Timed(catalogue.dispatcher("lookahead"))
+        timed = Timed(registry.dispatcher("lookahead"))
         simulate(work, timed)
         ms = timed.ms()
         print(
@@ -77,7 +77,7 @@ def speed() -> None:
     work = workload("KIT")
     for times in (1, 9, 85):
         cluster, jobs = grown(work.cluster, work.jobs[:6000], times)
-        timed = Timed(catalogue.dispatcher("lookahead"))
+        timed = Timed(registry.dispatcher("lookahead"))
         simulate(Workload("grown", "kit", cluster, jobs, {}, ()), timed)
         print(f"  KIT grown to {cluster.size:7} nodes: mean {timed.ms().mean():.3f} ms CPU", flush=True)
 
@@ -86,13 +86,13 @@ def deep() -> None:
     """One whole plan on KIT's nodes as the queue grows."""
     print("  a plan of so many queued jobs, ms CPU:    260 (3)  1,126 (30)  10,099 (500)")
     work = workload("KIT")
-    for dispatcher in (ListDispatcher(), catalogue.dispatcher("lookahead"), catalogue.dispatcher("easy")):
+    for dispatcher in (ListDispatcher(), registry.dispatcher("lookahead"), registry.dispatcher("easy")):
         row = []
         for length in (260, 1126, 10099):
             state = SimulatedCluster(work.cluster)
             for item in work.jobs[: length + 200]:
                 state.submit(item.job, item.run_s)
-            state.apply(catalogue.dispatcher("easy").decide(state.snapshot(), "starts").starts)
+            state.apply(registry.dispatcher("easy").decide(state.snapshot(), "starts").starts)
             dispatcher.decide(state.snapshot())
             began = time.process_time()
             decision = dispatcher.decide(state.snapshot())
@@ -119,7 +119,7 @@ def deepest() -> None:
             state = SimulatedCluster(cluster)
             for item in jobs:
                 state.submit(item.job, item.run_s)
-            state.apply(catalogue.dispatcher("easy").decide(state.snapshot(), "starts").starts)
+            state.apply(registry.dispatcher("easy").decide(state.snapshot(), "starts").starts)
             ms = []
             for _ in range(1 + DEEP_ROUNDS):
                 for ended in state.advance(state.next_end_s() or state.now_s):

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import cpsched
-from cpsched.catalogue import DISPATCHERS, PREDICTORS
 from cpsched.dispatchers.cp.kit import ConstraintDispatcher
 from cpsched.dispatchers.cp.recipe import WORDS
 from cpsched.errors import CpschedError
 from cpsched.policy_spec import setting_names
+from cpsched.registry import DISPATCHERS, PREDICTORS
 from cpsched_bridge.settings import PolicySettings
 from docs.scripts import family, pages, studies
 from tests.builders import a_cluster, a_job, a_snapshot
@@ -31,7 +31,7 @@ def test_every_part_stands_on_a_page():
 
 def test_the_family_page_knows_the_code_of_every_word():
     assert family.used() <= set(family.CODE)
-    own = {listing.name for listing in DISPATCHERS.own() if listing.factory is ConstraintDispatcher}
+    own = {listing.name for listing in DISPATCHERS.builtins() if listing.factory is ConstraintDispatcher}
     assert set(family.ORDER) == own
 
 
@@ -99,7 +99,7 @@ def refused(name, value):
     return why
 
 
-LISTINGS = [*DISPATCHERS.own(), *PREDICTORS.own()]
+LISTINGS = [*DISPATCHERS.builtins(), *PREDICTORS.builtins()]
 
 
 def test_no_page_advises_a_value_that_is_refused():

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from cpsched import plugins
+from cpsched import plugin_discovery
 from cpsched_bridge.cycle.loop import Bridge
 from cpsched_bridge.program import assembly
 from cpsched_bridge.settings import load
@@ -53,7 +53,9 @@ IN_TURN = (
 def killed(tmp_path_factory):
     """The folder of a bridge that was killed; every case damages a copy. In memory, where that can be."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(plugins, "entry_points", functools.cache(plugins.entry_points))  # no case installs a package
+        patched.setattr(
+            plugin_discovery, "entry_points", functools.cache(plugin_discovery.entry_points)
+        )  # no case installs a package
         if MEMORY.is_dir():
             with tempfile.TemporaryDirectory(prefix="cpsched-", dir=MEMORY) as folder:
                 yield stored.make(Path(folder) / "killed").parent

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cpsched.fit import refusal, used_by
+from cpsched.feasibility import amounts_used, why_infeasible
 from cpsched.model import NEVER, RunningJob, Snapshot
 
 STRICT, GREEDY = -1, 0
@@ -116,7 +116,7 @@ def replay(cluster, trace, reservations):
 
     Walltimes are the estimates. Jobs that can never run are left out.
     """
-    waiting = [item for item in trace if refusal(item.job.request, cluster) is None]
+    waiting = [item for item in trace if why_infeasible(item.job.request, cluster) is None]
     events, placed, running = {item.job.submit_s for item in waiting}, {}, {}
     while events:
         now_s = min(events)
@@ -153,7 +153,7 @@ def seen_at(now_s, cluster, queue, running):
     """The snapshot of one second: free is the capacity less what runs, node by node."""
     free = cluster.capacity.copy()
     for each in running:
-        for node, amounts in used_by(each.job.request, each.placement, cluster.capacity).items():
+        for node, amounts in amounts_used(each.job.request, each.placement, cluster.capacity).items():
             free[node] -= amounts
     estimates = {job.id: job.walltime_s for job in [*queue, *(each.job for each in running)]}
     return Snapshot.of(now_s, cluster, free, queue, list(running), estimates)

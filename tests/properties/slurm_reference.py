@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from cpsched.fit import refusal
+from cpsched.feasibility import why_infeasible
 from cpsched.model import RunningJob
 from tests.properties.reference import Line, seen_at
 
@@ -80,7 +80,7 @@ class Plan:
             is_tried = kind != "submitted" or job.submit_s > since_s
             if is_tried and sum(by_node) >= job.request.units:
                 self.start(job, estimate_s, by_node)
-            elif self.holds_back(at) and refusal(job.request, self.snapshot.cluster) is None:
+            elif self.holds_back(at) and why_infeasible(job.request, self.snapshot.cluster) is None:
                 blocked.add(job.queue)
                 withdrawn |= self.nodes(job)
         return False
@@ -270,7 +270,7 @@ class Clocked:
 
 def replay(cluster, trace, rules, until_s, **how):
     """(start, placement) by job id; every second from the first submission to `until_s` is gone through."""
-    waiting = [item for item in trace if refusal(item.job.request, cluster) is None]
+    waiting = [item for item in trace if why_infeasible(item.job.request, cluster) is None]
     clocks, placed, running = Clocked(rules, **how), {}, {}
     for now_s in range(min(item.job.submit_s for item in trace), until_s):
         ended = any(end_s == now_s for end_s in running.values())

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from cpsched import catalogue
+from cpsched import registry
 from cpsched.dispatchers.lookahead.dispatcher import Lookahead
 from cpsched.model import NEVER, Cluster
 from cpsched.planning import plan
@@ -40,11 +40,11 @@ def test_a_long_plan_leaves_the_groups_carried_along_as_they_were(name):
     state = SimulatedCluster(NODES)
     for job in a_long_queue(400):
         state.submit(job, 3)
-    state.apply(catalogue.dispatcher("easy").decide(state.snapshot(), "starts").starts)
+    state.apply(registry.dispatcher("easy").decide(state.snapshot(), "starts").starts)
     state.advance(1)
-    plans = [catalogue.dispatcher(name).decide(state.snapshot()) for _ in range(2)]
+    plans = [registry.dispatcher(name).decide(state.snapshot()) for _ in range(2)]
     assert np.array_equal(plans[0].plan_s, plans[1].plan_s)
-    rebuilt = catalogue.dispatcher(name).decide(without_groups(state.snapshot()))
+    rebuilt = registry.dispatcher(name).decide(without_groups(state.snapshot()))
     assert np.array_equal(plans[0].plan_s, rebuilt.plan_s)
 
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cpsched import catalogue
+from cpsched import registry
 from cpsched.dispatchers.base import Dispatcher
-from cpsched.fit import holds
+from cpsched.feasibility import is_feasible
 from cpsched.model import NEVER, Cluster, PendingCode
 from cpsched.planning import EVERY
 from cpsched.policy import Policy
@@ -26,7 +26,7 @@ LISTS = [
     "fcfs", "greedy", "easy", "easy-sjbf", "list-reg", "list-sjf", "list-ljf", "list-saf", "list-laf", "list-spf",
     "sjf", "ljf", "ebf", "prb",
 ]  # fmt: skip
-NAMES = [listing.name for listing in catalogue.DISPATCHERS.own()]
+NAMES = [listing.name for listing in registry.DISPATCHERS.builtins()]
 
 
 shared = cache(dispatcher_of)
@@ -48,7 +48,7 @@ def test_the_compiled_judge_agrees_and_what_can_never_run_is_said(name):
     @given(snapshots())
     def check(snapshot):
         decision = shared(name).decide(snapshot, "plan")
-        assert holds(decision, snapshot)
+        assert is_feasible(decision, snapshot)
         for job in snapshot.queued_jobs():
             if not can_run(snapshot.cluster, job):
                 assert name not in LISTS or decision.waits[job.id].reason.code is PendingCode.NEVER
@@ -122,7 +122,7 @@ class Checking(Dispatcher):
 def test_the_simulated_cluster_needs_no_check_of_its_snapshots(world, predictor, overrun, charge):
     """They hold every rule by construction: also while estimates are overrun, and while a decision takes its time."""
     cluster, trace = world
-    policy = Policy(catalogue.predictor(predictor), Checking(dispatcher_of("easy")), overrun)
+    policy = Policy(registry.predictor(predictor), Checking(dispatcher_of("easy")), overrun)
     assert replay(trace, cluster, policy, charge).violations == ()
 
 

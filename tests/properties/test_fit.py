@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cpsched.fit import holds, refusal, units_by_node, used_by, verify
+from cpsched.feasibility import amounts_used, is_feasible, units_by_node, verify, why_infeasible
 from cpsched.model import Decision, Effort, Starts
 from cpsched.planning import GREEDY, plan
 from cpsched_sim.testing.tries import tries
@@ -50,7 +50,7 @@ def test_the_compiled_judge_agrees_on_every_decision(snapshot, data):
     decision = decision_of(*data.draw(nearly(snapshot)))
     before = snapshot.free.copy()
     found = verify(decision, snapshot)
-    assert holds(decision, snapshot) == (found == [])
+    assert is_feasible(decision, snapshot) == (found == [])
     assert np.array_equal(snapshot.free, before)
     assert all(str(violation) for violation in found)
 
@@ -75,7 +75,7 @@ NONSENSE = st.one_of(
 @given(snapshots(most=3), st.tuples(NONSENSE, NONSENSE, NONSENSE, NONSENSE), NONSENSE)
 def test_nothing_that_a_decision_holds_makes_the_judge_raise(snapshot, columns, plan_s):
     decision = decision_of(*columns, plan_s=plan_s)
-    assert holds(decision, snapshot) == (verify(decision, snapshot) == [])
+    assert is_feasible(decision, snapshot) == (verify(decision, snapshot) == [])
 
 
 def test_what_is_no_decision_is_a_fault_of_no_job():
@@ -83,7 +83,7 @@ def test_what_is_no_decision_is_a_fault_of_no_job():
     for nothing in (None, 3, "start all", object()):
         (found,) = verify(nothing, snapshot)
         assert found.job_id is None
-        assert not holds(nothing, snapshot)
+        assert not is_feasible(nothing, snapshot)
 
 
 def test_every_fault_is_named_with_its_job():
@@ -102,12 +102,12 @@ def test_every_fault_is_named_with_its_job():
 @settings(max_examples=100, deadline=None)  # a quarter missed faults that all notice
 @given(st.data())
 def test_what_is_refused_is_what_no_empty_cluster_can_hold(data):
-    """`refusal` counts kinds of nodes, `units_by_node` each node: both by the one rule."""
+    """`why_infeasible` counts kinds of nodes, `units_by_node` each node: both by the one rule."""
     cluster = data.draw(clusters())
     request = data.draw(requests(cluster))
     room = units_by_node(request, cluster.capacity)[cluster.node_sets[request.node_set]].sum()
-    assert (refusal(request, cluster) is None) == (room >= request.units)
+    assert (why_infeasible(request, cluster) is None) == (room >= request.units)
     for node in range(cluster.size):
-        taken = used_by(request, ((node, 2),), cluster.capacity)[node]
+        taken = amounts_used(request, ((node, 2),), cluster.capacity)[node]
         whole = cluster.capacity[node].tolist()
         assert taken.tolist() == (whole if request.exclusive else [2 * amount for amount in request.per_unit])

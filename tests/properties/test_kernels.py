@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cpsched.fit import holds, verify
+from cpsched.feasibility import is_feasible, verify
 from cpsched.jit.decorators import kernel
 from cpsched.kernels.nodes import REMEMBERED
 from cpsched.kernels.state import Site
 from cpsched.model import NEVER, Cluster, Decision, Effort, Starts
 from cpsched.model.overrun import OVERRUN_CODES, expected_end_s
-from cpsched.planning import EVERY, GREEDY, STRICT, plan, site_of
+from cpsched.planning import EVERY, GREEDY, STRICT, plan, scheduling_state_of
 from cpsched_sim.cluster.events import revise_overdue
 from cpsched_sim.testing.tries import tries
 from cpsched_sim.testing.worlds import crowds, snapshots
@@ -132,7 +132,7 @@ def test_the_compiled_fit_rule_says_what_verify_says(snapshot, data):
     starts = Starts.of(data.draw(st.sampled_from([random, fitting, fitting | random])))
     decision = Decision(starts, Effort("test"))
     before = snapshot.free.copy()
-    assert holds(decision, snapshot) == (verify(decision, snapshot) == [])
+    assert is_feasible(decision, snapshot) == (verify(decision, snapshot) == [])
     assert np.array_equal(snapshot.free, before)
 
 
@@ -162,7 +162,7 @@ def revised(site: Site, overrun: int) -> int:
 @settings(deadline=None)
 def test_overdue_jobs_move_to_where_their_new_end_belongs(revise, jobs, now_s):
     running = [a_running(a_job(i, walltime_s=e), ((i, 1),), start_s=s) for i, (s, e) in enumerate(jobs)]
-    site = site_of(a_snapshot(a_cluster(9), [], running, now_s))
+    site = scheduling_state_of(a_snapshot(a_cluster(9), [], running, now_s))
     revise(site, OVERRUN_CODES["one-second"])
     end_s = site.jobs.end_s
     assert end_s.tolist() == [max(s + e, now_s + 1) for s, e in jobs]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from cpsched.dispatchers.lookahead.dispatcher import Lookahead
 from cpsched.dispatchers.lookahead.objectives import OBJECTIVES
-from cpsched.fit import verify
+from cpsched.feasibility import verify
 from cpsched.model import NEVER
 from cpsched_sim.testing.tries import tries
 from cpsched_sim.testing.worlds import snapshots

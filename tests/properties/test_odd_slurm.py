@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpsched.spelling.gres import Gres, gres_of
+from cpsched.parsing.gres import Gres, parse_gres
 from cpsched_bridge.adapters.slurm.policy.answers import picture_of
 from cpsched_bridge.adapters.slurm.translation.observation import Translator
 from cpsched_bridge.adapters.slurm.transport.cli.reading import Reading
@@ -84,4 +84,4 @@ def test_generic_resources_are_read_to_the_values_that_were_printed(made: list[G
         f"{'=' if of_job else ':'}{each.count}{'' if of_job else end}"
         for each in made
     ]
-    assert list(gres_of(",".join(items))) == made
+    assert list(parse_gres(",".join(items))) == made

@@ -20,7 +20,7 @@ from cpsched.dispatchers.cp.kit import ConstraintDispatcher
 from cpsched.dispatchers.cp.limit import SearchLimit
 from cpsched.dispatchers.cp.objective import by_slowdown, slowdown
 from cpsched.dispatchers.expected_waits import ExpectedWaits
-from cpsched.fit import verify
+from cpsched.feasibility import verify
 from cpsched.kernels.cp.considered import startable
 from cpsched.kernels.cp.delays import delay
 from cpsched.model import Cluster, Decision, Job, Request, RunningJob, Snapshot

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cpsched import catalogue
+from cpsched import registry
 from cpsched.jit.decorators import kernel
 from cpsched.jit.handles import FixedColumn
 from cpsched.kernels.groups import grouped, move_node
@@ -19,7 +19,7 @@ from cpsched.kernels.search_state import Search, SearchSettings, make_room_for, 
 from cpsched.kernels.state import Site, starts_of
 from cpsched.kernels.totals import open_totals
 from cpsched.model import Cluster, IntArray
-from cpsched.planning import EVERY, site_of
+from cpsched.planning import EVERY, scheduling_state_of
 from cpsched.policy import Policy
 from cpsched_sim.cluster.replay import Replay
 from cpsched_sim.testing.tries import tries
@@ -111,7 +111,7 @@ def test_ranges_give_and_take_back_what_single_nodes_do(seed, nodes, kinds):
     random = np.random.default_rng(seed)
     free = scattered(random, nodes, kinds)
     needs = random.integers(1, 1 + random.choice([3, nodes, 3 * nodes]), 12).tolist()
-    site = site_of(
+    site = scheduling_state_of(
         a_snapshot(Cluster.of([[int(x)] for x in free], ["cores"]), [a_job(i, n) for i, n in enumerate(needs)])
     )
     count, expected, marks = opened(site), [], []
@@ -171,7 +171,7 @@ def test_a_layout_sees_what_moved_since_the_last_one(seed, nodes):
     """Blocks in which no node moved are not looked at again; at their borders nothing is lost."""
     random = np.random.default_rng(seed)
     free = scattered(random, nodes, 3)
-    site = site_of(a_snapshot(Cluster.of([[int(x)] for x in free], ["cores"]), [a_job()]))
+    site = scheduling_state_of(a_snapshot(Cluster.of([[int(x)] for x in free], ["cores"]), [a_job()]))
     count, of = carried(site), np.unique(free, return_inverse=True)[1]
     names = {int(free[node]): g for g, node in enumerate(sorted(np.unique(free, return_index=True)[1].tolist()))}
     of = np.array([names[int(x)] for x in free])
@@ -196,7 +196,7 @@ def number_of(site: Site, begin: FixedColumn, count: FixedColumn, units: FixedCo
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 3)), min_size=1, max_size=6), st.randoms())
 @settings(deadline=None)
 def test_what_is_held_has_one_number_however_it_was_split(stretches, random):
-    site = site_of(a_snapshot(Cluster.of([[1], [2]], ["cores"]), [a_job()]))
+    site = scheduling_state_of(a_snapshot(Cluster.of([[1], [2]], ["cores"]), [a_job()]))
     by_place = [units for length, units in stretches for _ in range(length)]
 
     def number(units_by_place):
@@ -228,7 +228,7 @@ def totals(site: Site, search: Search) -> tuple[IntArray, IntArray]:
 @tries(100)
 @given(st.one_of(snapshots(), crowds()))
 def test_what_all_nodes_have_free_over_time_is_what_running_jobs_give_back(snapshot):
-    times, free = totals(site_of(snapshot), new_search(SearchSettings(0, 1, 1, 1, 1, 0, 127, 63, 0)))
+    times, free = totals(scheduling_state_of(snapshot), new_search(SearchSettings(0, 1, 1, 1, 1, 0, 127, 63, 0)))
     line = reference.Line(
         snapshot, 1 + int(max([snapshot.now_s, *snapshot.table.end_s[snapshot.running]])) - snapshot.now_s
     )
@@ -252,6 +252,6 @@ def test_a_wide_machine_is_filled_and_emptied_as_in_a_plain_sweep(name, reservat
         units = int(random.choice([1, 2, 5, 30, 100]))
         job = a_job(i, units, int(random.integers(1, 3)), walltime_s, submit_s, distinct=bool(random.integers(2)))
         trace.append(TraceJob(job, int(random.integers(1, walltime_s + 1))))
-    policy = Policy(catalogue.predictor("walltime"), catalogue.dispatcher(name))
+    policy = Policy(registry.predictor("walltime"), registry.dispatcher(name))
     schedule = run(Replay(trace, cluster, policy))
     reference.assert_same_schedule(schedule, cluster, trace, reference.replay(cluster, trace, reservations))

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cpsched.fit import room_by_node, used_by
+from cpsched.feasibility import amounts_used, free_units_by_node
 from cpsched_bridge.adapters.slurm.translation.observation import Translator
 from cpsched_bridge.adapters.slurm.translation.settling import Sent, beside
 from tests.unit.bridge.adapters.slurm.scenes import LATER, Scene
@@ -65,14 +65,14 @@ def test_no_start_takes_what_a_reservation_holds(
     assert (seen.free >= 0).all()
     free, starts = seen.free.copy(), []
     for job in chance.sample([each.job for each in seen.pending], len(seen.pending)):
-        room = room_by_node(job.request, seen.cluster, free)
+        room = free_units_by_node(job.request, seen.cluster, free)
         if job.request.exclusive:
             room[(free != seen.cluster.capacity).any(axis=1)] = 0
         nodes = room.nonzero()[0].tolist()
         if job.ineligible is None and nodes:
             sent = Sent(job.request, ((nodes[0], 1),), job.walltime_s)
             starts.append(sent)
-            for node, amounts in used_by(sent.request, sent.placement, seen.cluster.capacity).items():
+            for node, amounts in amounts_used(sent.request, sent.placement, seen.cluster.capacity).items():
                 free[node] -= amounts
     found = beside(starts, (), translator.to_come, seen.cluster.capacity, scene.now_s)
     begun = [each for each in found if not isinstance(each, str)]

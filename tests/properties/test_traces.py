@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cpsched_sim.errors import InvalidTrace
-from cpsched_sim.metrics import Measures, steps
+from cpsched_sim.metrics import ScheduleData, step_counts
 from cpsched_sim.testing.tries import tries
 from cpsched_sim.traces import native
 from cpsched_sim.traces.pbs import PbsReader
@@ -113,12 +113,12 @@ def strict_error(path, reader=SwfReader):
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50), st.integers(1, 50), st.integers(1, 9)), min_size=1))
 def test_metrics_keep_their_bounds_and_steps_count_what_is_there(jobs):
     submit, wait, run, processors = np.array(jobs, dtype=np.int64).T
-    measures = Measures(submit, submit + wait, submit + wait + run, processors)
+    measures = ScheduleData(submit, submit + wait, submit + wait + run, processors)
     assert measures.bsld >= 1
     assert measures.af <= measures.response_s.max()
     assert 0 < measures.utilization(int(processors.sum())) <= 1
     at, length = measures.queue_length()
     for second, jobs_waiting in zip(at.tolist(), length.tolist(), strict=True):
         assert jobs_waiting == int(((submit <= second) & (submit + wait > second)).sum())
-    _, running = steps(submit + wait, submit + wait + run)
+    _, running = step_counts(submit + wait, submit + wait + run)
     assert running[-1] == 0

@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from cpsched.dispatchers.slurm.dispatcher import SlurmDispatcher
-from cpsched.fit import used_by
+from cpsched.feasibility import amounts_used
 from cpsched.model import NEVER, Cluster, Job, Request, RunningJob, Snapshot
 from cpsched.policy import Policy
 from cpsched.predictors.walltime import WalltimePredictor
@@ -342,7 +342,7 @@ def choices(run: Run, config: str, record: Sequence[Recorded]) -> list[tuple[int
                 continue
             placement = tuple((cluster.node_names.index(name), 1) for name in expand(each.nodes))
             running.append(RunningJob(job, each.start_s, placement))
-            for node, amounts in used_by(job.request, placement, cluster.capacity).items():
+            for node, amounts in amounts_used(job.request, placement, cluster.capacity).items():
                 free[node] -= amounts
         snapshot = Snapshot.of(now_s, cluster, free, queue, running, estimates, "walltime")
         limits = limits_now(site, queue, running)

@@ -24,7 +24,7 @@ import numpy as np
 
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.model import Cluster, Decision, EndedJob, IntArray, Job, Need, Snapshot
-from cpsched.model.table import COLUMNS
+from cpsched.model.job_table import COLUMNS
 from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.children import STALLED_S, Child
 from cpsched_bridge.errors import DispatcherFailed

@@ -33,7 +33,7 @@ from functools import cache, partial
 
 import numpy as np
 
-from cpsched.fit import room_by_node
+from cpsched.feasibility import free_units_by_node
 from cpsched.model import EndedJob, Job, PendingCode, PendingReason, Request
 from cpsched_bridge.cycle.start_outcomes import FailedStart, StartOutcomes, own_key
 from cpsched_bridge.likes import BackoffKey, alike, asked
@@ -287,7 +287,7 @@ class BackoffQueue:
 
 def _fits(seen: Observation, request: Request) -> bool:
     """Return whether a request fits what is free."""
-    room = room_by_node(request, seen.cluster, seen.free)
+    room = free_units_by_node(request, seen.cluster, seen.free)
     return int((np.minimum(room, 1) if request.distinct else room).sum()) >= request.units
 
 

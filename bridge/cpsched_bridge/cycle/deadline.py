@@ -20,9 +20,9 @@ from typing import TypeVar
 
 import structlog
 
-from cpsched.errors import printable
+from cpsched.errors import escape_controls
 from cpsched.jit import compile_progress
-from cpsched.whereabouts import place_of
+from cpsched.traceback_origin import plugin_source_location
 from cpsched_bridge.cycle.failures import described, traceback_of
 from cpsched_bridge.errors import DecisionTimeout, PolicyFailed
 
@@ -72,8 +72,8 @@ def within(limit_s: float, work: Callable[[], T]) -> T:
         return result
     except _Overdue as overdue:
         armed = False
-        place = place_of(overdue)
-        where = f" ({printable(str(place))})" if place is not None else ""
+        place = plugin_source_location(overdue)
+        where = f" ({escape_controls(str(place))})" if place is not None else ""
         raise DecisionTimeout(f"no answer within {limit_s:g} s{where}") from None
     finally:
         armed = False

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from cpsched.errors import some_of
-from cpsched.fit import verify
+from cpsched.errors import abbreviate
+from cpsched.feasibility import verify
 from cpsched.model import Cluster, Decision, PowerCap, Snapshot
 from cpsched.policy import Policy
 from cpsched.site.admission import Round, decide_within
@@ -122,4 +122,4 @@ def _under(cluster: Cluster, power: PowerCap) -> Cluster:
 
 
 def _summary(report: CycleReport) -> str:
-    return some_of(report.violations, _SHOWN, "; ")
+    return abbreviate(report.violations, _SHOWN, "; ")

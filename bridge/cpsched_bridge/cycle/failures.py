@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import structlog
 
-from cpsched.errors import FOREIGN_CHARS, DecisionFault, message_of
+from cpsched.errors import FOREIGN_CHARS, PolicyError, exception_message
 from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused, WrongSetting
 from cpsched_bridge.report import CycleReport
 
@@ -40,10 +40,10 @@ def kind_of(error: Exception) -> str:
 def described(error: BaseException) -> str:
     """Type and message of an exception, at bounded length, even if the exception cannot tell its message.
 
-    A `DecisionFault` names the part of the policy and what that raised, so its own type adds nothing.
+    A `PolicyError` names the part of the policy and what that raised, so its own type adds nothing.
     """
-    words = message_of(error)
-    named = words if isinstance(error, DecisionFault) else f"{type(error).__name__}: {words}"
+    words = exception_message(error)
+    named = words if isinstance(error, PolicyError) else f"{type(error).__name__}: {words}"
     return named[:FOREIGN_CHARS]
 
 

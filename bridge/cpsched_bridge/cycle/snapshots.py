@@ -12,8 +12,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from cpsched.fit import used_by
-from cpsched.model import Cluster, IntArray, RunningJob, Scene
+from cpsched.feasibility import amounts_used
+from cpsched.model import Cluster, ClusterState, IntArray, RunningJob
 from cpsched_bridge.ports import Hold, Observation, PendingJob
 from cpsched_bridge.store.journal_reader import BACKED_OFF, Aside
 from cpsched_bridge.store.ledger import KEPT, Entry, State
@@ -30,7 +30,7 @@ _NOT_OURS = {
 """Of a job that the ledger does not know, why it is not decided on."""
 
 
-def scene_of(seen: Observation, entries: Mapping[int, Entry], controlling: bool) -> Scene:
+def scene_of(seen: Observation, entries: Mapping[int, Entry], controlling: bool) -> ClusterState:
     """The scene to decide on, by the ledger's `entries`.
 
     - In control the queue holds the jobs that may be started. Jobs on their way (released, not yet seen running) count
@@ -44,7 +44,7 @@ def scene_of(seen: Observation, entries: Mapping[int, Entry], controlling: bool)
     running = _each_once((*seen.running, *coming), lambda running: running.job.id)
     busy = {each.job.id for each in running}
     waiting = _each_once((job for job in queue if job.id not in busy), lambda job: job.id)
-    return Scene(seen.now_s, seen.cluster, np.maximum(free, 0), waiting, running)
+    return ClusterState(seen.now_s, seen.cluster, np.maximum(free, 0), waiting, running)
 
 
 def _each_once(jobs: Iterable[T], id_of: Callable[[T], int]) -> tuple[T, ...]:
@@ -82,7 +82,7 @@ def _promised(seen: Observation, entries: Mapping[int, Entry]) -> tuple[IntArray
         if any(name not in index for name, _ in entry.nodes):
             continue
         placement = tuple(sorted((index[name], units) for name, units in entry.nodes))
-        used = used_by(pending.job.request, placement, seen.cluster.capacity)
+        used = amounts_used(pending.job.request, placement, seen.cluster.capacity)
         if all((free[node] >= amounts).all() for node, amounts in used.items()):
             for node, amounts in used.items():
                 free[node] -= amounts

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from cpsched.fit import used_by
+from cpsched.feasibility import amounts_used
 from cpsched.model import Placement
 from cpsched_bridge.likes import BackoffKey, alike
 from cpsched_bridge.ports import Hold, Holder, Observation, PendingJob
@@ -135,5 +135,5 @@ def _unexplained(pending: PendingJob, others: Iterable[Suspect] = ()) -> FailedS
 
 
 def _has_room(pending: PendingJob, placement: Placement, seen: Observation) -> bool:
-    used = used_by(pending.job.request, placement, seen.cluster.capacity)
+    used = amounts_used(pending.job.request, placement, seen.cluster.capacity)
     return all((seen.free[node] >= amounts).all() for node, amounts in used.items())

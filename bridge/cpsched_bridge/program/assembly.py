@@ -15,8 +15,8 @@ from typing import cast
 
 import structlog
 
-from cpsched import plugins
-from cpsched.errors import RAISED, CpschedError, UnknownName, Unloadable, require, what_happened
+from cpsched import plugin_discovery
+from cpsched.errors import RAISED, CpschedError, PluginLoadError, UnknownName, describe_exception, require
 from cpsched.policy import Policy
 from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.adapters import Adapter
@@ -76,16 +76,18 @@ OUTLOOK_SHARE = 50.0
 def adapter_of(words: str) -> Adapter:
     """The adapter of that name: an adapter of the project, a plug-in's, or `package.module`.
 
-    Raises `UnknownName` listing the known names, `Unloadable` for what is no adapter or cannot be imported.
+    Raises `UnknownName` listing the known names, `PluginLoadError` for what is no adapter or cannot be imported.
     """
     own = {module.name for module in iter_modules(import_module(ADAPTERS_FOLDER).__path__)} - {SHARED}
-    offered = {plugin.name: plugin.words for plugin in plugins.plugins(ADAPTERS_GROUP)}
+    offered = {plugin.name: plugin.words for plugin in plugin_discovery.discover_plugins(ADAPTERS_GROUP)}
     if words not in own and words not in offered and not set(words) & set(":."):
         raise UnknownName("adapter", words, {*own, *offered})
-    found = plugins.loaded("adapter", f"{ADAPTERS_FOLDER}.{words}" if words in own else offered.get(words, words))
+    found = plugin_discovery.load_attribute(
+        "adapter", f"{ADAPTERS_FOLDER}.{words}" if words in own else offered.get(words, words)
+    )
     # Not `isinstance`: from Python 3.12 on it overlooks what a module's `__getattr__` offers, and Slurm's has one.
     if lacks := [name for name in ("Options", "connect") if not hasattr(found, name)]:
-        raise Unloadable("adapter", words, f"has no {' and no '.join(lacks)}")
+        raise PluginLoadError("adapter", words, f"has no {' and no '.join(lacks)}")
     return cast(Adapter, found)
 
 
@@ -108,7 +110,7 @@ def chosen(settings: Settings, where: str = "settings") -> ChosenAdapter:
     try:
         return ChosenAdapter(adapter, options, can_of(adapter, options))
     except RAISED as error:
-        rule = f"cannot tell what it can do: {what_happened(error)}"
+        rule = f"cannot tell what it can do: {describe_exception(error)}"
         raise settings.located(WrongSetting(("adapter",), settings.adapter, rule), where) from error
 
 

@@ -17,10 +17,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from cpsched.catalogue import DISPATCHERS
 from cpsched.dispatchers.slurm.dispatcher import SlurmDispatcher
 from cpsched.formatting import many, percent, span
 from cpsched.policy_spec import PolicySpec, setting_names
+from cpsched.registry import DISPATCHERS
 from cpsched_bridge.adapters.mock.backend import MockBackend
 from cpsched_bridge.adapters.mock.clocks import AcceleratedPace, EventPace, StandingClock
 from cpsched_bridge.adapters.mock.morning import loaded_morning

@@ -14,12 +14,12 @@ import time
 from multiprocessing.connection import Connection
 from typing import Any
 
-from cpsched.catalogue import DISPATCHERS
 from cpsched.dispatchers.base import Dispatcher
-from cpsched.errors import METHODS, what_happened
+from cpsched.errors import METHODS, describe_exception
 from cpsched.model import Cluster, IntArray, Job, JobTable, Snapshot
-from cpsched.model.table import Places, fixed_view
-from cpsched.whereabouts import place_of
+from cpsched.model.job_table import PlacementPool, read_only_view
+from cpsched.registry import DISPATCHERS
+from cpsched.traceback_origin import plugin_source_location
 from cpsched_bridge.children import begin
 from cpsched_bridge.cycle.apart import Begins, Doing, Lessons, Question, Reply
 from cpsched_sim import compiling
@@ -48,11 +48,11 @@ class Rounds:
         self._jobs = {job.id: job for job in jobs}
         node, units = map(writable, question.places)
         columns = {name: writable(column) for name, column in question.columns.items()}
-        table = JobTable(jobs=jobs, places=Places(len(node), node, units), **columns)
+        table = JobTable(jobs=jobs, places=PlacementPool(len(node), node, units), **columns)
         return Snapshot(
             question.now_s,
             self._cluster,
-            fixed_view(question.free),
+            read_only_view(question.free),
             table.read_only(),
             question.queue,
             question.running,
@@ -76,8 +76,8 @@ def answer(dispatcher: Dispatcher, rounds: Rounds, message: Question | Lessons) 
         tell = getattr(dispatcher, "memory", None)
         return Reply(decision, bool(dispatcher.learns), None if tell is None else tell())
     except Exception as error:
-        place = place_of(error, dispatcher, METHODS["dispatcher"])
-        return Reply(failure=what_happened(error) + (f" ({place})" if place else ""))
+        place = plugin_source_location(error, dispatcher, METHODS["dispatcher"])
+        return Reply(failure=describe_exception(error) + (f" ({place})" if place else ""))
 
 
 def _know(dispatcher: Dispatcher, known: Lessons) -> None:
@@ -115,7 +115,7 @@ def serve(channel: Connection[Any, Any]) -> None:
         except BrokenPipeError:
             return
         except Exception as error:  # an answer that cannot be sent: a decision of no known kind
-            channel.send(Reply(failure=f"what it decided cannot be sent: {what_happened(error)}"))
+            channel.send(Reply(failure=f"what it decided cannot be sent: {describe_exception(error)}"))
 
 
 def main() -> None:

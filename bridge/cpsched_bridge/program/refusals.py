@@ -13,9 +13,9 @@ import subprocess
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from cpsched.catalogue import DISPATCHERS, PREDICTORS, Catalogue
 from cpsched.errors import CpschedError, InvalidValue, UnknownName
 from cpsched.policy_spec import PolicySpec
+from cpsched.registry import DISPATCHERS, PREDICTORS, Registry
 from cpsched_bridge.cycle.timing import WAKE_AFTER_S
 from cpsched_bridge.errors import WrongSetting
 from cpsched_bridge.in_force import in_yaml
@@ -122,7 +122,7 @@ def check_goal(settings: Settings) -> None:
         raise WrongSetting(("policy", "goal"), in_yaml(policy.goal), rule)
 
 
-def check_part(known: Catalogue[Any], words: str, given: dict[str, str] | Any, field: str) -> None:
+def check_part(known: Registry[Any], words: str, given: dict[str, str] | Any, field: str) -> None:
     """Raise `WrongSetting` unless the dispatcher or predictor can be made, of the settings that are given to it."""
     try:
         known.build(words, given, read_json)

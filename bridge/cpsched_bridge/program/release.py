@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 
-from cpsched.errors import some_of
+from cpsched.errors import abbreviate
 from cpsched.formatting import many
 from cpsched_bridge.cycle.adviser import take_all_back
 from cpsched_bridge.cycle.claims import BEATS, HANDED_BACK
@@ -148,7 +148,7 @@ def _hand_back(backend: Backend, ledger: Ledger, other: Claim | None, book: Advi
     notes += [problem for problem in problems if isinstance(problem, Unwritten)]
     held = [problem for problem in problems if not isinstance(problem, Unwritten)]
     if held:
-        raise StillHeld(some_of(held, 5, "; ") + "".join(f"; {note}" for note in notes))
+        raise StillHeld(abbreviate(held, 5, "; ") + "".join(f"; {note}" for note in notes))
     unwritten = len(held) < len(problems) or any(mishap.kind == "ledger_unwritable" for mishap in ledger.mishaps)
     if unwritten and own is not None:
         _leave_word(backend, own)

@@ -13,7 +13,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from cpsched.errors import printable, some_of
+from cpsched.errors import abbreviate, escape_controls
 from cpsched.formatting import clock, instant, many, milliseconds, span
 from cpsched.model import Cluster, Placement
 from cpsched_bridge.errors import BridgeError
@@ -45,7 +45,7 @@ class PlainConsole(Console):
     def render_str(self, text: str, *, style: str | Style = "", **options: Any) -> Text:
         """`text`, in a cell or in a line, without a look at what is in it."""
         justify, overflow = options.get("justify"), options.get("overflow")
-        return Text(printable(text), style, justify=justify, overflow=overflow)
+        return Text(escape_controls(text), style, justify=justify, overflow=overflow)
 
 
 def console() -> Console:
@@ -127,7 +127,7 @@ def _print_queue(out: Console, record: RoundRecord) -> None:
 
 
 def _decision(job: QueuedJob, record: RoundRecord) -> str:
-    behind = f" (behind {some_of(job.behind, len(job.behind), text=record.name_of)})" if job.behind else ""
+    behind = f" (behind {abbreviate(job.behind, len(job.behind), text=record.name_of)})" if job.behind else ""
     waits = job.reason is not None and job.expected_s is not None
     expected = f"; expected in {span(job.expected_s - record.now_s)}" if waits and job.expected_s is not None else ""
     return because(job, record.mode) + behind + expected

@@ -15,7 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal
 
-from cpsched.errors import some_of
+from cpsched.errors import abbreviate
 from cpsched.formatting import many
 from cpsched_bridge.errors import BridgeError
 from cpsched_bridge.ports import Obstacle
@@ -501,4 +501,4 @@ def _whole_rows(rows: Iterable[tuple[Any, ...]]) -> tuple[list[Entry], str]:
     if not odd:
         return list(whole.values()), ""
     named = sorted(odd, key=lambda id: (len(id), id))
-    return list(whole.values()), f"; not believed is what it said of {some_of(named, _NAMED)}"
+    return list(whole.values()), f"; not believed is what it said of {abbreviate(named, _NAMED)}"

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cpsched.catalogue import DISPATCHERS
-from cpsched.errors import DecisionFault
-from cpsched.listing import ReadFile
-from cpsched.model import Job, Placement, Scene, Wait
+from cpsched.errors import PolicyError
+from cpsched.model import ClusterState, Job, Placement, Wait
 from cpsched.policy import Policy
 from cpsched.predictors.base import Predictor
+from cpsched.registration import FileReader
+from cpsched.registry import DISPATCHERS
 from cpsched_bridge.store.rounds import RoundRecord, digest_of_plan
 
 
@@ -44,7 +44,7 @@ class DecidedAgain:
         return not self.differences and not self.skipped
 
 
-def decide_again(record: RoundRecord, read: ReadFile | None = None) -> DecidedAgain:
+def decide_again(record: RoundRecord, read: FileReader | None = None) -> DecidedAgain:
     """Decide the recorded round again; `read` opens the files that settings of the dispatcher name."""
     if record.failure:
         return _skipped(record, f"the decision failed ({record.failure})")
@@ -55,9 +55,9 @@ def decide_again(record: RoundRecord, read: ReadFile | None = None) -> DecidedAg
     if record.memory is not None:
         try:
             policy.recall(record.memory)
-        except DecisionFault as fault:
+        except PolicyError as fault:
             return _skipped(record, f"what was remembered cannot be recalled: {fault}")
-    snapshot = policy.estimated(Scene(record.now_s, record.cluster, record.free, record.queue, record.running))
+    snapshot = policy.estimated(ClusterState(record.now_s, record.cluster, record.free, record.queue, record.running))
     decision = policy.decide(snapshot)
     starts, plan = decision.starts_by_job(snapshot), decision.plan_by_job(snapshot)
     differences = _unlike("start", record, record.starts, starts)

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from cpsched.errors import some_of
+from cpsched.errors import abbreviate
 from cpsched.formatting import change, from_now, many, ordinal, span, to_come
 from cpsched.model import reason_from
 from cpsched_bridge.ports import MOST_TASKS, NOWHERE
@@ -192,7 +192,7 @@ def _overtaken(job: QueuedJob, expected_s: int, view: View) -> str:
     others: list[QueuedJob | RunningJob] = [*view.running, *before]
     later = [each.label for each in others if each.submit_s > job.submit_s]
     if later:
-        return f"Submitted later, and running or planned before it: {some_of(later, _MOST_NAMED)}."
+        return f"Submitted later, and running or planned before it: {abbreviate(later, _MOST_NAMED)}."
     return "No job submitted later goes before it: jobs run longer than expected, or nodes are missing."
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from cpsched.errors import printable
+from cpsched.errors import escape_controls
 from cpsched_bridge.report import LATE_INTERVALS, OK, CycleReport
 from cpsched_bridge.settings import CycleSettings
 
@@ -72,7 +72,7 @@ class Health:
         if report.result != OK:
             told = [h.detail for h in report.happenings if h.kind == report.result][:_MOST_TOLD]
             found.append(f"round {report.number} failed: {report.result}")
-            found += [printable(detail)[:500] for detail in told]
+            found += [escape_controls(detail)[:500] for detail in told]
         elif not found and (age_s := self.clock() - self._last_s) > self.fresh_s:
             found.append(f"the last good cycle ended {age_s:.0f} s ago; one ends every {self.cycle.interval_s:g} s")
         return found

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Literal, get_args
 
-from cpsched.errors import printable
+from cpsched.errors import escape_controls
 from cpsched.metrics import bounded_slowdown
 from cpsched.model import BSLD_BOUND_S, Job
 from cpsched.outlook import OUTCOMES
@@ -102,7 +102,7 @@ def by(read: Callable[[Followed], Iterable[str]]) -> Callable[[Followed], Sample
 
 def partition_of(job: Job) -> str:
     """The first of the job's partitions; `none` where the cluster has no names for them."""
-    return printable(job.queue.partition(",")[0][:_MOST_LETTERS]) or "none"
+    return escape_controls(job.queue.partition(",")[0][:_MOST_LETTERS]) or "none"
 
 
 def _unusable(cycle: Followed) -> Samples | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import structlog
 from typing_extensions import override
 
-from cpsched.errors import printable
+from cpsched.errors import escape_controls
 
 MINUTE_S = 60.0
 _MOST_KINDS = 32
@@ -25,8 +25,8 @@ Tell = Callable[[str, int, str], None]
 
 def to_the_log(said: str, times: int, traced: str) -> None:
     """One line of the bridge's log."""
-    more = {"traceback": "\n".join(map(printable, traced.splitlines()))} if traced else {}
-    structlog.get_logger("bridge").warning("clients", detail=printable(said), times=times, **more)
+    more = {"traceback": "\n".join(map(escape_controls, traced.splitlines()))} if traced else {}
+    structlog.get_logger("bridge").warning("clients", detail=escape_controls(said), times=times, **more)
 
 
 @dataclass(slots=True)

@@ -31,9 +31,9 @@ from cpsched.outlook import (
     windows,
     with_job,
 )
-from cpsched.planning import Placed
-from cpsched.run_times import RunTimes
-from cpsched.spelling.amounts import minutes_of
+from cpsched.parsing.slurm_limits import parse_minutes
+from cpsched.planning import PlannedQueue
+from cpsched.run_time_model import RunTimeModel
 from cpsched_bridge.report import CycleReport
 from cpsched_bridge.watch.kept import Counts, Week
 from cpsched_bridge.watch.memory import MOST_ENDS, Memory, as_json
@@ -61,7 +61,7 @@ class Submission:
 
     def job(self, now_s: int, cluster: Cluster) -> Job:
         """The job that it describes. Raises `InvalidValue` for what no job of the cluster can ask for."""
-        minutes = minutes_of(self.time) if self.time else None
+        minutes = parse_minutes(self.time) if self.time else None
         if not minutes:
             raise InvalidValue("time", self.time, "must be a time limit: minutes, H:M:S, or D-H")
         named = {_resource(name, cluster): amount for name, amount in self.amounts.items()}
@@ -120,7 +120,7 @@ class _Basis:
     """What questions are answered from for a while."""
 
     latest: _Latest
-    queue: Placed
+    queue: PlannedQueue
     until_s: float
     """By `Outlook.clock`."""
 
@@ -138,7 +138,7 @@ class Outlook:
     _latest: _Latest | None = None
     week: Week = field(default_factory=Week)
     """What became of the intervals that were told."""
-    _run_times: RunTimes = field(default_factory=RunTimes)
+    _run_times: RunTimeModel = field(default_factory=RunTimeModel)
     _calibration: Calibration = field(default_factory=Calibration)
     _telling: Telling = field(default_factory=Telling)
     _ends: deque[EndedJob] = field(default_factory=lambda: deque(maxlen=MOST_ENDS))

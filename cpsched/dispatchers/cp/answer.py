@@ -12,8 +12,8 @@ from cpsched.kernels.cp.delays import delay
 from cpsched.kernels.cp.dive import starts_now
 from cpsched.kernels.cp.state import Facts, Objective, Plan
 from cpsched.model import NEVER, NO_STARTS, Decision, Effort, IntArray, Need, PendingCode, Snapshot, Starts
-from cpsched.planning import GREEDY, Allocation, Scheme, plan_by
-from cpsched.reasons import explain
+from cpsched.planning import GREEDY, Allocation, ListScheduler, plan_with
+from cpsched.wait_reasons import wait_reasons_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def allocated(
     chosen, starts = facts.jobs[plan.start_s == facts.now_s], NO_STARTS
     if len(chosen):
         only = replace(snapshot, queue=np.array(chosen), by_construction=True)
-        starts = plan_by(_SCHEMES[allocation], only, "starts", np.arange(len(chosen))).starts
+        starts = plan_with(_SCHEMES[allocation], only, "starts", np.arange(len(chosen))).starts
     if len(starts) == 0 and len(snapshot.running) == 0:
         return alone(snapshot, facts, replace(effort, unplaced=len(chosen)), need)
     start_s = np.where(plan.start_s == facts.now_s, NEVER, plan.start_s)
@@ -86,7 +86,7 @@ def alone(snapshot: Snapshot, facts: Facts, effort: Effort, need: Need) -> Decis
     return placed(snapshot, facts, window.first_leaf(facts), replace(effort, path=f"{effort.path}-alone"), need)
 
 
-_SCHEMES = {name: Scheme(GREEDY, None, allocation=name) for name in ("first-fit", "best-fit")}
+_SCHEMES = {name: ListScheduler(GREEDY, None, allocation=name) for name in ("first-fit", "best-fit")}
 
 
 def _explained(
@@ -95,7 +95,7 @@ def _explained(
     if need == "starts":
         return Decision(starts, effort)
     plan_s = planned(snapshot, jobs, start_s)
-    waits = explain(snapshot, starts, plan_s, PendingCode.WEIGHT, PendingCode.NOT_CONSIDERED)
+    waits = wait_reasons_of(snapshot, starts, plan_s, PendingCode.WEIGHT, PendingCode.NOT_CONSIDERED)
     return Decision(starts, effort, plan_s, waits)
 
 

@@ -19,12 +19,12 @@ from cpsched.dispatchers.cp.recipe import Recipe
 from cpsched.dispatchers.cp.window import Problem
 from cpsched.dispatchers.expected_waits import ExpectedWaits
 from cpsched.errors import require
-from cpsched.fit import room_by_node
+from cpsched.feasibility import free_units_by_node
 from cpsched.kernels.cp.considered import possible, startable
 from cpsched.kernels.cp.state import Facts, Objective, Plan, moment_of
-from cpsched.listing import FromFile, Listing
 from cpsched.model import Decision, Effort, EndedJob, IntArray, Need, Snapshot
 from cpsched.planning import Allocation as NodeChoice
+from cpsched.registration import FileParameter, Registration
 
 _COUNT = {"positions": sizes.with_positions, "nodes": sizes.with_intervals, "pool": sizes.with_pools}
 _BY_EXPECTED_WAIT = ("late", "weighted-wait", "urgency")
@@ -65,7 +65,7 @@ class ConstraintDispatcher(Dispatcher):
         considered: int = 100,
         restarts: int = 2,
         seed: int = 0,
-        waits_s: Annotated[Mapping[str, float] | None, FromFile("ewt_file")] = None,
+        waits_s: Annotated[Mapping[str, float] | None, FileParameter("ewt_file")] = None,
     ) -> None:
         require(site_weight >= 0, "site_weight", site_weight, "must not be negative")
         require(considered > 0, "considered", considered, "must be positive")
@@ -170,7 +170,7 @@ def without_overdue(snapshot: Snapshot, facts: Facts, plan: Plan, effort: Effort
             continue
         job, first = snapshot.table.jobs[slot], int(plan.first[j])
         part = slice(first, first + int(plan.parts[j]))
-        nodes, room = plan.node[part], room_by_node(job.request, snapshot.cluster, free)
+        nodes, room = plan.node[part], free_units_by_node(job.request, snapshot.cluster, free)
         taken = np.bincount(nodes, plan.units[part], len(free)).astype(np.int64)
         if (taken > room).any():
             plan.start_s[j] = facts.now_s + 1
@@ -180,6 +180,6 @@ def without_overdue(snapshot: Snapshot, facts: Facts, plan: Plan, effort: Effort
     return plan, dataclasses.replace(effort, unplaced=unplaced)
 
 
-def member(name: str, summary: str, source: str, recipe: Recipe, **limits: object) -> Listing:
+def member(name: str, summary: str, source: str, recipe: Recipe, **limits: object) -> Registration:
     """A member of the family for the catalogue, with limits of its own."""
-    return Listing(name, summary, source, ConstraintDispatcher, {"recipe": recipe, **limits})
+    return Registration(name, summary, source, ConstraintDispatcher, {"recipe": recipe, **limits})

@@ -20,7 +20,7 @@ from cpsched.kernels.cp.considered import possible, startable
 from cpsched.kernels.cp.relaxation import relax
 from cpsched.kernels.cp.state import Facts, Objective, empty_plan, moment_of
 from cpsched.model import NEVER, Decision, Effort, IntArray, Need, Snapshot
-from cpsched.planning import EVERY, ORDERS, Allocation, Scheme, plan_by
+from cpsched.planning import EVERY, ORDERS, Allocation, ListScheduler, plan_with
 
 if TYPE_CHECKING:  # it imports the solver
     from cpsched.dispatchers.cp.sat import Pooled
@@ -155,7 +155,7 @@ class PerObjectiveDispatcher(Dispatcher):
     @staticmethod
     def _by_list(snapshot: Snapshot, answer: Answer, considered: int, need: Need) -> Decision:
         """What list-reg decides."""
-        decision = plan_by(Scheme(EVERY, "reg"), snapshot, need)
+        decision = plan_with(ListScheduler(EVERY, "reg"), snapshot, need)
         effort = Effort("late", considered, considered, answer.status, solver_s=answer.solver_s)
         return replace(decision, effort=effort)
 
@@ -172,7 +172,7 @@ def _on_pools(problem: Problem) -> Pooled:
 
 def _in_queue_order(snapshot: Snapshot, facts: Facts, order: str) -> IntArray | None:
     """The starts of the considered jobs in the plan of list scheduling by `order`; None where it lacks one."""
-    plan_s = plan_by(Scheme(EVERY, order), snapshot, "plan").plan_s
+    plan_s = plan_with(ListScheduler(EVERY, order), snapshot, "plan").plan_s
     if plan_s is None:
         return None
     at = dict(zip(snapshot.queue.tolist(), plan_s.tolist(), strict=True))

@@ -16,13 +16,13 @@ from cpsched.kernels.moves import ALL_MOVES
 from cpsched.kernels.search import ALL_START, NONE_START, go_on_from, look_ahead, ordered
 from cpsched.kernels.search_state import POOL_JOBS, SearchSettings, new_search
 from cpsched.kernels.state import Site, planned, starts_of
-from cpsched.listing import Listing
 from cpsched.model import NEVER, NO_STARTS, Decision, Effort, EndedJob, IntArray, JobTable, Need, Snapshot, Starts
+from cpsched.model.job_table import COLUMNS
 from cpsched.model.overrun import Overrun
-from cpsched.model.table import COLUMNS
-from cpsched.planning import AS_THEY_CAME, site_of
-from cpsched.reasons import explain
+from cpsched.planning import ARRIVAL_ORDER, scheduling_state_of
+from cpsched.registration import Registration
 from cpsched.site.weighing import FloatArray, factors_of
+from cpsched.wait_reasons import wait_reasons_of
 
 EQUAL: FloatArray = np.zeros(0)
 """The site weighs all jobs alike."""
@@ -113,9 +113,9 @@ class Lookahead(Dispatcher):
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
         whole, queue, table = need == "plan", snapshot.queue, snapshot.table
         if not len(queue):
-            return Decision(NO_STARTS, Effort("empty-queue"), AS_THEY_CAME if whole else None)
+            return Decision(NO_STARTS, Effort("empty-queue"), ARRIVAL_ORDER if whole else None)
         planned_on, slots = by_walltime(snapshot) if self._by_walltime else (snapshot, None)
-        site = site_of(planned_on)
+        site = scheduling_state_of(planned_on)
         self._meet(planned_on)
         self._jobs_per_work = POOL_JOBS if snapshot.cluster.counted else 1
         expected = table.estimate_s[queue].astype(np.float64)
@@ -130,7 +130,7 @@ class Lookahead(Dispatcher):
             return Decision(starts, cost)
         plan_s = planned(site.draft, len(queue))
         self._promise(snapshot, plan_s)
-        return Decision(starts, cost, plan_s, explain(snapshot, starts, plan_s))
+        return Decision(starts, cost, plan_s, wait_reasons_of(snapshot, starts, plan_s))
 
     def took(self, seconds: float) -> None:
         """Let the next round place as many jobs as fit into `limit_s`, at the pace of this one; at most twice as many.
@@ -218,7 +218,7 @@ class Lookahead(Dispatcher):
 
 
 LISTED = (
-    Listing(
+    Registration(
         "lookahead",
         "Plans every waiting job by a short search among orders of the queue; no job starves.",
         "docs/lookahead.md",

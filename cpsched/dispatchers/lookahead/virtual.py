@@ -10,7 +10,7 @@ import numpy as np
 from cpsched.kernels.baseline import MOST_AHEAD, TOLD, find_entries, follow, go_on_with, new_baseline, note_ended, told
 from cpsched.kernels.state import Site
 from cpsched.model import EndedJob, IntArray, Snapshot
-from cpsched.run_times import MeanShares
+from cpsched.run_time_model import MeanRunShares
 from cpsched.site.weighing import FloatArray
 
 
@@ -22,7 +22,7 @@ class History:
     """
 
     def __init__(self) -> None:
-        self.shares = MeanShares()
+        self.shares = MeanRunShares()
         self._virtual = new_baseline()
         self._ended: dict[int, int] = {}
         """Run times, by job id, of jobs that have ended since the virtual schedule last followed."""
@@ -32,7 +32,7 @@ class History:
         """By slot: the index of its user in `_share`."""
         self._index: dict[str, int] = {}
         self._share: FloatArray = np.ones(0)
-        """By user of the table: `MeanShares.of`."""
+        """By user of the table: `MeanRunShares.of`."""
 
     def learn(self, ended: EndedJob) -> None:
         """Take note of a job that ended."""

@@ -13,8 +13,8 @@ from cpsched.dispatchers.lookahead.dispatcher import Lookahead
 from cpsched.dispatchers.lookahead.objectives import ObjectiveName
 from cpsched.dispatchers.slurm.dispatcher import SlurmDispatcher
 from cpsched.errors import InvalidValue, require
-from cpsched.listing import FromFile, Listing
 from cpsched.model import NEVER, Decision, EndedJob, IntArray, JobTable, Need, Snapshot
+from cpsched.registration import FileParameter, Registration
 
 LAST = NEVER
 """The rank of a job that came after the advice: among equals it is behind the ranked ones, in order of arrival."""
@@ -102,7 +102,7 @@ class Advised(Dispatcher):
         site_weight: float = 0.0,
         seed: int = 0,
         scheduler_parameters: str = "",
-        config: Annotated[str | None, FromFile("config_file", text=True)] = None,
+        config: Annotated[str | None, FileParameter("config_file", text=True)] = None,
         reserved: Literal["whole-nodes", "parts"] = "whole-nodes",
     ) -> None:
         require(every_s >= 0, "every_s", every_s, "must not be negative")
@@ -189,7 +189,7 @@ def seen_of(snapshot: Snapshot) -> tuple[int, ...]:
 
 
 LISTED = (
-    Listing(
+    Registration(
         "advised",
         "Slurm's own scheduler starts the jobs, in an order that lookahead's plan gives every every_s seconds.",
         "docs/twin.md",

@@ -14,11 +14,11 @@ from cpsched.dispatchers.slurm.parameters import SchedulerParameters, parameters
 from cpsched.errors import require
 from cpsched.kernels.slurm import NO_PASS, Owners, Passes, Rules, Tally, plan_as_slurm
 from cpsched.kernels.state import no_entries, planned, starts_of
-from cpsched.listing import FromFile, Listing
 from cpsched.model import NEVER, NO_STARTS, Cluster, Decision, Effort, IntArray, JobTable, Need, Snapshot, Starts
 from cpsched.model.reason import PendingCode
-from cpsched.planning import AS_THEY_CAME, effort, site_of
-from cpsched.reasons import explain
+from cpsched.planning import ARRIVAL_ORDER, effort, scheduling_state_of
+from cpsched.registration import FileParameter, Registration
+from cpsched.wait_reasons import wait_reasons_of
 
 NOTHING_DUE = "no-pass-due"
 """Path of the rounds in which slurmctld makes no pass."""
@@ -38,7 +38,7 @@ class SlurmDispatcher(Dispatcher):
     def __init__(
         self,
         scheduler_parameters: str = "",
-        config: Annotated[str | None, FromFile("config_file", text=True)] = None,
+        config: Annotated[str | None, FileParameter("config_file", text=True)] = None,
         reserved: Literal["whole-nodes", "parts"] = "whole-nodes",
     ) -> None:
         twice = bool(scheduler_parameters and config)
@@ -63,7 +63,7 @@ class SlurmDispatcher(Dispatcher):
     @override
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
         """Decide; asked twice at the same instant, repeat the same passes."""
-        return self.decide_in(snapshot, need, AS_THEY_CAME)
+        return self.decide_in(snapshot, need, ARRIVAL_ORDER)
 
     def decide_in(self, snapshot: Snapshot, need: Need, order: IntArray, is_new: bool = False) -> Decision:
         """The same with the queue in an order of its own: `order` are its positions, none where priorities rule.
@@ -73,7 +73,7 @@ class SlurmDispatcher(Dispatcher):
         """
         n, whole, table = len(snapshot.queue), need == "plan", snapshot.table
         if not n:
-            return Decision(NO_STARTS, effort("empty-queue", 0), AS_THEY_CAME if whole else None)
+            return Decision(NO_STARTS, effort("empty-queue", 0), ARRIVAL_ORDER if whole else None)
         agenda = self._before if self._agenda.seen_s == snapshot.now_s else self._agenda
         if is_new:
             agenda = agenda._replace(asked=1, changed=1)
@@ -92,7 +92,7 @@ class SlurmDispatcher(Dispatcher):
         if not whole:
             return Decision(starts, cost, again_s=again_s)
         plan_s = planned(draft, n)
-        waits = explain(snapshot, starts, plan_s, unplanned=PendingCode.NEXT_PASS)
+        waits = wait_reasons_of(snapshot, starts, plan_s, unplanned=PendingCode.NEXT_PASS)
         return Decision(starts, cost, plan_s, waits, again_s)
 
     def _go_through(self, snapshot: Snapshot, made: Due, whole: bool, order: IntArray) -> Came:
@@ -102,7 +102,7 @@ class SlurmDispatcher(Dispatcher):
         passes.backfill, passes.whole = int(made.backfill), int(whole)
         passes.next_s = max(snapshot.now_s, made.after.backfill_s + max(1, rules.bf_interval))
         self._rules.whole_nodes = int(self._whole_nodes and snapshot.cluster.size > 1)
-        self._site = site_of(snapshot)
+        self._site = scheduling_state_of(snapshot)
         owners = self._owners.of(snapshot.cluster, snapshot.table)
         started = plan_as_slurm(self._site, self._rules, owners, passes, order)
         waiting = len(snapshot.queue) - started
@@ -174,7 +174,7 @@ def _numbered(names: Sequence[object]) -> IntArray:
 
 
 LISTED = (
-    Listing(
+    Registration(
         "slurm",
         "What slurmctld itself would start: its main loop and its backfill, by SchedulerParameters.",
         "docs/twin.md",

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from cpsched.metrics import Measures
+from cpsched.metrics import ScheduleData
 from cpsched_sim.experiment import simulate
 from cpsched_sim.files import write_whole
 from cpsched_sim.workloads.load import load
@@ -28,7 +28,7 @@ PARTS = 60
 FILE = STUDIES / "debs24" / "queues.json"
 
 
-def by_round(jobs: Measures) -> list[float]:
+def by_round(jobs: ScheduleData) -> list[float]:
     """The share of rounds, after each arrival and end, with a queue of at most each of `SIZES`."""
     at, length = jobs.queue_length()
     rounds = np.unique(np.concatenate([jobs.submit_s, jobs.end_s]))
@@ -37,7 +37,7 @@ def by_round(jobs: Measures) -> list[float]:
     return [round(float(share), 4) for share in np.searchsorted(sizes, SIZES, side="right") / len(sizes)]
 
 
-def over_time(jobs: Measures) -> list[list[float]]:
+def over_time(jobs: ScheduleData) -> list[list[float]]:
     """[days from the first arrival, mean queue] of each of `PARTS` parts of the time."""
     at, length = jobs.queue_length()
     begin, end = int(at[0]), int(jobs.submit_s.max())

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from cpsched.metrics import FloatArray, steps
+from cpsched.metrics import FloatArray, step_counts
 from cpsched_sim.files import write_whole
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -54,7 +54,7 @@ def slowdowns(jobs: Columns) -> FloatArray:
 
 def queues(schedules: Sequence[Columns]) -> list[tuple[FloatArray, FloatArray]]:
     """Of each schedule (queue length, seconds it held), without the time in which no schedule had a queue (mod17)."""
-    lines = [steps(jobs["submit_s"], jobs["start_s"]) for jobs in schedules]
+    lines = [step_counts(jobs["submit_s"], jobs["start_s"]) for jobs in schedules]
     at = np.unique(np.concatenate([times for times, _ in lines]))
     held = np.diff(at).astype(np.float64)
     lengths = []

@@ -12,14 +12,14 @@ from cpsched_sim.cli.program import app, reporting
 from cpsched_sim.shell import say
 
 if TYPE_CHECKING:
-    from cpsched.catalogue import Catalogue
+    from cpsched.registry import Registry
 
 
 @app.command()
 @reporting
 def dispatchers(as_json: AsJson = False) -> None:
     """List the dispatchers: name, one sentence, parameters with defaults, source."""
-    from cpsched.catalogue import DISPATCHERS
+    from cpsched.registry import DISPATCHERS
 
     _list("dispatchers", DISPATCHERS, as_json)
 
@@ -33,14 +33,14 @@ def predictors(as_json: AsJson = False) -> None:
     _list("predictors", PREDICTORS, as_json)
 
 
-def _list(title: str, known: Catalogue[Any], as_json: bool) -> None:
+def _list(title: str, known: Registry[Any], as_json: bool) -> None:
     """Print one entry per name on stdout, and a line on stderr for each plug-in that is broken."""
-    from cpsched.catalogue import Broken
+    from cpsched.registry import BrokenPlugin
     from cpsched_sim.views import print_list
 
     rows = []
     for found in known.all():
-        if isinstance(found, Broken):
+        if isinstance(found, BrokenPlugin):
             say("error", found.error)
             continue
         rows.append(
@@ -67,13 +67,13 @@ def warm_up() -> None:
 @reporting
 def metrics(as_json: AsJson = False) -> None:
     """List the metrics: name, heading, unit, formula, which way is better, source."""
-    from cpsched.catalogue import Broken
     from cpsched.metrics import known_metrics
+    from cpsched.registry import BrokenPlugin
     from cpsched_sim.views import print_metrics
 
     rows = []
     for found in known_metrics().all():
-        if isinstance(found, Broken):
+        if isinstance(found, BrokenPlugin):
             say("error", found.error)
             continue
         metric = found.build()

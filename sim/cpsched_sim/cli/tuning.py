@@ -48,7 +48,7 @@ def tune(
 ) -> None:
     """Find the setting that serves a goal best: chosen on half of TRACE's last weeks, judged on the other half."""
     from cpsched.errors import require
-    from cpsched.goals import Goal
+    from cpsched.goal_presets import Goal
     from cpsched.policy_spec import PolicySpec
     from cpsched_sim.files import check_folder
     from cpsched_sim.oracle import SIMULATED

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cpsched.dispatchers.by_scheme import SchemeDispatcher
-from cpsched.errors import DecisionFault
-from cpsched.fit import verify
+from cpsched.errors import PolicyError
+from cpsched.feasibility import verify
 from cpsched.formatting import many
 from cpsched.model import (
     EXCLUSIVE,
@@ -126,7 +126,7 @@ def replay(
     With a `site`, jobs have the priorities that it gives them, and no round starts more than its limits allow; its
     accounts must hold the users of the trace (`SitePolicy.assigned`).
 
-    Where dispatcher or predictor fails, or breaks a rule, a `strict` replay ends with a `DecisionFault`; otherwise the
+    Where dispatcher or predictor fails, or breaks a rule, a `strict` replay ends with a `PolicyError`; otherwise the
     round starts nothing and is counted.
     """
     replayed = Replay(trace, cluster, policy, charge, progress, site, strict)
@@ -204,7 +204,7 @@ class Replay:
         began, dispatcher = clock.cpu_s(), cast(SchemeDispatcher, self.policy.dispatcher)
         run_rounds(self.state, dispatcher.scheme, self.paths, self.violations, self.tell)
         if self.strict and self.violations:
-            raise DecisionFault("dispatcher", dispatcher, self.violations[0])
+            raise PolicyError("dispatcher", dispatcher, self.violations[0])
         return self.schedule(clock.cpu_s() - began)
 
     def wait_for_limits(self) -> int:
@@ -221,11 +221,11 @@ class Replay:
         """Whether a part of the policy learns; one that cannot tell is a violation, and is taught nothing."""
         try:
             return learns()
-        except DecisionFault as fault:
+        except PolicyError as fault:
             self.count(fault)
             return False
 
-    def count(self, fault: DecisionFault) -> None:
+    def count(self, fault: PolicyError) -> None:
         """Note a fault; in a strict replay it is raised."""
         if self.strict:
             raise fault
@@ -235,7 +235,7 @@ class Replay:
         """Note why the cluster refused the starts of a decision; in a strict replay that is raised."""
         broken = [str(violation) for violation in verify(decision, snapshot)] or [UNNAMED_FAULT]
         if self.strict:
-            raise DecisionFault("dispatcher", self.policy.dispatcher, f"second {snapshot.now_s}: {broken[0]}")
+            raise PolicyError("dispatcher", self.policy.dispatcher, f"second {snapshot.now_s}: {broken[0]}")
         self.violations.extend(broken)
 
     def tell(self) -> None:
@@ -255,7 +255,7 @@ class Replay:
             for ended in map(state.ended_job, slots):
                 try:
                     policy.learn(ended)
-                except DecisionFault as fault:
+                except PolicyError as fault:
                     self.count(fault)
         arrived = state.state.arrived
         if self.predictor_learns and arrived > self.predicted:
@@ -267,7 +267,7 @@ class Replay:
         for begin in range(0, len(slots), PREDICTED_AT_ONCE):
             try:
                 self.policy.predict(self.state.table, slots[begin : begin + PREDICTED_AT_ONCE])
-            except DecisionFault as fault:
+            except PolicyError as fault:
                 self.count(fault)
             if begin:
                 self.tell()
@@ -280,7 +280,7 @@ class Replay:
         began = clock.wall_ns()
         try:
             decision = self.decided()
-        except DecisionFault as fault:
+        except PolicyError as fault:
             self.count(fault)
             decision = FAILED
         self.note(decision)
@@ -313,7 +313,7 @@ class Replay:
         found = decide_within(snapshot, limits, lambda snapshot: self.policy.decide(snapshot, need))
         self.snapshot = found.snapshot
         if snapshot.cluster.power is not None and (broken := verify(found.decision, found.snapshot)):
-            raise DecisionFault("dispatcher", self.policy.dispatcher, f"second {snapshot.now_s}: {broken[0]}")
+            raise PolicyError("dispatcher", self.policy.dispatcher, f"second {snapshot.now_s}: {broken[0]}")
         return found.decision
 
     def spend(self, charge_ms: float) -> None:
@@ -365,9 +365,9 @@ class Replay:
 
 
 def check_all_started(trace: Sequence[TraceJob], start_s: IntArray, refused: Mapping[int, str], policy: Policy) -> None:
-    """Raise `DecisionFault` where jobs wait for ever that could have run: all but those `refused`."""
+    """Raise `PolicyError` where jobs wait for ever that could have run: all but those `refused`."""
     left = [index for index in np.flatnonzero(start_s == NEVER).tolist() if index not in refused]
     if left:
         ids = ", ".join(str(trace[index].job.id) for index in left[:3]) + (", ..." if len(left) > 3 else "")
         jobs = f"{len(left):,} of {many(len(trace), 'job')} never started ({ids})"
-        raise DecisionFault("dispatcher", policy.dispatcher, f"{jobs}: with nothing running it still started none")
+        raise PolicyError("dispatcher", policy.dispatcher, f"{jobs}: with nothing running it still started none")

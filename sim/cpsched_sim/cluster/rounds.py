@@ -10,7 +10,7 @@ from cpsched.kernels.nodes import plan_placed
 from cpsched.kernels.pool import plan_counted
 from cpsched.kernels.state import Method
 from cpsched.model import NEVER
-from cpsched.planning import AS_THEY_CAME, Scheme
+from cpsched.planning import ARRIVAL_ORDER, ListScheduler
 from cpsched_sim.cluster.events import FAULTY, NOTHING_LEFT, PAUSE_WHERE_NEEDED, Simulated, begin, pass_time
 from cpsched_sim.cluster.state import SimulatedCluster
 
@@ -67,14 +67,18 @@ def rounds_placed(state: Simulated, method: Method, paths: Paths, given: FixedCo
 
 
 def run_rounds(
-    cluster: SimulatedCluster, scheme: Scheme, paths: dict[str, int], violations: list[str], tell: Callable[[], None]
+    cluster: SimulatedCluster,
+    scheme: ListScheduler,
+    paths: dict[str, int],
+    violations: list[str],
+    tell: Callable[[], None],
 ) -> None:
     """Run until nothing is left to happen; rounds are counted into `paths`, broken rules noted in `violations`."""
     method, counts = scheme.method(False), Paths(0, 0, 0)
     rounds = rounds_counted if cluster.cluster.counted else rounds_placed
     result = MORE
     while result != NOTHING_LEFT:
-        result = rounds(cluster.state, method, counts, AS_THEY_CAME)
+        result = rounds(cluster.state, method, counts, ARRIVAL_ORDER)
         if result == FAULTY:
             slot = int(cluster.starting(cluster.state.fault))
             violations.append(f"job {cluster.jobs[slot].id}: does not fit the cluster as it is")

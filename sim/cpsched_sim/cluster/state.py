@@ -11,19 +11,19 @@ import numpy as np
 import numpy.typing as npt
 
 from cpsched.errors import InvalidValue
-from cpsched.fit import refusal
+from cpsched.feasibility import why_infeasible
 from cpsched.kernels.state import Carried, Site, machine_of, new_draft, new_trial, no_entries, no_groups, starts_of
 from cpsched.model import (
     NEVER,
     Cluster,
+    ClusterState,
     EndedJob,
     IntArray,
     Job,
     JobTable,
     Placement,
-    Places,
+    PlacementPool,
     Request,
-    Scene,
     Snapshot,
     Starts,
     frozen_array,
@@ -91,7 +91,7 @@ class SimulatedCluster:
     def refusal(self, request: Request) -> str | None:
         """Why a job with this request can never run here; None when it can."""
         if request not in self._refusals:
-            self._refusals[request] = refusal(request, self.cluster)
+            self._refusals[request] = why_infeasible(request, self.cluster)
         return self._refusals[request]
 
     def snapshot(self) -> Snapshot:
@@ -112,11 +112,11 @@ class SimulatedCluster:
             site,
         )
 
-    def scene(self) -> Scene:
+    def scene(self) -> ClusterState:
         """The cluster now as it is seen from outside, by value."""
         snapshot = self.snapshot()
         free = frozen_array(self.state.free)
-        return Scene(self.now_s, self.cluster, free, snapshot.queued_jobs(), snapshot.running_jobs())
+        return ClusterState(self.now_s, self.cluster, free, snapshot.queued_jobs(), snapshot.running_jobs())
 
     # ------------------------------------------------------------------------------------------ what happens
 
@@ -279,7 +279,7 @@ def new_table(jobs: Sequence[Job], resources: int) -> JobTable:
         end_s=column(),
         place_at=column(),
         place_count=column(),
-        places=Places(used=0, node=column(), units=column()),
+        places=PlacementPool(used=0, node=column(), units=column()),
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from cpsched.metrics import METRICS, Measures, metric
+from cpsched.metrics import METRICS, ScheduleData, metric
 from cpsched_sim.comparison import ComparisonRow
 from cpsched_sim.errors import SimError
 from cpsched_sim.experiment import SCHEDULE, Setup, identity, run, summed_up, write_results
@@ -140,14 +140,14 @@ def _finished(shared: SharedInputs, written: Mapping[str, Any], folder: Path) ->
     )
 
 
-def _measures_of(path: Path) -> Measures:
+def _measures_of(path: Path) -> ScheduleData:
     """The columns of a schedule that was written, for plots: nobody asks them for processors."""
     with gzip.open(path, "rt", encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["start_s"]]
     submit_s, start_s, end_s, units = (
         np.array([int(row[name]) for row in rows], np.int64) for name in ("submit_s", "start_s", "end_s", "units")
     )
-    return Measures(submit_s, start_s, end_s, units)
+    return ScheduleData(submit_s, start_s, end_s, units)
 
 
 def _folder(out: Path, setup: Setup) -> Path:

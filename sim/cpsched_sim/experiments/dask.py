@@ -25,7 +25,7 @@ from uuid import uuid4
 
 from typing_extensions import override
 
-from cpsched.errors import printable
+from cpsched.errors import escape_controls
 from cpsched_sim.errors import Unusable
 from cpsched_sim.experiments.runner import Engine, Failed, Heard, Work, outcome_of
 
@@ -138,7 +138,7 @@ def _outcome(future: Any) -> Any:
     if future.status != "finished":
         error = future.exception() if future.status == "error" else None
         why = f"{type(error).__name__}: {error}" if error is not None else future.status
-        return Failed(printable(why[:_ERRORS_SHOWN]))
+        return Failed(escape_controls(why[:_ERRORS_SHOWN]))
     found = future.result()
     return pickle.loads(found) if isinstance(found, bytes) else found  # made by this program's own workers
 

@@ -1,9 +1,10 @@
 """How large a file and what is in it may be. What is larger is refused by name, before it costs memory or time.
 
-Times and amounts are bounded so that sums over any trace stay within the bounds of the model (`cpsched.model.bounds`).
+Times and amounts are bounded so that sums over any trace stay within the bounds of the model
+(`cpsched.model.value_bounds`).
 """
 
-from cpsched.model.bounds import MOST_AMOUNT
+from cpsched.model.value_bounds import MOST_AMOUNT
 
 MAX_LINE_CHARS = 1 << 20
 """Characters of a line in a trace."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cpsched.errors import require
-from cpsched.metrics import METRICS, steps
+from cpsched.metrics import METRICS, step_counts
 from cpsched_sim.comparison import Comparison, ComparisonRow
 from cpsched_sim.experiment import Simulation
 from cpsched_sim.report import plots
@@ -77,7 +77,7 @@ def draw_use(results: Comparison | Simulation) -> Picture:
         first_s = int(jobs.submit_s.min())
         at, length = jobs.queue_length()
         waiting.plot((at - first_s) / 3600, length, **style)
-        at, busy = steps(jobs.start_s, jobs.end_s, jobs.processors)
+        at, busy = step_counts(jobs.start_s, jobs.end_s, jobs.processors)
         use.plot((at - first_s) / 3600, busy / max(1, jobs.machine), **style)
     for axes, name in ((waiting, "jobs that wait"), (use, "part of the processors in use")):
         axes.set_xlabel("hours")

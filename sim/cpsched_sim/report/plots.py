@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cpsched.metrics import METRICS, Measures, Metric
+from cpsched.metrics import METRICS, Metric, ScheduleData
 from cpsched_sim.errors import Unusable
 from cpsched_sim.files import write_whole
 
@@ -159,7 +159,7 @@ def shares(done: Mapping[str, Mapping[str, Any]], title: str) -> Figure:
     return figure
 
 
-def distributions(measures: Mapping[str, Measures], styles: Mapping[str, Mapping[str, Any]], title: str) -> Figure:
+def distributions(measures: Mapping[str, ScheduleData], styles: Mapping[str, Mapping[str, Any]], title: str) -> Figure:
     """Waits and bounded slowdowns: the share of jobs with no more than so much, a line for each combination."""
     figure, (waits, slowdowns) = new_figure(2, 3.6)
     for name, jobs in measures.items():

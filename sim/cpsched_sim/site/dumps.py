@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from cpsched.errors import InvalidValue
+from cpsched.parsing.slurm_limits import has_flag, parse_flags, parse_limits, parse_pipe_table
 from cpsched.site.accounts import Association, Limits, Qos
-from cpsched.spelling.amounts import flags_of, limits_of, pipe_table, truthy
 from cpsched_sim.errors import InvalidPolicy, Unusable
 
 MAX_BYTES = 64 * 1024 * 1024
@@ -66,15 +66,15 @@ def read_qos(path: Path) -> dict[str, Qos]:
     """The QOS of a dump by name."""
     found = {}
     for line, row in _rows(path, ("Name", "Priority")):
-        flags = flags_of(row.get("Flags", ""))
+        flags = parse_flags(row.get("Flags", ""))
         found[row["Name"]] = Qos(
             row["Name"],
             _whole(path, line, "Priority", row["Priority"]),
             _limits(path, line, row),
             _real(path, line, "UsageFactor", row.get("UsageFactor", "")) if row.get("UsageFactor") else 1.0,
-            truthy(flags, "UsageFactorSafe"),
+            has_flag(flags, "UsageFactorSafe"),
             _real(path, line, "LimitFactor", row.get("LimitFactor", "")) or None,
-            truthy(flags, "OverPartQOS"),
+            has_flag(flags, "OverPartQOS"),
         )
     return found
 
@@ -96,16 +96,16 @@ def _rows(path: Path, needed: tuple[str, ...]) -> list[tuple[int, Row]]:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as problem:
         raise Unusable(f"{path}: {problem.strerror or problem}") from problem
-    headings = text.partition("\n")[0].split("|")  # lines end where `pipe_table` has them end
+    headings = text.partition("\n")[0].split("|")  # lines end where `parse_pipe_table` has them end
     for name in needed:
         if name not in headings:
             raise InvalidPolicy(path, 1, name, headings[0], f"must be a column: print with -P, {', '.join(needed)}")
-    return list(enumerate(pipe_table(text), start=2))
+    return list(enumerate(parse_pipe_table(text), start=2))
 
 
 def _limits(path: Path, line: int, row: Row) -> Limits:
     try:
-        return limits_of(row)
+        return parse_limits(row)
     except InvalidValue as error:
         raise InvalidPolicy(path, line, error.field, error.value, error.rule) from error
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cpsched.metrics import FloatArray, Measures, Metric
+from cpsched.metrics import FloatArray, Metric, ScheduleData
 from cpsched.model import Job
 from cpsched_sim.site.fair_share import ShareTree
 from cpsched_sim.site.policy_file import SitePolicy
@@ -59,7 +59,7 @@ def shares_of(policy: SitePolicy) -> dict[str, float]:
     return found
 
 
-def account_use(measures: Measures, shares: Mapping[str, float], window_s: int = WINDOW_S) -> AccountUse:
+def account_use(measures: ScheduleData, shares: Mapping[str, float], window_s: int = WINDOW_S) -> AccountUse:
     """Use of the jobs that ran, by account and window of `window_s` seconds, and what was due.
 
     What all of them used in a window is divided anew: by shares, but nobody is due more than the jobs of the account
@@ -122,7 +122,7 @@ def jain(values: npt.ArrayLike) -> float:
     return float(column.sum() ** 2 / (len(column) * squares)) if squares else 1.0
 
 
-def user_slowdowns(measures: Measures) -> list[float]:
+def user_slowdowns(measures: ScheduleData) -> list[float]:
     """The mean bounded slowdown of each user."""
     return list(mean_by(measures.jobs, measures.bounded_slowdown, "user").values())
 
@@ -148,7 +148,7 @@ def site_metrics(policy: SitePolicy) -> tuple[Metric, ...]:
     return distance, USER_GINI, USER_JAIN
 
 
-def breakdown(measures: Measures, policy: SitePolicy) -> dict[str, Any]:
+def breakdown(measures: ScheduleData, policy: SitePolicy) -> dict[str, Any]:
     """What became of each account and each QOS: jobs, waits, and use beside the share."""
     shares, use = shares_of(policy), account_use(measures, shares_of(policy))
     total = use.used.sum()

@@ -30,9 +30,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 
 from cpsched.errors import CpschedError
 from cpsched.model import Cluster, Job
+from cpsched.parsing.slurm_limits import AT_SUBMISSION, FIELDS, UNMODELLED, parse_limits, parse_minutes
 from cpsched.site.accounts import NO_LIMITS, Accounts, Association, Limits, Qos, SiteLimits
 from cpsched.site.multifactor import Weights
-from cpsched.spelling.amounts import AT_SUBMISSION, FIELDS, UNMODELLED, limits_of, minutes_of
 from cpsched_sim.errors import InvalidPolicy
 from cpsched_sim.reading.tree import Tree, parse_tree, read_tree
 from cpsched_sim.site.dumps import read_associations, read_qos, read_usage
@@ -62,12 +62,12 @@ class _WithLimits(BaseModel):
                 raise ValueError(f"{name} is not modelled")
             if name not in FIELDS and name not in AT_SUBMISSION:
                 raise ValueError(f"{name} is no limit that is known: {', '.join(FIELDS)}")
-        limits_of({name: str(text) for name, text in words.items()})
+        parse_limits({name: str(text) for name, text in words.items()})
         return words
 
     def read_limits(self) -> Limits:
         """The limits as a value."""
-        return limits_of({name: str(text) for name, text in self.limits.items()})
+        return parse_limits({name: str(text) for name, text in self.limits.items()})
 
 
 class UserEntry(_WithLimits):
@@ -136,7 +136,7 @@ class PriorityEntry(BaseModel):
     @field_validator("max_age")
     @classmethod
     def _is_a_time(cls, text: str) -> str:
-        if not minutes_of(text):
+        if not parse_minutes(text):
             raise ValueError("must be a time such as 7-00:00:00")
         return text
 
@@ -144,7 +144,7 @@ class PriorityEntry(BaseModel):
         """The weights as the core has them."""
         return Weights(
             self.age, self.fair_share, self.job_size, self.partition, self.qos, self.association, dict(self.tres),
-            60 * (minutes_of(self.max_age) or 1), self.favor_small, self.size_over_time,
+            60 * (parse_minutes(self.max_age) or 1), self.favor_small, self.size_over_time,
         )  # fmt: skip
 
 

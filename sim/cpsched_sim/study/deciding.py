@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cpsched.errors import CpschedError
-from cpsched.metrics import Measures
+from cpsched.metrics import ScheduleData
 from cpsched.policy_spec import PolicySpec
 from cpsched_sim.errors import SimError, Unusable
 from cpsched_sim.experiment import Setup, Simulation, run
@@ -160,7 +160,7 @@ def _window(workload: Workload, part: tuple[float, float] | None) -> TraceWindow
     return window
 
 
-def _judged(measures: Measures, window: TraceWindow | None) -> Measures:
+def _judged(measures: ScheduleData, window: TraceWindow | None) -> ScheduleData:
     """The jobs that arrive within the window, without its margins."""
     if window is None:
         return measures
@@ -168,7 +168,7 @@ def _judged(measures: Measures, window: TraceWindow | None) -> Measures:
     if not inside.any():
         raise Unusable("no job of the window ever started")
     jobs = [job for job, is_in in zip(measures.jobs, inside.tolist(), strict=True) if is_in]
-    return Measures(
+    return ScheduleData(
         measures.submit_s[inside], measures.start_s[inside], measures.end_s[inside], measures.processors[inside],
         machine=measures.machine, jobs=jobs,
     )  # fmt: skip

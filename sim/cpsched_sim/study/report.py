@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cpsched.errors import CpschedError, some_of
+from cpsched.errors import CpschedError, abbreviate
 from cpsched.formatting import figure
 from cpsched.metrics import metric
 from cpsched_sim.document import Block, Heading, Picture, Table, Text
@@ -78,7 +78,7 @@ def _ranking(rows: Sequence[Mapping[str, Any]], name: str, baseline: str | None)
     if units.units < 2:
         sentences = ["One workload and no seeds: ratios without intervals, and nothing can be told apart."]
     if dropped := left_out(rows, name):
-        some = some_of(dropped, _MOST_NAMED, text=shown)
+        some = abbreviate(dropped, _MOST_NAMED, text=shown)
         sentences.append(f"Left out, since a policy has no figure above zero there: {len(dropped)} ({some}).")
     yield from (*map(Text, sentences), Table("", [*head, "cannot be told from"], lines))
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 
-from cpsched.errors import some_of
+from cpsched.errors import abbreviate
 from cpsched.formatting import many
 from cpsched_sim.errors import shown
 from cpsched_sim.systems.slurm import SINFO, Printed, SlurmNode
@@ -112,7 +112,7 @@ def prefix_of(names: Sequence[str]) -> str:
 
 def listed(words: Iterable[str], most: int = _MOST_WORDS) -> str:
     """Words for a comment: the first of them, and how many more there are."""
-    return some_of(list(words), most, text=lambda word: shown(word, NAME_CHARS))
+    return abbreviate(list(words), most, text=lambda word: shown(word, NAME_CHARS))
 
 
 def text_of(draft: SystemDraft) -> str:

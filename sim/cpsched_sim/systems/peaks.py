@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cpsched.formatting import many
-from cpsched.metrics import steps
-from cpsched.spelling.node_lists import known as nodes_in
+from cpsched.metrics import step_counts
+from cpsched.parsing.hostlist import expand_if_valid as nodes_in
 from cpsched_sim.errors import Unusable
 from cpsched_sim.systems.drafting import NodeKind, SystemDraft, listed, prefix_of
 from cpsched_sim.traces.record import Processors, Record, Units
@@ -63,7 +63,7 @@ def _at_once(records: Sequence[Record], weights: Sequence[int]) -> int:
         raise Unusable(f"the jobs of the trace have {sum(weights):,} of something, which no machine has")
     start_s = np.array([record.start_s for record in records], np.int64)
     end_s = start_s + np.array([record.run_s for record in records], np.int64)
-    return int(steps(start_s, end_s, np.array(weights, np.int64))[1].max())
+    return int(step_counts(start_s, end_s, np.array(weights, np.int64))[1].max())
 
 
 # ------------------------------------------------------------------------------------------ node by node

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from cpsched.spelling.amounts import pairs_of
-from cpsched.spelling.gres import gres_of
-from cpsched.spelling.node_lists import expand
+from cpsched.parsing.gres import parse_gres
+from cpsched.parsing.hostlist import expand_hostlist
+from cpsched.parsing.slurm_limits import parse_key_values
 from cpsched_sim.errors import Unusable, shown
 
 SCONTROL = "scontrol -o show node"
@@ -124,7 +124,7 @@ def _records(text: str) -> Iterator[tuple[int, Mapping[str, str]]]:
     record: dict[str, str] = {}
     began = 0
     for number, line in enumerate(_lines(text), start=1):
-        pairs = list(pairs_of(line))
+        pairs = list(parse_key_values(line))
         if pairs and pairs[0][0] == "NodeName":
             if record:
                 yield began, record
@@ -226,7 +226,7 @@ def _both(before: SlurmNode, node: SlurmNode) -> tuple[str, ...]:
 def _row(row: Mapping[str, str], where: str) -> Iterator[SlurmNode]:
     """The nodes of a line, which are alike."""
     try:
-        names = expand(row.get("nodes"))
+        names = expand_hostlist(row.get("nodes"))
     except ValueError as error:
         raise Unusable(f"{where}: {error}") from error
     gpus, others, shared = _gres(row.get("gres", ""), where)
@@ -264,7 +264,7 @@ def _gres(text: str, where: str) -> tuple[int, tuple[str, ...], tuple[str, ...]]
     `gpu:a100:4(S:0-1),mps:400,scratch:no_consume:1` are 4, ("mps:400",) and ("scratch:1",).
     """
     try:
-        found = gres_of("" if text in _NOTHING else text)
+        found = parse_gres("" if text in _NOTHING else text)
     except ValueError as error:
         raise Unusable(f"{where}: {error}") from error
     others = tuple(f"{each.key}:{each.count}" for each in found if each.is_consumable and each.name != "gpu")

@@ -34,7 +34,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from cpsched import fit
+from cpsched import feasibility
 from cpsched.errors import InvalidValue, UnknownName, require
 from cpsched.model import Cluster, PowerCap, Request
 from cpsched_sim.errors import InvalidSystem, Unusable, shown
@@ -199,7 +199,7 @@ class System:
 
     def _room(self, request: Request) -> int:
         """How many such units the empty system holds."""
-        return fit.room(request, self.cluster)
+        return feasibility.units_on_empty_cluster(request, self.cluster)
 
 
 class Boundless(System):

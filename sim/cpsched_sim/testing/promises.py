@@ -13,12 +13,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cpsched.catalogue import DISPATCHERS, PREDICTORS
 from cpsched.dispatchers.base import Dispatcher
-from cpsched.fit import verify
+from cpsched.feasibility import verify
 from cpsched.model import NEVER, Cluster, Snapshot
 from cpsched.policy import Policy
 from cpsched.policy_spec import setting_names
+from cpsched.registry import DISPATCHERS, PREDICTORS
 from cpsched_sim.cluster.replay import Schedule, replay
 from cpsched_sim.testing.tries import tries
 from cpsched_sim.testing.worlds import can_run, crowds, snapshots, traces

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from cpsched.fit import refusal, room_by_node, used_by
+from cpsched.feasibility import amounts_used, free_units_by_node, why_infeasible
 from cpsched.model import Cluster, IntArray, Job, Placement, Request, RunningJob, Snapshot
 from cpsched_sim.traces.job import TraceJob
 
@@ -65,7 +65,7 @@ def jobs(draw: Draw, cluster: Cluster, id: int, submit_s: Any = st.just(0)) -> J
 
 def placed_first(request: Request, cluster: Cluster, free: IntArray) -> Placement | None:
     """The placement of `request` on the first nodes of `free` that hold its units; None where they do not."""
-    fits, left, placement = room_by_node(request, cluster, free), request.units, []
+    fits, left, placement = free_units_by_node(request, cluster, free), request.units, []
     for node, most in enumerate(fits.tolist()):
         if most and left:
             placement.append((node, min(most, left)))
@@ -75,7 +75,7 @@ def placed_first(request: Request, cluster: Cluster, free: IntArray) -> Placemen
 
 def taken(request: Request, placement: Placement, cluster: Cluster, free: IntArray) -> None:
     """Take a placement off `free`."""
-    for node, amounts in used_by(request, placement, cluster.capacity).items():
+    for node, amounts in amounts_used(request, placement, cluster.capacity).items():
         free[node] -= amounts
 
 
@@ -152,7 +152,7 @@ def crowds(draw: Draw, most: int = 60) -> Snapshot:
 
 def can_run(cluster: Cluster, job: Job) -> bool:
     """Whether the empty cluster could hold the request."""
-    return refusal(job.request, cluster) is None
+    return why_infeasible(job.request, cluster) is None
 
 
 __all__ = ["NOW_S", "Snapshot", "can_run", "clusters", "crowds", "jobs", "snapshots", "traces"]

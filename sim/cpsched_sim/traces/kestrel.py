@@ -27,7 +27,7 @@ import re
 from typing import ClassVar
 
 from cpsched.errors import InvalidValue
-from cpsched.listing import Listing
+from cpsched.registration import Registration
 from cpsched_sim.reading.bounds import MAX_TIME_S
 from cpsched_sim.traces.record import Record, Units
 from cpsched_sim.traces.sacct import number_of
@@ -102,7 +102,7 @@ class KestrelReader(TableReader):
 
 
 LISTED = (
-    Listing(
+    Registration(
         "kestrel", "Jobs of NLR's Kestrel with their energy: a Parquet table.", "datacard of the data", KestrelReader
     ),
 )

@@ -25,7 +25,7 @@ from sys import intern
 
 from typing_extensions import override
 
-from cpsched.listing import Listing
+from cpsched.registration import Registration
 from cpsched_sim.errors import Unusable, shown
 from cpsched_sim.files import write_whole
 from cpsched_sim.reading.bounds import MAX_LINE_CHARS, MAX_RESOURCES
@@ -175,5 +175,5 @@ def _row(record: Record, resources: Sequence[str], starts: bool) -> list[object]
 
 
 LISTED = (
-    Listing("native", "cpsched's own: a CSV that says everything a request can say.", "this module", NativeReader),
+    Registration("native", "cpsched's own: a CSV that says everything a request can say.", "this module", NativeReader),
 )

@@ -31,8 +31,8 @@ from sys import intern
 from typing_extensions import override
 
 from cpsched.errors import InvalidValue
-from cpsched.listing import Listing
-from cpsched.spelling.pbs import duration_s
+from cpsched.parsing.pbs_select import parse_duration_s
+from cpsched.registration import Registration
 from cpsched_sim.errors import InvalidTrace, Unusable
 from cpsched_sim.reading.bounds import MAX_LINE_CHARS, MAX_TIME_S
 from cpsched_sim.reading.dated import dated_files
@@ -239,7 +239,7 @@ class PbsReader(Reader):
 
     def _walltime_s(self, fields: Fields) -> int:
         text = fields.get("Resource_List.walltime", "")
-        return duration_s(text, "walltime") if text else 0
+        return parse_duration_s(text, "walltime") if text else 0
 
     def _unlimited_s(self, run_s: int) -> int:
         self.tally.taken["walltime is the run time, since no limit is told"] += 1
@@ -272,5 +272,7 @@ def _whole_lines(file: Path) -> Iterator[tuple[int, str]]:
 
 
 LISTED = (
-    Listing("pbs", "PBS accounting log: a file, or the folder of its days.", "OpenPBS; PBS Professional", PbsReader),
+    Registration(
+        "pbs", "PBS accounting log: a file, or the folder of its days.", "OpenPBS; PBS Professional", PbsReader
+    ),
 )

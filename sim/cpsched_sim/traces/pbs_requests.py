@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from cpsched.errors import InvalidValue
-from cpsched.spelling.pbs import SelectChunk, chunks_of, place_of, size_bytes
+from cpsched.parsing.pbs_select import SelectChunk, parse_place, parse_select, parse_size_bytes
 from cpsched_sim.reading.bounds import MAX_AMOUNT, MAX_UNITS
 from cpsched_sim.traces.record import Units
 
@@ -48,7 +48,7 @@ class _Chunks(NamedTuple):
 
 def mib_of(text: str) -> int:
     """`1gb`, `1048576kb` or `100mw` in MiB, rounded up. Raises `InvalidValue`."""
-    mib = -(-size_bytes(text, "mem") >> 20)
+    mib = -(-parse_size_bytes(text, "mem") >> 20)
     if mib > MAX_AMOUNT:
         raise InvalidValue("mem", text, f"must not be more than {MAX_AMOUNT:,} MiB")
     return mib
@@ -63,10 +63,10 @@ def request_of(fields: Mapping[str, str], partition: str) -> Request:
     """What the fields of a line ask for. Raises `InvalidValue`."""
     select, nodes = fields.get("Resource_List.select", ""), fields.get("Resource_List.nodes", "")
     hosts = hosts_of(fields.get("exec_host", ""))
-    place = place_of(fields.get("Resource_List.place", ""))
+    place = parse_place(fields.get("Resource_List.place", ""))
     apart = place.arrangement in ("scatter", "vscatter")
     if select:
-        chunks = [_chunk(each) for each in chunks_of(select, "Resource_List.select")]
+        chunks = [_chunk(each) for each in parse_select(select, "Resource_List.select")]
     elif nodes:
         chunks = _torque_chunks(nodes, fields)
         apart = len(hosts) in (0, sum(chunk.copies for chunk in chunks))

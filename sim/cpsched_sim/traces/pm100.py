@@ -28,7 +28,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from cpsched.listing import Listing
+from cpsched.registration import Registration
 from cpsched_sim.traces.durations import NO_LIMIT, is_number, number_s
 from cpsched_sim.traces.record import Record, Units
 from cpsched_sim.traces.table import TableReader
@@ -108,7 +108,7 @@ class Pm100Reader(TableReader):
 
 
 LISTED = (
-    Listing(
+    Registration(
         "pm100", "PM100, jobs of Marconi100 with their power: a Parquet table.", "Antici et al., 2023", Pm100Reader
     ),
 )

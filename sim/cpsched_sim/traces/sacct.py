@@ -34,7 +34,7 @@ from sys import intern
 from typing_extensions import override
 
 from cpsched.errors import InvalidValue
-from cpsched.listing import Listing
+from cpsched.registration import Registration
 from cpsched_sim.reading.bounds import MAX_AMOUNT
 from cpsched_sim.reading.lines import lines_of
 from cpsched_sim.traces.columns import READ, Columns, is_aligned, separator_of
@@ -374,5 +374,7 @@ class SacctReader(Reader):
 
 
 LISTED = (
-    Listing("sacct", "Slurm accounting data: `sacct --parsable2 --allocations`.", "Slurm; Open XDMoD", SacctReader),
+    Registration(
+        "sacct", "Slurm accounting data: `sacct --parsable2 --allocations`.", "Slurm; Open XDMoD", SacctReader
+    ),
 )

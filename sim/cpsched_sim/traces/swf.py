@@ -31,7 +31,7 @@ from sys import intern
 
 from typing_extensions import override
 
-from cpsched.listing import Listing
+from cpsched.registration import Registration
 from cpsched_sim.files import write_whole
 from cpsched_sim.reading.lines import lines_of
 from cpsched_sim.traces import swf21
@@ -212,7 +212,7 @@ def _text(number: str) -> str:
 
 
 LISTED = (
-    Listing(
+    Registration(
         "swf",
         "Standard Workload Format: 18 fields a line, or the 21 of Frontier's traces.",
         "Feitelson et al., version 2.2",

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from cpsched.dispatchers.lookahead.objectives import OBJECTIVES
-from cpsched.goals import STOPS
+from cpsched.goal_presets import PRESETS
 from cpsched.policy_spec import PolicySpec
 from cpsched_sim.oracle import SIMULATED
 
@@ -41,7 +41,7 @@ def _varied(own: PolicySpec) -> Iterator[PolicySpec]:
             kept = {name: each for name, each in own.dispatcher_settings.items() if name not in _OF_MODELS}
             settings = {**kept, "objective": objective, **told}
             yield replace(own, predictor=predictor, predictor_settings=options, dispatcher_settings=settings)
-    for stop in STOPS.values():
+    for stop in PRESETS.values():
         yield _with(own, objective=stop.objective, overdue_h=f"{OVERDUE_H:g}")
     row = OBJECTIVES[str(in_full(own)["objective"])]
     effort = own.dispatcher_settings.get("effort")

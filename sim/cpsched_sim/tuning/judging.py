@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cpsched.goals import Goal, ratios
-from cpsched.metrics import FloatArray, Measures
+from cpsched.goal_presets import Goal, ratios
+from cpsched.metrics import FloatArray, ScheduleData
 from cpsched_sim.experiments.statistics import drawn, interval
 
 
@@ -29,7 +29,7 @@ class FigureSums:
     longest_s: float
 
     @classmethod
-    def of(cls, measures: Measures, from_s: int, to_s: int) -> FigureSums:
+    def of(cls, measures: ScheduleData, from_s: int, to_s: int) -> FigureSums:
         """The sums over jobs that arrived from `from_s` on and before `to_s`."""
         judged = (measures.submit_s >= from_s) & (measures.submit_s < to_s)
         F, W, r = measures.response_s[judged], measures.wait_s[judged], measures.processors[judged].astype(np.float64)
@@ -42,7 +42,7 @@ class FigureSums:
 
 
 def figures(tallies: Sequence[FigureSums]) -> dict[str, float]:
-    """The figures of `cpsched.goals.FIGURES`, over all jobs of these windows."""
+    """The figures of `cpsched.goal_presets.GOAL_METRICS`, over all jobs of these windows."""
     rows = _rows(tallies)
     found = _figures(rows[:, :-1].sum(axis=0), rows[:, -1].max())
     return {name: float(value) for name, value in found.items()}

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from cpsched.goals import Goal, ratios
+from cpsched.goal_presets import Goal, ratios
 from cpsched.policy_spec import PolicySpec
 from cpsched_sim.errors import Unusable
 from cpsched_sim.tuning.candidates import candidates, changes, draws, replayable

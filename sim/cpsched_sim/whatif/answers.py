@@ -11,9 +11,9 @@ from typing import Any
 
 import yaml
 
-from cpsched.collector import collector_paused
 from cpsched.errors import require
 from cpsched.formatting import many
+from cpsched.gc_pause import gc_paused
 from cpsched_sim.document import markdown, page
 from cpsched_sim.errors import Unusable
 from cpsched_sim.files import check_folder, sha256_of_all, write_table, write_whole
@@ -63,7 +63,7 @@ def read(
     licences, and count before those of the folder.
     """
     folder = Folder.at(source)
-    with collector_paused():
+    with gc_paused():
         if folder is not None:
             before = Folder.of(earlier) if earlier is not None else None
             return _read_folder(folder, system, span, lenient, dialect, site, before, totals or {})

@@ -22,7 +22,7 @@ from math import ceil
 from pathlib import Path
 
 from cpsched.dispatchers.slurm.parameters import BOUNDS, changed, parameters_of_config, read_parameters
-from cpsched.errors import InvalidValue, UnknownName, did_you_mean, require, some_of
+from cpsched.errors import InvalidValue, UnknownName, abbreviate, did_you_mean, require
 from cpsched.formatting import many
 from cpsched.policy_spec import PolicySpec, setting_names
 from cpsched_sim.errors import shown
@@ -140,7 +140,7 @@ class WhatIfCase:
         apart = Counter(ask.partition for ask in asks if ask.partition in shut)
         if 2 * apart.total() <= len(asks):
             return ""
-        names = some_of([name for name, _ in apart.most_common()], _MOST_NAMED, text=shown)
+        names = abbreviate([name for name, _ in apart.most_common()], _MOST_NAMED, text=shown)
         return (
             f"{self.name}: {apart.total():,} of {many(len(asks), 'job')} are in partitions "
             f"that have no nodes like {kind} ({names}), so these nodes are not for them"

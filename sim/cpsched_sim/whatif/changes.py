@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from cpsched.formatting import many
-from cpsched.spelling.amounts import pairs_of
+from cpsched.parsing.slurm_limits import parse_key_values
 from cpsched_sim.errors import shown
 from cpsched_sim.reading.lines import lines_of
 from cpsched_sim.systems.slurm import SlurmNode, nodes_of
@@ -66,7 +66,7 @@ def _amounts(node: SlurmNode) -> tuple[int, int, int]:
 def _partitions(folder: Path) -> dict[str, Facts]:
     found: dict[str, Facts] = {}
     for _, line in _lines(folder / PARTITIONS):
-        words = dict(pairs_of(line))
+        words = dict(parse_key_values(line))
         if name := words.get("PartitionName"):
             found[name] = {key: words.get(key, "") for key in OF_A_PARTITION}
     return found

@@ -20,7 +20,7 @@ from secrets import token_hex
 import yaml
 
 from cpsched.errors import require
-from cpsched.spelling.amounts import flags_of, pairs_of, truthy
+from cpsched.parsing.slurm_limits import has_flag, parse_flags, parse_key_values
 from cpsched_sim.errors import Unusable, shown
 from cpsched_sim.files import check_folder, write_whole
 from cpsched_sim.systems.asking import printed
@@ -222,7 +222,7 @@ def policy_words(files: Mapping[str, str]) -> str:
         name, equals, value = line.partition("=")
         if equals:
             config[name.strip()] = "" if value.strip() == "(null)" else value.strip()
-    flags = flags_of(config.get("PriorityFlags", ""))
+    flags = parse_flags(config.get("PriorityFlags", ""))
     kind = "basic" if config.get("PriorityType", "").endswith("basic") else "multifactor"
 
     def number(name: str) -> int:
@@ -235,7 +235,7 @@ def policy_words(files: Mapping[str, str]) -> str:
         "qos": number("PriorityWeightQOS"), "association": number("PriorityWeightAssoc"),
         "tres": dict(_weights(config.get("PriorityWeightTRES", ""))), "max_age": config.get("PriorityMaxAge") or "7-0",
         "favor_small": config.get("PriorityFavorSmall", "").lower() in ("yes", "1", "true"),
-        "size_over_time": truthy(flags, "SMALL_RELATIVE_TO_TIME"),
+        "size_over_time": has_flag(flags, "SMALL_RELATIVE_TO_TIME"),
     }  # fmt: skip
     half_life = days_of(config.get("PriorityDecayHalfLife", ""))
     enforced = config.get("AccountingStorageEnforce", "").lower().split(",")
@@ -244,7 +244,7 @@ def policy_words(files: Mapping[str, str]) -> str:
         "partitions": dict(_partitions(files[PARTITIONS], files.get(QOS, ""))),
         "priority": priority,
         "fair_share": {
-            "algorithm": "classic" if truthy(flags, "NO_FAIR_TREE") else "fair-tree",
+            "algorithm": "classic" if has_flag(flags, "NO_FAIR_TREE") else "fair-tree",
             "half_life_days": 7.0 if half_life is None else half_life,
         },
         "enforce": [word for word in ("limits", "safe") if word in enforced],
@@ -264,7 +264,7 @@ def _weights(text: str) -> Iterator[tuple[str, float]]:
 def _partitions(text: str, qos: str) -> Iterator[tuple[str, dict[str, object]]]:
     known = {line.split("|")[0] for line in qos.split("\n")}
     for line in text.split("\n"):
-        words = dict(pairs_of(line))
+        words = dict(parse_key_values(line))
         if "PartitionName" not in words:
             continue
         entry: dict[str, object] = {

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from cpsched.metrics import Measures
+from cpsched.metrics import ScheduleData
 from cpsched.model import NEVER
 from cpsched_sim.site.fairness import WINDOW_S, AccountUse, account_use, shares_of
 from cpsched_sim.whatif.figures import Made, WindowFacts
@@ -27,7 +27,7 @@ def against_shares(facts: WindowFacts, made: Made) -> dict[str, Any] | None:
     if not is_there.any():
         return None
     jobs = [window.jobs[at].job for at in np.flatnonzero(is_there).tolist()]
-    measures = Measures(
+    measures = ScheduleData(
         arrival_s[is_there], start_s[is_there], made.end_s[is_there], facts.processors[is_there], jobs=jobs
     )
     lasts_s = window.to_s - int(arrival_s[is_there].min())

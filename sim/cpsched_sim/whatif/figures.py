@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from cpsched.metrics import bounded_slowdown, steps
+from cpsched.metrics import bounded_slowdown, step_counts
 from cpsched.model import NEVER, IntArray
 from cpsched_sim.experiments.statistics import FloatArray
 from cpsched_sim.systems.system import System
@@ -210,7 +210,7 @@ Line = tuple[IntArray, IntArray]
 def _line(begin_s: IntArray, end_s: IntArray, weight: IntArray) -> Line:
     if not len(begin_s):
         return np.zeros(1, np.int64), np.zeros(1, np.int64)
-    return steps(begin_s, end_s, weight)
+    return step_counts(begin_s, end_s, weight)
 
 
 def _at(line: Line, at_s: IntArray) -> IntArray:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cpsched.errors import InvalidValue
-from cpsched.spelling.node_lists import known as nodes_named
+from cpsched.parsing.hostlist import expand_if_valid as nodes_named
 from cpsched_sim.errors import Unusable
 from cpsched_sim.reading.dated import has_dated_files
 from cpsched_sim.site.policy_file import SitePolicy, load_policy

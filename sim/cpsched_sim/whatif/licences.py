@@ -21,9 +21,9 @@ import numpy as np
 from cpsched.errors import InvalidValue, require
 from cpsched.formatting import many
 from cpsched.model import IntArray, Snapshot
+from cpsched.parsing.slurm_limits import parse_key_values
 from cpsched.site.admission import LimitsNow
 from cpsched.site.limits import FREE, Claimant, LimitCheck, Standing
-from cpsched.spelling.amounts import pairs_of
 from cpsched_sim.errors import InvalidSystem, shown
 from cpsched_sim.reading.bounds import MAX_AMOUNT
 from cpsched_sim.reading.lines import lines_of
@@ -76,7 +76,7 @@ def read_totals(path: Path) -> dict[str, int]:
     layered = set[str]()
     name = ""
     for line, text in lines_of(path):
-        words = dict(pairs_of(text))
+        words = dict(parse_key_values(text))
         name = words.get("LicenseName", name).lower()
         if "Mode" in words or ("Total" in words and name in found):
             layered.add(name)

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 from typing_extensions import override
 
-from cpsched.errors import DecisionFault
-from cpsched.fit import room_by_node
+from cpsched.errors import PolicyError
+from cpsched.feasibility import free_units_by_node
 from cpsched.model import NEVER, Decision, EndedJob, IntArray, Need, Snapshot, Starts
 from cpsched.policy import Policy
 from cpsched.site.admission import LimitsNow
@@ -89,7 +89,7 @@ def replay_window(
     progress: Progress | None = None,
     pace: DecidingPace = EVENTS,
 ) -> Replayed:
-    """Replay a window under its site's policy, where there is one, at a pace. Raises `DecisionFault`."""
+    """Replay a window under its site's policy, where there is one, at a pace. Raises `PolicyError`."""
     run = _WindowReplay(window, policy, follows(window) if half_closed else {}, progress, pace)
     schedule = run.run()
     arrival_s = run.state.table.submit_s[: run.total].copy()
@@ -262,7 +262,7 @@ class _WindowReplay(Replay):
         state, left = self.state, list[int]()
         for at in self.to_begin:
             request, now_s = self.window.jobs[at].job.request, state.now_s
-            room = room_by_node(request, state.cluster, state.state.free)
+            room = free_units_by_node(request, state.cluster, state.state.free)
             if room.sum() < request.units or not self._has_licences(at):
                 left.append(at)
                 continue
@@ -318,7 +318,7 @@ class _WindowReplay(Replay):
                 if self.predictor_learns or self.dispatcher_learns:
                     try:
                         policy.learn(self.ended_job(at))
-                    except DecisionFault as fault:
+                    except PolicyError as fault:
                         self.count(fault)
                 for later, think_s in self.after.get(at, ()):
                     due_s = max(int(state.state.end_at[at]) + think_s, state.now_s + 1)

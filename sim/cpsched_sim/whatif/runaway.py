@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from cpsched.spelling.node_lists import known as nodes_named
+from cpsched.parsing.hostlist import expand_if_valid as nodes_named
 from cpsched_sim.systems.system import SystemFile
 from cpsched_sim.traces.record import Record, Units
 from cpsched_sim.whatif.history import Open, OpenReader, RecordedHistory

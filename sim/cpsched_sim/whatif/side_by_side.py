@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from cpsched.collector import collector_paused
+from cpsched.gc_pause import gc_paused
 from cpsched.policy_spec import PolicySpec
 from cpsched_sim.errors import Unusable
 from cpsched_sim.experiment import Setup
@@ -114,7 +114,7 @@ class Replays:
 def _replay_one(given: tuple[Path, Task], tell: Tell) -> Replayed:
     """The work of one process."""
     kept, task = given
-    with collector_paused(), kept.open("rb") as file:
+    with gc_paused(), kept.open("rb") as file:
         window: Window = pickle.load(file)  # written by this program, into a folder of its own
         window = task.case.applied(window)
     gc.freeze()  # this process has nothing else to do

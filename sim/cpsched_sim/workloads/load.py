@@ -11,13 +11,22 @@ from itertools import islice
 from os import PathLike
 from pathlib import Path
 
-from cpsched.catalogue import Catalogue
-from cpsched.errors import METHODS, RAISED, CpschedError, InvalidValue, PluginFault, UnknownName, some_of, what_happened
+from cpsched.errors import (
+    METHODS,
+    RAISED,
+    CpschedError,
+    InvalidValue,
+    PluginError,
+    UnknownName,
+    abbreviate,
+    describe_exception,
+)
 from cpsched.formatting import many
-from cpsched.listing import Listing
 from cpsched.markup import tag
 from cpsched.model import Cluster
-from cpsched.whereabouts import place_of
+from cpsched.registration import Registration
+from cpsched.registry import Registry
+from cpsched.traceback_origin import plugin_source_location
 from cpsched_sim.errors import InvalidTrace, SimError, UnknownFormat, Unusable, shown
 from cpsched_sim.files import sha256_of_all
 from cpsched_sim.reading.dated import dated_files, has_dated_files
@@ -87,7 +96,7 @@ def under(workload: Workload, policy: SitePolicy | str | PathLike[str]) -> Workl
     return replace(workload, jobs=jobs, site=site, origin={**workload.origin, "policy_sha256": policy.sha256})
 
 
-FORMATS: Catalogue[Reader] = Catalogue("trace format", "cpsched.formats", Reader, ("cpsched_sim.traces",))
+FORMATS: Registry[Reader] = Registry("trace format", "cpsched.formats", Reader, ("cpsched_sim.traces",))
 """The formats by name: every module of `cpsched_sim.traces` that lists one, and those of plug-ins."""
 
 
@@ -96,7 +105,8 @@ def open_trace(path: Path, lenient: bool = False, format: str | None = None, dia
 
     A `dialect` that names columns is for accounting data, whatever the first line looks like.
 
-    Raises `UnknownName` or `Unloadable` for a format that is not there, `Unusable` for a file that cannot be read or
+    Raises `UnknownName` or `PluginLoadError` for a format that is not there, `Unusable` for a file that cannot be read
+    or
     that is of no format, saying what it seems to be.
     """
     if format is None and dialect.columns:
@@ -112,24 +122,24 @@ def open_trace(path: Path, lenient: bool = False, format: str | None = None, dia
 
 @contextmanager
 def _faults_of(format: str, reader: Reader | None = None) -> Iterator[None]:
-    """Raise `PluginFault` for what a format raises that is neither the file's fault nor raised on purpose."""
+    """Raise `PluginError` for what a format raises that is neither the file's fault nor raised on purpose."""
     try:
         yield
     except (CpschedError, SimError, OSError, MemoryError):
         raise
     except RAISED as error:
         at = f" at line {reader.line} of {reader.path}" if reader is not None else ""
-        place = place_of(error, reader, METHODS["trace format"])
-        raise PluginFault("trace format", format, f"{what_happened(error)}{at}", place) from error
+        place = plugin_source_location(error, reader, METHODS["trace format"])
+        raise PluginError("trace format", format, f"{describe_exception(error)}{at}", place) from error
 
 
-def _recognised(path: Path) -> Listing:
+def _recognised(path: Path) -> Registration:
     """The format that knows the file's first line: of the project, then of plug-ins, where a broken one is passed over.
 
     A file whose first lines are damaged is SWF if one of the others looks like it: the reader then names the line.
     """
     glance = look_at(dated_files(path)[0] if has_dated_files(path) else path)
-    formats = [known for known in FORMATS.all() if isinstance(known, Listing)]
+    formats = [known for known in FORMATS.all() if isinstance(known, Registration)]
     if glance.seems == KIND:
         return _of_table(path, formats)
     for known in formats:
@@ -142,11 +152,11 @@ def _recognised(path: Path) -> Listing:
     raise UnknownFormat(f"{path}: seems to be {glance.seems}, no trace; {read}")
 
 
-def _is_table(format: Listing) -> bool:
+def _is_table(format: Registration) -> bool:
     return hasattr(format.factory, "recognises_columns")
 
 
-def _of_table(path: Path, formats: Sequence[Listing]) -> Listing:
+def _of_table(path: Path, formats: Sequence[Registration]) -> Registration:
     """The format that knows the columns of a Parquet table. Raises `Unusable` where none does."""
     names = columns_of(path)
     tables = list(filter(_is_table, formats))
@@ -155,11 +165,11 @@ def _of_table(path: Path, formats: Sequence[Listing]) -> Listing:
             if known.factory.recognises_columns(names):  # type: ignore[attr-defined]
                 return known
     read = ", ".join(known.name for known in tables)
-    raise Unusable(f"{path}: is {KIND} with the columns {some_of(names, _SOME)}, no trace; tables read: {read}")
+    raise Unusable(f"{path}: is {KIND} with the columns {abbreviate(names, _SOME)}, no trace; tables read: {read}")
 
 
-def _knows(format: Listing, first: str) -> bool:
-    """Whether a format says that a first line is its own; raises `PluginFault` where it fails at that."""
+def _knows(format: Registration, first: str) -> bool:
+    """Whether a format says that a first line is its own; raises `PluginError` where it fails at that."""
     with _faults_of(format.name):
         return bool(getattr(format.factory, "recognises", _nothing)(first))
 
@@ -276,7 +286,7 @@ def check_broken(reader: Reader) -> None:
 
 
 def _strange(partitions: Counter[str], system: str) -> str:
-    names = some_of([name for name, _ in partitions.most_common()], _SOME, text=shown)
+    names = abbreviate([name for name, _ in partitions.most_common()], _SOME, text=shown)
     return f"the partition ({names}) is not one of {shown(system)}, and any node will do"
 
 

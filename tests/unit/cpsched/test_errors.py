@@ -1,6 +1,6 @@
 import pytest
 
-from cpsched.errors import some_of
+from cpsched.errors import abbreviate
 
 
 @pytest.mark.parametrize(
@@ -11,10 +11,10 @@ from cpsched.errors import some_of
     ],
 )  # fmt: skip
 def test_the_first_few_are_named_and_the_others_counted(count, most, between, told):
-    assert some_of(range(count), most, between) == told
+    assert abbreviate(range(count), most, between) == told
 
 
 def test_only_those_that_are_named_are_spelled():
     spelled = []
-    some_of([3, 1, 2], 1, text=lambda number: spelled.append(number) or "")
+    abbreviate([3, 1, 2], 1, text=lambda number: spelled.append(number) or "")
     assert spelled == [3]

@@ -12,9 +12,9 @@ import cpsched_sim
 from cpsched import former_names
 
 CORE = [
-    "Cluster", "CpschedError", "Decision", "Dispatcher", "Effort", "EndedJob", "InvalidValue", "Job", "Listing",
-    "Measures", "Metric", "NEVER", "Placement", "PluginFault", "Policy", "PolicySpec", "Predictor", "Request",
-    "RunningJob", "Scene", "Snapshot", "Starts", "UnknownName", "Unloadable", "Violation", "Wait", "plan", "verify",
+    "Cluster", "CpschedError", "Decision", "Dispatcher", "Effort", "EndedJob", "InvalidValue", "Job", "Registration",
+    "ScheduleData", "Metric", "NEVER", "Placement", "PluginError", "Policy", "PolicySpec", "Predictor", "Request",
+    "RunningJob", "ClusterState", "Snapshot", "Starts", "UnknownName", "PluginLoadError", "Violation", "Wait", "plan", "verify",
 ]  # fmt: skip
 SIMULATOR = [
     "Comparison", "Dialect", "METRICS", "Picture", "Results", "Schedule", "Simulation", "TraceJob",

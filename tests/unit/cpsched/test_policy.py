@@ -3,8 +3,8 @@ import pytest
 
 from cpsched import policy as policies
 from cpsched.dispatchers.base import Dispatcher
-from cpsched.errors import DecisionFault, InvalidValue
-from cpsched.model import NO_STARTS, Decision, Effort, EndedJob, JobTable, Scene, Starts, Wait
+from cpsched.errors import InvalidValue, PolicyError
+from cpsched.model import NO_STARTS, ClusterState, Decision, Effort, EndedJob, JobTable, Starts, Wait
 from cpsched.policy import Policy
 from cpsched.predictors.base import Predictor
 from cpsched.predictors.last_two import LastTwoPredictor
@@ -22,7 +22,7 @@ class Spy(Dispatcher):
 
 def decide(policy, queue, running=(), now_s=0):
     cluster = a_cluster()
-    policy.decide(policy.estimated(Scene(now_s, cluster, cluster.capacity, tuple(queue), tuple(running))))
+    policy.decide(policy.estimated(ClusterState(now_s, cluster, cluster.capacity, tuple(queue), tuple(running))))
     table = policy.dispatcher.seen.table
     return {job.id: estimate for job, estimate in zip(table.jobs, table.estimate_s.tolist(), strict=True)}
 
@@ -89,7 +89,7 @@ class Wordless(Exception):
 def test_whatever_an_exception_says_of_itself_is_one_fault_of_bounded_printable_words(error, words):
     policy = Policy(WalltimePredictor(), Answering(error))
     for act in (lambda: policy.decide(policy.estimated(a_scene())), lambda: policy.learn(EndedJob(a_job(1), 0, 5))):
-        with pytest.raises(DecisionFault) as fault:
+        with pytest.raises(PolicyError) as fault:
             act()
         assert str(fault.value) == f"dispatcher Answering: {words} ({fault.value.place})"
 
@@ -108,7 +108,7 @@ class Guessing(Predictor):
 
 def a_scene():
     cluster = a_cluster()
-    return Scene(100, cluster, cluster.capacity, (a_job(1, walltime_s=60),))
+    return ClusterState(100, cluster, cluster.capacity, (a_job(1, walltime_s=60),))
 
 
 EFFORT = Effort("test")
@@ -134,7 +134,7 @@ EFFORT = Effort("test")
 )
 def test_whatever_a_dispatcher_does_is_one_fault_with_its_name(answer, message):
     policy = Policy(WalltimePredictor(), Answering(answer))
-    with pytest.raises(DecisionFault, match=message):
+    with pytest.raises(PolicyError, match=message):
         policy.decide(policy.estimated(a_scene()))
 
 
@@ -142,7 +142,7 @@ def test_whatever_a_dispatcher_does_is_one_fault_with_its_name(answer, message):
 def test_whatever_a_predictor_does_is_one_fault_and_the_job_is_asked_about_again(answer):
     policy = Policy(Guessing(answer), Spy())
     for _ in range(2):
-        with pytest.raises(DecisionFault, match=r"predictor Guessing: .*(must be a number of seconds|no)"):
+        with pytest.raises(PolicyError, match=r"predictor Guessing: .*(must be a number of seconds|no)"):
             policy.estimated(a_scene())
     policy.predictor.answer = 7
     assert policy.estimated(a_scene()).table.estimate_s.tolist() == [7]
@@ -162,7 +162,7 @@ def test_columns_that_a_predictor_fills_wrongly_become_the_walltimes():
     jobs = [a_job(1, walltime_s=60), a_job(2, walltime_s=70)]
     table = JobTable.of(a_cluster(), jobs)
     table.estimate_s[:] = 9
-    with pytest.raises(DecisionFault, match=r"predictor Zeros: .*estimate_s=0"):
+    with pytest.raises(PolicyError, match=r"predictor Zeros: .*estimate_s=0"):
         Policy(Zeros(), Spy()).predict(table, np.array([1]))
     assert table.estimate_s.tolist() == [9, 70]
 
@@ -170,7 +170,7 @@ def test_columns_that_a_predictor_fills_wrongly_become_the_walltimes():
 def test_both_learn_of_a_job_that_ended_even_if_one_of_them_fails():
     predictor = LastTwoPredictor()
     policy = Policy(predictor, Answering(RuntimeError("forgot")))
-    with pytest.raises(DecisionFault, match="dispatcher Answering: RuntimeError: forgot"):
+    with pytest.raises(PolicyError, match="dispatcher Answering: RuntimeError: forgot"):
         policy.learn(EndedJob(a_job(9, user="ada"), 0, 20))
     assert predictor.predict(a_job(1, user="ada")) == 20
 
@@ -186,7 +186,7 @@ def test_the_first_fault_of_learning_names_its_part_and_the_other_part_has_learn
             self.told = ended
 
     policy, last = Policy(Forgetful(), Told()), EndedJob(a_job(9), 0, 20)
-    with pytest.raises(DecisionFault, match=r"^predictor Forgetful: RuntimeError: no room"):
+    with pytest.raises(PolicyError, match=r"^predictor Forgetful: RuntimeError: no room"):
         policy.learn(last)
     assert policy.dispatcher.told is last
 
@@ -212,12 +212,12 @@ def test_memory_is_what_a_dispatcher_tells_whether_or_not_it_learns(learns):
 
 
 def test_a_dispatcher_that_cannot_tell_its_memory_is_a_fault_with_its_name():
-    with pytest.raises(DecisionFault, match=r"^dispatcher Diary: RuntimeError: lost"):
+    with pytest.raises(PolicyError, match=r"^dispatcher Diary: RuntimeError: lost"):
         Policy(WalltimePredictor(), Diary(None)).memory()
 
 
 def test_a_dispatcher_that_cannot_recall_is_a_fault_with_its_name():
-    with pytest.raises(DecisionFault, match=r"^dispatcher Diary: RuntimeError: unreadable"):
+    with pytest.raises(PolicyError, match=r"^dispatcher Diary: RuntimeError: unreadable"):
         Policy(WalltimePredictor(), Diary(True)).recall({})
 
 
@@ -256,7 +256,7 @@ def test_a_part_that_cannot_tell_whether_it_learns_is_a_fault_with_its_name():
     policy = Policy(WalltimePredictor(), Unsure())
     assert not policy.predictor_learns
     for act in (lambda: policy.learns, lambda: policy.dispatcher_learns):
-        with pytest.raises(DecisionFault, match="dispatcher Unsure: Wordless"):
+        with pytest.raises(PolicyError, match="dispatcher Unsure: Wordless"):
             act()
 
 
@@ -356,7 +356,7 @@ def test_a_plan_that_nobody_asked_for_is_not_looked_at():
     snapshot = policy.estimated(a_scene())
     policy.decide(snapshot, "starts")
     assert policy.dispatcher.need == "starts"
-    with pytest.raises(DecisionFault, match="plan_s"):
+    with pytest.raises(PolicyError, match="plan_s"):
         policy.decide(snapshot)
     assert policy.dispatcher.need == "plan"
 
@@ -364,7 +364,7 @@ def test_a_plan_that_nobody_asked_for_is_not_looked_at():
 def test_a_fault_of_both_parts_is_told_of_the_predictor():
     policy = Policy(Forgetful(), Answering(RuntimeError("forgot")))
     with pytest.raises(
-        DecisionFault, match=r"^predictor Forgetful: RuntimeError: no room \(.*test_policy.py:\d+, in learn\)$"
+        PolicyError, match=r"^predictor Forgetful: RuntimeError: no room \(.*test_policy.py:\d+, in learn\)$"
     ):
         policy.learn(EndedJob(a_job(9), 0, 20))
 
@@ -383,7 +383,7 @@ def test_a_part_is_what_it_can_do_and_not_what_it_derives_from():
     policy.learn(last)
     assert policy.dispatcher.told is last
     assert policy.memory() is None
-    with pytest.raises(DecisionFault, match=r"^dispatcher Able: AttributeError"):
+    with pytest.raises(PolicyError, match=r"^dispatcher Able: AttributeError"):
         policy.recall({})
 
 

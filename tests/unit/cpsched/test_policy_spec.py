@@ -7,12 +7,12 @@ from typing import Annotated
 
 import pytest
 
-from cpsched.catalogue import CORE
 from cpsched.dispatchers.lists import ListDispatcher
 from cpsched.errors import InvalidValue, UnknownName
-from cpsched.listing import FromFile, Listing
 from cpsched.policy_spec import PolicySpec
 from cpsched.predictors.profile import ProfilePredictor
+from cpsched.registration import FileParameter, Registration
+from cpsched.registry import CORE
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_a_setting_that_both_know_goes_to_both_or_to_the_one_that_is_named():
             super().__init__()
             self.seed = seed
 
-    known = CORE._replace(predictors=CORE.predictors.with_(Listing("seeded", "", "", Seeded)))
+    known = CORE._replace(predictors=CORE.predictors.with_(Registration("seeded", "", "", Seeded)))
     both = PolicySpec.of("pcp20", "seeded", {"seed": 3}, known=known)
     assert (both.dispatcher_settings, both.predictor_settings) == ({"seed": "3"}, {"seed": "3"})
     one = PolicySpec.of("pcp20", "seeded", {"predictor.seed": 3}, known=known)
@@ -99,10 +99,10 @@ def test_a_file_is_opened_by_whoever_builds():
     """The core opens none: the class is handed the content, the setting has the name that the mark says."""
 
     class Waits(ProfilePredictor):
-        def __init__(self, waits_s: Annotated[Mapping[str, float] | None, FromFile("ewt_file")] = None) -> None:
+        def __init__(self, waits_s: Annotated[Mapping[str, float] | None, FileParameter("ewt_file")] = None) -> None:
             self.waits_s = waits_s
 
-    known = CORE._replace(predictors=CORE.predictors.with_(Listing("waits", "", "", Waits)))
+    known = CORE._replace(predictors=CORE.predictors.with_(Registration("waits", "", "", Waits)))
     spec = PolicySpec.of("easy", "waits", {"ewt_file": "x.json"}, known=known)
     policy = spec.build(lambda setting, path: {setting: path}, known)
     assert policy.predictor.waits_s == {"ewt_file": "x.json"}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from cpsched.catalogue import dispatcher
 from cpsched.errors import InvalidValue
 from cpsched.model import Cluster, Job, Request, Snapshot
 from cpsched.planning import plan
+from cpsched.registry import dispatcher
 
 NODES = Cluster.of([[4], [4]], ["cores"])
 POOL = Cluster.of([[8]], ["cores"])

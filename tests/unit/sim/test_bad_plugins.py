@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import cpsched_sim
-from cpsched.errors import PluginFault
+from cpsched.errors import PluginError
 from tests import bad_plugins, warm
 from tests.unit.sim.test_cli import FOUR_JOBS, invoke
 from tests.unit.sim.traces.test_swf import line
@@ -182,7 +182,7 @@ def test_a_figure_of_numpys_is_a_plain_number(four_jobs):
 
 
 def test_in_python_the_error_of_ones_own_code_is_the_cause(four_jobs):
-    with pytest.raises(PluginFault, match=rf"{FILE}:{line_of('RaisingDispatcher')}, in decide") as raised:
+    with pytest.raises(PluginError, match=rf"{FILE}:{line_of('RaisingDispatcher')}, in decide") as raised:
         cpsched_sim.simulate(four_jobs, bad_plugins.RaisingDispatcher())
     assert isinstance(raised.value.__cause__, ZeroDivisionError)
 

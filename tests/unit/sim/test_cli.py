@@ -16,7 +16,7 @@ from tests.traces import KTH, trace
 from tests.unit.sim.traces.test_swf import line
 
 KEYS = ["jobs", *(row.name for row in METRICS), "rounds", "cpu_s", "violations", "dispatch", "paths"]
-PREDICTORS = sorted(listing.name for listing in SIMULATED.predictors.own())
+PREDICTORS = sorted(listing.name for listing in SIMULATED.predictors.builtins())
 FOUR_JOBS = "\n".join(
     [
         "; MaxProcs: 4",

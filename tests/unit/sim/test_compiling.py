@@ -114,7 +114,7 @@ def test_all_kernels_are_opened_and_how_far_that_is_is_told(tmp_path: Path, monk
 
 DECIDES = """
 import sys
-from cpsched.catalogue import DISPATCHERS
+from cpsched.registry import DISPATCHERS
 from cpsched_sim.compiling import open_all, modules_with_doors
 dispatcher = DISPATCHERS.build(sys.argv[1], {}, None)
 open_all(lambda words: None)

@@ -6,7 +6,7 @@ import pytest
 
 from cpsched import Dispatcher, plan
 from cpsched.dispatchers.easy import EasyDispatcher
-from cpsched.errors import DecisionFault, InvalidValue, UnknownName
+from cpsched.errors import InvalidValue, PolicyError, UnknownName
 from cpsched.model import Job, PowerCap, Request
 from cpsched.policy_spec import PolicySpec
 from cpsched.predictors.profile import ProfilePredictor
@@ -75,7 +75,7 @@ def test_a_workload_of_which_nothing_runs_is_unusable():
 
 
 def test_of_a_dispatcher_that_fails_in_every_round_the_first_fault_is_told():
-    with pytest.raises(DecisionFault, match=r"dispatcher RaisingDispatcher: ZeroDivisionError: .*bad_plugins.py:\d+"):
+    with pytest.raises(PolicyError, match=r"dispatcher RaisingDispatcher: ZeroDivisionError: .*bad_plugins.py:\d+"):
         run(a_workload(ran(1), ran(2), nodes=2), Setup(PolicySpec("tests.bad_plugins:RaisingDispatcher")))
 
 
@@ -135,7 +135,7 @@ def test_what_a_dispatcher_starts_beyond_the_cap_is_a_fault():
 
     workload = a_workload(ran(1, units=2), ran(2, units=2))
     cluster = replace(workload.cluster, power=PowerCap.of(31, {"cores": 8}))
-    with pytest.raises(DecisionFault, match="second 0: job 2: not in the queue"):
+    with pytest.raises(PolicyError, match="second 0: job 2: not in the queue"):
         simulate(replace(workload, cluster=cluster), Deaf())
 
 

@@ -6,7 +6,7 @@ import pytest
 
 import cpsched
 import cpsched_sim
-from cpsched import catalogue
+from cpsched import registry
 from cpsched_sim import fresh
 from cpsched_sim.cli.workload import workload_eurora
 
@@ -22,7 +22,7 @@ def workload(tmp_path_factory):
     ("dispatcher", "predictor"), [("lookahead", "walltime"), ("prb", "last-two"), ("easy", "quantile")]
 )
 def test_a_used_instance_is_compared_as_a_new_one(workload, dispatcher, predictor):
-    used = catalogue.dispatcher(dispatcher), catalogue.predictor(predictor)
+    used = registry.dispatcher(dispatcher), registry.predictor(predictor)
     first = cpsched_sim.simulate(workload, *used)
     cpsched_sim.simulate(workload, *used)
     by_name = cpsched_sim.compare(workload, [dispatcher], [predictor]).rows[0]
@@ -45,7 +45,7 @@ class Copyless(cpsched.Predictor):
 def test_what_cannot_be_copied_is_simulated_and_refused_in_a_comparison(workload):
     predictor = Copyless()
     assert cpsched_sim.simulate(workload, "easy", predictor).left_waiting == 0
-    with pytest.raises(cpsched.Unloadable, match=r"Copyless: cannot be copied \(TypeError.*give its class"):
+    with pytest.raises(cpsched.PluginLoadError, match=r"Copyless: cannot be copied \(TypeError.*give its class"):
         cpsched_sim.compare(workload, ["easy"], [predictor])
     assert cpsched_sim.compare(workload, ["easy"], [Copyless]).rows[0].error == ""
 

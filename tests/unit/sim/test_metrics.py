@@ -3,13 +3,13 @@ import pytest
 
 from cpsched.metrics import METRICS, bounded_slowdown, known_metrics, metric
 from cpsched.model import EndedJob
-from cpsched_sim.metrics import Latencies, Measures, steps
+from cpsched_sim.metrics import Latencies, ScheduleData, step_counts
 from tests.builders import a_job
 
 
 def measures(*jobs):
     """From (submit, start, end, processors) per job."""
-    return Measures(*(np.array(column, dtype=np.int64) for column in zip(*jobs, strict=True)))
+    return ScheduleData(*(np.array(column, dtype=np.int64) for column in zip(*jobs, strict=True)))
 
 
 TWO = measures((0, 0, 100, 2), (10, 100, 105, 4))
@@ -42,7 +42,7 @@ def test_pasf_by_hand(a):
 def test_queue_length_steps_through_arrivals_and_starts():
     at, length = TWO.queue_length()
     assert list(zip(at.tolist(), length.tolist(), strict=True)) == [(0, 0), (10, 1), (100, 0)]
-    at, count = steps(np.array([3, 3, 1]), np.array([5, 9, 3]))
+    at, count = step_counts(np.array([3, 3, 1]), np.array([5, 9, 3]))
     assert list(zip(at.tolist(), count.tolist(), strict=True)) == [(1, 1), (3, 2), (5, 1), (9, 0)]
 
 
@@ -54,18 +54,18 @@ def test_latencies_are_in_milliseconds():
 
 
 def test_the_makespan_is_from_the_first_submission_to_the_last_end():
-    measures = Measures(*(np.array(column, np.int64) for column in ([5, 7], [9, 8], [20, 30], [1, 1])))
+    measures = ScheduleData(*(np.array(column, np.int64) for column in ([5, 7], [9, 8], [20, 30], [1, 1])))
     assert measures.makespan_s == 25
 
 
 def test_ended_jobs_become_columns_of_whole_seconds_and_processors():
     jobs = [a_job(1, units=3, per_unit=(2, 7), submit_s=5), a_job(2, units=1, per_unit=(4, 0), submit_s=6)]
-    found = Measures.of([EndedJob(jobs[0], 8, 20), EndedJob(jobs[1], 9, 10)], machine=64)
+    found = ScheduleData.of([EndedJob(jobs[0], 8, 20), EndedJob(jobs[1], 9, 10)], machine=64)
     columns = (found.submit_s, found.start_s, found.end_s, found.processors)
     assert [column.tolist() for column in columns] == [[5, 6], [8, 9], [20, 10], [6, 4]]
     assert {column.dtype for column in columns} == {np.dtype(np.int64)}
     assert (found.machine, found.jobs) == (64, jobs)
-    assert Measures.of([]).wait_s.tolist() == []
+    assert ScheduleData.of([]).wait_s.tolist() == []
 
 
 def test_a_queue_of_one_second_is_as_long_as_it_was():
@@ -74,7 +74,7 @@ def test_a_queue_of_one_second_is_as_long_as_it_was():
 
 
 def test_each_metric_is_listed_with_its_formula_and_source():
-    listings = {listing.name: listing for listing in known_metrics().own()}
+    listings = {listing.name: listing for listing in known_metrics().builtins()}
     assert (listings["mean_wait_s"].summary, listings["mean_wait_s"].source) == ("mean of W", "mod17 section 5; cp19")
     assert metric("mean_wait_s").of(TWO) == 45
 
@@ -101,7 +101,7 @@ BY_HAND = {
 
 @pytest.mark.parametrize("row", METRICS, ids=lambda row: row.name)
 def test_each_row_of_the_table_is_what_it_says(row):
-    known = Measures(TWO.submit_s, TWO.start_s, TWO.end_s, TWO.processors, machine=8)
+    known = ScheduleData(TWO.submit_s, TWO.start_s, TWO.end_s, TWO.processors, machine=8)
     assert row.of(known) == pytest.approx(BY_HAND[row.name], rel=1e-12)
     if row.per_job is not None:
         assert row.per_job(known).mean() == pytest.approx(row.of(known))
@@ -130,4 +130,4 @@ def test_a_makespan_of_nothing_divides_nothing_by_nothing():
 
 def test_where_nobody_says_how_large_the_machine_is_it_has_no_processors_and_jobs_are_left_out():
     assert (TWO.machine, TWO.jobs) == (0, ())
-    assert Measures.of([EndedJob(a_job(1), 0, 5)]).machine == 0
+    assert ScheduleData.of([EndedJob(a_job(1), 0, 5)]).machine == 0

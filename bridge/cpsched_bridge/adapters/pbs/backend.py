@@ -19,7 +19,7 @@ from typing import Protocol
 import numpy as np
 from typing_extensions import override
 
-from cpsched.fit import used_by
+from cpsched.feasibility import amounts_used
 from cpsched.model import EndedJob
 from cpsched_bridge.adapters.pbs.advising import Advising
 from cpsched_bridge.adapters.pbs.doctor import Surroundings, checks_of, usable_objects
@@ -434,7 +434,7 @@ def _take(order: StartOrder, look: Look, free: np.ndarray) -> str:
     ):
         return "not all of its units are placed as it asks"
     members = machine.rows[request.node_set]
-    used = used_by(request, placement, machine.capacity)
+    used = amounts_used(request, placement, machine.capacity)
     for node, amounts in used.items():
         if not members[node]:
             return f"may not run on {machine.names[node]}"

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from cpsched.errors import printable, some_of
+from cpsched.errors import abbreviate, escape_controls
 from cpsched_bridge.adapters.pbs.records import Reading, Record, all_of, text_of
 from cpsched_bridge.adapters.pbs.translation.formula import POINTS, Formula, NotComputable
 from cpsched_bridge.adapters.pbs.translation.jobs import WAITING
@@ -63,7 +63,7 @@ def _queues(seen: Reading, around: Surroundings) -> Iterable[Check]:
     there = managed(seen.queues, around.queues)
     for name in around.queues:
         if name not in there:
-            mend = f"qmgr -c 'create queue {printable(name)} queue_type=execution, enabled=true'"
+            mend = f"qmgr -c 'create queue {escape_controls(name)} queue_type=execution, enabled=true'"
             yield Check(f"queue {name}", False, "no execution queue of that name", mend)
             continue
         open_to = "PBS's scheduler" if there[name].started else "the bridge"
@@ -145,9 +145,9 @@ def _formula(seen: Reading) -> Check:
         formula = Formula.of(text)
     except (NotComputable, ValueError) as error:
         mend = "a formula of arithmetic, eligible_time, priorities and requests, the same for all schedulers"
-        return Check("formula", False, f"job_sort_formula {printable(str(error))}", mend, mode="advise")
+        return Check("formula", False, f"job_sort_formula {escape_controls(str(error))}", mend, mode="advise")
     ok = formula.adds_points
-    mend = f'{where} = "({printable(text)}) + {POINTS}"\''
+    mend = f'{where} = "({escape_controls(text)}) + {POINTS}"\''
     found = f"job_sort_formula {'adds' if ok else 'does not add'} {POINTS} once, as it stands"
     return Check("formula", ok, found, mend, mode="advise")
 
@@ -156,7 +156,7 @@ def _threshold(seen: Reading) -> Check:
     """With a threshold of the site's, points would let jobs run that are not to run."""
     having = [name for name, each in sorted(seen.schedulers.items()) if text_of(each, THRESHOLD)]
     mend = f"qmgr -c 'unset sched {having[0] if having else 'default'} {THRESHOLD}'"
-    found = f"scheduler {printable(having[0])} has a {THRESHOLD}" if having else f"no scheduler has a {THRESHOLD}"
+    found = f"scheduler {escape_controls(having[0])} has a {THRESHOLD}" if having else f"no scheduler has a {THRESHOLD}"
     return Check("threshold", not having, found, mend, mode="advise")
 
 
@@ -167,7 +167,7 @@ def _stale_vnodes(seen: Reading) -> Check:
     """
     taken = {name: each for name, each in sorted(seen.vnodes.items()) if "job-exclusive" in states_of(each)}
     stale = [name for name, each in taken.items() if not _is_used(each, seen.jobs)]
-    words = f"{', '.join(printable(name) for name in stale[:5])}: job-exclusive, and without a job that runs"
+    words = f"{', '.join(escape_controls(name) for name in stale[:5])}: job-exclusive, and without a job that runs"
     mend = "restart PBS's server when it suits: until then no job gets these vnodes"
     return Check(
         "vnodes", not stale, words if stale else "none is kept for a job that is not there", mend, required=False
@@ -183,7 +183,7 @@ def _is_used(vnode: Record, jobs: Mapping[str, Record]) -> bool:
 
 def usable_objects(unusable: Sequence[Unusable]) -> Check:
     """Whether every object that PBS shows can be read."""
-    found = f"left out: {some_of(unusable, MOST_NAMED, '; ')}" if unusable else "all that PBS shows can be read"
+    found = f"left out: {abbreviate(unusable, MOST_NAMED, '; ')}" if unusable else "all that PBS shows can be read"
     return Check("objects", not unusable, found, "correct these values with qmgr", required=False)
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from urllib.parse import parse_qsl, urlencode
 
-from cpsched.errors import printable
+from cpsched.errors import escape_controls
 from cpsched_bridge.ports import Claim
 
 
 def words_of(claim: Claim) -> str:
     """The claim as a text: without blanks and quotes, whatever a path may have."""
-    facts = {"bridge": claim.bridge, "run": claim.run, "beat": claim.beat, "on": printable(claim.where)}
+    facts = {"bridge": claim.bridge, "run": claim.run, "beat": claim.beat, "on": escape_controls(claim.where)}
     return urlencode(facts, safe=":/")
 
 
@@ -18,6 +18,6 @@ def claim_in(text: str, unknown: str) -> Claim:
     """The claim that a text makes; odd words are a claim of somebody `unknown`."""
     found = dict(parse_qsl(text))
     try:
-        return Claim(found["bridge"], found["run"], int(found["beat"]), printable(found["on"]))
+        return Claim(found["bridge"], found["run"], int(found["beat"]), escape_controls(found["on"]))
     except (KeyError, ValueError):
-        return Claim("", text, 0, f"{unknown}: {printable(text)}")
+        return Claim("", text, 0, f"{unknown}: {escape_controls(text)}")

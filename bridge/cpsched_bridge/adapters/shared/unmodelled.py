@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cpsched.errors import printable
+from cpsched.errors import escape_controls
 from cpsched.model import PendingCode, PendingReason
 
 
@@ -16,12 +16,12 @@ class NotModelled(Exception):
     @property
     def reason(self) -> PendingReason:
         """What an adapter says of the job."""
-        return PendingReason(PendingCode.UNMODELLED, (printable(self.what), printable(str(self))))
+        return PendingReason(PendingCode.UNMODELLED, (escape_controls(self.what), escape_controls(str(self))))
 
 
 def unreadable(error: object) -> PendingReason:
     """Return the reason of a job with a fact that makes no sense."""
-    return PendingReason(PendingCode.UNREADABLE, (printable(str(error)),))
+    return PendingReason(PendingCode.UNREADABLE, (escape_controls(str(error)),))
 
 
 UNREADABLE = (ValueError, TypeError, ArithmeticError)

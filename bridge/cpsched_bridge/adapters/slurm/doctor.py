@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cpsched.errors import some_of
+from cpsched.errors import abbreviate
 from cpsched.formatting import many
 from cpsched.site.multifactor import MachineSize
 from cpsched_bridge.adapters.slurm.policy.answers import SitePicture
@@ -73,7 +73,7 @@ def usable_objects(unusable: Sequence[Unusable]) -> Check:
     return Check(
         "objects",
         ok,
-        "all that Slurm shows can be read" if ok else f"left out: {some_of(unusable, MOST_NAMED, '; ')}",
+        "all that Slurm shows can be read" if ok else f"left out: {abbreviate(unusable, MOST_NAMED, '; ')}",
         ""
         if ok
         else "correct the field where it is wrong, else report it with what `scontrol show` prints of the object; "
@@ -121,7 +121,7 @@ def unmodelled_limits(picture: SitePicture) -> Check:
     return Check(
         "limits",
         not odd,
-        f"not modelled: {some_of(odd, MOST_NAMED)}" if odd else "all that are set are modelled",
+        f"not modelled: {abbreviate(odd, MOST_NAMED)}" if odd else "all that are set are modelled",
         "nothing has to be done: Slurm refuses a start that such a limit forbids, and the job is put off",
         required=False,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
-from cpsched.errors import some_of
+from cpsched.errors import abbreviate
 from cpsched_bridge.adapters.slurm.records import ClusterRecords, Record
 from cpsched_bridge.adapters.slurm.translation import hostlist, ids, states
 from cpsched_bridge.adapters.slurm.translation.unknown_nodes import LISTS
@@ -103,7 +103,7 @@ def _strange(record: Record, known: set[str]) -> str:
     """A waiting job's nodes that Slurm does not show, in words; empty where there are none."""
     if record["state"] != states.PENDING:
         return ""
-    lists = ((verb, hostlist.known(record[field])) for field, verb in LISTS.items())
+    lists = ((verb, hostlist.expand_if_valid(record[field])) for field, verb in LISTS.items())
     parts = [f"{verb} {_some(lost)}" for verb, names in lists if (lost := [n for n in names if n not in known])]
     return f"job {ids.label(ids.of_record(record))} of {record['user_name']} {', '.join(parts)}" if parts else ""
 
@@ -114,4 +114,4 @@ def _flagged(nodes: Iterable[Record], flags: frozenset[str]) -> list[str]:
 
 def _some(names: list[str], between: str = ", ") -> str:
     """A few of `names`, and how many more there are."""
-    return some_of(names, MOST_NAMED, between)
+    return abbreviate(names, MOST_NAMED, between)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from cpsched.errors import some_of
+from cpsched.errors import abbreviate
 from cpsched.formatting import many
 from cpsched_bridge.ports import Check, Observation, Unusable
 from cpsched_bridge.report import OK, CycleReport
@@ -52,7 +52,7 @@ def _left_out(unusable: Sequence[Unusable], hidden: bool) -> Iterator[Alarm]:
     if unusable:
         words = f"{many(len(unusable), 'object', 'objects')} of the cluster left out: a field cannot be used."
         named = [each for each in unusable if not hidden or each.kind not in _OF_USERS]
-        yield Alarm(urgent=False, words=words, details=[some_of(named, _MOST_TOLD, "; ")] if named else [])
+        yield Alarm(urgent=False, words=words, details=[abbreviate(named, _MOST_TOLD, "; ")] if named else [])
 
 
 def _of_the_cluster(checks: Sequence[Check], seen: Observation) -> Iterator[Alarm]:
@@ -62,5 +62,5 @@ def _of_the_cluster(checks: Sequence[Check], seen: Observation) -> Iterator[Alar
             yield Alarm(urgent=False, words=f"Check {check.name} fails: {check.detail}", details=mend)
     down = sorted({node for each in seen.outages if each.kind == "down" for node in each.nodes})
     if down:
-        told = some_of(down, _MOST_TOLD, text=seen.cluster.node_names.__getitem__)
+        told = abbreviate(down, _MOST_TOLD, text=seen.cluster.node_names.__getitem__)
         yield Alarm(urgent=False, words=f"{many(len(down), 'node is', 'nodes are')} down.", details=[told])

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from cpsched.fit import used_by
+from cpsched.feasibility import amounts_used
 from cpsched.model import Cluster, Decision, IntArray, Job, NodeSetPart, PendingReason, RunningJob, Snapshot
 from cpsched.outlook import OUTCOMES, Interval
 from cpsched_bridge.ports import Check, Hold, Observation
@@ -324,7 +324,7 @@ class _View:
         seen, free = self.instant.observation, self.instant.free.sum(axis=0)
         used = np.zeros(len(seen.cluster.resources), np.int64)
         for running in seen.running:
-            for amounts in used_by(running.job.request, running.placement, seen.cluster.capacity).values():
+            for amounts in amounts_used(running.job.request, running.placement, seen.cluster.capacity).values():
                 used += amounts
         total = seen.cluster.capacity.sum(axis=0)
         return [

@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from cpsched.errors import printable
+from cpsched.errors import escape_controls
 from cpsched.formatting import from_now, many, span
 from cpsched.markup import Markup, tag
 from cpsched_bridge.watch.schema import Bar, Chart, Outage
@@ -181,7 +181,7 @@ def _now(chart: Chart, window: DrawnWindow, height: float) -> Iterable[Markup]:
 
 
 def _label(y: float, high: float, words: str, link: str = "", more: str = "") -> Markup:
-    shown = printable(words)
+    shown = escape_controls(words)
     cut = shown if len(shown) <= 18 else shown[:17] + "…"
     full = f"{shown}{more}"
     place = {"text_anchor": "end", "x": _LEFT - 8, "y": y + high / 2 + 4}
@@ -196,7 +196,7 @@ def _row(y: float, window: DrawnWindow) -> Markup:
 def _out(outage: Outage, window: DrawnWindow, y: float) -> Markup:
     """Hatching while a node takes no jobs; to the edge of the drawing where nobody knows for how long."""
     left, right = window.x(outage.from_s), window.x(_end_s(outage, window))
-    words = f"{outage.kind} {printable(outage.name)[:_MOST_LETTERS]}" if outage.name else _OUT[outage.kind]
+    words = f"{outage.kind} {escape_controls(outage.name)[:_MOST_LETTERS]}" if outage.name else _OUT[outage.kind]
     size = {"width": max(1.0, right - left), "height": window.row}
     return tag("rect", tag("title", words), class_="g-out", x=left, y=y, **size)
 
@@ -268,7 +268,7 @@ def _bar(bar: Bar, chart: Chart, window: DrawnWindow, y: float, high: float, lin
     kinds = f"g-bar g-{bar.id % _COLOURS} g-{bar.kind}"
     said = tag("title", _said(bar, chart.now_s))
     shape = tag("rect", said, class_=kinds, x=left, y=y + 0.5, width=wide, height=max(1.0, high - 1))
-    label = printable(bar.label)[:20]
+    label = escape_controls(bar.label)[:20]
     if wide > 7 * len(label) + 6 and high >= 11:
         kind = "g-labelp" if bar.kind == "planned" else "g-label"
         shape = Markup(shape + tag("text", label, class_=kind, x=left + 4, y=y + high / 2 + 3.5))
@@ -277,10 +277,10 @@ def _bar(bar: Bar, chart: Chart, window: DrawnWindow, y: float, high: float, lin
 
 
 def _said(bar: Bar, now_s: int) -> str:
-    user = f" of {printable(bar.user)[:_MOST_LETTERS]}" if bar.user else ""
+    user = f" of {escape_controls(bar.user)[:_MOST_LETTERS]}" if bar.user else ""
     begun = {"past": "ran", "running": "runs", "planned": "is planned"}[bar.kind]
     return (
-        f"job {printable(bar.label)}{user} {begun} on {many(len(bar.nodes), 'node')}: "
+        f"job {escape_controls(bar.label)}{user} {begun} on {many(len(bar.nodes), 'node')}: "
         f"begin {from_now(bar.begin_s, now_s)}, end {from_now(bar.end_s, now_s)}"
     )
 
@@ -337,7 +337,7 @@ def _area(shares: npt.NDArray[np.float64], y: float, high: float, kind: str, tit
     path = [f"M{_LEFT} {floor:.1f}"]
     for begin, end in pairwise(changes):
         path.append(f"V{floor - high * float(shares[begin]):.1f}H{_LEFT + wide * end:.1f}")
-    return tag("path", tag("title", printable(title)), class_=kind, d=f"{''.join(path)}V{floor:.1f}Z")
+    return tag("path", tag("title", escape_controls(title)), class_=kind, d=f"{''.join(path)}V{floor:.1f}Z")
 
 
 def sparkline(shares: Sequence[float], title: str) -> Markup:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Collection, Sequence
 
-from cpsched.fit import room_by_node, used_by
+from cpsched.feasibility import amounts_used, free_units_by_node
 from cpsched.model import NEVER, Decision, IntArray, Placement, Request, Snapshot
 from cpsched_bridge.ports import Outage
 
@@ -66,7 +66,7 @@ def _planned(
 
 def _somewhere(request: Request, snapshot: Snapshot, free: IntArray, shut: Collection[int]) -> Placement:
     """The first nodes that have room and are not shut; empty where there is not enough."""
-    room = room_by_node(request, snapshot.cluster, free)
+    room = free_units_by_node(request, snapshot.cluster, free)
     room[list(shut)] = 0
     if int(room.sum()) < request.units:
         return ()
@@ -81,11 +81,11 @@ def _somewhere(request: Request, snapshot: Snapshot, free: IntArray, shut: Colle
 
 
 def _take(free: IntArray, request: Request, placement: Placement, capacity: IntArray) -> None:
-    for node, amounts in used_by(request, placement, capacity).items():
+    for node, amounts in amounts_used(request, placement, capacity).items():
         free[node] -= amounts
 
 
 def _give(free: IntArray, request: Request, placement: Placement, capacity: IntArray) -> None:
     """What a job held is free again; what is drained meanwhile never exceeds what the node has."""
-    for node, amounts in used_by(request, placement, capacity).items():
+    for node, amounts in amounts_used(request, placement, capacity).items():
         free[node] = (free[node] + amounts).clip(max=capacity[node])

@@ -8,7 +8,7 @@ from operator import itemgetter
 from statistics import median_low
 from typing import Any
 
-from cpsched.errors import some_of
+from cpsched.errors import abbreviate
 from cpsched.formatting import UNIX_TIME_S, change, from_now, instant, many, resource, span, time_left, to_come
 from cpsched.outlook import StartWindow
 from cpsched_bridge.ports import NOWHERE
@@ -213,7 +213,7 @@ def _row(job: Job, names: Sequence[str], view: View) -> Row:
         waited = f"{because(job, view.status.mode)}; has waited {span(now_s - job.submit_s)}"
         return Row(job, "waiting", wants, waited, when, change(job.expected_s, job.first_expected_s))
     if isinstance(job, RunningJob):
-        nodes = some_of(job.nodes, _MOST_ON_A_NODE, text=itemgetter(0))
+        nodes = abbreviate(job.nodes, _MOST_ON_A_NODE, text=itemgetter(0))
         why = f"on {nodes or NOWHERE}; had waited {span(job.start_s - job.submit_s)}"
         ends = f"ends {to_come(job.expected_end_s, now_s)}"
         return Row(job, "running", wants, why, f"started {from_now(job.start_s, now_s)}", ends)

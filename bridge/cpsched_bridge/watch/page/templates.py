@@ -8,7 +8,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from cpsched.errors import printable, some_of
+from cpsched.errors import abbreviate, escape_controls
 from cpsched.formatting import amount, change, from_now, many, milliseconds, percent, resource, span, to_come
 
 HERE = Path(__file__).resolve().parent
@@ -19,13 +19,13 @@ _MOST_NODES = 8
 
 def shown(text: object) -> str:
     """A user's words in one line of bounded length; the template escapes them."""
-    words = printable(str(text))
+    words = escape_controls(str(text))
     return words if len(words) <= _MOST_LETTERS else words[: _MOST_LETTERS - 1] + "…"
 
 
 def nodes(indices: Sequence[int], names: Sequence[str]) -> str:
     """`node01, node02, node03 and 5 more`."""
-    return some_of(indices, _MOST_NODES, text=lambda index: shown(names[index]))
+    return abbreviate(indices, _MOST_NODES, text=lambda index: shown(names[index]))
 
 
 _ENVIRONMENT = Environment(
@@ -34,7 +34,7 @@ _ENVIRONMENT = Environment(
 )  # fmt: skip
 _ENVIRONMENT.filters.update(
     span=span, from_now=from_now, to_come=to_come, change=change, shown=shown, percent=percent, ms=milliseconds,
-    line=printable, nodes=nodes, number=lambda value: f"{value:,}", amount=lambda value, name: amount(name, value),
+    line=escape_controls, nodes=nodes, number=lambda value: f"{value:,}", amount=lambda value, name: amount(name, value),  # noqa: E501
     resource=resource, many=many,
 )  # fmt: skip
 

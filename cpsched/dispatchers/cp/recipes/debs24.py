@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from cpsched.dispatchers.cp.per_objective import PerObjectiveDispatcher
-from cpsched.listing import Listing
+from cpsched.registration import Registration
 
 
-def _listed(name: str, what: str, section: str, **fixed: str) -> Listing:
+def _listed(name: str, what: str, section: str, **fixed: str) -> Registration:
     summary = f"Plans the whole queue on pools for the least {what}."
-    return Listing(name, summary, f"debs24 section {section}", PerObjectiveDispatcher, fixed)
+    return Registration(name, summary, f"debs24 section {section}", PerObjectiveDispatcher, fixed)
 
 
 LISTED = (

@@ -1,6 +1,6 @@
 import pytest
 
-from cpsched.errors import Unloadable
+from cpsched.errors import PluginLoadError
 from cpsched_bridge.program.assembly import adapter_of
 from cpsched_bridge.settings import Section
 
@@ -14,5 +14,5 @@ def test_an_adapter_offers_options_with_defaults_and_descriptions_and_a_way_to_c
 
 
 def test_a_module_without_options_is_none() -> None:
-    with pytest.raises(Unloadable, match="has no Options and no connect"):
+    with pytest.raises(PluginLoadError, match="has no Options and no connect"):
         adapter_of("os.path")

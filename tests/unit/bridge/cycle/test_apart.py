@@ -11,7 +11,7 @@ import pytest
 
 from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched.dispatchers.lookahead.dispatcher import Lookahead
-from cpsched.errors import DecisionFault
+from cpsched.errors import PolicyError
 from cpsched.model import EndedJob
 from cpsched.policy import Policy
 from cpsched.policy_spec import PolicySpec
@@ -184,7 +184,7 @@ def test_what_goes_wrong_there_is_a_fault_here(apart_anew):
         "its process died (exit status 3)",
     )
     for now_s, expected in enumerate(words):
-        with pytest.raises(DecisionFault) as raised:
+        with pytest.raises(PolicyError) as raised:
             policy.decide(a_scene(now_s))
         assert expected in str(raised.value)
     assert policy.dispatcher.starts == 2, "one more after the first death; the second one is not replaced yet"
@@ -211,7 +211,7 @@ def test_what_was_learned_and_told_is_known_to_the_next_process(apart):
     dispatcher.learn(EndedJob(a_job(9), 0, 5))
     os.kill(dispatcher.pid, signal.SIGKILL)
     policy = Policy(WalltimePredictor(), dispatcher)
-    with pytest.raises(DecisionFault, match="its process died"):
+    with pytest.raises(PolicyError, match="its process died"):
         policy.decide(a_scene())
     policy.decide(a_scene())
     assert dispatcher.memory() == {"count": 4}, "the lesson that the dead one did not hear is told again"

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from cpsched.catalogue import dispatcher
 from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched.model import NEVER, NO_STARTS, Decision, Effort
 from cpsched.policy_spec import PolicySpec
+from cpsched.registry import dispatcher
 from cpsched.site.accounts import Accounts, Association, Limits, SiteLimits
 from cpsched.site.admission import LimitsNow
 from cpsched.site.limits import Book, Claimant

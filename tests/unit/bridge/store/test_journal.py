@@ -9,12 +9,12 @@ from cpsched.dispatchers.base import Dispatcher
 from cpsched.model import (
     NO_STARTS,
     Cluster,
+    ClusterState,
     Decision,
     Effort,
     EndedJob,
     PendingCode,
     PendingReason,
-    Scene,
     Starts,
     Wait,
 )
@@ -51,7 +51,7 @@ def a_scene(now_s=100, queue=(), running=(), cluster=None):
     for each in running:
         for node, units in each.placement:
             free[node] -= units * np.array(each.job.request.per_unit)
-    return Scene(now_s, cluster, free, tuple(queue), tuple(running))
+    return ClusterState(now_s, cluster, free, tuple(queue), tuple(running))
 
 
 def write(journal, number, scene, policy=None, record=POLICY, **facts):

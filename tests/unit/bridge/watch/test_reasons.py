@@ -2,10 +2,10 @@
 
 import pytest
 
-from cpsched.catalogue import DISPATCHERS
 from cpsched.model import PendingCode, PendingReason
 from cpsched.model.reason import ARGUMENTS
 from cpsched.policy_spec import PolicySpec, setting_names
+from cpsched.registry import DISPATCHERS
 from cpsched_bridge.ports import Hold, Holder, PendingJob
 from cpsched_bridge.watch.reasons import KINDS, OTHER, general, kind_of, set_aside, text_of
 from tests.builders import a_cluster, a_job, a_running, a_snapshot

@@ -14,7 +14,7 @@ import pytest
 from cpsched.jit.decorators import kernel, owned, subroutine
 from cpsched.jit.handles import Column, FixedColumn, FixedFlags, Flags, Handle, Matrix, Reals
 from cpsched.kernels.state import Method, grow
-from cpsched.planning import site_of
+from cpsched.planning import scheduling_state_of
 from tests.builders import a_cluster, a_job, a_snapshot
 
 
@@ -239,6 +239,6 @@ def test_a_table_seen_read_only_is_the_same_to_kernels():
 
 def test_a_changed_copy_of_a_snapshot_does_not_carry_the_state_of_the_first():
     made = a_snapshot(a_cluster(), [a_job(1), a_job(2)])
-    snapshot = dataclasses.replace(made, carry=site_of(made))
-    assert site_of(snapshot) is snapshot.carried
+    snapshot = dataclasses.replace(made, carry=scheduling_state_of(made))
+    assert scheduling_state_of(snapshot) is snapshot.carried
     assert dataclasses.replace(snapshot, queue=snapshot.queue[:1]).carried is None

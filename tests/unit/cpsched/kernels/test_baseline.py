@@ -8,7 +8,7 @@ from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched.dispatchers.lookahead.virtual import History
 from cpsched.kernels.baseline import TOLD, told
 from cpsched.model import NEVER, EndedJob
-from cpsched.planning import site_of
+from cpsched.planning import scheduling_state_of
 from cpsched.policy import Policy
 from cpsched.predictors.walltime import WalltimePredictor
 from cpsched_sim.cluster.replay import replay
@@ -39,7 +39,7 @@ class Beside(EasyDispatcher):
             memory = json.loads(json.dumps(self.history.memory()))
             self.history = History()
             self.history.recall(memory)
-        site = site_of(snapshot)
+        site = scheduling_state_of(snapshot)
         self.history.follow(snapshot, site)
         found = virtual_starts(snapshot, self.history._virtual)  # noqa: SLF001
         for slot, start_s in zip(snapshot.queue.tolist(), found.tolist(), strict=True):
@@ -73,7 +73,7 @@ def test_where_easy_decides_the_virtual_schedule_is_the_real_one(forgetful):
 
 def following(history, snapshot):
     """What follows from a snapshot: the longest wait, and virtual starts by job."""
-    site = site_of(snapshot)
+    site = scheduling_state_of(snapshot)
     _, longest_s = history.follow(snapshot, site)
     starts = virtual_starts(snapshot, history._virtual).tolist()  # noqa: SLF001
     jobs = [snapshot.table.jobs[slot].id for slot in snapshot.queue.tolist()]
@@ -158,5 +158,5 @@ def test_run_times_are_expected_by_the_shares_of_the_user():
         history.learn(EndedJob(a_user_job(id, 1, 100, user="ada"), 0, 20))
     queue = [a_user_job(200, 1, 1000, user="ada"), a_user_job(201, 1, 10, user="bob")]
     snapshot = a_snapshot(CLUSTER, queue)
-    expected_s, _ = history.follow(snapshot, site_of(snapshot))
+    expected_s, _ = history.follow(snapshot, scheduling_state_of(snapshot))
     assert expected_s == pytest.approx([200, 2])

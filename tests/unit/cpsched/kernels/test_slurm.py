@@ -10,7 +10,7 @@ from cpsched.dispatchers.slurm.parameters import read_parameters
 from cpsched.kernels import nodes, slurm
 from cpsched.kernels.state import no_entries
 from cpsched.model import NEVER, Cluster
-from cpsched.planning import site_of
+from cpsched.planning import scheduling_state_of
 from tests.builders import a_cluster, a_job, a_running, a_snapshot, plain
 
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered")  # in hashes, which are of 64 bits
@@ -32,7 +32,7 @@ def planned(machine, running, queue, text="bf_resolution=1", now_s=0, whole=True
     """When each job of the queue is to start on a cluster, or on so many nodes; None where no start is known."""
     cluster = machine if isinstance(machine, Cluster) else a_cluster(machine)
     snapshot = a_snapshot(cluster, queue, running, now_s)
-    site, rules = plain(site_of(snapshot)), rules_of(read_parameters(text).parameters)
+    site, rules = plain(scheduling_state_of(snapshot)), rules_of(read_parameters(text).parameters)
     passes = passes or nothing_counted()
     passes.main, passes.backfill, passes.whole = slurm.FULL, 1, int(whole)
     plan_as_slurm(site, rules, owners_of(cluster, snapshot.table), passes, no_entries())

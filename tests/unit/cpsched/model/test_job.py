@@ -2,7 +2,7 @@ import pytest
 
 from cpsched.errors import InvalidValue
 from cpsched.model import Cluster, EndedJob, Request
-from cpsched.model.bounds import MOST_AMOUNT, MOST_IN_ALL, MOST_S
+from cpsched.model.value_bounds import MOST_AMOUNT, MOST_IN_ALL, MOST_S
 from tests.builders import a_job, a_running
 
 

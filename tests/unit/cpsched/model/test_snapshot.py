@@ -5,8 +5,8 @@ import pytest
 
 from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched.errors import InvalidValue
-from cpsched.model import Scene, Snapshot
-from cpsched.model.bounds import MOST_S
+from cpsched.model import ClusterState, Snapshot
+from cpsched.model.value_bounds import MOST_S
 from cpsched.policy import Policy
 from cpsched.predictors.walltime import WalltimePredictor
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
@@ -45,7 +45,7 @@ def test_no_plan_lies_in_the_past():
     cluster = a_cluster(nodes=1, cores=1)
     running = (a_running(a_job(9, walltime_s=50), ((0, 1),)),)
     policy = Policy(WalltimePredictor(), EasyDispatcher())
-    snapshot = policy.estimated(Scene(100, cluster, cluster.capacity * 0, (a_job(1),), running))
+    snapshot = policy.estimated(ClusterState(100, cluster, cluster.capacity * 0, (a_job(1),), running))
     assert policy.decide(snapshot).plan_by_job(snapshot) == {1: 101}
 
 
@@ -89,7 +89,7 @@ def test_a_snapshot_knows_the_estimate_of_each_of_its_jobs():
 
 def test_a_scene_stays_as_it_is_when_it_is_estimated():
     cluster = a_cluster()
-    scene = Scene(0, cluster, cluster.capacity, (a_job(1), a_job(2, ineligible="dependency")))
+    scene = ClusterState(0, cluster, cluster.capacity, (a_job(1), a_job(2, ineligible="dependency")))
     snapshot = Policy(WalltimePredictor(), EasyDispatcher()).estimated(scene)
     assert [job.id for job in scene.queue] == [1, 2]
     assert [job.id for job in snapshot.queued_jobs()] == [1]

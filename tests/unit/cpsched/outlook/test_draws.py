@@ -3,7 +3,7 @@ import numpy as np
 from cpsched.model import NEVER, EndedJob, RunningJob, Snapshot
 from cpsched.outlook import drawn_starts, likewise
 from cpsched.planning import plan
-from cpsched.run_times import RunTimes
+from cpsched.run_time_model import RunTimeModel
 from tests.builders import a_cluster, a_job
 
 
@@ -17,7 +17,7 @@ def full(*queue):
 
 def of_shares(*shares):
     """Ada's jobs of 1,000 s, and the site's, run such shares of their walltime."""
-    times = RunTimes()
+    times = RunTimeModel()
     for i, share in enumerate(shares * 40):
         times.learn(EndedJob(a_job(i, 4, 1, 1000, user="ada"), 0, round(1000 * share)))
     return times

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from cpsched.errors import DecisionFault, InvalidValue
+from cpsched.errors import InvalidValue, PolicyError
 from cpsched.model import EndedJob, JobTable
 from cpsched.predictors.base import Predictor, fill_estimates, whole_seconds
 from cpsched.predictors.last_two import LastTwoPredictor
@@ -98,7 +98,7 @@ def test_an_estimate_is_at_most_the_walltime(kind, answer, estimate):
 @pytest.mark.parametrize("answer", [0, -1, 2**53])
 def test_an_estimate_that_is_none_makes_the_walltimes_stand(kind, answer):
     table = column(10, 20, 30)
-    with pytest.raises(DecisionFault, match=f"predictor {kind.__name__}: InvalidValue: estimate_s={answer}"):
+    with pytest.raises(PolicyError, match=f"predictor {kind.__name__}: InvalidValue: estimate_s={answer}"):
         fill_estimates(kind(3, answer), table, np.array([0, 1]))
     assert table.estimate_s.tolist()[:3] == [10, 20, 30]
 

@@ -3,7 +3,7 @@ import pytest
 from cpsched.errors import InvalidValue
 from cpsched.model import EndedJob
 from cpsched.predictors import quantile as quantiles
-from cpsched.predictors.quantile import QuantilePredictor, at_quantile
+from cpsched.predictors.quantile import QuantilePredictor, weighted_quantile
 from tests.builders import a_job
 
 
@@ -52,7 +52,7 @@ def test_more_than_the_walltime_is_no_share():
 
 @pytest.mark.parametrize(("quantile", "value"), [(0.01, 1.0), (0.5, 2.0), (0.6, 3.0), (1.0, 3.0)])
 def test_the_weighed_quantile(quantile, value):
-    assert at_quantile([(3.0, 2.0), (1.0, 1.0), (2.0, 1.0)], quantile) == value
+    assert weighted_quantile([(3.0, 2.0), (1.0, 1.0), (2.0, 1.0)], quantile) == value
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def heard(monkeypatch, predictor, job):
         asked.append((list(weighed), quantile))
         return 0.5
 
-    monkeypatch.setattr(quantiles, "at_quantile", noted)
+    monkeypatch.setattr(quantiles, "weighted_quantile", noted)
     assert predictor.predict(job) == max(1, round(job.walltime_s / 2))
     monkeypatch.undo()
     ((weighed, quantile),) = asked
@@ -175,4 +175,4 @@ def test_who_learns_says_so_and_bounds_are_inclusive_where_they_are_meant_to_be(
     ],
 )
 def test_the_weighed_quantile_is_the_least_value_that_reaches_the_share(weighed, quantile, value):
-    assert at_quantile(weighed, quantile) == value
+    assert weighted_quantile(weighed, quantile) == value

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched.dispatchers.lists import ListDispatcher
-from cpsched.fit import verify
+from cpsched.feasibility import verify
 from cpsched.model import (
     NEVER,
     NO_STARTS,

@@ -3,10 +3,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cpsched import catalogue
+from cpsched import registry
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.easy import EasyDispatcher
-from cpsched.errors import DecisionFault
+from cpsched.errors import PolicyError
 from cpsched.model import NEVER, NO_STARTS, Decision, Effort, PowerCap, Starts
 from cpsched.policy import Policy
 from cpsched.predictors.base import Predictor
@@ -23,8 +23,8 @@ def trace_of(*jobs):
 
 
 def run(trace, dispatcher="easy", predictor="walltime", cluster=None, **options):
-    estimate = OraclePredictor(trace) if predictor == "oracle" else catalogue.predictor(predictor)
-    policy = Policy(estimate, catalogue.dispatcher(dispatcher) if isinstance(dispatcher, str) else dispatcher)
+    estimate = OraclePredictor(trace) if predictor == "oracle" else registry.predictor(predictor)
+    policy = Policy(estimate, registry.dispatcher(dispatcher) if isinstance(dispatcher, str) else dispatcher)
     return replay(trace, cluster or a_cluster(nodes=1, cores=4), policy, **options)
 
 
@@ -87,7 +87,7 @@ class Breaker:
 
 
 def test_a_decision_that_breaks_the_fit_rule_is_not_applied_but_counted():
-    policy = Policy(catalogue.predictor("walltime"), Breaker())
+    policy = Policy(registry.predictor("walltime"), Breaker())
     schedule = replay(trace_of((0, 10, 1, 10)), a_cluster(nodes=1), policy)
     assert schedule.start_s.tolist() == [NEVER]
     assert schedule.violations == ("job 1: a node that does not exist",)
@@ -101,10 +101,10 @@ def test_a_strict_replay_ends_with_the_first_fault():
         (Failing(), "Failing: RuntimeError: learns nothing"),
         (Unsure(), "Unsure: ValueError: no idea"),
     ):
-        with pytest.raises(DecisionFault, match=told):
-            replay(trace, a_cluster(nodes=1), Policy(catalogue.predictor("walltime"), dispatcher), strict=True)
-    policy = Policy(Guessing(0, learns=False), catalogue.dispatcher("easy"))
-    with pytest.raises(DecisionFault, match="estimate_s=0"):
+        with pytest.raises(PolicyError, match=told):
+            replay(trace, a_cluster(nodes=1), Policy(registry.predictor("walltime"), dispatcher), strict=True)
+    policy = Policy(Guessing(0, learns=False), registry.dispatcher("easy"))
+    with pytest.raises(PolicyError, match="estimate_s=0"):
         Replay(trace, a_cluster(nodes=1), policy, strict=True)
 
 
@@ -118,7 +118,7 @@ class Twice(Dispatcher):
 
 
 def test_a_faulty_round_is_counted_whatever_the_judge_says_of_it():
-    policy = Policy(catalogue.predictor("walltime"), Twice())
+    policy = Policy(registry.predictor("walltime"), Twice())
     schedule = replay(trace_of((0, 10, 1, 10)), a_cluster(nodes=2), policy)
     assert len(schedule.violations) == 1
     assert schedule.start_s.tolist() == [NEVER]
@@ -147,7 +147,7 @@ class Failing(Dispatcher):
 def test_a_round_in_which_a_dispatcher_fails_is_a_violation_and_the_replay_goes_on():
     failing = Failing(ValueError("no idea"), None, Decision(NO_STARTS, None))
     trace = trace_of(*((second, 1, 1, 10) for second in range(4)))
-    schedule = replay(trace, a_cluster(nodes=1), Policy(catalogue.predictor("walltime"), failing))
+    schedule = replay(trace, a_cluster(nodes=1), Policy(registry.predictor("walltime"), failing))
     told = [violation.partition(f" ({__file__}:")[0] for violation in schedule.violations]
     assert told[:3] == [
         "dispatcher Failing: ValueError: no idea",
@@ -168,7 +168,7 @@ class Unsure(EasyDispatcher):
 
 
 def test_a_dispatcher_that_cannot_tell_whether_it_learns_is_a_violation_and_decides():
-    schedule = replay(trace_of((0, 5, 1, 10)), a_cluster(nodes=1), Policy(catalogue.predictor("walltime"), Unsure()))
+    schedule = replay(trace_of((0, 5, 1, 10)), a_cluster(nodes=1), Policy(registry.predictor("walltime"), Unsure()))
     assert [told.partition(" (")[0] for told in schedule.violations] == ["dispatcher Unsure: ValueError: no idea"]
     assert schedule.start_s.tolist() == [0]
 
@@ -187,7 +187,7 @@ class Guessing(Predictor):
 @pytest.mark.parametrize("answer", [0, -1, None, float("nan"), 10**30, "many"])
 def test_jobs_that_cannot_be_predicted_are_expected_to_run_their_walltimes(answer, learns):
     trace = trace_of((0, 5, 4, 10), (1, 5, 4, 10))
-    policy = Policy(Guessing(answer, learns), catalogue.dispatcher("easy"))
+    policy = Policy(Guessing(answer, learns), registry.dispatcher("easy"))
     schedule = replay(trace, a_cluster(nodes=1), policy)
     assert schedule.start_s.tolist() == [0, 5]
     assert len(schedule.violations) == (2 if learns else 1)
@@ -195,7 +195,7 @@ def test_jobs_that_cannot_be_predicted_are_expected_to_run_their_walltimes(answe
 
 
 def test_what_cannot_be_predicted_counts_in_the_compiled_loop_too():
-    policy = Policy(Guessing(0, False), catalogue.dispatcher("easy"))
+    policy = Policy(Guessing(0, False), registry.dispatcher("easy"))
     schedule = Replay(trace_of((0, 5, 4, 10)), a_cluster(nodes=1), policy).run_compiled()
     assert (schedule.start_s.tolist(), len(schedule.violations)) == ([0], 1)
 
@@ -257,7 +257,7 @@ class Watcher:
 def test_predictors_hear_of_ends_before_they_predict_the_arrivals_of_the_same_second():
     watcher = Watcher()
     trace = trace_of((0, 10, 4, 10), (3, 5, 4, 10), (10, 5, 4, 10))
-    replay(trace, a_cluster(nodes=1, cores=4), Policy(watcher, catalogue.dispatcher("easy")))
+    replay(trace, a_cluster(nodes=1, cores=4), Policy(watcher, registry.dispatcher("easy")))
     assert watcher.seen[:4] == [("arrives", 1), ("arrives", 2), ("ended", 1), ("arrives", 3)]
 
 
@@ -291,7 +291,7 @@ class Patient(EasyDispatcher):
 def test_a_dispatcher_is_asked_again_when_it_wants_to_be():
     """Events before are rounds as ever, and the second that was asked for counts once."""
     trace = [TraceJob(a_job(1, submit_s=10, walltime_s=5), 5), TraceJob(a_job(2, submit_s=20, walltime_s=5), 5)]
-    policy = Policy(catalogue.predictor("walltime"), Patient())
+    policy = Policy(registry.predictor("walltime"), Patient())
     schedule = replay(trace, a_cluster(nodes=1, cores=2), policy)
     assert schedule.start_s.tolist() == [50, 50]
     assert policy.dispatcher.asked_s == [10, 20, 50]
@@ -301,7 +301,7 @@ def test_a_dispatcher_is_asked_again_when_it_wants_to_be():
 def test_a_charge_may_pass_the_second_that_was_asked_for():
     """Then the dispatcher is asked at once."""
     trace = [TraceJob(a_job(1, submit_s=40, walltime_s=5), 5)]
-    policy = Policy(catalogue.predictor("walltime"), Patient())
+    policy = Policy(registry.predictor("walltime"), Patient())
     schedule = replay(trace, a_cluster(nodes=1, cores=2), policy, charge=20_000.0)
     assert policy.dispatcher.asked_s == [40, 60]
     assert schedule.start_s.tolist() == [80]
@@ -323,7 +323,7 @@ def test_one_that_takes_note_of_everything_is_asked_where_nothing_fits_too():
         a_job(id, per_unit=2, submit_s=at, walltime_s=run_s) for id, at, run_s in ((1, 0, 60), (2, 20, 30), (3, 25, 5))
     ]
     trace = [TraceJob(job, job.walltime_s) for job in jobs]
-    policy = Policy(catalogue.predictor("walltime"), Watchful())
+    policy = Policy(registry.predictor("walltime"), Watchful())
     schedule = replay(trace, a_cluster(nodes=1, cores=2), policy)
     assert schedule.start_s.tolist() == [0, 60, 90]
     assert policy.dispatcher.asked_s == [0, 20, 25, 60, 70, 90]

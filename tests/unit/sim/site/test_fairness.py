@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cpsched.metrics import Measures
+from cpsched.metrics import ScheduleData
 from cpsched.model import Job, Request
 from cpsched_sim.site.fairness import WINDOW_S, account_use, divided, gini, jain, mean_by, user_slowdowns
 
@@ -14,7 +14,7 @@ def measures(*rows):
     """(user, account, submit, start, end, processors) each."""
     jobs = [Job(id, r[2], 60, Request(1, (1,)), user=r[0], account=r[1]) for id, r in enumerate(rows)]
     columns = [np.array([row[at] for row in rows], np.int64) for at in (2, 3, 4, 5)]
-    return Measures(*columns, machine=8, jobs=jobs)
+    return ScheduleData(*columns, machine=8, jobs=jobs)
 
 
 def test_gini_and_jain_of_equal_and_of_unequal_users():

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from cpsched.goals import Goal
-from cpsched.metrics import Measures
+from cpsched.goal_presets import Goal
+from cpsched.metrics import ScheduleData
 from cpsched_sim.tuning.judging import FigureSums, each_window, figures, mean_of, paired
 
 
@@ -15,7 +15,7 @@ def measures(seed, jobs=60, slower=1.0):
     submit_s = np.sort(draw.integers(0, 10_000, jobs))
     wait_s = (draw.exponential(500, jobs) * slower).astype(np.int64)
     run_s = draw.integers(1, 3000, jobs)
-    return Measures(submit_s, submit_s + wait_s, submit_s + wait_s + run_s, draw.integers(1, 9, jobs))
+    return ScheduleData(submit_s, submit_s + wait_s, submit_s + wait_s + run_s, draw.integers(1, 9, jobs))
 
 
 def test_the_figures_of_windows_are_those_of_all_their_jobs():
@@ -31,7 +31,7 @@ def test_the_figures_of_windows_are_those_of_all_their_jobs():
 def test_the_sums_of_a_window_as_a_whole():
     """A job that arrives as the window begins is judged, one that arrives as it ends is not."""
     submit_s, wait_s, run_s, cores = np.array([[9, 10, 19, 20], [1, 5, 30, 1], [1, 20, 10, 1], [1, 2, 3, 1]])
-    whole = Measures(submit_s, submit_s + wait_s, submit_s + wait_s + run_s, cores)
+    whole = ScheduleData(submit_s, submit_s + wait_s, submit_s + wait_s + run_s, cores)
     slowdown = float(whole.bounded_slowdown[1:3].sum())
     upper = 2 * (25**4 - 5**4) + 3 * (40**4 - 30**4)
     lower = 2 * (25**3 - 5**3) + 3 * (40**3 - 30**3)

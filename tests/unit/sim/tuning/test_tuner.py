@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from cpsched.errors import InvalidValue
-from cpsched.goals import Goal
+from cpsched.goal_presets import Goal
 from cpsched.policy_spec import PolicySpec
 from cpsched_sim.errors import Unusable
 from cpsched_sim.experiments import keys

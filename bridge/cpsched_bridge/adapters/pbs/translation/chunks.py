@@ -21,9 +21,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cpsched.fit import units_by_node
+from cpsched.feasibility import units_by_node
 from cpsched.model import BoolArray, IntArray, NodeSetPart, Request
-from cpsched.spelling.pbs import ChunkPlacement, chunks_of, place_of
+from cpsched.parsing.pbs_select import ChunkPlacement, parse_place, parse_select
 from cpsched_bridge.adapters.pbs.translation.machine import Machine, VnodeGroups
 from cpsched_bridge.adapters.pbs.translation.units import amount
 from cpsched_bridge.adapters.shared.unmodelled import NotModelled
@@ -93,7 +93,7 @@ class ChunkRequest:
 
 def placement_of(text: str) -> ChunkPlacement:
     """Return what `place` says. Raises `NotModelled` for words that PBS's manual does not name."""
-    found = place_of(text)
+    found = parse_place(text)
     if found.unknown:
         raise NotModelled(f"place={text[:60]}")
     return found
@@ -102,7 +102,7 @@ def placement_of(text: str) -> ChunkPlacement:
 def counted(select: str, machine: Machine) -> list[Chunk]:
     """Return the chunks of a `select`, equal neighbours together. Raises `NotModelled`, `ValueError`."""
     found: list[Chunk] = []
-    for part in chunks_of(select):
+    for part in parse_select(select):
         if not part.count:
             raise ValueError("a chunk that is wanted 0 times")
         amounts, properties = [], []

@@ -20,7 +20,7 @@ import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from cpsched.spelling.pbs import duration_s
+from cpsched.parsing.pbs_select import parse_duration_s
 from cpsched_bridge.adapters.pbs.records import Record, text_of, texts_of
 from cpsched_bridge.adapters.pbs.translation.units import amount
 from cpsched_bridge.adapters.shared.unmodelled import UNREADABLE
@@ -115,7 +115,7 @@ def terms_of(formula: Formula, job: Record, queue: Record) -> dict[str, float]:
 def _term(name: str, job: Record, queue: Record, wishes: Mapping[str, str]) -> float:
     match name:
         case "eligible_time":
-            return float(duration_s(text_of(job, "eligible_time", "0")))
+            return float(parse_duration_s(text_of(job, "eligible_time", "0")))
         case "accrue_type":
             return float(text_of(job, "accrue_type", "0"))
         case "job_priority":
@@ -124,7 +124,7 @@ def _term(name: str, job: Record, queue: Record, wishes: Mapping[str, str]) -> f
             return float(text_of(queue, "Priority", "0"))
     said = wishes.get(name, "0")
     if ":" in said:
-        return float(duration_s(said))
+        return float(parse_duration_s(said))
     try:
         return float(said)
     except ValueError:

@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from cpsched.errors import printable
+from cpsched.errors import escape_controls
 from cpsched.model import IntArray, Job, PendingCode, PendingReason
-from cpsched.spelling.pbs import duration_s
+from cpsched.parsing.pbs_select import parse_duration_s
 from cpsched_bridge.adapters.pbs.records import UNREADABLE as BROKEN
 from cpsched_bridge.adapters.pbs.records import Record, Value, text_of, texts_of
 from cpsched_bridge.adapters.pbs.translation import ids
@@ -127,7 +127,7 @@ def job_of(record: Record, number: int, asks: ChunkRequest, walltime_s: int, sin
 def walltime_of(record: Record) -> int:
     """How long a job may run."""
     said = texts_of(record, "Resource_List").get("walltime", "")
-    return max(1, duration_s(said)) if said else FOREVER_S
+    return max(1, parse_duration_s(said)) if said else FOREVER_S
 
 
 def walltimes_of(record: Record, scene: PbsScene) -> tuple[int, ...]:
@@ -139,8 +139,8 @@ def walltimes_of(record: Record, scene: PbsScene) -> tuple[int, ...]:
     wishes = texts_of(record, "Resource_List")
     if LEAST not in wishes:
         return (walltime_of(record),)
-    least = max(1, duration_s(wishes[LEAST]))
-    most = max(least, duration_s(wishes[MOST]) if MOST in wishes else walltime_of(record))
+    least = max(1, parse_duration_s(wishes[LEAST]))
+    most = max(least, parse_duration_s(wishes[MOST]) if MOST in wishes else walltime_of(record))
     left = {(each.from_s - scene.now_s) // MINUTE_S * MINUTE_S for each in scene.reservations} | {least}
     shorter = sorted((seconds for seconds in left if least <= seconds < most), reverse=True)
     return (most, *shorter[: MOST_WALLTIMES - 2], *shorter[MOST_WALLTIMES - 2 :][-1:])
@@ -157,7 +157,7 @@ def _read(
     name = text_of(record, "queue")
     queue = scene.queues.get(name)
     if queue is None:
-        raise NotModelled(f"queue {printable(name)} is not the bridge's")
+        raise NotModelled(f"queue {escape_controls(name)} is not the bridge's")
     wishes = texts_of(record, "Resource_List")
     select, place = text_of(record, "schedselect") or wishes.get("select", ""), wishes.get("place", "")
     if not select:
@@ -221,7 +221,7 @@ def _left(
         user = owner_of(record)
     except UNREADABLE:
         user = ""
-    return LeftJob(number, reason, ids.label(name), printable(user), held_for_us=held)
+    return LeftJob(number, reason, ids.label(name), escape_controls(user), held_for_us=held)
 
 
 def _room_in_arrays(jobs: Mapping[str, Record]) -> dict[str, int]:
@@ -256,7 +256,7 @@ def _waits_since(record: Record, parent: Record | None, number: int, scene: PbsS
     if not (scene.counts_eligible and isinstance(said, str)):
         return _arrival(record)
     try:
-        since_s = max(0, scene.now_s - duration_s(said))
+        since_s = max(0, scene.now_s - parse_duration_s(said))
     except ValueError:
         return _arrival(record)
     before = scene.known.get(number)

@@ -18,9 +18,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+from cpsched.parsing.pbs_select import parse_size_bytes
 from cpsched.site.admission import LimitsNow
 from cpsched.site.limits import LimitCheck, Standing
-from cpsched.spelling.pbs import size_bytes
 from cpsched_bridge.adapters.pbs.records import Record, Value, all_of, text_of, texts_of
 from cpsched_bridge.adapters.pbs.translation.units import amount
 from cpsched_bridge.adapters.shared.unmodelled import UNREADABLE
@@ -164,7 +164,7 @@ def _exactly(text: str) -> Fraction:
     try:
         return amount(text, False)
     except ValueError:
-        return Fraction(size_bytes(text))
+        return Fraction(parse_size_bytes(text))
 
 
 def _takes(record: Record, resource: str) -> int:

@@ -10,7 +10,7 @@ from fractions import Fraction
 import numpy as np
 
 from cpsched.model import BoolArray, IntArray
-from cpsched.model.bounds import MOST_AMOUNT
+from cpsched.model.value_bounds import MOST_AMOUNT
 from cpsched_bridge.adapters.pbs.records import UNREADABLE as BROKEN
 from cpsched_bridge.adapters.pbs.records import Record, ResourceKind, Unquoted, Unreadable, text_of, texts_of
 from cpsched_bridge.adapters.pbs.translation.units import amount

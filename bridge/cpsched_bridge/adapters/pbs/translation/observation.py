@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from cpsched.model import EndedJob, IntArray, Job, Request
-from cpsched.spelling.pbs import duration_s
+from cpsched.parsing.pbs_select import parse_duration_s
 from cpsched_bridge.adapters.pbs.records import Reading, Record, Unreadable, text_of, texts_of
 from cpsched_bridge.adapters.pbs.translation import ids, machine, queues, reservations
 from cpsched_bridge.adapters.pbs.translation.chunks import ChunkRequest
@@ -191,7 +191,7 @@ def finished(jobs: Mapping[str, Record], machine: Machine) -> Sequence[EndedJob]
             if record.get("job_state") not in ("F", "X") or ids.is_array(name):
                 continue
             start_s = time_s(text_of(record, "stime"))
-            end_s = start_s + duration_s(texts_of(record, "resources_used").get("walltime", ""))
+            end_s = start_s + parse_duration_s(texts_of(record, "resources_used").get("walltime", ""))
             amounts = amounts_on(text_of(record, "exec_vnode"), machine)
             request = as_allocated(amounts, False)[0] if amounts else Request(1, (1,) * len(machine.resources))
             job = job_of(record, ids.number_of(name), ChunkRequest(request, ()), walltime_of(record))

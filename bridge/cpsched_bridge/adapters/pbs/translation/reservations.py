@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from cpsched.model import BoolArray
-from cpsched.spelling.pbs import duration_s
+from cpsched.parsing.pbs_select import parse_duration_s
 from cpsched_bridge.adapters.pbs.records import UNREADABLE as BROKEN
 from cpsched_bridge.adapters.pbs.records import Record, Unreadable, all_of, text_of
 from cpsched_bridge.adapters.pbs.translation.machine import Machine
@@ -81,7 +81,7 @@ def _showing(name: str, vnodes: Mapping[str, Record]) -> list[str]:
 
 def _end_s(record: Record, begin_s: int) -> int:
     end = text_of(record, "reserve_end")
-    return time_s(end) if end else begin_s + duration_s(text_of(record, "reserve_duration"))
+    return time_s(end) if end else begin_s + parse_duration_s(text_of(record, "reserve_duration"))
 
 
 def in_the_way(reservations: Iterable[Reservation], now_s: int, until_s: int) -> tuple[Reservation, ...]:

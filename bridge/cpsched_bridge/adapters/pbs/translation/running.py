@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from cpsched.fit import used_by
+from cpsched.feasibility import amounts_used
 from cpsched.model import BoolArray, Job, Placement, Request, RunningJob
 from cpsched_bridge.adapters.pbs.records import Record, text_of, texts_of
 from cpsched_bridge.adapters.pbs.translation import ids
@@ -106,7 +106,7 @@ def as_asked(request: Request, amounts: Amounts, machine: Machine) -> Placement 
     if request.distinct and any(units > 1 for _, units in placement):
         return None
     plain = replace(request, exclusive=False)
-    for node, taken in used_by(plain, placement, machine.capacity).items():
+    for node, taken in amounts_used(plain, placement, machine.capacity).items():
         there = np.array(amounts[node])
         told = there > 0
         if (there[told] != taken[told]).any() or there[column] != taken[column]:

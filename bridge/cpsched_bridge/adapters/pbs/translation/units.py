@@ -1,4 +1,4 @@
-"""Amounts and times as PBS prints them; sizes and durations are in `cpsched.spelling.pbs`."""
+"""Amounts and times as PBS prints them; sizes and durations are in `cpsched.parsing.pbs_select`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from datetime import datetime
 from fractions import Fraction
 
-from cpsched.spelling.pbs import size_bytes
+from cpsched.parsing.pbs_select import parse_size_bytes
 
 MIB = 1 << 20
 FOREVER_S = 365 * 86400
@@ -18,7 +18,7 @@ _NUMBER = re.compile(r"\d{1,18}(?:\.\d{1,9})?", re.ASCII)
 def amount(text: str, is_size: bool) -> Fraction:
     """An amount of a resource: a size in MiB, any other as it is. Raises `ValueError`."""
     if is_size:
-        return Fraction(size_bytes(text), MIB)
+        return Fraction(parse_size_bytes(text), MIB)
     if not _NUMBER.fullmatch(text.strip()):
         raise ValueError(f"{text[:40]!r} is no number")
     return Fraction(text.strip())

@@ -15,10 +15,18 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from cpsched.errors import CpschedError, InvalidValue
+from cpsched.parsing.slurm_limits import (
+    has_flag,
+    parse_flags,
+    parse_limits,
+    parse_minutes,
+    parse_pipe_table,
+    parse_tres,
+    unsupported_limits,
+)
 from cpsched.site.accounts import NO_LIMITS, Accounts, Association, Qos, SiteLimits
 from cpsched.site.limits import Spent
 from cpsched.site.multifactor import PriorityRules, Weights
-from cpsched.spelling.amounts import flags_of, limits_of, minutes_of, pipe_table, tres_of, truthy, unmodelled
 from cpsched_bridge.ports import ObjectKind, Unusable
 
 _LONGEST = 80
@@ -93,7 +101,7 @@ class SitePicture:
     """A site's policy at one moment.
 
     - `fair_share`: the factor by index of an association.
-    - `unmodelled`: limits that are set and that nobody here knows, in words.
+    - `unsupported_limits`: limits that are set and that nobody here knows, in words.
     - `period_s`: how often Slurm works priorities out anew.
     - `trouble`: what of it cannot be read.
     """
@@ -131,7 +139,7 @@ def config_of(text: str) -> dict[str, str]:
 
 def rules_of(config: Mapping[str, str]) -> PriorityRules:
     """How jobs are ranked; age and fair share count as the weights say."""
-    flags = flags_of(config["PriorityFlags"])
+    flags = parse_flags(config["PriorityFlags"])
     weights = Weights(
         age=_number(config["PriorityWeightAge"]),
         fair_share=_number(config["PriorityWeightFairShare"] or config["PriorityWeightFairshare"]),
@@ -140,16 +148,16 @@ def rules_of(config: Mapping[str, str]) -> PriorityRules:
         qos=_number(config["PriorityWeightQOS"]),
         association=_number(config["PriorityWeightAssoc"]),
         tres=_weights_of_tres(config["PriorityWeightTRES"]),
-        max_age_s=60 * (minutes_of(config["PriorityMaxAge"]) or 7 * 1440),
+        max_age_s=60 * (parse_minutes(config["PriorityMaxAge"]) or 7 * 1440),
         favor_small=config["PriorityFavorSmall"].lower() in ("yes", "1", "true"),
-        size_over_time=truthy(flags, "SMALL_RELATIVE_TO_TIME"),
-        raw_partition=truthy(flags, "NO_NORMAL_PART") or truthy(flags, "NO_NORMAL_ALL"),
-        raw_qos=truthy(flags, "NO_NORMAL_QOS") or truthy(flags, "NO_NORMAL_ALL"),
-        raw_association=truthy(flags, "NO_NORMAL_ASSOC") or truthy(flags, "NO_NORMAL_ALL"),
-        raw_tres=truthy(flags, "NO_NORMAL_TRES") or truthy(flags, "NO_NORMAL_ALL"),
+        size_over_time=has_flag(flags, "SMALL_RELATIVE_TO_TIME"),
+        raw_partition=has_flag(flags, "NO_NORMAL_PART") or has_flag(flags, "NO_NORMAL_ALL"),
+        raw_qos=has_flag(flags, "NO_NORMAL_QOS") or has_flag(flags, "NO_NORMAL_ALL"),
+        raw_association=has_flag(flags, "NO_NORMAL_ASSOC") or has_flag(flags, "NO_NORMAL_ALL"),
+        raw_tres=has_flag(flags, "NO_NORMAL_TRES") or has_flag(flags, "NO_NORMAL_ALL"),
     )
     kind = config["PriorityType"].rpartition("/")[2]
-    return PriorityRules("basic" if kind == "basic" else "multifactor", weights, truthy(flags, "ACCRUE_ALWAYS"))
+    return PriorityRules("basic" if kind == "basic" else "multifactor", weights, has_flag(flags, "ACCRUE_ALWAYS"))
 
 
 def _weights_of_tres(text: str) -> dict[str, float]:
@@ -205,7 +213,7 @@ def _unusable(kind: ObjectKind, name: str, error: InvalidValue) -> Unusable:
 
 
 def _present(text: str) -> dict[str, int]:
-    return {} if text in ("", "(null)", "N/A") else tres_of(text)
+    return {} if text in ("", "(null)", "N/A") else parse_tres(text)
 
 
 def qos_of(text: str, limits_hold: bool = True) -> tuple[dict[str, Qos], list[str], dict[str, Unusable]]:
@@ -222,18 +230,18 @@ def qos_of(text: str, limits_hold: bool = True) -> tuple[dict[str, Qos], list[st
             trouble[values[0]] = Unusable("qos", values[0], headings[len(values)], "unreadable", "sacctmgr shows none")
             continue
         row = dict(zip(headings, values, strict=False))
-        name, flags = row["Name"], flags_of(row.get("Flags", ""))
+        name, flags = row["Name"], parse_flags(row.get("Flags", ""))
         limits = NO_LIMITS
         try:
-            limits = limits_of(row) if limits_hold else limits
+            limits = parse_limits(row) if limits_hold else limits
         except InvalidValue as error:
             trouble[name] = _unusable("qos", name, error)
         found[name] = Qos(
             name, _number(row.get("Priority", "")), limits, _real(row.get("UsageFactor", ""), 1.0),
-            truthy(flags, "UsageFactorSafe"), _real(row.get("LimitFactor", ""), 0.0) or None,
-            truthy(flags, "OverPartQOS"),
+            has_flag(flags, "UsageFactorSafe"), _real(row.get("LimitFactor", ""), 0.0) or None,
+            has_flag(flags, "OverPartQOS"),
         )  # fmt: skip
-        unknown += [f"{limit}={row[limit]} of QOS {name}" for limit in unmodelled(row)]
+        unknown += [f"{limit}={row[limit]} of QOS {name}" for limit in unsupported_limits(row)]
         unknown += [f"flag {flag} of QOS {name}" for flag in ("relative", "enforceusagethreshold") if flag in flags]
     return found, unknown, trouble
 
@@ -281,7 +289,7 @@ def state_of(text: str, limits_hold: bool = True) -> _State:
         accounts,
         {_number(row.get("ID", "")): at for at, row in enumerate(ordered)},
         read.spent(),
-        tuple(f"{limit} of {labels[at]}" for at, row in enumerate(ordered) for limit in unmodelled(row)),
+        tuple(f"{limit} of {labels[at]}" for at, row in enumerate(ordered) for limit in unsupported_limits(row)),
         PolicyTrouble(read.associations, {_key(row): _orphan(row) for row in lost}, read.qos),
     )
 
@@ -373,7 +381,7 @@ def _association(row: Mapping[str, str], parent: int, read: _Spending, at: int) 
     if not read.limits_hold:
         return found
     try:
-        limits = limits_of({name: value for name, value in row.items() if name != "MaxWall"})
+        limits = parse_limits({name: value for name, value in row.items() if name != "MaxWall"})
     except InvalidValue as error:
         read.note("association", at, found.label, error)
         return found
@@ -409,7 +417,7 @@ def shares_of(text: str, ids: Mapping[int, int]) -> tuple[dict[int, float], dict
             raise Unreadable(f"sshare --json: {type(error).__name__}: {error}") from error
         pairs = [_of_json(row) for row in rows]
     else:
-        table = list(pipe_table(text))
+        table = list(parse_pipe_table(text))
         if table and "FairShare" not in table[0]:
             raise Unreadable("sshare: has no column FairShare")
         pairs = [(_number(row["ID"].strip()), row["FairShare"]) for row in table if row.get("FairShare")]
@@ -454,12 +462,12 @@ def picture_of(texts: Mapping[str, str]) -> SitePicture:
     """
     config = config_of(texts["config"])
     partitions, odd_partitions = partitions_of(texts["partitions"])
-    period_s = 60 * (minutes_of(config["PriorityCalcPeriod"]) or 5)
+    period_s = 60 * (parse_minutes(config["PriorityCalcPeriod"]) or 5)
     if not texts.get("state"):
         trouble = PolicyTrouble(partitions=odd_partitions)
         site = SiteLimits(limits_hold=False)
         return SitePicture(site, rules_of(config), Spent(), {}, partitions, (), period_s, trouble)
-    enforced = flags_of(config["AccountingStorageEnforce"])
+    enforced = parse_flags(config["AccountingStorageEnforce"])
     limits_hold = bool(enforced & {"limits", "safe", "all"})
     state = state_of(texts["state"], limits_hold)
     qos, unknown, odd_qos = qos_of(texts.get("qos", ""), limits_hold)

@@ -33,7 +33,7 @@ def boosts(
         if _blocks(record):
             for name in (record["partition"] or "").split(","):
                 highest[name] = max(highest.get(name, 0), record["priority"])
-    nodes = {str(record["name"]): frozenset(hostlist.known(record["nodes"])) for record in seen.partitions}
+    nodes = {str(record["name"]): frozenset(hostlist.expand_if_valid(record["nodes"])) for record in seen.partitions}
     lost = 0 if picture.rules.always_accrues else int(picture.rules.weights.age)
     found = {}
     for number, (record, priority) in starts.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from cpsched.errors import CpschedError, message_of
+from cpsched.errors import CpschedError, exception_message
 from cpsched_bridge.adapters.slurm.policy.answers import SitePicture, picture_of
 from cpsched_bridge.adapters.slurm.policy.asking import NEEDED, Answers, Asking
 
@@ -66,7 +66,7 @@ class PolicyReader:
                 raise CpschedError(f"no {' and no '.join(missing)}")
             picture = picture_of(texts)
         except Exception as error:  # an answer of a form that nobody foresaw must not end the bridge
-            failures["picture"] = message_of(error)
+            failures["picture"] = exception_message(error)
         else:
             self._texts = texts
             if picture != self.picture:

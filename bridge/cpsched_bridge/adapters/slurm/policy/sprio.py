@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from cpsched.errors import printable
+from cpsched.errors import escape_controls
 from cpsched.site.multifactor import FactorPoints, MachineSize
 from cpsched_bridge.adapters.slurm.policy.answers import SitePicture
 from cpsched_bridge.adapters.slurm.policy.ranking import Clearances, accrue_of, points_of
@@ -108,4 +108,4 @@ def compare(
 def _difference(number: int, found: FactorPoints, at: int, here: int, slurm: Mapping[str, float]) -> Difference:
     mine = {name: float(getattr(found, name)[at]) for name in COLUMNS if name != "priority"}
     factor = max(mine, key=lambda name: abs(mine[name] - slurm[name]))
-    return Difference(number, here, int(slurm["priority"]), printable(factor), mine[factor], slurm[factor])
+    return Difference(number, here, int(slurm["priority"]), escape_controls(factor), mine[factor], slurm[factor])

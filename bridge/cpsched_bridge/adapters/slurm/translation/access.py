@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from cpsched.errors import printable, some_of
+from cpsched.errors import abbreviate, escape_controls
 from cpsched.model import PendingCode, PendingReason
 from cpsched_bridge.adapters.slurm.records import Record
 from cpsched_bridge.adapters.slurm.translation.partitions import Partition
@@ -116,6 +116,6 @@ def _by_group(record: Record, partition: Partition, doors: Doors) -> PendingReas
 
 
 def _told(name: str, partition: Partition, rule: str, names: Collection[str], other: str = "") -> PendingReason:
-    listed = some_of(sorted(names), _SHOWN)
-    what = printable(f"partition {partition.name} {rule} {listed or 'none'}" + (other and f", not {other}"))
+    listed = abbreviate(sorted(names), _SHOWN)
+    what = escape_controls(f"partition {partition.name} {rule} {listed or 'none'}" + (other and f", not {other}"))
     return PendingReason(PendingCode.CLUSTER, (name, what))

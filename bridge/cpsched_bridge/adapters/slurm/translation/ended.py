@@ -56,7 +56,7 @@ def _ended(record: Record, machine: Machine, known: Mapping[int, Job]) -> EndedJ
     number = ids.of_record(record)
     job = known.get(number)
     if job is None:
-        nodes = len(hostlist.known(record["allocated_nodes"])) or record["num_nodes"] or 1
+        nodes = len(hostlist.expand_if_valid(record["allocated_nodes"])) or record["num_nodes"] or 1
         job = placed_job(record, number, machine, nodes)
     return EndedJob(job, record["start_time"], record["end_time"])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cpsched.spelling.gres import NO_CONSUME
+from cpsched.parsing.gres import NO_CONSUME
 
 Amounts = dict[str, int]
 """Generic resources by name: {"gpu": 2, "gpu:a100": 2}. A typed one counts under its general name too."""

@@ -1,13 +1,13 @@
-"""Slurm's lists: nodes, `n[1-3,07],gpu1` (see `cpsched.spelling.node_lists`), and the indices of array tasks."""
+"""Slurm's lists: nodes, `n[1-3,07],gpu1` (see `cpsched.parsing.hostlist`), and the indices of array tasks."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 
-from cpsched.spelling.node_lists import expand, known
+from cpsched.parsing.hostlist import expand_hostlist, expand_if_valid
 from cpsched_bridge.adapters.slurm.translation.ids import MOST_TASK
 
-__all__ = ["compact", "expand", "known", "task_ranges"]
+__all__ = ["compact", "expand_hostlist", "expand_if_valid", "task_ranges"]
 
 
 def compact(numbers: list[int]) -> str:

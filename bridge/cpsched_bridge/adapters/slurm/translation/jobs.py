@@ -174,7 +174,7 @@ def nodes_allowed(record: Record, machine: Machine, partition: Partition, confli
             mask = mask & machine.features.get(feature, np.zeros_like(mask))
             parts.append(NodeSetPart("feature", feature))
     if record["excluded_nodes"]:
-        mask = mask & ~machine.members(hostlist.expand(record["excluded_nodes"]))
+        mask = mask & ~machine.members(hostlist.expand_hostlist(record["excluded_nodes"]))
         parts.append(NodeSetPart("excluded", "excluded nodes"))
     if shared := shared_asked(record, machine):
         mask = mask & machine.with_shared(shared)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cpsched.model import BoolArray, IntArray
-from cpsched.model.bounds import MOST_AMOUNT
+from cpsched.model.value_bounds import MOST_AMOUNT
 from cpsched_bridge.adapters.shared.machine import FIRST_OTHER, Nodes
 from cpsched_bridge.adapters.shared.unmodelled import NotModelled
 from cpsched_bridge.adapters.slurm.records import Record, has_trouble

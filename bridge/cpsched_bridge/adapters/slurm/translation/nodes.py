@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from cpsched.fit import used_by
+from cpsched.feasibility import amounts_used
 from cpsched.model import BoolArray, IntArray, RunningJob
-from cpsched.model.bounds import MOST_AMOUNT
+from cpsched.model.value_bounds import MOST_AMOUNT
 from cpsched_bridge.adapters.shared.machine import CORES, MEMORY
 from cpsched_bridge.adapters.slurm.records import Record
 from cpsched_bridge.adapters.slurm.translation import states
@@ -99,7 +99,7 @@ def taken_by(machine: Machine, running: Sequence[RunningJob]) -> IntArray:
     used = np.zeros_like(machine.capacity)
     for job in running:
         request = job.job.request
-        for node, amounts in used_by(request, job.placement, machine.capacity).items():
+        for node, amounts in amounts_used(request, job.placement, machine.capacity).items():
             used[node] = amounts if request.exclusive else used[node] + amounts
     return used
 

@@ -63,7 +63,7 @@ def partition_of(record: Record, machine: Machine, job_defaults: str | None = No
     return Partition(
         name=record["name"],
         state=str(record["state"]),
-        members=machine.members(hostlist.known(record["nodes"])),
+        members=machine.members(hostlist.expand_if_valid(record["nodes"])),
         max_time_min=_number(record["max_time"]),
         default_time_min=_number(record["default_time"]),
         max_nodes=_number(record["max_nodes"]),

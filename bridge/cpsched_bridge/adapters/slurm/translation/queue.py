@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from cpsched.errors import printable
+from cpsched.errors import escape_controls
 from cpsched.model import Job, NodeSetPart, PendingCode, PendingReason
 from cpsched_bridge.adapters.shared.unmodelled import UNREADABLE, NotModelled, unreadable
 from cpsched_bridge.adapters.slurm.records import Record
@@ -217,7 +217,9 @@ def _attracted(record: Record, asked: PendingJobRead, around: QueueSurroundings)
     members = around.partitions[record["partition"]].members
     request = asked.job.request
     found = attracting(around.reservations, record, request, span, members, around.machine, around.doors)
-    return PendingReason(PendingCode.MAGNETIC_RESERVATION, (printable(found.name),)) if found is not None else None
+    return (
+        PendingReason(PendingCode.MAGNETIC_RESERVATION, (escape_controls(found.name),)) if found is not None else None
+    )
 
 
 def _beside(job: Job, around: QueueSurroundings) -> Job:

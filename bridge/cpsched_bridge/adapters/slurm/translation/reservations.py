@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from cpsched.fit import units_by_node
+from cpsched.feasibility import units_by_node
 from cpsched.model import BoolArray, IntArray, Request
 from cpsched_bridge.adapters.shared.machine import CORES, MEMORY
 from cpsched_bridge.adapters.slurm.records import Record
@@ -73,7 +73,7 @@ def reservations_of(
 
 
 def _reservation(record: Record, threads: Mapping[str, int], machine: Machine) -> Reservation:
-    nodes = machine.members(hostlist.known(record["nodes"]))
+    nodes = machine.members(hostlist.expand_if_valid(record["nodes"]))
     held = np.zeros_like(machine.capacity)
     flags = record["flags"]
     if flags is not None and CLOSING.isdisjoint(flags):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cpsched.fit import units_by_node, used_by
+from cpsched.feasibility import amounts_used, units_by_node
 from cpsched.model import BoolArray, IntArray, Request
 from cpsched_bridge.adapters.slurm.translation.machine import Machine
 
@@ -57,6 +57,6 @@ class Wakeable:
                 left -= placement[-1][1]
         if left or not any(self.asleep[node] for node, _ in placement):
             return False
-        for node, amounts in used_by(request, tuple(placement), self.machine.capacity).items():
+        for node, amounts in amounts_used(request, tuple(placement), self.machine.capacity).items():
             self.free[node] -= amounts
         return True

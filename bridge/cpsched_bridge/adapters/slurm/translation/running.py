@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from cpsched.fit import units_by_node, used_by
+from cpsched.feasibility import amounts_used, units_by_node
 from cpsched.model import BoolArray, Job, Placement, Request, RunningJob
 from cpsched_bridge.adapters.shared.allocation import Amounts, as_allocated, in_words
 from cpsched_bridge.adapters.shared.machine import CORES
@@ -56,7 +56,7 @@ class Running:
         known = self._known.get(number)
         if known is not None and known[:2] == (record, layout):
             return known[2]
-        names = hostlist.known(record["allocated_nodes"])
+        names = hostlist.expand_if_valid(record["allocated_nodes"])
         nodes = sorted({machine.index[name] for name in names if name in machine.index})
         try:
             found = self._placed(record, number, nodes, layout, machine, jobs)
@@ -119,7 +119,7 @@ def within_capacity(machine: Machine, running: Sequence[RunningJob]) -> list[Run
                 left = tuple(entry for entry in job.placement if entry[0] != node)
                 if len(left) < len(job.placement):
                     here = tuple(entry for entry in job.placement if entry[0] == node)
-                    used[node] -= used_by(job.job.request, here, machine.capacity)[node]
+                    used[node] -= amounts_used(job.job.request, here, machine.capacity)[node]
                 kept[at] = dataclasses.replace(job, placement=left)
     return kept
 
@@ -139,7 +139,7 @@ def amounts_on(record: Record, nodes: list[int], layout: Layout | None, machine:
         known = {name: count for name, count in gres_amounts(gres).items() if name in machine.resources}
         amounts = machine.vector(cpus, memory_mib, known)
         assert amounts is not None
-        found |= {machine.index[name]: amounts for name in hostlist.known(names) if name in machine.index}
+        found |= {machine.index[name]: amounts for name in hostlist.expand_if_valid(names) if name in machine.index}
     return found if sorted(found) == nodes else None
 
 
@@ -158,7 +158,7 @@ def as_asked(request: Request, amounts: Amounts, machine: Machine) -> Placement 
     placement = tuple(units.items())
     if sum(units.values()) != request.units or (request.distinct and max(units.values()) > 1):
         return None
-    used = used_by(request, placement, machine.capacity)
+    used = amounts_used(request, placement, machine.capacity)
     asked = _asked_columns(request, machine)
     exact = all((used[node][asked] == np.array(amounts[node])[asked]).all() for node in nodes)
     return placement if exact else None

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cpsched.fit import units_by_node, used_by
+from cpsched.feasibility import amounts_used, units_by_node
 from cpsched.model import IntArray, Placement, Request
 from cpsched_bridge.adapters.slurm.translation.reservations import CoresToCome
 from cpsched_bridge.adapters.slurm.translation.splits import needed, split, splits_by_itself
@@ -66,7 +66,7 @@ def beside(
 
 
 def _take(left: IntArray, sent: Sent, capacity: IntArray) -> None:
-    for node, amounts in used_by(sent.request, sent.placement, capacity).items():
+    for node, amounts in amounts_used(sent.request, sent.placement, capacity).items():
         left[node] -= amounts
 
 
@@ -80,7 +80,7 @@ class _Round:
 
     def add(self, sent: Sent, sign: int = 1) -> None:
         """Note a start that is sent; with -1, take it off again."""
-        for node, amounts in used_by(sent.request, sent.placement, self._capacity).items():
+        for node, amounts in amounts_used(sent.request, sent.placement, self._capacity).items():
             self._taken[node] += sign * amounts
         if splits_by_itself(sent.request):
             self._split = [*self._split, sent] if sign > 0 else self._split[:-1]
@@ -109,7 +109,7 @@ class _Round:
     def _certain(self, sent: Sent) -> bool:
         """Whether the split is the same whether all other starts come before this one, or none of them."""
         nodes = [node for node, _ in sent.placement]
-        own = np.array(list(used_by(sent.request, sent.placement, self._capacity).values()))
+        own = np.array(list(amounts_used(sent.request, sent.placement, self._capacity).values()))
         planned = [tasks for _, tasks in sent.placement]
         least = self._room(sent.request, nodes, self._free[nodes] - self._taken[nodes] + own)
         most = self._room(sent.request, nodes, self._free[nodes])

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cpsched.fit import units_by_node
+from cpsched.feasibility import units_by_node
 from cpsched.formatting import many
 from cpsched.model import IntArray, Request
 from cpsched_bridge.adapters.shared.unmodelled import NotModelled

@@ -9,7 +9,7 @@ Measured on Slurm 26.05, read in the source of 24.11 (`_update_job`, `_sync_deta
 
 from __future__ import annotations
 
-from cpsched.errors import some_of
+from cpsched.errors import abbreviate
 from cpsched_bridge.adapters.slurm.records import Record
 from cpsched_bridge.adapters.slurm.translation import hostlist
 from cpsched_bridge.adapters.slurm.translation.machine import Machine
@@ -25,5 +25,5 @@ def unknown_nodes(field: str, record: Record, machine: Machine) -> str | None:
     """
     if not record[field]:
         return None
-    names = [name for name in hostlist.expand(record[field]) if name not in machine.index]
-    return f"{LISTS[field]} {some_of(names, MOST_NAMED)}, which the cluster does not know" if names else None
+    names = [name for name in hostlist.expand_hostlist(record[field]) if name not in machine.index]
+    return f"{LISTS[field]} {abbreviate(names, MOST_NAMED)}, which the cluster does not know" if names else None

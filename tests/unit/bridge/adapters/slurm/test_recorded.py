@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from cpsched.fit import used_by
+from cpsched.feasibility import amounts_used
 from cpsched.model import RunningJob
 from cpsched_bridge.adapters.slurm import records
 from cpsched_bridge.adapters.slurm.records import ClusterRecords
@@ -213,7 +213,7 @@ def test_free_and_running_amounts_fit_into_every_node() -> None:
         seen = observe(moment)[1]
         total = seen.free.copy()
         for job in seen.running:
-            for node, amounts in used_by(job.job.request, job.placement, seen.cluster.capacity).items():
+            for node, amounts in amounts_used(job.job.request, job.placement, seen.cluster.capacity).items():
                 total[node] += amounts
         assert (total <= seen.cluster.capacity).all(), moment
 

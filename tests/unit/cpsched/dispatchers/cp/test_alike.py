@@ -9,7 +9,7 @@ from cpsched.dispatchers.cp import window
 from cpsched.dispatchers.cp.engine import in_order, interchangeable
 from cpsched.dispatchers.cp.objective import slowdown
 from cpsched.dispatchers.expected_waits import ExpectedWaits
-from cpsched.fit import verify
+from cpsched.feasibility import verify
 from cpsched.kernels.cp.state import PLACED, Facts
 from cpsched.model import IntArray, Snapshot
 from tests.builders import a_cluster, a_job, a_running, a_snapshot

@@ -15,7 +15,7 @@ from cpsched.dispatchers.cp.answer import (
     placed,
     planned,
 )
-from cpsched.fit import verify
+from cpsched.feasibility import verify
 from cpsched.kernels.cp.state import Facts, Objective, Plan, empty_plan
 from cpsched.model import NEVER, Effort, Need, PendingCode, PendingReason, Snapshot
 from tests.builders import a_cluster, a_job, a_running, a_snapshot

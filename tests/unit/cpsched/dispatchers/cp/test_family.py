@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cpsched import catalogue
-from cpsched.fit import verify
+from cpsched import registry
+from cpsched.feasibility import verify
 from cpsched.model import Decision, Job, Snapshot
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 from tests.searches import studied
@@ -57,7 +57,7 @@ def test_slowdown_prefers_the_short_job_expected_waits_the_impatient_queue() -> 
     ]
     snapshot = a_snapshot(a_cluster(nodes=1), jobs, now_s=50)
     for name, first in (("hcp19", {2}), ("pcp19", {2}), ("hcp2", {1}), ("pcp2", {1}), ("cph", {2})):
-        dispatcher = catalogue.dispatcher(name, {"effort": EFFORT})
+        dispatcher = registry.dispatcher(name, {"effort": EFFORT})
         dispatcher.recall({"debug": [10, 1], "batch": [1000, 1]})
         assert set(dispatcher.decide(snapshot).starts_by_job(snapshot)) == first, name
 

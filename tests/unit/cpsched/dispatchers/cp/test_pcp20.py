@@ -9,7 +9,7 @@ import pytest
 
 from cpsched.dispatchers.cp.kit import ConstraintDispatcher
 from cpsched.errors import InvalidValue
-from cpsched.fit import verify
+from cpsched.feasibility import verify
 from cpsched.model import Cluster, Decision, PendingCode, Snapshot
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 
@@ -170,7 +170,7 @@ def test_parameters_must_be_positive(name: str) -> None:
 
 def test_listing_the_catalogue_does_not_load_the_solver() -> None:
     code = (
-        "import sys; from cpsched.catalogue import DISPATCHERS; [each.parameters() for each in DISPATCHERS.own()]; "
+        "import sys; from cpsched.registry import DISPATCHERS; [each.parameters() for each in DISPATCHERS.builtins()]; "
         "sys.exit('ortools' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

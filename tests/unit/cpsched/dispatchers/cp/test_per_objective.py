@@ -7,12 +7,12 @@ import itertools
 import numpy as np
 import pytest
 
-from cpsched import catalogue
+from cpsched import registry
 from cpsched.dispatchers.cp import sat
 from cpsched.dispatchers.cp.objective import OBJECTIVES
 from cpsched.dispatchers.expected_waits import ExpectedWaits
 from cpsched.errors import InvalidValue
-from cpsched.fit import verify
+from cpsched.feasibility import verify
 from cpsched.kernels.cp.delays import delay
 from cpsched.model import Snapshot
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
@@ -78,8 +78,8 @@ def test_the_objective_is_the_metric_and_its_bound_is_proved(name: str, certain:
 @pytest.mark.parametrize("name", ["cp-p2sf", "cp-p2sf+"])
 def test_p2sf_is_never_worse_than_the_plan_by_arrival(name: str) -> None:
     snapshot = a_pool()
-    by_list = catalogue.dispatcher("list-reg").decide(snapshot)
-    decision = catalogue.dispatcher(name, {"effort": "5000"}).decide(snapshot)
+    by_list = registry.dispatcher("list-reg").decide(snapshot)
+    decision = registry.dispatcher(name, {"effort": "5000"}).decide(snapshot)
     assert decision.plan_s is not None
     assert by_list.plan_s is not None
     assert decision.effort.objective == pytest.approx(metric("p2sf", snapshot, decision.plan_s))
@@ -110,7 +110,7 @@ def test_without_a_plan_in_time_list_reg_decides(mocker) -> None:
     snapshot = a_pool()
     mocker.patch.object(sat, "solve", return_value=sat.Found(None, np.inf, None, "unknown", 0.1))
     decision = studied("cp-af", {"certain": "no"}).decide(snapshot)
-    by_list = catalogue.dispatcher("list-reg").decide(snapshot)
+    by_list = registry.dispatcher("list-reg").decide(snapshot)
     assert decision.effort.path == "late"
     assert decision.starts_by_job(snapshot) == by_list.starts_by_job(snapshot)
 
@@ -118,7 +118,7 @@ def test_without_a_plan_in_time_list_reg_decides(mocker) -> None:
 def test_what_the_nodes_have_no_room_for_is_counted() -> None:
     running = [a_running(a_job(90 + n, per_unit=2, walltime_s=500), ((n, 1),)) for n in range(2)]
     jobs = [a_job(1, per_unit=1, walltime_s=10), a_job(2, per_unit=3, walltime_s=10)]
-    decision = catalogue.dispatcher("cp-af").decide(snapshot := a_snapshot(a_cluster(nodes=2, cores=4), jobs, running))
+    decision = registry.dispatcher("cp-af").decide(snapshot := a_snapshot(a_cluster(nodes=2, cores=4), jobs, running))
     assert decision.starts_by_job(snapshot) == {1: ((0, 1),)}
     assert decision.effort.unplaced == 1
 
@@ -146,7 +146,7 @@ def test_with_effort_the_same_decision_twice() -> None:
 @pytest.mark.parametrize(("setting", "value"), [("limit_s", "0"), ("effort", "0"), ("plans", "saf,nosuch")])
 def test_settings_that_make_no_sense_are_refused(setting: str, value: str) -> None:
     with pytest.raises(InvalidValue, match=setting):
-        catalogue.dispatcher("cp-af", {setting: value})
+        registry.dispatcher("cp-af", {setting: value})
 
 
 def test_a_plan_that_idles_on_an_idle_cluster_starts_one_job_all_the_same(mocker) -> None:
@@ -155,6 +155,6 @@ def test_a_plan_that_idles_on_an_idle_cluster_starts_one_job_all_the_same(mocker
     snapshot = a_snapshot(a_cluster(nodes=1, cores=4), jobs)
     found = sat.Found(np.array([5, 30]), 1.0, None, "feasible", 0.1)
     mocker.patch.object(sat, "solve_p2sf", return_value=found)
-    decision = catalogue.dispatcher("cp-p2sf").decide(snapshot)
+    decision = registry.dispatcher("cp-p2sf").decide(snapshot)
     assert decision.effort.path == "solver-alone"
     assert len(decision.starts) == 1

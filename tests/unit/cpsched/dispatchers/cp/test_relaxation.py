@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from cpsched.dispatchers.cp import window
-from cpsched.fit import room_by_node, used_by
+from cpsched.feasibility import amounts_used, free_units_by_node
 from cpsched.kernels.cp import relaxation, tree
 from cpsched.kernels.cp.delays import delay
 from cpsched.kernels.cp.moments import shapes_of
@@ -67,7 +67,7 @@ def free_at(snapshot: Snapshot, moment_s: int, running: list[RunningJob]) -> np.
     free = snapshot.free.copy()
     for each in running:
         if max(each.start_s + each.job.walltime_s, snapshot.now_s + 1) <= moment_s:
-            for node, amounts in used_by(each.job.request, each.placement, snapshot.cluster.capacity).items():
+            for node, amounts in amounts_used(each.job.request, each.placement, snapshot.cluster.capacity).items():
                 free[node] += amounts
     return free
 
@@ -88,14 +88,16 @@ def test_capacities_are_the_room_for_each_kind_and_the_amounts_of_each_resource(
     moment_s, capacity = capacities(facts, shapes)
     assert moment_s.tolist() == ends(snapshot)
     requests = [snapshot.table.jobs[slot].request for slot in shapes.tolist()]
-    useful = sum(room_by_node(request, cluster, cluster.capacity) for request in requests) > 0
+    useful = sum(free_units_by_node(request, cluster, cluster.capacity) for request in requests) > 0
     for e, at_s in enumerate(moment_s.tolist()):
         free = free_at(snapshot, at_s, running_of(snapshot))
         shared = [
             # As if they could share a node; whole nodes count as one, however many units they take.
-            int(np.minimum(room_by_node(r, cluster, free), 1).sum())
+            int(np.minimum(free_units_by_node(r, cluster, free), 1).sum())
             if r.exclusive
-            else int(sum(held(r.per_unit, free[n]) for n in np.flatnonzero(room_by_node(r, cluster, cluster.capacity))))
+            else int(
+                sum(held(r.per_unit, free[n]) for n in np.flatnonzero(free_units_by_node(r, cluster, cluster.capacity)))
+            )
             for r in requests
         ]
         assert capacity[e].tolist() == [*shared, *free[useful].sum(axis=0).tolist()]
@@ -108,7 +110,7 @@ def held(per_unit: tuple[int, ...], amounts: np.ndarray) -> int:
 def least_drop(snapshot: Snapshot, job: Job, facts: Facts, shapes: np.ndarray) -> np.ndarray:
     """Over all places of a job on the empty cluster: by how much each capacity falls, at least."""
     cluster = snapshot.cluster
-    most = room_by_node(job.request, cluster, cluster.capacity)
+    most = free_units_by_node(job.request, cluster, cluster.capacity)
 
     def capacity_of(free: np.ndarray) -> np.ndarray:
         nobody = np.empty(0, np.int64)
@@ -122,7 +124,7 @@ def least_drop(snapshot: Snapshot, job: Job, facts: Facts, shapes: np.ndarray) -
             continue
         placement = tuple((node, count) for node, count in enumerate(units) if count)
         free = cluster.capacity.copy()
-        for node, amounts in used_by(job.request, placement, cluster.capacity).items():
+        for node, amounts in amounts_used(job.request, placement, cluster.capacity).items():
             free[node] -= amounts
         drops.append(whole - capacity_of(free))
     return np.min(drops, axis=0)

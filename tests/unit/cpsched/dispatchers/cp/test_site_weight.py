@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from cpsched import catalogue
+from cpsched import registry
 from cpsched.dispatchers.cp.objective import heeding_the_site, slowdown
 from cpsched.dispatchers.expected_waits import ExpectedWaits
 from cpsched.errors import InvalidValue
@@ -27,7 +27,7 @@ def one_at_a_time(priorities: dict[int, int], walltimes_s: dict[int, int]) -> Sn
 
 
 def first_of(name: str, snapshot: Snapshot, site_weight: float) -> int:
-    dispatcher = catalogue.dispatcher(name, {"effort": "20000", "site_weight": str(site_weight)})
+    dispatcher = registry.dispatcher(name, {"effort": "20000", "site_weight": str(site_weight)})
     (found,) = dispatcher.decide(snapshot).starts_by_job(snapshot)
     return found
 
@@ -60,4 +60,4 @@ def test_the_constant_part_of_an_objective_stays() -> None:
 @pytest.mark.parametrize("name", ["pcp20", "cp-af"])
 def test_a_negative_site_weight_is_refused(name: str) -> None:
     with pytest.raises(InvalidValue, match="site_weight=-1"):
-        catalogue.dispatcher(name, {"site_weight": "-1"})
+        registry.dispatcher(name, {"site_weight": "-1"})

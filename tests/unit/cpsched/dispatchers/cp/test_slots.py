@@ -10,7 +10,7 @@ from cpsched.dispatchers.cp.by_slots import all_alike
 from cpsched.dispatchers.cp.kit import ConstraintDispatcher
 from cpsched.dispatchers.cp.objective import slowdown
 from cpsched.dispatchers.expected_waits import ExpectedWaits
-from cpsched.fit import verify
+from cpsched.feasibility import verify
 from cpsched.kernels.cp.relaxation import relax
 from cpsched.kernels.cp.state import BranchTree, empty_plan
 from cpsched.kernels.cp.tree import NO_PLACES, branch, one_by_one

@@ -11,7 +11,7 @@ from ortools.constraint_solver import pywrapcp
 from cpsched.dispatchers.cp import by_positions, constraints, variables, window
 from cpsched.dispatchers.cp.objective import by_slowdown
 from cpsched.dispatchers.cp.variables import Boxes, Variables
-from cpsched.fit import verify
+from cpsched.feasibility import verify
 from cpsched.kernels.cp.considered import startable
 from cpsched.model import Cluster, Decision, Snapshot
 from tests.builders import a_cluster, a_job, a_running, a_snapshot

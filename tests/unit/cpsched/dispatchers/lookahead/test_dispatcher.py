@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from cpsched import catalogue
+from cpsched import registry
 from cpsched.dispatchers.lookahead.dispatcher import Lookahead
 from cpsched.dispatchers.lookahead.objectives import OBJECTIVES
 from cpsched.errors import InvalidValue
 from cpsched.model import NEVER, PendingCode
-from cpsched.planning import site_of
+from cpsched.planning import scheduling_state_of
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 from tests.searches import Ablated, Priced
 
@@ -319,7 +319,7 @@ def test_so_many_of_the_jobs_that_cannot_start_now_hold_their_slots(reservations
 )
 def test_settings_that_make_no_sense_are_named(settings, message):
     with pytest.raises(InvalidValue, match=message):
-        catalogue.dispatcher("lookahead", settings)
+        registry.dispatcher("lookahead", settings)
 
 
 def test_each_objective_has_one_row_that_says_all_of_it():
@@ -382,7 +382,7 @@ def test_the_kernel_charges_what_the_formula_of_the_page_says(cluster, objective
         "L": lookahead.aged_s / (row.aged_by or 1),
     }
     for later_s in (1, 3 * HOUR, 50 * HOUR):
-        found = lookahead.prices(site_of(snapshot), now_s + later_s)
+        found = lookahead.prices(scheduling_state_of(snapshot), now_s + later_s)
         wanted = []
         for r, E, submit_s in shapes:
             then, now = (cost_of(row.formula, r, E, now_s - submit_s, s, **of_queue) for s in (later_s, 0))

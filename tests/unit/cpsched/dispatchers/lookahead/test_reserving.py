@@ -1,7 +1,7 @@
 import pytest
 
 from cpsched.dispatchers.lookahead.dispatcher import Lookahead, by_walltime
-from cpsched.fit import verify
+from cpsched.feasibility import verify
 from cpsched.model import Cluster
 from cpsched.predictors.quantile import QuantilePredictor
 from cpsched_sim.testing.promises import Policy, replay

@@ -91,7 +91,7 @@ def _at_least(word: str) -> int | str | None:
 
 def _nodes(word: str) -> str | None:
     """A list of nodes, as it is printed."""
-    hostlist.expand(wording.text(word))
+    hostlist.expand_hostlist(wording.text(word))
     return wording.text(word)
 
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from cpsched.spelling.gres import NO_CONSUME, gres_of
+from cpsched.parsing.gres import NO_CONSUME, parse_gres
 
 UNSET = frozenset({"", "N/A", "(null)", "None", "NONE", "Unknown", "NOT_SET", "Partition_Limit"})
 """How Slurm's programs print what nobody has set."""
@@ -89,7 +89,7 @@ def mib(word: str) -> int | None:
 def resources(word: str) -> dict[str, int] | None:
     """ "cpu=4,mem=16G,node=1,gres/gpu:a100=2" with memory in MiB; what is no resource of `records` is left out.
 
-    Generic resources may be in any spelling that `spelling.gres` reads.
+    Generic resources may be in any spelling that `parsing.gres` reads.
     """
     if text(word) is None or word == "N/A":
         return None
@@ -102,7 +102,7 @@ def resources(word: str) -> dict[str, int] | None:
         elif kind in ("cpu", "node", "billing"):
             found[kind] = _whole(amount, _COUNTS)
         elif kind == "gres":
-            for each in gres_of(item):
+            for each in parse_gres(item):
                 found[f"gres/{each.key}"] = found.get(f"gres/{each.key}", 0) + each.count
     return found or None
 
@@ -117,7 +117,7 @@ def _whole(amount: str, units: Mapping[str, float]) -> int:
 def gres(word: str) -> dict[str, int]:
     """ "gpu:a100:2(S:0-1),mps:200", "gres/gpu:2" by name and type; those that jobs share end with `NO_CONSUME`."""
     found: dict[str, int] = {}
-    for each in gres_of(word):
+    for each in parse_gres(word):
         key = each.key if each.is_consumable else f"{each.key}:{NO_CONSUME}"
         found[key] = found.get(key, 0) + each.count
     return found

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 
-from cpsched.spelling.gres import gres_of
+from cpsched.parsing.gres import parse_gres
 from cpsched_bridge.adapters.slurm.records import Layout, Record
 from cpsched_bridge.adapters.slurm.translation import hostlist, states
 from cpsched_bridge.adapters.slurm.transport.programs.scontrol import output_of
@@ -69,7 +69,7 @@ def _layout(record: str, count: int) -> Layout | None:
     """The parts of one record, if they are on `count` nodes, each of them once."""
     try:
         parts = [[n, _count(ids), int(mib), _gres(gres)] for n, ids, mib, gres in _PART.findall(record)]
-        names = [name for part in parts for name in hostlist.expand(part[0])]
+        names = [name for part in parts for name in hostlist.expand_hostlist(part[0])]
     except ValueError:
         return None
     return parts if len(names) == len(set(names)) == count else None
@@ -84,6 +84,6 @@ def _count(ids: str) -> int:
 def _gres(text: str) -> dict[str, int]:
     """ "gpu:a100:2(IDX:0-1)" as {"gpu:a100": 2}."""
     found: dict[str, int] = {}
-    for each in gres_of(text):
+    for each in parse_gres(text):
         found[each.key] = found.get(each.key, 0) + each.count
     return found

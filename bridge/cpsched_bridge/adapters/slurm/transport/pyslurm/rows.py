@@ -209,7 +209,7 @@ def _with_trouble(record: Record) -> Record:
     """The record, with a broken list of nodes among what is unreadable: pyslurm gives it as Slurm has it."""
     record = {**dict.fromkeys(TROUBLE), **record}
     try:
-        hostlist.expand(record.get("nodes"))
+        hostlist.expand_hostlist(record.get("nodes"))
     except ValueError as error:
         unreadable = {**(record["unreadable"] or {}), "nodes": str(error)}
         return {**record, "nodes": None, "unreadable": unreadable}

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cpsched.fit import units_by_node
+from cpsched.feasibility import units_by_node
 from cpsched.model import NodeSetPart
 from cpsched_bridge.adapters.pbs.translation import chunks
 from cpsched_bridge.adapters.pbs.translation.chunks import asked, counted, placement_of

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpsched.fit import used_by
+from cpsched.feasibility import amounts_used
 from cpsched.model import Request
 from cpsched_bridge.adapters.shared.allocation import Amounts, as_allocated, in_words
 from cpsched_bridge.adapters.slurm.translation.machine import Machine
@@ -95,7 +95,7 @@ AMOUNTS = st.dictionaries(
 @given(AMOUNTS)
 def test_nobody_counts_on_more_cores_and_memory_than_a_job_has(amounts: Amounts) -> None:
     request, placement = as_allocated(amounts, False)
-    used = used_by(request, placement, np.full((4, 3), 99))
+    used = amounts_used(request, placement, np.full((4, 3), 99))
     assert used.keys() == amounts.keys()
     assert all((used[node][:2] <= amounts[node][:2]).all() for node in amounts)
     assert all(used[node][2] >= amounts[node][2] for node in amounts), "GPUs that only the job's record knows of"
@@ -104,7 +104,7 @@ def test_nobody_counts_on_more_cores_and_memory_than_a_job_has(amounts: Amounts)
 @given(AMOUNTS)
 def test_a_job_as_allocated_has_what_it_asks_for(amounts: Amounts) -> None:
     request, placement = as_allocated(amounts, False)
-    used = {node: tuple(took.tolist()) for node, took in used_by(request, placement, np.full((4, 3), 99)).items()}
+    used = {node: tuple(took.tolist()) for node, took in amounts_used(request, placement, np.full((4, 3), 99)).items()}
     assert as_asked(request, used, a_machine()) == placement
 
 

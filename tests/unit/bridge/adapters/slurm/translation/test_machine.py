@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cpsched.model import NodeSetPart
-from cpsched.model.bounds import MOST_AMOUNT
+from cpsched.model.value_bounds import MOST_AMOUNT
 from cpsched_bridge.adapters.slurm.translation.machine import Machine
 
 

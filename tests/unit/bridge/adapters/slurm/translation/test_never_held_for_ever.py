@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from cpsched.fit import refusal
+from cpsched.feasibility import why_infeasible
 from cpsched_bridge.adapters.slurm.translation.observation import Translator
 from cpsched_bridge.adapters.slurm.translation.pins import StartPins
 from cpsched_sim.testing.tries import tries
@@ -55,7 +55,7 @@ def test_a_job_that_is_kept_can_run_on_the_empty_machine(
     assert all(left.reason and left.held_for_us for left in seen.left)
     for pending in seen.pending:
         assert pending.job.ineligible is None
-        assert refusal(pending.job.request, seen.cluster) is None
+        assert why_infeasible(pending.job.request, seen.cluster) is None
         told = translator.queue.asked[pending.job.id].told
         assert told == StartPins(0, 0, "") or told.restore
 

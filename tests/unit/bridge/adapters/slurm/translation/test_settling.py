@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from cpsched.fit import units_by_node, used_by
+from cpsched.feasibility import amounts_used, units_by_node
 from cpsched.model import IntArray, Placement, Request
 from cpsched_bridge.adapters.slurm.translation.settling import TAKEN, UNCERTAIN, Sent, settled
 
@@ -94,7 +94,7 @@ def any_round(choose: random.Random) -> tuple[IntArray, list[Sent]]:
                 units -= here
         if not units:
             starts.append(Sent(request, tuple(sorted(placement))))
-            for node, amounts in used_by(request, starts[-1].placement, CAPACITY).items():
+            for node, amounts in amounts_used(request, starts[-1].placement, CAPACITY).items():
                 left[node] -= amounts
     return first, starts
 
@@ -125,7 +125,7 @@ def comes_out_as_settled(choose: random.Random) -> None:
         now = left.copy()
         for each in choose.sample(sent, len(sent)):
             assert slurm(each.request, [node for node, _ in each.placement], now) == each.placement
-            for node, amounts in used_by(each.request, each.placement, CAPACITY).items():
+            for node, amounts in amounts_used(each.request, each.placement, CAPACITY).items():
                 now[node] -= amounts
         assert (now >= 0).all()
 

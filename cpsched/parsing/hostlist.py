@@ -9,7 +9,7 @@ MOST_NODES = 200_000
 
 
 @lru_cache(maxsize=8192)
-def expand(nodes: str | None) -> tuple[str, ...]:
+def expand_hostlist(nodes: str | None) -> tuple[str, ...]:
     """The names of a node list, in its order; raises ValueError where brackets or ranges are broken."""
     if not nodes:
         return ()
@@ -20,10 +20,10 @@ def expand(nodes: str | None) -> tuple[str, ...]:
     return tuple(names)
 
 
-def known(nodes: str | None) -> tuple[str, ...]:
-    """The names of a node list as `expand` has them; none where the list cannot be read."""
+def expand_if_valid(nodes: str | None) -> tuple[str, ...]:
+    """The names of a node list as `expand_hostlist` has them; none where the list cannot be read."""
     try:
-        return expand(nodes)
+        return expand_hostlist(nodes)
     except ValueError:
         return ()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cpsched.spelling.gres import Gres, gres_of, number_of
+from cpsched.parsing.gres import Gres, parse_count, parse_gres
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ from cpsched.spelling.gres import Gres, gres_of, number_of
     ],
 )  # fmt: skip
 def test_lists_as_slurm_reads_them(text: str, expected: list[Gres]) -> None:
-    assert list(gres_of(text)) == expected
+    assert list(parse_gres(text)) == expected
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_lists_as_slurm_reads_them(text: str, expected: list[Gres]) -> None:
 )
 def test_what_slurm_refuses_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="generic resource"):
-        gres_of(text)
+        parse_gres(text)
 
 
 @pytest.mark.parametrize(
@@ -43,4 +43,4 @@ def test_what_slurm_refuses_is_refused(text: str) -> None:
     [("0", 0), ("7", 7), ("1KiB", 1024), ("1GB", 10**9), ("1x", None), ("", None), ("٣", None), ("9" * 5000, None)],
 )
 def test_counts(word: str, expected: int | None) -> None:
-    assert number_of(word) == expected
+    assert parse_count(word) == expected

@@ -40,12 +40,12 @@ class Gres:
         return f"{self.name}:{self.type}" if self.type else self.name
 
 
-def gres_of(text: str) -> tuple[Gres, ...]:
+def parse_gres(text: str) -> tuple[Gres, ...]:
     """The generic resources of a list, in its order; raises ValueError for what Slurm does not take either.
 
-    >>> [(each.key, each.count) for each in gres_of("gpu:2080ti:8(S:0,2),gpu:1g.10gb+me:7,shard:1K")]
+    >>> [(each.key, each.count) for each in parse_gres("gpu:2080ti:8(S:0,2),gpu:1g.10gb+me:7,shard:1K")]
     [('gpu:2080ti', 8), ('gpu:1g.10gb+me', 7), ('shard', 1024)]
-    >>> [(each.key, each.is_consumable) for each in gres_of("scratch:fast:no_consume:1,gres/gpu")]
+    >>> [(each.key, each.is_consumable) for each in parse_gres("scratch:fast:no_consume:1,gres/gpu")]
     [('scratch:fast', False), ('gpu', True)]
     """
     if text in ("", "(null)", "N/A"):
@@ -53,10 +53,10 @@ def gres_of(text: str) -> tuple[Gres, ...]:
     return tuple(_gres(item) for item in _items(text))
 
 
-def number_of(word: str) -> int | None:
+def parse_count(word: str) -> int | None:
     """A count as Slurm reads it, `1K` or `5GB`; None where the word is no number.
 
-    >>> number_of("2K"), number_of("2kb"), number_of("2080ti")
+    >>> parse_count("2K"), parse_count("2kb"), parse_count("2080ti")
     (2048, 2000, None)
     """
     found = _NUMBER.fullmatch(word.lower())
@@ -87,7 +87,7 @@ def _gres(item: str) -> Gres:
     body = _PREFIX.sub("", body, count=1) if _PREFIX.match(body) else body
     sign = "=" if "=" in body else ":"
     head, sep, last = body.rpartition(sign)
-    count = number_of(last) if sep else None
+    count = parse_count(last) if sep else None
     if count is None:
         if sep and (not last or sign == "="):
             raise ValueError(f"generic resource {item[:40]!r}: {last[:20]!r} is no count")

@@ -18,9 +18,9 @@ from operator import attrgetter
 from types import ModuleType
 from typing import Any
 
-from cpsched.errors import RAISED, Unloadable, did_you_mean, message_of, what_happened
+from cpsched.errors import RAISED, PluginLoadError, describe_exception, did_you_mean, exception_message
 from cpsched.former_names import present_words
-from cpsched.whereabouts import place_of
+from cpsched.traceback_origin import plugin_source_location
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Plugin:
     origin: str
 
 
-def plugins(group: str) -> tuple[Plugin, ...]:
+def discover_plugins(group: str) -> tuple[Plugin, ...]:
     """The entry points of a group by name; the same one, found twice on the path, counts once."""
     found = {
         Plugin(point.name, point.value, f"{point.dist.name} {point.dist.version}" if point.dist else "")
@@ -41,15 +41,15 @@ def plugins(group: str) -> tuple[Plugin, ...]:
     return tuple(sorted(found, key=attrgetter("name", "origin", "words")))
 
 
-def loaded(kind: str, words: str) -> Any:
-    """What "package.module:attribute" or "package.module" names; raises `Unloadable`, whatever goes wrong."""
+def load_attribute(kind: str, words: str) -> Any:
+    """What "package.module:attribute" or "package.module" names; raises `PluginLoadError`, whatever goes wrong."""
     module_name, _, path = present_words(words).partition(":")
     module = _imported(kind, words, module_name.strip())
     thing: Any = module
     for name in path.strip().split(".") if path else ():
         if not hasattr(thing, name):
             hint = did_you_mean(name, _names(thing))
-            raise Unloadable(kind, words, f"{module_name} has no {name}{hint}")
+            raise PluginLoadError(kind, words, f"{module_name} has no {name}{hint}")
         thing = getattr(thing, name)
     return thing
 
@@ -58,9 +58,9 @@ def _imported(kind: str, words: str, module_name: str) -> ModuleType:
     try:
         return import_module(module_name)
     except RAISED as error:  # a plug-in may do anything while it is imported
-        why = what_happened(error) if not isinstance(error, ImportError) else message_of(error)
+        why = describe_exception(error) if not isinstance(error, ImportError) else exception_message(error)
         reason = f"{module_name} cannot be imported: {' '.join(why.split())}"
-        raise Unloadable(kind, words, reason, place_of(error)) from error
+        raise PluginLoadError(kind, words, reason, plugin_source_location(error)) from error
 
 
 def _names(thing: object) -> Iterable[str]:

@@ -2,12 +2,12 @@ from typing import Literal
 
 import pytest
 
-from cpsched import catalogue
-from cpsched.catalogue import DISPATCHERS, PREDICTORS
+from cpsched import registry
 from cpsched.errors import InvalidValue, UnknownName
-from cpsched.listing import Listing, Parameter
+from cpsched.registration import Parameter, Registration
+from cpsched.registry import DISPATCHERS, PREDICTORS
 
-OWN = [*DISPATCHERS.own(), *PREDICTORS.own()]
+OWN = [*DISPATCHERS.builtins(), *PREDICTORS.builtins()]
 
 
 @pytest.mark.parametrize("listing", OWN, ids=lambda listing: listing.name)
@@ -24,15 +24,15 @@ def test_names_are_unique():
 
 def test_an_unknown_name_lists_the_known_ones_and_the_one_that_was_meant():
     with pytest.raises(UnknownName, match=r"unknown predictor 'walltme'; known: .*; did you mean 'walltime'\?$"):
-        catalogue.predictor("walltme")
-    known = ", ".join(sorted(listing.name for listing in PREDICTORS.own()))
+        registry.predictor("walltme")
+    known = ", ".join(sorted(listing.name for listing in PREDICTORS.builtins()))
     with pytest.raises(UnknownName, match=f"'crystal'; known: {known}$"):
-        catalogue.predictor("crystal")
+        registry.predictor("crystal")
 
 
 def test_an_unknown_parameter_lists_the_known_ones():
     with pytest.raises(UnknownName, match="parameter of walltime"):
-        catalogue.predictor("walltime", {"k": "3"})
+        registry.predictor("walltime", {"k": "3"})
 
 
 @pytest.mark.parametrize(
@@ -64,5 +64,5 @@ def test_a_bad_value_names_parameter_value_and_rule(kind, text, rule):
 def test_a_variant_shows_its_own_defaults():
     def factory(k: int = 1, name: str = "plain") -> None: ...
 
-    variant = Listing("three", "Three of them.", "a test", factory, {"k": 3})
+    variant = Registration("three", "Three of them.", "a test", factory, {"k": 3})
     assert variant.defaults() == {"k": 3, "name": "plain"}

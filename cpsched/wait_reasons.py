@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from cpsched.fit import refusal, room_by_node
+from cpsched.feasibility import free_units_by_node, why_infeasible
 from cpsched.kernels.fit import shift_free
 from cpsched.model import (
     NEVER,
@@ -25,7 +25,7 @@ MOST_NAMED = 8
 """No wait names more jobs than this."""
 
 
-def explain(
+def wait_reasons_of(
     snapshot: Snapshot,
     starts: Starts,
     plan_s: IntArray,
@@ -105,10 +105,10 @@ def _ends(snapshot: Snapshot, plan_s: IntArray) -> defaultdict[int, list[int]]:
 
 def _lacking(request: Request, snapshot: Snapshot, free: IntArray) -> PendingReason | None:
     """What the free nodes, or even the empty cluster, lack for `request`; None when it would fit."""
-    rule = refusal(request, snapshot.cluster)
+    rule = why_infeasible(request, snapshot.cluster)
     if rule is not None:
         return PendingReason(PendingCode.NEVER, (rule,))
-    fits = int(room_by_node(request, snapshot.cluster, free).sum())
+    fits = int(free_units_by_node(request, snapshot.cluster, free).sum())
     if fits >= request.units:
         return None
     code = PendingCode.WHOLE_NODES if request.exclusive else PendingCode.RESOURCES

@@ -20,11 +20,11 @@ from typing import Any, Protocol
 
 from cpsched.errors import InvalidValue, UnknownName
 
-MUST_BE_GIVEN = "(must be given)"
+REQUIRED = "(must be given)"
 """Default of a parameter that has none."""
 
 
-class ReadFile(Protocol):
+class FileReader(Protocol):
     """Gives the content of a file that a setting names. The core opens no files: programs hand such a function in."""
 
     def __call__(self, setting: str, path: str, text: bool = False) -> object:
@@ -32,7 +32,7 @@ class ReadFile(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class FromFile:
+class FileParameter:
     """Mark of a parameter that is set by the path of a JSON file, or of a `text` file; the setting has this name.
 
     `waits_s: Annotated[Mapping[str, float] | None, FromFile("ewt_file")] = None` is set by `ewt_file=PATH`, and the
@@ -79,7 +79,7 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class Registration:
     """A name of the catalogue. `fixed` are the arguments that make this variant of `factory` what it is.
 
     `factory` is a class, or a function that returns an instance. `origin` names the package of a plug-in and is empty
@@ -107,16 +107,16 @@ class Listing:
             if argument.kind in (argument.VAR_POSITIONAL, argument.VAR_KEYWORD) or argument.name.startswith("_"):
                 continue
             default = self.fixed.get(argument.name, argument.default)
-            default = MUST_BE_GIVEN if default is argument.empty else default
+            default = REQUIRED if default is argument.empty else default
             kind = hints.get(argument.name, _type_of(default))
-            marks = [mark for mark in getattr(kind, "__metadata__", ()) if isinstance(mark, FromFile)]
+            marks = [mark for mark in getattr(kind, "__metadata__", ()) if isinstance(mark, FileParameter)]
             if marks:
                 found.append(Parameter(marks[0].setting, str | None, default, argument.name, True, marks[0].text))
             elif all(_is_spelled(member) for member in _members(kind)):
                 found.append(Parameter(argument.name, kind, default, argument.name))
         return tuple(found)
 
-    def build(self, settings: Mapping[str, str] | None = None, read: ReadFile | None = None) -> Any:
+    def build(self, settings: Mapping[str, str] | None = None, read: FileReader | None = None) -> Any:
         """An instance. `settings` are texts, as the command line gives them; `read` opens the files they name.
 
         Raises `UnknownName` for a setting that is not a parameter, `InvalidValue` for a text that is no value of it.
@@ -134,7 +134,7 @@ class Listing:
                 value = read(name, text, True) if parameter.is_text else read(name, text)
             values[parameter.keyword] = value
         for name, parameter in known.items():
-            if parameter.default is MUST_BE_GIVEN and parameter.keyword not in values:
+            if parameter.default is REQUIRED and parameter.keyword not in values:
                 raise InvalidValue(name, "", f"must be given to {self.name}")
         return self.factory(**values)
 
@@ -153,12 +153,12 @@ def _is_spelled(kind: Any) -> bool:
 
 def _type_of(default: object) -> Any:
     """The type of an argument that is not annotated, as its default tells it."""
-    if default is None or default is MUST_BE_GIVEN:
+    if default is None or default is REQUIRED:
         return str | None
     return type(default)
 
 
-def sentence_of(thing: object) -> str:
+def first_sentence(thing: object) -> str:
     """The first sentence of its docstring, for things that have not written one for the catalogue."""
     text = inspect.getdoc(thing) or ""
     first = text.split("\n\n")[0].replace("\n", " ").strip()

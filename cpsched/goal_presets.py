@@ -13,7 +13,7 @@ from typing import Any
 
 from cpsched.errors import InvalidValue, UnknownName, require
 
-FIGURES = {
+GOAL_METRICS = {
     "mean_wait": "mean wait",
     "bsld": "mean bounded slowdown",
     "af": "mean response time",
@@ -34,7 +34,7 @@ _LEAST = {"mean_wait": 1.0, "longest": 60.0}
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class Preset:
     """A named place of the knob: the objective of `lookahead` there, what counts, and what must not get worse."""
 
     name: str
@@ -44,24 +44,24 @@ class Stop:
     limits: Mapping[str, float]
 
 
-STOPS: dict[str, Stop] = {
+PRESETS: dict[str, Preset] = {
     stop.name: stop
     for stop in (
-        Stop(
+        Preset(
             "waits",
             "Short waits for many: small and short jobs go first, large ones may wait longer",
             "waits",
             {"mean_wait": 1.0, "bsld": 1.0},
             {"longest": 150.0},
         ),
-        Stop(
+        Preset(
             DEFAULT,
             "A bit of both: waits shorter than by arrival, and no kind of job pays for it",
             "default",
             {"mean_wait": 1.0, "bsld": 1.0, "awf": 1.0, "p2sf": 1.0},
             {"awf": 103.0, "longest": 110.0},
         ),
-        Stop(
+        Preset(
             "large-jobs",
             "Large jobs and a full machine: what is most work waits least for its size",
             "large-jobs",
@@ -75,7 +75,7 @@ STOPS: dict[str, Stop] = {
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What a site wants. Both mappings are by the names of `FIGURES`; limits are percent of the baseline's figure.
+    """What a site wants. Both mappings are by the names of `GOAL_METRICS`; limits are percent of the baseline's figure.
 
     >>> goal = Goal.of("waits", {"awf": "103 %"})
     >>> goal.objective, dict(goal.limits)
@@ -87,8 +87,8 @@ class Goal:
     """
 
     name: str = DEFAULT
-    weights: Mapping[str, float] = field(default_factory=lambda: STOPS[DEFAULT].weights)
-    limits: Mapping[str, float] = field(default_factory=lambda: STOPS[DEFAULT].limits)
+    weights: Mapping[str, float] = field(default_factory=lambda: PRESETS[DEFAULT].weights)
+    limits: Mapping[str, float] = field(default_factory=lambda: PRESETS[DEFAULT].limits)
 
     @classmethod
     def of(
@@ -121,7 +121,7 @@ class Goal:
     @property
     def objective(self) -> str:
         """The objective of `lookahead` that serves the goal, as far as that is known without a look at the site."""
-        return (STOPS[self.name] if self.name in STOPS else _nearest(self.weights)).objective
+        return (PRESETS[self.name] if self.name in PRESETS else _nearest(self.weights)).objective
 
     def __str__(self) -> str:
         """The goal as people read it: `balance, awf at most 103 %, longest at most 110 %`."""
@@ -143,14 +143,15 @@ class Goal:
 def ratios(figures: Mapping[str, Any], baseline: Mapping[str, Any]) -> dict[str, Any]:
     """Each figure as a share of the baseline's; arrays element by element."""
     return {
-        name: (figures[name] + _LEAST.get(name, 0.0)) / (baseline[name] + _LEAST.get(name, 0.0)) for name in FIGURES
+        name: (figures[name] + _LEAST.get(name, 0.0)) / (baseline[name] + _LEAST.get(name, 0.0))
+        for name in GOAL_METRICS
     }
 
 
-def _stop(name: str) -> Stop:
-    if name not in STOPS:
-        raise UnknownName("goal", name, STOPS)
-    return STOPS[name]
+def _stop(name: str) -> Preset:
+    if name not in PRESETS:
+        raise UnknownName("goal", name, PRESETS)
+    return PRESETS[name]
 
 
 def _weights(given: Mapping[str, float]) -> dict[str, float]:
@@ -177,8 +178,8 @@ def _limits(given: str | Mapping[str, str | float]) -> dict[str, float]:
 
 
 def _known(name: str) -> None:
-    if name not in FIGURES:
-        raise UnknownName("figure", name, FIGURES)
+    if name not in GOAL_METRICS:
+        raise UnknownName("figure", name, GOAL_METRICS)
 
 
 def _number(field: str, text: str) -> float:
@@ -196,11 +197,11 @@ def _pairs(field: str, text: str) -> list[tuple[str, str]]:
     return [(pair[0], pair[1]) for pair in found]
 
 
-def _nearest(weights: Mapping[str, float]) -> Stop:
+def _nearest(weights: Mapping[str, float]) -> Preset:
     """The stop whose weights point most nearly where these do; the middle one where several do, or none at all."""
 
-    def likeness(stop: Stop) -> float:
+    def likeness(stop: Preset) -> float:
         length = math.sqrt(sum(weight**2 for weight in stop.weights.values()))
         return sum(weights.get(name, 0.0) * weight for name, weight in stop.weights.items()) / length
 
-    return max(STOPS.values(), key=lambda stop: (likeness(stop), stop.name == DEFAULT))
+    return max(PRESETS.values(), key=lambda stop: (likeness(stop), stop.name == DEFAULT))

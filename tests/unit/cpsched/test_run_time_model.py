@@ -5,7 +5,7 @@ import pytest
 
 from cpsched.errors import InvalidValue
 from cpsched.model import EndedJob
-from cpsched.run_times import MeanShares, RunTimes
+from cpsched.run_time_model import MeanRunShares, RunTimeModel
 from tests.builders import a_job
 
 HALVES = np.array([0.1, 0.5, 0.9])
@@ -13,45 +13,45 @@ HALVES = np.array([0.1, 0.5, 0.9])
 
 def taught(*ran, **facts):
     """Jobs of ada, of 100 s each, that ran so many seconds."""
-    times = RunTimes()
+    times = RunTimeModel()
     for i, run_s in enumerate(ran):
         times.learn(EndedJob(a_job(i, user="ada", **facts), 0, run_s))
     return times
 
 
 def test_where_nothing_is_known_a_job_runs_to_its_walltime():
-    assert RunTimes().drawn(a_job(user="ada", walltime_s=70), HALVES).tolist() == [70, 70, 70]
+    assert RunTimeModel().sample(a_job(user="ada", walltime_s=70), HALVES).tolist() == [70, 70, 70]
 
 
 def test_what_is_drawn_is_what_jobs_of_the_user_ran():
-    drawn = taught(*[20, 80] * 30).drawn(a_job(99, user="ada"), np.linspace(0.01, 0.99, 99))
+    drawn = taught(*[20, 80] * 30).sample(a_job(99, user="ada"), np.linspace(0.01, 0.99, 99))
     assert set(drawn.tolist()) == {20, 80}
     assert 0.35 < (drawn == 20).mean() < 0.65
 
 
 def test_a_job_that_runs_is_drawn_from_what_is_left():
     times = taught(*[20, 80] * 30)
-    assert times.drawn(a_job(99, user="ada"), HALVES, elapsed_s=20).tolist() == [80, 80, 80]
-    assert times.drawn(a_job(99, user="ada"), HALVES, elapsed_s=85).tolist() == [100, 100, 100]
-    assert times.drawn(a_job(99, user="ada"), HALVES, elapsed_s=130).tolist() == [131, 131, 131]
+    assert times.sample(a_job(99, user="ada"), HALVES, elapsed_s=20).tolist() == [80, 80, 80]
+    assert times.sample(a_job(99, user="ada"), HALVES, elapsed_s=85).tolist() == [100, 100, 100]
+    assert times.sample(a_job(99, user="ada"), HALVES, elapsed_s=130).tolist() == [131, 131, 131]
 
 
 def test_a_job_that_ended_since_is_in_what_is_drawn_next():
     times = taught(*[50] * 60)
-    before = times.drawn(a_job(99, user="ada"), HALVES)
+    before = times.sample(a_job(99, user="ada"), HALVES)
     for i in range(40):
         times.learn(EndedJob(a_job(i, user="ada"), 0, 10))
     assert before.tolist() == [50, 50, 50]
-    assert times.drawn(a_job(99, user="ada"), HALVES).tolist()[:2] == [10, 10]
+    assert times.sample(a_job(99, user="ada"), HALVES).tolist()[:2] == [10, 10]
 
 
 def test_nothing_to_remember_is_refused():
     with pytest.raises(InvalidValue, match="remember=0"):
-        RunTimes(remember=0)
+        RunTimeModel(remember=0)
 
 
 def test_shares_go_through_json():
-    shares, known = MeanShares(), MeanShares()
+    shares, known = MeanRunShares(), MeanRunShares()
     for run_s in (10, 70, 30):
         shares.learn(EndedJob(a_job(user=f"u{run_s}", walltime_s=100), 0, run_s))
     known.recall(json.loads(json.dumps(shares.memory())))
@@ -60,8 +60,8 @@ def test_shares_go_through_json():
 
 
 def test_no_more_users_are_remembered_than_a_bound(monkeypatch):
-    monkeypatch.setattr("cpsched.run_times.MOST_USERS", 2)
-    shares = MeanShares()
+    monkeypatch.setattr("cpsched.run_time_model.MOST_USERS", 2)
+    shares = MeanRunShares()
     for user in ("ada", "bob", "ada", "cat"):
         shares.learn(EndedJob(a_job(user=user), 0, 1))
     assert list(shares.users) == ["ada", "cat"]
@@ -69,7 +69,7 @@ def test_no_more_users_are_remembered_than_a_bound(monkeypatch):
 
 def test_what_an_ended_job_counts_as_a_whole():
     """By likeness and age; a job that outran its walltime counts as one that ran all of it."""
-    times = RunTimes(remember=3)
+    times = RunTimeModel(remember=3)
     for run_s, facts in ((1, {}), (20, {"walltime_s": 200}), (150, {"units": 2}), (50, {"name": "x"})):
         times.learn(EndedJob(a_job(1, **{"user": "ada", "walltime_s": 100, **facts}), 0, run_s))
     fade = 0.5**0.1
@@ -89,7 +89,7 @@ def test_what_an_ended_job_counts_as_a_whole():
 def test_each_part_of_a_job_makes_a_distribution_of_its_own(facts):
     times = taught(*[20, 80] * 30)
     plain, other = a_job(9, user="ada"), a_job(9, **{"user": "ada", **facts})
-    alone = RunTimes.distribution(taught(*[20, 80] * 30), other)
+    alone = RunTimeModel.distribution(taught(*[20, 80] * 30), other)
     times.distribution(plain)
     assert [each.tolist() for each in times.distribution(other)] == [each.tolist() for each in alone]
     assert times.distribution(other)[1].tolist() != times.distribution(plain)[1].tolist()
@@ -97,7 +97,7 @@ def test_each_part_of_a_job_makes_a_distribution_of_its_own(facts):
 
 def test_mean_shares_as_a_whole():
     """A job that outran its walltime ran all of it: no share is above 1."""
-    shares, fade, site_fade = MeanShares(), 0.5**0.1, 1 - 1 / 400
+    shares, fade, site_fade = MeanRunShares(), 0.5**0.1, 1 - 1 / 400
     for run_s, user in ((250, "ada"), (50, "ada"), (10, "")):
         shares.learn(EndedJob(a_job(user=user, walltime_s=100), 0, run_s))
     assert shares.users == {"ada": (pytest.approx(fade + 1), pytest.approx(fade + 0.5))}

@@ -4,13 +4,13 @@ import pytest
 
 from cpsched.dispatchers.lookahead.objectives import OBJECTIVES
 from cpsched.errors import CpschedError
-from cpsched.goals import DEFAULT, FIGURES, STOPS, Goal, ratios
+from cpsched.goal_presets import DEFAULT, GOAL_METRICS, PRESETS, Goal, ratios
 
 
 def test_every_stop_is_an_objective_and_weighs_and_limits_known_figures():
-    for stop in STOPS.values():
+    for stop in PRESETS.values():
         assert stop.objective in OBJECTIVES
-        assert stop.weights.keys() | stop.limits.keys() <= FIGURES.keys()
+        assert stop.weights.keys() | stop.limits.keys() <= GOAL_METRICS.keys()
         goal = Goal.of(stop.name)
         assert (goal.objective, goal.weights, goal.limits) == (stop.objective, stop.weights, stop.limits)
     assert Goal.of() == Goal() == Goal.of(DEFAULT)
@@ -37,7 +37,7 @@ def test_limits_are_percent_as_numbers_or_texts_and_take_the_place_of_the_goals_
     assert Goal.of("waits", {"awf": "103 %", "longest": 110}).limits == {"awf": 103.0, "longest": 110.0}
     assert Goal.of("waits", "none").limits == {}
     assert Goal.of("waits", {}).limits == {}
-    assert Goal.of({"awf": 1}).limits == STOPS["large-jobs"].limits
+    assert Goal.of({"awf": 1}).limits == PRESETS["large-jobs"].limits
 
 
 def test_a_goal_is_read_from_texts():
@@ -84,6 +84,6 @@ def test_the_score_is_the_weighted_geometric_mean_and_limits_are_of_the_baseline
 
 def test_ratios_of_next_to_nothing_are_next_to_one():
     """On an empty machine a wait of a second is not infinitely more than none."""
-    idle = dict.fromkeys(FIGURES, 1.0) | {"mean_wait": 0.0, "longest": 0.0}
+    idle = dict.fromkeys(GOAL_METRICS, 1.0) | {"mean_wait": 0.0, "longest": 0.0}
     found = ratios({**idle, "mean_wait": 1.0, "longest": 60.0, "awf": 3.0}, idle)
     assert (found["mean_wait"], found["longest"], found["awf"]) == (2.0, 2.0, 3.0)

@@ -1,7 +1,14 @@
 import pytest
 
 from cpsched.errors import InvalidValue
-from cpsched.spelling.pbs import ChunkPlacement, SelectChunk, chunks_of, duration_s, place_of, size_bytes
+from cpsched.parsing.pbs_select import (
+    ChunkPlacement,
+    SelectChunk,
+    parse_duration_s,
+    parse_place,
+    parse_select,
+    parse_size_bytes,
+)
 
 
 @pytest.mark.parametrize(
@@ -12,13 +19,13 @@ from cpsched.spelling.pbs import ChunkPlacement, SelectChunk, chunks_of, duratio
     ],
 )  # fmt: skip
 def test_sizes_are_in_bytes_and_a_word_has_eight(text, bytes_):
-    assert size_bytes(text) == bytes_
+    assert parse_size_bytes(text) == bytes_
 
 
 @pytest.mark.parametrize("text", ["", "kb", "-1kb", "1.5gb", "1xb", "1kbb", "１kb", "1" * 19 + "kb"])
 def test_other_words_are_no_sizes(text):
     with pytest.raises(InvalidValue, match="must be a size"):
-        size_bytes(text)
+        parse_size_bytes(text)
 
 
 @pytest.mark.parametrize(
@@ -29,21 +36,21 @@ def test_other_words_are_no_sizes(text):
     ],
 )  # fmt: skip
 def test_durations_are_in_seconds(text, seconds):
-    assert duration_s(text) == seconds
+    assert parse_duration_s(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "1:2:3:4", "-5", "1h", "00:00:xx", ":30"])
 def test_other_words_are_no_durations(text):
     with pytest.raises(InvalidValue, match="must be a time"):
-        duration_s(text)
+        parse_duration_s(text)
 
 
 def test_a_select_is_chunks_and_what_each_asks_for():
-    assert chunks_of("2:ncpus=4:mem=8gb+ncpus=1+3") == [
+    assert parse_select("2:ncpus=4:mem=8gb+ncpus=1+3") == [
         SelectChunk(2, {"ncpus": "4", "mem": "8gb"}), SelectChunk(1, {"ncpus": "1"}), SelectChunk(3, {}),
     ]  # fmt: skip
     quoted = """1:host="a:b+c":ncpus=1"""
-    assert chunks_of(quoted) == [SelectChunk(1, {"host": "a:b+c", "ncpus": "1"})], "a quoted value is one word"
+    assert parse_select(quoted) == [SelectChunk(1, {"host": "a:b+c", "ncpus": "1"})], "a quoted value is one word"
 
 
 @pytest.mark.parametrize(
@@ -51,16 +58,16 @@ def test_a_select_is_chunks_and_what_each_asks_for():
 )
 def test_a_wrong_select_names_its_field_and_rule(select):
     with pytest.raises(InvalidValue, match=r"^Resource_List\.select=.*: must be like 2:ncpus=4"):
-        chunks_of(select, "Resource_List.select")
+        parse_select(select, "Resource_List.select")
 
 
 def test_errors_show_the_first_characters_of_a_long_text():
     with pytest.raises(InvalidValue) as error:
-        chunks_of("x" * 100_000)
+        parse_select("x" * 100_000)
     assert len(str(error.value)) < 200
 
 
 def test_a_place_has_an_arrangement_a_sharing_and_a_group():
-    assert place_of("scatter:excl:group=rack") == ChunkPlacement("scatter", "excl", "rack")
-    assert place_of("") == ChunkPlacement("free", "", "")
-    assert place_of("nearby:pack").unknown == ("nearby",)
+    assert parse_place("scatter:excl:group=rack") == ChunkPlacement("scatter", "excl", "rack")
+    assert parse_place("") == ChunkPlacement("free", "", "")
+    assert parse_place("nearby:pack").unknown == ("nearby",)

@@ -1,7 +1,7 @@
 import numpy as np
 
 from cpsched.model import NEVER, NO_STARTS, PendingCode, Starts
-from cpsched.reasons import MOST_NAMED, explain
+from cpsched.wait_reasons import MOST_NAMED, wait_reasons_of
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 
 RESERVED = (PendingCode.RESERVED,)
@@ -9,7 +9,7 @@ FIRST = (PendingCode.PRIORITY,)
 
 
 def explained(snapshot, plan, starts=NO_STARTS, **options):
-    waits = explain(snapshot, starts, np.array(plan, np.int64), **options)
+    waits = wait_reasons_of(snapshot, starts, np.array(plan, np.int64), **options)
     return {id: ((wait.reason.code, *wait.reason.arguments), wait.behind) for id, wait in waits.items()}
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 _OURS = ("cpsched", "cpsched_sim", "cpsched_bridge")
 
 
-class CodePlace(NamedTuple):
+class SourceLocation(NamedTuple):
     """A line of code, and the function that it stands in (empty for a line of a module)."""
 
     file: str
@@ -21,21 +21,23 @@ class CodePlace(NamedTuple):
         return f"{self.file}:{self.line}" + (f", in {self.function}" if self.function else "")
 
 
-def author_of(of: object) -> object:
+def unwrap_plugin(of: object) -> object:
     """What a wrapper of the project's own stands for (its `stands_for`); anything else is itself."""
     return getattr(of, "stands_for", of) if _is_ours(type(of).__module__) else of
 
 
-def place_of(error: BaseException | None, of: object = None, methods: Iterable[str] = ()) -> CodePlace | None:
+def plugin_source_location(
+    error: BaseException | None, of: object = None, methods: Iterable[str] = ()
+) -> SourceLocation | None:
     """Where the author of `of` should look, whose code raised `error`, or answered what it must not (None).
 
     - The deepest line of the traceback in the folder of the first file that is not the project's own.
     - Where no such file is in the traceback, the definition of the first of `methods` that the author wrote.
     - For what is the project's own, the deepest line of the traceback; None for what it raises on purpose.
     """
-    of = author_of(of)
+    of = unwrap_plugin(of)
     if isinstance(error, SyntaxError) and error.filename:
-        return CodePlace(error.filename, error.lineno or 1)
+        return SourceLocation(error.filename, error.lineno or 1)
     lines = list(_lines_of(error))
     if of is not None and _is_ours(type(of).__module__):
         return lines[-1][1] if lines and not _is_ours(type(error).__module__) else None
@@ -46,27 +48,27 @@ def place_of(error: BaseException | None, of: object = None, methods: Iterable[s
     return next(_definitions(of, methods), None)
 
 
-def _lines_of(error: BaseException | None) -> Iterator[tuple[str, CodePlace]]:
+def _lines_of(error: BaseException | None) -> Iterator[tuple[str, SourceLocation]]:
     """(module, place) of the lines of a traceback, the outermost first; no fault lies in Python's own library."""
     step = error.__traceback__ if error is not None else None
     while step is not None:
         code, names = step.tb_frame.f_code, step.tb_frame.f_globals
         module = getattr(names.get("__spec__"), "name", None) or names.get("__name__", "")  # `python -m` says __main__
         if not (code.co_filename.startswith("<frozen ") or str(module).partition(".")[0] in sys.stdlib_module_names):
-            yield str(module), CodePlace(code.co_filename, step.tb_lineno, _named(code))
+            yield str(module), SourceLocation(code.co_filename, step.tb_lineno, _named(code))
         step = step.tb_next
 
 
-def definition_of(function: object) -> CodePlace | None:
+def source_location_of(function: object) -> SourceLocation | None:
     """Where a function is defined that is not the project's own; None for what is not written in Python."""
     code = getattr(function, "__code__", None)
     if not isinstance(code, CodeType) or _is_ours(getattr(function, "__module__", "") or ""):
         return None
-    return CodePlace(code.co_filename, code.co_firstlineno, _named(code))
+    return SourceLocation(code.co_filename, code.co_firstlineno, _named(code))
 
 
-def _definitions(of: object, methods: Iterable[str]) -> Iterator[CodePlace]:
-    found = (definition_of(getattr(type(of), name, None)) for name in methods)
+def _definitions(of: object, methods: Iterable[str]) -> Iterator[SourceLocation]:
+    found = (source_location_of(getattr(type(of), name, None)) for name in methods)
     return (place for place in found if place is not None)
 
 

@@ -59,10 +59,10 @@ UNMODELLED = (
 """Limits that Slurm has and that are not modelled: where one is set, Slurm's own answer counts."""
 
 
-def tres_of(text: str) -> dict[str, int]:
+def parse_tres(text: str) -> dict[str, int]:
     """Amounts by resource, memory in MiB; raises `InvalidValue`.
 
-    >>> tres_of("cpu=64,mem=2G,gres/gpu=N")
+    >>> parse_tres("cpu=64,mem=2G,gres/gpu=N")
     {'cpu': 64, 'mem': 2048}
     """
     found: dict[str, int] = {}
@@ -85,10 +85,10 @@ def _amount(name: str, text: str) -> int:
     return value
 
 
-def minutes_of(text: str) -> int | None:
+def parse_minutes(text: str) -> int | None:
     """Slurm's spelling of a time in minutes, rounded up: M, M:S, H:M:S, D-H, D-H:M, D-H:M:S; None: no limit.
 
-    >>> minutes_of("1-12"), minutes_of("02:30:00"), minutes_of("90"), minutes_of("UNLIMITED")
+    >>> parse_minutes("1-12"), parse_minutes("02:30:00"), parse_minutes("90"), parse_minutes("UNLIMITED")
     (2160, 150, 90, None)
     """
     text = text.strip()
@@ -105,10 +105,10 @@ def minutes_of(text: str) -> int | None:
     return days * 1440 + hours * 60 + minutes + (seconds > 0)
 
 
-def limits_of(words: Mapping[str, str]) -> Limits:
+def parse_limits(words: Mapping[str, str]) -> Limits:
     """The limits that `words` set, by Slurm's names; other names are left out. Raises `InvalidValue`.
 
-    >>> found = limits_of({"MaxJobs": "2", "GrpTRES": "cpu=8", "QOS": "normal"})
+    >>> found = parse_limits({"MaxJobs": "2", "GrpTRES": "cpu=8", "QOS": "normal"})
     >>> found.jobs, found.group_tres
     (2, {'cpu': 8})
     """
@@ -128,9 +128,9 @@ def limits_of(words: Mapping[str, str]) -> Limits:
 
 def _value(field: str, text: str) -> int | dict[str, int] | None:
     if field.endswith("_min"):
-        return minutes_of(text.partition("(")[0])
+        return parse_minutes(text.partition("(")[0])
     if "tres" in field or "minutes" in field:
-        return tres_of(text)
+        return parse_tres(text)
     word = text.partition("(")[0].strip()
     if word.upper() in _NO_LIMIT:
         return None
@@ -138,14 +138,14 @@ def _value(field: str, text: str) -> int | dict[str, int] | None:
     return int(word)
 
 
-def unmodelled(words: Mapping[str, str]) -> list[str]:
+def unsupported_limits(words: Mapping[str, str]) -> list[str]:
     """The limits among `words` that are set, and not modelled."""
     return [
         name for name in UNMODELLED if words.get(name, "").partition("(")[0].upper() not in (*_NO_LIMIT, "0.000000")
     ]
 
 
-def pipe_table(text: str) -> Iterator[dict[str, str]]:
+def parse_pipe_table(text: str) -> Iterator[dict[str, str]]:
     """The rows of what Slurm's commands print with `-P`: a line of headings, then values, all between bars."""
     lines = iter(text.replace("\r\n", "\n").split("\n"))  # other signs that end a line may be in a value
     headings = next(lines, "").split("|")
@@ -155,7 +155,7 @@ def pipe_table(text: str) -> Iterator[dict[str, str]]:
             yield dict(zip(headings, values, strict=False))
 
 
-def pairs_of(line: str) -> Iterator[tuple[str, str]]:
+def parse_key_values(line: str) -> Iterator[tuple[str, str]]:
     """The NAME=VALUE words of a line of `scontrol -o`; a value may be empty."""
     for word in line.split():
         name, equals, value = word.partition("=")
@@ -163,12 +163,12 @@ def pairs_of(line: str) -> Iterator[tuple[str, str]]:
             yield name, value
 
 
-def flags_of(words: str) -> frozenset[str]:
+def parse_flags(words: str) -> frozenset[str]:
     """Words of a list between commas, in lower case."""
     return frozenset(word.strip().lower() for word in words.split(",") if word.strip())
 
 
-def truthy(words: Iterable[str], wanted: str) -> bool:
+def has_flag(words: Iterable[str], wanted: str) -> bool:
     """Whether a flag is among `words`, however it is spelled."""
     plain = wanted.lower().replace("_", "")
     return any(word.lower().replace("_", "") == plain for word in words)

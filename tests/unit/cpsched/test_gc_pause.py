@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from cpsched.collector import collector_paused
+from cpsched.gc_pause import gc_paused
 from cpsched_sim.whatif import answers
 
 
@@ -12,7 +12,7 @@ def test_it_rests_within_and_goes_on_after_a_failure():
     seen = []
 
     def fail():
-        with collector_paused():
+        with gc_paused():
             seen.append(gc.isenabled())
             raise ValueError("broken")
 
@@ -24,7 +24,7 @@ def test_it_rests_within_and_goes_on_after_a_failure():
 def test_who_had_switched_it_off_finds_it_off():
     gc.disable()
     try:
-        with collector_paused():
+        with gc_paused():
             pass
         assert not gc.isenabled()
     finally:

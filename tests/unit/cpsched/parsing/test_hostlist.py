@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cpsched.spelling.node_lists import expand, known
+from cpsched.parsing.hostlist import expand_hostlist, expand_if_valid
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ from cpsched.spelling.node_lists import expand, known
     ],
 )
 def test_expands(text: str | None, names: tuple[str, ...]) -> None:
-    assert expand(text) == names
+    assert expand_hostlist(text) == names
 
 
 @pytest.mark.parametrize(
@@ -28,9 +28,9 @@ def test_expands(text: str | None, names: tuple[str, ...]) -> None:
 )
 def test_broken_lists_are_errors(text: str) -> None:
     with pytest.raises(ValueError, match="node list"):
-        expand(text)
+        expand_hostlist(text)
 
 
 def test_a_list_that_cannot_be_read_has_no_known_nodes() -> None:
-    assert known("n[1-2") == ()
-    assert known("n[1-2]") == ("n1", "n2")
+    assert expand_if_valid("n[1-2") == ()
+    assert expand_if_valid("n[1-2]") == ("n1", "n2")

@@ -13,7 +13,9 @@ from cpsched.former_names import former_name
 _VERSION = "__version__"
 
 
-def face(package: dict[str, Any], home_of: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def lazy_attributes(
+    package: dict[str, Any], home_of: Mapping[str, str]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` of a package, given its globals and the module that each name comes from.
 
     `__version__` is that of the distribution. What a package imports for itself is not listed.

@@ -16,10 +16,10 @@ _OTHER_WALLTIME, _OTHER_UNITS, _OTHER_NAME = 0.2, 0.5, 0.4
 """What an ended job counts, of one, where it differs from the job to be predicted."""
 _HALVED_AFTER = 10
 """An ended job counts half of one that ended so many jobs of the user later."""
-PRIOR = 3.0
+PRIOR_WEIGHT = 3.0
 """What the site's jobs count beside a user's."""
 _SITE_REMEMBERS = 400
-LOOK_EVERY = 50
+REFRESH_INTERVAL_JOBS = 50
 """Ended jobs between two looks at those of the whole site."""
 _SITE_ATOMS = 20
 """Quantiles that stand for the shares of the whole site."""
@@ -29,7 +29,7 @@ Weighed = Sequence[tuple[float, float]]
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class RunTimeSample:
     """An ended job: the share of its walltime that it ran, and what makes others like it."""
 
     share: float
@@ -37,7 +37,7 @@ class Ran:
     units: int
     name: str
 
-    def likeness(self, job: Job) -> float:
+    def similarity(self, job: Job) -> float:
         """What the ended job counts for another one, at most 1."""
         return (
             (1.0 if self.walltime_s == job.walltime_s else _OTHER_WALLTIME)
@@ -47,20 +47,20 @@ class Ran:
 
 
 @dataclass(slots=True)
-class RunTimes:
+class RunTimeModel:
     """Shares of their walltimes that ended jobs ran: the last `remember` of each user, the last 400 of the site.
 
     Jobs like the one in question (walltime, units, name) and recent ones count for more; those of the whole site stand
     beside them, and alone for users that are not known.
 
     >>> from cpsched.model import Request
-    >>> times = RunTimes()
+    >>> times = RunTimeModel()
     >>> job = Job(1, 0, 100, Request(1, (1,)), user="ada")
     >>> for _ in range(60):
     ...     times.learn(EndedJob(job, 0, 40))
-    >>> times.drawn(job, np.array([0.1, 0.9])).tolist()
+    >>> times.sample(job, np.array([0.1, 0.9])).tolist()
     [40, 40]
-    >>> times.drawn(job, np.array([0.5]), elapsed_s=50).tolist()
+    >>> times.sample(job, np.array([0.5]), elapsed_s=50).tolist()
     [100]
     """
 
@@ -69,8 +69,8 @@ class RunTimes:
     """The shares of the site's last jobs."""
     ended: int = 0
     """How many jobs have been learned from."""
-    _users: dict[str, deque[Ran]] = field(default_factory=dict)
-    _atoms: tuple[tuple[float, float], ...] = ((1.0, PRIOR),)
+    _users: dict[str, deque[RunTimeSample]] = field(default_factory=dict)
+    _atoms: tuple[tuple[float, float], ...] = ((1.0, PRIOR_WEIGHT),)
     _found: dict[tuple[str, int, int, str], tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -82,19 +82,19 @@ class RunTimes:
         share = min(1.0, ended.run_s / job.walltime_s)
         if job.user:
             known = self._users.setdefault(job.user, deque(maxlen=self.remember))
-            known.appendleft(Ran(share, job.walltime_s, job.request.units, job.name))
+            known.appendleft(RunTimeSample(share, job.walltime_s, job.request.units, job.name))
         self.site.append(share)
-        if self.ended % LOOK_EVERY == 0:
+        if self.ended % REFRESH_INTERVAL_JOBS == 0:
             at = (np.arange(_SITE_ATOMS) + 0.5) / _SITE_ATOMS
             shares = np.quantile(np.array(self.site), at, method="inverted_cdf")
-            self._atoms = tuple((float(share), PRIOR / _SITE_ATOMS) for share in shares)
+            self._atoms = tuple((float(share), PRIOR_WEIGHT / _SITE_ATOMS) for share in shares)
         self.ended += 1
         self._found.clear()
 
     def of_user(self, job: Job) -> Weighed:
         """What the user's ended jobs say of `job`, newest first."""
         return [
-            (ran.share, 0.5 ** (age / _HALVED_AFTER) * ran.likeness(job))
+            (ran.share, 0.5 ** (age / _HALVED_AFTER) * ran.similarity(job))
             for age, ran in enumerate(self._users.get(job.user, ()))
         ]
 
@@ -107,7 +107,7 @@ class RunTimes:
             self._found[key] = (weighed[:, 0], weighed[:, 1] / weighed[:, 1].sum())
         return self._found[key]
 
-    def drawn(self, job: Job, at: np.ndarray, elapsed_s: int = 0) -> np.ndarray:
+    def sample(self, job: Job, at: np.ndarray, elapsed_s: int = 0) -> np.ndarray:
         """Run times of `job` in seconds, int64, at the quantiles `at` (0 to 1), given that it has run `elapsed_s`.
 
         All are beyond `elapsed_s`; a job that has outlived all that is known of its like runs to its walltime, and one
@@ -132,14 +132,15 @@ MOST_USERS = 5000
 
 
 @dataclass(slots=True)
-class MeanShares:
+class MeanRunShares:
     """The mean share of their walltimes that jobs run, by user: a view of the same model that takes little room.
 
-    Recent jobs of the user count for more, and the site's mean stands beside them as in `RunTimes`; walltime, units and
+    Recent jobs of the user count for more, and the site's mean stands beside them as in `RunTimeModel`; walltime,
+    units and
     name are not compared. Before any job has ended it is 1.
 
     >>> from cpsched.model import Request
-    >>> shares, job = MeanShares(), Job(1, 0, 100, Request(1, (1,)), user="ada")
+    >>> shares, job = MeanRunShares(), Job(1, 0, 100, Request(1, (1,)), user="ada")
     >>> for _ in range(100):
     ...     shares.learn(EndedJob(job, 0, 25))
     >>> round(shares.of("ada"), 6), round(shares.of("bob"), 6)
@@ -166,7 +167,7 @@ class MeanShares:
         """The share of its walltime that a job of `user` is expected to run, above 0, at most 1."""
         (count, total), (of_all, total_of_all) = self.users.get(user, (0.0, 0.0)), self.site
         mean = total_of_all / of_all if of_all else 1.0
-        return (total + PRIOR * mean) / (count + PRIOR)
+        return (total + PRIOR_WEIGHT * mean) / (count + PRIOR_WEIGHT)
 
     def memory(self) -> dict[str, object]:
         """What was learned, as JSON. A user is one text: the journal keeps of a list of texts what changed."""

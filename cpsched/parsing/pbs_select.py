@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from cpsched.errors import InvalidValue, printable
+from cpsched.errors import InvalidValue, escape_controls
 
 _SIZE = re.compile(r"(\d{1,18})([kmgtpe]?)([bw]?)", re.ASCII | re.IGNORECASE)
 _SHIFT = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40, "p": 50, "e": 60}
@@ -44,23 +44,23 @@ class ChunkPlacement:
     unknown: tuple[str, ...] = ()
 
 
-def size_bytes(text: str, field: str = "size") -> int:
+def parse_size_bytes(text: str, field: str = "size") -> int:
     """Return `24684084kb` in bytes; a word has eight. Raises `InvalidValue`."""
     found = _SIZE.fullmatch(text.strip())
     if found is None:
-        raise InvalidValue(field, printable(text[:_SHOWN]), "must be a size like 100mb")
+        raise InvalidValue(field, escape_controls(text[:_SHOWN]), "must be a size like 100mb")
     return (int(found[1]) << _SHIFT[found[2].lower()]) * (_WORD_BYTES if found[3].lower() == "w" else 1)
 
 
-def duration_s(text: str, field: str = "duration") -> int:
+def parse_duration_s(text: str, field: str = "duration") -> int:
     """Return `36:00:00`, `10:00` or `90` in seconds. Raises `InvalidValue`."""
     found = _DURATION.fullmatch(text.strip())
     if found is None:
-        raise InvalidValue(field, printable(text[:_SHOWN]), "must be a time like 36:00:00, or seconds")
+        raise InvalidValue(field, escape_controls(text[:_SHOWN]), "must be a time like 36:00:00, or seconds")
     return int(found[1] or 0) * 3600 + int(found[2] or 0) * 60 + int(found[3])
 
 
-def chunks_of(select: str, field: str = "select") -> list[SelectChunk]:
+def parse_select(select: str, field: str = "select") -> list[SelectChunk]:
     """Return the chunks in their order. Raises `InvalidValue`."""
     parts = _PART.findall(select)
     if "+".join(parts) != select or not parts:
@@ -83,10 +83,10 @@ def _chunk(part: str, field: str, select: str) -> SelectChunk:
 
 
 def _no_select(field: str, select: str) -> InvalidValue:
-    return InvalidValue(field, printable(select[:_SHOWN]), "must be like 2:ncpus=4:mem=1gb+1:ncpus=1")
+    return InvalidValue(field, escape_controls(select[:_SHOWN]), "must be like 2:ncpus=4:mem=1gb+1:ncpus=1")
 
 
-def place_of(text: str) -> ChunkPlacement:
+def parse_place(text: str) -> ChunkPlacement:
     """Return what `place` says; of several words of a kind the last one counts."""
     arrangement, sharing, group, unknown = "free", "", "", []
     for word in filter(None, text.split(":")):

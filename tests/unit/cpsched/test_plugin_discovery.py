@@ -8,9 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 from cpsched import former_names, metrics
-from cpsched.catalogue import DISPATCHERS, PREDICTORS, Broken
 from cpsched.dispatchers.easy import EasyDispatcher
-from cpsched.errors import InvalidValue, UnknownName, Unloadable
+from cpsched.errors import InvalidValue, PluginLoadError, UnknownName
+from cpsched.registry import DISPATCHERS, PREDICTORS, BrokenPlugin
 from cpsched_sim.cli import app
 from tests.installed import HALF, SMALLEST, install
 
@@ -74,12 +74,14 @@ def broken(site):
 
 
 def test_each_broken_plug_in_is_one_line_that_names_it(broken):
-    found = {each.name: each.error for each in DISPATCHERS.all() if isinstance(each, Broken)}
+    found = {each.name: each.error for each in DISPATCHERS.all() if isinstance(each, BrokenPlugin)}
     assert found == {
         name: f"dispatcher {name}: plug-in {words} of mine 1.0: {why}" for name, (words, why) in BROKEN.items()
     }
     assert isinstance(DISPATCHERS.build("easy"), EasyDispatcher)
-    with pytest.raises(Unloadable, match=r"dispatcher raises: plug-in mine_raises:X of mine 1.0: .*division by zero"):
+    with pytest.raises(
+        PluginLoadError, match=r"dispatcher raises: plug-in mine_raises:X of mine 1.0: .*division by zero"
+    ):
         DISPATCHERS.find("raises")
 
 
@@ -95,19 +97,21 @@ def test_broken_plug_ins_do_not_break_the_list(broken):
 def test_two_packages_that_offer_one_name_are_told_of_each_other(site):
     install(site, "mine", {"mine_f": SMALLEST}, {GROUP: {"same": "mine_f:SmallestFirst"}})
     install(site, "yours", {"yours_f": SMALLEST}, {GROUP: {"same": "yours_f:SmallestFirst"}})
-    with pytest.raises(Unloadable, match=r"same: plug-in mine_f:SmallestFirst of mine 1.0: yours 1.0 offers"):
+    with pytest.raises(PluginLoadError, match=r"same: plug-in mine_f:SmallestFirst of mine 1.0: yours 1.0 offers"):
         DISPATCHERS.find("same")
 
 
 def test_a_constructor_that_raises_is_one_line(site):
     install(site, "mine", {"mine_g": SMALLEST.replace("self.reservations = reservations", "1 / 0")})
-    with pytest.raises(Unloadable, match="mine_g:SmallestFirst: cannot be made: ZeroDivisionError: division by zero"):
+    with pytest.raises(
+        PluginLoadError, match="mine_g:SmallestFirst: cannot be made: ZeroDivisionError: division by zero"
+    ):
         DISPATCHERS.build("mine_g:SmallestFirst")
 
 
 def test_a_class_without_its_method_is_one_line(site):
     install(site, "mine", {"mine_h": "import cpsched\nclass Idle(cpsched.Dispatcher): pass"})
-    with pytest.raises(Unloadable, match=r"mine_h:Idle: cannot be made: TypeError: .*decide"):
+    with pytest.raises(PluginLoadError, match=r"mine_h:Idle: cannot be made: TypeError: .*decide"):
         DISPATCHERS.build("mine_h:Idle")
 
 

@@ -17,14 +17,14 @@ from cpsched.model.cluster import Cluster, IntArray
 from cpsched.model.job import Job, RunningJob
 
 
-def fixed_view(array: IntArray) -> IntArray:
+def read_only_view(array: IntArray) -> IntArray:
     """A view of `array` that cannot be written to."""
     view = array.view()
     view.setflags(write=False)
     return view
 
 
-class Places(Handle, grows=True):
+class PlacementPool(Handle, grows=True):
     """Where jobs run: a pool of (node, units) entries that only grows. See `JobTable.place_at`."""
 
     used: int
@@ -56,17 +56,17 @@ class JobTable(Handle):
     """Where the entries of a running job begin in `places`."""
     place_count: Column
     """How many entries those are."""
-    places: Places
+    places: PlacementPool
 
     @property
     def place_node(self) -> IntArray:
         """int64[P]: the nodes of all placements, job after job."""
-        return fixed_view(entries(self.places)[0])
+        return read_only_view(placement_entries(self.places)[0])
 
     @property
     def place_units(self) -> IntArray:
         """int64[P]: the units on those nodes."""
-        return fixed_view(entries(self.places)[1])
+        return read_only_view(placement_entries(self.places)[1])
 
     @cached_property
     def _slot_of(self) -> dict[int, int]:
@@ -83,7 +83,7 @@ class JobTable(Handle):
 
     def read_only(self) -> JobTable:
         """The same columns, as views that cannot be written to; kernels see the same as before."""
-        return self.seen_as({name: fixed_view(getattr(self, name)) for name in COLUMNS})
+        return self.seen_as({name: read_only_view(getattr(self, name)) for name in COLUMNS})
 
     @classmethod
     def of(cls, cluster: Cluster, queue: Sequence[Job], running: Sequence[RunningJob] = ()) -> JobTable:
@@ -120,7 +120,7 @@ class JobTable(Handle):
             end_s=start_s + walltime_s,
             place_at=np.cumsum(place_count) - place_count,
             place_count=place_count,
-            places=Places(
+            places=PlacementPool(
                 used=len(entries),
                 node=column([node for node, _ in entries]),
                 units=column([units for _, units in entries]),
@@ -144,6 +144,6 @@ COLUMNS = tuple(name for name, hint in fields_of(JobTable).items() if array_type
 
 
 @kernel
-def entries(places: Places) -> tuple[IntArray, IntArray]:
+def placement_entries(places: PlacementPool) -> tuple[IntArray, IntArray]:
     """Nodes and units of all placements."""
     return owned(places, "node")[: places.used], owned(places, "units")[: places.used]

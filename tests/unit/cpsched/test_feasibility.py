@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cpsched.errors import InvalidValue
-from cpsched.fit import holds, refusal, room, room_by_node, verify
+from cpsched.feasibility import free_units_by_node, is_feasible, units_on_empty_cluster, verify, why_infeasible
 from cpsched.model import Cluster, Decision, Effort, PowerCap, Request, Starts
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 
@@ -16,7 +16,7 @@ def decision(placements):
 def faults(placements, snapshot):
     """What the judge says of these starts, as text; the compiled judge must agree that there is something, or not."""
     found = [str(violation) for violation in verify(decision(placements), snapshot)]
-    assert holds(decision(placements), snapshot) == (found == [])
+    assert is_feasible(decision(placements), snapshot) == (found == [])
     return found
 
 
@@ -82,7 +82,7 @@ def test_a_job_is_started_once():
     columns = ([0, 3, 0], [0, 1, 2, 3], [0, 1, 2], [2, 1, 2])
     twice = Decision(Starts(*(np.array(column, np.int64) for column in columns), by_construction=True), Effort("test"))
     assert [str(violation) for violation in verify(twice, snapshot)] == ["job 1: started twice"]
-    assert not holds(twice, snapshot)
+    assert not is_feasible(twice, snapshot)
 
 
 def capped(cluster, cap_w, **watts):
@@ -121,9 +121,9 @@ def test_the_cap_of_power_is_judged_start_by_start(cap_w, said):
 
 def test_a_job_beyond_the_cap_of_power_can_never_run():
     cluster = capped(Cluster.of([[8, 2]], ["cores", "gpus"]), 100, cores=8, gpus=40)
-    assert refusal(Request(2, (2, 0)), cluster) is None
-    assert refusal(Request(1, (2, 2)), cluster) is None
-    assert refusal(Request(2, (2, 1)), cluster) == "draws 112 W, the cap of power is 100 W"
+    assert why_infeasible(Request(2, (2, 0)), cluster) is None
+    assert why_infeasible(Request(1, (2, 2)), cluster) is None
+    assert why_infeasible(Request(2, (2, 1)), cluster) == "draws 112 W, the cap of power is 100 W"
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_a_cap_of_power_that_makes_no_sense_is_refused(cap_w, watts, rule):
 def test_what_can_never_run_is_refused_with_the_reason(request_, why):
     """Nodes of 4, 4 and 8 cores, each with 8 GiB; node set 1 holds the first two."""
     cluster = Cluster.of([[4, 8], [4, 8], [8, 8]], ["cores", "memory"], node_sets={"small": [0, 1]})
-    assert refusal(request_, cluster) == why
+    assert why_infeasible(request_, cluster) == why
 
 
 @pytest.mark.parametrize(
@@ -178,14 +178,14 @@ def test_what_can_never_run_is_refused_with_the_reason(request_, why):
 def test_room_is_in_the_node_set_and_whole_nodes_must_be_free(asked, by_node, empty):
     """Three nodes, of which a core of the first is in use; node set 1 holds the first two."""
     cluster = Cluster.of([[4], [4], [8]], ["cores"], node_sets={"small": [0, 1]})
-    assert room_by_node(asked, cluster, np.array([[3], [4], [8]])).tolist() == by_node
-    assert room(asked, cluster) == empty
+    assert free_units_by_node(asked, cluster, np.array([[3], [4], [8]])).tolist() == by_node
+    assert units_on_empty_cluster(asked, cluster) == empty
 
 
 @pytest.mark.parametrize(("free", "units"), [((4, 8), 4), ((3, 8), 0), ((4, 7), 0), ((0, 8), 0), ((4, 0), 0)])
 def test_a_job_with_nodes_for_itself_has_no_room_where_any_resource_is_in_use(free, units):
     cluster = Cluster.of([[4, 8]], ["cores", "memory"])
-    assert room_by_node(Request(9, (1, 1), exclusive=True), cluster, np.array([free])).tolist() == [units]
+    assert free_units_by_node(Request(9, (1, 1), exclusive=True), cluster, np.array([free])).tolist() == [units]
 
 
 def columns(slots=(0,), offsets=(0, 1), nodes=(0,), units=(1,), plan_s=None, dtype=np.int64):
@@ -237,7 +237,7 @@ def test_what_is_no_decision_is_told_in_full_by_both_judges(name):
     decided, expected = SHAPES[name]
     snapshot = a_snapshot(a_cluster(), [a_job(1), a_job(2)])
     assert rules(decided, snapshot) == expected
-    assert holds(decided, snapshot) == (not expected)
+    assert is_feasible(decided, snapshot) == (not expected)
 
 
 def test_a_node_in_use_that_would_be_large_enough_lacks_nothing_to_a_job_that_wants_it_whole():
@@ -263,7 +263,7 @@ def test_a_node_that_does_not_exist_is_told_beside_what_else_is_wrong_and_takes_
     assert "a node that does not exist" in rules(lacking, snapshot)
     assert rules(columns((0,), (0, 1), (4,), (2,)), snapshot)[0] == "a node that does not exist"
     for each in (beyond, lacking):
-        assert not holds(each, snapshot)
+        assert not is_feasible(each, snapshot)
 
 
 @pytest.mark.parametrize("units", [1, 3])
@@ -271,4 +271,4 @@ def test_a_start_of_wrong_units_takes_nothing_from_those_that_follow(units):
     snapshot = a_snapshot(a_cluster(nodes=1, cores=4), [a_job(1, units=2), a_job(2, per_unit=4)])
     decided = decision({0: ((0, units),), 1: ((0, 1),)})
     assert rules(decided, snapshot) == ["placed units differ from the 2 asked for"]
-    assert not holds(decided, snapshot), "the first start is the one at fault"
+    assert not is_feasible(decided, snapshot), "the first start is the one at fault"

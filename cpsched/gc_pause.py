@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def collector_paused() -> Iterator[None]:
+def gc_paused() -> Iterator[None]:
     """Pause the collector: it would search everything built so far again and again, and find no circle to free."""
     was_on = gc.isenabled()
     gc.disable()
