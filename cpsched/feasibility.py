@@ -1,7 +1,7 @@
 """The one fit rule: does this decision fit that snapshot, node by node, resource by resource?
 
 The bridge asks before anything is applied, the simulator in every round, and the tests as the judge. The rule itself
-is written once, in `cpsched.kernels.fit`: compiled in the simulator, plain Python here.
+is written once, in `cpsched.kernels.fit_rules`: compiled in the simulator, plain Python here.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cpsched.kernels import fit
-from cpsched.kernels.state import machine_of
+from cpsched.kernels import fit_rules
+from cpsched.kernels.scheduling_state import machine_handle
 from cpsched.model import EXCLUSIVE, Cluster, Decision, IntArray, Placement, Request, Snapshot
 
 
@@ -40,17 +40,17 @@ def verify(decision: Decision, snapshot: Snapshot) -> list[Violation]:
     total_free, phase = free.sum(axis=0), _phases(snapshot)
     found: list[Violation] = []
     for i, slot in enumerate(slots.tolist()):
-        broken = fit.start_faults(i, slots, offsets, nodes, units, phase, free, cluster, table)
+        broken = fit_rules.start_faults(i, slots, offsets, nodes, units, phase, free, cluster, table)
         known = 0 <= slot < len(table.jobs)
         id = table.jobs[slot].id if known else None
         if broken:
             where = "" if known else f"slot {slot}: "
             found += (Violation(id, where + rule) for rule in _in_words(broken, i, decision, snapshot, free))
-        if broken & (fit.NOT_QUEUED | fit.NO_PLACEMENT | fit.NO_NODE | fit.WRONG_UNITS):
+        if broken & (fit_rules.NOT_QUEUED | fit_rules.NO_PLACEMENT | fit_rules.NO_NODE | fit_rules.WRONG_UNITS):
             continue
         part = slice(int(offsets[i]), int(offsets[i + 1]))
-        fit.shift_free(table, slot, cluster, nodes[part], units[part], free, total_free, -1)
-        phase[slot] = fit.STARTED
+        fit_rules.add_to_free(table, slot, cluster, nodes[part], units[part], free, total_free, -1)
+        phase[slot] = fit_rules.STARTED
     return found + _beyond_the_cap(slots, snapshot)
 
 
@@ -58,8 +58,8 @@ def is_feasible(decision: Decision, snapshot: Snapshot) -> bool:
     """Whether `verify` finds nothing: the same rule, compiled."""
     if malformed_decision(decision, snapshot):
         return False
-    machine, starts = machine_of(snapshot.cluster, snapshot.free), start_columns(decision)
-    if fit.first_fault(machine, snapshot.table, snapshot.queue, starts) >= 0:
+    machine, starts = machine_handle(snapshot.cluster, snapshot.free), start_columns(decision)
+    if fit_rules.first_fault(machine, snapshot.table, snapshot.queue, starts) >= 0:
         return False
     return not _beyond_the_cap(starts[0], snapshot)
 
@@ -137,13 +137,13 @@ def _column_fault(column: object) -> str | None:
 # ---------------------------------------------------------------------------------------------- faults in words
 
 _START_RULES = {
-    fit.NOT_QUEUED: "not in the queue",
-    fit.TWICE: "started twice",
-    fit.NO_PLACEMENT: "its placement has no place among the entries",
-    fit.NO_NODE: "a node that does not exist",
-    fit.OUT_OF_ORDER: "nodes out of order",
-    fit.LISTED_TWICE: "a node listed twice",
-    fit.SHARED: "units that must be on distinct nodes share one",
+    fit_rules.NOT_QUEUED: "not in the queue",
+    fit_rules.TWICE: "started twice",
+    fit_rules.NO_PLACEMENT: "its placement has no place among the entries",
+    fit_rules.NO_NODE: "a node that does not exist",
+    fit_rules.OUT_OF_ORDER: "nodes out of order",
+    fit_rules.LISTED_TWICE: "a node listed twice",
+    fit_rules.SHARED: "units that must be on distinct nodes share one",
 }
 
 
@@ -153,11 +153,11 @@ def _in_words(broken: int, i: int, decision: Decision, snapshot: Snapshot, free:
     slots, offsets, nodes, units = start_columns(decision)
     slot = int(slots[i])
     yield from (rule for bit, rule in _START_RULES.items() if broken & bit)
-    if broken & fit.WRONG_UNITS:
+    if broken & fit_rules.WRONG_UNITS:
         yield f"placed units differ from the {int(table.units[slot])} asked for"
-    if broken & fit.OUTSIDE:
+    if broken & fit_rules.OUTSIDE:
         yield f"a node outside of {cluster.node_set_names[int(table.node_set[slot])]}"
-    if not broken & (fit.IN_USE | fit.LACKS):
+    if not broken & (fit_rules.IN_USE | fit_rules.LACKS):
         return
     whole = int(table.sharing[slot]) & EXCLUSIVE
     for node, count in zip(
@@ -166,17 +166,17 @@ def _in_words(broken: int, i: int, decision: Decision, snapshot: Snapshot, free:
         if not 0 <= node < cluster.size:
             continue
         name = cluster.node_names[node]
-        fault = fit.entry_faults(table, slot, cluster, free, -1, node, count)
-        if fault & fit.IN_USE:
+        fault = fit_rules.entry_faults(table, slot, cluster, free, -1, node, count)
+        if fault & fit_rules.IN_USE:
             yield f"wants node {name} for itself, but it is in use"
-        if fault & fit.LACKS:
+        if fault & fit_rules.LACKS:
             room = cluster.capacity[node] if whole else free[node]
             short = [
                 resource
                 for resource, amount, left in zip(
                     cluster.resources, table.per_unit[slot].tolist(), room.tolist(), strict=True
                 )
-                if fit.units_in(count, amount, 0, left, left) < count
+                if fit_rules.units_that_fit(count, amount, 0, left, left) < count
             ]
             yield f"{name} lacks {', '.join(short)}"
 
@@ -184,7 +184,7 @@ def _in_words(broken: int, i: int, decision: Decision, snapshot: Snapshot, free:
 def _phases(snapshot: Snapshot) -> IntArray:
     """By slot: whether a job is in the queue."""
     phase = np.zeros(len(snapshot.table.units), dtype=np.int64)
-    phase[snapshot.queue] = fit.QUEUED
+    phase[snapshot.queue] = fit_rules.QUEUED
     return phase
 
 
@@ -196,7 +196,7 @@ def amounts_used(request: Request, placement: Placement, capacity: np.ndarray) -
     return {
         node: np.array(
             [
-                fit.takes(units, amount, request.exclusive, int(most))
+                fit_rules.amount_taken(units, amount, request.exclusive, int(most))
                 for amount, most in zip(request.per_unit, capacity[node], strict=True)
             ],
             dtype=np.int64,
@@ -209,13 +209,13 @@ def units_by_node(request: Request, capacity: np.ndarray) -> IntArray:
     """How many units of `request` each row of `capacity` (int64[N, R]) holds, int64[N], the node set left aside."""
     most = 1 if request.distinct else request.units
     rows = np.ascontiguousarray(capacity, dtype=np.int64)
-    return fit.units_by_node(np.array(request.per_unit, dtype=np.int64), most, rows)
+    return fit_rules.units_by_node(np.array(request.per_unit, dtype=np.int64), most, rows)
 
 
 def free_units_by_node(request: Request, cluster: Cluster, free: IntArray) -> IntArray:
     """How many units of `request` the nodes of its node set hold where `free` (int64[N, R]) is free, int64[N].
 
-    Whole nodes are compared as columns, not with `units_in` node by node: in plain Python 1,500 nodes took 2.6 ms
+    Whole nodes are compared as columns, not with `units_that_fit` node by node: in plain Python 1,500 nodes took 2.6 ms
     instead of 0.02 ms, and a queue has hundreds of requests.
     """
     found = units_by_node(request, free)
@@ -231,7 +231,7 @@ def units_on_empty_cluster(request: Request, cluster: Cluster) -> int:
     for node, nodes in zip(cluster.kind_node.tolist(), np.bincount(cluster.kind_of).tolist(), strict=True):
         most = 1 if request.distinct else request.units
         for amount, capacity in zip(request.per_unit, cluster.capacity[node].tolist(), strict=True):
-            most = fit.units_in(most, amount, request.exclusive, capacity, capacity)
+            most = fit_rules.units_that_fit(most, amount, request.exclusive, capacity, capacity)
         if cluster.node_sets[request.node_set, node]:
             total += nodes * most
     return total

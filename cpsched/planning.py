@@ -21,18 +21,18 @@ import numpy as np
 import numpy.typing as npt
 
 from cpsched.errors import InvalidValue, require
-from cpsched.kernels import orders
-from cpsched.kernels.nodes import plan_placed, try_job
-from cpsched.kernels.orders import GREEDY, STRICT
-from cpsched.kernels.pool import plan_counted
-from cpsched.kernels.state import (
+from cpsched.kernels import queue_orders
+from cpsched.kernels.node_scheduling import earliest_start_of_extra_job, plan_on_nodes
+from cpsched.kernels.pool_scheduling import plan_on_pool
+from cpsched.kernels.queue_orders import GREEDY, STRICT
+from cpsched.kernels.scheduling_state import (
     TO_ITS_END,
-    Method,
-    Site,
-    machine_of,
-    new_draft,
-    new_trial,
-    no_groups,
+    ListSchedulerCode,
+    SchedulingState,
+    machine_handle,
+    new_plan_result,
+    new_plan_workspace,
+    no_node_classes,
     planned,
     starts_of,
 )
@@ -66,7 +66,7 @@ class Order:
     tie: str
     sentence: str
     source: str
-    code: int = orders.GIVEN
+    code: int = queue_orders.GIVEN
     """What the compiled kernels know the order by, where they do."""
     by: Callable[[IntArray, IntArray], npt.ArrayLike] | None = None
     """The numbers to sort by, from E and r of the queued jobs, where the kernels do not know the order."""
@@ -75,15 +75,15 @@ class Order:
 ORDERS: dict[str, Order] = {
     order.name: order
     for order in (
-        Order("reg", "arrival", "", "By arrival", "debs24", orders.ARRIVAL),
-        Order("shortest", "E", "", "Shortest estimate first", "mod17", orders.SHORTEST),
-        Order("longest", "-E", "", "Longest estimate first", "mod17", orders.LONGEST),
-        Order("sjf", "E", "r", "Shortest estimate first", "debs24", orders.SJF),
-        Order("ljf", "-E", "r", "Longest estimate first", "debs24", orders.LJF),
-        Order("saf", "r*E", "", "Smallest area first", "debs24", orders.SAF),
-        Order("laf", "-r*E", "", "Largest area first", "debs24", orders.LAF),
-        Order("spf", "r*E^2", "r*E", "Smallest processors times squared estimate first", "debs24", orders.SPF),
-        Order("priority", "-tier", "-priority", "The site's priority first", "Slurm", orders.PRIORITY),
+        Order("reg", "arrival", "", "By arrival", "debs24", queue_orders.ARRIVAL),
+        Order("shortest", "E", "", "Shortest estimate first", "mod17", queue_orders.SHORTEST),
+        Order("longest", "-E", "", "Longest estimate first", "mod17", queue_orders.LONGEST),
+        Order("sjf", "E", "r", "Shortest estimate first", "debs24", queue_orders.SJF),
+        Order("ljf", "-E", "r", "Longest estimate first", "debs24", queue_orders.LJF),
+        Order("saf", "r*E", "", "Smallest area first", "debs24", queue_orders.SAF),
+        Order("laf", "-r*E", "", "Largest area first", "debs24", queue_orders.LAF),
+        Order("spf", "r*E^2", "r*E", "Smallest processors times squared estimate first", "debs24", queue_orders.SPF),
+        Order("priority", "-tier", "-priority", "The site's priority first", "Slurm", queue_orders.PRIORITY),
     )
 }
 """Every order of the queue by name, one row each (debs24: section 3; mod17: section 4)."""
@@ -100,7 +100,7 @@ SortKey = Callable[[Job], Any]
 Allocation = Literal["first-fit", "best-fit"]
 """Which nodes a start gets: in index order, or those with the fewest free resources first (mod17)."""
 
-ALLOCATIONS: dict[Allocation, int] = {"first-fit": orders.FIRST_FIT, "best-fit": orders.BEST_FIT}
+ALLOCATIONS: dict[Allocation, int] = {"first-fit": queue_orders.FIRST_FIT, "best-fit": queue_orders.BEST_FIT}
 
 EVERY = NEVER
 """As many reservations as there are jobs that must wait."""
@@ -125,7 +125,7 @@ class ListScheduler:
     backfill: OrderName = "reg"
     allocation: Allocation = "first-fit"
 
-    _methods: dict[bool, Method] = field(default_factory=dict, init=False, compare=False, repr=False)
+    _methods: dict[bool, ListSchedulerCode] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @property
     def compiled(self) -> bool:
@@ -140,12 +140,12 @@ class ListScheduler:
         require(ORDERS[self.backfill].by is None, "backfill", self.backfill, "must be an order of the compiled kernels")
         require(self.allocation in ALLOCATIONS, "allocation", self.allocation, f"must be {' or '.join(ALLOCATIONS)}")
 
-    def method(self, whole: bool) -> Method:
+    def method(self, whole: bool) -> ListSchedulerCode:
         """The scheme as the kernels read it; `whole`: the whole plan is wanted, not the starts alone."""
         if whole not in self._methods:
-            order = ORDERS[self.order].code if self.order is not None else orders.GIVEN
+            order = ORDERS[self.order].code if self.order is not None else queue_orders.GIVEN
             backfill, allocation = ORDERS[self.backfill].code, ALLOCATIONS[self.allocation]
-            self._methods[whole] = Method(order, backfill, self.reservations, allocation, int(whole))
+            self._methods[whole] = ListSchedulerCode(order, backfill, self.reservations, allocation, int(whole))
         return self._methods[whole]
 
 
@@ -218,8 +218,8 @@ def plan_with(scheme: ListScheduler, snapshot: Snapshot, need: Need, positions: 
     if not n:
         return Decision(NO_STARTS, effort("empty-queue", 0), ARRIVAL_ORDER if whole else None)
     carried = snapshot.carried
-    site = carried if isinstance(carried, Site) else scheduling_state_of(snapshot)
-    door = plan_counted if snapshot.cluster.counted else plan_placed
+    site = carried if isinstance(carried, SchedulingState) else scheduling_state_of(snapshot)
+    door = plan_on_pool if snapshot.cluster.counted else plan_on_nodes
     count = door(site, scheme.method(whole), positions)
     starts = Starts(*starts_of(site.draft), True) if count else NO_STARTS
     cost = effort("none-starts" if not count else "all-start" if count == n else "some-start", n)
@@ -238,7 +238,7 @@ def planned_starts(snapshot: Snapshot, positions: IntArray) -> IntArray:
     if not n:
         return ARRIVAL_ORDER
     site = scheduling_state_of(snapshot)
-    door = plan_counted if snapshot.cluster.counted else plan_placed
+    door = plan_on_pool if snapshot.cluster.counted else plan_on_nodes
     door(site, list_scheduler_of(EVERY, None).method(True), positions)
     return planned(site.draft, n)
 
@@ -252,7 +252,11 @@ class PlannedQueue:
 
     def __init__(self, snapshot: Snapshot, positions: IntArray) -> None:
         self._cluster, self._site = snapshot.cluster, scheduling_state_of(snapshot)
-        plan_placed(self._site, Method(orders.GIVEN, orders.ARRIVAL, EVERY, orders.FIRST_FIT, TO_ITS_END), positions)
+        plan_on_nodes(
+            self._site,
+            ListSchedulerCode(queue_orders.GIVEN, queue_orders.ARRIVAL, EVERY, queue_orders.FIRST_FIT, TO_ITS_END),
+            positions,
+        )
 
     def start_s(self, job: Job) -> int:
         """When `job` would start, delaying nobody; `NEVER`: it never could.
@@ -262,25 +266,25 @@ class PlannedQueue:
         alone, jobs = JobTable.of(self._cluster, [job]), self._site.jobs
         for name in COLUMNS:
             getattr(jobs, name)[-1] = getattr(alone, name)[0]
-        return int(try_job(self._site, len(jobs.jobs) - 1))
+        return int(earliest_start_of_extra_job(self._site, len(jobs.jobs) - 1))
 
 
-def scheduling_state_of(snapshot: Snapshot) -> Site:
+def scheduling_state_of(snapshot: Snapshot) -> SchedulingState:
     """A snapshot as kernels are handed it: what the state carries along, or built anew."""
-    if isinstance(snapshot.carried, Site):
+    if isinstance(snapshot.carried, SchedulingState):
         return snapshot.carried
     cluster, resources = snapshot.cluster, len(snapshot.cluster.resources)
-    return Site(
+    return SchedulingState(
         now_s=snapshot.now_s,
         queued=len(snapshot.queue),
         active=len(snapshot.running),
-        machine=machine_of(cluster, snapshot.free),
+        machine=machine_handle(cluster, snapshot.free),
         jobs=snapshot.table,
         queue=np.array(snapshot.queue),
         running=np.array(snapshot.running),
-        groups=no_groups(resources),
-        draft=new_draft(),
-        trial=new_trial(resources),
+        groups=no_node_classes(resources),
+        draft=new_plan_result(),
+        trial=new_plan_workspace(resources),
     )
 
 

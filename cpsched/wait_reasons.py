@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from cpsched.feasibility import free_units_by_node, why_infeasible
-from cpsched.kernels.fit import shift_free
+from cpsched.kernels.fit_rules import add_to_free
 from cpsched.model import (
     NEVER,
     IntArray,
@@ -87,7 +87,7 @@ def free_after(snapshot: Snapshot, starts: Starts) -> IntArray:
     for i, slot in enumerate(starts.slots.tolist()):
         part = slice(int(starts.offsets[i]), int(starts.offsets[i + 1]))
         nodes, units = starts.nodes[part], starts.units[part]
-        shift_free(snapshot.table, slot, snapshot.cluster, nodes, units, free, total_free, -1)
+        add_to_free(snapshot.table, slot, snapshot.cluster, nodes, units, free, total_free, -1)
     return free
 
 

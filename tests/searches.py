@@ -16,10 +16,10 @@ from cpsched.dispatchers.cp.recipe import Recipe
 from cpsched.dispatchers.lookahead.dispatcher import ALL_CANDIDATES, Lookahead
 from cpsched.jit.decorators import kernel
 from cpsched.jit.handles import Reals
-from cpsched.kernels.costs import price
-from cpsched.kernels.moves import ALL_MOVES
-from cpsched.kernels.search_state import Price, Search
-from cpsched.kernels.state import Site
+from cpsched.kernels.order_moves import ALL_MOVES
+from cpsched.kernels.plan_costs import start_cost
+from cpsched.kernels.scheduling_state import SchedulingState
+from cpsched.kernels.search_state import OrderSearch, PriceParameters
 from cpsched.model import NEVER
 
 
@@ -27,7 +27,8 @@ class Ablated(Lookahead):
     """`lookahead` with parts left out.
 
     - `candidates`: bits of the orders that are tried: last round's, reg, sjf, saf, spf, laf, Smith's.
-    - `moves`: bits of the changes that the search makes, see `cpsched.kernels.moves`. The shares of those that are left
+    - `moves`: bits of the changes that the search makes, see `cpsched.kernels.order_moves`. The shares of those that
+      are left
       grow in proportion.
     - `reservations`: so many of the jobs that cannot start now hold the slot that is planned for them, the first of an
       order; what is behind starts where it fits beside. None: all. On a pool alone.
@@ -54,7 +55,7 @@ class Priced(Lookahead):
         """What a second costs of each of `count` queued jobs, by queue position, as the last round had it."""
         return weights(self._search, count)
 
-    def prices(self, site: Site, start_s: int) -> Reals:
+    def prices(self, site: SchedulingState, start_s: int) -> Reals:
         """What it costs to start each queued job at a second, by queue position, without a bound."""
         return prices(site, self._search, self._objective, start_s)
 
@@ -64,17 +65,17 @@ class Priced(Lookahead):
 
 
 @kernel
-def weights(search: Search, count: int) -> Reals:
+def weights(search: OrderSearch, count: int) -> Reals:
     """What a second costs of each of `count` queued jobs, by queue position, as the last round had it."""
     return search.queued.weight[:count].copy()
 
 
 @kernel
-def prices(site: Site, search: Search, objective: Price, start_s: int) -> Reals:
+def prices(site: SchedulingState, search: OrderSearch, objective: PriceParameters, start_s: int) -> Reals:
     """What it costs to start each queued job at a second, by queue position, without a bound."""
     found, search.bound_s = np.empty(site.queued), NEVER
     for position in range(site.queued):
-        found[position] = price(site, search, objective, position, start_s)
+        found[position] = start_cost(site, search, objective, position, start_s)
     return found
 
 

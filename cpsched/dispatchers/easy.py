@@ -14,8 +14,9 @@ class EasyDispatcher(SchemeDispatcher):
 
     `order` may be another than that of arrival (`priority`: the site's own). `backfill` is the order in which the
     others are tried: `fcfs`, which is the same order, or `shortest` estimate first. The earliest slot of the first job
-    that waits is the *shadow time* of the textbooks. `shadow` in `cpsched/kernels/pool.py` computes it on a counted
-    pool, `first_slot` in `cpsched/kernels/lines.py` on nodes.
+    that waits is the *shadow time* of the textbooks. `shadow` in `cpsched/kernels/pool_scheduling.py` computes it on a
+    counted
+    pool, `first_slot` in `cpsched/kernels/availability.py` on nodes.
     """
 
     def __init__(

@@ -5,7 +5,7 @@
 - `state`: the handles, each field named once: machine, groups, method, draft, trial, site.
 - `fit`: the one fit rule.
 - `orders`: the orders of the queue.
-- `pool`: list schedulers on a counted pool. EASY's shadow time is `pool.shadow`.
+- `pool`: list schedulers on a counted pool. EASY's shadow time is `pool_scheduling.shadow_time_on_pool`.
 - `profile`: free amounts of a pool over time.
 - `nodes`: the same list schedulers on a cluster of nodes. EASY's shadow time is `nodes.reserve` there.
 - `groups`: groups of nodes with the same line.
@@ -19,9 +19,9 @@
 - `totals`: a bound on the start of a job that needs no look at the nodes.
 - `cp`: the loops of the constraint-programming dispatchers.
 
-The doors, which Python calls, are the functions marked `@kernel`: `pool.plan_counted`, `nodes.plan_placed`,
+The doors, which Python calls, are the functions marked `@kernel`: `pool_scheduling.plan_on_pool`, `nodes.plan_placed`,
 `nodes.try_job`, `slurm.plan_as_slurm`, `search.look_ahead`, `search.ordered`, `search.go_on_from`, those of `baseline`,
-`state.starts_of`, `state.planned`, `fit.first_fault`, `fit.units_by_node`.
+`state.starts_of`, `state.planned`, `fit_rules.first_fault`, `fit_rules.units_by_node`.
 
 Columns are those of `cpsched.model.JobTable`, indexed by slot. Kernels decide on values alone (times, amounts, node
 indices), never on the order in which values happen to be stored. So the same instant gives the same decision, whether

@@ -8,18 +8,18 @@ behind the first change of an order.
 from __future__ import annotations
 
 from cpsched.jit.decorators import subroutine
-from cpsched.kernels.costs import price, priced_as_before
-from cpsched.kernels.lines import fill_units, rank_by_latest
-from cpsched.kernels.nodes import commit, make_room_by_group, reserve, starts_now
-from cpsched.kernels.ranges import places_of, take_moves_back
-from cpsched.kernels.search_state import OUT, Price, Search, hold
-from cpsched.kernels.state import Site
-from cpsched.kernels.totals import bound_by_totals, take_from_totals
+from cpsched.kernels.availability import count_units_by_class, rank_by_latest
+from cpsched.kernels.class_ranges import placement_hash, undo_moves
+from cpsched.kernels.node_scheduling import earliest_reservation, place_job, resize_class_columns, starts_now
+from cpsched.kernels.plan_costs import remaining_cost, start_cost
+from cpsched.kernels.scheduling_state import SchedulingState
+from cpsched.kernels.search_state import EXCEEDS_LIMIT, OrderSearch, PriceParameters, holding_hash
+from cpsched.kernels.total_profile import lower_bound_by_totals, take_from_totals
 from cpsched.model import NEVER
 
 
 @subroutine
-def mark(site: Site, search: Search, k: int) -> None:
+def save_counters(site: SchedulingState, search: OrderSearch, k: int) -> None:
     """Note all counters before the job at place `k` is placed."""
     trial, marks = site.trial, search.marks
     marks.moves[k], marks.groups[k], marks.steps[k] = trial.moves, trial.groups.count, trial.groups.steps
@@ -30,10 +30,10 @@ def mark(site: Site, search: Search, k: int) -> None:
 
 
 @subroutine
-def take_back(site: Site, search: Search, k: int) -> None:
+def undo_placements(site: SchedulingState, search: OrderSearch, k: int) -> None:
     """Take back all jobs from place `k` on."""
     trial, draft, groups, marks = site.trial, site.draft, site.trial.groups, search.marks
-    take_moves_back(trial, marks.moves[k])
+    undo_moves(trial, marks.moves[k])
     available, resources = trial.available, len(trial.available)
     for r in range(resources):
         available[r] = marks.available[k * resources + r]
@@ -42,53 +42,55 @@ def take_back(site: Site, search: Search, k: int) -> None:
 
 
 @subroutine
-def place(site: Site, search: Search, position: int, k: int, to: int) -> int:
+def place_earliest(site: SchedulingState, search: OrderSearch, position: int, k: int, to: int) -> int:
     """Give a job its earliest slot beside all jobs placed; returns its start, NEVER where it has none.
 
     Reads row `k` of the totals, and writes row `to`.
     """
-    make_room_by_group(site.trial)
+    resize_class_columns(site.trial)
     slot, moves = site.queue[position], site.trial.moves
-    start_s = bound_by_totals(site, search, k, slot)
+    start_s = lower_bound_by_totals(site, search, k, slot)
     if start_s != NEVER:
         if start_s == site.now_s and starts_now(site, slot):
-            commit(site, position, start_s, False)
+            place_job(site, position, start_s, False)
         else:
-            start_s = reserve(site, slot, start_s)
+            start_s = earliest_reservation(site, slot, start_s)
             if start_s != NEVER:
-                commit(site, position, start_s, True)
+                place_job(site, position, start_s, True)
     take_from_totals(site, search, k, to, slot, start_s, moves)
     return int(start_s)
 
 
 @subroutine
-def place_at(site: Site, search: Search, position: int, start_s: int, k: int) -> None:
-    """Place a job at `start_s`, which `place` has found for it before."""
+def place_at(site: SchedulingState, search: OrderSearch, position: int, start_s: int, k: int) -> None:
+    """Place a job at `start_s`, which `place_earliest` has found for it before."""
     slot, moves = site.queue[position], site.trial.moves
     if start_s != NEVER:
-        make_room_by_group(site.trial)
-        fill_units(site, slot, start_s, start_s + site.jobs.estimate_s[slot])
+        resize_class_columns(site.trial)
+        count_units_by_class(site, slot, start_s, start_s + site.jobs.estimate_s[slot])
         if start_s > site.now_s:
             rank_by_latest(site, slot, start_s)
-        commit(site, position, start_s, start_s > site.now_s)
+        place_job(site, position, start_s, start_s > site.now_s)
     take_from_totals(site, search, k, k + 1, slot, start_s, moves)
 
 
 @subroutine
-def return_to(site: Site, search: Search, k: int) -> None:
+def restore_best_prefix(site: SchedulingState, search: OrderSearch, k: int) -> None:
     """Place the jobs of the best order before place `k`, and take all others back."""
-    take_back(site, search, min(search.shared.valid, k))
+    undo_placements(site, search, min(search.shared.valid, k))
     for i in range(search.shared.valid, k):
-        mark(site, search, i)
+        save_counters(site, search, i)
         search.counts.placed += 1
         place_at(site, search, search.best.order[i], search.best.starts[i], i)
-    mark(site, search, k)
+    save_counters(site, search, k)
     search.shared.valid = k
 
 
 @subroutine
-def decode_placed(site: Site, search: Search, objective: Price, first: int, limit: float) -> float:
-    """Plan the order on trial on nodes; returns its cost, `OUT` where that is more than `limit`.
+def decode_placed(
+    site: SchedulingState, search: OrderSearch, objective: PriceParameters, first: int, limit: float
+) -> float:
+    """Plan the order on trial on nodes; returns its cost, `EXCEEDS_LIMIT` where that is more than `limit`.
 
     - The order equals the best one before place `first`.
     - A job that can never run costs nothing.
@@ -97,47 +99,47 @@ def decode_placed(site: Site, search: Search, objective: Price, first: int, limi
     - Afterwards `shared.valid` is `first`, while jobs behind that place are still placed.
     """
     order, starts, spent, known = search.trial.order, search.trial.starts, search.trial.spent, search.trial.known
-    return_to(site, search, first)
+    restore_best_prefix(site, search, first)
     total, held = search.best.spent[first], search.best.known[first]
     search.shared.same = search.head
     for k in range(first, search.head):
-        mark(site, search, k)
+        save_counters(site, search, k)
         if k >= search.shared.upto and held == search.best.known[k]:
-            return priced_as_before(site, search, objective, k, total, limit)
+            return remaining_cost(site, search, objective, k, total, limit)
         search.counts.placed += 1
         position, moves = order[k], site.trial.moves
-        starts[k] = place(site, search, position, k, k + 1)
+        starts[k] = place_earliest(site, search, position, k, k + 1)
         if starts[k] != NEVER:
-            total += price(site, search, objective, position, starts[k])
-            held += hold(position, starts[k], places_of(site.trial, moves))
+            total += start_cost(site, search, objective, position, starts[k])
+            held += holding_hash(position, starts[k], placement_hash(site.trial, moves))
         spent[k + 1], known[k + 1] = total, held
         if total > limit:
-            mark(site, search, k + 1)
-            return OUT
-    mark(site, search, search.head)
+            save_counters(site, search, k + 1)
+            return EXCEEDS_LIMIT
+    save_counters(site, search, search.head)
     return float(total)
 
 
 @subroutine
-def carry_out_placed(site: Site, search: Search, whole: bool) -> None:
+def apply_plan_on_nodes(site: SchedulingState, search: OrderSearch, whole: bool) -> None:
     """Start the jobs that the best order starts now, and behind its head every job that fits beside them.
 
     With `whole`, give the other jobs behind the head a planned start, up to `Settings.covered` jobs in all.
     """
-    return_to(site, search, search.head)
+    restore_best_prefix(site, search, search.head)
     draft, order, trial, plan_s = site.draft, search.best.order, site.trial, site.draft.plan_s
     for position in range(site.queued):
         plan_s[position] = NEVER
     for k in range(search.head):
         plan_s[order[k]] = search.best.starts[k]
     for k in range(search.head, search.able):
-        make_room_by_group(trial)
+        resize_class_columns(trial)
         if starts_now(site, site.queue[order[k]]):
             moves = trial.moves
-            commit(site, order[k], site.now_s, False)
+            place_job(site, order[k], site.now_s, False)
             take_from_totals(site, search, search.head, search.head, site.queue[order[k]], site.now_s, moves)
     trial.lasting = 1
     if whole:
         for k in range(search.head, min(search.able, search.settings.covered)):
             if draft.plan_s[order[k]] == NEVER:
-                draft.plan_s[order[k]] = place(site, search, order[k], search.head, search.head)
+                draft.plan_s[order[k]] = place_earliest(site, search, order[k], search.head, search.head)

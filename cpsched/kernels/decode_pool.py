@@ -6,17 +6,19 @@ The profile before each job is kept, so that the search replans only what stands
 from __future__ import annotations
 
 from cpsched.jit.decorators import subroutine
-from cpsched.kernels.costs import price, priced_as_before
-from cpsched.kernels.pool import start_now
-from cpsched.kernels.profile import earliest, occupy, starts_now
-from cpsched.kernels.search_state import OUT, Price, Search, hold
-from cpsched.kernels.state import Site
+from cpsched.kernels.plan_costs import remaining_cost, start_cost
+from cpsched.kernels.pool_profile import earliest_breakpoint, occupy, starts_now
+from cpsched.kernels.pool_scheduling import start_on_pool
+from cpsched.kernels.scheduling_state import SchedulingState
+from cpsched.kernels.search_state import EXCEEDS_LIMIT, OrderSearch, PriceParameters, holding_hash
 from cpsched.model import NEVER
 
 
 @subroutine
-def decode_counted(site: Site, search: Search, objective: Price, first: int, limit: float) -> float:
-    """Plan the order on trial on a pool; returns its cost, `OUT` where that is more than `limit`.
+def decode_on_pool(
+    site: SchedulingState, search: OrderSearch, objective: PriceParameters, first: int, limit: float
+) -> float:
+    """Plan the order on trial on a pool; returns its cost, `EXCEEDS_LIMIT` where that is more than `limit`.
 
     - The order equals the best one before place `first`.
     - The first `Settings.reservations` jobs that cannot start now hold their slots. Jobs behind may take the slot of
@@ -36,21 +38,21 @@ def decode_counted(site: Site, search: Search, objective: Price, first: int, lim
     search.shared.same = search.head
     for k in range(first, search.head):
         if k >= search.shared.upto and held == search.best.known[k]:
-            return priced_as_before(site, search, objective, k, total, limit)
+            return remaining_cost(site, search, objective, k, total, limit)
         search.counts.placed += 1
         position, n = order[k], points[at]
         duration_s, need = estimate_s[queue[position]], amount[position]
         wanted = max(need, min(need + reserve[position], level[at, n - 1]))
-        start_s = times[at, earliest(times[at], level[at], n, duration_s, wanted)]
-        total += price(site, search, objective, position, start_s)
+        start_s = times[at, earliest_breakpoint(times[at], level[at], n, duration_s, wanted)]
+        total += start_cost(site, search, objective, position, start_s)
         if total > limit:
-            return OUT
+            return EXCEEDS_LIMIT
         to = row[k + 1]
         for i in range(n):
             times[to, i], level[to, i] = times[at, i], level[at, i]
         if start_s == now_s or left > 0:
             n = occupy(times[to], level[to], n, start_s, start_s + duration_s, need)
-            held += hold(position, start_s, need)
+            held += holding_hash(position, start_s, need)
         left -= start_s > now_s
         points[to] = n
         starts[k], spent[k + 1], known[k + 1], at = start_s, total, held, to
@@ -58,7 +60,7 @@ def decode_counted(site: Site, search: Search, objective: Price, first: int, lim
 
 
 @subroutine
-def carry_out_counted(site: Site, search: Search, whole: bool) -> None:
+def apply_plan_on_pool(site: SchedulingState, search: OrderSearch, whole: bool) -> None:
     """Start the jobs that the best order starts now, and behind its head every job that fits beside them.
 
     With `whole`, give the other jobs behind the head a planned start, up to `Settings.covered` jobs in all.
@@ -69,7 +71,7 @@ def carry_out_counted(site: Site, search: Search, whole: bool) -> None:
     for k in range(search.head):
         position = order[k]
         if search.best.starts[k] == now_s:
-            start_now(site, position, amount[position])
+            start_on_pool(site, position, amount[position])
         plan_s[position] = search.best.starts[k]
     if search.head == search.able:
         return
@@ -81,12 +83,12 @@ def carry_out_counted(site: Site, search: Search, whole: bool) -> None:
         position = order[k]
         duration_s, need = estimate_s[queue[position]], amount[position]
         if need <= level[0] and starts_now(times, level, n, duration_s, need):
-            start_now(site, position, need)
+            start_on_pool(site, position, need)
             n = occupy(times, level, n, now_s, now_s + duration_s, need)
     if whole:
         for k in range(search.head, min(search.able, search.settings.covered)):
             position = order[k]
             if plan_s[position] == NEVER:
                 duration_s, need = estimate_s[queue[position]], amount[position]
-                plan_s[position] = times[earliest(times, level, n, duration_s, need)]
+                plan_s[position] = times[earliest_breakpoint(times, level, n, duration_s, need)]
                 n = occupy(times, level, n, plan_s[position], plan_s[position] + duration_s, need)

@@ -6,25 +6,25 @@ import numpy as np
 
 from cpsched.jit.decorators import subroutine
 from cpsched.jit.handles import Column, Handle, Matrix, Reals
-from cpsched.kernels.groups import mixed
-from cpsched.kernels.state import grow, no_entries
+from cpsched.kernels.node_classes import hash64
+from cpsched.kernels.scheduling_state import empty_column, grow_columns
 from cpsched.model import IntArray
 
-OUT = 1e300
+EXCEEDS_LIMIT = 1e300
 """The cost of a plan that was given up: it costs more than the best plan, or breaks the bound of waits."""
 
 POOL_JOBS = 20
 """About how many times faster a job is placed on a pool than on nodes."""
 
 
-class Price(Handle):
-    """The price of waiting: the fields of `dispatchers.lookahead.objectives.ObjectiveRow`, see `kernels.costs`."""
+class PriceParameters(Handle):
+    """The price of waiting: the fields of `dispatchers.lookahead.objectives.ObjectiveRow`, see `kernels.plan_costs`."""
 
     power: int
     """0: the cost grows linearly with the start; otherwise it is r (F^power - W^power)."""
     ageing_power: int
     bounded: int
-    """Whether plans are bounded, see `Search.bound_s`."""
+    """Whether plans are bounded, see `OrderSearch.bound_s`."""
     r: float
     e: float
     flat: float
@@ -55,14 +55,14 @@ class SearchSettings(Handle):
     """Jobs that have waited longer than this come first, in order of arrival."""
     seed: int
     candidates: int
-    """Bit k: candidate order k is tried, see `kernels.search`."""
+    """Bit k: candidate order k is tried, see `kernels.order_search`."""
     moves: int
-    """Bit k: move k is made, see `kernels.moves`."""
+    """Bit k: move k is made, see `kernels.order_moves`."""
     reservations: int
     """On a pool: how many jobs that cannot start now hold the slot that is planned for them."""
 
 
-class Counts(Handle):
+class SearchCounts(Handle):
     """What a round has spent so far."""
 
     drawn: int
@@ -73,7 +73,7 @@ class Counts(Handle):
     """Jobs placed, in all those orders together."""
 
 
-class Shared(Handle):
+class CommonPrefix(Handle):
     """How much the order on trial, and the jobs placed at present, have in common with the best order."""
 
     upto: int
@@ -84,7 +84,7 @@ class Shared(Handle):
     """On nodes: how many jobs of the best order, from its front, are placed at present."""
 
 
-class Queued(Handle, grows=True):
+class QueueColumns(Handle, grows=True):
     """The waiting jobs, by queue position."""
 
     weight: Reals
@@ -97,7 +97,7 @@ class Queued(Handle, grows=True):
     """Processors that the job takes; on a pool NEVER for a job that can never run; on nodes always 1."""
 
 
-class Tried(Handle, grows=True):
+class CandidateOrder(Handle, grows=True):
     """An order of the queue, and its plan, by place in the order."""
 
     order: Column
@@ -109,10 +109,10 @@ class Tried(Handle, grows=True):
     known: Column
     """A hash of what all jobs before a place hold and when, independent of their order."""
     row: Column
-    """On a pool: the profile before each job, as a row of `Rows`."""
+    """On a pool: the profile before each job, as a row of `ProfileRows`."""
 
 
-class Last(Handle, grows=True):
+class PreviousOrder(Handle, grows=True):
     """The best order as slots, for the next round, and room to build orders in."""
 
     ordered: int
@@ -125,7 +125,7 @@ class Last(Handle, grows=True):
     """Queue positions that a move has taken out."""
 
 
-class Marks(Handle, grows=True):
+class UndoMarks(Handle, grows=True):
     """On nodes: counters as they were before each job of the order was placed, so that the job can be taken back."""
 
     moves: Column
@@ -144,8 +144,8 @@ class Marks(Handle, grows=True):
     """Entries of `trial.slotted_job` in use."""
 
 
-class Rows(Handle, grows=True):
-    """On a pool: a profile in each row, see `cpsched.kernels.profile`."""
+class ProfileRows(Handle, grows=True):
+    """On a pool: a profile in each row, see `cpsched.kernels.pool_profile`."""
 
     points: Column
     """By row: how many breakpoints it has."""
@@ -155,8 +155,8 @@ class Rows(Handle, grows=True):
     """int64[rows, breakpoints]: what is free from then on."""
 
 
-class Totals(Handle, grows=True):
-    """On nodes: what all nodes together have free, before each job; see `cpsched.kernels.totals`."""
+class TotalProfile(Handle, grows=True):
+    """On nodes: what all nodes together have free, before each job; see `cpsched.kernels.total_profile`."""
 
     times: Matrix
     """int64[rows, breakpoints]: seconds."""
@@ -168,7 +168,7 @@ class Totals(Handle, grows=True):
     """int64[R]: what the job at hand asks for with all its units."""
 
 
-class Search(Handle):
+class OrderSearch(Handle):
     """A search among orders. An order holds queue positions; its first `head` jobs are decoded and searched."""
 
     able: int
@@ -181,76 +181,76 @@ class Search(Handle):
     """How many jobs at the front the search leaves in place."""
     bound_s: int
     """The bound of the longest wait, past and planned, in seconds; `NEVER`: no bound. It holds for jobs that have
-    waited for a good part of it (`costs.BOUND_FROM`). A plan in which one of these waits longer is given up."""
+    waited for a good part of it (`plan_costs.BOUND_FROM`). A plan in which one of these waits longer is given up."""
     settings: SearchSettings
-    counts: Counts
-    shared: Shared
-    queued: Queued
-    best: Tried
+    counts: SearchCounts
+    shared: CommonPrefix
+    queued: QueueColumns
+    best: CandidateOrder
     """The best order so far."""
-    trial: Tried
+    trial: CandidateOrder
     """The order on trial."""
-    last: Last
-    marks: Marks
-    rows: Rows
-    totals: Totals
+    last: PreviousOrder
+    marks: UndoMarks
+    rows: ProfileRows
+    totals: TotalProfile
 
 
-def new_search(settings: SearchSettings) -> Search:
+def new_search(settings: SearchSettings) -> OrderSearch:
     """A search that has no order yet."""
-    none = no_entries
+    none = empty_column
 
-    def tried() -> Tried:
-        return Tried(none(), none(), np.zeros(0), none(), none())
+    def tried() -> CandidateOrder:
+        return CandidateOrder(none(), none(), np.zeros(0), none(), none())
 
     def matrix() -> IntArray:
         return np.zeros((0, 0), np.int64)
 
-    return Search(
+    return OrderSearch(
         able=0, head=0, overdue=0, fixed=0, bound_s=0,
         settings=settings,
-        counts=Counts(drawn=0, decoded=0, placed=0),
-        shared=Shared(upto=0, same=0, valid=0),
-        queued=Queued(np.zeros(0), np.zeros(0), none(), none()),
+        counts=SearchCounts(drawn=0, decoded=0, placed=0),
+        shared=CommonPrefix(upto=0, same=0, valid=0),
+        queued=QueueColumns(np.zeros(0), np.zeros(0), none(), none()),
         best=tried(),
         trial=tried(),
-        last=Last(0, none(), none(), none()),
-        marks=Marks(*(none() for _ in range(7))),
-        rows=Rows(none(), matrix(), matrix()),
-        totals=Totals(matrix(), matrix(), none(), none()),
+        last=PreviousOrder(0, none(), none(), none()),
+        marks=UndoMarks(*(none() for _ in range(7))),
+        rows=ProfileRows(none(), matrix(), matrix()),
+        totals=TotalProfile(matrix(), matrix(), none(), none()),
     )  # fmt: skip
 
 
 @subroutine
-def longer_reals(column: Reals, room: int) -> Reals:
+def resized_reals(column: Reals, room: int) -> Reals:
     """`column` with room for `room` entries. What it held may be lost."""
     return column if room <= len(column) else np.empty(max(room, 2 * len(column)))
 
 
 @subroutine
-def make_room_for(search: Search, count: int, slots: int, resources: int) -> None:
+def make_room_for(search: OrderSearch, count: int, slots: int, resources: int) -> None:
     """Make room for a queue of `count` jobs in a table of `slots` slots."""
     room, queued, last = count + 2, search.queued, search.last
-    queued.weight = longer_reals(queued.weight, room)
-    grow(queued, "reserve amount", 0, room)
+    queued.weight = resized_reals(queued.weight, room)
+    grow_columns(queued, "reserve amount", 0, room)
     make_room_for_order(search.best, room)
     make_room_for_order(search.trial, room)
-    grow(search.marks, "moves groups steps started failed slotted", 0, room)
-    grow(search.marks, "available", 0, room * resources)
-    grow(last, "spare", 0, room)
+    grow_columns(search.marks, "moves groups steps started failed slotted", 0, room)
+    grow_columns(search.marks, "available", 0, room * resources)
+    grow_columns(last, "spare", 0, room)
     if len(last.where) < slots:
         last.where = np.zeros(2 * slots, np.int64)
 
 
 @subroutine
-def make_room_for_order(tried: Tried, room: int) -> None:
+def make_room_for_order(tried: CandidateOrder, room: int) -> None:
     """Make room for an order of `room` jobs."""
-    grow(tried, "order starts known row", 0, room)
-    tried.spent = longer_reals(tried.spent, room)
+    grow_columns(tried, "order starts known row", 0, room)
+    tried.spent = resized_reals(tried.spent, room)
 
 
 @subroutine
-def make_rows(search: Search, points: int) -> None:
+def make_rows(search: OrderSearch, points: int) -> None:
     """Make room for two profiles of `points` breakpoints before each job of the head, and behind the last one."""
     count, rows = 2 * (search.head + 1), search.rows
     if rows.times.shape[0] < count or rows.times.shape[1] < points:
@@ -262,7 +262,7 @@ def make_rows(search: Search, points: int) -> None:
 
 
 @subroutine
-def accept(search: Search, first: int) -> None:
+def accept_candidate(search: OrderSearch, first: int) -> None:
     """Make the order on trial the best one. Both are equal before place `first`; their plans are from `same` on."""
     best, trial, same = search.best, search.trial, search.shared.same
     for k in range(first, search.head):
@@ -274,6 +274,6 @@ def accept(search: Search, first: int) -> None:
 
 
 @subroutine
-def hold(position: int, start_s: int, places: int) -> int:
+def holding_hash(position: int, start_s: int, places: int) -> int:
     """A hash of one job's holding: its queue position, its start, and a number for its `places`."""
-    return mixed(mixed(mixed(position) + start_s) + places)
+    return hash64(hash64(hash64(position) + start_s) + places)

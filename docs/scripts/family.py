@@ -11,7 +11,7 @@ from cpsched.dispatchers.cp import by_nodes, by_positions, certain, engine, obje
 from cpsched.dispatchers.cp.answer import allocated
 from cpsched.dispatchers.cp.kit import ConstraintDispatcher
 from cpsched.dispatchers.cp.recipe import WORDS
-from cpsched.kernels.cp.considered import possible, startable
+from cpsched.kernels.cp.startable_jobs import possible, startable
 from cpsched.registration import first_sentence
 from cpsched.registry import DISPATCHERS
 from docs.scripts.markdown import code, table

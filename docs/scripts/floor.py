@@ -15,11 +15,17 @@ import numpy as np
 
 from cpsched import registry
 from cpsched.jit.handles import Handle
-from cpsched.kernels.groups import EVER
-from cpsched.kernels.layout import lay_out
-from cpsched.kernels.nodes import commit, make_room_by_group, open_trial, reserve, starts_now
-from cpsched.kernels.pool import open_draft
-from cpsched.kernels.state import Site
+from cpsched.kernels.node_classes import OPEN_ENDED
+from cpsched.kernels.node_layout import build_runs
+from cpsched.kernels.node_scheduling import (
+    earliest_reservation,
+    open_workspace,
+    place_job,
+    resize_class_columns,
+    starts_now,
+)
+from cpsched.kernels.pool_scheduling import open_plan
+from cpsched.kernels.scheduling_state import SchedulingState
 from cpsched.markup import Markup, tag
 from cpsched.model import DISTINCT, Cluster, ClusterState, Job, Request, RunningJob, Snapshot, frozen_array
 from cpsched.planning import scheduling_state_of
@@ -90,33 +96,33 @@ class Floor:
 def floor() -> Floor:
     """Plan the example by the kernels' own functions."""
     site: Any = _plain(scheduling_state_of(snapshot()))
-    open_draft(site.draft, site.queued)
-    open_trial(site, site.queued)
+    open_plan(site.draft, site.queued)
+    open_workspace(site, site.queued)
     trial, layout = site.trial, site.trial.layout
     for g in range(layout.groups):
         layout.asked[g] = 1
-    lay_out(trial)
+    build_runs(trial)
     layout.times = 2
     runs = tuple((int(layout.at[r]), int(layout.node[r])) for r in range(layout.runs))
     ends = [*(at for at, _ in runs[1:]), NODES]
     node_at = tuple(node + k for (at, node), end in zip(runs, ends, strict=True) for k in range(end - at))
     stages = [_stage("The plan begins", trial)]
     for position, (name, *_) in enumerate(QUEUED):
-        make_room_by_group(trial)
+        resize_class_columns(trial)
         slot = site.queue[position]
         if starts_now(site, slot):
-            commit(site, position, NOW_S, False)
+            place_job(site, position, NOW_S, False)
             stages.append(_stage(f"{name} starts now", trial))
         else:
-            start_s = reserve(site, slot, NOW_S)
-            commit(site, position, start_s, True)
+            start_s = earliest_reservation(site, slot, NOW_S)
+            place_job(site, position, start_s, True)
             begin = _minutes(start_s)
             stages.append(_stage(f"{name} reserves minutes {begin} to {begin + QUEUED[position][1]}", trial))
     starts = tuple(_minutes(int(site.draft.plan_s[position])) for position in range(site.queued))
     return Floor(node_at, runs, tuple(stages), starts)
 
 
-def _plain(handle: Handle | Site) -> SimpleNamespace:
+def _plain(handle: Handle | SchedulingState) -> SimpleNamespace:
     """The fields of a handle as plain attributes, on which the kernels' functions run as plain Python."""
     fields = handle.__getstate__().items()
     return SimpleNamespace(**{name: _plain(value) if isinstance(value, Handle) else value for name, value in fields})
@@ -134,7 +140,7 @@ def _stage(title: str, trial: Any) -> Stage:
             continue
         steps = range(groups.first[g], groups.first[g] + groups.length[g])
         line = tuple(
-            (None if groups.at[step] == EVER else _minutes(int(groups.at[step])), int(groups.free[step, 0]))
+            (None if groups.at[step] == OPEN_ENDED else _minutes(int(groups.at[step])), int(groups.free[step, 0]))
             for step in steps
         )
         found.append(Group(g, line, (int(groups.begin[g]), int(groups.begin[g] + groups.size[g]))))

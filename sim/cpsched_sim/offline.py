@@ -88,7 +88,7 @@ class OfflineDispatcher(Dispatcher):
     def _plan(self, cluster: Cluster) -> None:
         """Solve the trace, from the best list schedule on."""
         from cpsched.dispatchers.cp import sat
-        from cpsched.kernels.cp.delays import delay
+        from cpsched.kernels.cp.delay_costs import delay
 
         jobs = [item.job for item in self._trace]
         submit_s, run_s = (np.array(column, np.int64) for column in zip(*self._times(), strict=True))

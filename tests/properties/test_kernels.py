@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from cpsched.feasibility import is_feasible, verify
 from cpsched.jit.decorators import kernel
-from cpsched.kernels.nodes import REMEMBERED
-from cpsched.kernels.state import Site
+from cpsched.kernels.node_scheduling import REMEMBERED
+from cpsched.kernels.scheduling_state import SchedulingState
 from cpsched.model import NEVER, Cluster, Decision, Effort, Starts
 from cpsched.model.overrun import OVERRUN_CODES, expected_end_s
 from cpsched.planning import EVERY, GREEDY, STRICT, plan, scheduling_state_of
@@ -153,7 +153,7 @@ def test_an_expected_end_is_later_than_now_however_late_it_is(start_s, estimate_
 
 
 @kernel
-def revised(site: Site, overrun: int) -> int:
+def revised(site: SchedulingState, overrun: int) -> int:
     return revise_overdue(site, overrun)
 
 

@@ -21,8 +21,8 @@ from cpsched.dispatchers.cp.limit import SearchLimit
 from cpsched.dispatchers.cp.objective import by_slowdown, slowdown
 from cpsched.dispatchers.expected_waits import ExpectedWaits
 from cpsched.feasibility import verify
-from cpsched.kernels.cp.considered import startable
-from cpsched.kernels.cp.delays import delay
+from cpsched.kernels.cp.delay_costs import delay
+from cpsched.kernels.cp.startable_jobs import startable
 from cpsched.model import Cluster, Decision, Job, Request, RunningJob, Snapshot
 from cpsched_sim.testing.tries import tries
 from tests.builders import a_snapshot

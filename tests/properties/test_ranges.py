@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from cpsched import registry
 from cpsched.jit.decorators import kernel
 from cpsched.jit.handles import FixedColumn
-from cpsched.kernels.groups import grouped, move_node
-from cpsched.kernels.layout import lay_out
-from cpsched.kernels.nodes import commit, make_room_by_group, open_trial
-from cpsched.kernels.pool import open_draft
-from cpsched.kernels.ranges import places_of, take_moves_back, write_starts
-from cpsched.kernels.search_state import Search, SearchSettings, make_room_for, new_search
-from cpsched.kernels.state import Site, starts_of
-from cpsched.kernels.totals import open_totals
+from cpsched.kernels.class_ranges import placement_hash, undo_moves, write_starts
+from cpsched.kernels.node_classes import build_node_classes, move_node
+from cpsched.kernels.node_layout import build_runs
+from cpsched.kernels.node_scheduling import open_workspace, place_job, resize_class_columns
+from cpsched.kernels.pool_scheduling import open_plan
+from cpsched.kernels.scheduling_state import SchedulingState, starts_of
+from cpsched.kernels.search_state import OrderSearch, SearchSettings, make_room_for, new_search
+from cpsched.kernels.total_profile import open_totals
 from cpsched.model import Cluster, IntArray
 from cpsched.planning import EVERY, scheduling_state_of
 from cpsched.policy import Policy
@@ -30,33 +30,33 @@ from tests.properties import reference
 
 
 @kernel
-def opened(site: Site) -> int:
-    open_draft(site.draft, site.queued)
+def opened(site: SchedulingState) -> int:
+    open_plan(site.draft, site.queued)
     site.draft.offsets[0] = 0
-    open_trial(site, 1)
+    open_workspace(site, 1)
     return site.trial.groups.count
 
 
 @kernel
-def placed(site: Site, position: int, holds: FixedColumn, ranks: FixedColumn, ranked: bool) -> int:
+def placed(site: SchedulingState, position: int, holds: FixedColumn, ranks: FixedColumn, ranked: bool) -> int:
     """Place a job where a node of group g holds `holds[g]` units and has the rank `ranks[g]`."""
     trial = site.trial
-    make_room_by_group(trial)
+    resize_class_columns(trial)
     for g in range(trial.groups.count):
         trial.found[g] = holds[g] if trial.groups.size[g] > 0 else 0
         trial.rank[g] = ranks[g]
-    commit(site, position, site.now_s, ranked)
+    place_job(site, position, site.now_s, ranked)
     return trial.groups.count
 
 
 @kernel
-def groups_by_node(site: Site) -> IntArray:
+def groups_by_node(site: SchedulingState) -> IntArray:
     """The group of each node, by the ranges."""
     groups, layout = site.trial.groups, site.trial.layout
     found, asked, times = np.full(len(groups.of), -1), layout.asked[: layout.groups].copy(), layout.times
     for g in range(layout.groups):
         layout.asked[g] = 1
-    lay_out(site.trial)
+    build_runs(site.trial)
     for g in range(groups.count):
         for place in range(groups.begin[g], groups.begin[g] + groups.size[g]):
             r = layout.runs - 1
@@ -68,20 +68,20 @@ def groups_by_node(site: Site) -> IntArray:
     for g in range(layout.groups):
         layout.asked[g] = asked[g]
     if times:
-        lay_out(site.trial)
+        build_runs(site.trial)
     layout.times = times
     return found
 
 
 @kernel
-def taken_back(site: Site, moves: int, groups: int, steps: int, started: int) -> int:
-    take_moves_back(site.trial, moves)
+def taken_back(site: SchedulingState, moves: int, groups: int, steps: int, started: int) -> int:
+    undo_moves(site.trial, moves)
     site.trial.groups.count, site.trial.groups.steps, site.draft.started = groups, steps, started
     return moves
 
 
 @kernel
-def written(site: Site) -> int:
+def written(site: SchedulingState) -> int:
     write_starts(site)
     return site.draft.started
 
@@ -150,7 +150,7 @@ def test_ranges_give_and_take_back_what_single_nodes_do(seed, nodes, kinds):
 
 
 @kernel
-def moved(site: Site, node: int, to: int) -> int:
+def moved(site: SchedulingState, node: int, to: int) -> int:
     groups = site.groups
     groups.size[groups.of[node]] -= 1
     groups.size[to] += 1
@@ -159,8 +159,8 @@ def moved(site: Site, node: int, to: int) -> int:
 
 
 @kernel
-def carried(site: Site) -> int:
-    grouped(site.groups, site.machine, site.jobs, site.running[:0])
+def carried(site: SchedulingState) -> int:
+    build_node_classes(site.groups, site.machine, site.jobs, site.running[:0])
     site.groups.stale = 0
     return site.groups.count
 
@@ -185,12 +185,12 @@ def test_a_layout_sees_what_moved_since_the_last_one(seed, nodes):
 
 
 @kernel
-def number_of(site: Site, begin: FixedColumn, count: FixedColumn, units: FixedColumn) -> int:
-    """`places_of` moves with those columns."""
+def number_of(site: SchedulingState, begin: FixedColumn, count: FixedColumn, units: FixedColumn) -> int:
+    """`placement_hash` moves with those columns."""
     trial = site.trial
     trial.moved_begin, trial.moved_count, trial.moved_units = begin.copy(), count.copy(), units.copy()
     trial.moves = len(begin)
-    return places_of(trial, 0)
+    return placement_hash(trial, 0)
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 3)), min_size=1, max_size=6), st.randoms())
@@ -217,8 +217,8 @@ def test_what_is_held_has_one_number_however_it_was_split(stretches, random):
 
 
 @kernel
-def totals(site: Site, search: Search) -> tuple[IntArray, IntArray]:
-    open_trial(site, 2)
+def totals(site: SchedulingState, search: OrderSearch) -> tuple[IntArray, IntArray]:
+    open_workspace(site, 2)
     make_room_for(search, site.queued, len(site.jobs.units), site.machine.free.shape[1])
     open_totals(site, search)
     n, resources = search.totals.points[0], len(site.trial.available)

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cpsched.dispatchers.cp import window
-from cpsched.kernels.cp.considered import startable
-from cpsched.kernels.cp.delays import delay
+from cpsched.kernels.cp.cp_state import CpInstance, Objective, Plan
+from cpsched.kernels.cp.delay_costs import delay
 from cpsched.kernels.cp.dive import starts_now
-from cpsched.kernels.cp.state import Facts, Objective, Plan
+from cpsched.kernels.cp.startable_jobs import startable
 from cpsched.model import NEVER, NO_STARTS, Decision, Effort, IntArray, Need, PendingCode, Snapshot, Starts
 from cpsched.planning import GREEDY, Allocation, ListScheduler, plan_with
 from cpsched.wait_reasons import wait_reasons_of
@@ -36,7 +36,7 @@ class Answer:
     """Seconds of the solver until its best plan."""
 
 
-def effort_of(facts: Facts, answer: Answer, objective: Objective, variables: int) -> Effort:
+def effort_of(facts: CpInstance, answer: Answer, objective: Objective, variables: int) -> Effort:
     """The effort of an answer. Its objective and bound are known only after a search."""
     solved = answer.status != "" and answer.plan is not None
     return Effort(
@@ -53,13 +53,13 @@ def effort_of(facts: Facts, answer: Answer, objective: Objective, variables: int
     )
 
 
-def placed(snapshot: Snapshot, facts: Facts, plan: Plan, effort: Effort, need: Need) -> Decision:
+def placed(snapshot: Snapshot, facts: CpInstance, plan: Plan, effort: Effort, need: Need) -> Decision:
     """Start the jobs whose start is now where the plan has placed them."""
     return _explained(snapshot, Starts(*starts_now(facts, plan)), facts.jobs, plan.start_s, effort, need)
 
 
 def allocated(
-    snapshot: Snapshot, facts: Facts, plan: Plan, effort: Effort, need: Need, allocation: Allocation
+    snapshot: Snapshot, facts: CpInstance, plan: Plan, effort: Effort, need: Need, allocation: Allocation
 ) -> Decision:
     """Place the jobs whose start is now, in priority order; a job without room on the nodes waits (cp19 section 2.2).
 
@@ -77,7 +77,7 @@ def allocated(
     return _explained(snapshot, starts, facts.jobs, start_s, effort, need)
 
 
-def alone(snapshot: Snapshot, facts: Facts, effort: Effort, need: Need) -> Decision:
+def alone(snapshot: Snapshot, facts: CpInstance, effort: Effort, need: Need) -> Decision:
     """Start nothing; but if no job runs, start the first that fits, since the next round would be the same."""
     able = startable(facts, facts.jobs, 1)
     if len(facts.running) > 0 or len(able) == 0:

@@ -16,10 +16,10 @@ from cpsched.dispatchers.cp import window
 from cpsched.dispatchers.cp.search import Guided, Take
 from cpsched.dispatchers.cp.sizes import intervals_on, with_intervals
 from cpsched.dispatchers.cp.window import Problem
-from cpsched.kernels.cp.boxes import running_boxes
-from cpsched.kernels.cp.considered import room_when_empty
-from cpsched.kernels.cp.state import Facts, Plan, empty_plan
-from cpsched.kernels.fit import taken_on, units_on
+from cpsched.kernels.cp.cp_state import CpInstance, Plan, empty_plan
+from cpsched.kernels.cp.running_rectangles import running_rectangles
+from cpsched.kernels.cp.startable_jobs import room_when_empty
+from cpsched.kernels.fit_rules import taken_on, units_on
 from cpsched.model import EXCLUSIVE, BoolArray, IntArray
 
 _INTERVAL_S = 4e-5
@@ -109,7 +109,7 @@ class NodeModel:
         """Node, amount and seconds from now of what running jobs hold, and of what is out of service."""
         facts, stride = self.facts, int(self.facts.machine.capacity[:, r].max()) + 1
         axis = np.arange(len(facts.machine.capacity)), stride
-        position, amount, end_s = running_boxes(facts, axis, r, facts.now_s + self.horizon_s)
+        position, amount, end_s = running_rectangles(facts, axis, r, facts.now_s + self.horizon_s)
         lasting = end_s > facts.now_s
         columns = (position[lasting] // stride, amount[lasting], end_s[lasting] - facts.now_s)
         return list(zip(*(column.tolist() for column in columns), strict=True))
@@ -175,7 +175,7 @@ class NodeSearch(Guided):
         return Take(variable, 1) if variable is not None else None
 
 
-def parts_of(facts: Facts, plan: Plan | None) -> list[int]:
+def parts_of(facts: CpInstance, plan: Plan | None) -> list[int]:
     """By job, how many intervals are present: one per unit, or one per node that the first leaf gives it whole."""
     whole = facts.table.sharing[facts.jobs] & EXCLUSIVE != 0
     if not whole.any():

@@ -9,7 +9,7 @@ from cpsched.dispatchers.cp.certain import pools
 from cpsched.dispatchers.cp.constraints import no_more_than_free
 from cpsched.dispatchers.cp.search import Guided
 from cpsched.dispatchers.cp.window import Problem
-from cpsched.kernels.cp.state import Plan, Relaxation
+from cpsched.kernels.cp.cp_state import Plan, Relaxation
 
 TASK_S = 2e-5
 """Seconds of building and first propagation, for each task of a cumulative."""

@@ -9,7 +9,7 @@ from cpsched.dispatchers.cp import constraints
 from cpsched.dispatchers.cp.search import Guided, GuidedSearch, values_of
 from cpsched.dispatchers.cp.variables import Boxes, Stairs, occupied, stairs, variables
 from cpsched.dispatchers.cp.window import Problem
-from cpsched.kernels.cp.state import Plan
+from cpsched.kernels.cp.cp_state import Plan
 
 _PAIR_S = 1e-7
 """Seconds of the first propagation of diffn, for each pair of boxes (measured with 200 to 600 boxes)."""

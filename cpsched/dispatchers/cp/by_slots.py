@@ -17,13 +17,13 @@ from typing_extensions import override
 from cpsched.dispatchers.cp.by_pool import TASK_S, PoolModel
 from cpsched.dispatchers.cp.search import Guided
 from cpsched.dispatchers.cp.window import Problem
-from cpsched.kernels.cp.considered import room_when_empty
+from cpsched.kernels.cp.cp_state import CpInstance, Plan, Relaxation
 from cpsched.kernels.cp.relaxation import relax
-from cpsched.kernels.cp.state import Facts, Plan, Relaxation
+from cpsched.kernels.cp.startable_jobs import room_when_empty
 from cpsched.model import DISTINCT, EXCLUSIVE, BoolArray, IntArray
 
 
-def all_alike(facts: Facts) -> bool:
+def all_alike(facts: CpInstance) -> bool:
     """Whether all units of the considered jobs are of one kind, so that a node's room for them is merely counted."""
     slots = facts.jobs
     columns = (facts.table.sharing[slots], facts.table.node_set[slots], *facts.table.per_unit[slots].T)

@@ -9,11 +9,17 @@ import numpy as np
 from cpsched.dispatchers.cp import window
 from cpsched.dispatchers.cp.answer import Answer
 from cpsched.dispatchers.cp.window import Problem
-from cpsched.kernels.cp.delays import delay
+from cpsched.kernels.cp.branch_and_bound import (
+    COST_TOLERANCE,
+    LEFT_SHIFTED,
+    NO_PLACES,
+    branch_and_bound,
+    interchangeable_bound,
+)
+from cpsched.kernels.cp.cp_state import BranchTree, CpInstance, Objective, Plan, Relaxation, empty_plan
+from cpsched.kernels.cp.delay_costs import delay
 from cpsched.kernels.cp.dive import dive
 from cpsched.kernels.cp.relaxation import relax
-from cpsched.kernels.cp.state import BranchTree, Facts, Objective, Plan, Relaxation, empty_plan
-from cpsched.kernels.cp.tree import CLOSE, LEFT_SHIFTED, NO_PLACES, branch, one_by_one
 
 _NODES = 1000
 """Nodes of the relaxed tree, about 10 ms. A larger number rarely proves more (measured in contended rounds of KIT)."""
@@ -23,7 +29,7 @@ _SHAKES = 16
 """Dives in shaken order, where the tree proves nothing."""
 
 
-def all_start(facts: Facts) -> Answer | None:
+def all_start(facts: CpInstance) -> Answer | None:
     """Every considered job starts now, if the dive places them all now; else None.
 
     That is optimal: no term of an objective falls with the job's start, and no start is before now.
@@ -34,7 +40,7 @@ def all_start(facts: Facts) -> Answer | None:
     return Answer(plan, "single" if len(facts.jobs) == 1 else "all-fit", certain=True)
 
 
-def bound_met(facts: Facts, objective: Objective, seed: int) -> Answer:
+def bound_met(facts: CpInstance, objective: Objective, seed: int) -> Answer:
     """The first leaf, improved by branch and bound on the problem without places.
 
     A plan whose delays cost as much as those of the best relaxed plan is optimal, and the answer certain. Where all
@@ -43,11 +49,11 @@ def bound_met(facts: Facts, objective: Objective, seed: int) -> Answer:
     """
     plan = window.first_leaf(facts)
     relaxed = relax(facts, True)
-    bound = one_by_one(facts, relaxed, objective)
+    bound = interchangeable_bound(facts, relaxed, objective)
     if _meets(bound, objective, plan):
         return Answer(plan, "bound-met", True, bound, "optimal")
     least = bound
-    _, _, bound = branch(facts, BranchTree(relaxed, objective, plan, empty_plan(facts)), _NODES, _DIVES)
+    _, _, bound = branch_and_bound(facts, BranchTree(relaxed, objective, plan, empty_plan(facts)), _NODES, _DIVES)
     bound = max(bound, least)
     if not _meets(bound, objective, plan):
         plan = shaken(facts, plan, objective, np.random.default_rng(seed))
@@ -71,7 +77,7 @@ def pooled(problem: Problem, left_shifted: bool = False) -> Answer:
         return Answer(plan, "single" if len(facts.jobs) == 1 else "all-fit", certain=True)
     nodes = max(_NODES, 2 * len(facts.jobs))
     tree = BranchTree(relaxed, objective, plan, empty_plan(facts))
-    _, met, bound = branch(facts, tree, nodes, LEFT_SHIFTED if left_shifted else NO_PLACES)
+    _, met, bound = branch_and_bound(facts, tree, nodes, LEFT_SHIFTED if left_shifted else NO_PLACES)
     return Answer(plan, "bound-met", met, bound, "optimal" if met else "")
 
 
@@ -100,10 +106,10 @@ def impossible(problem: Problem) -> bool:
 
 def _meets(bound: float, objective: Objective, plan: Plan) -> bool:
     """Whether no plan can be better by more than rounding."""
-    return bound >= delay(objective, plan.start_s) * (1 - CLOSE)
+    return bound >= delay(objective, plan.start_s) * (1 - COST_TOLERANCE)
 
 
-def shaken(facts: Facts, best: Plan, objective: Objective, random: np.random.Generator) -> Plan:
+def shaken(facts: CpInstance, best: Plan, objective: Objective, random: np.random.Generator) -> Plan:
     """The best of `best` and of dives that take the jobs in the order of its starts, shaken by a few places."""
     J, trial = len(facts.jobs), empty_plan(facts)
     least = delay(objective, best.start_s)
@@ -113,6 +119,6 @@ def shaken(facts: Facts, best: Plan, objective: Objective, random: np.random.Gen
         order = np.argsort(place + random.normal(0.0, max(1.0, J / 8), J), kind="stable")
         dive(facts, trial, order, False)
         found = delay(objective, trial.start_s)
-        if found < least * (1 - CLOSE):
+        if found < least * (1 - COST_TOLERANCE):
             best, trial, least = trial, best, found
     return best

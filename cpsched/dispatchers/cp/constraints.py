@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from cpsched.dispatchers.cp.variables import Boxes, Stairs, Variables, eligible
-from cpsched.kernels.cp.considered import room_when_empty
+from cpsched.kernels.cp.startable_jobs import room_when_empty
 from cpsched.model import DISTINCT, EXCLUSIVE
 
 

@@ -25,8 +25,8 @@ from cpsched.dispatchers.cp.limit import SearchLimit
 from cpsched.dispatchers.cp.objective import Scaled
 from cpsched.dispatchers.cp.search import Model
 from cpsched.dispatchers.cp.window import Problem
-from cpsched.kernels.cp.delays import delay
-from cpsched.kernels.cp.state import Facts, Objective, Plan, empty_plan
+from cpsched.kernels.cp.cp_state import CpInstance, Objective, Plan, empty_plan
+from cpsched.kernels.cp.delay_costs import delay
 from cpsched.model import IntArray
 
 MODELS: dict[str, Any] = {"positions": PositionModel, "slots": SlotModel, "nodes": NodeModel, "pool": PoolModel}
@@ -227,7 +227,7 @@ class Run:
         return self._best != before
 
 
-def interchangeable(facts: Facts, objective: Objective) -> list[IntArray]:
+def interchangeable(facts: CpInstance, objective: Objective) -> list[IntArray]:
     """The considered jobs of each kind of which there are several: positions among the considered jobs, ascending.
 
     Two jobs of the same request, estimate and cost can be exchanged: the plan then takes and costs the same. A search

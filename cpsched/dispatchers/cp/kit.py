@@ -20,8 +20,8 @@ from cpsched.dispatchers.cp.window import Problem
 from cpsched.dispatchers.expected_waits import ExpectedWaits
 from cpsched.errors import require
 from cpsched.feasibility import free_units_by_node
-from cpsched.kernels.cp.considered import possible, startable
-from cpsched.kernels.cp.state import Facts, Objective, Plan, moment_of
+from cpsched.kernels.cp.cp_state import CpInstance, Objective, Plan, moment_of
+from cpsched.kernels.cp.startable_jobs import possible, startable
 from cpsched.model import Decision, Effort, EndedJob, IntArray, Need, Snapshot
 from cpsched.planning import Allocation as NodeChoice
 from cpsched.registration import FileParameter, Registration
@@ -110,7 +110,7 @@ class ConstraintDispatcher(Dispatcher):
         objective = OBJECTIVES[self._recipe.objective](snapshot, slots, self.expected_waits)
         return heeding_the_site(objective, snapshot, slots, self._site_weight) if self._site_weight else objective
 
-    def _chosen(self, facts: Facts, queue: IntArray) -> tuple[IntArray, IntArray]:
+    def _chosen(self, facts: CpInstance, queue: IntArray) -> tuple[IntArray, IntArray]:
         """The slots to plan, in arrival order, and those that are in the model but not searched."""
         nobody = queue[:0]
         if self._recipe.jobs == "startable":
@@ -155,14 +155,14 @@ class ConstraintDispatcher(Dispatcher):
             return placed(snapshot, facts, *without_overdue(snapshot, facts, answer.plan, effort), need)
         return placed(snapshot, facts, answer.plan, effort, need)
 
-    def _without_a_plan(self, snapshot: Snapshot, facts: Facts, answer: Answer, need: Need) -> Decision:
+    def _without_a_plan(self, snapshot: Snapshot, facts: CpInstance, answer: Answer, need: Need) -> Decision:
         """Nothing starts, and the next round tries again; see `alone`."""
         effort = Effort(answer.path, len(facts.jobs), _COUNT[self._recipe.model](facts), answer.status)
         effort = dataclasses.replace(effort, solver_s=answer.solver_s, branches=answer.branches)
         return alone(snapshot, facts, effort, need)
 
 
-def without_overdue(snapshot: Snapshot, facts: Facts, plan: Plan, effort: Effort) -> tuple[Plan, Effort]:
+def without_overdue(snapshot: Snapshot, facts: CpInstance, plan: Plan, effort: Effort) -> tuple[Plan, Effort]:
     """`plan` without the starts that take what a running job still holds, although it should have ended."""
     free, unplaced = snapshot.free.copy(), 0
     for j, slot in enumerate(facts.jobs.tolist()):

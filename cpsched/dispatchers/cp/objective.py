@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cpsched.dispatchers.expected_waits import ExpectedWaits
-from cpsched.kernels.cp.state import Objective
+from cpsched.kernels.cp.cp_state import Objective
 from cpsched.model import BSLD_BOUND_S, IntArray, Snapshot
 from cpsched.site.weighing import site_factors
 

@@ -16,9 +16,9 @@ from cpsched.dispatchers.cp.objective import OBJECTIVES, FloatArray, areas, fact
 from cpsched.dispatchers.cp.window import Problem
 from cpsched.dispatchers.expected_waits import ExpectedWaits
 from cpsched.errors import require
-from cpsched.kernels.cp.considered import possible, startable
+from cpsched.kernels.cp.cp_state import CpInstance, Objective, empty_plan, moment_of
 from cpsched.kernels.cp.relaxation import relax
-from cpsched.kernels.cp.state import Facts, Objective, empty_plan, moment_of
+from cpsched.kernels.cp.startable_jobs import possible, startable
 from cpsched.model import NEVER, Decision, Effort, IntArray, Need, Snapshot
 from cpsched.planning import EVERY, ORDERS, Allocation, ListScheduler, plan_with
 
@@ -138,13 +138,13 @@ class PerObjectiveDispatcher(Dispatcher):
             sum(each.branches for each in found),
         )
 
-    def _ratio(self, snapshot: Snapshot, facts: Facts, start_s: IntArray) -> float:
+    def _ratio(self, snapshot: Snapshot, facts: CpInstance, start_s: IntArray) -> float:
         """P2SF of the planned jobs."""
         wait = (start_s - snapshot.table.submit_s[facts.jobs]).astype(np.float64)
         response, r = wait + facts.table.estimate_s[facts.jobs], self._heights(snapshot, facts)
         return float(0.75 * (r * (response**4 - wait**4)).sum() / (r * (response**3 - wait**3)).sum())
 
-    def _heights(self, snapshot: Snapshot, facts: Facts) -> FloatArray:
+    def _heights(self, snapshot: Snapshot, facts: CpInstance) -> FloatArray:
         """Processors by job, weighed by the site: the r of P2SF."""
         taken = facts.table.units[facts.jobs] * facts.table.per_unit[facts.jobs, 0]
         processors: FloatArray = np.maximum(1, taken).astype(np.float64)
@@ -170,7 +170,7 @@ def _on_pools(problem: Problem) -> Pooled:
     return Pooled(facts.now_s, nothing, durations, found.demand, found.moment_s - facts.now_s, found.capacity)
 
 
-def _in_queue_order(snapshot: Snapshot, facts: Facts, order: str) -> IntArray | None:
+def _in_queue_order(snapshot: Snapshot, facts: CpInstance, order: str) -> IntArray | None:
     """The starts of the considered jobs in the plan of list scheduling by `order`; None where it lacks one."""
     plan_s = plan_with(ListScheduler(EVERY, order), snapshot, "plan").plan_s
     if plan_s is None:

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 from ortools.sat.python import cp_model
 
-from cpsched.kernels.cp.delays import delay
-from cpsched.kernels.cp.state import Objective
+from cpsched.kernels.cp.cp_state import Objective
+from cpsched.kernels.cp.delay_costs import delay
 from cpsched.model import IntArray
 
 FloatArray = npt.NDArray[np.float64]

@@ -19,9 +19,9 @@ from ortools.constraint_solver import pywrapcp
 from typing_extensions import override
 
 from cpsched.dispatchers.cp.variables import Unit, Variables
-from cpsched.kernels.cp.guide import gap_below, new_step, next_chance, next_spot, next_to_start
-from cpsched.kernels.cp.state import Facts, Plan, Step, empty_plan
-from cpsched.kernels.fit import PLENTY, units_on
+from cpsched.kernels.cp.cp_state import CpInstance, Plan, SearchStep, empty_plan
+from cpsched.kernels.cp.search_guide import gap_below, new_step, next_chance, next_spot, next_to_start
+from cpsched.kernels.fit_rules import UNBOUNDED, units_on
 from cpsched.model import EXCLUSIVE, BoolArray, IntArray
 
 
@@ -29,7 +29,7 @@ class Model(Protocol):
     """Variables and constraints of one problem; nothing is posted before `post`."""
 
     solver: Any
-    facts: Facts
+    facts: CpInstance
     horizon_s: int
     start: list[Any]
     """By job, seconds from now."""
@@ -101,7 +101,7 @@ class Guided(pywrapcp.PyDecisionBuilder):  # type: ignore[misc]
         self._order = np.arange(jobs) if rank is None else np.argsort(rank, kind="stable")
         self.plan = plan if plan is not None else empty_plan(model.facts)
         self._depth = model.solver.IntVar(0, jobs)
-        self._step: Step | None = None
+        self._step: SearchStep | None = None
         self._trail: list[int] = []
         self._offered = False
         self._kept: list[Any] = []
@@ -139,7 +139,7 @@ class Guided(pywrapcp.PyDecisionBuilder):  # type: ignore[misc]
 
         Here no job is put off: the solver finds out whether there is room.
         """
-        waiting = np.where(placed, PLENTY, earliest_s)[self._order]
+        waiting = np.where(placed, UNBOUNDED, earliest_s)[self._order]
         j = -1 if placed.all() else int(self._order[np.argmin(waiting)])
         if j >= 0:
             self.plan.start_s[j] = earliest_s[j]
@@ -151,7 +151,7 @@ class Guided(pywrapcp.PyDecisionBuilder):  # type: ignore[misc]
         step.earliest_s[:] = earliest_s
         return next_to_start(self._model.facts, self.plan, step), step.put_off_s
 
-    def step(self, placed: BoolArray, j: int = -1, done: int = 0) -> Step:
+    def step(self, placed: BoolArray, j: int = -1, done: int = 0) -> SearchStep:
         """The step for the kernels: jobs in `placed` have their places, and so have the first `done` parts of `j`."""
         if self._step is None:
             self._step = new_step(self._model.facts, self._order)
@@ -252,7 +252,7 @@ class GuidedSearch(Guided):
         r = next(iter(lower.size))
         lower.position[r].SetMax(higher.position[r].Value() - lower.size[r])
 
-    def _highest(self, step: Step, unit: Unit, r: int) -> int:
+    def _highest(self, step: SearchStep, unit: Unit, r: int) -> int:
         """The highest free position of resource `r` on the node of `unit`."""
         node = int(self._variables.nodes[unit.node.Value()])
         grain = int(self._variables.grain[r])

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import numpy as np
 
-from cpsched.kernels.cp.considered import room_when_empty
-from cpsched.kernels.cp.state import Facts
+from cpsched.kernels.cp.cp_state import CpInstance
+from cpsched.kernels.cp.startable_jobs import room_when_empty
 from cpsched.model import EXCLUSIVE, IntArray
 
 
-def with_positions(facts: Facts) -> int:
+def with_positions(facts: CpInstance) -> int:
     """PCP'20: |Q| + sum of rn_i * |R| (pcp20 section 3)."""
     return len(facts.jobs) + int(facts.table.units[facts.jobs].sum()) * int(facts.machine.capacity.shape[1])
 
 
-def with_intervals(facts: Facts) -> int:
+def with_intervals(facts: CpInstance) -> int:
     """PCP'19: |Q| + the sum over jobs and nodes of p[i,n] (pcp20 section 2.2)."""
     slots = facts.jobs.tolist()
     return len(slots) + sum(int(intervals_on(facts, slot, int(facts.table.units[slot])).sum()) for slot in slots)
 
 
-def with_pools(facts: Facts) -> int:
+def with_pools(facts: CpInstance) -> int:
     """HCP: a start for each job."""
     return len(facts.jobs)
 
 
-def intervals_on(facts: Facts, slot: int, parts: int) -> IntArray:
+def intervals_on(facts: CpInstance, slot: int, parts: int) -> IntArray:
     """p[i,n]: how many of `parts` intervals a job has on each node, int64[N]."""
     room = room_when_empty(facts, slot)
     return np.minimum(room, 1 if facts.table.sharing[slot] & EXCLUSIVE else parts)

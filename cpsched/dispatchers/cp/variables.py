@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from cpsched.kernels.cp.boxes import running_boxes
-from cpsched.kernels.cp.considered import room_when_empty
-from cpsched.kernels.cp.state import Facts, Plan
+from cpsched.kernels.cp.cp_state import CpInstance, Plan
+from cpsched.kernels.cp.running_rectangles import running_rectangles
+from cpsched.kernels.cp.startable_jobs import room_when_empty
 from cpsched.model import EXCLUSIVE, BoolArray, IntArray
 
 
@@ -68,7 +68,7 @@ class Variables:
     """Everything the solver decides, and the axis it decides on."""
 
     solver: Any
-    facts: Facts
+    facts: CpInstance
     nodes: IntArray
     """Cluster indices of the nodes in the model, ascending; x counts along them."""
     stride: IntArray
@@ -96,13 +96,13 @@ class Variables:
         return int(self.facts.table.sharing[self.facts.jobs[j]])
 
 
-def eligible(facts: Facts, slot: int) -> BoolArray:
+def eligible(facts: CpInstance, slot: int) -> BoolArray:
     """Nodes that could take a unit of `slot` if they were empty: bool[N]."""
     fits: BoolArray = room_when_empty(facts, slot) > 0
     return fits
 
 
-def variables(solver: Any, facts: Facts, horizon_s: int, leaf: Plan) -> Variables:
+def variables(solver: Any, facts: CpInstance, horizon_s: int, leaf: Plan) -> Variables:
     """Create s, x, p and y for the considered jobs.
 
     A job that wants whole nodes has as many parts as nodes in the first leaf (`leaf`); every other job one per unit.
@@ -131,7 +131,7 @@ def variables(solver: Any, facts: Facts, horizon_s: int, leaf: Plan) -> Variable
     return found
 
 
-def _grains(facts: Facts, nodes: IntArray) -> IntArray:
+def _grains(facts: CpInstance, nodes: IntArray) -> IntArray:
     """The grain of each resource, int64[R]: 1 at least."""
     rows = (
         facts.machine.capacity[nodes],
@@ -143,11 +143,11 @@ def _grains(facts: Facts, nodes: IntArray) -> IntArray:
     return grains
 
 
-def _shape(facts: Facts, slot: int) -> tuple[int, ...]:
+def _shape(facts: CpInstance, slot: int) -> tuple[int, ...]:
     return (int(facts.table.node_set[slot]), *facts.table.per_unit[slot].tolist())
 
 
-def _eligible_by_shape(facts: Facts) -> dict[tuple[int, ...], BoolArray]:
+def _eligible_by_shape(facts: CpInstance) -> dict[tuple[int, ...], BoolArray]:
     found: dict[tuple[int, ...], BoolArray] = {}
     for slot in facts.jobs.tolist():
         shape = _shape(facts, slot)
@@ -162,7 +162,7 @@ def _node_variable(variables: Variables, allowed: BoolArray) -> Any:
     return variables.solver.IntVar(np.flatnonzero(allowed).tolist())
 
 
-def taken_by_all(facts: Facts) -> BoolArray:
+def taken_by_all(facts: CpInstance) -> BoolArray:
     """By resource, whether every considered and every running job takes some of it: bool[R]."""
     slots = np.concatenate((facts.jobs, facts.running))
     whole = (facts.table.sharing[slots] & EXCLUSIVE) != 0
@@ -170,7 +170,7 @@ def taken_by_all(facts: Facts) -> BoolArray:
     return found
 
 
-def chosen(facts: Facts, slot: int, by_all: BoolArray) -> list[int]:
+def chosen(facts: CpInstance, slot: int, by_all: BoolArray) -> list[int]:
     """The resources in which a unit of `slot` has a position of its own to choose.
 
     In a resource that it takes whole there is one position. Where everybody takes of that resource, too (`by_all`), the
@@ -255,7 +255,7 @@ def occupied(variables: Variables, r: int) -> Boxes:
     base[variables.nodes] = np.arange(len(variables.nodes))
     stride = int(variables.stride[r])
     grain = int(variables.grain[r])
-    position, size, end_s = running_boxes(facts, (base, stride * grain), r, facts.now_s + horizon_s)
+    position, size, end_s = running_rectangles(facts, (base, stride * grain), r, facts.now_s + horizon_s)
     position, size = position // grain, size // grain
     order = np.lexsort((position, end_s))
     position, size, end_s = position[order], size[order], end_s[order]

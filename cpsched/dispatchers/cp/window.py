@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from cpsched.dispatchers.cp.recipe import Running
+from cpsched.kernels.cp.cp_state import CpInstance, Objective, Plan, empty_plan
 from cpsched.kernels.cp.dive import dive
-from cpsched.kernels.cp.state import Facts, Objective, Plan, empty_plan
-from cpsched.kernels.state import machine_of
+from cpsched.kernels.scheduling_state import machine_handle
 from cpsched.model import IntArray, Snapshot
 
 
@@ -21,7 +21,7 @@ class Problem:
     taken to have ended already, although it holds its nodes.
     """
 
-    facts: Facts
+    facts: CpInstance
     objective: Objective
     rest: IntArray
     overdue: bool
@@ -42,7 +42,7 @@ class Problem:
         return bool((start_s + self.facts.table.estimate_s[self.facts.jobs] <= last_s).all())
 
 
-def facts_of(snapshot: Snapshot, running: Running = "at-least-1s") -> Facts:
+def facts_of(snapshot: Snapshot, running: Running = "at-least-1s") -> CpInstance:
     """What kernels are handed of `snapshot`; no job is considered yet."""
     table, active = snapshot.table, snapshot.running
     end_s = table.end_s
@@ -50,11 +50,11 @@ def facts_of(snapshot: Snapshot, running: Running = "at-least-1s") -> Facts:
         end_s = end_s.copy()
         end_s[active] = table.start_s[active] + table.estimate_s[active]
         active = active[np.argsort(end_s[active], kind="stable")]
-    machine, nobody = machine_of(snapshot.cluster, snapshot.free), np.empty(0, np.int64)
-    return Facts(snapshot.now_s, machine, table, nobody, active, end_s, table.place_node, table.place_units)
+    machine, nobody = machine_handle(snapshot.cluster, snapshot.free), np.empty(0, np.int64)
+    return CpInstance(snapshot.now_s, machine, table, nobody, active, end_s, table.place_node, table.place_units)
 
 
-def first_leaf(facts: Facts) -> Plan:
+def first_leaf(facts: CpInstance) -> Plan:
     """The first leaf of the paper's search, complete: every considered job has its start."""
     plan = empty_plan(facts)
     dive(facts, plan, np.arange(len(facts.jobs)), False)

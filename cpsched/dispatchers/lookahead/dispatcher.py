@@ -12,10 +12,10 @@ from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.lookahead.objectives import OBJECTIVES, ObjectiveName
 from cpsched.dispatchers.lookahead.virtual import History
 from cpsched.errors import require
-from cpsched.kernels.moves import ALL_MOVES
-from cpsched.kernels.search import ALL_START, NONE_START, go_on_from, look_ahead, ordered
+from cpsched.kernels.order_moves import ALL_MOVES
+from cpsched.kernels.order_search import ALL_START, NONE_START, exported_order, look_ahead, restore_order
+from cpsched.kernels.scheduling_state import SchedulingState, planned, starts_of
 from cpsched.kernels.search_state import POOL_JOBS, SearchSettings, new_search
-from cpsched.kernels.state import Site, planned, starts_of
 from cpsched.model import NEVER, NO_STARTS, Decision, Effort, EndedJob, IntArray, JobTable, Need, Snapshot, Starts
 from cpsched.model.job_table import COLUMNS
 from cpsched.model.overrun import Overrun
@@ -169,7 +169,9 @@ class Lookahead(Dispatcher):
         if self._history is not None:
             self._history.learn(ended)
 
-    def _follow(self, history: History, snapshot: Snapshot, site: Site, estimate_s: FloatArray) -> FloatArray:
+    def _follow(
+        self, history: History, snapshot: Snapshot, site: SchedulingState, estimate_s: FloatArray
+    ) -> FloatArray:
         """Let ageing go by the longest wait under `easy`; returns how long queued jobs are expected to run, float64[Q].
 
         That is the estimate where it is below the walltime: the predictor then knows more than what was asked for.
@@ -203,7 +205,7 @@ class Lookahead(Dispatcher):
         """The order of the last round as job ids."""
         if self._jobs is not None:
             jobs: Any = self._jobs
-            self._order = [jobs[slot].id for slot in ordered(self._search).tolist()]
+            self._order = [jobs[slot].id for slot in exported_order(self._search).tolist()]
         return self._order
 
     def _meet(self, snapshot: Snapshot) -> None:
@@ -213,7 +215,7 @@ class Lookahead(Dispatcher):
             return
         slots = {jobs[slot].id: slot for slot in snapshot.queue.tolist()}
         order = [slots[id] for id in self._named_order() if id in slots]
-        go_on_from(self._search, np.array(order, np.int64))
+        restore_order(self._search, np.array(order, np.int64))
         self._jobs = jobs
 
 

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cpsched.jit.handles import fields_of
-from cpsched.kernels.costs import TYPICAL
-from cpsched.kernels.search_state import Price
+from cpsched.kernels.plan_costs import TYPICAL
+from cpsched.kernels.search_state import PriceParameters
 from cpsched.model import BSLD_BOUND_S
 from cpsched.site.weighing import FloatArray
 
@@ -81,7 +81,7 @@ class ObjectiveRow:
     def weights(self, processors: npt.ArrayLike, expected_s: npt.ArrayLike) -> FloatArray:
         """What a second costs of each queued job that has not waited yet, float64[Q], by r and E.
 
-        The search has the same from `kernels.costs.weigh`.
+        The search has the same from `kernels.plan_costs.weigh_jobs`.
         """
         r, E = np.maximum(1, processors), np.maximum(expected_s, self.least_s)
         area = r * E
@@ -89,9 +89,11 @@ class ObjectiveRow:
         found: FloatArray = r**self.r * E**self.e * (1 + self.flat * typical / area)
         return found + self.area * area * (found.sum() / area.sum()) if self.area and len(area) else found
 
-    def compiled(self) -> Price:
+    def compiled(self) -> PriceParameters:
         """The row as the kernels read it."""
-        return Price(**{name: getattr(self, name) for name in fields_of(Price)} | {"bounded": int(self.bounded)})
+        return PriceParameters(
+            **{name: getattr(self, name) for name in fields_of(PriceParameters)} | {"bounded": int(self.bounded)}
+        )
 
 
 def _power(name: str, exponent: float) -> str:

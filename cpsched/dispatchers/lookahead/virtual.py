@@ -7,8 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from cpsched.kernels.baseline import MOST_AHEAD, TOLD, find_entries, follow, go_on_with, new_baseline, note_ended, told
-from cpsched.kernels.state import Site
+from cpsched.kernels.scheduling_state import SchedulingState
+from cpsched.kernels.virtual_easy import (
+    ENTRY_FIELDS,
+    MOST_AHEAD,
+    find_entries,
+    follow_real_schedule,
+    new_virtual_schedule,
+    note_ended,
+    restore_entries,
+    unfinished_entries,
+)
 from cpsched.model import EndedJob, IntArray, Snapshot
 from cpsched.run_time_model import MeanRunShares
 from cpsched.site.weighing import FloatArray
@@ -17,13 +26,14 @@ from cpsched.site.weighing import FloatArray
 class History:
     """Run times of ended jobs, and beside the real schedule the virtual one of `easy` over all that has happened.
 
-    `follow` before anything is read. A new one knows nothing: jobs are expected to run to their walltimes, and those
+    `follow_real_schedule` before anything is read. A new one knows nothing: jobs are expected to run to their
+    walltimes, and those
     that run already have waited for nothing.
     """
 
     def __init__(self) -> None:
         self.shares = MeanRunShares()
-        self._virtual = new_baseline()
+        self._virtual = new_virtual_schedule()
         self._ended: dict[int, int] = {}
         """Run times, by job id, of jobs that have ended since the virtual schedule last followed."""
         self._jobs: object = None
@@ -42,7 +52,7 @@ class History:
             del self._ended[next(iter(self._ended))]
         self._share = np.ones(0)
 
-    def follow(self, snapshot: Snapshot, site: Site) -> tuple[FloatArray, float]:
+    def follow(self, snapshot: Snapshot, site: SchedulingState) -> tuple[FloatArray, float]:
         """Follow reality up to now.
 
         Returns how long each queued job is expected to run, float64[Q], and the longest wait of a job under `easy`:
@@ -51,7 +61,7 @@ class History:
         self._meet(snapshot)
         expected_s = self.expected_s(snapshot, np.concatenate((snapshot.queue, snapshot.running)))
         self._note_ended()
-        longest_s = follow(site, self._virtual, expected_s, self._ids)
+        longest_s = follow_real_schedule(site, self._virtual, expected_s, self._ids)
         return expected_s[: len(snapshot.queue)], float(longest_s)
 
     def expected_s(self, snapshot: Snapshot, slots: IntArray) -> FloatArray:
@@ -68,7 +78,7 @@ class History:
         """
         self._note_ended()
         virtual = self._virtual
-        rows = [" ".join(map(str, row)) for row in told(virtual).reshape(-1, TOLD).tolist()]
+        rows = [" ".join(map(str, row)) for row in unfinished_entries(virtual).reshape(-1, ENTRY_FIELDS).tolist()]
         return {
             "shares": self.shares.memory(),
             "virtual": {"now_s": virtual.now_s, "longest_s": virtual.longest_s, "jobs": rows},
@@ -78,10 +88,10 @@ class History:
         """Know what `memory` says, and nothing else."""
         self.shares.recall(memory["shares"])
         self._ended.clear()
-        self._virtual = new_baseline()
+        self._virtual = new_virtual_schedule()
         virtual = memory["virtual"]
         numbers = [int(number) for row in virtual["jobs"] for number in row.split()]
-        go_on_with(self._virtual, np.array(numbers, np.int64))
+        restore_entries(self._virtual, np.array(numbers, np.int64))
         self._virtual.now_s, self._virtual.longest_s = virtual["now_s"], virtual["longest_s"]
         self._jobs = None
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from cpsched.dispatchers.slurm.parameters import OFF, SchedulerParameters
-from cpsched.kernels.slurm import DEPTH, FULL, NO_PASS, SUBMITTED
+from cpsched.kernels.slurm_passes import DEPTH, FULL, NO_PASS, SUBMITTED
 
 LONG_AGO_S = -(1 << 40)
 """Before anything happened."""

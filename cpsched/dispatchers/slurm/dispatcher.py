@@ -12,8 +12,15 @@ from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.slurm.agenda import Agenda, Came, Due, Instant, due, next_pass_s, noted
 from cpsched.dispatchers.slurm.parameters import SchedulerParameters, parameters_of_config, read_parameters
 from cpsched.errors import require
-from cpsched.kernels.slurm import NO_PASS, Owners, Passes, Rules, Tally, plan_as_slurm
-from cpsched.kernels.state import no_entries, planned, starts_of
+from cpsched.kernels.scheduling_state import empty_column, planned, starts_of
+from cpsched.kernels.slurm_passes import (
+    NO_PASS,
+    BackfillCounts,
+    OwnerColumns,
+    SchedulerRules,
+    SchedulingPasses,
+    plan_as_slurm,
+)
 from cpsched.model import NEVER, NO_STARTS, Cluster, Decision, Effort, IntArray, JobTable, Need, Snapshot, Starts
 from cpsched.model.reason import PendingCode
 from cpsched.planning import ARRIVAL_ORDER, effort, scheduling_state_of
@@ -46,9 +53,9 @@ class SlurmDispatcher(Dispatcher):
         self.read = read_parameters(parameters_of_config(config) if config else scheduler_parameters)
         self._rules = rules_of(self.read.parameters)
         self._whole_nodes = reserved == "whole-nodes"
-        e = no_entries
-        tally = Tally(0, 0, 0, e(), e(), e(), e(), e(), e(), e(), 0, e(), e(), 0, e())
-        self._passes = Passes(NO_PASS, 0, 0, 0, 0, 0, 0, 0, tally)
+        e = empty_column
+        tally = BackfillCounts(0, 0, 0, e(), e(), e(), e(), e(), e(), e(), 0, e(), e(), 0, e())
+        self._passes = SchedulingPasses(NO_PASS, 0, 0, 0, 0, 0, 0, 0, tally)
         self._agenda = self._before = Agenda()
         self._owners = OwnersOf()
 
@@ -114,13 +121,13 @@ def cost_of(started: int, n: int) -> Effort:
     return effort("none-starts" if not started else "all-start" if started == n else "some-start", n)
 
 
-def rules_of(parameters: SchedulerParameters) -> Rules:
+def rules_of(parameters: SchedulerParameters) -> SchedulerRules:
     """The parameters as the kernel reads them."""
 
     def limit(count: int) -> int:
         return count or NEVER
 
-    return Rules(
+    return SchedulerRules(
         default_queue_depth=parameters.default_queue_depth,
         partition_job_depth=limit(parameters.partition_job_depth),
         sched_max_job_start=limit(parameters.sched_max_job_start),
@@ -147,9 +154,9 @@ class OwnersOf:
     def __init__(self) -> None:
         self._jobs: object = None
         self._known = 0
-        self._owners = Owners(1, *(no_entries() for _ in range(5)))
+        self._owners = OwnerColumns(1, *(empty_column() for _ in range(5)))
 
-    def of(self, cluster: Cluster, table: JobTable) -> Owners:
+    def of(self, cluster: Cluster, table: JobTable) -> OwnerColumns:
         """The owners of all jobs of `table`."""
         if table.jobs is not self._jobs or len(table.jobs) != self._known:
             self._jobs, self._known = table.jobs, len(table.jobs)
@@ -157,15 +164,17 @@ class OwnersOf:
         return self._owners
 
 
-def owners_of(cluster: Cluster, table: JobTable) -> Owners:
-    """The columns of `Owners`; a partition's nodes are the node set of its name, or the one that the job names."""
+def owners_of(cluster: Cluster, table: JobTable) -> OwnerColumns:
+    """The columns of `OwnerColumns`; a partition's nodes are the node set of its name, or the one that the job
+    names.
+    """
     jobs, sets = table.jobs, {name: row for row, name in enumerate(cluster.node_set_names) if row}
     partition, user = _numbered([job.queue for job in jobs]), _numbered([job.user for job in jobs])
     user_partition = _numbered([(job.user, job.queue) for job in jobs])
     association = _numbered([(job.account, job.user) for job in jobs])
     most = 1 + max(int(of.max(initial=0)) for of in (partition, user, user_partition, association))
     node_set = np.fromiter((sets.get(job.queue, job.request.node_set) for job in jobs), np.int64, len(jobs))
-    return Owners(most, partition, user, user_partition, association, node_set)
+    return OwnerColumns(most, partition, user, user_partition, association, node_set)
 
 
 def _numbered(names: Sequence[object]) -> IntArray:

@@ -1,13 +1,13 @@
 """The compiled loops of the constraint-programming dispatchers.
 
-- `state`: the handles: the facts of a round, a plan with its parts, one moment of a plan, a step of the search.
-- `moments`: the cluster at one moment of a plan; kinds of units.
-- `considered`: which queued jobs could start at all.
+- `cp_state`: the handles: the facts of a round, a plan with its parts, one moment of a plan, a step of the search.
+- `plan_moments`: the cluster at one moment of a plan; kinds of units.
+- `startable_jobs`: which queued jobs could start at all.
 - `dive`: the first leaf of the paper's search: a whole plan, without a solver.
-- `guide`: where the solver's search goes next.
-- `boxes`: what running jobs hold, for the solver's models.
-- `relaxation`: the problem without places. `tree`: branch and bound on it.
-- `delays`: what a plan costs.
+- `search_guide`: where the solver's search goes next.
+- `running_rectangles`: what running jobs hold, for the solver's models.
+- `relaxation`: the problem without places. `branch_and_bound`: branch and bound on it.
+- `delay_costs`: what a plan costs.
 
 Names: N nodes, R resources, J considered jobs in priority order, P *parts*. A part is one box of the position model:
 one unit of a job or, for a job that wants whole nodes, one node with all of its units there. Positions are local to
@@ -19,7 +19,27 @@ always finds positions. Only jobs that are planned in the same call can leave ho
 planned starts in the future, and no start of now.
 """
 
-from cpsched.kernels.cp import boxes, considered, delays, dive, guide, moments, relaxation, state, tree
+from cpsched.kernels.cp import (
+    branch_and_bound,
+    cp_state,
+    delay_costs,
+    dive,
+    plan_moments,
+    relaxation,
+    running_rectangles,
+    search_guide,
+    startable_jobs,
+)
 
-__all__ = ["boxes", "considered", "delays", "dive", "guide", "moments", "relaxation", "state", "tree"]
+__all__ = [
+    "branch_and_bound",
+    "cp_state",
+    "delay_costs",
+    "dive",
+    "plan_moments",
+    "relaxation",
+    "running_rectangles",
+    "search_guide",
+    "startable_jobs",
+]
 """All modules, so that compiling ahead of a dispatcher's first decision misses no door."""

@@ -6,9 +6,9 @@ import numpy as np
 
 from cpsched.jit.decorators import kernel, subroutine
 from cpsched.jit.handles import FixedColumn
-from cpsched.kernels.cp.moments import end_by, go_to_now, next_end, occupy, recount, shapes_of
-from cpsched.kernels.cp.state import Facts, Plan
-from cpsched.kernels.fit import taken_on
+from cpsched.kernels.cp.cp_state import CpInstance, Plan
+from cpsched.kernels.cp.plan_moments import end_by, go_to_now, next_end, recount, shapes_of, take_job
+from cpsched.kernels.fit_rules import taken_on
 from cpsched.model import EXCLUSIVE, IntArray
 
 
@@ -31,7 +31,7 @@ def highest_gap(plan: Plan, node: int, r: int, ceiling: int, dy: int) -> int:
 
 
 @subroutine
-def put_part(facts: Facts, plan: Plan, slot: int, part: int, node: int) -> bool:
+def put_part(facts: CpInstance, plan: Plan, slot: int, part: int, node: int) -> bool:
     """Place `part` into the highest gap of `node` in each resource; False, and not placed, if a resource has no gap."""
     moment, capacity = plan.moment, facts.machine.capacity
     for r in range(capacity.shape[1]):
@@ -47,11 +47,11 @@ def put_part(facts: Facts, plan: Plan, slot: int, part: int, node: int) -> bool:
 
 
 @subroutine
-def put(facts: Facts, plan: Plan, room_of: FixedColumn, j: int) -> bool:
+def put(facts: CpInstance, plan: Plan, room_of: FixedColumn, j: int) -> bool:
     """Place job `j`, each part on the highest node that still takes it (the paper's largest value).
 
     `room_of` says by node how many of its units fit now, see `recount`. Returns False, and places no part, where not
-    all parts find room. The amounts left at the moment do not change: `occupy` takes them.
+    all parts find room. The amounts left at the moment do not change: `take_job` takes them.
     """
     slot = facts.jobs[j]
     whole = facts.table.sharing[slot] & EXCLUSIVE
@@ -73,7 +73,7 @@ def put(facts: Facts, plan: Plan, room_of: FixedColumn, j: int) -> bool:
 
 
 @kernel
-def dive(facts: Facts, plan: Plan, order: FixedColumn, only_now: bool) -> int:
+def dive(facts: CpInstance, plan: Plan, order: FixedColumn, only_now: bool) -> int:
     """Fill `plan` with the first leaf of the paper's search (pcp20 section 3), without a solver.
 
     Of the jobs that can start first, the first in `order` (the paper: highest priority) starts at once. Each of its
@@ -105,7 +105,7 @@ def dive(facts: Facts, plan: Plan, order: FixedColumn, only_now: bool) -> int:
                 plan.start_s[j] = tau
                 present[j] = True
                 waiting -= 1
-                occupy(plan, j)
+                take_job(plan, j)
                 recount(facts, moment, shapes, room, rooms)
         if tau == facts.now_s:
             start_now = J - waiting
@@ -119,7 +119,7 @@ def dive(facts: Facts, plan: Plan, order: FixedColumn, only_now: bool) -> int:
 
 
 @kernel
-def starts_now(facts: Facts, plan: Plan) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+def starts_now(facts: CpInstance, plan: Plan) -> tuple[IntArray, IntArray, IntArray, IntArray]:
     """The jobs of `plan` that start now, as the columns of `Starts`: slots, offsets, nodes, units."""
     J = len(facts.jobs)
     slots, offsets = np.empty(J, np.int64), np.zeros(J + 1, np.int64)

@@ -10,27 +10,27 @@ import numpy as np
 
 from cpsched.jit.decorators import kernel, subroutine
 from cpsched.jit.handles import FixedColumn, FixedMatrix, Flags
-from cpsched.kernels.cp.moments import end_running, go_to_now, shapes_of
-from cpsched.kernels.cp.state import Facts, Moment, Relaxation, moment_of
-from cpsched.kernels.fit import PLENTY, units_held, units_on, untouched
-from cpsched.kernels.profile import lower_bound
+from cpsched.kernels.cp.cp_state import CpInstance, PlanMoment, Relaxation, moment_of
+from cpsched.kernels.cp.plan_moments import end_running, go_to_now, shapes_of
+from cpsched.kernels.fit_rules import UNBOUNDED, is_idle, units_on, units_that_fit_row
+from cpsched.kernels.pool_profile import lower_bound
 from cpsched.model import EXCLUSIVE, IntArray
 
 
 @subroutine
-def could_hold(facts: Facts, slot: int, node: int) -> bool:
+def could_hold(facts: CpInstance, slot: int, node: int) -> bool:
     """Whether an empty `node` could hold a unit of job `slot`."""
     return room_when_empty_on(facts, slot, node) > 0
 
 
 @subroutine
-def room_when_empty_on(facts: Facts, slot: int, node: int) -> int:
+def room_when_empty_on(facts: CpInstance, slot: int, node: int) -> int:
     """How many units of job `slot` a `node` holds when nothing runs."""
     return units_on(facts.table, slot, facts.machine, facts.machine.capacity, node)
 
 
 @subroutine
-def room_for(facts: Facts, left: FixedMatrix, node: int, slot: int) -> int:
+def room_for(facts: CpInstance, left: FixedMatrix, node: int, slot: int) -> int:
     """How many units of job `slot` fit into `left` on a node, sharing ignored.
 
     For a job that wants whole nodes: 1 where the node is free.
@@ -38,12 +38,12 @@ def room_for(facts: Facts, left: FixedMatrix, node: int, slot: int) -> int:
     if not could_hold(facts, slot, node):
         return 0
     if facts.table.sharing[slot] & EXCLUSIVE:
-        return int(untouched(facts.machine, left, node))
-    return units_held(facts.table, slot, left, node)
+        return int(is_idle(facts.machine, left, node))
+    return units_that_fit_row(facts.table, slot, left, node)
 
 
 @subroutine
-def least_taken(facts: Facts, slot: int, kind: int) -> int:
+def least_taken(facts: CpInstance, slot: int, kind: int) -> int:
     """The least room, in units of job `kind`, that job `slot` takes wherever it is placed."""
     N = len(facts.machine.capacity)
     whole, kind_whole = facts.table.sharing[slot] & EXCLUSIVE, facts.table.sharing[kind] & EXCLUSIVE
@@ -51,7 +51,7 @@ def least_taken(facts: Facts, slot: int, kind: int) -> int:
         return 0
 
     # A job that wants whole nodes takes all room of each. `each` is the least room of a node that it could take.
-    each, most = PLENTY, 1
+    each, most = UNBOUNDED, 1
     for node in range(N):
         if not could_hold(facts, slot, node):
             continue
@@ -64,15 +64,15 @@ def least_taken(facts: Facts, slot: int, kind: int) -> int:
         return int(each * ((facts.table.units[slot] + most - 1) // most))
 
     # Any other job takes, with each unit, at least as many units of the kind as fit into that unit's amounts.
-    return int(min(each, units_held(facts.table, kind, facts.table.per_unit, slot)) * facts.table.units[slot])
+    return int(min(each, units_that_fit_row(facts.table, kind, facts.table.per_unit, slot)) * facts.table.units[slot])
 
 
 @subroutine
-def least_amount(facts: Facts, slot: int, r: int) -> int:
+def least_amount(facts: CpInstance, slot: int, r: int) -> int:
     """The least amount of resource `r` that job `slot` takes wherever it is placed."""
     if not facts.table.sharing[slot] & EXCLUSIVE:
         return int(facts.table.units[slot] * facts.table.per_unit[slot, r])
-    least, most = PLENTY, 1
+    least, most = UNBOUNDED, 1
     for node in range(len(facts.machine.capacity)):
         if could_hold(facts, slot, node):
             least = min(least, facts.machine.capacity[node, r])
@@ -81,7 +81,7 @@ def least_amount(facts: Facts, slot: int, r: int) -> int:
 
 
 @subroutine
-def demands(facts: Facts, shapes: FixedColumn, kind_of: FixedColumn) -> IntArray:
+def demands(facts: CpInstance, shapes: FixedColumn, kind_of: FixedColumn) -> IntArray:
     """By job, the least that it takes of the room for each kind of unit, then of each resource: int64[J, K + R]."""
     J, K, R = len(facts.jobs), len(shapes), facts.machine.capacity.shape[1]
     demand = np.zeros((J, K + R), np.int64)
@@ -100,7 +100,7 @@ def demands(facts: Facts, shapes: FixedColumn, kind_of: FixedColumn) -> IntArray
 
 
 @subroutine
-def capacities(facts: Facts, moment: Moment, shapes: FixedColumn, K: int) -> tuple[IntArray, IntArray]:
+def capacities(facts: CpInstance, moment: PlanMoment, shapes: FixedColumn, K: int) -> tuple[IntArray, IntArray]:
     """The moments at which running jobs end, now first (int64[E]), and each capacity from then on (int64[E, K + R]).
 
     The capacities are the room for each of the first `K` kinds in `shapes`, then the amount of each resource.
@@ -141,7 +141,7 @@ def capacities(facts: Facts, moment: Moment, shapes: FixedColumn, K: int) -> tup
 
 
 @kernel
-def without_places(facts: Facts, moment: Moment, rooms: bool) -> tuple[IntArray, IntArray, IntArray]:
+def without_places(facts: CpInstance, moment: PlanMoment, rooms: bool) -> tuple[IntArray, IntArray, IntArray]:
     """The columns of a `Relaxation`, without capacities that cannot run short.
 
     Without `rooms` the capacities are only the amounts of the resources: the pools of cp19's scheduling model.
@@ -170,7 +170,7 @@ def without_places(facts: Facts, moment: Moment, rooms: bool) -> tuple[IntArray,
 
 
 @subroutine
-def has_room(relaxed: Relaxation, facts: Facts, placed: Flags, start_s: FixedColumn, j: int, tau: int) -> bool:
+def has_room(relaxed: Relaxation, facts: CpInstance, placed: Flags, start_s: FixedColumn, j: int, tau: int) -> bool:
     """Whether job `j` could start at `tau` beside the jobs in `placed` that start by then."""
     at_s = lower_bound(relaxed.moment_s, len(relaxed.moment_s), tau + 1) - 1
     for k in range(relaxed.demand.shape[1]):
@@ -187,9 +187,9 @@ def has_room(relaxed: Relaxation, facts: Facts, placed: Flags, start_s: FixedCol
 
 
 @subroutine
-def next_room(relaxed: Relaxation, facts: Facts, placed: Flags, start_s: FixedColumn, j: int, tau: int) -> int:
-    """The earliest moment after `tau` at which another job can end, see `guide.next_chance`."""
-    chance = PLENTY
+def next_room(relaxed: Relaxation, facts: CpInstance, placed: Flags, start_s: FixedColumn, j: int, tau: int) -> int:
+    """The earliest moment after `tau` at which another job can end, see `search_guide.next_chance`."""
+    chance = UNBOUNDED
     after = lower_bound(relaxed.moment_s, len(relaxed.moment_s), tau + 1)
     if after < len(relaxed.moment_s):
         chance = relaxed.moment_s[after]
@@ -200,6 +200,6 @@ def next_room(relaxed: Relaxation, facts: Facts, placed: Flags, start_s: FixedCo
     return chance
 
 
-def relax(facts: Facts, rooms: bool) -> Relaxation:
+def relax(facts: CpInstance, rooms: bool) -> Relaxation:
     """The relaxation of a round, see `without_places`."""
     return Relaxation(*without_places(facts, moment_of(facts.machine.capacity), rooms))

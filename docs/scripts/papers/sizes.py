@@ -14,7 +14,7 @@ import numpy as np
 
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.cp import window
-from cpsched.kernels.cp.considered import startable
+from cpsched.kernels.cp.startable_jobs import startable
 from cpsched.model import Decision, EndedJob, Need, Snapshot
 from cpsched.policy_spec import PolicySpec
 from cpsched_sim.cluster.replay import replay

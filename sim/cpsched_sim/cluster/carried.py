@@ -6,9 +6,9 @@ import numpy as np
 
 from cpsched.jit.decorators import scalar_subroutine, subroutine
 from cpsched.jit.handles import FixedColumn
-from cpsched.kernels.fit import taken_on
-from cpsched.kernels.groups import add_edited, grouped, line_key, mixed, move_node
-from cpsched.kernels.state import Carried, Site, grow
+from cpsched.kernels.fit_rules import taken_on
+from cpsched.kernels.node_classes import add_edited, build_node_classes, hash64, line_key, move_node
+from cpsched.kernels.scheduling_state import IncrementalClasses, SchedulingState, grow_columns
 from cpsched.model import EXCLUSIVE
 
 
@@ -16,19 +16,19 @@ from cpsched.model import EXCLUSIVE
 def place_in(table: FixedColumn, known: FixedColumn, signature: int) -> int:
     """The index in a hash table where the group with a signature is, or would be put."""
     mask = len(table) - 1
-    place = mixed(signature) & mask
+    place = hash64(signature) & mask
     while table[place] >= 0 and known[table[place]] != signature:
         place = (place + 1) & mask
     return place
 
 
 @subroutine
-def index_groups(carried: Carried, count: int) -> None:
+def index_groups(carried: IncrementalClasses, count: int) -> None:
     """Put the first `count` groups into a hash table that is at most a quarter full."""
     room = 64
     while room < 4 * count:
         room *= 2
-    grow(carried, "table", 0, room)
+    grow_columns(carried, "table", 0, room)
     table, known = carried.table, carried.known
     for place in range(len(table)):
         table[place] = -1
@@ -37,7 +37,9 @@ def index_groups(carried: Carried, count: int) -> None:
 
 
 @subroutine
-def shift_lines(carried: Carried, site: Site, slot: int, from_s: int, to_s: int, sign: int) -> None:
+def shift_lines(
+    carried: IncrementalClasses, site: SchedulingState, slot: int, from_s: int, to_s: int, sign: int
+) -> None:
     """Add `sign` times what a running job takes to the lines of its nodes, for the seconds [from_s, to_s).
 
     Each node moves to the group that has its new line, found by its signature, or to a new group. `sign` is 1 or -1.
@@ -63,7 +65,7 @@ def shift_lines(carried: Carried, site: Site, slot: int, from_s: int, to_s: int,
             if target < 0:
                 target = add_edited(groups, machine, jobs, slot, g, units[at], from_s, to_s, sign, whole)
                 size = groups.size
-                grow(carried, "known", target, len(size))
+                grow_columns(carried, "known", target, len(size))
                 carried.known[target], carried.table[place] = wanted, target
                 if 2 * groups.count > len(carried.table):
                     index_groups(carried, groups.count)
@@ -76,7 +78,7 @@ def shift_lines(carried: Carried, site: Site, slot: int, from_s: int, to_s: int,
 
 
 @subroutine
-def compact(carried: Carried) -> None:
+def compact(carried: IncrementalClasses) -> None:
     """Forget groups without nodes, where these are many.
 
     The other groups keep their order and their lines, so that plans come out the same.
@@ -105,11 +107,11 @@ def compact(carried: Carried) -> None:
 
 
 @subroutine
-def regroup(carried: Carried, site: Site) -> None:
+def regroup(carried: IncrementalClasses, site: SchedulingState) -> None:
     """Build the carried groups anew from machine and running jobs; afterwards they are not stale."""
     groups = carried.groups
-    carried.signature = grouped(groups, site.machine, site.jobs, site.running[: site.active])
-    grow(carried, "known", 0, len(groups.kind))
+    carried.signature = build_node_classes(groups, site.machine, site.jobs, site.running[: site.active])
+    grow_columns(carried, "known", 0, len(groups.kind))
     of, known, signature = groups.of, carried.known, carried.signature
     for node in range(len(of)):
         known[of[node]] = signature[node]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from cpsched.jit.decorators import kernel, scalar_subroutine, subroutine
 from cpsched.jit.handles import Column, FixedColumn, Handle, Matrix
-from cpsched.kernels.fit import QUEUED, STARTED, Starting, asks_more_than, shift_free, take_starts
-from cpsched.kernels.groups import EVER
-from cpsched.kernels.state import Carried, Site, grow
+from cpsched.kernels.fit_rules import QUEUED, STARTED, Starting, add_to_free, exceeds_free, verify_and_take_starts
+from cpsched.kernels.node_classes import OPEN_ENDED
+from cpsched.kernels.scheduling_state import IncrementalClasses, SchedulingState, grow_columns
 from cpsched.model import NEVER
 from cpsched.model.overrun import expected_end
 from cpsched_sim.cluster.carried import compact, regroup, shift_lines
@@ -45,8 +45,8 @@ class Simulated(Handle):
     """What a running job is assumed to do when it outlives its estimate."""
     on_nodes: int
     """Whether groups of nodes are carried along; not where the cluster is a counted pool."""
-    site: Site
-    carried: Carried
+    site: SchedulingState
+    carried: IncrementalClasses
     free: Matrix
     """int64[N, R]: what `site.machine` shows to a plan."""
     total_free: Column
@@ -149,13 +149,13 @@ def end_until(state: Simulated, to_s: int) -> None:
         state.ended_count += 1
         state.over += 1
         a, b = jobs.place_at[slot], jobs.place_at[slot] + jobs.place_count[slot]
-        shift_free(jobs, slot, site.machine, places.node[a:b], places.units[a:b], state.free, state.total_free, 1)
+        add_to_free(jobs, slot, site.machine, places.node[a:b], places.units[a:b], state.free, state.total_free, 1)
         if state.on_nodes and not site.groups.stale:
-            shift_lines(state.carried, site, slot, EVER, jobs.end_s[slot], 1)
+            shift_lines(state.carried, site, slot, OPEN_ENDED, jobs.end_s[slot], 1)
 
 
 @subroutine
-def revise_overdue(site: Site, overrun: int) -> int:
+def revise_overdue(site: SchedulingState, overrun: int) -> int:
     """Move the running jobs that outlived their expected end to a later one; returns how many there were.
 
     The running jobs are sorted by (`end_s`, slot) before and after.
@@ -218,7 +218,7 @@ def something_may_start(state: Simulated) -> bool:
     site = state.site
     jobs, queue, total_free = site.jobs, site.queue, state.total_free
     for i in range(site.queued):  # noqa: SIM110  (a loop compiles, a generator does not)
-        if not asks_more_than(jobs, queue[i], total_free):
+        if not exceeds_free(jobs, queue[i], total_free):
             return True
     return False
 
@@ -296,14 +296,16 @@ def begin(state: Simulated, slots: FixedColumn, offsets: FixedColumn, nodes: Fix
     """
     site = state.site
     jobs, machine, now_s = site.jobs, site.machine, site.now_s
-    fault = take_starts(slots, offsets, nodes, units, state.phase, state.free, state.total_free, machine, jobs)
+    fault = verify_and_take_starts(
+        slots, offsets, nodes, units, state.phase, state.free, state.total_free, machine, jobs
+    )
     if fault >= 0:
         return fault
 
     # Their entries go behind those in use.
     places, first, last = jobs.places, offsets[0], offsets[len(slots)]
     used = places.used
-    grow(places, "node units", used, used + last - first)
+    grow_columns(places, "node units", used, used + last - first)
     place_node, place_units = places.node, places.units
     for at in range(first, last):
         place_node[used + at - first], place_units[used + at - first] = nodes[at], units[at]
@@ -321,7 +323,7 @@ def begin(state: Simulated, slots: FixedColumn, offsets: FixedColumn, nodes: Fix
         insert_running(site.running, end_s, site.active, slot)
         site.active += 1
         if state.on_nodes and not site.groups.stale:
-            shift_lines(state.carried, site, slot, EVER, end_s[slot], -1)
+            shift_lines(state.carried, site, slot, OPEN_ENDED, end_s[slot], -1)
     close_queue(state)
     return -1
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from cpsched.jit.decorators import kernel, subroutine
 from cpsched.jit.handles import FixedColumn, Handle
-from cpsched.kernels.nodes import plan_placed
-from cpsched.kernels.pool import plan_counted
-from cpsched.kernels.state import Method
+from cpsched.kernels.node_scheduling import plan_on_nodes
+from cpsched.kernels.pool_scheduling import plan_on_pool
+from cpsched.kernels.scheduling_state import ListSchedulerCode
 from cpsched.model import NEVER
 from cpsched.planning import ARRIVAL_ORDER, ListScheduler
 from cpsched_sim.cluster.events import FAULTY, NOTHING_LEFT, PAUSE_WHERE_NEEDED, Simulated, begin, pass_time
@@ -45,23 +45,23 @@ def carry_out(state: Simulated, paths: Paths, count: int) -> int:
 
 
 @kernel
-def rounds_counted(state: Simulated, method: Method, paths: Paths, given: FixedColumn) -> int:
+def rounds_counted(state: Simulated, method: ListSchedulerCode, paths: Paths, given: FixedColumn) -> int:
     """Up to `ROUNDS_A_CALL` decided rounds on a counted pool."""
     for _ in range(ROUNDS_A_CALL):
         if pass_time(state, PAUSE_WHERE_NEEDED, NEVER - 1) == NOTHING_LEFT:
             return NOTHING_LEFT
-        if carry_out(state, paths, plan_counted(state.site, method, given)) >= 0:
+        if carry_out(state, paths, plan_on_pool(state.site, method, given)) >= 0:
             return FAULTY
     return MORE
 
 
 @kernel
-def rounds_placed(state: Simulated, method: Method, paths: Paths, given: FixedColumn) -> int:
+def rounds_placed(state: Simulated, method: ListSchedulerCode, paths: Paths, given: FixedColumn) -> int:
     """Up to `ROUNDS_A_CALL` decided rounds on nodes."""
     for _ in range(ROUNDS_A_CALL):
         if pass_time(state, PAUSE_WHERE_NEEDED, NEVER - 1) == NOTHING_LEFT:
             return NOTHING_LEFT
-        if carry_out(state, paths, plan_placed(state.site, method, given)) >= 0:
+        if carry_out(state, paths, plan_on_nodes(state.site, method, given)) >= 0:
             return FAULTY
     return MORE
 

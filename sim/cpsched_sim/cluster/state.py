@@ -12,7 +12,16 @@ import numpy.typing as npt
 
 from cpsched.errors import InvalidValue
 from cpsched.feasibility import why_infeasible
-from cpsched.kernels.state import Carried, Site, machine_of, new_draft, new_trial, no_entries, no_groups, starts_of
+from cpsched.kernels.scheduling_state import (
+    IncrementalClasses,
+    SchedulingState,
+    empty_column,
+    machine_handle,
+    new_plan_result,
+    new_plan_workspace,
+    no_node_classes,
+    starts_of,
+)
 from cpsched.model import (
     NEVER,
     Cluster,
@@ -290,18 +299,18 @@ def new_state(cluster: Cluster, table: JobTable, overrun: int, now_s: int) -> Si
         return np.zeros(FIRST_ROOM, np.int64)
 
     free, resources = cluster.capacity.copy(), len(cluster.resources)
-    groups = no_groups(resources)
-    site = Site(
+    groups = no_node_classes(resources)
+    site = SchedulingState(
         now_s=now_s,
         queued=0,
         active=0,
-        machine=machine_of(cluster, free),
+        machine=machine_handle(cluster, free),
         jobs=table,
         queue=column(),
         running=column(),
         groups=groups,
-        draft=new_draft(),
-        trial=new_trial(resources),
+        draft=new_plan_result(),
+        trial=new_plan_workspace(resources),
     )
     return Simulated(
         arrived=0,
@@ -315,7 +324,7 @@ def new_state(cluster: Cluster, table: JobTable, overrun: int, now_s: int) -> Si
         overrun=overrun,
         on_nodes=int(not cluster.counted),
         site=site,
-        carried=Carried(groups, no_entries(), no_entries(), no_entries()),
+        carried=IncrementalClasses(groups, empty_column(), empty_column(), empty_column()),
         free=free,
         total_free=free.sum(axis=0),
         arrivals=NO_SLOTS.copy(),

@@ -14,7 +14,7 @@ from cpsched import former_names
 CORE = [
     "Cluster", "CpschedError", "Decision", "Dispatcher", "Effort", "EndedJob", "InvalidValue", "Job", "Registration",
     "ScheduleData", "Metric", "NEVER", "Placement", "PluginError", "Policy", "PolicySpec", "Predictor", "Request",
-    "RunningJob", "ClusterState", "Snapshot", "Starts", "UnknownName", "PluginLoadError", "Violation", "Wait", "plan", "verify",
+    "RunningJob", "ClusterState", "Snapshot", "Starts", "UnknownName", "PluginLoadError", "Violation", "Wait", "plan", "verify",  # noqa: E501
 ]  # fmt: skip
 SIMULATOR = [
     "Comparison", "Dialect", "METRICS", "Picture", "Results", "Schedule", "Simulation", "TraceJob",

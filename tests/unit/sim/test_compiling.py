@@ -54,7 +54,7 @@ def test_warm_up_opens_the_doors_of_all_packages(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(compiled_functions.CompiledKernel, "opened", lambda door: opened.append(door.__name__))
     for opener in every_opener():
         opener()
-    assert {"plan_counted", "dive", "step", "rounds_placed"} <= set(opened)
+    assert {"plan_on_pool", "dive", "step", "rounds_placed"} <= set(opened)
 
 
 def with_numba(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -75,7 +75,7 @@ print(*(door.__name__ for door in KERNELS))
 """
     done = with_numba(code)
     assert done.returncode == 0, done.stderr
-    assert {"plan_counted", "plan_placed", "dive", "step", "rounds_placed"} <= set(done.stdout.split())
+    assert {"plan_on_pool", "plan_on_nodes", "dive", "step", "rounds_placed"} <= set(done.stdout.split())
 
 
 def test_kernels_that_cannot_be_kept_are_a_failure_of_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +140,11 @@ def test_another_process_has_the_same_kernels_when_it_imports_the_same_modules()
     import cpsched.dispatchers.easy
     import cpsched.dispatchers.lookahead.dispatcher  # noqa: F401
 
-    assert {"cpsched.kernels.nodes", "cpsched.kernels.search", "cpsched.kernels.state"} <= set(modules_with_doors())
+    assert {
+        "cpsched.kernels.node_scheduling",
+        "cpsched.kernels.order_search",
+        "cpsched.kernels.scheduling_state",
+    } <= set(modules_with_doors())
 
 
 def test_ctrl_c_ends_the_process_at_once_while_it_compiles() -> None:

@@ -10,7 +10,7 @@ from cpsched.dispatchers.cp.engine import in_order, interchangeable
 from cpsched.dispatchers.cp.objective import slowdown
 from cpsched.dispatchers.expected_waits import ExpectedWaits
 from cpsched.feasibility import verify
-from cpsched.kernels.cp.state import PLACED, Facts
+from cpsched.kernels.cp.cp_state import PLACED, CpInstance
 from cpsched.model import IntArray, Snapshot
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 from tests.searches import studied
@@ -24,7 +24,7 @@ def a_queue() -> Snapshot:
     return a_snapshot(a_cluster(nodes=2, cores=4), queue, running, now_s=10)
 
 
-def considered(snapshot: Snapshot) -> tuple[Facts, list[IntArray]]:
+def considered(snapshot: Snapshot) -> tuple[CpInstance, list[IntArray]]:
     facts = window.facts_of(snapshot).considering(snapshot.queue)
     return facts, interchangeable(facts, slowdown(snapshot, snapshot.queue, ExpectedWaits({})))
 

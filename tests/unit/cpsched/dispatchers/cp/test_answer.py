@@ -16,7 +16,7 @@ from cpsched.dispatchers.cp.answer import (
     planned,
 )
 from cpsched.feasibility import verify
-from cpsched.kernels.cp.state import Facts, Objective, Plan, empty_plan
+from cpsched.kernels.cp.cp_state import CpInstance, Objective, Plan, empty_plan
 from cpsched.model import NEVER, Effort, Need, PendingCode, PendingReason, Snapshot
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 
@@ -34,11 +34,11 @@ def a_queue(running: bool = False) -> Snapshot:
     return a_snapshot(a_cluster(), queue, busy, now_s=100)
 
 
-def considered(snapshot: Snapshot, count: int = 3) -> Facts:
+def considered(snapshot: Snapshot, count: int = 3) -> CpInstance:
     return window.facts_of(snapshot).considering(snapshot.queue[:count])
 
 
-def a_plan(facts: Facts, *start_s: int) -> Plan:
+def a_plan(facts: CpInstance, *start_s: int) -> Plan:
     plan = empty_plan(facts)
     plan.start_s[:] = start_s
     return plan

@@ -10,19 +10,21 @@ import pytest
 from cpsched.dispatchers.cp import certain, window
 from cpsched.dispatchers.cp.certain import all_start, bound_met, impossible, pooled, pools, shaken
 from cpsched.dispatchers.cp.window import Problem, Running
-from cpsched.kernels.cp.delays import delay
-from cpsched.kernels.cp.state import Facts, Objective, Plan, empty_plan
-from cpsched.kernels.cp.tree import CLOSE, LEFT_SHIFTED, NO_PLACES
+from cpsched.kernels.cp.branch_and_bound import COST_TOLERANCE, LEFT_SHIFTED, NO_PLACES
+from cpsched.kernels.cp.cp_state import CpInstance, Objective, Plan, empty_plan
+from cpsched.kernels.cp.delay_costs import delay
 from cpsched.model import Job
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 
 
-def considered(*jobs: Job, nodes: int = 1, running: Any = (), now_s: int = 0, how: Running = "at-least-1s") -> Facts:
+def considered(
+    *jobs: Job, nodes: int = 1, running: Any = (), now_s: int = 0, how: Running = "at-least-1s"
+) -> CpInstance:
     snapshot = a_snapshot(a_cluster(nodes=nodes), jobs, running, now_s)
     return window.facts_of(snapshot, how).considering(snapshot.queue)
 
 
-def waits(facts: Facts, *weight: float) -> Objective:
+def waits(facts: CpInstance, *weight: float) -> Objective:
     """Each second that a job waits from now costs its weight."""
     count = len(facts.jobs)
     return Objective(np.array(weight or [1.0] * count), np.full(count, facts.now_s, np.int64), 0.0)
@@ -56,14 +58,14 @@ def test_where_the_bound_is_not_met_the_best_plan_that_was_found_is_the_answer(m
     facts = considered(a_job(1, per_unit=4, walltime_s=100), a_job(2, per_unit=4, walltime_s=10))
     seeds: list[int] = []
 
-    def never(facts: Facts, relaxed: Any, objective: Any, plan: Plan, *_: Any) -> tuple[int, bool, float]:
+    def never(facts: CpInstance, relaxed: Any, objective: Any, plan: Plan, *_: Any) -> tuple[int, bool, float]:
         return 0, False, 3.0
 
-    def noted(facts: Facts, plan: Plan, objective: Objective, random: np.random.Generator) -> Plan:
+    def noted(facts: CpInstance, plan: Plan, objective: Objective, random: np.random.Generator) -> Plan:
         seeds.append(int(random.integers(1000)))
         return plan
 
-    monkeypatch.setattr(certain, "branch", never)
+    monkeypatch.setattr(certain, "branch_and_bound", never)
     monkeypatch.setattr(certain, "shaken", noted)
     answer = bound_met(facts, waits(facts), 7)
     assert (answer.certain, answer.status, answer.bound) == (False, "", 3.0)
@@ -77,7 +79,7 @@ def test_a_bound_is_met_where_no_plan_can_be_better_by_more_than_counts(
     monkeypatch: pytest.MonkeyPatch, bound: float, met: bool
 ) -> None:
     facts = considered(a_job(1, per_unit=4, walltime_s=100), a_job(2, per_unit=4, walltime_s=10))
-    monkeypatch.setattr(certain, "branch", lambda *_: (0, True, bound))
+    monkeypatch.setattr(certain, "branch_and_bound", lambda *_: (0, True, bound))
     monkeypatch.setattr(certain, "shaken", lambda facts, plan, *_: plan)
     answer = bound_met(facts, waits(facts), 0)
     assert answer.certain is met
@@ -87,7 +89,7 @@ def dives(monkeypatch: pytest.MonkeyPatch, *start_s: tuple[int, ...]) -> list[li
     """Dives that give these plans, one after the other and the last one for ever; the orders they are asked for."""
     orders: list[list[int]] = []
 
-    def dive(facts: Facts, plan: Plan, order: np.ndarray, _: bool) -> int:
+    def dive(facts: CpInstance, plan: Plan, order: np.ndarray, _: bool) -> int:
         plan.start_s[:] = start_s[min(len(orders), len(start_s) - 1)]
         orders.append(order.tolist())
         return len(order)
@@ -107,14 +109,14 @@ class Calm:
         return np.full(count, mean)
 
 
-def planned(facts: Facts, *start_s: int) -> Plan:
+def planned(facts: CpInstance, *start_s: int) -> Plan:
     plan = empty_plan(facts)
     plan.start_s[:] = start_s
     return plan
 
 
 @pytest.mark.parametrize(
-    ("found", "taken"), [(100, False), (101, False), (99, True), (0, True), (100 * (1 - CLOSE), False)]
+    ("found", "taken"), [(100, False), (101, False), (99, True), (0, True), (100 * (1 - COST_TOLERANCE), False)]
 )
 def test_of_shaken_dives_the_best_counts_if_it_is_better(
     monkeypatch: pytest.MonkeyPatch, found: float, taken: bool
@@ -152,7 +154,7 @@ def test_many_jobs_are_shaken_over_an_eighth_of_their_number(
 # ------------------------------------------------------------------------------------------------------- pools
 
 
-def a_problem(facts: Facts, rest: int = 0, objective: Objective | None = None) -> Problem:
+def a_problem(facts: CpInstance, rest: int = 0, objective: Objective | None = None) -> Problem:
     """The last `rest` of the considered jobs are in the model but not searched."""
     jobs = facts.jobs[: len(facts.jobs) - rest]
     narrow = facts.considering(jobs)
@@ -186,7 +188,7 @@ def test_the_tree_of_pools_may_have_two_nodes_for_each_job_at_least(
         asked.append(given[-2:])
         return 0, False, 5.0
 
-    monkeypatch.setattr(certain, "branch", branch)
+    monkeypatch.setattr(certain, "branch_and_bound", branch)
     running = [a_running(a_job(9999, per_unit=1), ((0, 1),))]
     facts = considered(*(a_job(id, per_unit=4) for id in range(1, jobs + 1)), running=running)
     answer = pooled(a_problem(facts))

@@ -6,18 +6,18 @@ import numpy as np
 
 from cpsched.dispatchers.cp import window
 from cpsched.dispatchers.cp.objective import by_slowdown
-from cpsched.kernels.cp.boxes import running_boxes
-from cpsched.kernels.cp.considered import startable
-from cpsched.kernels.cp.delays import delay
+from cpsched.kernels.cp.branch_and_bound import branch_and_bound
+from cpsched.kernels.cp.cp_state import PLACED, BranchTree, CpInstance, Objective, empty_plan
+from cpsched.kernels.cp.delay_costs import delay
 from cpsched.kernels.cp.dive import dive
 from cpsched.kernels.cp.relaxation import relax
-from cpsched.kernels.cp.state import PLACED, BranchTree, Facts, Objective, empty_plan
-from cpsched.kernels.cp.tree import branch
+from cpsched.kernels.cp.running_rectangles import running_rectangles
+from cpsched.kernels.cp.startable_jobs import startable
 from cpsched.model import Snapshot
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 
 
-def considered(snapshot: Snapshot) -> Facts:
+def considered(snapshot: Snapshot) -> CpInstance:
     facts = window.facts_of(snapshot)
     return facts.considering(by_slowdown(snapshot, startable(facts, snapshot.queue, 100)))
 
@@ -59,7 +59,7 @@ def test_running_jobs_are_stacked_with_the_longest_at_the_bottom() -> None:
     facts = window.facts_of(a_snapshot(cluster, [a_job(1)], running))
     base = np.zeros(1, np.int64)
     base.setflags(write=False)
-    position, size, end_s = running_boxes(facts, (base, 4), 0, 1000)
+    position, size, end_s = running_rectangles(facts, (base, 4), 0, 1000)
     assert sorted(zip(position.tolist(), size.tolist(), end_s.tolist(), strict=True)) == [(0, 1, 50), (1, 2, 9)]
 
 
@@ -99,7 +99,9 @@ def test_the_relaxation_bounds_the_first_leaf_from_below() -> None:
     plan = window.first_leaf(facts)
     cost = Objective(1.0 / facts.table.estimate_s[facts.jobs], np.full(len(facts.jobs), facts.now_s), 0.0)
     before = delay(cost, plan.start_s)
-    _, exhausted, bound = branch(facts, BranchTree(relax(facts, True), cost, plan, empty_plan(facts)), 100_000, 1000)
+    _, exhausted, bound = branch_and_bound(
+        facts, BranchTree(relax(facts, True), cost, plan, empty_plan(facts)), 100_000, 1000
+    )
     assert exhausted
     assert 0 < bound <= delay(cost, plan.start_s) <= before
 

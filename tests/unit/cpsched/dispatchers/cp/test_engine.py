@@ -14,7 +14,7 @@ from cpsched.dispatchers.cp.answer import Answer
 from cpsched.dispatchers.cp.engine import Run, improve
 from cpsched.dispatchers.cp.limit import Control, SearchLimit
 from cpsched.dispatchers.cp.window import Problem
-from cpsched.kernels.cp.state import Objective, Plan
+from cpsched.kernels.cp.cp_state import Objective, Plan
 from tests.builders import a_cluster, a_job, a_snapshot
 
 

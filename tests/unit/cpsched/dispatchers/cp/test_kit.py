@@ -15,7 +15,7 @@ from cpsched.dispatchers.cp.limit import SearchLimit
 from cpsched.dispatchers.cp.recipe import WORDS, Recipe
 from cpsched.dispatchers.cp.window import Problem
 from cpsched.errors import InvalidValue
-from cpsched.kernels.cp.state import empty_plan
+from cpsched.kernels.cp.cp_state import empty_plan
 from cpsched.model import Effort, EndedJob, Snapshot
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 from tests.searches import Asking

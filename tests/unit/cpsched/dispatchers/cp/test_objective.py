@@ -17,7 +17,7 @@ from cpsched.dispatchers.cp.objective import (
     in_priority_order,
 )
 from cpsched.dispatchers.expected_waits import ExpectedWaits
-from cpsched.kernels.cp.delays import delay
+from cpsched.kernels.cp.delay_costs import delay
 from cpsched.model import Snapshot
 from tests.builders import a_cluster, a_job, a_snapshot
 

@@ -13,7 +13,7 @@ from cpsched.dispatchers.cp.objective import OBJECTIVES
 from cpsched.dispatchers.expected_waits import ExpectedWaits
 from cpsched.errors import InvalidValue
 from cpsched.feasibility import verify
-from cpsched.kernels.cp.delays import delay
+from cpsched.kernels.cp.delay_costs import delay
 from cpsched.model import Snapshot
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 from tests.searches import studied

@@ -13,29 +13,29 @@ import pytest
 
 from cpsched.dispatchers.cp import window
 from cpsched.feasibility import amounts_used, free_units_by_node
-from cpsched.kernels.cp import relaxation, tree
-from cpsched.kernels.cp.delays import delay
-from cpsched.kernels.cp.moments import shapes_of
-from cpsched.kernels.cp.state import PLACED, BranchTree, Facts, Objective, Relaxation, empty_plan, moment_of
-from cpsched.kernels.cp.tree import LEFT_SHIFTED, NO_PLACES
-from cpsched.kernels.state import machine_of
+from cpsched.kernels.cp import branch_and_bound, relaxation
+from cpsched.kernels.cp.branch_and_bound import LEFT_SHIFTED, NO_PLACES
+from cpsched.kernels.cp.cp_state import PLACED, BranchTree, CpInstance, Objective, Relaxation, empty_plan, moment_of
+from cpsched.kernels.cp.delay_costs import delay
+from cpsched.kernels.cp.plan_moments import shapes_of
+from cpsched.kernels.scheduling_state import machine_handle
 from cpsched.model import Job, RunningJob, Snapshot
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 
-branch = tree.branch.py_func  # type: ignore[attr-defined]
-one_by_one = tree.one_by_one.py_func  # type: ignore[attr-defined]
+branch = branch_and_bound.branch_and_bound.py_func  # type: ignore[attr-defined]
+one_by_one = branch_and_bound.interchangeable_bound.py_func  # type: ignore[attr-defined]
 
 
-def relax(facts: Facts, rooms: bool) -> Relaxation:
+def relax(facts: CpInstance, rooms: bool) -> Relaxation:
     without_places = relaxation.without_places.py_func  # type: ignore[attr-defined]
     return Relaxation(*without_places(facts, moment_of(facts.machine.capacity), rooms))
 
 
-def capacities(facts: Facts, shapes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def capacities(facts: CpInstance, shapes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return relaxation.capacities(facts, moment_of(facts.machine.capacity), shapes, len(shapes))
 
 
-def considered(snapshot: Snapshot) -> Facts:
+def considered(snapshot: Snapshot) -> CpInstance:
     return window.facts_of(snapshot).considering(snapshot.queue)
 
 
@@ -107,15 +107,15 @@ def held(per_unit: tuple[int, ...], amounts: np.ndarray) -> int:
     return min(int(amounts[r]) // each for r, each in enumerate(per_unit) if each > 0)
 
 
-def least_drop(snapshot: Snapshot, job: Job, facts: Facts, shapes: np.ndarray) -> np.ndarray:
+def least_drop(snapshot: Snapshot, job: Job, facts: CpInstance, shapes: np.ndarray) -> np.ndarray:
     """Over all places of a job on the empty cluster: by how much each capacity falls, at least."""
     cluster = snapshot.cluster
     most = free_units_by_node(job.request, cluster, cluster.capacity)
 
     def capacity_of(free: np.ndarray) -> np.ndarray:
         nobody = np.empty(0, np.int64)
-        machine = machine_of(cluster, free)
-        emptied = Facts(facts.now_s, machine, facts.table, facts.jobs, nobody, facts.end_s, nobody, nobody)
+        machine = machine_handle(cluster, free)
+        emptied = CpInstance(facts.now_s, machine, facts.table, facts.jobs, nobody, facts.end_s, nobody, nobody)
         return capacities(emptied, shapes)[1][0]
 
     whole, drops = capacity_of(cluster.capacity.copy()), []
@@ -194,7 +194,7 @@ def test_what_is_just_enough_keeps_nobody_waiting() -> None:
     assert relax(considered(a_snapshot(a_cluster(nodes=2, cores=4), queue)), True).demand.shape == (2, 0)
 
 
-def by_hand(relaxed: Relaxation, facts: Facts, order: tuple[int, ...]) -> np.ndarray:
+def by_hand(relaxed: Relaxation, facts: CpInstance, order: tuple[int, ...]) -> np.ndarray:
     """Starts without places of jobs taken in `order`, each as early as it can be: second by second."""
     d, last_s = facts.table.estimate_s[facts.jobs], 2000
     there = relaxed.capacity[np.searchsorted(relaxed.moment_s, np.arange(last_s), side="right") - 1]
@@ -210,7 +210,7 @@ def by_hand(relaxed: Relaxation, facts: Facts, order: tuple[int, ...]) -> np.nda
     return start_s
 
 
-def an_objective(facts: Facts, seed: int = 0) -> Objective:
+def an_objective(facts: CpInstance, seed: int = 0) -> Objective:
     choose = np.random.default_rng(seed)
     J = len(facts.jobs)
     return Objective(choose.random(J) + 0.1, facts.now_s + choose.integers(0, 30, J) * (seed % 2), 0.0)
@@ -298,7 +298,7 @@ def test_a_tree_that_was_not_exhausted_proves_nothing() -> None:
 def test_a_copied_plan_is_equal_and_its_own() -> None:
     facts = considered(a_round(1))
     source, target = window.first_leaf(facts), empty_plan(facts)
-    tree.copy_plan(target, source)
+    branch_and_bound.copy_plan(target, source)
     for name in PLACED:
         assert (getattr(target, name) == getattr(source, name)).all(), name
     target.start_s[:] = -1
@@ -314,12 +314,12 @@ def test_jobs_are_alike_that_no_plan_tells_apart() -> None:
     facts = considered(a_snapshot(a_cluster(), queue))
     weight, since_s = np.ones(8), np.zeros(8, np.int64)
     weight[5], since_s[6] = 2.0, 9
-    assert tree.alike_jobs(facts, Objective(weight, since_s, 0.0)).tolist() == [0, 1, 0, 3, 4, 5, 6, 0]
+    assert branch_and_bound.alike_jobs(facts, Objective(weight, since_s, 0.0)).tolist() == [0, 1, 0, 3, 4, 5, 6, 0]
 
 
 def test_a_postponed_job_takes_those_like_it_along() -> None:
     earliest = np.array([3, 8, 9, 2])
-    tree.postpone_alike(np.array([0, 1, 1, 1]), earliest, 1)
+    branch_and_bound.break_symmetry(np.array([0, 1, 1, 1]), earliest, 1)
     assert earliest.tolist() == [3, 8, 9, 8]
 
 

@@ -9,8 +9,8 @@ import pytest
 from ortools.sat.python import cp_model
 
 from cpsched.dispatchers.cp import sat
-from cpsched.kernels.cp.delays import delay
-from cpsched.kernels.cp.state import Objective
+from cpsched.kernels.cp.cp_state import Objective
+from cpsched.kernels.cp.delay_costs import delay
 
 PLENTY = sat.PoolBudget(seconds=60.0, effort=10_000, seed=0)
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 import numpy as np
 
 from cpsched.dispatchers.cp import window
-from cpsched.kernels.cp.guide import new_step, next_to_start
-from cpsched.kernels.cp.state import Facts, Plan, empty_plan
-from cpsched.kernels.fit import PLENTY
+from cpsched.kernels.cp.cp_state import CpInstance, Plan, empty_plan
+from cpsched.kernels.cp.search_guide import new_step, next_to_start
+from cpsched.kernels.fit_rules import UNBOUNDED
 from cpsched.model import IntArray, Snapshot
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 
 
-def facts_of(snapshot: Snapshot) -> Facts:
+def facts_of(snapshot: Snapshot) -> CpInstance:
     return window.facts_of(snapshot).considering(snapshot.queue)
 
 
 def next_of(
-    facts: Facts, plan: Plan, placed: list[int], earliest_s: list[int], order: list[int]
+    facts: CpInstance, plan: Plan, placed: list[int], earliest_s: list[int], order: list[int]
 ) -> tuple[int, IntArray]:
     flags = np.zeros(len(facts.jobs), np.bool_)
     flags[placed] = True
@@ -27,7 +27,7 @@ def next_of(
     return next_to_start(facts, plan, step), step.put_off_s
 
 
-def a_round() -> Facts:
+def a_round() -> CpInstance:
     """Four cores, two of them in use until 50 s: jobs of 4, of 2 and of 3 cores, and again of 2."""
     running = [a_running(a_job(9, per_unit=2, walltime_s=50), ((0, 1),))]
     queue = [a_job(i, per_unit=cores, walltime_s=20) for i, cores in enumerate((4, 2, 3, 2), start=1)]
@@ -67,7 +67,7 @@ def test_nobody_goes_before_the_earliest_that_it_is_given() -> None:
 def test_who_never_has_room_is_put_off_for_ever() -> None:
     facts = facts_of(a_snapshot(a_cluster(nodes=1, cores=4), [a_job(1, per_unit=5)]))
     job, put_off_s = next_of(facts, empty_plan(facts), [], [0], [0])
-    assert (job, put_off_s.tolist()) == (-1, [PLENTY])
+    assert (job, put_off_s.tolist()) == (-1, [UNBOUNDED])
 
 
 def test_where_all_are_placed_nobody_is_next() -> None:

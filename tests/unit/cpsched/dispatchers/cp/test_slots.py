@@ -11,9 +11,9 @@ from cpsched.dispatchers.cp.kit import ConstraintDispatcher
 from cpsched.dispatchers.cp.objective import slowdown
 from cpsched.dispatchers.expected_waits import ExpectedWaits
 from cpsched.feasibility import verify
+from cpsched.kernels.cp.branch_and_bound import NO_PLACES, branch_and_bound, interchangeable_bound
+from cpsched.kernels.cp.cp_state import BranchTree, empty_plan
 from cpsched.kernels.cp.relaxation import relax
-from cpsched.kernels.cp.state import BranchTree, empty_plan
-from cpsched.kernels.cp.tree import NO_PLACES, branch, one_by_one
 from cpsched.model import Cluster, Decision, Job, Snapshot
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 from tests.searches import Asking
@@ -88,16 +88,16 @@ def test_where_jobs_are_interchangeable_their_best_plan_is_known_without_a_searc
     relaxed = relax(facts, True)
     objective = slowdown(snapshot, facts.jobs, ExpectedWaits(None))
     plan, trial = window.first_leaf(facts), empty_plan(facts)
-    _, exhausted, bound = branch(facts, BranchTree(relaxed, objective, plan, trial), 1_000_000, NO_PLACES)
+    _, exhausted, bound = branch_and_bound(facts, BranchTree(relaxed, objective, plan, trial), 1_000_000, NO_PLACES)
     assert exhausted
-    assert one_by_one(facts, relaxed, objective) == pytest.approx(bound)
+    assert interchangeable_bound(facts, relaxed, objective) == pytest.approx(bound)
 
 
 def test_where_jobs_differ_nothing_is_known() -> None:
     snapshot = a_snapshot(a_cluster(nodes=1, cores=2), [a_job(1, per_unit=2), a_job(2, per_unit=2, walltime_s=3)])
     facts = window.facts_of(snapshot).considering(snapshot.queue)
     objective = slowdown(snapshot, facts.jobs, ExpectedWaits(None))
-    assert one_by_one(facts, relax(facts, True), objective) == 0.0
+    assert interchangeable_bound(facts, relax(facts, True), objective) == 0.0
 
 
 def test_many_equal_jobs_are_answered_with_certainty() -> None:

@@ -12,7 +12,7 @@ from cpsched.dispatchers.cp import by_positions, constraints, variables, window
 from cpsched.dispatchers.cp.objective import by_slowdown
 from cpsched.dispatchers.cp.variables import Boxes, Variables
 from cpsched.feasibility import verify
-from cpsched.kernels.cp.considered import startable
+from cpsched.kernels.cp.startable_jobs import startable
 from cpsched.model import Cluster, Decision, Snapshot
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 from tests.searches import Asking

@@ -7,8 +7,8 @@ import pytest
 
 from cpsched.dispatchers.cp import window
 from cpsched.dispatchers.cp.window import Problem, Running
-from cpsched.kernels.cp.considered import startable
-from cpsched.kernels.cp.state import PLACED, Objective, empty_plan
+from cpsched.kernels.cp.cp_state import PLACED, Objective, empty_plan
+from cpsched.kernels.cp.startable_jobs import startable
 from cpsched.model import Snapshot
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 

@@ -4,7 +4,7 @@ import pytest
 
 from cpsched.dispatchers.slurm.agenda import Agenda, Came, Due, Instant, due, next_pass_s, noted
 from cpsched.dispatchers.slurm.parameters import read_parameters
-from cpsched.kernels.slurm import DEPTH, FULL, NO_PASS, SUBMITTED
+from cpsched.kernels.slurm_passes import DEPTH, FULL, NO_PASS, SUBMITTED
 
 QUIET = Agenda(seen_s=100, asked_s=100, full_s=100, pass_s=100, backfill_s=100, running=2, waiting=1)
 """Everything ran at second 100; one job waits since, two run."""

@@ -11,15 +11,15 @@ import numpy as np
 
 from cpsched.jit.decorators import scalar_subroutine, subroutine
 from cpsched.jit.handles import Column, FixedColumn
-from cpsched.kernels.profile import lower_bound
-from cpsched.kernels.ranges import taken_by_moves
-from cpsched.kernels.search_state import Search
-from cpsched.kernels.state import Site
+from cpsched.kernels.class_ranges import taken_by_moves
+from cpsched.kernels.pool_profile import lower_bound
+from cpsched.kernels.scheduling_state import SchedulingState
+from cpsched.kernels.search_state import OrderSearch
 from cpsched.model import EXCLUSIVE, NEVER
 
 
 @scalar_subroutine
-def holds(free: FixedColumn, k: int, amounts: FixedColumn) -> bool:
+def is_free(free: FixedColumn, k: int, amounts: FixedColumn) -> bool:
     """Whether all `amounts` (int64[R]) are free at breakpoint `k`."""
     n = len(amounts)
     for r in range(n):  # noqa: SIM110  (a loop compiles to better code than a generator)
@@ -33,11 +33,11 @@ def earliest_total(times: FixedColumn, free: FixedColumn, count: int, duration_s
     """The first second from which all `amounts` (int64[R]) are free for `duration_s`; NEVER where there is none."""
     k = 0
     while k < count:
-        if not holds(free, k, amounts):
+        if not is_free(free, k, amounts):
             k += 1
             continue
         end_s, j = times[k] + duration_s, k + 1
-        while j < count and times[j] < end_s and holds(free, j, amounts):
+        while j < count and times[j] < end_s and is_free(free, j, amounts):
             j += 1
         if j == count or times[j] >= end_s:
             return int(times[k])
@@ -46,7 +46,7 @@ def earliest_total(times: FixedColumn, free: FixedColumn, count: int, duration_s
 
 
 @scalar_subroutine
-def break_total(times: Column, free: Column, count: int, at_s: int, resources: int) -> int:
+def add_total_breakpoint(times: Column, free: Column, count: int, at_s: int, resources: int) -> int:
     """Insert a breakpoint at `at_s`, which is not before the first; returns the new number of breakpoints."""
     at = lower_bound(times, count, at_s)
     if at < count and times[at] == at_s:
@@ -62,7 +62,7 @@ def break_total(times: Column, free: Column, count: int, at_s: int, resources: i
 
 
 @subroutine
-def open_totals(site: Site, search: Search) -> None:
+def open_totals(site: SchedulingState, search: OrderSearch) -> None:
     """Set row 0 to the machine as it is, with what running jobs release. Nothing is placed yet."""
     jobs, groups, available, resources = site.jobs, site.trial.groups, site.trial.available, len(site.trial.available)
     rows, points = search.head + 1, site.active + 2 * search.head + 4
@@ -97,7 +97,7 @@ def open_totals(site: Site, search: Search) -> None:
 
 
 @subroutine
-def bound_by_totals(site: Site, search: Search, k: int, slot: int) -> int:
+def lower_bound_by_totals(site: SchedulingState, search: OrderSearch, k: int, slot: int) -> int:
     """A second before which a job cannot start beside the jobs before place `k`; NEVER where it can never start."""
     jobs, asked = site.jobs, search.totals.asked
     for r in range(len(asked)):
@@ -108,7 +108,9 @@ def bound_by_totals(site: Site, search: Search, k: int, slot: int) -> int:
 
 
 @subroutine
-def take_from_totals(site: Site, search: Search, k: int, to: int, slot: int, start_s: int, moves: int) -> None:
+def take_from_totals(
+    site: SchedulingState, search: OrderSearch, k: int, to: int, slot: int, start_s: int, moves: int
+) -> None:
     """Set row `to` to row `k` less what the job placed last takes; its moves are those from `moves` on."""
     jobs, asked = site.jobs, search.totals.asked
     times, free, n, resources = search.totals.times[to], search.totals.free[to], search.totals.points[k], len(asked)
@@ -127,8 +129,8 @@ def take_from_totals(site: Site, search: Search, k: int, to: int, slot: int, sta
         for r in range(resources):
             asked[r] = taken_by_moves(site, moves, slot, r)
     end_s = start_s + jobs.estimate_s[slot]
-    n = break_total(times, free, n, start_s, resources)
-    n = break_total(times, free, n, end_s, resources)
+    n = add_total_breakpoint(times, free, n, start_s, resources)
+    n = add_total_breakpoint(times, free, n, end_s, resources)
     i = lower_bound(times, n, start_s)
     while times[i] < end_s:
         for r in range(resources):

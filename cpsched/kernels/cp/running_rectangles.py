@@ -6,15 +6,15 @@ import numpy as np
 
 from cpsched.jit.decorators import kernel
 from cpsched.jit.handles import FixedColumn
-from cpsched.kernels.cp.state import Facts
-from cpsched.kernels.fit import taken_on
+from cpsched.kernels.cp.cp_state import CpInstance
+from cpsched.kernels.fit_rules import taken_on
 from cpsched.model import IntArray
 
 Boxes = tuple[IntArray, IntArray, IntArray]
 
 
 @kernel
-def running_boxes(facts: Facts, axis: tuple[FixedColumn, int], r: int, horizon_s: int) -> Boxes:
+def running_rectangles(facts: CpInstance, axis: tuple[FixedColumn, int], r: int, horizon_s: int) -> Boxes:
     """Boxes of what running jobs, and nodes out of service, hold of resource `r`: first positions, sizes, ends.
 
     - `axis`: by node its index on the position axis (-1 where the node is left out), and how many positions a node has.

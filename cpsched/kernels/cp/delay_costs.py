@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cpsched.jit.decorators import kernel, subroutine
 from cpsched.jit.handles import FixedColumn
-from cpsched.kernels.cp.state import Objective
+from cpsched.kernels.cp.cp_state import Objective
 
 
 @subroutine

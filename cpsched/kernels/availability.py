@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from cpsched.jit.decorators import subroutine
-from cpsched.kernels.fit import units_in
-from cpsched.kernels.groups import EVER
-from cpsched.kernels.orders import sort_pairs
-from cpsched.kernels.state import Groups, Site, Trial, grow
+from cpsched.kernels.fit_rules import units_that_fit
+from cpsched.kernels.node_classes import OPEN_ENDED
+from cpsched.kernels.queue_orders import sort_pairs
+from cpsched.kernels.scheduling_state import NodeClasses, PlanWorkspace, SchedulingState, grow_columns
 from cpsched.model import DISTINCT, EXCLUSIVE, NEVER
 
 
 @subroutine
-def step_at(groups: Groups, g: int, at_s: int) -> int:
+def step_at(groups: NodeClasses, g: int, at_s: int) -> int:
     """The index, within the line of group `g`, of the step that holds at second `at_s`."""
     at, first = groups.at, groups.first[g]
     low, high = 0, groups.length[g]
@@ -27,7 +27,7 @@ def step_at(groups: Groups, g: int, at_s: int) -> int:
 
 
 @subroutine
-def fill_units(site: Site, slot: int, start_s: int, end_s: int) -> int:
+def count_units_by_class(site: SchedulingState, slot: int, start_s: int, end_s: int) -> int:
     """Set `trial.found[g]` to the units of a job that one node of group `g` holds throughout [start_s, end_s).
 
     Returns the sum over all nodes. Most of the time of a round is spent here, so this is one loop over plain arrays.
@@ -50,7 +50,7 @@ def fill_units(site: Site, slot: int, start_s: int, end_s: int) -> int:
         least, step, last = units, first[g] + step_at(groups, g, start_s), first[g] + length[g]
         while step < last and at[step] < end_s and least > 0:
             for r in range(resources):
-                least = units_in(least, per_unit[slot, r], whole, free[step, r], capacity[node, r])
+                least = units_that_fit(least, per_unit[slot, r], whole, free[step, r], capacity[node, r])
             step += 1
         found[g] = least
         total += size[g] * least
@@ -58,7 +58,7 @@ def fill_units(site: Site, slot: int, start_s: int, end_s: int) -> int:
 
 
 @subroutine
-def longest_line(groups: Groups) -> int:
+def longest_profile(groups: NodeClasses) -> int:
     """The number of steps of the longest line."""
     steps, length = 0, groups.length
     for g in range(groups.count):
@@ -67,16 +67,16 @@ def longest_line(groups: Groups) -> int:
 
 
 @subroutine
-def note_change(trial: Trial, count: int, at_s: int, by: int) -> int:
+def note_change(trial: PlanWorkspace, count: int, at_s: int, by: int) -> int:
     """Append a change by `by` units at `at_s` to the `count` noted changes; returns the new count."""
     if count == len(trial.change_s):
-        grow(trial, "change_s change_by", count, count + 1)
+        grow_columns(trial, "change_s change_by", count, count + 1)
     trial.change_s[count], trial.change_by[count] = at_s, by
     return count + 1
 
 
 @subroutine
-def changes_within(site: Site, slot: int, low_s: int, high_s: int) -> tuple[int, int, bool]:
+def changes_within(site: SchedulingState, slot: int, low_s: int, high_s: int) -> tuple[int, int, bool]:
     """Note how the number of units that all nodes hold for the whole job changes with its start.
 
     Starts in [low_s, high_s] are considered; the changes go to `trial.change_s` and `trial.change_by`, unsorted.
@@ -88,7 +88,7 @@ def changes_within(site: Site, slot: int, low_s: int, high_s: int) -> tuple[int,
     free, per_unit, capacity, resources = groups.free, jobs.per_unit, machine.capacity, groups.free.shape[1]
     whole, node_set = jobs.sharing[slot] & EXCLUSIVE, jobs.node_set[slot]
     units = 1 if jobs.sharing[slot] & DISTINCT else jobs.units[slot]
-    held = np.empty(longest_line(groups), np.int64)
+    held = np.empty(longest_profile(groups), np.int64)
     base, count, goes_on = 0, 0, False
     for g in range(groups.count):
         node = machine.kind_node[kind[g]]
@@ -109,7 +109,7 @@ def changes_within(site: Site, slot: int, low_s: int, high_s: int) -> tuple[int,
                     if j == filled:
                         most = units
                         for r in range(resources):
-                            most = units_in(most, per_unit[slot, r], whole, free[first + j, r], capacity[node, r])
+                            most = units_that_fit(most, per_unit[slot, r], whole, free[first + j, r], capacity[node, r])
                         held[j] = most
                         filled += 1
                     least = min(least, held[j])
@@ -132,7 +132,7 @@ def changes_within(site: Site, slot: int, low_s: int, high_s: int) -> tuple[int,
                     if j == filled:
                         most = units
                         for r in range(resources):
-                            most = units_in(most, per_unit[slot, r], whole, free[first + j, r], capacity[node, r])
+                            most = units_that_fit(most, per_unit[slot, r], whole, free[first + j, r], capacity[node, r])
                         held[j] = most
                         filled += 1
                     if held[j] < least:
@@ -148,7 +148,7 @@ def changes_within(site: Site, slot: int, low_s: int, high_s: int) -> tuple[int,
 
 
 @subroutine
-def first_slot(site: Site, slot: int, from_s: int) -> int:
+def earliest_start(site: SchedulingState, slot: int, from_s: int) -> int:
     """The earliest second, `from_s` or later, from which a job finds its units for its whole duration; or NEVER.
 
     On nodes this is EASY's shadow time. The lines are examined piece by piece, each twice as long as the piece before,
@@ -173,18 +173,18 @@ def first_slot(site: Site, slot: int, from_s: int) -> int:
 
 
 @subroutine
-def units_at(site: Site, slot: int, g: int, step: int, most: int) -> int:
+def units_at(site: SchedulingState, slot: int, g: int, step: int, most: int) -> int:
     """How many units of a job, at most `most`, a node of group `g` holds at a step of its line."""
     groups, machine, jobs = site.trial.groups, site.machine, site.jobs
     node, whole = machine.kind_node[groups.kind[g]], jobs.sharing[slot] & EXCLUSIVE
     found, free, at = most, groups.free, groups.first[g] + step
     for r in range(free.shape[1]):
-        found = units_in(found, jobs.per_unit[slot, r], whole, free[at, r], machine.capacity[node, r])
+        found = units_that_fit(found, jobs.per_unit[slot, r], whole, free[at, r], machine.capacity[node, r])
     return found
 
 
 @subroutine
-def rank_by_latest(site: Site, slot: int, start_s: int) -> None:
+def rank_by_latest(site: SchedulingState, slot: int, start_s: int) -> None:
     """Set `trial.rank[g]` to the second from which a node of group `g` holds `found[g]` units, up to `start_s`.
 
     Nodes that become free last rank highest, so that a reservation leaves the nodes that are free now to others.
@@ -192,7 +192,7 @@ def rank_by_latest(site: Site, slot: int, start_s: int) -> None:
     trial = site.trial
     groups, found, rank = trial.groups, trial.found, trial.rank
     for g in range(groups.count):
-        rank[g] = EVER
+        rank[g] = OPEN_ENDED
         if found[g] == 0:
             continue
         step = step_at(groups, g, start_s)
@@ -202,7 +202,7 @@ def rank_by_latest(site: Site, slot: int, start_s: int) -> None:
 
 
 @subroutine
-def rank_by_fullest(site: Site) -> None:
+def rank_by_fullest(site: SchedulingState) -> None:
     """Set `trial.rank[g]`, higher for nodes that have less free now: best fit (mod17).
 
     Free amounts are measured in millionths of the largest node, and summed over resources.
@@ -214,4 +214,4 @@ def rank_by_fullest(site: Site) -> None:
         for r in range(len(most)):
             if most[r] > 0:
                 share += groups.free[groups.first[g], r] * 1_000_000 // most[r]
-        rank[g] = -share if found[g] else EVER
+        rank[g] = -share if found[g] else OPEN_ENDED

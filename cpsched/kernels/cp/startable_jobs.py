@@ -6,9 +6,9 @@ import numpy as np
 
 from cpsched.jit.decorators import kernel
 from cpsched.jit.handles import FixedColumn
-from cpsched.kernels.cp.moments import end_running, go_to_now, same_shape
-from cpsched.kernels.cp.state import Facts, Moment
-from cpsched.kernels.fit import PLENTY, units_on
+from cpsched.kernels.cp.cp_state import CpInstance, PlanMoment
+from cpsched.kernels.cp.plan_moments import end_running, go_to_now, same_shape
+from cpsched.kernels.fit_rules import UNBOUNDED, units_on
 from cpsched.model import IntArray
 
 SHAPES = 64
@@ -16,7 +16,7 @@ SHAPES = 64
 
 
 @kernel
-def room_when_empty(facts: Facts, slot: int) -> IntArray:
+def room_when_empty(facts: CpInstance, slot: int) -> IntArray:
     """By node, how many units of job `slot` it holds when nothing runs: int64[N]."""
     room = np.empty(len(facts.machine.capacity), np.int64)
     for node in range(len(room)):
@@ -25,7 +25,7 @@ def room_when_empty(facts: Facts, slot: int) -> IntArray:
 
 
 @kernel
-def startable(facts: Facts, queue: FixedColumn, most: int) -> IntArray:
+def startable(facts: CpInstance, queue: FixedColumn, most: int) -> IntArray:
     """The first `most` slots of `queue` whose jobs could each start now, if no other job started (cp19 section 3)."""
     N, R = facts.machine.free.shape
 
@@ -67,13 +67,13 @@ def startable(facts: Facts, queue: FixedColumn, most: int) -> IntArray:
 
 
 @kernel
-def possible(facts: Facts, queue: FixedColumn, moment: Moment) -> IntArray:
+def possible(facts: CpInstance, queue: FixedColumn, moment: PlanMoment) -> IntArray:
     """The slots of `queue` whose jobs could each start once all running jobs have ended.
 
     What is out of service stays out of service.
     """
     go_to_now(facts, moment)
-    end_running(facts, moment, 0, PLENTY)
+    end_running(facts, moment, 0, UNBOUNDED)
     found = np.empty(len(queue), np.int64)
     count = 0
     for slot in queue:

@@ -20,7 +20,7 @@ def lower_bound(times: FixedColumn, count: int, at_s: int) -> int:
 
 
 @scalar_subroutine
-def break_at(times: Column, level: Column, count: int, at_s: int) -> int:
+def add_breakpoint(times: Column, level: Column, count: int, at_s: int) -> int:
     """Make `at_s` a breakpoint with the level of the one before, unless it is one; returns the new count."""
     at = lower_bound(times, count, at_s)
     if at < count and times[at] == at_s:
@@ -34,8 +34,8 @@ def break_at(times: Column, level: Column, count: int, at_s: int) -> int:
 @scalar_subroutine
 def occupy(times: Column, level: Column, count: int, start_s: int, end_s: int, amount: int) -> int:
     """Take `amount` off a profile during [start_s, end_s); returns its new number of breakpoints."""
-    count = break_at(times, level, count, start_s)
-    count = break_at(times, level, count, end_s)
+    count = add_breakpoint(times, level, count, start_s)
+    count = add_breakpoint(times, level, count, end_s)
     k = lower_bound(times, count, start_s)
     while times[k] < end_s:
         level[k] -= amount
@@ -44,7 +44,7 @@ def occupy(times: Column, level: Column, count: int, start_s: int, end_s: int, a
 
 
 @scalar_subroutine
-def earliest(times: FixedColumn, level: FixedColumn, count: int, duration_s: int, amount: int) -> int:
+def earliest_breakpoint(times: FixedColumn, level: FixedColumn, count: int, duration_s: int, amount: int) -> int:
     """The index of the first breakpoint from which `amount` is there for `duration_s`; -1 where there is none."""
     k = 0
     while k < count:

@@ -1,6 +1,7 @@
-"""List schedulers on nodes: the rules of `cpsched.kernels.pool`, on groups of nodes.
+"""List schedulers on nodes: the rules of `cpsched.kernels.pool_scheduling`, on groups of nodes.
 
-EASY is the case of one reservation. The first job that cannot start reserves its earliest slot, which `reserve` finds
+EASY is the case of one reservation. The first job that cannot start reserves its earliest slot, which
+`earliest_reservation` finds
 (EASY's shadow time; `lines.first_slot` searches for it). Later jobs start if they leave the reservation intact.
 """
 
@@ -8,15 +9,15 @@ from __future__ import annotations
 
 from cpsched.jit.decorators import kernel, subroutine
 from cpsched.jit.handles import FixedColumn
-from cpsched.kernels.fit import asks_more_than
-from cpsched.kernels.groups import EVER, borrow, grouped, leave_out_empty
-from cpsched.kernels.layout import open_layout
-from cpsched.kernels.lines import fill_units, first_slot, rank_by_fullest, rank_by_latest
-from cpsched.kernels.orders import ARRIVAL, BEST_FIT, GREEDY, STRICT, position_of, positions_of, sorted_positions
-from cpsched.kernels.picking import pick_nodes
-from cpsched.kernels.pool import COVERED, LOOK_AGAIN, open_draft
-from cpsched.kernels.ranges import carry_out_move, taken_by_moves, write_starts
-from cpsched.kernels.state import TO_ITS_END, Method, Site, Trial, grow
+from cpsched.kernels.availability import count_units_by_class, earliest_start, rank_by_fullest, rank_by_latest
+from cpsched.kernels.class_ranges import apply_move, taken_by_moves, write_starts
+from cpsched.kernels.fit_rules import exceeds_free
+from cpsched.kernels.node_classes import OPEN_ENDED, build_node_classes, copy_for_plan, drop_empty_classes
+from cpsched.kernels.node_layout import open_layout
+from cpsched.kernels.node_selection import select_nodes
+from cpsched.kernels.pool_scheduling import LOOK_AGAIN, MAX_COVERED, open_plan
+from cpsched.kernels.queue_orders import ARRIVAL, BEST_FIT, GREEDY, STRICT, position_of, positions_of, sorted_positions
+from cpsched.kernels.scheduling_state import TO_ITS_END, ListSchedulerCode, PlanWorkspace, SchedulingState, grow_columns
 from cpsched.model import NEVER, JobTable
 
 REMEMBERED = 16
@@ -30,19 +31,19 @@ SLOTTED = 64
 
 
 @subroutine
-def open_trial(site: Site, reservations: int) -> None:
+def open_workspace(site: SchedulingState, reservations: int) -> None:
     """Begin a plan on the carried groups; where those are stale, on groups built here."""
     trial, machine = site.trial, site.machine
     groups = trial.groups
     if site.groups.stale:
-        grouped(groups, machine, site.jobs, site.running[: 0 if reservations == GREEDY else site.active])
+        build_node_classes(groups, machine, site.jobs, site.running[: 0 if reservations == GREEDY else site.active])
     else:
-        borrow(groups, site.groups)
+        copy_for_plan(groups, site.groups)
     open_layout(trial)
     trial.reserved = trial.hopeless = trial.slotted = trial.moves = 0
     trial.lasting, trial.crowd = 1, 2 * groups.count + SOME_GROUPS
-    grow(trial, "failed", 0, REMEMBERED)
-    grow(trial, "slotted_job slotted_s", 0, SLOTTED)
+    grow_columns(trial, "failed", 0, REMEMBERED)
+    grow_columns(trial, "slotted_job slotted_s", 0, SLOTTED)
 
     # What all nodes together have free, and the largest capacity of a node.
     available, most = trial.available, trial.most
@@ -58,7 +59,7 @@ def open_trial(site: Site, reservations: int) -> None:
 
 
 @subroutine
-def asks_as_much(jobs: JobTable, slot: int, other: int) -> bool:
+def demands_at_least(jobs: JobTable, slot: int, other: int) -> bool:
     """Whether a job asks for at least as much as `other`, on the same nodes, for at least as long."""
     per_unit = jobs.per_unit
     less = (
@@ -73,32 +74,32 @@ def asks_as_much(jobs: JobTable, slot: int, other: int) -> bool:
 
 
 @subroutine
-def dominated(jobs: JobTable, slot: int, failed: FixedColumn, count: int) -> bool:
+def is_dominated(jobs: JobTable, slot: int, failed: FixedColumn, count: int) -> bool:
     """Whether a job asks for as much as one of `failed[:count]`, which could not start."""
     for i in range(count):  # noqa: SIM110  (a loop compiles to better code than a generator)
-        if asks_as_much(jobs, slot, failed[i]):
+        if demands_at_least(jobs, slot, failed[i]):
             return True
     return False
 
 
 @subroutine
-def not_before(site: Site, slot: int) -> int:
+def known_lower_bound(site: SchedulingState, slot: int) -> int:
     """A second before which a job cannot start: the latest remembered reservation of a job that asks for no more."""
     trial, jobs, found = site.trial, site.jobs, site.now_s
     for i in range(trial.slotted):
-        if trial.slotted_s[i] > found and asks_as_much(jobs, slot, trial.slotted_job[i]):
+        if trial.slotted_s[i] > found and demands_at_least(jobs, slot, trial.slotted_job[i]):
             found = trial.slotted_s[i]
     return int(found)
 
 
 @subroutine
-def note_slot(site: Site, slot: int, start_s: int) -> None:
+def remember_reservation(site: SchedulingState, slot: int, start_s: int) -> None:
     """Remember a reservation. While placements are final, it replaces an earlier one that asks for the same."""
     trial, jobs = site.trial, site.jobs
     if trial.lasting:
         for i in range(trial.slotted):
             other = trial.slotted_job[i]
-            if asks_as_much(jobs, slot, other) and asks_as_much(jobs, other, slot):
+            if demands_at_least(jobs, slot, other) and demands_at_least(jobs, other, slot):
                 trial.slotted_s[i] = max(start_s, trial.slotted_s[i])
                 return
     if trial.slotted < SLOTTED:
@@ -107,7 +108,7 @@ def note_slot(site: Site, slot: int, start_s: int) -> None:
 
 
 @subroutine
-def starts_now(site: Site, slot: int) -> bool:
+def starts_now(site: SchedulingState, slot: int) -> bool:
     """Whether a job can start now beside everything planned so far.
 
     If so, `trial.found` says how many units one node of each group holds.
@@ -116,12 +117,12 @@ def starts_now(site: Site, slot: int) -> bool:
 
 
 @subroutine
-def starts_until(site: Site, slot: int, end_s: int) -> bool:
+def starts_until(site: SchedulingState, slot: int, end_s: int) -> bool:
     """Whether a job can start now and hold its nodes until `end_s`; see `starts_now`."""
     trial, jobs = site.trial, site.jobs
-    if asks_more_than(jobs, slot, trial.available) or dominated(jobs, slot, trial.failed, trial.hopeless):
+    if exceeds_free(jobs, slot, trial.available) or is_dominated(jobs, slot, trial.failed, trial.hopeless):
         return False
-    if fill_units(site, slot, site.now_s, end_s) >= jobs.units[slot]:
+    if count_units_by_class(site, slot, site.now_s, end_s) >= jobs.units[slot]:
         return True
     if trial.hopeless < REMEMBERED:
         trial.failed[trial.hopeless] = slot
@@ -130,7 +131,7 @@ def starts_until(site: Site, slot: int, end_s: int) -> bool:
 
 
 @subroutine
-def reserve(site: Site, slot: int, from_s: int) -> int:
+def earliest_reservation(site: SchedulingState, slot: int, from_s: int) -> int:
     """The earliest second at which a job can start beside everything planned so far; NEVER where there is none.
 
     The caller knows that the job can start neither now nor before `from_s`. Sets `trial.found` and `trial.rank` for
@@ -143,30 +144,34 @@ def reserve(site: Site, slot: int, from_s: int) -> int:
 
 
 @subroutine
-def earliest_slot(site: Site, slot: int, from_s: int) -> int:
-    """The second that `reserve` finds, without setting the ranks."""
-    start_s, duration_s, need = max(from_s, not_before(site, slot)), site.jobs.estimate_s[slot], site.jobs.units[slot]
-    if start_s == site.now_s or fill_units(site, slot, start_s, start_s + duration_s) < need:
-        start_s = first_slot(site, slot, start_s + 1)
+def earliest_slot(site: SchedulingState, slot: int, from_s: int) -> int:
+    """The second that `earliest_reservation` finds, without setting the ranks."""
+    start_s, duration_s, need = (
+        max(from_s, known_lower_bound(site, slot)),
+        site.jobs.estimate_s[slot],
+        site.jobs.units[slot],
+    )
+    if start_s == site.now_s or count_units_by_class(site, slot, start_s, start_s + duration_s) < need:
+        start_s = earliest_start(site, slot, start_s + 1)
         if start_s == NEVER:
             return NEVER
-        fill_units(site, slot, start_s, start_s + duration_s)
-    note_slot(site, slot, start_s)
+        count_units_by_class(site, slot, start_s, start_s + duration_s)
+    remember_reservation(site, slot, start_s)
     return int(start_s)
 
 
 @subroutine
-def commit(site: Site, position: int, start_s: int, ranked: bool) -> None:
+def place_job(site: SchedulingState, position: int, start_s: int, ranked: bool) -> None:
     """Place a job from `start_s` on, and note its start.
 
     Of the nodes with `trial.found` units it gets those of the highest `trial.rank` if `ranked`, else the lowest ones.
     """
     trial, draft, jobs, slot = site.trial, site.draft, site.jobs, site.queue[position]
     first = trial.moves
-    pick_nodes(site, jobs.units[slot], ranked)
-    from_s, end_s = EVER if start_s == site.now_s else start_s, start_s + jobs.estimate_s[slot]
+    select_nodes(site, jobs.units[slot], ranked)
+    from_s, end_s = OPEN_ENDED if start_s == site.now_s else start_s, start_s + jobs.estimate_s[slot]
     for m in range(first, trial.moves):
-        carry_out_move(site, m, slot, from_s, end_s)
+        apply_move(site, m, slot, from_s, end_s)
     draft.plan_s[position] = start_s
 
     # A job that starts now is noted in the draft, and takes from what is available now.
@@ -174,7 +179,7 @@ def commit(site: Site, position: int, start_s: int, ranked: bool) -> None:
         trial.reserved += 1
         return
     started = draft.started
-    grow(trial, "start_first start_last", started, started + 1)
+    grow_columns(trial, "start_first start_last", started, started + 1)
     draft.slots[started], trial.start_first[started], trial.start_last[started] = slot, first, trial.moves
     draft.started = started + 1
     for r in range(len(trial.available)):
@@ -182,7 +187,7 @@ def commit(site: Site, position: int, start_s: int, ranked: bool) -> None:
 
 
 @subroutine
-def last_candidate(site: Site, sequence: FixedColumn, i: int, last: int, look: bool) -> int:
+def last_candidate(site: SchedulingState, sequence: FixedColumn, i: int, last: int, look: bool) -> int:
     """The last index in [i, last] of a sequence whose job might still start now; i - 1 where there is none.
 
     Without `look` only sums and remembered failures are consulted; with `look` the nodes are, too.
@@ -190,26 +195,26 @@ def last_candidate(site: Site, sequence: FixedColumn, i: int, last: int, look: b
     trial, jobs, queue, now_s = site.trial, site.jobs, site.queue, site.now_s
     while last >= i:
         slot = queue[position_of(sequence, last)]
-        hopeless = asks_more_than(jobs, slot, trial.available) or dominated(jobs, slot, trial.failed, trial.hopeless)
+        hopeless = exceeds_free(jobs, slot, trial.available) or is_dominated(jobs, slot, trial.failed, trial.hopeless)
         end_s = now_s + jobs.estimate_s[slot]
-        if not hopeless and (not look or fill_units(site, slot, now_s, end_s) >= jobs.units[slot]):
+        if not hopeless and (not look or count_units_by_class(site, slot, now_s, end_s) >= jobs.units[slot]):
             break
         last -= 1
     return last
 
 
 @subroutine
-def make_room_by_group(trial: Trial) -> None:
+def resize_class_columns(trial: PlanWorkspace) -> None:
     """Make room in `found` and `rank` for each group, and leave out empty groups where they are many."""
     if trial.lasting and trial.groups.count > trial.crowd:
-        leave_out_empty(trial.groups)
+        drop_empty_classes(trial.groups)
         trial.crowd = 2 * trial.groups.count + SOME_GROUPS
     if len(trial.found) < len(trial.groups.kind):
-        grow(trial, "found rank", 0, len(trial.groups.kind))
+        grow_columns(trial, "found rank", 0, len(trial.groups.kind))
 
 
 @kernel
-def plan_placed(site: Site, method: Method, given: FixedColumn) -> int:
+def plan_on_nodes(site: SchedulingState, method: ListSchedulerCode, given: FixedColumn) -> int:
     """Plan the queue on nodes into `site.draft`; returns how many jobs start now.
 
     Jobs are taken in the order of the method; for the order `GIVEN`, in that of `given` (queue positions).
@@ -220,13 +225,13 @@ def plan_placed(site: Site, method: Method, given: FixedColumn) -> int:
     - A job that the cluster could not hold even after all jobs have ended is passed over.
 
     Planning stops as soon as no further job can start: if only the starts are wanted, at once; if the whole plan is
-    wanted, after `COVERED` reservations; with `TO_ITS_END` never. Stale groups are built from the other columns.
+    wanted, after `MAX_COVERED` reservations; with `TO_ITS_END` never. Stale groups are built from the other columns.
     """
     draft, trial, queue = site.draft, site.trial, site.queue
     n, reservations, best_fit = site.queued, method.reservations, method.allocation == BEST_FIT
-    open_draft(draft, n)
+    open_plan(draft, n)
     draft.offsets[0] = 0
-    open_trial(site, reservations)
+    open_workspace(site, reservations)
     sequence, i, last = positions_of(method, given, site), 0, n - 1
     while i <= last:
         position = position_of(sequence, i)
@@ -234,7 +239,7 @@ def plan_placed(site: Site, method: Method, given: FixedColumn) -> int:
         if draft.plan_s[position] != NEVER:
             continue
         slot, start_s = queue[position], NEVER
-        make_room_by_group(trial)
+        resize_class_columns(trial)
 
         # Start it now, or reserve, or pass it over, or stop.
         if starts_now(site, slot):
@@ -242,13 +247,13 @@ def plan_placed(site: Site, method: Method, given: FixedColumn) -> int:
             if best_fit:
                 rank_by_fullest(site)
         elif reservations == STRICT:
-            if fill_units(site, slot, NEVER - 1, NEVER) >= site.jobs.units[slot]:
+            if count_units_by_class(site, slot, NEVER - 1, NEVER) >= site.jobs.units[slot]:
                 break
         elif trial.reserved < reservations:
-            start_s = reserve(site, slot, site.now_s)
+            start_s = earliest_reservation(site, slot, site.now_s)
         if start_s == NEVER:
             continue
-        commit(site, position, start_s, start_s > site.now_s or best_fit)
+        place_job(site, position, start_s, start_s > site.now_s or best_fit)
 
         # After a single reservation the other jobs may have an order of their own.
         if start_s > site.now_s and trial.reserved == 1 and reservations == 1 and method.backfill != ARRIVAL:
@@ -256,10 +261,10 @@ def plan_placed(site: Site, method: Method, given: FixedColumn) -> int:
 
         # If only starts are wanted, the plan ends with the last job that might start.
         if trial.reserved > 0 and not method.whole:
-            make_room_by_group(trial)
+            resize_class_columns(trial)
             last = last_candidate(site, sequence, i, last, reservations > 1)
-        elif method.whole != TO_ITS_END and trial.reserved >= COVERED and trial.reserved % LOOK_AGAIN == 0:
-            make_room_by_group(trial)
+        elif method.whole != TO_ITS_END and trial.reserved >= MAX_COVERED and trial.reserved % LOOK_AGAIN == 0:
+            resize_class_columns(trial)
             if last_candidate(site, sequence, i, last, True) < i:
                 break
     write_starts(site)
@@ -267,14 +272,14 @@ def plan_placed(site: Site, method: Method, given: FixedColumn) -> int:
 
 
 @kernel
-def try_job(site: Site, slot: int) -> int:
-    """When a job of the table, outside of the queue, could start beside what `plan_placed` placed; or NEVER.
+def earliest_start_of_extra_job(site: SchedulingState, slot: int) -> int:
+    """When a job of the table, outside of the queue, could start beside what `plan_on_nodes` placed; or NEVER.
 
     The job takes no room, and no note of it is kept: its slot may be another job's afterwards.
     """
     trial = site.trial
     hopeless, slotted = trial.hopeless, trial.slotted
-    make_room_by_group(trial)
+    resize_class_columns(trial)
     start_s = site.now_s if starts_now(site, slot) else earliest_slot(site, slot, site.now_s)
     trial.hopeless, trial.slotted = hopeless, slotted
     return start_s

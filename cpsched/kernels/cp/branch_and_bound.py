@@ -6,16 +6,16 @@ import numpy as np
 
 from cpsched.jit.decorators import kernel, subroutine
 from cpsched.jit.handles import Column, FixedColumn
-from cpsched.kernels.cp.delays import cost_of, delay
+from cpsched.kernels.cp.cp_state import BranchTree, CpInstance, Objective, Plan, Relaxation
+from cpsched.kernels.cp.delay_costs import cost_of, delay
 from cpsched.kernels.cp.dive import dive
-from cpsched.kernels.cp.moments import same_shape
+from cpsched.kernels.cp.plan_moments import same_shape
 from cpsched.kernels.cp.relaxation import has_room, next_room
-from cpsched.kernels.cp.state import BranchTree, Facts, Objective, Plan, Relaxation
-from cpsched.kernels.fit import PLENTY
-from cpsched.kernels.profile import lower_bound
+from cpsched.kernels.fit_rules import UNBOUNDED
+from cpsched.kernels.pool_profile import lower_bound
 from cpsched.model import IntArray
 
-CLOSE = 1e-9
+COST_TOLERANCE = 1e-9
 """Relative difference of objectives that counts as none."""
 NO_PLACES = -1
 """Instead of a number of dives: the jobs need no places, so every plan of the relaxation is a plan."""
@@ -35,7 +35,7 @@ def copy_plan(target: Plan, source: Plan) -> None:
 
 
 @subroutine
-def postpone_alike(alike: FixedColumn, earliest: Column, job: int) -> None:
+def break_symmetry(alike: FixedColumn, earliest: Column, job: int) -> None:
     """Let no job that is interchangeable with `job`, and comes after it, start before it."""
     for other in range(job + 1, len(alike)):
         if alike[other] == alike[job]:
@@ -43,7 +43,7 @@ def postpone_alike(alike: FixedColumn, earliest: Column, job: int) -> None:
 
 
 @subroutine
-def alike_jobs(facts: Facts, objective: Objective) -> IntArray:
+def alike_jobs(facts: CpInstance, objective: Objective) -> IntArray:
     """By job: the first considered job of the same request, estimate and cost, int64[J]."""
     weight, since_s, units, estimate_s = objective.weight, objective.since_s, facts.table.units, facts.table.estimate_s
     alike = np.arange(len(weight))
@@ -59,7 +59,7 @@ def alike_jobs(facts: Facts, objective: Objective) -> IntArray:
 
 
 @kernel
-def one_by_one(facts: Facts, relaxed: Relaxation, objective: Objective) -> float:
+def interchangeable_bound(facts: CpInstance, relaxed: Relaxation, objective: Objective) -> float:
     """The cost of the best relaxed plan where all jobs are interchangeable; otherwise 0, which bounds nothing.
 
     In that plan each job in turn starts as early as it can. Proof that no plan has an earlier k-th start: let g be
@@ -85,12 +85,12 @@ def one_by_one(facts: Facts, relaxed: Relaxation, objective: Objective) -> float
                 fits &= (k - ended + 1) * relaxed.demand[0, c] <= relaxed.capacity[e, c]
             if fits:
                 break
-            tau = PLENTY
+            tau = UNBOUNDED
             if e + 1 < len(relaxed.moment_s):
                 tau = relaxed.moment_s[e + 1]
             if ended < k:
                 tau = min(tau, start_s[ended] + duration_s)
-            if tau == PLENTY:
+            if tau == UNBOUNDED:
                 return 0.0
         start_s[k] = tau
         total += cost_of(objective, 0, tau)
@@ -98,7 +98,7 @@ def one_by_one(facts: Facts, relaxed: Relaxation, objective: Objective) -> float
 
 
 @kernel
-def branch(facts: Facts, tree: BranchTree, most: int, dives: int) -> tuple[int, bool, float]:
+def branch_and_bound(facts: CpInstance, tree: BranchTree, most: int, dives: int) -> tuple[int, bool, float]:
     """Branch and bound on the relaxation: improves the best plan, and may prove it optimal.
 
     The tree is that of the paper's search, reduced to starts: the job that can start first starts, or is postponed. For
@@ -128,22 +128,22 @@ def branch(facts: Facts, tree: BranchTree, most: int, dives: int) -> tuple[int, 
         # choose again.
         job, tau = -1, 0
         while True:
-            bound, tau, job = 0.0, PLENTY, -1
+            bound, tau, job = 0.0, UNBOUNDED, -1
             for j in range(J):
                 begin = start_s[j] if placed[j] else earliest[depth, j]
                 bound += cost_of(objective, j, begin)
                 if not placed[j] and begin < tau:
                     tau, job = begin, j
-            if bound >= upper * (1 - CLOSE) or job < 0:
+            if bound >= upper * (1 - COST_TOLERANCE) or job < 0:
                 break
             if has_room(relaxed, facts, placed, start_s, job, tau):
                 first = dives != LEFT_SHIFTED or tau == facts.now_s
                 if first or not has_room(relaxed, facts, placed, start_s, job, tau - 1):
                     break
             earliest[depth, job] = next_room(relaxed, facts, placed, start_s, job, tau)
-            postpone_alike(alike, earliest[depth], job)
+            break_symmetry(alike, earliest[depth], job)
         # Down: the job starts at that moment.
-        if bound < upper * (1 - CLOSE) and job >= 0:
+        if bound < upper * (1 - COST_TOLERANCE) and job >= 0:
             placed[job], start_s[job], who[depth] = True, tau, job
             for j in range(J):
                 earliest[depth + 1, j] = earliest[depth, j]
@@ -151,14 +151,14 @@ def branch(facts: Facts, tree: BranchTree, most: int, dives: int) -> tuple[int, 
             continue
 
         # A leaf that is better than the best plan: a dive in its order finds places.
-        if bound < upper * (1 - CLOSE):
+        if bound < upper * (1 - COST_TOLERANCE):
             if dives < 0:
                 trial.start_s[:] = start_s
             else:
                 dive(facts, trial, who, False)
                 dives -= 1
             found = delay(objective, trial.start_s)
-            if found < upper * (1 - CLOSE):
+            if found < upper * (1 - COST_TOLERANCE):
                 copy_plan(best, trial)
                 upper = found
             lower = min(lower, bound)
@@ -169,5 +169,5 @@ def branch(facts: Facts, tree: BranchTree, most: int, dives: int) -> tuple[int, 
         job = who[depth]
         placed[job] = False
         earliest[depth, job] = next_room(relaxed, facts, placed, start_s, job, start_s[job])
-        postpone_alike(alike, earliest[depth], job)
+        break_symmetry(alike, earliest[depth], job)
     return spent, False, 0.0

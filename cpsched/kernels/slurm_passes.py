@@ -1,7 +1,7 @@
 """Slurm's two passes over its queue: the main loop, which starts in order, and backfill, which reserves.
 
 What each rule follows is told in `docs/twin.md`, with the function of Slurm's source that it was read in. The lines,
-groups and moves are those of `cpsched.kernels.nodes`.
+groups and moves are those of `cpsched.kernels.node_scheduling`.
 """
 
 from __future__ import annotations
@@ -10,27 +10,27 @@ import numpy as np
 
 from cpsched.jit.decorators import kernel, scalar_subroutine, subroutine
 from cpsched.jit.handles import Column, FixedColumn, FixedMatrix, Handle
-from cpsched.kernels.fit import asks_more_than, units_in
-from cpsched.kernels.groups import EVER
-from cpsched.kernels.lines import fill_units, step_at
-from cpsched.kernels.nodes import (
+from cpsched.kernels.availability import count_units_by_class, step_at
+from cpsched.kernels.class_ranges import apply_scaled_move, write_starts
+from cpsched.kernels.fit_rules import exceeds_free, units_that_fit
+from cpsched.kernels.node_classes import OPEN_ENDED
+from cpsched.kernels.node_scheduling import (
     REMEMBERED,
-    commit,
-    dominated,
+    earliest_reservation,
     earliest_slot,
+    is_dominated,
+    known_lower_bound,
     last_candidate,
-    make_room_by_group,
-    not_before,
-    open_trial,
-    reserve,
+    open_workspace,
+    place_job,
+    resize_class_columns,
     starts_until,
 )
-from cpsched.kernels.orders import PRIORITY, sorted_positions
-from cpsched.kernels.picking import pick_nodes
-from cpsched.kernels.pool import open_draft
-from cpsched.kernels.profile import lower_bound
-from cpsched.kernels.ranges import edit_move, write_starts
-from cpsched.kernels.state import Site, Trial, longer
+from cpsched.kernels.node_selection import select_nodes
+from cpsched.kernels.pool_profile import lower_bound
+from cpsched.kernels.pool_scheduling import open_plan
+from cpsched.kernels.queue_orders import PRIORITY, sorted_positions
+from cpsched.kernels.scheduling_state import PlanWorkspace, SchedulingState, resized
 from cpsched.model import DISTINCT, EXCLUSIVE, NEVER, IntArray
 
 NO_PASS, SUBMITTED, DEPTH, FULL = range(4)
@@ -50,7 +50,7 @@ WITHHELD = 1 << 20
 running jobs leave can still be told."""
 
 
-class Rules(Handle):
+class SchedulerRules(Handle):
     """`SchedulerParameters` as numbers; `NEVER` stands for no limit. The names are Slurm's where it has one."""
 
     default_queue_depth: int
@@ -74,7 +74,7 @@ class Rules(Handle):
     """1 where a reservation withdraws its nodes in full, 0 where it takes the parts that the job is to get."""
 
 
-class Owners(Handle):
+class OwnerColumns(Handle):
     """Whose each job is, as numbers counted from 0, by slot."""
 
     most: int
@@ -87,7 +87,7 @@ class Owners(Handle):
     """By slot: the node set that holds the nodes of the job's partition."""
 
 
-class Tally(Handle, grows=True):
+class BackfillCounts(Handle, grows=True):
     """What one backfill has counted so far."""
 
     begin_s: int
@@ -118,7 +118,7 @@ class Tally(Handle, grows=True):
     """The groups among those whose nodes are reserved at some time."""
 
 
-class Passes(Handle):
+class SchedulingPasses(Handle):
     """What is due now, and what came of it."""
 
     main: int
@@ -137,14 +137,14 @@ class Passes(Handle):
     """Set to 1 where a limit kept backfill from a job."""
     backfilled: int
     """Set to the number of jobs that backfill started."""
-    tally: Tally
+    tally: BackfillCounts
 
 
 # ---------------------------------------------------------------------------------------------- the main loop
 
 
 @subroutine
-def holds_back(site: Site, rules: Rules, slot: int) -> bool:
+def blocks_later_jobs(site: SchedulingState, rules: SchedulerRules, slot: int) -> bool:
     """Whether a job that cannot start keeps others back: neither younger nor weaker than the rules say."""
     jobs = site.jobs
     old = site.now_s - jobs.submit_s[slot] >= rules.bf_min_age_reserve_s
@@ -152,15 +152,15 @@ def holds_back(site: Site, rules: Rules, slot: int) -> bool:
 
 
 @subroutine
-def starts_on_open(site: Site, slot: int, withdrawn: FixedColumn) -> bool:
+def starts_on_unblocked(site: SchedulingState, slot: int, withdrawn: FixedColumn) -> bool:
     """Whether a job can start now on nodes of kinds that are not `withdrawn`; reservations do not count.
 
     If so, `trial.found` says how many units one node of each group holds.
     """
     trial, jobs, kind = site.trial, site.jobs, site.trial.groups.kind
-    if asks_more_than(jobs, slot, trial.available) or dominated(jobs, slot, trial.failed, trial.hopeless):
+    if exceeds_free(jobs, slot, trial.available) or is_dominated(jobs, slot, trial.failed, trial.hopeless):
         return False
-    total = fill_units(site, slot, site.now_s, site.now_s + 1)
+    total = count_units_by_class(site, slot, site.now_s, site.now_s + 1)
     for g in range(trial.groups.count):
         if withdrawn[kind[g]] and trial.found[g] > 0:
             total -= trial.groups.size[g] * trial.found[g]
@@ -174,7 +174,7 @@ def starts_on_open(site: Site, slot: int, withdrawn: FixedColumn) -> bool:
 
 
 @subroutine
-def withdraw(site: Site, node_set: int, withdrawn: Column) -> None:
+def block_nodes(site: SchedulingState, node_set: int, withdrawn: Column) -> None:
     """Withdraw the nodes of a node set. Nodes of one kind are in the same node sets."""
     machine = site.machine
     for kind in range(len(withdrawn)):
@@ -183,7 +183,9 @@ def withdraw(site: Site, node_set: int, withdrawn: Column) -> None:
 
 
 @subroutine
-def main_loop(site: Site, rules: Rules, owners: Owners, passes: Passes, order: FixedColumn) -> None:
+def main_loop(
+    site: SchedulingState, rules: SchedulerRules, owners: OwnerColumns, passes: SchedulingPasses, order: FixedColumn
+) -> None:
     """Start jobs in order of the queue; the first of a partition that does not fit blocks the others there.
 
     Its nodes are withdrawn from the jobs of other partitions behind it. Jobs younger or weaker than the rules want
@@ -213,44 +215,47 @@ def main_loop(site: Site, rules: Rules, owners: Owners, passes: Passes, order: F
             depth += 1
         if blocked[partition]:
             continue
-        make_room_by_group(trial)
+        resize_class_columns(trial)
         is_new = limited or jobs.submit_s[slot] > passes.since_s
-        if is_new and starts_on_open(site, slot, withdrawn):
-            commit(site, order[i], site.now_s, False)
-        elif holds_back(site, rules, slot) and fill_units(site, slot, NEVER - 1, NEVER) >= jobs.units[slot]:
+        if is_new and starts_on_unblocked(site, slot, withdrawn):
+            place_job(site, order[i], site.now_s, False)
+        elif (
+            blocks_later_jobs(site, rules, slot)
+            and count_units_by_class(site, slot, NEVER - 1, NEVER) >= jobs.units[slot]
+        ):
             blocked[partition] = 1
-            withdraw(site, owners.node_set[slot], withdrawn)
+            block_nodes(site, owners.node_set[slot], withdrawn)
 
 
 # ---------------------------------------------------------------------------------------------- what backfill counts
 
 
 @scalar_subroutine
-def down_to(at_s: int, resolution_s: int) -> int:
+def round_down(at_s: int, resolution_s: int) -> int:
     """The last multiple of the resolution that is not after `at_s`."""
     return at_s // resolution_s * resolution_s
 
 
 @subroutine
-def open_tally(site: Site, rules: Rules, owners: Owners, tally: Tally) -> None:
+def open_tally(site: SchedulingState, rules: SchedulerRules, owners: OwnerColumns, tally: BackfillCounts) -> None:
     """Nothing is counted yet."""
-    tally.begin_s = down_to(site.now_s, rules.bf_resolution_s)
-    tally.end_s = down_to(site.now_s + rules.bf_window_s, rules.bf_resolution_s)
+    tally.begin_s = round_down(site.now_s, rules.bf_resolution_s)
+    tally.end_s = round_down(site.now_s + rules.bf_window_s, rules.bf_resolution_s)
     tally.records, tally.noted, n = 1, 0, owners.most
-    tally.bounds = longer(tally.bounds, 0, 2 * site.queued + 2)
-    tally.returns = longer(tally.returns, 0, 2 * site.queued + 2)
-    tally.by_user, tally.by_partition = longer(tally.by_user, 0, n), longer(tally.by_partition, 0, n)
+    tally.bounds = resized(tally.bounds, 0, 2 * site.queued + 2)
+    tally.returns = resized(tally.returns, 0, 2 * site.queued + 2)
+    tally.by_user, tally.by_partition = resized(tally.by_user, 0, n), resized(tally.by_partition, 0, n)
     tally.by_user_partition, tally.by_association = (
-        longer(tally.by_user_partition, 0, n), longer(tally.by_association, 0, n),
+        resized(tally.by_user_partition, 0, n), resized(tally.by_association, 0, n),
     )  # fmt: skip
-    tally.reserved = longer(tally.reserved, 0, n)
+    tally.reserved = resized(tally.reserved, 0, n)
     for k in range(n):
         tally.by_user[k] = tally.by_partition[k] = tally.by_user_partition[k] = 0
         tally.by_association[k] = tally.reserved[k] = 0
 
 
 @subroutine
-def is_counted(rules: Rules, owners: Owners, tally: Tally, slot: int) -> bool:
+def is_counted(rules: SchedulerRules, owners: OwnerColumns, tally: BackfillCounts, slot: int) -> bool:
     """Whether a job is within the limits by user, partition and association; if so, it is counted."""
     user, partition, both = owners.user[slot], owners.partition[slot], owners.user_partition[slot]
     association = owners.association[slot]
@@ -269,7 +274,9 @@ def is_counted(rules: Rules, owners: Owners, tally: Tally, slot: int) -> bool:
 
 
 @subroutine
-def jobs_to_test(site: Site, rules: Rules, owners: Owners, passes: Passes, order: FixedColumn) -> IntArray:
+def jobs_to_test(
+    site: SchedulingState, rules: SchedulerRules, owners: OwnerColumns, passes: SchedulingPasses, order: FixedColumn
+) -> IntArray:
     """The positions of the jobs that backfill tests, in order: those that the main loop left, up to the limits.
 
     Sets `passes.backfill_cut` where a limit leaves a job out.
@@ -290,7 +297,7 @@ def jobs_to_test(site: Site, rules: Rules, owners: Owners, passes: Passes, order
 
 
 @subroutine
-def note_bound(tally: Tally, at_s: int) -> None:
+def note_bound(tally: BackfillCounts, at_s: int) -> None:
     """Note a second at which the nodes in reserve change, where it lies within the table and is a new one."""
     bounds, returns, n = tally.bounds, tally.returns, tally.records - 1
     if not tally.begin_s < at_s < tally.end_s:
@@ -305,7 +312,7 @@ def note_bound(tally: Tally, at_s: int) -> None:
 
 
 @subroutine
-def note_returns(tally: Tally, at_s: int, nodes: int) -> None:
+def note_returns(tally: BackfillCounts, at_s: int, nodes: int) -> None:
     """Add to the nodes that come back at a second, where that is a bound."""
     at = lower_bound(tally.bounds, tally.records - 1, at_s)
     if at < tally.records - 1 and tally.bounds[at] == at_s:
@@ -316,7 +323,7 @@ def note_returns(tally: Tally, at_s: int, nodes: int) -> None:
 
 
 @scalar_subroutine
-def is_kept(free: FixedMatrix, step: int) -> bool:
+def is_reserved(free: FixedMatrix, step: int) -> bool:
     """Whether a node is reserved whole at a step of its line, row `step` of `free` (int64[steps, R])."""
     for r in range(free.shape[1]):  # noqa: SIM110  (a loop compiles to better code than a generator)
         if free[step, r] < 0:
@@ -325,17 +332,17 @@ def is_kept(free: FixedMatrix, step: int) -> bool:
 
 
 @scalar_subroutine
-def is_kept_until(at: FixedColumn, free: FixedMatrix, step: int, last: int, end_s: int) -> bool:
+def is_reserved_until(at: FixedColumn, free: FixedMatrix, step: int, last: int, end_s: int) -> bool:
     """Whether a node is reserved whole at one of the steps from `step` to `last` - 1 that begin by `end_s`."""
     while step < last and at[step] <= end_s:
-        if is_kept(free, step):
+        if is_reserved(free, step):
             return True
         step += 1
     return False
 
 
 @scalar_subroutine
-def left_by_jobs(free: FixedMatrix, step: int, r: int, capacity: int) -> int:
+def left_by_running_jobs(free: FixedMatrix, step: int, r: int, capacity: int) -> int:
     """What running jobs leave of a resource of a node, of which it has `capacity`, at a step; reservations aside."""
     amount = free[step, r]
     return int(amount + WITHHELD * capacity if amount < 0 else amount)
@@ -345,7 +352,9 @@ def left_by_jobs(free: FixedMatrix, step: int, r: int, capacity: int) -> int:
 def ends_a_job(free: FixedMatrix, step: int, capacity: FixedMatrix, node: int) -> bool:
     """Whether a job ends where a step of a line begins, which is not the first; `node` is one of the line's kind."""
     for r in range(free.shape[1]):
-        if left_by_jobs(free, step, r, capacity[node, r]) != left_by_jobs(free, step - 1, r, capacity[node, r]):
+        if left_by_running_jobs(free, step, r, capacity[node, r]) != left_by_running_jobs(
+            free, step - 1, r, capacity[node, r]
+        ):
             return True
     return False
 
@@ -357,8 +366,8 @@ def units_left(
 ) -> int:  # fmt: skip
     """The units of a job, at most `most`, that a node like `node` holds at a step of its line; reservations aside."""
     for r in range(free.shape[1]):
-        left = left_by_jobs(free, step, r, capacity[node, r])
-        most = units_in(most, per_unit[slot, r], whole, left, capacity[node, r])
+        left = left_by_running_jobs(free, step, r, capacity[node, r])
+        most = units_that_fit(most, per_unit[slot, r], whole, left, capacity[node, r])
     return most
 
 
@@ -391,7 +400,9 @@ def next_end(
 
 
 @subroutine
-def fill_by_windows(site: Site, tally: Tally, slot: int, start_s: int, end_s: int, later_s: int) -> int:
+def fill_by_windows(
+    site: SchedulingState, tally: BackfillCounts, slot: int, start_s: int, end_s: int, later_s: int
+) -> int:
     """The end of the first group of ends after which a job finds its units, or `start_s`; NEVER where it finds none.
 
     Only nodes count that nobody reserves at any second of [start_s, end_s]. The first group of ends begins with the
@@ -420,7 +431,7 @@ def fill_by_windows(site: Site, tally: Tally, slot: int, start_s: int, end_s: in
         if near and kept_from[g] >= start_s:
             continue
         step = step_from(at, first[g], length[g], start_s)
-        if near and is_kept_until(at, free, step, first[g] + length[g], end_s):
+        if near and is_reserved_until(at, free, step, first[g] + length[g], end_s):
             continue
         found[g] = units_left(most, per_unit, slot, whole, free, step, capacity, node)
         need -= size[g] * found[g]
@@ -440,7 +451,7 @@ def fill_by_windows(site: Site, tally: Tally, slot: int, start_s: int, end_s: in
         return NEVER
 
     # What they hold after each group of ends.
-    anchor_s = down_to(next_s, FIRST_WINDOW_S) + FIRST_WINDOW_S
+    anchor_s = round_down(next_s, FIRST_WINDOW_S) + FIRST_WINDOW_S
     for window in range(DOUBLINGS + 1):
         ended_s = min(anchor_s + (FIRST_WINDOW_S << window), last_s) if window < DOUBLINGS else last_s
         for k in range(n):
@@ -463,7 +474,7 @@ def fill_by_windows(site: Site, tally: Tally, slot: int, start_s: int, end_s: in
 
 
 @subroutine
-def last_end(site: Site, first: int, after_s: int, until_s: int) -> int:
+def last_end(site: SchedulingState, first: int, after_s: int, until_s: int) -> int:
     """The last second in (after_s, until_s] at which a job ends on the nodes of the moves from `first` on; `after_s`
     where none does."""
     trial, groups, machine, found = site.trial, site.trial.groups, site.machine, after_s
@@ -480,7 +491,7 @@ def last_end(site: Site, first: int, after_s: int, until_s: int) -> int:
 
 
 @subroutine
-def overlaps(site: Site, tally: Tally, first: int, begin_s: int, end_s: int) -> bool:
+def overlaps(site: SchedulingState, tally: BackfillCounts, first: int, begin_s: int, end_s: int) -> bool:
     """Whether a node of the moves from `first` on is reserved at a second of [begin_s, end_s)."""
     trial, groups = site.trial, site.trial.groups
     at, free = groups.at, groups.free
@@ -491,13 +502,13 @@ def overlaps(site: Site, tally: Tally, first: int, begin_s: int, end_s: int) -> 
         if tally.kept_from[g] >= begin_s:
             return True
         step = step_from(at, groups.first[g], groups.length[g], begin_s)
-        if is_kept_until(at, free, step, groups.first[g] + groups.length[g], end_s - 1):
+        if is_reserved_until(at, free, step, groups.first[g] + groups.length[g], end_s - 1):
             return True
     return False
 
 
 @subroutine
-def comes_back(site: Site, tally: Tally, node_set: int, at_s: int) -> bool:
+def reservation_ends_at(site: SchedulingState, tally: BackfillCounts, node_set: int, at_s: int) -> bool:
     """Whether a reservation of nodes of a node set ends at a second, and no other one begins there."""
     groups, machine = site.trial.groups, site.machine
     size, first, length, at, free = groups.size, groups.first, groups.length, groups.at, groups.free
@@ -507,17 +518,17 @@ def comes_back(site: Site, tally: Tally, node_set: int, at_s: int) -> bool:
         if size[g] == 0 or not kept_from[g] < at_s <= kept_until[g] or not node_sets[node_set, kind_node[kind[g]]]:
             continue
         step = step_from(at, first[g], length[g], at_s)
-        if at[step] == at_s and is_kept(free, step - 1) and not is_kept(free, step):
+        if at[step] == at_s and is_reserved(free, step - 1) and not is_reserved(free, step):
             return True
     return False
 
 
 @subroutine
-def next_try(site: Site, tally: Tally, node_set: int, start_s: int, end_s: int) -> int:
+def next_try(site: SchedulingState, tally: BackfillCounts, node_set: int, start_s: int, end_s: int) -> int:
     """The second from which Slurm tries a job that lasts from `start_s` to `end_s` next; NEVER where it gives up."""
     bounds, n = tally.bounds, tally.records - 1
     for k in range(lower_bound(bounds, n, start_s + 1), n):
-        if tally.returns[k] > 0 and comes_back(site, tally, node_set, bounds[k]):
+        if tally.returns[k] > 0 and reservation_ends_at(site, tally, node_set, bounds[k]):
             return int(bounds[k])
         if k > 0 and bounds[k - 1] > end_s:
             return int(bounds[k + 1]) if k + 1 < n else NEVER
@@ -525,30 +536,32 @@ def next_try(site: Site, tally: Tally, node_set: int, start_s: int, end_s: int) 
 
 
 @subroutine
-def first_try(site: Site, tally: Tally, node_set: int, from_s: int, earliest_s: int) -> int:
+def first_try(site: SchedulingState, tally: BackfillCounts, node_set: int, from_s: int, earliest_s: int) -> int:
     """The last try before `earliest_s`, before which the job has no place: the tries before need not be made."""
     k = lower_bound(tally.bounds, tally.records - 1, earliest_s) - 1
     while k >= 0 and tally.bounds[k] > from_s:
-        if tally.returns[k] > 0 and comes_back(site, tally, node_set, tally.bounds[k]):
+        if tally.returns[k] > 0 and reservation_ends_at(site, tally, node_set, tally.bounds[k]):
             return int(tally.bounds[k])
         k -= 1
     return from_s
 
 
 @subroutine
-def rank_by_use(site: Site) -> None:
+def rank_by_use(site: SchedulingState) -> None:
     """Set `trial.rank[g]` to 1 where something runs on a node of group `g` now, 0 elsewhere."""
     groups, machine, rank = site.trial.groups, site.machine, site.trial.rank
     first, free, capacity = groups.first, groups.free, machine.capacity
     for g in range(groups.count):
         rank[g], node = 0, machine.kind_node[groups.kind[g]]
         for r in range(free.shape[1]):
-            if left_by_jobs(free, first[g], r, capacity[node, r]) < capacity[node, r]:
+            if left_by_running_jobs(free, first[g], r, capacity[node, r]) < capacity[node, r]:
                 rank[g] = 1
 
 
 @subroutine
-def try_whole(site: Site, rules: Rules, tally: Tally, slot: int, try_s: int, later_s: int) -> int:
+def try_whole(
+    site: SchedulingState, rules: SchedulerRules, tally: BackfillCounts, slot: int, try_s: int, later_s: int
+) -> int:
     """When a job starts whose nodes are sought at `try_s`; they are noted as moves. NEVER, or -1 - the second at which
     Slurm tries it again, where it finds none: then nothing is noted.
 
@@ -562,9 +575,9 @@ def try_whole(site: Site, rules: Rules, tally: Tally, slot: int, try_s: int, lat
         return int(-1 - later_s)
     if rules.bf_busy_nodes:
         rank_by_use(site)
-    pick_nodes(site, site.jobs.units[slot], rules.bf_busy_nodes == 1)
+    select_nodes(site, site.jobs.units[slot], rules.bf_busy_nodes == 1)
     start_s = last_end(site, first, try_s, ended_s)
-    begin_s, end_s = down_to(start_s, step_s), down_to(start_s + lasts_s + step_s - 1, step_s)
+    begin_s, end_s = round_down(start_s, step_s), round_down(start_s + lasts_s + step_s - 1, step_s)
     if not overlaps(site, tally, first, begin_s, end_s):
         return start_s
     trial.moves = first
@@ -572,7 +585,9 @@ def try_whole(site: Site, rules: Rules, tally: Tally, slot: int, try_s: int, lat
 
 
 @subroutine
-def place_whole(site: Site, rules: Rules, owners: Owners, tally: Tally, slot: int, from_s: int) -> int:
+def place_whole(
+    site: SchedulingState, rules: SchedulerRules, owners: OwnerColumns, tally: BackfillCounts, slot: int, from_s: int
+) -> int:
     """When a job that cannot start is to start, on nodes that are noted as moves; NEVER where Slurm finds no place.
 
     Slurm tries a job from `from_s` on, and again from each second at which reserved nodes come back. A job that asks
@@ -581,7 +596,7 @@ def place_whole(site: Site, rules: Rules, owners: Owners, tally: Tally, slot: in
     where a try leads to the next multiple of the resolution: reserved nodes may come back before that.
     """
     lasts_s, node_set = site.jobs.estimate_s[slot], owners.node_set[slot]
-    try_s = first_try(site, tally, node_set, from_s, not_before(site, slot))
+    try_s = first_try(site, tally, node_set, from_s, known_lower_bound(site, slot))
     tries, known = 0, False
     while try_s <= tally.end_s:
         made_s = try_s
@@ -599,16 +614,18 @@ def place_whole(site: Site, rules: Rules, owners: Owners, tally: Tally, slot: in
 
 
 @subroutine
-def place_parts(site: Site, rules: Rules, slot: int, from_s: int) -> int:
+def place_parts(site: SchedulingState, rules: SchedulerRules, slot: int, from_s: int) -> int:
     """The same where parts are reserved: the earliest second at which the job finds its units."""
-    start_s = reserve(site, slot, from_s)
+    start_s = earliest_reservation(site, slot, from_s)
     if start_s < NEVER:
-        pick_nodes(site, site.jobs.units[slot], rules.bf_busy_nodes == 1)
+        select_nodes(site, site.jobs.units[slot], rules.bf_busy_nodes == 1)
     return start_s
 
 
 @subroutine
-def keep_free(site: Site, rules: Rules, tally: Tally, position: int, start_s: int, first: int) -> None:
+def reserve_nodes(
+    site: SchedulingState, rules: SchedulerRules, tally: BackfillCounts, position: int, start_s: int, first: int
+) -> None:
     """Reserve the nodes of the moves from `first` on for the job of a queue position, which is to start at `start_s`.
 
     The reservation begins and ends at multiples of the resolution, and lasts for one at least. Whole nodes are reserved
@@ -616,8 +633,8 @@ def keep_free(site: Site, rules: Rules, tally: Tally, position: int, start_s: in
     from `start_s` on: before, they may be in use.
     """
     trial, jobs, slot, step_s = site.trial, site.jobs, site.queue[position], rules.bf_resolution_s
-    begin_s = max(down_to(start_s, step_s), tally.begin_s)
-    end_s = max(down_to(start_s + jobs.estimate_s[slot] + step_s - 1, step_s), begin_s + step_s)
+    begin_s = max(round_down(start_s, step_s), tally.begin_s)
+    end_s = max(round_down(start_s + jobs.estimate_s[slot] + step_s - 1, step_s), begin_s + step_s)
     note_bound(tally, begin_s)
     note_bound(tally, end_s)
     if rules.whole_nodes:
@@ -627,34 +644,34 @@ def keep_free(site: Site, rules: Rules, tally: Tally, position: int, start_s: in
     for m in range(first, trial.moves):
         if rules.whole_nodes:
             groups, g = trial.groups, trial.moved[m]
-            if is_kept(groups.free, groups.first[g] + step_at(groups, g, begin_s - 1)):
+            if is_reserved(groups.free, groups.first[g] + step_at(groups, g, begin_s - 1)):
                 note_returns(tally, begin_s, -trial.moved_count[m])
-            if not is_kept(groups.free, groups.first[g] + step_at(groups, g, end_s)):
+            if not is_reserved(groups.free, groups.first[g] + step_at(groups, g, end_s)):
                 note_returns(tally, end_s, trial.moved_count[m])
-            edit_move(site, m, slot, begin_s, end_s, 1, WITHHELD)
+            apply_scaled_move(site, m, slot, begin_s, end_s, 1, WITHHELD)
         else:
-            edit_move(site, m, slot, start_s, end_s, jobs.sharing[slot] & EXCLUSIVE, 1)
+            apply_scaled_move(site, m, slot, start_s, end_s, jobs.sharing[slot] & EXCLUSIVE, 1)
     site.draft.plan_s[position] = start_s
     trial.reserved += 1
 
 
 @subroutine
-def make_room_and_note(trial: Trial, tally: Tally) -> None:
+def make_room_and_note(trial: PlanWorkspace, tally: BackfillCounts) -> None:
     """Make room by group, and note when the nodes of each new group are reserved."""
     if trial.lasting and trial.groups.count > trial.crowd:
         tally.noted = 0
-    make_room_by_group(trial)
+    resize_class_columns(trial)
     groups, noted = trial.groups, tally.noted
     at, free, first, length = groups.at, groups.free, groups.first, groups.length
-    tally.kept_from = longer(tally.kept_from, noted, groups.count)
-    tally.kept_until = longer(tally.kept_until, noted, groups.count)
+    tally.kept_from = resized(tally.kept_from, noted, groups.count)
+    tally.kept_until = resized(tally.kept_until, noted, groups.count)
     tally.keeping = tally.keeping if noted else 0
-    tally.keeps = longer(tally.keeps, tally.keeping, groups.count)
+    tally.keeps = resized(tally.keeps, tally.keeping, groups.count)
     kept_from, kept_until = tally.kept_from, tally.kept_until
     for g in range(noted, groups.count):
-        kept_from[g], kept_until[g] = NEVER, EVER
+        kept_from[g], kept_until[g] = NEVER, OPEN_ENDED
         for step in range(first[g], first[g] + length[g]):
-            if is_kept(free, step):
+            if is_reserved(free, step):
                 kept_from[g] = min(kept_from[g], at[step])
                 kept_until[g] = at[step + 1] if step + 1 < first[g] + length[g] else NEVER
         if kept_from[g] < NEVER:
@@ -667,7 +684,9 @@ def make_room_and_note(trial: Trial, tally: Tally) -> None:
 
 
 @subroutine
-def backfill(site: Site, rules: Rules, owners: Owners, passes: Passes, order: FixedColumn) -> None:
+def backfill(
+    site: SchedulingState, rules: SchedulerRules, owners: OwnerColumns, passes: SchedulingPasses, order: FixedColumn
+) -> None:
     """Start jobs in order of the queue where that delays no reservation; those that cannot start reserve.
 
     Without `passes.backfill` nothing starts, and the jobs are planned from `passes.next_s` on.
@@ -687,7 +706,7 @@ def backfill(site: Site, rules: Rules, owners: Owners, passes: Passes, order: Fi
 
         # Start it now where it fits beside the reservations.
         if passes.backfill and starts_until(site, slot, now_s + site.jobs.estimate_s[slot] + gap_s):
-            commit(site, position, now_s, False)
+            place_job(site, position, now_s, False)
             passes.backfilled += 1
             if passes.backfilled >= rules.bf_max_job_start:
                 passes.backfill_cut = 1
@@ -695,7 +714,7 @@ def backfill(site: Site, rules: Rules, owners: Owners, passes: Passes, order: Fi
             continue
 
         # Reserve, unless the job is too young, too weak, too far down in its partition, or too late.
-        if not holds_back(site, rules, slot) or tally.reserved[partition] >= rules.bf_job_part_count_reserve:
+        if not blocks_later_jobs(site, rules, slot) or tally.reserved[partition] >= rules.bf_job_part_count_reserve:
             continue
         from_s, first = now_s if passes.backfill else passes.next_s, trial.moves
         if rules.whole_nodes:
@@ -708,7 +727,7 @@ def backfill(site: Site, rules: Rules, owners: Owners, passes: Passes, order: Fi
         if tally.records >= rules.bf_node_space_size:
             passes.backfill_cut = 1
             break
-        keep_free(site, rules, tally, position, start_s, first)
+        reserve_nodes(site, rules, tally, position, start_s, first)
         tally.reserved[partition] += 1
 
         # If only starts are wanted, the pass ends with the last job that might start.
@@ -718,7 +737,9 @@ def backfill(site: Site, rules: Rules, owners: Owners, passes: Passes, order: Fi
 
 
 @kernel
-def plan_as_slurm(site: Site, rules: Rules, owners: Owners, passes: Passes, given: FixedColumn) -> int:
+def plan_as_slurm(
+    site: SchedulingState, rules: SchedulerRules, owners: OwnerColumns, passes: SchedulingPasses, given: FixedColumn
+) -> int:
     """Go through the passes that are due, the main loop first; returns how many jobs start now.
 
     `given` are the positions of the queue in the order in which jobs are taken; where it is empty, priorities rule.
@@ -727,9 +748,9 @@ def plan_as_slurm(site: Site, rules: Rules, owners: Owners, passes: Passes, give
     from the other columns.
     """
     draft = site.draft
-    open_draft(draft, site.queued)
+    open_plan(draft, site.queued)
     draft.offsets[0] = 0
-    open_trial(site, NEVER)
+    open_workspace(site, NEVER)
     passes.main_cut = passes.backfill_cut = passes.backfilled = 0
     order = given.copy() if len(given) else sorted_positions(PRIORITY, site)
     if passes.main != NO_PASS:

@@ -11,10 +11,10 @@ import numpy as np
 
 from cpsched.jit.decorators import kernel, scalar_subroutine, subroutine
 from cpsched.jit.handles import Column, FixedColumn, FixedMatrix, Matrix
-from cpsched.kernels.state import Machine
+from cpsched.kernels.scheduling_state import Machine
 from cpsched.model import DISTINCT, EXCLUSIVE, Cluster, IntArray, JobTable
 
-PLENTY = 1 << 62
+UNBOUNDED = 1 << 62
 """More units than any node takes; also a moment after all others."""
 MOST_UNITS = 1 << 22
 """For up to this many units, the product of units and amount (at most `bounds.MOST_AMOUNT`) fits into 64 bits; and a
@@ -24,13 +24,13 @@ product is quicker than a division."""
 
 
 @scalar_subroutine
-def takes(units: int, amount: int, whole: int, capacity: int) -> int:
+def amount_taken(units: int, amount: int, whole: int, capacity: int) -> int:
     """What `units` units of `amount` each take of one resource of a node; a job that wants whole nodes takes all."""
     return capacity if whole else units * amount
 
 
 @scalar_subroutine
-def units_in(most: int, amount: int, whole: int, free: int, capacity: int) -> int:
+def units_that_fit(most: int, amount: int, whole: int, free: int, capacity: int) -> int:
     """How many units of `amount` each fit into the `free` amount of one resource of a node; at most `most`.
 
     For a job that wants whole nodes: 0 where anything is in use.
@@ -50,13 +50,13 @@ Hardware = Machine | Cluster
 
 
 @subroutine
-def may_use(jobs: JobTable, slot: int, machine: Hardware, node: int) -> bool:
+def is_eligible(jobs: JobTable, slot: int, machine: Hardware, node: int) -> bool:
     """Whether a node is in the node set of a job."""
     return bool(machine.node_sets[jobs.node_set[slot], node])
 
 
 @subroutine
-def untouched(machine: Hardware, free: FixedMatrix, node: int) -> bool:
+def is_idle(machine: Hardware, free: FixedMatrix, node: int) -> bool:
     """Whether all of a node is free, by the free amounts `free` (int64[N, R])."""
     for r in range(free.shape[1]):  # noqa: SIM110  (a loop compiles to better code than a generator)
         if free[node, r] != machine.capacity[node, r]:
@@ -65,11 +65,11 @@ def untouched(machine: Hardware, free: FixedMatrix, node: int) -> bool:
 
 
 @subroutine
-def units_held(jobs: JobTable, slot: int, amounts: FixedMatrix, row: int) -> int:
+def units_that_fit_row(jobs: JobTable, slot: int, amounts: FixedMatrix, row: int) -> int:
     """How many units of a job fit into row `row` of `amounts` (int64[:, R]); sharing rules and node sets ignored."""
-    most = PLENTY
+    most = UNBOUNDED
     for r in range(amounts.shape[1]):
-        most = units_in(most, jobs.per_unit[slot, r], 0, amounts[row, r], 0)
+        most = units_that_fit(most, jobs.per_unit[slot, r], 0, amounts[row, r], 0)
     return most
 
 
@@ -81,20 +81,20 @@ def units_on(jobs: JobTable, slot: int, machine: Hardware, free: FixedMatrix, no
     of its own.
     """
     sharing = jobs.sharing[slot]
-    if not may_use(jobs, slot, machine, node) or (sharing & EXCLUSIVE and not untouched(machine, free, node)):
+    if not is_eligible(jobs, slot, machine, node) or (sharing & EXCLUSIVE and not is_idle(machine, free, node)):
         return 0
-    count = units_held(jobs, slot, free, node)
+    count = units_that_fit_row(jobs, slot, free, node)
     return min(count, 1) if sharing & DISTINCT else count
 
 
 @subroutine
 def taken_on(jobs: JobTable, slot: int, machine: Hardware, node: int, units: int, r: int) -> int:
     """What `units` units of a job take of resource `r` of a node."""
-    return takes(units, jobs.per_unit[slot, r], jobs.sharing[slot] & EXCLUSIVE, machine.capacity[node, r])
+    return amount_taken(units, jobs.per_unit[slot, r], jobs.sharing[slot] & EXCLUSIVE, machine.capacity[node, r])
 
 
 @subroutine
-def asks_more_than(jobs: JobTable, slot: int, total_free: FixedColumn) -> bool:
+def exceeds_free(jobs: JobTable, slot: int, total_free: FixedColumn) -> bool:
     """Whether a job asks for more of some resource than all nodes together have free (int64[R])."""
     units, per_unit = jobs.units[slot], jobs.per_unit
     for r in range(len(total_free)):  # noqa: SIM110  (a loop compiles to better code than a generator)
@@ -104,7 +104,7 @@ def asks_more_than(jobs: JobTable, slot: int, total_free: FixedColumn) -> bool:
 
 
 @subroutine
-def shift_free(
+def add_to_free(
     jobs: JobTable, slot: int, machine: Hardware, nodes: FixedColumn, units: FixedColumn, free: Matrix,
     total_free: Column, sign: int,
 ) -> None:  # fmt: skip
@@ -113,7 +113,7 @@ def shift_free(
     for at in range(len(nodes)):
         node = nodes[at]
         for r in range(free.shape[1]):
-            amount = sign * takes(units[at], per_unit[slot, r], whole, capacity[node, r])
+            amount = sign * amount_taken(units[at], per_unit[slot, r], whole, capacity[node, r])
             free[node, r] += amount
             total_free[r] += amount
 
@@ -148,7 +148,7 @@ def entry_faults(
         return NO_NODE
     found = LISTED_TWICE if node == previous else OUT_OF_ORDER if node < previous else 0
     sharing = jobs.sharing[slot]
-    if not may_use(jobs, slot, machine, node):
+    if not is_eligible(jobs, slot, machine, node):
         found |= OUTSIDE
     if sharing & DISTINCT and units > 1:
         found |= SHARED
@@ -158,9 +158,9 @@ def entry_faults(
         amount, capacity = jobs.per_unit[slot, r], machine.capacity[node, r]
         if sharing & EXCLUSIVE and free[node, r] != capacity:
             found |= IN_USE
-            if units_in(units, amount, 0, capacity, capacity) < units:
+            if units_that_fit(units, amount, 0, capacity, capacity) < units:
                 found |= LACKS
-        elif units_in(units, amount, 0, free[node, r], capacity) < units:
+        elif units_that_fit(units, amount, 0, free[node, r], capacity) < units:
             found |= LACKS
     return found
 
@@ -190,7 +190,7 @@ def start_faults(
 
 
 @subroutine
-def take_starts(
+def verify_and_take_starts(
     slots: FixedColumn, offsets: FixedColumn, nodes: FixedColumn, units: FixedColumn, phase: Column, free: Matrix,
     total_free: Column, machine: Machine, jobs: JobTable,
 ) -> int:  # fmt: skip
@@ -204,11 +204,11 @@ def take_starts(
             for j in range(i):
                 a, b = offsets[j], offsets[j + 1]
                 phase[slots[j]] = QUEUED
-                shift_free(jobs, slots[j], machine, nodes[a:b], units[a:b], free, total_free, 1)
+                add_to_free(jobs, slots[j], machine, nodes[a:b], units[a:b], free, total_free, 1)
             return i
         a, b = offsets[i], offsets[i + 1]
         phase[slots[i]] = STARTED
-        shift_free(jobs, slots[i], machine, nodes[a:b], units[a:b], free, total_free, -1)
+        add_to_free(jobs, slots[i], machine, nodes[a:b], units[a:b], free, total_free, -1)
     return -1
 
 
@@ -224,7 +224,7 @@ def first_fault(machine: Machine, jobs: JobTable, queue: FixedColumn, starts: St
         phase[slot] = QUEUED
     slots, offsets, nodes, units = starts
     total_free = np.zeros(machine.free.shape[1], np.int64)
-    return take_starts(slots, offsets, nodes, units, phase, machine.free.copy(), total_free, machine, jobs)
+    return verify_and_take_starts(slots, offsets, nodes, units, phase, machine.free.copy(), total_free, machine, jobs)
 
 
 @kernel
@@ -234,6 +234,6 @@ def units_by_node(per_unit: FixedColumn, units: int, rows: FixedMatrix) -> IntAr
     for node in range(len(rows)):
         most = units
         for r in range(rows.shape[1]):
-            most = units_in(most, per_unit[r], 0, rows[node, r], 0)
+            most = units_that_fit(most, per_unit[r], 0, rows[node, r], 0)
         found[node] = most
     return found

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from cpsched.jit.decorators import subroutine
-from cpsched.kernels.layout import drop_first, make_heap, make_room_for_heads, open_heads, pass_first
-from cpsched.kernels.ranges import note_move
-from cpsched.kernels.state import Site
+from cpsched.kernels.class_ranges import record_move
+from cpsched.kernels.node_layout import advance_first_range, drop_first, make_heap, make_room_for_heads, open_range_heap
+from cpsched.kernels.scheduling_state import SchedulingState
 
 
 @subroutine
-def pick_nodes(site: Site, need: int, ranked: bool) -> None:
+def select_nodes(site: SchedulingState, need: int, ranked: bool) -> None:
     """Note the moves that give a job `need` units: if `ranked`, groups of the highest rank first; then by node index.
 
     A node of group `g` holds `trial.found[g]` units; all nodes together hold at least `need`.
@@ -24,12 +24,12 @@ def pick_nodes(site: Site, need: int, ranked: bool) -> None:
             key[n] = -rank[g] if ranked else 0
             n += 1
     if ranked:
-        n, need = pick_best(site, n, need)
-    pick_lowest(site, n, need)
+        n, need = select_highest_ranks(site, n, need)
+    select_lowest_indices(site, n, need)
 
 
 @subroutine
-def pick_best(site: Site, n: int, need: int) -> tuple[int, int]:
+def select_highest_ranks(site: SchedulingState, n: int, need: int) -> tuple[int, int]:
     """Take all nodes of the highest ranks, rank by rank, as long as a whole rank does not exceed the need.
 
     `heads` holds `n` groups, keyed by rank. Returns how many groups have the next rank, and how many units are wanted
@@ -52,13 +52,13 @@ def pick_best(site: Site, n: int, need: int) -> tuple[int, int]:
             return behind - n, need
         for i in range(n, behind):
             g = group[heap[i]]
-            note_move(trial, g, size[g], found[g])
+            record_move(trial, g, size[g], found[g])
         need -= held
     return 0, need
 
 
 @subroutine
-def pick_lowest(site: Site, n: int, need: int) -> None:
+def select_lowest_indices(site: SchedulingState, n: int, need: int) -> None:
     """Take the nodes with the lowest indices of the `n` groups in `heads`; the last may give less than it holds."""
     trial = site.trial
     groups, heads, found = trial.groups, trial.heads, trial.found
@@ -74,11 +74,11 @@ def pick_lowest(site: Site, n: int, need: int) -> None:
         count = min(groups.size[group[final]], (need + each - 1) // each)
         place[final], wanted, left = place[final] + count, need - each * count, 0
     else:
-        open_heads(trial, n)
+        open_range_heap(trial, n)
     while left > 0 and wanted > 0:
         final = heap[0]
         each, before = found[group[final]], place[final]
-        left = pass_first(trial, left, (wanted + each - 1) // each)
+        left = advance_first_range(trial, left, (wanted + each - 1) // each)
         wanted -= each * (place[final] - before)
 
     # The last node gives only what is still wanted.
@@ -87,6 +87,6 @@ def pick_lowest(site: Site, n: int, need: int) -> None:
         count = place[h] - groups.begin[g]
         whole = count - 1 if h == final and wanted < 0 else count
         if whole > 0:
-            note_move(trial, g, whole, found[g])
+            record_move(trial, g, whole, found[g])
         if whole < count:
-            note_move(trial, g, 1, found[g] + wanted)
+            record_move(trial, g, 1, found[g] + wanted)

@@ -12,9 +12,9 @@ import numpy as np
 
 from cpsched.jit.decorators import kernel, subroutine
 from cpsched.jit.handles import Column, FixedColumn, FixedReals, Handle
-from cpsched.kernels.orders import order_of
-from cpsched.kernels.profile import lower_bound
-from cpsched.kernels.state import Site, grow, no_entries
+from cpsched.kernels.pool_profile import lower_bound
+from cpsched.kernels.queue_orders import order_of
+from cpsched.kernels.scheduling_state import SchedulingState, empty_column, grow_columns
 from cpsched.model import EXCLUSIVE, NEVER, IntArray
 
 WAITS, RUNS, OVER, GONE = range(4)
@@ -23,7 +23,7 @@ WAITS, RUNS, OVER, GONE = range(4)
 - `OVER`: its job has ended here. The entry stays while the job has not ended in reality.
 - `GONE`: the job has vanished in reality without having ended: cancelled, held, or out of sight.
 """
-TOLD = 7
+ENTRY_FIELDS = 7
 """Columns of an entry that is written down: id, submit_s, amount, walltime_s, run_s, start_s, does."""
 
 FADES = 0.9998
@@ -33,7 +33,7 @@ MOST_AHEAD = 20_000
 """The most entries of jobs that have ended in reality and not yet here; beyond that the oldest are forgotten."""
 
 
-class Baseline(Handle, grows=True):
+class VirtualSchedule(Handle, grows=True):
     """The virtual schedule. Its entries are jobs that are not over both here and in reality."""
 
     now_s: int
@@ -76,13 +76,13 @@ class Baseline(Handle, grows=True):
     """By slot: the entry plus one, or 0."""
 
 
-def new_baseline() -> Baseline:
+def new_virtual_schedule() -> VirtualSchedule:
     """A virtual schedule without jobs."""
-    return Baseline(-1, 0, 0, 0, 0, 0, 0.0, *(no_entries() for _ in range(13)))
+    return VirtualSchedule(-1, 0, 0, 0, 0, 0, 0.0, *(empty_column() for _ in range(13)))
 
 
 @subroutine
-def totals_of(site: Site) -> IntArray:
+def totals_of(site: SchedulingState) -> IntArray:
     """The capacity of the whole machine, int64[R]."""
     capacity = site.machine.capacity
     found = np.zeros(capacity.shape[1], np.int64)
@@ -93,7 +93,7 @@ def totals_of(site: Site) -> IntArray:
 
 
 @subroutine
-def virtual_amount(site: Site, totals: FixedColumn, slot: int) -> int:
+def virtual_amount(site: SchedulingState, totals: FixedColumn, slot: int) -> int:
     """What a job takes of the virtual pool: its largest share of any resource, in processors, rounded up."""
     jobs, pool, most = site.jobs, site.machine.pool, 1
     units, nodes = jobs.units[slot], site.machine.capacity.shape[0]
@@ -107,16 +107,18 @@ def virtual_amount(site: Site, totals: FixedColumn, slot: int) -> int:
 
 
 @subroutine
-def add_entry(base: Baseline) -> int:
+def add_entry(base: VirtualSchedule) -> int:
     """Make room for one more entry at the end; returns its index."""
     e = base.count
-    grow(base, "id submit_s amount walltime_s expected_s run_s start_s began_s does seen queue running", e, e + 1)
+    grow_columns(
+        base, "id submit_s amount walltime_s expected_s run_s start_s began_s does seen queue running", e, e + 1
+    )
     base.count = e + 1
     return int(e)
 
 
 @subroutine
-def enqueue(base: Baseline, e: int) -> None:
+def enqueue(base: VirtualSchedule, e: int) -> None:
     """Let an entry wait behind all that were submitted before it; of the same second, behind lower ids."""
     queue, i = base.queue, base.waiting
     while i > 0 and comes_before(base, e, queue[i - 1]):
@@ -127,7 +129,7 @@ def enqueue(base: Baseline, e: int) -> None:
 
 
 @subroutine
-def comes_before(base: Baseline, e: int, other: int) -> bool:
+def comes_before(base: VirtualSchedule, e: int, other: int) -> bool:
     """Whether an entry arrived before another one."""
     if base.submit_s[e] != base.submit_s[other]:
         return bool(base.submit_s[e] < base.submit_s[other])
@@ -135,7 +137,7 @@ def comes_before(base: Baseline, e: int, other: int) -> bool:
 
 
 @subroutine
-def run_on(base: Baseline, e: int) -> None:
+def start_entry(base: VirtualSchedule, e: int) -> None:
     """Let a started entry run, and keep the running ones by the latest ends that their walltimes allow."""
     base.does[e] = RUNS
     running, i, end_s = base.running, base.active, base.start_s[e] + base.walltime_s[e]
@@ -147,7 +149,7 @@ def run_on(base: Baseline, e: int) -> None:
 
 
 @subroutine
-def end_of(base: Baseline, e: int, now_s: int) -> int:
+def end_of(base: VirtualSchedule, e: int, now_s: int) -> int:
     """When a running entry ends, as far as is known at `now_s`."""
     if base.run_s[e] > 0:
         return int(base.start_s[e] + base.run_s[e])
@@ -158,7 +160,7 @@ def end_of(base: Baseline, e: int, now_s: int) -> int:
 
 
 @subroutine
-def shadow_of(base: Baseline, free: int, need: int, at_s: int) -> tuple[int, int]:
+def shadow_time(base: VirtualSchedule, free: int, need: int, at_s: int) -> tuple[int, int]:
     """The earliest start of a job that needs `need` processors, and how many are free from then on."""
     then, shadow_s = free, NEVER
     for k in range(base.active):
@@ -173,7 +175,7 @@ def shadow_of(base: Baseline, free: int, need: int, at_s: int) -> tuple[int, int
 
 
 @subroutine
-def virtual_round(base: Baseline, at_s: int) -> None:
+def virtual_round(base: VirtualSchedule, at_s: int) -> None:
     """Let EASY decide at `at_s`: in order of arrival, with one reservation, walltimes as estimates."""
     queue, amount, walltime_s, free = base.queue, base.amount, base.walltime_s, base.pool
     for i in range(base.active):
@@ -190,11 +192,11 @@ def virtual_round(base: Baseline, at_s: int) -> None:
             free -= amount[e]
             base.start_s[e] = at_s
             base.longest_s = max(FADES * base.longest_s, float(at_s - base.submit_s[e]))
-            run_on(base, e)
+            start_entry(base, e)
             continue
         if not headed and amount[e] <= base.pool:
             headed = True
-            shadow_s, then = shadow_of(base, free, amount[e], at_s)
+            shadow_s, then = shadow_time(base, free, amount[e], at_s)
             extra = then - amount[e]
         queue[kept] = e
         kept += 1
@@ -202,7 +204,7 @@ def virtual_round(base: Baseline, at_s: int) -> None:
 
 
 @subroutine
-def end_some(base: Baseline, at_s: int, now_s: int) -> None:
+def end_entries(base: VirtualSchedule, at_s: int, now_s: int) -> None:
     """Let all entries end whose ends have come by `at_s`, as far as is known at `now_s`."""
     kept = 0
     for i in range(base.active):
@@ -216,7 +218,7 @@ def end_some(base: Baseline, at_s: int, now_s: int) -> None:
 
 
 @subroutine
-def arrivals(base: Baseline, first_new: int) -> IntArray:
+def arrivals(base: VirtualSchedule, first_new: int) -> IntArray:
     """The new entries that are to arrive, by submission; those that run already are left out."""
     submit_s = base.submit_s[first_new : base.count]
     order, count = order_of(submit_s, submit_s), 0
@@ -228,11 +230,11 @@ def arrivals(base: Baseline, first_new: int) -> IntArray:
 
 
 @subroutine
-def go_on(base: Baseline, first_new: int, now_s: int) -> None:
+def advance_virtual_schedule(base: VirtualSchedule, first_new: int, now_s: int) -> None:
     """Let the virtual schedule run up to `now_s`; entries from `first_new` on are still to arrive."""
     coming, arriving, at_s = arrivals(base, first_new), 0, base.now_s
     while at_s <= now_s:
-        end_some(base, at_s, now_s)
+        end_entries(base, at_s, now_s)
         while arriving < len(coming) and base.submit_s[coming[arriving]] <= at_s:
             enqueue(base, coming[arriving])
             arriving += 1
@@ -248,7 +250,7 @@ def go_on(base: Baseline, first_new: int, now_s: int) -> None:
 
 
 @subroutine
-def take_out_gone(base: Baseline) -> None:
+def remove_vanished_entries(base: VirtualSchedule) -> None:
     """Take out the entries whose jobs have vanished in reality, and the oldest entries beyond `MOST_AHEAD`."""
     ahead = 0
     for e in range(base.count):
@@ -262,12 +264,12 @@ def take_out_gone(base: Baseline) -> None:
             base.does[e] = GONE
             gone = True
     if gone:
-        base.waiting = without_gone(base, base.queue, base.waiting)
-        base.active = without_gone(base, base.running, base.active)
+        base.waiting = compact_entries(base, base.queue, base.waiting)
+        base.active = compact_entries(base, base.running, base.active)
 
 
 @subroutine
-def without_gone(base: Baseline, entries: Column, count: int) -> int:
+def compact_entries(base: VirtualSchedule, entries: Column, count: int) -> int:
     """Drop the entries that are gone from the first `count` of a list; returns how many are left."""
     kept = 0
     for i in range(count):
@@ -278,7 +280,7 @@ def without_gone(base: Baseline, entries: Column, count: int) -> int:
 
 
 @subroutine
-def forget(base: Baseline) -> None:
+def drop_finished_entries(base: VirtualSchedule) -> None:
     """Drop the entries that are gone, or over both here and in reality."""
     index, kept = np.full(base.count, -1, np.int64), 0
     for e in range(base.count):
@@ -301,7 +303,7 @@ def forget(base: Baseline) -> None:
 
 
 @subroutine
-def entry_for(site: Site, base: Baseline, totals: FixedColumn, slot: int, id: int) -> int:
+def entry_for(site: SchedulingState, base: VirtualSchedule, totals: FixedColumn, slot: int, id: int) -> int:
     """A new entry at the end for the job of a slot; returns its index."""
     e, jobs = add_entry(base), site.jobs
     base.id[e], base.submit_s[e], base.amount[e] = id, jobs.submit_s[slot], virtual_amount(site, totals, slot)
@@ -312,7 +314,7 @@ def entry_for(site: Site, base: Baseline, totals: FixedColumn, slot: int, id: in
 
 
 @subroutine
-def has_changed(site: Site, base: Baseline, totals: FixedColumn, slot: int, e: int) -> bool:
+def has_changed(site: SchedulingState, base: VirtualSchedule, totals: FixedColumn, slot: int, e: int) -> bool:
     """Whether a job that waits here is another one by now: requeued, given more time, or the machine has changed."""
     if base.does[e] != WAITS or base.run_s[e] > 0:
         return False
@@ -322,7 +324,9 @@ def has_changed(site: Site, base: Baseline, totals: FixedColumn, slot: int, e: i
 
 
 @subroutine
-def entry_of(site: Site, base: Baseline, totals: FixedColumn, slot: int, id: int, expected_s: float) -> int:
+def find_or_add_entry(
+    site: SchedulingState, base: VirtualSchedule, totals: FixedColumn, slot: int, id: int, expected_s: float
+) -> int:
     """The entry of a job that waits or runs in reality; a new one where there is none, or where it has changed."""
     e = base.of_slot[slot] - 1
     if e < 0 or base.does[e] == GONE or has_changed(site, base, totals, slot, e):
@@ -333,7 +337,7 @@ def entry_of(site: Site, base: Baseline, totals: FixedColumn, slot: int, id: int
 
 
 @subroutine
-def meet(site: Site, base: Baseline, expected: FixedReals, ids: FixedColumn) -> int:
+def match_entries(site: SchedulingState, base: VirtualSchedule, expected: FixedReals, ids: FixedColumn) -> int:
     """Find the entries of all jobs that wait and run, and make those that are new; returns the first new one.
 
     Where the virtual schedule has not begun, the running jobs have started in it when they really did.
@@ -345,15 +349,15 @@ def meet(site: Site, base: Baseline, expected: FixedReals, ids: FixedColumn) -> 
         up += site.machine.free[node, 0]
     for i in range(site.active):
         slot = site.running[i]
-        e = entry_of(site, base, totals, slot, ids[slot], expected[site.queued + i])
+        e = find_or_add_entry(site, base, totals, slot, ids[slot], expected[site.queued + i])
         base.began_s[e] = site.jobs.start_s[slot]
         up += base.amount[e]
         if base.now_s < 0:
             base.start_s[e] = base.began_s[e]
-            run_on(base, e)
+            start_entry(base, e)
     for i in range(site.queued):
         slot = site.queue[i]
-        entry_of(site, base, totals, slot, ids[slot], expected[i])
+        find_or_add_entry(site, base, totals, slot, ids[slot], expected[i])
     base.pool = min(up, site.machine.pool)
     if base.now_s < 0:
         base.now_s = site.now_s
@@ -361,7 +365,7 @@ def meet(site: Site, base: Baseline, expected: FixedReals, ids: FixedColumn) -> 
 
 
 @subroutine
-def longest_to_come(base: Baseline, now_s: int) -> float:
+def longest_expected_wait(base: VirtualSchedule, now_s: int) -> float:
     """The longest wait of a job in the queue, past and to come, if all jobs ran one after the other on the whole pool.
 
     What is left of the running jobs and what stands before a job in the queue counts, as jobs are expected to run.
@@ -378,7 +382,7 @@ def longest_to_come(base: Baseline, now_s: int) -> float:
 
 
 @kernel
-def note_ended(base: Baseline, ended: FixedColumn, ran: FixedColumn) -> int:
+def note_ended(base: VirtualSchedule, ended: FixedColumn, ran: FixedColumn) -> int:
     """Note how long jobs ran in reality, in seconds; `ended` are their ids, sorted. Returns their number."""
     for e in range(base.count):
         at = lower_bound(ended, len(ended), base.id[e])
@@ -388,7 +392,7 @@ def note_ended(base: Baseline, ended: FixedColumn, ran: FixedColumn) -> int:
 
 
 @kernel
-def follow(site: Site, base: Baseline, expected: FixedReals, ids: FixedColumn) -> float:
+def follow_real_schedule(site: SchedulingState, base: VirtualSchedule, expected: FixedReals, ids: FixedColumn) -> float:
     """Let the virtual schedule follow reality up to now.
 
     Returns the longest wait of a job in it, in seconds: of those that have started, faded, and of those that wait, past
@@ -400,21 +404,21 @@ def follow(site: Site, base: Baseline, expected: FixedReals, ids: FixedColumn) -
     What has ended since the last call must have been noted, see `note_ended`.
     """
     slots = len(base.of_slot)
-    grow(base, "of_slot", slots, len(ids))
+    grow_columns(base, "of_slot", slots, len(ids))
     for slot in range(slots, len(base.of_slot)):
         base.of_slot[slot] = 0
-    first_new = meet(site, base, expected, ids)
-    take_out_gone(base)
-    go_on(base, first_new, site.now_s)
+    first_new = match_entries(site, base, expected, ids)
+    remove_vanished_entries(base)
+    advance_virtual_schedule(base, first_new, site.now_s)
     if base.count > 2 * base.kept + 64:
-        forget(base)
-    return max(base.longest_s, longest_to_come(base, site.now_s))
+        drop_finished_entries(base)
+    return max(base.longest_s, longest_expected_wait(base, site.now_s))
 
 
 @kernel
-def find_entries(base: Baseline, ids: FixedColumn) -> int:
+def find_entries(base: VirtualSchedule, ids: FixedColumn) -> int:
     """Name the entries by the slots of a new table, whose job ids are `ids`; returns how many are found."""
-    forget(base)
+    drop_finished_entries(base)
     found, order, count = np.zeros(len(ids), np.int64), order_of(base.id[: base.count], base.id[: base.count]), 0
     known = np.empty(base.count, np.int64)
     for i in range(base.count):
@@ -429,12 +433,12 @@ def find_entries(base: Baseline, ids: FixedColumn) -> int:
 
 
 @kernel
-def told(base: Baseline) -> IntArray:
+def unfinished_entries(base: VirtualSchedule) -> IntArray:
     """The entries that cannot be made again from the next snapshot, int64[entries * TOLD], row by row.
 
     Left out are those whose jobs wait here and have not ended: the snapshot shows these jobs.
     """
-    rows, k = np.empty(base.count * TOLD, np.int64), 0
+    rows, k = np.empty(base.count * ENTRY_FIELDS, np.int64), 0
     for e in range(base.count):
         waits, over = base.does[e] == WAITS and base.run_s[e] == 0, base.does[e] == OVER and base.run_s[e] > 0
         if waits or over or base.does[e] == GONE:
@@ -442,14 +446,16 @@ def told(base: Baseline) -> IntArray:
         rows[k], rows[k + 1], rows[k + 2] = base.id[e], base.submit_s[e], base.amount[e]
         rows[k + 3], rows[k + 4] = base.walltime_s[e], base.run_s[e]
         rows[k + 5], rows[k + 6] = base.start_s[e], base.does[e]
-        k += TOLD
+        k += ENTRY_FIELDS
     return rows[:k].copy()
 
 
 @kernel
-def go_on_with(base: Baseline, rows: FixedColumn) -> int:
-    """Add the entries that `told` wrote down to a virtual schedule that has none; returns their number."""
-    for k in range(0, len(rows), TOLD):
+def restore_entries(base: VirtualSchedule, rows: FixedColumn) -> int:
+    """Add the entries that `unfinished_entries` wrote down to a virtual schedule that has none; returns their
+    number.
+    """
+    for k in range(0, len(rows), ENTRY_FIELDS):
         e = add_entry(base)
         base.id[e], base.submit_s[e], base.amount[e] = rows[k], rows[k + 1], rows[k + 2]
         base.walltime_s[e], base.run_s[e] = rows[k + 3], rows[k + 4]
@@ -458,5 +464,5 @@ def go_on_with(base: Baseline, rows: FixedColumn) -> int:
         if base.does[e] == WAITS:
             enqueue(base, e)
         elif base.does[e] == RUNS:
-            run_on(base, e)
+            start_entry(base, e)
     return base.count

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from cpsched.jit.decorators import scalar_subroutine, subroutine
 from cpsched.jit.handles import Column, FixedColumn
-from cpsched.kernels.groups import BLOCK, find_edges
-from cpsched.kernels.state import Heads, Trial, grow
+from cpsched.kernels.node_classes import BLOCK, find_edges
+from cpsched.kernels.scheduling_state import PlanWorkspace, RangeHeap, grow_columns
 
 # ------------------------------------------------------------------------------------------ the layout
 
 
 @subroutine
-def open_layout(trial: Trial) -> None:
+def open_layout(trial: PlanWorkspace) -> None:
     """Begin a plan: give each group its range of places. No node has moved yet."""
     groups, layout, count, place = trial.groups, trial.layout, trial.groups.count, 0
-    grow(layout, "first asked ahead next", 0, count)
+    grow_columns(layout, "first asked ahead next", 0, count)
     first, asked, begin, size = layout.first, layout.asked, groups.begin, groups.size
     for g in range(count):
         first[g] = begin[g] = place
@@ -29,7 +29,7 @@ def open_layout(trial: Trial) -> None:
 
 
 @subroutine
-def ask_for_runs(trial: Trial, count: int) -> None:
+def request_runs(trial: PlanWorkspace, count: int) -> None:
     """Compute the runs of every group from which one of the first `count` ranges was cut.
 
     Many plans look at the nodes of few groups. So only those groups are laid out the first time; the second time all
@@ -45,15 +45,15 @@ def ask_for_runs(trial: Trial, count: int) -> None:
         if layout.times == 2:
             for g in range(layout.groups):
                 layout.asked[g] = 1
-        lay_out(trial)
+        build_runs(trial)
 
 
 @subroutine
-def lay_out(trial: Trial) -> None:
+def build_runs(trial: PlanWorkspace) -> None:
     """Find the runs of the groups that were asked for: all runs in index order, then a counting sort by group."""
     groups, layout = trial.groups, trial.layout
     of, edged, edge, nodes, count = groups.of, groups.edged, groups.edge, len(groups.of), layout.groups
-    grow(layout, "node at since until", 0, nodes)
+    grow_columns(layout, "node at since until", 0, nodes)
     since, until, first, asked, ahead, next_ = (
         layout.since, layout.until, layout.first, layout.asked, layout.ahead, layout.next,
     )  # fmt: skip
@@ -130,14 +130,14 @@ def place_below(node: FixedColumn, at: FixedColumn, runs: int, run: int, last: i
 
 
 @subroutine
-def make_room_for_heads(heads: Heads, count: int) -> None:
+def make_room_for_heads(heads: RangeHeap, count: int) -> None:
     """Make room for `count` ranges. What the heads held may be lost."""
     if count > len(heads.heap):
-        grow(heads, "heap key group run place last", 0, count)
+        grow_columns(heads, "heap key group run place last", 0, count)
 
 
 @scalar_subroutine
-def sink(heap: Column, key: FixedColumn, count: int, at: int) -> None:
+def sift_down(heap: Column, key: FixedColumn, count: int, at: int) -> None:
     """Restore a heap of `count` entries in which only the entry at index `at` may stand too high."""
     entry = heap[at]
     while 2 * at + 1 < count:
@@ -155,14 +155,14 @@ def sink(heap: Column, key: FixedColumn, count: int, at: int) -> None:
 def make_heap(heap: Column, key: FixedColumn, count: int) -> None:
     """Turn the first `count` entries into a heap."""
     for at in range(count // 2 - 1, -1, -1):
-        sink(heap, key, count, at)
+        sift_down(heap, key, count, at)
 
 
 @scalar_subroutine
 def drop_first(heap: Column, key: FixedColumn, count: int) -> int:
     """Move the first entry of a heap of `count` behind the others, which stay a heap; returns `count` - 1."""
     heap[0], heap[count - 1] = heap[count - 1], heap[0]
-    sink(heap, key, count - 1, 0)
+    sift_down(heap, key, count - 1, 0)
     return count - 1
 
 
@@ -174,11 +174,11 @@ def second_key(heap: FixedColumn, key: FixedColumn, count: int, none: int) -> in
 
 
 @subroutine
-def open_heads(trial: Trial, count: int) -> None:
+def open_range_heap(trial: PlanWorkspace, count: int) -> None:
     """Begin to walk the ranges in the first `count` heap entries by node index, each from its `place` on."""
     heads, layout = trial.heads, trial.layout
     if layout.times < 2:
-        ask_for_runs(trial, count)
+        request_runs(trial, count)
     heap, key, place, run, node, at = heads.heap, heads.key, heads.place, heads.run, layout.node, layout.at
     for i in range(count):
         h = heap[i]
@@ -188,7 +188,7 @@ def open_heads(trial: Trial, count: int) -> None:
 
 
 @subroutine
-def pass_first(trial: Trial, count: int, most: int) -> int:
+def advance_first_range(trial: PlanWorkspace, count: int, most: int) -> int:
     """Advance the range with the lowest next node by at most `most` places, until another range's node is lower.
 
     Returns how many of the `count` ranges have not reached their end.
@@ -203,5 +203,5 @@ def pass_first(trial: Trial, count: int, most: int) -> int:
     if to == last[h]:
         return drop_first(heap, key, count)
     key[h] = node[r] + to - at[r]
-    sink(heap, key, count, 0)
+    sift_down(heap, key, count, 0)
     return count

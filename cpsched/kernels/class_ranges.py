@@ -1,4 +1,4 @@
-"""The groups of a plan as ranges of one layout of the nodes, see `cpsched.kernels.layout`.
+"""The groups of a plan as ranges of one layout of the nodes, see `cpsched.kernels.node_layout`.
 
 From each group a job takes the nodes with the lowest indices. So the group, which is the range [begin, begin + size),
 gives its first places to a new group, and nothing else changes: a placement takes time by the number of groups, not of
@@ -9,32 +9,34 @@ starts now are written out as nodes at the end.
 from __future__ import annotations
 
 from cpsched.jit.decorators import subroutine
-from cpsched.kernels.fit import taken_on
-from cpsched.kernels.groups import add_edited, mixed
-from cpsched.kernels.layout import make_room_for_heads, open_heads, pass_first
-from cpsched.kernels.state import Site, Trial, grow
+from cpsched.kernels.fit_rules import taken_on
+from cpsched.kernels.node_classes import add_edited, hash64
+from cpsched.kernels.node_layout import advance_first_range, make_room_for_heads, open_range_heap
+from cpsched.kernels.scheduling_state import PlanWorkspace, SchedulingState, grow_columns
 from cpsched.model import EXCLUSIVE
 
 
 @subroutine
-def note_move(trial: Trial, g: int, count: int, units: int) -> None:
+def record_move(trial: PlanWorkspace, g: int, count: int, units: int) -> None:
     """Note that a job takes the first `count` nodes of a group, `units` units of each."""
     m = trial.moves
     if m == len(trial.moved):
-        grow(trial, "moved moved_count moved_units moved_begin", m, m + 8)
+        grow_columns(trial, "moved moved_count moved_units moved_begin", m, m + 8)
     trial.moved[m], trial.moved_count[m], trial.moved_units[m] = g, count, units
     trial.moves = m + 1
 
 
 @subroutine
-def carry_out_move(site: Site, m: int, slot: int, start_s: int, end_s: int) -> None:
+def apply_move(site: SchedulingState, m: int, slot: int, start_s: int, end_s: int) -> None:
     """Make a new group of the nodes of a noted move, on which the job holds its units during [start_s, end_s)."""
-    edit_move(site, m, slot, start_s, end_s, site.jobs.sharing[slot] & EXCLUSIVE, 1)
+    apply_scaled_move(site, m, slot, start_s, end_s, site.jobs.sharing[slot] & EXCLUSIVE, 1)
 
 
 @subroutine
-def edit_move(site: Site, m: int, slot: int, start_s: int, end_s: int, whole: int, times: int) -> None:
-    """As `carry_out_move`, but the job takes `times` as much; with `whole` all of each node, however few its units."""
+def apply_scaled_move(
+    site: SchedulingState, m: int, slot: int, start_s: int, end_s: int, whole: int, times: int
+) -> None:
+    """As `apply_move`, but the job takes `times` as much; with `whole` all of each node, however few its units."""
     trial, groups = site.trial, site.trial.groups
     g, count = trial.moved[m], trial.moved_count[m]
     new = add_edited(groups, site.machine, site.jobs, slot, g, trial.moved_units[m], start_s, end_s, -times, whole)
@@ -46,7 +48,7 @@ def edit_move(site: Site, m: int, slot: int, start_s: int, end_s: int, whole: in
 
 
 @subroutine
-def take_moves_back(trial: Trial, first: int) -> None:
+def undo_moves(trial: PlanWorkspace, first: int) -> None:
     """Undo the moves from `first` on, the last one first: each group gets its nodes back.
 
     The caller forgets the groups that these moves had made.
@@ -62,7 +64,7 @@ def take_moves_back(trial: Trial, first: int) -> None:
 
 
 @subroutine
-def taken_by_moves(site: Site, first: int, slot: int, r: int) -> int:
+def taken_by_moves(site: SchedulingState, first: int, slot: int, r: int) -> int:
     """What a job takes of resource `r`; its moves are those from `first` on."""
     trial, kind_node, found = site.trial, site.machine.kind_node, 0
     for m in range(first, trial.moves):
@@ -72,16 +74,16 @@ def taken_by_moves(site: Site, first: int, slot: int, r: int) -> int:
 
 
 @subroutine
-def places_of(trial: Trial, first: int) -> int:
+def placement_hash(trial: PlanWorkspace, first: int) -> int:
     """A hash of the places and units of the moves from `first` on, independent of how they are split into moves."""
     at, count, units, found = trial.moved_begin, trial.moved_count, trial.moved_units, 0
     for m in range(first, trial.moves):
-        found += units[m] * (mixed(at[m] + count[m]) - mixed(at[m]))
+        found += units[m] * (hash64(at[m] + count[m]) - hash64(at[m]))
     return found
 
 
 @subroutine
-def write_starts(site: Site) -> None:
+def write_starts(site: SchedulingState) -> None:
     """Write nodes and units of each start into the draft, in order of node index."""
     draft, trial = site.draft, site.trial
     heads, layout, counts = trial.heads, trial.layout, trial.moved_count
@@ -90,17 +92,17 @@ def write_starts(site: Site) -> None:
         first, n, used = trial.start_first[i], trial.start_last[i] - trial.start_first[i], to
         for m in range(first, first + n):
             used += counts[m]
-        grow(draft, "nodes units", to, used)
+        grow_columns(draft, "nodes units", to, used)
         make_room_for_heads(heads, n)
         for h in range(n):
             heads.heap[h], heads.place[h] = h, trial.moved_begin[first + h]
             heads.last[h] = heads.place[h] + counts[first + h]
-        open_heads(trial, n)
+        open_range_heap(trial, n)
         nodes, units, node, at = draft.nodes, draft.units, layout.node, layout.at
         while n > 0:
             h = heads.heap[0]
             place, r, each = heads.place[h], heads.run[h], trial.moved_units[first + h]
-            n = pass_first(trial, n, counts[first + h])
+            n = advance_first_range(trial, n, counts[first + h])
             while place < heads.place[h]:
                 stop = min(heads.place[h], at[r + 1]) if r + 1 < layout.runs else heads.place[h]
                 for p in range(place, stop):

@@ -7,14 +7,14 @@ import pytest
 
 from cpsched.dispatchers.slurm.dispatcher import owners_of, rules_of
 from cpsched.dispatchers.slurm.parameters import read_parameters
-from cpsched.kernels import nodes, slurm
-from cpsched.kernels.state import no_entries
+from cpsched.kernels import node_scheduling, slurm_passes
+from cpsched.kernels.scheduling_state import empty_column
 from cpsched.model import NEVER, Cluster
 from cpsched.planning import scheduling_state_of
 from tests.builders import a_cluster, a_job, a_running, a_snapshot, plain
 
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered")  # in hashes, which are of 64 bits
-plan_as_slurm = slurm.plan_as_slurm.py_func  # type: ignore[attr-defined]
+plan_as_slurm = slurm_passes.plan_as_slurm.py_func  # type: ignore[attr-defined]
 
 
 def wide(number, count, walltime_s=60):
@@ -34,16 +34,16 @@ def planned(machine, running, queue, text="bf_resolution=1", now_s=0, whole=True
     snapshot = a_snapshot(cluster, queue, running, now_s)
     site, rules = plain(scheduling_state_of(snapshot)), rules_of(read_parameters(text).parameters)
     passes = passes or nothing_counted()
-    passes.main, passes.backfill, passes.whole = slurm.FULL, 1, int(whole)
-    plan_as_slurm(site, rules, owners_of(cluster, snapshot.table), passes, no_entries())
+    passes.main, passes.backfill, passes.whole = slurm_passes.FULL, 1, int(whole)
+    plan_as_slurm(site, rules, owners_of(cluster, snapshot.table), passes, empty_column())
     return [None if at_s == NEVER else at_s for at_s in site.draft.plan_s[: len(queue)].tolist()]
 
 
 def nothing_counted():
     """What backfill counts, before its first pass."""
-    e = no_entries
-    tally = slurm.Tally(0, 0, 0, e(), e(), e(), e(), e(), e(), e(), 0, e(), e(), 0, e())
-    return plain(slurm.Passes(slurm.NO_PASS, 0, 0, 0, 0, 0, 0, 0, tally))
+    e = empty_column
+    tally = slurm_passes.BackfillCounts(0, 0, 0, e(), e(), e(), e(), e(), e(), e(), 0, e(), e(), 0, e())
+    return plain(slurm_passes.SchedulingPasses(slurm_passes.NO_PASS, 0, 0, 0, 0, 0, 0, 0, tally))
 
 
 # ---------------------------------------------------------------------------------------------- which nodes are kept
@@ -112,7 +112,7 @@ def test_each_pass_begins_without_reservations():
 @pytest.mark.parametrize("some", [0, 256])
 def test_groups_that_are_left_out_leave_what_is_known_of_the_others(some, monkeypatch):
     """Groups without nodes are left out where they are many, and the others get new numbers."""
-    monkeypatch.setattr(nodes, "SOME_GROUPS", some)
+    monkeypatch.setattr(node_scheduling, "SOME_GROUPS", some)
     queue = [wide(number, 1 + number % 2) for number in range(5)]
     assert planned(2, [], queue, "bf_resolution=60") == [0, 60, 120, 180, 240]
 
@@ -161,7 +161,7 @@ def test_an_end_in_the_second_of_the_next_try_is_looked_at():
 @pytest.mark.parametrize("tries", [1, 2, 4, 1000])
 def test_how_often_a_job_is_tried_first_changes_no_start(tries, monkeypatch):
     """After so many tries the earliest second is computed, and the try before that is the next."""
-    monkeypatch.setattr(slurm, "FEW_TRIES", tries)
+    monkeypatch.setattr(slurm_passes, "FEW_TRIES", tries)
     queue = [wide(1, 1, 240), wide(2, 2), wide(3, 1, 240)]
     assert planned(2, [], queue, "bf_resolution=1,bf_window=5") == [0, 240, None]
 

@@ -5,7 +5,7 @@ Example: a node with 2 of 8 cores free, whose only job ends at second 900, has t
 the same kind with the same line form a *group*.
 
 A line never changes. A node on which a job starts or ends moves to another group, whose line is a copy with one edit.
-In a plan nodes do not move one by one, see `cpsched.kernels.ranges`.
+In a plan nodes do not move one by one, see `cpsched.kernels.class_ranges`.
 
 Choices depend on lines and node indices, never on the number of a group. So the same instant gives the same decision,
 whether its groups were carried along or built anew.
@@ -17,11 +17,11 @@ import numpy as np
 
 from cpsched.jit.decorators import scalar_subroutine, subroutine
 from cpsched.jit.handles import Column, FixedColumn
-from cpsched.kernels.fit import taken_on, takes
-from cpsched.kernels.state import Groups, Machine, grow
+from cpsched.kernels.fit_rules import amount_taken, taken_on
+from cpsched.kernels.scheduling_state import Machine, NodeClasses, grow_columns
 from cpsched.model import NEVER, IntArray, JobTable
 
-EVER = -NEVER
+OPEN_ENDED = -NEVER
 """The second of a line's first step."""
 
 # ------------------------------------------------------------------------------------------ where the group changes
@@ -59,7 +59,7 @@ def find_edges(of: FixedColumn, edged: Column, edge: Column, block: int) -> None
 
 
 @scalar_subroutine
-def mixed(value: int) -> int:
+def hash64(value: int) -> int:
     """A 64-bit hash of `value` (the finaliser of splitmix64)."""
     x = np.uint64(value) + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -70,7 +70,7 @@ def mixed(value: int) -> int:
 @scalar_subroutine
 def line_key(at_s: int, r: int) -> int:
     """The weight in a signature of one unit of resource `r` that a line gains at second `at_s`."""
-    return mixed(r) if at_s == EVER else mixed(mixed(at_s) + r)
+    return hash64(r) if at_s == OPEN_ENDED else hash64(hash64(at_s) + r)
 
 
 @subroutine
@@ -81,9 +81,9 @@ def signatures(machine: Machine, jobs: JobTable, running: FixedColumn) -> IntArr
     found = np.empty(nodes, np.int64)
     now, later = np.empty(resources, np.int64), np.empty(resources, np.int64)
     for r in range(resources):
-        now[r] = line_key(EVER, r)
+        now[r] = line_key(OPEN_ENDED, r)
     for node in range(nodes):
-        total = mixed(-1 - kind_of[node])
+        total = hash64(-1 - kind_of[node])
         for r in range(resources):
             total += free[node, r] * now[r]
         found[node] = total
@@ -104,14 +104,14 @@ def signatures(machine: Machine, jobs: JobTable, running: FixedColumn) -> IntArr
 
 
 @subroutine
-def make_room(groups: Groups, more_groups: int, more_steps: int) -> None:
+def make_room(groups: NodeClasses, more_groups: int, more_steps: int) -> None:
     """Make room for `more_groups` groups and `more_steps` steps behind those in use."""
     count, steps = groups.count, groups.steps
     if count + more_groups > len(groups.kind):
         room = count + more_groups
-        grow(groups, "kind size first length begin", count, room)
+        grow_columns(groups, "kind size first length begin", count, room)
     if steps + more_steps > len(groups.at):
-        grow(groups, "at", steps, steps + more_steps)
+        grow_columns(groups, "at", steps, steps + more_steps)
         free = np.empty((len(groups.at), groups.free.shape[1]), np.int64)
         for step in range(steps):
             for r in range(free.shape[1]):
@@ -120,7 +120,7 @@ def make_room(groups: Groups, more_groups: int, more_steps: int) -> None:
 
 
 @subroutine
-def grouped(groups: Groups, machine: Machine, jobs: JobTable, running: FixedColumn) -> IntArray:
+def build_node_classes(groups: NodeClasses, machine: Machine, jobs: JobTable, running: FixedColumn) -> IntArray:
     """Build `groups` for the machine as it is. `running` is sorted by expected end.
 
     Returns the signatures of the nodes, int64[N].
@@ -137,7 +137,7 @@ def grouped(groups: Groups, machine: Machine, jobs: JobTable, running: FixedColu
     of, leads = np.empty(nodes, np.int64), np.empty(nodes, np.int64)
     n = 0
     for node in range(nodes):
-        at = mixed(found[node]) & (mask - 1)
+        at = hash64(found[node]) & (mask - 1)
         while table[at] >= 0 and found[leads[table[at]]] != found[node]:
             at = (at + 1) & (mask - 1)
         if table[at] < 0:
@@ -163,7 +163,7 @@ def grouped(groups: Groups, machine: Machine, jobs: JobTable, running: FixedColu
     step = 0
     for g in range(n):
         kind[g], size[g], first[g], length[g] = machine.kind_of[leads[g]], 0, step, 1
-        at_s[step] = EVER
+        at_s[step] = OPEN_ENDED
         for r in range(resources):
             free[step, r] = machine.free[leads[g], r]
         step += most[g]
@@ -193,7 +193,7 @@ def grouped(groups: Groups, machine: Machine, jobs: JobTable, running: FixedColu
 
 
 @subroutine
-def borrow(own: Groups, carried: Groups) -> None:
+def copy_for_plan(own: NodeClasses, carried: NodeClasses) -> None:
     """Begin a plan on the carried groups: copy their numbers into `own`, and share their lines.
 
     `of` and its edges are shared, too; a plan does not write them. The plan adds groups and steps behind those in use.
@@ -214,7 +214,7 @@ def borrow(own: Groups, carried: Groups) -> None:
 
 @subroutine
 def add_edited(
-    groups: Groups, machine: Machine, jobs: JobTable, slot: int, g: int, units: int, start_s: int, end_s: int,
+    groups: NodeClasses, machine: Machine, jobs: JobTable, slot: int, g: int, units: int, start_s: int, end_s: int,
     sign: int, whole: int,
 ) -> int:  # fmt: skip
     """Add a group: the line of group `g`, plus `sign` times what a job takes during [start_s, end_s).
@@ -241,7 +241,9 @@ def add_edited(
             for r in range(resources):
                 free[to, r] = free[first + i, r]
                 if inside:
-                    free[to, r] += inside * takes(units, jobs.per_unit[slot, r], whole, machine.capacity[node, r])
+                    free[to, r] += inside * amount_taken(
+                        units, jobs.per_unit[slot, r], whole, machine.capacity[node, r]
+                    )
                 same = same and free[to, r] == free[to - 1, r]
             if not same:
                 at[to] = at_s
@@ -253,7 +255,7 @@ def add_edited(
 
 
 @subroutine
-def leave_out_empty(groups: Groups) -> None:
+def drop_empty_classes(groups: NodeClasses) -> None:
     """Forget the groups of a plan that have no nodes. The others keep their order and get new numbers and lines."""
     kind, size, first, length = groups.kind, groups.size, groups.first, groups.length
     begin = groups.begin

@@ -6,13 +6,13 @@ import numpy as np
 
 from cpsched.jit.decorators import subroutine
 from cpsched.jit.handles import Column, FixedColumn, Flags, Matrix
-from cpsched.kernels.cp.state import Facts, Moment, Plan
-from cpsched.kernels.fit import PLENTY, taken_on, units_on
+from cpsched.kernels.cp.cp_state import CpInstance, Plan, PlanMoment
+from cpsched.kernels.fit_rules import UNBOUNDED, taken_on, units_on
 from cpsched.model import IntArray
 
 
 @subroutine
-def same_shape(facts: Facts, a: int, b: int) -> bool:
+def same_shape(facts: CpInstance, a: int, b: int) -> bool:
     """Whether jobs `a` and `b` (slots) want the same kind of unit on the same nodes."""
     if facts.table.sharing[a] != facts.table.sharing[b] or facts.table.node_set[a] != facts.table.node_set[b]:
         return False
@@ -23,7 +23,7 @@ def same_shape(facts: Facts, a: int, b: int) -> bool:
 
 
 @subroutine
-def shapes_of(facts: Facts) -> tuple[IntArray, IntArray]:
+def shapes_of(facts: CpInstance) -> tuple[IntArray, IntArray]:
     """The kinds of unit among the considered jobs: one slot of each kind, int64[K]; the kind of each job, int64[J]."""
     kind_of, shapes = np.zeros(len(facts.jobs), np.int64), np.empty(len(facts.jobs), np.int64)
     kinds = 0
@@ -40,7 +40,7 @@ def shapes_of(facts: Facts) -> tuple[IntArray, IntArray]:
 
 
 @subroutine
-def go_to_now(facts: Facts, moment: Moment) -> None:
+def go_to_now(facts: CpInstance, moment: PlanMoment) -> None:
     """Set `moment` to the cluster now, with no job of a plan placed and no node touched."""
     N, R = facts.machine.free.shape
     left, floor, newest, touched = moment.left, moment.floor, moment.newest, moment.touched
@@ -53,7 +53,7 @@ def go_to_now(facts: Facts, moment: Moment) -> None:
 
 
 @subroutine
-def end_running(facts: Facts, moment: Moment, first: int, until_s: int) -> int:
+def end_running(facts: CpInstance, moment: PlanMoment, first: int, until_s: int) -> int:
     """Release the running jobs from index `first` on that end by `until_s`; returns the index of the next one."""
     left, floor, touched = moment.left, moment.floor, moment.touched
     while first < len(facts.running) and facts.end_s[facts.running[first]] <= until_s:
@@ -71,7 +71,7 @@ def end_running(facts: Facts, moment: Moment, first: int, until_s: int) -> int:
 
 
 @subroutine
-def occupy(plan: Plan, j: int) -> None:
+def take_job(plan: Plan, j: int) -> None:
     """Take what job `j` uses from the amounts left at the plan's moment, and mark its nodes as touched."""
     left, touched = plan.moment.left, plan.moment.touched
     for part in range(plan.first[j], plan.first[j] + plan.parts[j]):
@@ -81,8 +81,8 @@ def occupy(plan: Plan, j: int) -> None:
 
 
 @subroutine
-def vacate(plan: Plan, j: int) -> None:
-    """End job `j`: undo its `put` and `occupy`."""
+def release_job(plan: Plan, j: int) -> None:
+    """End job `j`: undo its `put` and `take_job`."""
     moment = plan.moment
     left, newest, older = moment.left, moment.newest, moment.older
     for part in range(plan.first[j], plan.first[j] + plan.parts[j]):
@@ -100,7 +100,7 @@ def vacate(plan: Plan, j: int) -> None:
 
 
 @subroutine
-def recount(facts: Facts, moment: Moment, shapes: FixedColumn, room: Matrix, rooms: Column) -> None:
+def recount(facts: CpInstance, moment: PlanMoment, shapes: FixedColumn, room: Matrix, rooms: Column) -> None:
     """Update `room` (int64[K, N]) and its sums `rooms` (int64[K]) for the touched nodes; none is touched afterwards."""
     touched, table, machine = moment.touched, facts.table, facts.machine
     for node in range(len(touched)):
@@ -114,9 +114,9 @@ def recount(facts: Facts, moment: Moment, shapes: FixedColumn, room: Matrix, roo
 
 
 @subroutine
-def next_end(facts: Facts, plan: Plan, present: Flags, next_running: int) -> int:
+def next_end(facts: CpInstance, plan: Plan, present: Flags, next_running: int) -> int:
     """The first moment at which a running job from index `next_running` on, or a job in `present`, ends."""
-    end_s = PLENTY
+    end_s = UNBOUNDED
     if next_running < len(facts.running):
         end_s = facts.end_s[facts.running[next_running]]
     for j in range(len(facts.jobs)):
@@ -126,17 +126,17 @@ def next_end(facts: Facts, plan: Plan, present: Flags, next_running: int) -> int
 
 
 @subroutine
-def end_by(facts: Facts, plan: Plan, present: Flags, next_running: int, tau: int) -> int:
+def end_by(facts: CpInstance, plan: Plan, present: Flags, next_running: int, tau: int) -> int:
     """End all running jobs, and jobs in `present`, that end by `tau`; returns the index of the next running job."""
     for j in range(len(facts.jobs)):
         if present[j] and plan.start_s[j] + facts.table.estimate_s[facts.jobs[j]] <= tau:
             present[j] = False
-            vacate(plan, j)
+            release_job(plan, j)
     return end_running(facts, plan.moment, next_running, tau)
 
 
 @subroutine
-def go_to(facts: Facts, plan: Plan, placed: Flags, tau: int) -> int:
+def go_to(facts: CpInstance, plan: Plan, placed: Flags, tau: int) -> int:
     """Set the plan's moment to the cluster at `tau` with the jobs in `placed`, which all start by then.
 
     Nodes that differ from now are marked as touched. Returns the index of the running job that ends next.
@@ -150,5 +150,5 @@ def go_to(facts: Facts, plan: Plan, placed: Flags, tau: int) -> int:
             for part in range(plan.first[j], plan.first[j] + plan.parts[j]):
                 older[part] = newest[plan.node[part]]
                 newest[plan.node[part]] = part
-            occupy(plan, j)
+            take_job(plan, j)
     return next_running

@@ -2,7 +2,8 @@
 
 A *pool* is a cluster of one resource where it does not matter on which node a unit is: a single node, or nodes of one
 unit each. Units are merely counted. That suffices, because jobs that never exceed the count can always be placed beside
-the running jobs (interval graphs are perfect). The same schedulers on nodes are in `cpsched.kernels.nodes`; they take
+the running jobs (interval graphs are perfect). The same schedulers on nodes are in `cpsched.kernels.node_scheduling`;
+they take
 six times as long.
 """
 
@@ -12,12 +13,12 @@ import numpy as np
 
 from cpsched.jit.decorators import kernel, subroutine
 from cpsched.jit.handles import Column, FixedColumn
-from cpsched.kernels.orders import ARRIVAL, GREEDY, position_of, positions_of, sorted_positions
-from cpsched.kernels.profile import earliest, occupy, starts_now
-from cpsched.kernels.state import Draft, Method, Site, grow
+from cpsched.kernels.pool_profile import earliest_breakpoint, occupy, starts_now
+from cpsched.kernels.queue_orders import ARRIVAL, GREEDY, position_of, positions_of, sorted_positions
+from cpsched.kernels.scheduling_state import ListSchedulerCode, PlanResult, SchedulingState, grow_columns
 from cpsched.model import DISTINCT, EXCLUSIVE, NEVER
 
-COVERED = 2000
+MAX_COVERED = 2000
 """A whole plan covers at least this many jobs. The jobs behind them stay unplanned if none of them can start now."""
 
 LOOK_AGAIN = 250
@@ -25,7 +26,7 @@ LOOK_AGAIN = 250
 
 
 @subroutine
-def amount_of(site: Site, slot: int) -> int:
+def pool_demand(site: SchedulingState, slot: int) -> int:
     """What a queued job takes of a pool; NEVER where the pool can never hold it."""
     jobs, machine = site.jobs, site.machine
     each, units = int(jobs.per_unit[slot, 0]), int(jobs.units[slot])
@@ -39,7 +40,7 @@ def amount_of(site: Site, slot: int) -> int:
 
 
 @subroutine
-def free_in_pool(site: Site) -> int:
+def pool_free(site: SchedulingState) -> int:
     """How many units of the pool are free now."""
     free, found = site.machine.free, 0
     for node in range(len(free)):
@@ -48,10 +49,10 @@ def free_in_pool(site: Site) -> int:
 
 
 @subroutine
-def fill_held(site: Site) -> int:
+def collect_releases(site: SchedulingState) -> int:
     """Note what every running job releases when it ends; returns the sum."""
     jobs, machine, running, draft = site.jobs, site.machine, site.running, site.draft
-    grow(draft, "held", 0, site.active)
+    grow_columns(draft, "held", 0, site.active)
     held, place_units, total = draft.held, jobs.places.units, 0
     for i in range(site.active):
         slot = running[i]
@@ -68,7 +69,7 @@ def fill_held(site: Site) -> int:
 
 
 @subroutine
-def start_now(site: Site, position: int, amount: int) -> None:
+def start_on_pool(site: SchedulingState, position: int, amount: int) -> None:
     """Note that the job at a queue position starts, and keep the ends of all starts sorted."""
     draft, slot = site.draft, site.queue[position]
     ends, taken, started = draft.ends, draft.taken, draft.started
@@ -83,7 +84,7 @@ def start_now(site: Site, position: int, amount: int) -> None:
 
 
 @subroutine
-def profile_of(site: Site, free: int, times: Column, level: Column) -> int:
+def profile_of(site: SchedulingState, free: int, times: Column, level: Column) -> int:
     """Write the profile of what is free from now on, as running and started jobs end; returns its length."""
     jobs_end_s, running, draft = site.jobs.end_s, site.running, site.draft
     held, ends, taken, started = draft.held, draft.ends, draft.taken, draft.started
@@ -105,21 +106,21 @@ def profile_of(site: Site, free: int, times: Column, level: Column) -> int:
 
 
 @subroutine
-def greedy(site: Site, free: int, first: int) -> None:
+def greedy(site: SchedulingState, free: int, first: int) -> None:
     """Start every job that fits, from index `first` of the order on."""
     order, queue = site.draft.order, site.queue
     for i in range(first, site.queued):
         if free == 0:
             break
         position = position_of(order, i)
-        amount = amount_of(site, queue[position])
+        amount = pool_demand(site, queue[position])
         if amount <= free:
             free -= amount
-            start_now(site, position, amount)
+            start_on_pool(site, position, amount)
 
 
 @subroutine
-def shadow(site: Site, free: int, need: int) -> tuple[int, int]:
+def shadow_time_on_pool(site: SchedulingState, free: int, need: int) -> tuple[int, int]:
     """EASY's shadow time: the earliest start of a job that needs `need` units, and what is free from then on.
 
     Running and started jobs release what they hold, in order of their ends, until enough is free.
@@ -142,7 +143,7 @@ def shadow(site: Site, free: int, need: int) -> tuple[int, int]:
 
 
 @subroutine
-def easy(site: Site, free: int, first: int, backfill: FixedColumn) -> None:
+def backfill_easy(site: SchedulingState, free: int, first: int, backfill: FixedColumn) -> None:
     """Make one reservation, for the job at index `first`; others start iff they end before it or fit beside it.
 
     `backfill` is the order in which the others are tried; empty for the order of the plan.
@@ -150,8 +151,8 @@ def easy(site: Site, free: int, first: int, backfill: FixedColumn) -> None:
     draft, queue, estimate_s, now_s = site.draft, site.queue, site.jobs.estimate_s, site.now_s
     order, plan_s = draft.order, draft.plan_s
     head = position_of(order, first)
-    need = amount_of(site, queue[head])
-    shadow_s, then_free = shadow(site, free, need)
+    need = pool_demand(site, queue[head])
+    shadow_s, then_free = shadow_time_on_pool(site, free, need)
     extra = then_free - need
     plan_s[head] = shadow_s
 
@@ -164,7 +165,7 @@ def easy(site: Site, free: int, first: int, backfill: FixedColumn) -> None:
         if plan_s[position] != NEVER:
             continue
         slot = queue[position]
-        amount = amount_of(site, slot)
+        amount = pool_demand(site, slot)
         if amount > free:
             continue
         if now_s + estimate_s[slot] > shadow_s:
@@ -172,18 +173,18 @@ def easy(site: Site, free: int, first: int, backfill: FixedColumn) -> None:
                 continue
             extra -= amount
         free -= amount
-        start_now(site, position, amount)
+        start_on_pool(site, position, amount)
 
 
 @subroutine
 def last_startable(
-    site: Site, free: int, first: int, last: int, times: FixedColumn, level: FixedColumn, count: int
+    site: SchedulingState, free: int, first: int, last: int, times: FixedColumn, level: FixedColumn, count: int
 ) -> int:
     """The last index in [first, last] of the order whose job could start now; `first` - 1 where none can."""
     order, queue, estimate_s = site.draft.order, site.queue, site.jobs.estimate_s
     while last >= first:
         slot = queue[position_of(order, last)]
-        amount = amount_of(site, slot)
+        amount = pool_demand(site, slot)
         if amount <= free and starts_now(times, level, count, estimate_s[slot], amount):
             break
         last -= 1
@@ -191,7 +192,9 @@ def last_startable(
 
 
 @subroutine
-def reserving(site: Site, free: int, first: int, eventually: int, method: Method) -> None:
+def backfill_with_reservations(
+    site: SchedulingState, free: int, first: int, eventually: int, method: ListSchedulerCode
+) -> None:
     """Let several jobs reserve their earliest slot; others start iff that delays no reservation.
 
     `eventually` is what is free once all jobs have ended. A job that needs more is passed over.
@@ -206,35 +209,35 @@ def reserving(site: Site, free: int, first: int, eventually: int, method: Method
     while i <= last:
         position = position_of(order, i)
         slot = queue[position]
-        amount, duration_s = amount_of(site, slot), estimate_s[slot]
+        amount, duration_s = pool_demand(site, slot), estimate_s[slot]
         i += 1
         if amount > eventually:
             continue
         if amount <= free and starts_now(times, level, count, duration_s, amount):
             free -= amount
-            start_now(site, position, amount)
+            start_on_pool(site, position, amount)
             count = occupy(times, level, count, now_s, now_s + duration_s, amount)
         elif left > 0:
             left -= 1
-            start_s = times[earliest(times, level, count, duration_s, amount)]
+            start_s = times[earliest_breakpoint(times, level, count, duration_s, amount)]
             draft.plan_s[position] = start_s
             count = occupy(times, level, count, start_s, start_s + duration_s, amount)
         if not whole:
             last = last_startable(site, free, i, last, times, level, count)
-        elif i - first >= COVERED and (i - first) % LOOK_AGAIN == 0:
+        elif i - first >= MAX_COVERED and (i - first) % LOOK_AGAIN == 0:
             none_starts = last_startable(site, free, i, last, times, level, count) < i
             last = i - 1 if none_starts else last
 
 
 @subroutine
-def place_starts(site: Site) -> None:
+def place_starts(site: SchedulingState) -> None:
     """Write the placements of the starts: on the single node, or on the first free nodes."""
     draft, units, free = site.draft, site.jobs.units, site.machine.free
     slots, offsets, started, single = draft.slots, draft.offsets, draft.started, len(free) == 1
     offsets[0] = 0
     for i in range(started):
         offsets[i + 1] = offsets[i] + (1 if single else units[slots[i]])
-    grow(draft, "nodes units", 0, offsets[started])
+    grow_columns(draft, "nodes units", 0, offsets[started])
     to_nodes, to_units, node = draft.nodes, draft.units, 0
     for i in range(started):
         if single:
@@ -248,19 +251,19 @@ def place_starts(site: Site) -> None:
 
 
 @subroutine
-def open_draft(draft: Draft, count: int) -> None:
+def open_plan(draft: PlanResult, count: int) -> None:
     """Begin a plan of `count` queued jobs: nothing starts, no start is known."""
     draft.started = 0
     if len(draft.plan_s) < count:
-        grow(draft, "plan_s slots ends taken", 0, count)
-    grow(draft, "offsets", 0, count + 1)
+        grow_columns(draft, "plan_s slots ends taken", 0, count)
+    grow_columns(draft, "offsets", 0, count + 1)
     plan_s = draft.plan_s
     for position in range(count):
         plan_s[position] = NEVER
 
 
 @kernel
-def plan_counted(site: Site, method: Method, given: FixedColumn) -> int:
+def plan_on_pool(site: SchedulingState, method: ListSchedulerCode, given: FixedColumn) -> int:
     """Plan the queue of a counted pool into `site.draft`; returns how many jobs start now.
 
     Jobs are taken in the order of the method; for the order `GIVEN`, in that of `given` (queue positions). They start
@@ -268,24 +271,24 @@ def plan_counted(site: Site, method: Method, given: FixedColumn) -> int:
     hold even after all jobs have ended is passed over.
     """
     draft, queue, n = site.draft, site.queue, site.queued
-    open_draft(draft, n)
+    open_plan(draft, n)
     draft.order = positions_of(method, given, site)
-    order, available = draft.order, free_in_pool(site)
+    order, available = draft.order, pool_free(site)
 
     # Start jobs in order until one does not fit.
     at_first, eventually, blocked = available, -1, n
     for i in range(n):
         position = position_of(order, i)
-        amount = amount_of(site, queue[position])
+        amount = pool_demand(site, queue[position])
         if amount > available:
             if eventually < 0:
-                eventually = at_first + fill_held(site)
+                eventually = at_first + collect_releases(site)
             if amount > eventually:
                 continue
             blocked = i
             break
         available -= amount
-        start_now(site, position, amount)
+        start_on_pool(site, position, amount)
 
     # The method decides what happens behind the blocked job.
     if blocked < n and (available > 0 or method.whole):
@@ -293,8 +296,8 @@ def plan_counted(site: Site, method: Method, given: FixedColumn) -> int:
             greedy(site, available, blocked)
         elif method.reservations == 1:
             backfill = order[:0] if method.backfill == ARRIVAL else sorted_positions(method.backfill, site)
-            easy(site, available, blocked, backfill)
+            backfill_easy(site, available, blocked, backfill)
         elif method.reservations > 1:
-            reserving(site, available, blocked, eventually, method)
+            backfill_with_reservations(site, available, blocked, eventually, method)
     place_starts(site)
     return draft.started

@@ -6,11 +6,11 @@ import numpy as np
 
 from cpsched.jit.decorators import scalar_subroutine, subroutine
 from cpsched.jit.handles import Column, FixedColumn, Reals
-from cpsched.kernels.state import Method, Site
+from cpsched.kernels.scheduling_state import ListSchedulerCode, SchedulingState
 from cpsched.model import IntArray
 
 STRICT, GREEDY = -1, 0
-"""Special values of `Method.reservations`.
+"""Special values of `ListSchedulerCode.reservations`.
 
 - `STRICT`: the first job that does not fit ends the plan.
 - `GREEDY`: a job that does not fit is passed over.
@@ -22,13 +22,13 @@ FIRST_FIT, BEST_FIT = 0, 1
 ARRIVAL, SHORTEST, LONGEST, SJF, LJF, SAF, LAF, SPF, GIVEN, PRIORITY = range(10)
 """Orders of the queue, see `cpsched.planning.ORDERS`; `GIVEN`: by positions that the caller hands over."""
 
-LARGEST = (1 << 63) - 1
+LARGEST_INT = (1 << 63) - 1
 
 
 @scalar_subroutine
-def times(a: int, b: int) -> int:
-    """`a` times `b`, neither of them negative; `LARGEST` where the product does not fit into 64 bits."""
-    return LARGEST if a > 0 and b > LARGEST // a else a * b
+def saturating_product(a: int, b: int) -> int:
+    """`a` times `b`, neither of them negative; `LARGEST_INT` where the product does not fit into 64 bits."""
+    return LARGEST_INT if a > 0 and b > LARGEST_INT // a else a * b
 
 
 @scalar_subroutine
@@ -39,11 +39,11 @@ def first_key(code: int, estimate_s: int, processors: int) -> int:
     if code in (LONGEST, LJF):
         return -estimate_s
     if code == SAF:
-        return times(processors, estimate_s)
+        return saturating_product(processors, estimate_s)
     if code == LAF:
-        return -times(processors, estimate_s)
+        return -saturating_product(processors, estimate_s)
     if code == SPF:
-        return times(times(processors, estimate_s), estimate_s)
+        return saturating_product(saturating_product(processors, estimate_s), estimate_s)
     return 0
 
 
@@ -53,12 +53,12 @@ def second_key(code: int, estimate_s: int, processors: int) -> int:
     if code in (SJF, LJF):
         return processors
     if code == SPF:
-        return times(processors, estimate_s)
+        return saturating_product(processors, estimate_s)
     return 0
 
 
 @subroutine
-def bits_of(numbers: Reals) -> IntArray:
+def sortable_bits(numbers: Reals) -> IntArray:
     """The bits of `numbers` as integers, which sort in the same order. No number may be negative."""
     return numbers.view(np.int64)
 
@@ -113,7 +113,7 @@ def order_of(first: Column, second: Column) -> IntArray:
 
 
 @subroutine
-def sorted_positions(code: int, site: Site) -> IntArray:
+def sorted_positions(code: int, site: SchedulingState) -> IntArray:
     """The positions of the queue in order `code`; ties keep the order of arrival."""
     n, queue, jobs = site.queued, site.queue, site.jobs
     estimate_s, units, per_unit = jobs.estimate_s, jobs.units, jobs.per_unit
@@ -131,7 +131,7 @@ def sorted_positions(code: int, site: Site) -> IntArray:
 
 
 @subroutine
-def positions_of(method: Method, given: FixedColumn, site: Site) -> IntArray:
+def positions_of(method: ListSchedulerCode, given: FixedColumn, site: SchedulingState) -> IntArray:
     """The queue positions in the order of a method; empty where that is the queue's own."""
     if method.order == ARRIVAL:
         return np.empty(0, np.int64)

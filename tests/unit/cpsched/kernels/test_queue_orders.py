@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from cpsched.kernels import costs, orders, search
+from cpsched.kernels import order_search, plan_costs, queue_orders
 
 SIZES = (0, 1, 2, 3, 7, 8, 40, 121, 1000)
 
@@ -17,7 +17,7 @@ def test_pairs_are_sorted_by_their_first_number_and_stay_together(size, kinds):
     first, second = rng.integers(-kinds, kinds, size + 3), rng.integers(0, 99, size + 3)
     before = sorted(zip(first[:size].tolist(), second[:size].tolist(), strict=True))
     rest = first[size:].copy()
-    orders.sort_pairs(first, second, size)
+    queue_orders.sort_pairs(first, second, size)
     assert first[:size].tolist() == [a for a, _ in before]
     assert sorted(zip(first[:size].tolist(), second[:size].tolist(), strict=True)) == before
     assert first[size:].tolist() == rest.tolist(), "what lies beyond is not touched"
@@ -28,12 +28,12 @@ def test_pairs_are_sorted_by_their_first_number_and_stay_together(size, kinds):
 def test_positions_are_sorted_by_two_numbers_and_ties_keep_their_order(size, kinds):
     rng = np.random.default_rng(size + kinds)
     first, second = rng.integers(-kinds, kinds, size), rng.integers(-2, 2, size)
-    assert orders.order_of(first, second).tolist() == np.lexsort((np.arange(size), second, first)).tolist()
+    assert queue_orders.order_of(first, second).tolist() == np.lexsort((np.arange(size), second, first)).tolist()
 
 
 def test_bits_sort_as_the_numbers_do():
     numbers = np.array([0.0, 5e-324, 1e-300, 0.1, 0.3, 1.0, 1.5, 2.0, 1e9, 1e300, np.inf])
-    bits = orders.bits_of(numbers)
+    bits = queue_orders.sortable_bits(numbers)
     assert (np.diff(bits) > 0).all()
     assert bits.dtype == np.int64
 
@@ -59,8 +59,8 @@ def test_the_price_of_a_second_by_area_orders_as_numpys_stable_sort_does(seed, m
     site, found = a_queue(60, seed)
     found.head, found.shared = 60, SimpleNamespace()
     arranged = []
-    monkeypatch.setattr(search, "arrange", lambda site, found, order: arranged.append(order.tolist()))
-    search.candidate(site, found, search.SMITH)
+    monkeypatch.setattr(order_search, "build_order", lambda site, found, order: arranged.append(order.tolist()))
+    order_search.candidate(site, found, order_search.SMITH)
     area = np.maximum(1, site.jobs.units * site.jobs.per_unit[:, 0])
     key = -found.queued.weight / (area * np.maximum(found.queued.expected, 1.0))
     assert arranged == [np.argsort(key, kind="stable").tolist()]
@@ -70,5 +70,5 @@ def test_the_price_of_a_second_by_area_orders_as_numpys_stable_sort_does(seed, m
 def test_the_typical_area_is_the_one_that_numpys_partition_finds(size):
     site, found = a_queue(size, size)
     areas = np.maximum(1, site.jobs.units * site.jobs.per_unit[:, 0]) * np.maximum(found.queued.expected, 0.5)
-    at = int(np.ceil(costs.TYPICAL * (size - 1)))
-    assert costs.typical_area(site, found, 0.5) == np.partition(areas, at)[at]
+    at = int(np.ceil(plan_costs.TYPICAL * (size - 1)))
+    assert plan_costs.typical_area(site, found, 0.5) == np.partition(areas, at)[at]

@@ -6,7 +6,7 @@ import pytest
 
 from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched.dispatchers.lookahead.virtual import History
-from cpsched.kernels.baseline import TOLD, told
+from cpsched.kernels.virtual_easy import ENTRY_FIELDS, unfinished_entries
 from cpsched.model import NEVER, EndedJob
 from cpsched.planning import scheduling_state_of
 from cpsched.policy import Policy
@@ -18,7 +18,7 @@ from tests.builders import a_cluster, a_job, a_running, a_snapshot
 
 def virtual_starts(snapshot, virtual):
     """Starts of the queued jobs in the virtual schedule, by queue position; `NEVER` where they wait there, too."""
-    start_s = {row[0]: row[5] for row in told(virtual).reshape(-1, TOLD).tolist()}
+    start_s = {row[0]: row[5] for row in unfinished_entries(virtual).reshape(-1, ENTRY_FIELDS).tolist()}
     return np.array([start_s.get(job.id, NEVER) for job in snapshot.queued_jobs()], np.int64)
 
 

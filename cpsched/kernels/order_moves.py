@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from cpsched.jit.decorators import scalar_subroutine, subroutine
 from cpsched.jit.handles import Column
-from cpsched.kernels.groups import mixed
-from cpsched.kernels.search_state import Search
+from cpsched.kernels.node_classes import hash64
+from cpsched.kernels.search_state import OrderSearch
 
 ADJACENT, INSERTION, TO_FRONT, PUSH_BACK, SWAP, REINSERT = range(6)
 """The moves.
@@ -25,19 +25,19 @@ ALL_MOVES = 63
 
 
 @subroutine
-def drawn(search: Search, below: int) -> int:
+def random_below(search: OrderSearch, below: int) -> int:
     """A random number of at least 0, below `below`."""
     search.counts.drawn += 1
-    return (mixed(search.counts.drawn) & ((1 << 62) - 1)) % below
+    return (hash64(search.counts.drawn) & ((1 << 62) - 1)) % below
 
 
 @subroutine
-def drawn_move(search: Search) -> int:
+def random_move(search: OrderSearch) -> int:
     """A random move of those in `settings.moves`, by their `SHARES`."""
     total = 0
     for which in range(len(SHARES)):
         total += SHARES[which] * ((search.settings.moves >> which) & 1)
-    dice, which = drawn(search, total), -1
+    dice, which = random_below(search, total), -1
     while dice >= 0:
         which += 1
         dice -= SHARES[which] * ((search.settings.moves >> which) & 1)
@@ -56,19 +56,19 @@ def shift(order: Column, from_: int, to: int) -> None:
 
 
 @subroutine
-def reinsert(search: Search, low: int, high: int) -> int:
+def reinsert(search: OrderSearch, low: int, high: int) -> int:
     """Take a tenth of the jobs at [low, high) out, and put them back anywhere; returns the first changed place."""
     order, taken, n, first = search.trial.order, search.last.spare, high, high
     search.shared.upto = high
     out = max(2, (high - low) // 10)
     for i in range(out):
-        place = low + drawn(search, n - low)
+        place = low + random_below(search, n - low)
         taken[i] = order[place]
         shift(order, place, n - 1)
         n -= 1
         first = min(first, place)
     for i in range(out):
-        place = low + drawn(search, n - low + 1)
+        place = low + random_below(search, n - low + 1)
         order[n] = taken[i]
         shift(order, n, place)
         n += 1
@@ -77,7 +77,7 @@ def reinsert(search: Search, low: int, high: int) -> int:
 
 
 @subroutine
-def move(search: Search) -> int:
+def propose_move(search: OrderSearch) -> int:
     """Make the order on trial the best order with one change behind the fixed jobs; returns the first changed place.
 
     Sets `search.shared.upto` to the place behind the last changed one.
@@ -85,7 +85,7 @@ def move(search: Search) -> int:
     order, trial, low, high = search.best.order, search.trial.order, search.fixed, search.head
     for k in range(high):
         trial[k] = order[k]
-    kind, a, b = drawn_move(search), low + drawn(search, high - low), low + drawn(search, high - low)
+    kind, a, b = random_move(search), low + random_below(search, high - low), low + random_below(search, high - low)
     if kind == REINSERT:
         return reinsert(search, low, high)
     if kind == ADJACENT:

@@ -9,7 +9,7 @@ from cpsched.jit.handles import Column, FixedColumn, FixedFlags, FixedMatrix, Ha
 from cpsched.model import Cluster, IntArray, JobTable
 
 TO_ITS_END = 2
-"""Value of `Method.whole`: each job of the queue is planned, however long the queue is. For nodes alone."""
+"""Value of `ListSchedulerCode.whole`: each job of the queue is planned, however long the queue is. For nodes alone."""
 
 
 class Machine(Handle):
@@ -29,7 +29,7 @@ class Machine(Handle):
     """A node of each kind."""
 
 
-class Groups(Handle, grows=True):
+class NodeClasses(Handle, grows=True):
     """Groups of nodes with the same line. Group `g` has the steps `first[g]` .. `first[g] + length[g] - 1`."""
 
     count: int
@@ -62,7 +62,7 @@ class Groups(Handle, grows=True):
     """By group, in a plan: its first place in the layout."""
 
 
-class Layout(Handle, grows=True):
+class NodeLayout(Handle, grows=True):
     """All nodes in a row: first those of group 0, then those of group 1, and so on; within a group by index.
 
     The groups are those with which the plan begins. A position in the row is a *place*. Nodes of one group with
@@ -94,7 +94,7 @@ class Layout(Handle, grows=True):
     """While runs are sorted, in index order: the node behind the last one of each run."""
 
 
-class Heads(Handle, grows=True):
+class RangeHeap(Handle, grows=True):
     """Ranges of the layout that are walked side by side: a heap of range numbers, least key first."""
 
     heap: Column
@@ -111,10 +111,10 @@ class Heads(Handle, grows=True):
     """By range: the run of its next place."""
 
 
-class Carried(Handle, grows=True):
+class IncrementalClasses(Handle, grows=True):
     """Groups kept from round to round, with a hash table that finds the group of a line."""
 
-    groups: Groups
+    groups: NodeClasses
     signature: Column
     """By node: a hash of its kind and line; equal for nodes that are alike."""
     known: Column
@@ -123,7 +123,7 @@ class Carried(Handle, grows=True):
     """Hash table of groups by signature; -1 in an empty entry. Its length is a power of two."""
 
 
-class Method(Handle):
+class ListSchedulerCode(Handle):
     """What makes one list scheduler differ from another."""
 
     order: int
@@ -138,7 +138,7 @@ class Method(Handle):
     """1 where the whole plan is wanted, 0 where its starts suffice, `TO_ITS_END` where no queue is too long."""
 
 
-class Draft(Handle, grows=True):
+class PlanResult(Handle, grows=True):
     """The result of a plan: who starts now and where, and when the others are expected to start."""
 
     started: int
@@ -163,7 +163,7 @@ class Draft(Handle, grows=True):
     """On a pool: the amount of each start, sorted as `ends`."""
 
 
-class Trial(Handle, grows=True):
+class PlanWorkspace(Handle, grows=True):
     """The working state of a plan on nodes: groups as placed jobs leave them, and notes that save work."""
 
     reserved: int
@@ -178,10 +178,10 @@ class Trial(Handle, grows=True):
     """While placements are final: with more groups than this, groups without nodes are left out."""
     moves: int
     """Entries of `moved` in use."""
-    groups: Groups
+    groups: NodeClasses
     """The groups as the plan leaves them so far."""
-    layout: Layout
-    heads: Heads
+    layout: NodeLayout
+    heads: RangeHeap
     available: Column
     """int64[R]: what all nodes together have free now, less what the starts so far take."""
     most: Column
@@ -214,7 +214,7 @@ class Trial(Handle, grows=True):
     """By start: the move behind its last."""
 
 
-class Site(Handle):
+class SchedulingState(Handle):
     """One instant of a cluster, with the groups carried along and room for a plan."""
 
     now_s: int
@@ -228,43 +228,48 @@ class Site(Handle):
     """Slots in arrival order; the first `queued` count."""
     running: Column
     """Slots by expected end; the first `active` count."""
-    groups: Groups
-    draft: Draft
-    trial: Trial
+    groups: NodeClasses
+    draft: PlanResult
+    trial: PlanWorkspace
 
 
-def machine_of(cluster: Cluster, free: IntArray) -> Machine:
+def machine_handle(cluster: Cluster, free: IntArray) -> Machine:
     """The machine of a cluster with `free` amounts (int64[N, R])."""
     pool = int(cluster.capacity[:, 0].sum())
     return Machine(pool, free, cluster.capacity, cluster.node_sets, cluster.kind_of, cluster.kind_node)
 
 
-def no_entries() -> IntArray:
+def empty_column() -> IntArray:
     """A column without room."""
     return np.zeros(0, np.int64)
 
 
-def new_draft() -> Draft:
+def new_plan_result() -> PlanResult:
     """A draft without room."""
-    return Draft(0, *(no_entries() for _ in range(9)))
+    return PlanResult(0, *(empty_column() for _ in range(9)))
 
 
-def no_groups(resources: int) -> Groups:
+def no_node_classes(resources: int) -> NodeClasses:
     """No groups yet: a plan on nodes builds them."""
-    of, kind, size, first, length, at, edged, edge, begin = (no_entries() for _ in range(9))
+    of, kind, size, first, length, at, edged, edge, begin = (empty_column() for _ in range(9))
     free = np.zeros((0, resources), np.int64)
-    return Groups(0, 0, 0, 1, of, kind, size, first, length, at, free, edged, edge, begin)
+    return NodeClasses(0, 0, 0, 1, of, kind, size, first, length, at, free, edged, edge, begin)
 
 
-def new_trial(resources: int) -> Trial:
+def new_plan_workspace(resources: int) -> PlanWorkspace:
     """A trial without room."""
     amounts = np.zeros(resources, np.int64), np.zeros(resources, np.int64)
-    layout, heads = Layout(0, 0, 0, *(no_entries() for _ in range(8))), Heads(*(no_entries() for _ in range(6)))
-    return Trial(0, 0, 0, 0, 0, 0, no_groups(resources), layout, heads, *amounts, *(no_entries() for _ in range(13)))
+    layout, heads = (
+        NodeLayout(0, 0, 0, *(empty_column() for _ in range(8))),
+        RangeHeap(*(empty_column() for _ in range(6))),
+    )
+    return PlanWorkspace(
+        0, 0, 0, 0, 0, 0, no_node_classes(resources), layout, heads, *amounts, *(empty_column() for _ in range(13))
+    )
 
 
 @kernel
-def starts_of(draft: Draft) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+def starts_of(draft: PlanResult) -> tuple[IntArray, IntArray, IntArray, IntArray]:
     """Copies of slots, offsets, nodes and units of the jobs that start."""
     n = draft.started
     last = draft.offsets[n]
@@ -272,13 +277,13 @@ def starts_of(draft: Draft) -> tuple[IntArray, IntArray, IntArray, IntArray]:
 
 
 @kernel
-def planned(draft: Draft, count: int) -> IntArray:
+def planned(draft: PlanResult, count: int) -> IntArray:
     """A copy of the planned starts of a queue of `count`."""
     return draft.plan_s[:count].copy()
 
 
 @subroutine
-def longer(column: Column, used: int, room: int) -> IntArray:
+def resized(column: Column, used: int, room: int) -> IntArray:
     """`column` with room for `room` entries: itself, or a copy of its first `used` in at least twice the room."""
     if room <= len(column):
         return column
@@ -288,16 +293,16 @@ def longer(column: Column, used: int, room: int) -> IntArray:
     return found
 
 
-class Held(Handle, grows=True):
-    """One column of a handle, for `grow`."""
+class GrowableColumn(Handle, grows=True):
+    """One column of a handle, for `grow_columns`."""
 
     column: Column
 
 
 @GrowColumns
-def grow(held: Held, used: int, room: int) -> None:
+def grow_columns(held: GrowableColumn, used: int, room: int) -> None:
     """`grow(handle, "field other", used, room)` gives columns of a handle room for `room` entries.
 
     The first `used` entries stay as they are. A column that is too short gets at least twice the room.
     """
-    held.column = longer(held.column, used, room)
+    held.column = resized(held.column, used, room)

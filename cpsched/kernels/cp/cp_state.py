@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from cpsched.jit.handles import Column, FixedColumn, FixedMatrix, FixedReals, Flags, Handle, Matrix
-from cpsched.kernels.state import Machine
+from cpsched.kernels.scheduling_state import Machine
 from cpsched.model import IntArray, JobTable
 
 
-class Facts(Handle):
+class CpInstance(Handle):
     """The facts of a round: the jobs that a model considers, and the instant at which they wait."""
 
     now_s: int
@@ -26,13 +26,13 @@ class Facts(Handle):
     place_units: FixedColumn
     """Units of all placements, see `JobTable.place_at`."""
 
-    def considering(self, jobs: IntArray) -> Facts:
+    def considering(self, jobs: IntArray) -> CpInstance:
         """The same instant with `jobs` (slots in priority order) considered."""
         placements = self.place_node, self.place_units
-        return Facts(self.now_s, self.machine, self.table, jobs, self.running, self.end_s, *placements)
+        return CpInstance(self.now_s, self.machine, self.table, jobs, self.running, self.end_s, *placements)
 
 
-class Moment(Handle):
+class PlanMoment(Handle):
     """The cluster at one moment of a plan. Every kernel that goes to a moment overwrites it."""
 
     left: Matrix
@@ -68,7 +68,7 @@ class Plan(Handle):
     """First position on the node, by part and resource: int64[P, R]."""
     dy: Matrix
     """Positions taken, by part and resource: int64[P, R]."""
-    moment: Moment
+    moment: PlanMoment
 
     def copy(self) -> Plan:
         """A plan of its own with the same starts and places."""
@@ -80,7 +80,7 @@ PLACED = ("start_s", "parts", "node", "units", "y", "dy")
 """The columns of a plan that say when and where. (`first` depends only on what the jobs ask for.)"""
 
 
-class Step(Handle):
+class SearchStep(Handle):
     """The state of the solver's search. The considered jobs have K kinds of units."""
 
     j: int
@@ -137,13 +137,13 @@ class BranchTree(Handle):
     trial: Plan
 
 
-def moment_of(amounts: IntArray, parts: int = 0) -> Moment:
+def moment_of(amounts: IntArray, parts: int = 0) -> PlanMoment:
     """Room for a moment of a cluster: amounts of the shape of `amounts` (int64[N, R]), and `parts` parts."""
     nodes, left, floor = len(amounts), np.zeros_like(amounts), np.zeros_like(amounts)
-    return Moment(left, floor, np.zeros(nodes, np.bool_), np.full(nodes, -1, np.int64), np.zeros(parts, np.int64))
+    return PlanMoment(left, floor, np.zeros(nodes, np.bool_), np.full(nodes, -1, np.int64), np.zeros(parts, np.int64))
 
 
-def empty_plan(facts: Facts) -> Plan:
+def empty_plan(facts: CpInstance) -> Plan:
     """A plan with room for every unit of the considered jobs."""
     J, R = len(facts.jobs), facts.machine.capacity.shape[1]
     first = np.zeros(J + 1, np.int64)

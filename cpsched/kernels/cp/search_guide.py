@@ -6,15 +6,15 @@ import numpy as np
 
 from cpsched.jit.decorators import kernel, subroutine
 from cpsched.jit.handles import FixedColumn
+from cpsched.kernels.cp.cp_state import CpInstance, Plan, SearchStep
 from cpsched.kernels.cp.dive import highest_gap, put, put_part
-from cpsched.kernels.cp.moments import end_by, go_to, next_end, recount, shapes_of
-from cpsched.kernels.cp.state import Facts, Plan, Step
-from cpsched.kernels.fit import PLENTY, units_on
+from cpsched.kernels.cp.plan_moments import end_by, go_to, next_end, recount, shapes_of
+from cpsched.kernels.fit_rules import UNBOUNDED, units_on
 from cpsched.model import EXCLUSIVE, IntArray
 
 
 @kernel
-def room_now(facts: Facts) -> tuple[IntArray, IntArray]:
+def room_now(facts: CpInstance) -> tuple[IntArray, IntArray]:
     """How many units of each kind each node takes now, int64[K, N]; and the kind of each considered job, int64[J]."""
     shapes, kind_of = shapes_of(facts)
     room = np.empty((len(shapes), len(facts.machine.free)), np.int64)
@@ -25,24 +25,24 @@ def room_now(facts: Facts) -> tuple[IntArray, IntArray]:
 
 
 @subroutine
-def first_moment(step: Step, at_s: FixedColumn) -> int:
-    """The least `at_s` of a job that is not placed; `PLENTY` where all jobs are."""
-    tau = PLENTY
+def first_moment(step: SearchStep, at_s: FixedColumn) -> int:
+    """The least `at_s` of a job that is not placed; `UNBOUNDED` where all jobs are."""
+    tau = UNBOUNDED
     for j in range(len(at_s)):
         if not step.placed[j]:
             tau = min(tau, at_s[j])
     return tau
 
 
-def new_step(facts: Facts, order: IntArray) -> Step:
+def new_step(facts: CpInstance, order: IntArray) -> SearchStep:
     """The first step of a search, with no job placed. Of the jobs that can start first, `order` says who goes first."""
     J, (room, kind_of) = len(facts.jobs), room_now(facts)
     nobody, column = np.zeros(J, np.bool_), np.full(J, -1, np.int64)
-    return Step(-1, 0, nobody, column, order, column.copy(), room, kind_of)
+    return SearchStep(-1, 0, nobody, column, order, column.copy(), room, kind_of)
 
 
 @kernel
-def next_to_start(facts: Facts, plan: Plan, step: Step) -> int:
+def next_to_start(facts: CpInstance, plan: Plan, step: SearchStep) -> int:
     """The job, of those not placed, that can start first; of equal ones the first in `step.order`; -1 for none.
 
     - No placed job starts later than the earliest start of any other job.
@@ -55,7 +55,7 @@ def next_to_start(facts: Facts, plan: Plan, step: Step) -> int:
     at_s, placed, put_off_s, kind_of = step.earliest_s.copy(), step.placed, step.put_off_s, step.kind_of
     put_off_s[:] = -1
     tau = first_moment(step, at_s)
-    if tau == PLENTY:
+    if tau == UNBOUNDED:
         return -1
     present = np.zeros(J, np.bool_)
     next_running = go_to(facts, plan, placed, tau)
@@ -78,20 +78,20 @@ def next_to_start(facts: Facts, plan: Plan, step: Step) -> int:
 
         # Go to the next moment at which a job could start.
         tau = first_moment(step, at_s)
-        if tau == PLENTY:
+        if tau == UNBOUNDED:
             return -1
         next_running = end_by(facts, plan, present, next_running, tau)
         recount(facts, plan.moment, shapes, room, rooms)
 
 
 @kernel
-def next_chance(facts: Facts, plan: Plan, step: Step) -> int:
+def next_chance(facts: CpInstance, plan: Plan, step: SearchStep) -> int:
     """The earliest moment after its planned start at which the job at hand could start instead.
 
     In a plan whose jobs start as early as they can, a job starts now or when another job ends. That other job is
     running, or placed, or not placed yet; the last kind starts at the plan's moment at the earliest.
     """
-    tau, chance = plan.start_s[step.j], PLENTY
+    tau, chance = plan.start_s[step.j], UNBOUNDED
     for i in range(len(facts.running)):
         end_s = facts.end_s[facts.running[i]]
         if end_s > tau:
@@ -106,7 +106,7 @@ def next_chance(facts: Facts, plan: Plan, step: Step) -> int:
 
 
 @subroutine
-def go_to_step(facts: Facts, plan: Plan, step: Step) -> int:
+def go_to_step(facts: CpInstance, plan: Plan, step: SearchStep) -> int:
     """Make the plan's moment the start of the job at hand, with the parts of it that have a place on their nodes.
 
     Returns how many of its units have no place yet.
@@ -123,7 +123,7 @@ def go_to_step(facts: Facts, plan: Plan, step: Step) -> int:
 
 
 @kernel
-def next_spot(facts: Facts, plan: Plan, step: Step, top: int) -> int:
+def next_spot(facts: CpInstance, plan: Plan, step: SearchStep, top: int) -> int:
     """The highest node up to `top` that takes one more part of the job at hand, -1 if there is none.
 
     Writes the place of that part into the plan.
@@ -138,7 +138,7 @@ def next_spot(facts: Facts, plan: Plan, step: Step, top: int) -> int:
 
 
 @kernel
-def gap_below(facts: Facts, plan: Plan, step: Step, below: tuple[int, int, int]) -> int:
+def gap_below(facts: CpInstance, plan: Plan, step: SearchStep, below: tuple[int, int, int]) -> int:
     """The highest free position for one more part of the job at hand; -1 if there is none.
 
     `below` holds a node, a resource, and the position below which the part must be.
