@@ -188,7 +188,7 @@ DISPATCHERS: Registry[Dispatcher] = Registry(
         "cpsched.dispatchers",
         "cpsched.dispatchers.lookahead",
         "cpsched.dispatchers.slurm",
-        "cpsched.dispatchers.cp.recipes",
+        "cpsched.dispatchers.cp.papers",
     ),
 )
 PREDICTORS: Registry[Predictor] = Registry("predictor", "cpsched.predictors", Predictor, ("cpsched.predictors",))

@@ -10,10 +10,10 @@ import numpy as np
 
 from cpsched import registry
 from cpsched.dispatchers.base import Dispatcher
-from cpsched.dispatchers.cp.kit import ConstraintDispatcher
+from cpsched.dispatchers.cp.constraint_dispatcher import ConstraintDispatcher
+from cpsched.dispatchers.cp.model_choice import ModelChoice
 from cpsched.dispatchers.cp.per_objective import PerObjectiveDispatcher
-from cpsched.dispatchers.cp.recipe import Recipe
-from cpsched.dispatchers.lookahead.dispatcher import ALL_CANDIDATES, Lookahead
+from cpsched.dispatchers.lookahead.lookahead_dispatcher import ALL_CANDIDATES, Lookahead
 from cpsched.jit.decorators import kernel
 from cpsched.jit.handles import Reals
 from cpsched.kernels.order_moves import ALL_MOVES
@@ -85,8 +85,8 @@ class Asking(ConstraintDispatcher):
     certain = False
 
     def __init__(self, certain: bool = False, in_order: bool = True, **words: Any) -> None:
-        parts = {field.name: words.pop(field.name) for field in fields(Recipe) if field.name in words}
-        super().__init__(Recipe(**parts), **words)
+        parts = {field.name: words.pop(field.name) for field in fields(ModelChoice) if field.name in words}
+        super().__init__(ModelChoice(**parts), **words)
         self.certain, self.in_order = certain, in_order
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from cpsched.dispatchers.by_scheme import SchemeDispatcher
+from cpsched.dispatchers.list_scheduler import ListSchedulerDispatcher
 from cpsched.planning import Allocation, ListScheduler, OrderName
 from cpsched.registration import Registration
 
 
-class EasyDispatcher(SchemeDispatcher):
+class EasyDispatcher(ListSchedulerDispatcher):
     """First come, first served; the first that cannot start reserves its earliest slot, others may not delay it.
 
     `order` may be another than that of arrival (`priority`: the site's own). `backfill` is the order in which the

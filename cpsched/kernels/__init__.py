@@ -20,7 +20,8 @@
 - `cp`: the loops of the constraint-programming dispatchers.
 
 The doors, which Python calls, are the functions marked `@kernel`: `pool_scheduling.plan_on_pool`, `nodes.plan_placed`,
-`nodes.try_job`, `slurm.plan_as_slurm`, `search.look_ahead`, `search.ordered`, `search.go_on_from`, those of `baseline`,
+`nodes.try_job`, `slurm.plan_as_slurm`, `decision_builder.look_ahead`, `decision_builder.ordered`,
+`decision_builder.go_on_from`, those of `baseline`,
 `state.starts_of`, `state.planned`, `fit_rules.first_fault`, `fit_rules.units_by_node`.
 
 Columns are those of `cpsched.model.JobTable`, indexed by slot. Kernels decide on values alone (times, amounts, node

@@ -80,7 +80,7 @@ def reinsert(search: OrderSearch, low: int, high: int) -> int:
 def propose_move(search: OrderSearch) -> int:
     """Make the order on trial the best order with one change behind the fixed jobs; returns the first changed place.
 
-    Sets `search.shared.upto` to the place behind the last changed one.
+    Sets `decision_builder.shared.upto` to the place behind the last changed one.
     """
     order, trial, low, high = search.best.order, search.trial.order, search.fixed, search.head
     for k in range(high):

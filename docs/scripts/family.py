@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from cpsched.dispatchers.cp import by_nodes, by_positions, certain, engine, objective, window
-from cpsched.dispatchers.cp.answer import allocated
-from cpsched.dispatchers.cp.kit import ConstraintDispatcher
-from cpsched.dispatchers.cp.recipe import WORDS
+from cpsched.dispatchers.cp import cp_objective, cp_problem, node_model, position_model, presolve, search_control
+from cpsched.dispatchers.cp.constraint_dispatcher import ConstraintDispatcher
+from cpsched.dispatchers.cp.model_choice import WORDS
+from cpsched.dispatchers.cp.solve_result import decision_with_allocation
 from cpsched.kernels.cp.startable_jobs import possible, startable
 from cpsched.registration import first_sentence
 from cpsched.registry import DISPATCHERS
@@ -21,20 +21,20 @@ COLUMNS = ("jobs", "control", "running", "objective", "priority", "allocation")
 ORDER = ("pcp", "pcp1", "pcp2", "pcp19", "pcp20", "hcp", "hcp1", "hcp2", "hcp19", "cph")
 CODE: dict[tuple[str, str], Callable[..., Any]] = {
     ("jobs", "all"): possible,
-    ("jobs", "first"): certain.impossible,
+    ("jobs", "first"): presolve.is_infeasible,
     ("jobs", "startable"): startable,
-    ("control", "doubles"): engine.Run.restart,
-    ("control", "stops"): engine.Run.restart,
-    ("running", "remaining"): window.facts_of,
-    ("running", "at-least-1s"): window.facts_of,
-    **{("objective", name): make for name, make in objective.OBJECTIVES.items()},
-    ("priority", "none"): by_nodes.NodeModel.search,
-    ("priority", "slowdown"): objective.by_slowdown,
-    ("priority", "urgency"): objective.by_urgency,
-    ("allocation", "positions"): by_positions.PositionModel,
-    ("allocation", "nodes"): by_nodes.NodeModel,
-    ("allocation", "best-fit"): allocated,
-    ("allocation", "first-fit"): allocated,
+    ("control", "doubles"): search_control.RestartSearch.restart,
+    ("control", "stops"): search_control.RestartSearch.restart,
+    ("running", "remaining"): cp_problem.cp_instance_of,
+    ("running", "at-least-1s"): cp_problem.cp_instance_of,
+    **{("objective", name): make for name, make in cp_objective.OBJECTIVES.items()},
+    ("priority", "none"): node_model.NodeModel.search,
+    ("priority", "slowdown"): cp_objective.by_slowdown,
+    ("priority", "urgency"): cp_objective.by_urgency,
+    ("allocation", "positions"): position_model.PositionModel,
+    ("allocation", "nodes"): node_model.NodeModel,
+    ("allocation", "best-fit"): decision_with_allocation,
+    ("allocation", "first-fit"): decision_with_allocation,
 }
 """Where each word of the table is carried out."""
 

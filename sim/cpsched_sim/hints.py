@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from cpsched.dispatchers.by_scheme import SchemeDispatcher
-from cpsched.dispatchers.slurm.advised import Advised
-from cpsched.dispatchers.slurm.dispatcher import SlurmDispatcher
+from cpsched.dispatchers.list_scheduler import ListSchedulerDispatcher
+from cpsched.dispatchers.slurm.boosted_slurm import BoostedSlurmDispatcher
+from cpsched.dispatchers.slurm.slurm_dispatcher import SlurmDispatcher
 from cpsched.formatting import percent
 from cpsched.planning import GREEDY, STRICT
 from cpsched.policy import Policy
@@ -21,7 +21,7 @@ def hints_of(policy: Policy, schedule: Schedule) -> tuple[str, ...]:
 
 def _not_modelled(policy: Policy) -> tuple[str, ...]:
     """Name the given parameters of Slurm that its twin does not model."""
-    dispatcher = policy.dispatcher.twin if isinstance(policy.dispatcher, Advised) else policy.dispatcher
+    dispatcher = policy.dispatcher.twin if isinstance(policy.dispatcher, BoostedSlurmDispatcher) else policy.dispatcher
     if not isinstance(dispatcher, SlurmDispatcher) or not dispatcher.read.not_modelled:
         return ()
     return (f"SchedulerParameters that the twin does not model: {', '.join(dispatcher.read.not_modelled)}",)
@@ -40,4 +40,4 @@ def _overrun(policy: Policy, schedule: Schedule) -> tuple[str, ...]:
 def _plans(policy: Policy) -> bool:
     """Whether the dispatcher reserves anything, as far as that is known."""
     dispatcher = policy.dispatcher
-    return not (isinstance(dispatcher, SchemeDispatcher) and dispatcher.scheme.reservations in (STRICT, GREEDY))
+    return not (isinstance(dispatcher, ListSchedulerDispatcher) and dispatcher.scheme.reservations in (STRICT, GREEDY))

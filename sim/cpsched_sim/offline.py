@@ -21,7 +21,7 @@ from cpsched.registration import Registration
 from cpsched_sim.traces.job import TraceJob
 
 if TYPE_CHECKING:  # it imports the solver
-    from cpsched.dispatchers.cp.sat import Found
+    from cpsched.dispatchers.cp.cp_sat import SatSolution
 
 _HINTS = ("reg", "saf", "spf", "laf")
 """The orders whose list schedules the solver may begin at: the best of them."""
@@ -45,7 +45,7 @@ class OfflineDispatcher(Dispatcher):
     later than planned. `found` is the plan with its cost and proved bound.
     """
 
-    found: Found
+    found: SatSolution
     learns = False
 
     def __init__(
@@ -87,7 +87,7 @@ class OfflineDispatcher(Dispatcher):
 
     def _plan(self, cluster: Cluster) -> None:
         """Solve the trace, from the best list schedule on."""
-        from cpsched.dispatchers.cp import sat
+        from cpsched.dispatchers.cp import cp_sat
         from cpsched.kernels.cp.delay_costs import delay
 
         jobs = [item.job for item in self._trace]
@@ -96,17 +96,17 @@ class OfflineDispatcher(Dispatcher):
         first_s = int(submit_s.min())
         total = cluster.capacity.sum(axis=0)
         demand = np.minimum(amounts, total)
-        problem = sat.Pooled(first_s, submit_s - first_s, run_s, demand, np.zeros(1, np.int64), total[None, :])
-        budget = sat.PoolBudget(self._limit_s, self._effort, self._seed)
+        problem = cp_sat.PoolProblem(first_s, submit_s - first_s, run_s, demand, np.zeros(1, np.int64), total[None, :])
+        budget = cp_sat.PoolBudget(self._limit_s, self._effort, self._seed)
         hints = [start for start in self._list_schedules(cluster) if (start >= submit_s).all()]
         processors = np.maximum(1, amounts[:, 0])
         if self._metric == "p2sf":
-            best = min(hints, key=lambda start_s: sat.p2sf(problem, submit_s, processors, start_s))
-            self.found = sat.solve_p2sf(problem, submit_s, processors, budget, best)
+            best = min(hints, key=lambda start_s: cp_sat.p2sf(problem, submit_s, processors, start_s))
+            self.found = cp_sat.solve_p2sf(problem, submit_s, processors, budget, best)
         else:
-            cost = sat.costs(self._metric, submit_s, run_s, processors)
+            cost = cp_sat.costs(self._metric, submit_s, run_s, processors)
             best = min(hints, key=lambda start_s: delay(cost, start_s))
-            found = sat.solve(problem, cost, budget, best)
+            found = cp_sat.solve(problem, cost, budget, best)
             worth = found.start_s if found.start_s is not None and found.cost <= delay(cost, best) else best
             self.found = replace(found, start_s=worth, cost=cost.constant + delay(cost, worth))
         planned: IntArray = self.found.start_s if self.found.start_s is not None else best

@@ -15,7 +15,7 @@ import numpy as np
 
 from cpsched import registry
 from cpsched.dispatchers.base import Dispatcher
-from cpsched.dispatchers.lists import ListDispatcher
+from cpsched.dispatchers.list_orders import ListDispatcher
 from cpsched.model import Cluster
 from cpsched.policy import Policy
 from cpsched_sim.cluster.replay import Replay, Schedule

@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from cpsched import registry
 from cpsched.dispatchers.base import Dispatcher
-from cpsched.dispatchers.lists import ListDispatcher
-from cpsched.dispatchers.lookahead.dispatcher import Lookahead
+from cpsched.dispatchers.list_orders import ListDispatcher
+from cpsched.dispatchers.lookahead.lookahead_dispatcher import Lookahead
 from cpsched.model import Cluster, Decision, Need, Snapshot
 from cpsched_sim.cluster.state import SimulatedCluster
 from cpsched_sim.experiment import simulate

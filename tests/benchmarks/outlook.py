@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from cpsched.dispatchers.lists import ListDispatcher
+from cpsched.dispatchers.list_orders import ListDispatcher
 from cpsched.model import Cluster, EndedJob, Job, Request, RunningJob, Snapshot
 from cpsched.outlook import placed
 from cpsched_bridge.report import CycleReport

@@ -124,7 +124,7 @@ class _SitesClock:
 
 
 def _mock(options: Options) -> Backend:
-    from cpsched.dispatchers.slurm.dispatcher import SlurmDispatcher
+    from cpsched.dispatchers.slurm.slurm_dispatcher import SlurmDispatcher
 
     assert options.trace is not None
     workload = load(options.trace, options.system)

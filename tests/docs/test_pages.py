@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import cpsched
-from cpsched.dispatchers.cp.kit import ConstraintDispatcher
-from cpsched.dispatchers.cp.recipe import WORDS
+from cpsched.dispatchers.cp.constraint_dispatcher import ConstraintDispatcher
+from cpsched.dispatchers.cp.model_choice import WORDS
 from cpsched.errors import CpschedError
 from cpsched.policy_spec import setting_names
 from cpsched.registry import DISPATCHERS, PREDICTORS

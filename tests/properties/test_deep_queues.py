@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cpsched import registry
-from cpsched.dispatchers.lookahead.dispatcher import Lookahead
+from cpsched.dispatchers.lookahead.lookahead_dispatcher import Lookahead
 from cpsched.model import NEVER, Cluster
 from cpsched.planning import plan
 from cpsched_sim.cluster.state import SimulatedCluster

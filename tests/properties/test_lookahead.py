@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cpsched.dispatchers.lookahead.dispatcher import Lookahead
+from cpsched.dispatchers.lookahead.lookahead_dispatcher import Lookahead
 from cpsched.dispatchers.lookahead.objectives import OBJECTIVES
 from cpsched.feasibility import verify
 from cpsched.model import NEVER

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.easy import EasyDispatcher
-from cpsched.dispatchers.lookahead.dispatcher import Lookahead
+from cpsched.dispatchers.lookahead.lookahead_dispatcher import Lookahead
 from cpsched.model import Job
 from cpsched_bridge.cycle.backoff import KINDS_IN_VAIN
 from cpsched_bridge.ports import Hold

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpsched.dispatchers.cp import window
-from cpsched.dispatchers.cp.answer import Answer
-from cpsched.dispatchers.cp.engine import improve
-from cpsched.dispatchers.cp.kit import ConstraintDispatcher
-from cpsched.dispatchers.cp.limit import SearchLimit
-from cpsched.dispatchers.cp.objective import by_slowdown, slowdown
+from cpsched.dispatchers.cp import cp_problem
+from cpsched.dispatchers.cp.constraint_dispatcher import ConstraintDispatcher
+from cpsched.dispatchers.cp.cp_objective import by_slowdown, slowdown
+from cpsched.dispatchers.cp.search_control import improve
+from cpsched.dispatchers.cp.search_limit import SearchLimit
+from cpsched.dispatchers.cp.solve_result import SolveResult
 from cpsched.dispatchers.expected_waits import ExpectedWaits
 from cpsched.feasibility import verify
 from cpsched.kernels.cp.delay_costs import delay
@@ -56,13 +56,13 @@ def snapshots(draw: Any, nodes: int, jobs: int, longest_s: int, plain: bool) -> 
 
 def first_dive(snapshot: Snapshot) -> float | None:
     """Slowdown of the first leaf; None where nothing is considered."""
-    facts = window.facts_of(snapshot)
+    facts = cp_problem.cp_instance_of(snapshot)
     slots = startable(facts, snapshot.queue, 100)
     if len(slots) == 0:
         return None
     facts = facts.considering(by_slowdown(snapshot, slots))
     estimate_s = facts.table.estimate_s[facts.jobs]
-    starts = window.first_leaf(facts).start_s
+    starts = cp_problem.first_leaf(facts).start_s
     return float(((starts - snapshot.table.submit_s[facts.jobs] + estimate_s) / estimate_s).sum())
 
 
@@ -157,13 +157,13 @@ def test_optimal_where_exhaustive_search_can_tell(snapshot: Snapshot) -> None:
 @tries(80)
 def test_the_solver_alone_decides_as_the_certain_answers_do(snapshot: Snapshot) -> None:
     """From the first dive, without the shortcuts: the same objective, proved, by the solver."""
-    facts = window.facts_of(snapshot)
+    facts = cp_problem.cp_instance_of(snapshot)
     slots = startable(facts, snapshot.queue, 100)
     if len(slots) == 0:
         return
     facts = facts.considering(by_slowdown(snapshot, slots))
-    problem = window.Problem(facts, slowdown(snapshot, facts.jobs, ExpectedWaits()), slots[:0], False)
-    from_dive = Answer(window.first_leaf(facts), "", certain=False)
+    problem = cp_problem.CpProblem(facts, slowdown(snapshot, facts.jobs, ExpectedWaits()), slots[:0], False)
+    from_dive = SolveResult(cp_problem.first_leaf(facts), "", certain=False)
     solved = improve(problem, from_dive, "positions", SearchLimit(1.0, 1.0, 100, effort=80_000), seed=0)
     assert solved.status == "optimal"
     decided = ConstraintDispatcher(effort=80_000, restarts=100).decide(snapshot)
@@ -173,7 +173,7 @@ def test_the_solver_alone_decides_as_the_certain_answers_do(snapshot: Snapshot) 
 
 
 HARD = """
-from cpsched.dispatchers.cp.kit import ConstraintDispatcher
+from cpsched.dispatchers.cp.constraint_dispatcher import ConstraintDispatcher
 from tests.builders import a_cluster, a_job, a_snapshot
 jobs = [a_job(i, units=i % 4 + 1, per_unit=(i % 3 + 1, i % 5 + 1), walltime_s=7 * i, distinct=i % 2 == 0)
         for i in range(1, 16)]

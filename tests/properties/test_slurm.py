@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpsched.dispatchers.slurm.dispatcher import SlurmDispatcher
-from cpsched.dispatchers.slurm.parameters import SchedulerParameters
+from cpsched.dispatchers.slurm.scheduler_parameters import SchedulerParameters
+from cpsched.dispatchers.slurm.slurm_dispatcher import SlurmDispatcher
 from cpsched.model import Cluster, Snapshot
 from cpsched.policy import Policy
 from cpsched.predictors.walltime import WalltimePredictor

@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from cpsched.dispatchers.slurm.dispatcher import SlurmDispatcher
+from cpsched.dispatchers.slurm.slurm_dispatcher import SlurmDispatcher
 from cpsched.feasibility import amounts_used
 from cpsched.model import NEVER, Cluster, Job, Request, RunningJob, Snapshot
 from cpsched.policy import Policy

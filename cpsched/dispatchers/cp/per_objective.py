@@ -9,11 +9,17 @@ import numpy as np
 from typing_extensions import override
 
 from cpsched.dispatchers.base import Dispatcher
-from cpsched.dispatchers.cp import certain as shortcuts
-from cpsched.dispatchers.cp import window
-from cpsched.dispatchers.cp.answer import Answer, allocated, effort_of, nothing_starts
-from cpsched.dispatchers.cp.objective import OBJECTIVES, FloatArray, areas, factors, heeding_the_site
-from cpsched.dispatchers.cp.window import Problem
+from cpsched.dispatchers.cp import cp_problem
+from cpsched.dispatchers.cp import presolve as shortcuts
+from cpsched.dispatchers.cp.cp_objective import (
+    OBJECTIVES,
+    FloatArray,
+    job_areas,
+    site_priority_factors,
+    with_site_priority,
+)
+from cpsched.dispatchers.cp.cp_problem import CpProblem
+from cpsched.dispatchers.cp.solve_result import SolveResult, decision_with_allocation, effort_of, empty_decision
 from cpsched.dispatchers.expected_waits import ExpectedWaits
 from cpsched.errors import require
 from cpsched.kernels.cp.cp_state import CpInstance, Objective, empty_plan, moment_of
@@ -23,7 +29,7 @@ from cpsched.model import NEVER, Decision, Effort, IntArray, Need, Snapshot
 from cpsched.planning import EVERY, ORDERS, Allocation, ListScheduler, plan_with
 
 if TYPE_CHECKING:  # it imports the solver
-    from cpsched.dispatchers.cp.sat import Pooled
+    from cpsched.dispatchers.cp.cp_sat import PoolProblem
 
 Metric = Literal["bsld", "af", "awf", "p2sf"]
 
@@ -72,63 +78,63 @@ class PerObjectiveDispatcher(Dispatcher):
 
     @override
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
-        facts = window.facts_of(snapshot)
+        facts = cp_problem.cp_instance_of(snapshot)
         slots = possible(facts, snapshot.queue, moment_of(facts.machine.capacity))
         if len(slots) == 0 or (self.certain and len(startable(facts, slots, 1)) == 0):
-            return nothing_starts(snapshot, Effort("nothing-fits" if len(snapshot.queue) else "empty-queue"), need)
+            return empty_decision(snapshot, Effort("nothing-fits" if len(snapshot.queue) else "empty-queue"), need)
         objective = self._objective(snapshot, slots)
         order = _densest_first(snapshot, slots, objective)
         slots, objective = slots[order], _reordered(objective, order)
-        problem = Problem(facts.considering(slots), objective, slots[:0], False)
+        problem = CpProblem(facts.considering(slots), objective, slots[:0], False)
         answer = self._answer(snapshot, problem)
         if answer.plan is None:
             return self._by_list(snapshot, answer, len(slots), need)
         effort = effort_of(problem.facts, answer, objective, len(slots))
         if self._metric == "p2sf" and effort.objective is not None:
             effort = replace(effort, objective=self._ratio(snapshot, problem.facts, answer.plan.start_s), bound=None)
-        return allocated(snapshot, problem.facts, answer.plan, effort, need, self._allocation)
+        return decision_with_allocation(snapshot, problem.facts, answer.plan, effort, need, self._allocation)
 
     def _objective(self, snapshot: Snapshot, slots: IntArray) -> Objective:
         """The sum to minimise; for the ratio one that puts jobs in a sensible order."""
         name = "awf" if self._metric == "p2sf" else self._metric
         objective = OBJECTIVES[name](snapshot, slots, ExpectedWaits({}))
-        return heeding_the_site(objective, snapshot, slots, self._site_weight) if self._site_weight else objective
+        return with_site_priority(objective, snapshot, slots, self._site_weight) if self._site_weight else objective
 
-    def _answer(self, snapshot: Snapshot, problem: Problem) -> Answer:
+    def _answer(self, snapshot: Snapshot, problem: CpProblem) -> SolveResult:
         """The certain answer where there is one; else what the solver says."""
-        answer = shortcuts.pooled(problem, left_shifted=True)
+        answer = shortcuts.solve_pool_tree(problem, left_shifted=True)
         regular = self._metric != "p2sf" or answer.path in ("single", "all-fit")
         if self.certain and answer.certain and regular:
             return answer
         return self._solved(snapshot, problem, answer)
 
-    def _solved(self, snapshot: Snapshot, problem: Problem, answer: Answer) -> Answer:
+    def _solved(self, snapshot: Snapshot, problem: CpProblem, answer: SolveResult) -> SolveResult:
         """The best plan of the solver: from the plan at hand, and from each list plan."""
-        from cpsched.dispatchers.cp import sat  # the solver is imported when it is first needed
+        from cpsched.dispatchers.cp import cp_sat  # the solver is imported when it is first needed
 
         facts, objective = problem.facts, problem.objective
         pooled = _on_pools(problem)
         hints: list[IntArray | None] = [_in_queue_order(snapshot, facts, name) for name in self._orders]
         hints = [hint for hint in hints if hint is not None]
         effort = self._effort // (len(hints) + 1) + 1 if self._effort is not None else None
-        budget = sat.PoolBudget(self._limit_s / (len(hints) + 1), effort, self._seed)
+        budget = cp_sat.PoolBudget(self._limit_s / (len(hints) + 1), effort, self._seed)
         first = answer.plan.start_s if answer.plan is not None and answer.plan.start_s[0] >= facts.now_s else None
         if self._metric == "p2sf":
             submit_s, processors = snapshot.table.submit_s[facts.jobs], self._heights(snapshot, facts)
             shown = _in_queue_order(snapshot, facts, "reg")
             starts = [hint for hint in (shown if shown is not None else first, *hints) if hint is not None]
             if not starts:
-                return Answer(None, "late", False, status="unknown")
-            found = [sat.solve_p2sf(pooled, submit_s, processors, budget, start) for start in starts]
+                return SolveResult(None, "late", False, status="unknown")
+            found = [cp_sat.solve_p2sf(pooled, submit_s, processors, budget, start) for start in starts]
         else:
-            found = [sat.solve(pooled, objective, budget, hint) for hint in (first, *hints)]
+            found = [cp_sat.solve(pooled, objective, budget, hint) for hint in (first, *hints)]
         best = min(found, key=lambda each: each.cost)
         if best.start_s is None:
-            return Answer(None, "late", False, status=best.status)
+            return SolveResult(None, "late", False, status=best.status)
         plan = empty_plan(facts)
         plan.start_s[:] = best.start_s
         bounds = [each.bound for each in found if each.bound is not None]
-        return Answer(
+        return SolveResult(
             plan,
             "solver",
             False,
@@ -150,24 +156,24 @@ class PerObjectiveDispatcher(Dispatcher):
         processors: FloatArray = np.maximum(1, taken).astype(np.float64)
         if not self._site_weight:
             return processors
-        return processors * factors(snapshot, facts.jobs, self._site_weight, processors)
+        return processors * site_priority_factors(snapshot, facts.jobs, self._site_weight, processors)
 
     @staticmethod
-    def _by_list(snapshot: Snapshot, answer: Answer, considered: int, need: Need) -> Decision:
+    def _by_list(snapshot: Snapshot, answer: SolveResult, considered: int, need: Need) -> Decision:
         """What list-reg decides."""
         decision = plan_with(ListScheduler(EVERY, "reg"), snapshot, need)
         effort = Effort("late", considered, considered, answer.status, solver_s=answer.solver_s)
         return replace(decision, effort=effort)
 
 
-def _on_pools(problem: Problem) -> Pooled:
+def _on_pools(problem: CpProblem) -> PoolProblem:
     """The problem in the solver's terms."""
-    from cpsched.dispatchers.cp.sat import Pooled
+    from cpsched.dispatchers.cp.cp_sat import PoolProblem
 
     facts, found = problem.facts, relax(problem.facts, False)
     nothing = np.zeros(len(facts.jobs), np.int64)
     durations = facts.table.estimate_s[facts.jobs]
-    return Pooled(facts.now_s, nothing, durations, found.demand, found.moment_s - facts.now_s, found.capacity)
+    return PoolProblem(facts.now_s, nothing, durations, found.demand, found.moment_s - facts.now_s, found.capacity)
 
 
 def _in_queue_order(snapshot: Snapshot, facts: CpInstance, order: str) -> IntArray | None:
@@ -182,7 +188,7 @@ def _in_queue_order(snapshot: Snapshot, facts: CpInstance, order: str) -> IntArr
 
 def _densest_first(snapshot: Snapshot, slots: IntArray, objective: Objective) -> IntArray:
     """Positions of `slots` by area over weight, smallest first; equal ones largest area first (debs24 section 5.1)."""
-    area = areas(snapshot, slots)
+    area = job_areas(snapshot, slots)
     return np.lexsort((-area, np.round(area / objective.weight, 6)))
 
 

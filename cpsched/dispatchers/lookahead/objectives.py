@@ -33,7 +33,7 @@ class ObjectiveRow:
     - `area`: to r^`r` E^`e` so many times m r E is added, m being the mean of the former over the mean of r E in the
       queue: what both add up to over the queue is in that proportion, whatever the units.
     - `aged_by`: where it is not 0, `aged_s` is that share of the longest wait under the virtual schedule of `easy`, see
-      `cpsched.dispatchers.lookahead.virtual`. E is then what jobs of the user have really run of their walltimes.
+      `cpsched.dispatchers.lookahead.run_history`. E is then what jobs of the user have really run of their walltimes.
     - `bounded`: a job that has waited for half of the bound may wait no longer than it in a plan, past and planned.
       The bound is the longest such wait by arrival, or in the order of the last round, whichever is shorter.
     - `power`: where it is not 0 the cost is not linear: r^`r` (F^power - (F - E)^power), as in PaSF of debs24.

@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 
 from cpsched.dispatchers.base import Dispatcher
-from cpsched.dispatchers.cp import window
+from cpsched.dispatchers.cp import cp_problem
 from cpsched.kernels.cp.startable_jobs import startable
 from cpsched.model import Decision, EndedJob, Need, Snapshot
 from cpsched.policy_spec import PolicySpec
@@ -51,7 +51,7 @@ class Sizing(Dispatcher):
         """What the other dispatcher decides."""
         slots = snapshot.queue
         if not self._whole_queue:
-            slots = startable(window.facts_of(snapshot), slots, CONSIDERED)
+            slots = startable(cp_problem.cp_instance_of(snapshot), slots, CONSIDERED)
         asked = snapshot.table.units[slots, None] * snapshot.table.per_unit[slots]
         intervals = len(slots) + len(snapshot.running)
         self.sizes.append((intervals, float((asked @ WEIGHTS).sum()), float((snapshot.free @ WEIGHTS).sum())))

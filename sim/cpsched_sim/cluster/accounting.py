@@ -26,7 +26,7 @@ class SiteInPlay:
 
     `begin_round` is told that a round is due, `started` what it decided, `ended` which jobs are over. Priorities are
     written into the cluster's table. Use fades, and factors of fair share are worked out anew every
-    `priority.calc_period_s`, as in Slurm.
+    `priority_rule.calc_period_s`, as in Slurm.
     """
 
     def __init__(self, policy: SitePolicy, state: SimulatedCluster) -> None:

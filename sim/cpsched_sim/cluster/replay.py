@@ -14,7 +14,7 @@ from typing import Literal, cast
 import numpy as np
 import numpy.typing as npt
 
-from cpsched.dispatchers.by_scheme import SchemeDispatcher
+from cpsched.dispatchers.list_scheduler import ListSchedulerDispatcher
 from cpsched.errors import PolicyError
 from cpsched.feasibility import verify
 from cpsched.formatting import many
@@ -190,8 +190,8 @@ class Replay:
         """Whether the compiled loop applies: a list scheduler, nothing learned, no charge, no policy, no power cap."""
         dispatcher = self.policy.dispatcher
         return (
-            isinstance(dispatcher, SchemeDispatcher)
-            and type(dispatcher).decide is SchemeDispatcher.decide
+            isinstance(dispatcher, ListSchedulerDispatcher)
+            and type(dispatcher).decide is ListSchedulerDispatcher.decide
             and dispatcher.scheme.compiled
             and not (self.predictor_learns or self.dispatcher_learns or dispatcher.every_round)
             and self.charge is None
@@ -201,7 +201,7 @@ class Replay:
 
     def run_compiled(self) -> Schedule:
         """Do what `run` does in the compiled loop (`cpsched_sim.cluster.rounds`)."""
-        began, dispatcher = clock.cpu_s(), cast(SchemeDispatcher, self.policy.dispatcher)
+        began, dispatcher = clock.cpu_s(), cast(ListSchedulerDispatcher, self.policy.dispatcher)
         run_rounds(self.state, dispatcher.scheme, self.paths, self.violations, self.tell)
         if self.strict and self.violations:
             raise PolicyError("dispatcher", dispatcher, self.violations[0])

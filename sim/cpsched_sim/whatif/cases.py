@@ -21,7 +21,12 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 from pathlib import Path
 
-from cpsched.dispatchers.slurm.parameters import BOUNDS, changed, parameters_of_config, read_parameters
+from cpsched.dispatchers.slurm.scheduler_parameters import (
+    BOUNDS,
+    merge_parameters,
+    parameters_of_config,
+    parse_parameters,
+)
 from cpsched.errors import InvalidValue, UnknownName, abbreviate, did_you_mean, require
 from cpsched.formatting import many
 from cpsched.policy_spec import PolicySpec, setting_names
@@ -99,7 +104,7 @@ class WhatIfCase:
             raise
         if mode:
             spec = _with_settings(spec, MODES[mode].settings)
-        read_parameters(spec.dispatcher_settings.get(PARAMETERS, ""))
+        parse_parameters(spec.dispatcher_settings.get(PARAMETERS, ""))
         _check(changes, spec)
         return cls(" ".join(text.split()), spec, changes, mode)
 
@@ -280,7 +285,7 @@ def with_config(case: WhatIfCase, config: Path | None) -> WhatIfCase:
         settings["config_file"] = str(config)
     else:
         text = str(read_json("config_file", str(config), text=True))
-        settings[PARAMETERS] = changed(parameters_of_config(text), given)
+        settings[PARAMETERS] = merge_parameters(parameters_of_config(text), given)
     return replace(case, spec=replace(case.spec, dispatcher_settings=settings))
 
 

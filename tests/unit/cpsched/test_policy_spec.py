@@ -7,7 +7,7 @@ from typing import Annotated
 
 import pytest
 
-from cpsched.dispatchers.lists import ListDispatcher
+from cpsched.dispatchers.list_orders import ListDispatcher
 from cpsched.errors import InvalidValue, UnknownName
 from cpsched.policy_spec import PolicySpec
 from cpsched.predictors.profile import ProfilePredictor

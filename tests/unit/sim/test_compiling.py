@@ -138,7 +138,7 @@ def test_a_decision_opens_no_kernel_that_its_modules_did_not_have_before(dispatc
 
 def test_another_process_has_the_same_kernels_when_it_imports_the_same_modules() -> None:
     import cpsched.dispatchers.easy
-    import cpsched.dispatchers.lookahead.dispatcher  # noqa: F401
+    import cpsched.dispatchers.lookahead.lookahead_dispatcher  # noqa: F401
 
     assert {
         "cpsched.kernels.node_scheduling",

@@ -3,7 +3,7 @@ from itertools import pairwise
 
 import pytest
 
-from cpsched.dispatchers.lists import ListDispatcher
+from cpsched.dispatchers.list_orders import ListDispatcher
 from cpsched.outlook import TOLD_EVERY_S
 from cpsched.policy import Policy
 from cpsched.predictors.walltime import WalltimePredictor

@@ -5,8 +5,8 @@ import pytest
 
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.easy import EasyDispatcher
-from cpsched.dispatchers.lists import ListDispatcher
-from cpsched.dispatchers.slurm.dispatcher import SlurmDispatcher
+from cpsched.dispatchers.list_orders import ListDispatcher
+from cpsched.dispatchers.slurm.slurm_dispatcher import SlurmDispatcher
 from cpsched.model import PowerCap
 from cpsched.planning import plan
 from cpsched.policy import Policy

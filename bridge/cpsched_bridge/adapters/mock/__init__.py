@@ -56,7 +56,7 @@ def can(options: Options) -> Can:
 
 def connect(options: Options) -> MockBackend:
     """Return a simulated site whose time runs; it begins when its first job arrives."""
-    from cpsched.dispatchers.slurm.dispatcher import SlurmDispatcher
+    from cpsched.dispatchers.slurm.slurm_dispatcher import SlurmDispatcher
     from cpsched_sim.errors import SimError
     from cpsched_sim.systems.system import System, load_system
     from cpsched_sim.workloads.eurora import eurora_jobs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cpsched.dispatchers.slurm.dispatcher import SlurmDispatcher
+from cpsched.dispatchers.slurm.slurm_dispatcher import SlurmDispatcher
 from cpsched_bridge.adapters.mock.backend import MockBackend
 from cpsched_bridge.adapters.mock.clocks import EventPace, StandingClock
 from cpsched_bridge.adapters.mock.site import MockCluster

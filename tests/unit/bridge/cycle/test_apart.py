@@ -10,7 +10,7 @@ from multiprocessing.reduction import ForkingPickler
 import pytest
 
 from cpsched.dispatchers.easy import EasyDispatcher
-from cpsched.dispatchers.lookahead.dispatcher import Lookahead
+from cpsched.dispatchers.lookahead.lookahead_dispatcher import Lookahead
 from cpsched.errors import PolicyError
 from cpsched.model import EndedJob
 from cpsched.policy import Policy

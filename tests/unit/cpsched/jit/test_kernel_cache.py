@@ -329,7 +329,7 @@ def test_progress_counts_functions_once_and_only_where_the_door_is_compiled(monk
 @pytest.mark.parametrize(
     "imports",
     [
-        "import cpsched.planning, cpsched.registry, cpsched_sim.cluster.replay, cpsched.dispatchers.cp.recipes.pcp20",
+        "import cpsched.planning, cpsched.registry, cpsched_sim.cluster.replay, cpsched.dispatchers.cp.papers.pcp20",
         "from cpsched_sim.cli import app; app(['dispatchers'], standalone_mode=False)",
         "from cpsched_sim.cli import app; app(['predictors', '--json'], standalone_mode=False)",
     ],

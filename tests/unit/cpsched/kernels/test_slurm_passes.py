@@ -5,8 +5,8 @@ The kernel runs as plain Python, so that nothing is compiled here and faults of 
 
 import pytest
 
-from cpsched.dispatchers.slurm.dispatcher import owners_of, rules_of
-from cpsched.dispatchers.slurm.parameters import read_parameters
+from cpsched.dispatchers.slurm.scheduler_parameters import parse_parameters
+from cpsched.dispatchers.slurm.slurm_dispatcher import owners_of, scheduler_rules_of
 from cpsched.kernels import node_scheduling, slurm_passes
 from cpsched.kernels.scheduling_state import empty_column
 from cpsched.model import NEVER, Cluster
@@ -32,7 +32,7 @@ def planned(machine, running, queue, text="bf_resolution=1", now_s=0, whole=True
     """When each job of the queue is to start on a cluster, or on so many nodes; None where no start is known."""
     cluster = machine if isinstance(machine, Cluster) else a_cluster(machine)
     snapshot = a_snapshot(cluster, queue, running, now_s)
-    site, rules = plain(scheduling_state_of(snapshot)), rules_of(read_parameters(text).parameters)
+    site, rules = plain(scheduling_state_of(snapshot)), scheduler_rules_of(parse_parameters(text).parameters)
     passes = passes or nothing_counted()
     passes.main, passes.backfill, passes.whole = slurm_passes.FULL, 1, int(whole)
     plan_as_slurm(site, rules, owners_of(cluster, snapshot.table), passes, empty_column())

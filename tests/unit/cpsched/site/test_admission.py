@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cpsched.dispatchers.easy import EasyDispatcher
-from cpsched.dispatchers.lists import ListDispatcher
+from cpsched.dispatchers.list_orders import ListDispatcher
 from cpsched.feasibility import verify
 from cpsched.model import (
     NEVER,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cpsched.dispatchers.cp import window
-from cpsched.dispatchers.cp.engine import in_order, interchangeable
-from cpsched.dispatchers.cp.objective import slowdown
+from cpsched.dispatchers.cp import cp_problem
+from cpsched.dispatchers.cp.cp_objective import slowdown
+from cpsched.dispatchers.cp.search_control import in_order, interchangeable
 from cpsched.dispatchers.expected_waits import ExpectedWaits
 from cpsched.feasibility import verify
 from cpsched.kernels.cp.cp_state import PLACED, CpInstance
@@ -25,7 +25,7 @@ def a_queue() -> Snapshot:
 
 
 def considered(snapshot: Snapshot) -> tuple[CpInstance, list[IntArray]]:
-    facts = window.facts_of(snapshot).considering(snapshot.queue)
+    facts = cp_problem.cp_instance_of(snapshot).considering(snapshot.queue)
     return facts, interchangeable(facts, slowdown(snapshot, snapshot.queue, ExpectedWaits({})))
 
 
@@ -36,7 +36,7 @@ def test_alike_are_jobs_of_the_same_request_estimate_and_cost() -> None:
 
 def test_exchanged_jobs_take_each_others_starts_and_places() -> None:
     facts, groups = considered(a_queue())
-    plan = window.first_leaf(facts)
+    plan = cp_problem.first_leaf(facts)
     plan.start_s[[0, 2, 4]] = 50, 10, 30
     plan.node[:2], plan.node[4:6], plan.node[8:10] = 0, 1, (0, 1)
     found = in_order(plan, groups)

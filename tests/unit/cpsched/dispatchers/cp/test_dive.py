@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from cpsched.dispatchers.cp import window
-from cpsched.dispatchers.cp.objective import by_slowdown
+from cpsched.dispatchers.cp import cp_problem
+from cpsched.dispatchers.cp.cp_objective import by_slowdown
 from cpsched.kernels.cp.branch_and_bound import branch_and_bound
 from cpsched.kernels.cp.cp_state import PLACED, BranchTree, CpInstance, Objective, empty_plan
 from cpsched.kernels.cp.delay_costs import delay
@@ -18,7 +18,7 @@ from tests.builders import a_cluster, a_job, a_running, a_snapshot
 
 
 def considered(snapshot: Snapshot) -> CpInstance:
-    facts = window.facts_of(snapshot)
+    facts = cp_problem.cp_instance_of(snapshot)
     return facts.considering(by_slowdown(snapshot, startable(facts, snapshot.queue, 100)))
 
 
@@ -48,7 +48,7 @@ def test_jobs_are_considered_that_could_start_now_were_they_alone() -> None:
         a_job(7, units=5, per_unit=1, exclusive=True),
     ]
     snapshot = a_snapshot(cluster, queue, running)
-    slots = startable(window.facts_of(snapshot), snapshot.queue, 100)
+    slots = startable(cp_problem.cp_instance_of(snapshot), snapshot.queue, 100)
     assert [snapshot.table.jobs[slot].id for slot in slots] == [1, 3, 5, 6]
 
 
@@ -56,7 +56,7 @@ def test_running_jobs_are_stacked_with_the_longest_at_the_bottom() -> None:
     """So what is free stays in one piece: 1 + 1 now, 3 once the short job is gone, all once both are."""
     cluster = a_cluster(nodes=1, cores=4)
     running = [a_running(a_job(8, per_unit=2, walltime_s=9), ((0, 1),)), a_running(a_job(9, walltime_s=50), ((0, 1),))]
-    facts = window.facts_of(a_snapshot(cluster, [a_job(1)], running))
+    facts = cp_problem.cp_instance_of(a_snapshot(cluster, [a_job(1)], running))
     base = np.zeros(1, np.int64)
     base.setflags(write=False)
     position, size, end_s = running_rectangles(facts, (base, 4), 0, 1000)
@@ -65,7 +65,7 @@ def test_running_jobs_are_stacked_with_the_longest_at_the_bottom() -> None:
 
 def test_the_dive_leaves_nobody_out() -> None:
     facts = considered(a_mix())
-    plan = window.first_leaf(facts)
+    plan = cp_problem.first_leaf(facts)
     assert (plan.start_s >= facts.now_s).all()
     assert [int(plan.units[plan.first[j] : plan.first[j] + plan.parts[j]].sum()) for j in range(len(plan.start_s))] == [
         int(facts.table.units[slot]) for slot in facts.jobs
@@ -74,7 +74,7 @@ def test_the_dive_leaves_nobody_out() -> None:
 
 def test_no_two_boxes_of_the_dive_overlap() -> None:
     facts = considered(a_mix())
-    plan = window.first_leaf(facts)
+    plan = cp_problem.first_leaf(facts)
     boxes = [
         (
             int(plan.node[p]),
@@ -96,7 +96,7 @@ def test_no_two_boxes_of_the_dive_overlap() -> None:
 
 def test_the_relaxation_bounds_the_first_leaf_from_below() -> None:
     facts = considered(a_mix())
-    plan = window.first_leaf(facts)
+    plan = cp_problem.first_leaf(facts)
     cost = Objective(1.0 / facts.table.estimate_s[facts.jobs], np.full(len(facts.jobs), facts.now_s), 0.0)
     before = delay(cost, plan.start_s)
     _, exhausted, bound = branch_and_bound(
@@ -108,7 +108,7 @@ def test_the_relaxation_bounds_the_first_leaf_from_below() -> None:
 
 def test_the_compiled_dive_does_what_the_plain_one_does() -> None:
     facts = considered(a_mix())
-    compiled, plain = window.first_leaf(facts), empty_plan(facts)
+    compiled, plain = cp_problem.first_leaf(facts), empty_plan(facts)
     dive.py_func(facts, plain, np.arange(len(facts.jobs)), False)  # type: ignore[attr-defined]
     for name in PLACED:
         assert (getattr(compiled, name) == getattr(plain, name)).all(), name

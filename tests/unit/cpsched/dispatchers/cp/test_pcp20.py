@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from cpsched.dispatchers.cp.kit import ConstraintDispatcher
+from cpsched.dispatchers.cp.constraint_dispatcher import ConstraintDispatcher
 from cpsched.errors import InvalidValue
 from cpsched.feasibility import verify
 from cpsched.model import Cluster, Decision, PendingCode, Snapshot

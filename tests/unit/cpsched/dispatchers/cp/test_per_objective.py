@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from cpsched import registry
-from cpsched.dispatchers.cp import sat
-from cpsched.dispatchers.cp.objective import OBJECTIVES
+from cpsched.dispatchers.cp import cp_sat
+from cpsched.dispatchers.cp.cp_objective import OBJECTIVES
 from cpsched.dispatchers.expected_waits import ExpectedWaits
 from cpsched.errors import InvalidValue
 from cpsched.feasibility import verify
@@ -108,7 +108,7 @@ def test_weights_and_constant_make_up_the_objective(name: str) -> None:
 
 def test_without_a_plan_in_time_list_reg_decides(mocker) -> None:
     snapshot = a_pool()
-    mocker.patch.object(sat, "solve", return_value=sat.Found(None, np.inf, None, "unknown", 0.1))
+    mocker.patch.object(cp_sat, "solve", return_value=cp_sat.SatSolution(None, np.inf, None, "unknown", 0.1))
     decision = studied("cp-af", {"certain": "no"}).decide(snapshot)
     by_list = registry.dispatcher("list-reg").decide(snapshot)
     assert decision.effort.path == "late"
@@ -125,7 +125,7 @@ def test_what_the_nodes_have_no_room_for_is_counted() -> None:
 
 def test_a_plan_with_gaps_is_shifted_left_as_far_as_it_goes() -> None:
     """Two units of four are busy until 10 s. Job 0 (3 units) waits for them, job 1 (1) for nobody, job 2 for job 0."""
-    problem = sat.Pooled(
+    problem = cp_sat.PoolProblem(
         now_s=100,
         release_s=np.array([0, 4, 0]),
         duration_s=np.array([20, 5, 7]),
@@ -133,7 +133,7 @@ def test_a_plan_with_gaps_is_shifted_left_as_far_as_it_goes() -> None:
         moment_s=np.array([0, 10]),
         capacity=np.array([[2], [4]]),
     )
-    assert sat.left_shifted(problem, np.array([115, 160, 190])).tolist() == [110, 104, 130]
+    assert cp_sat.left_shifted(problem, np.array([115, 160, 190])).tolist() == [110, 104, 130]
 
 
 def test_with_effort_the_same_decision_twice() -> None:
@@ -153,8 +153,8 @@ def test_a_plan_that_idles_on_an_idle_cluster_starts_one_job_all_the_same(mocker
     """No event would come at the planned start."""
     jobs = [a_job(i, per_unit=3, walltime_s=10 * i) for i in (1, 2)]
     snapshot = a_snapshot(a_cluster(nodes=1, cores=4), jobs)
-    found = sat.Found(np.array([5, 30]), 1.0, None, "feasible", 0.1)
-    mocker.patch.object(sat, "solve_p2sf", return_value=found)
+    found = cp_sat.SatSolution(np.array([5, 30]), 1.0, None, "feasible", 0.1)
+    mocker.patch.object(cp_sat, "solve_p2sf", return_value=found)
     decision = registry.dispatcher("cp-p2sf").decide(snapshot)
     assert decision.effort.path == "solver-alone"
     assert len(decision.starts) == 1

@@ -11,7 +11,7 @@ import itertools
 import numpy as np
 import pytest
 
-from cpsched.dispatchers.cp import window
+from cpsched.dispatchers.cp import cp_problem
 from cpsched.feasibility import amounts_used, free_units_by_node
 from cpsched.kernels.cp import branch_and_bound, relaxation
 from cpsched.kernels.cp.branch_and_bound import LEFT_SHIFTED, NO_PLACES
@@ -36,7 +36,7 @@ def capacities(facts: CpInstance, shapes: np.ndarray) -> tuple[np.ndarray, np.nd
 
 
 def considered(snapshot: Snapshot) -> CpInstance:
-    return window.facts_of(snapshot).considering(snapshot.queue)
+    return cp_problem.cp_instance_of(snapshot).considering(snapshot.queue)
 
 
 def a_round(seed: int, jobs: int = 4) -> Snapshot:
@@ -263,7 +263,7 @@ def test_room_at_a_moment_is_beside_the_jobs_that_start_by_then() -> None:
 def test_with_places_the_bound_is_below_what_the_dive_finds(seed: int) -> None:
     facts = considered(a_round(seed, jobs=5))
     relaxed, objective = relax(facts, True), an_objective(facts, seed)
-    best = window.first_leaf(facts)
+    best = cp_problem.first_leaf(facts)
     before, kept = delay(objective, best.start_s), best.start_s.copy()
     without = branch(facts, BranchTree(relaxed, objective, empty_plan(facts), empty_plan(facts)), 10**6, NO_PLACES)[2]
     _, exhausted, bound = branch(facts, BranchTree(relaxed, objective, best, empty_plan(facts)), 10**6, 10**6)
@@ -280,7 +280,7 @@ def test_a_tree_that_was_not_exhausted_proves_nothing() -> None:
     facts = considered(a_round(3, jobs=5))
     relaxed, objective = relax(facts, True), an_objective(facts)
     whole = branch(
-        facts, BranchTree(relaxed, objective, window.first_leaf(facts), empty_plan(facts)), 10**6, NO_PLACES
+        facts, BranchTree(relaxed, objective, cp_problem.first_leaf(facts), empty_plan(facts)), 10**6, NO_PLACES
     )[0]
 
     def within(most: int, dives: int = NO_PLACES) -> tuple[int, bool, float]:
@@ -297,7 +297,7 @@ def test_a_tree_that_was_not_exhausted_proves_nothing() -> None:
 
 def test_a_copied_plan_is_equal_and_its_own() -> None:
     facts = considered(a_round(1))
-    source, target = window.first_leaf(facts), empty_plan(facts)
+    source, target = cp_problem.first_leaf(facts), empty_plan(facts)
     branch_and_bound.copy_plan(target, source)
     for name in PLACED:
         assert (getattr(target, name) == getattr(source, name)).all(), name

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cpsched.dispatchers.cp import engine, window
-from cpsched.dispatchers.cp.by_slots import all_alike
-from cpsched.dispatchers.cp.kit import ConstraintDispatcher
-from cpsched.dispatchers.cp.objective import slowdown
+from cpsched.dispatchers.cp import cp_problem, search_control
+from cpsched.dispatchers.cp.constraint_dispatcher import ConstraintDispatcher
+from cpsched.dispatchers.cp.cp_objective import slowdown
+from cpsched.dispatchers.cp.slot_model import all_alike
 from cpsched.dispatchers.expected_waits import ExpectedWaits
 from cpsched.feasibility import verify
 from cpsched.kernels.cp.branch_and_bound import NO_PLACES, branch_and_bound, interchangeable_bound
@@ -38,7 +38,7 @@ def a_round(seed: int, **sharing: bool) -> Snapshot:
 
 def considered(*jobs: Job, cluster: Cluster | None = None) -> bool:
     snapshot = a_snapshot(cluster or Cluster.of([[4], [8]], ["cores"]), list(jobs))
-    return all_alike(window.facts_of(snapshot).considering(snapshot.queue))
+    return all_alike(cp_problem.cp_instance_of(snapshot).considering(snapshot.queue))
 
 
 def test_units_are_alike_whatever_their_number_and_their_time() -> None:
@@ -62,7 +62,7 @@ def test_whole_nodes_are_alike_only_where_each_holds_as_many_units() -> None:
 @pytest.mark.parametrize("seed", range(12))
 def test_slots_and_positions_prove_the_same_objective(seed: int, mocker) -> None:
     def decided(by_slots: bool) -> Decision:
-        mocker.patch.object(engine, "all_alike", all_alike if by_slots else lambda facts: False)
+        mocker.patch.object(search_control, "all_alike", all_alike if by_slots else lambda facts: False)
         decision = Asking(effort=20_000).decide(snapshot)
         assert verify(decision, snapshot) == []
         return decision
@@ -84,10 +84,10 @@ def test_where_jobs_are_interchangeable_their_best_plan_is_known_without_a_searc
     ]
     queue = [a_job(i, units=2, per_unit=2, walltime_s=20) for i in range(1, 6)]
     snapshot = a_snapshot(a_cluster(nodes=3, cores=5), queue, running)
-    facts = window.facts_of(snapshot).considering(snapshot.queue)
+    facts = cp_problem.cp_instance_of(snapshot).considering(snapshot.queue)
     relaxed = relax(facts, True)
     objective = slowdown(snapshot, facts.jobs, ExpectedWaits(None))
-    plan, trial = window.first_leaf(facts), empty_plan(facts)
+    plan, trial = cp_problem.first_leaf(facts), empty_plan(facts)
     _, exhausted, bound = branch_and_bound(facts, BranchTree(relaxed, objective, plan, trial), 1_000_000, NO_PLACES)
     assert exhausted
     assert interchangeable_bound(facts, relaxed, objective) == pytest.approx(bound)
@@ -95,7 +95,7 @@ def test_where_jobs_are_interchangeable_their_best_plan_is_known_without_a_searc
 
 def test_where_jobs_differ_nothing_is_known() -> None:
     snapshot = a_snapshot(a_cluster(nodes=1, cores=2), [a_job(1, per_unit=2), a_job(2, per_unit=2, walltime_s=3)])
-    facts = window.facts_of(snapshot).considering(snapshot.queue)
+    facts = cp_problem.cp_instance_of(snapshot).considering(snapshot.queue)
     objective = slowdown(snapshot, facts.jobs, ExpectedWaits(None))
     assert interchangeable_bound(facts, relax(facts, True), objective) == 0.0
 

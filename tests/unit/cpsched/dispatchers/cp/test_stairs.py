@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from ortools.constraint_solver import pywrapcp
 
-from cpsched.dispatchers.cp import by_positions, constraints, variables, window
-from cpsched.dispatchers.cp.objective import by_slowdown
-from cpsched.dispatchers.cp.variables import Boxes, Variables
+from cpsched.dispatchers.cp import cp_problem, position_constraints, position_model, position_variables
+from cpsched.dispatchers.cp.cp_objective import by_slowdown
+from cpsched.dispatchers.cp.position_variables import PositionVariables, Rectangles
 from cpsched.feasibility import verify
 from cpsched.kernels.cp.startable_jobs import startable
 from cpsched.model import Cluster, Decision, Snapshot
@@ -34,28 +34,28 @@ def a_mix(seed: int) -> Snapshot:
     return a_snapshot(cluster, queue, running)
 
 
-def model_of(snapshot: Snapshot) -> Variables:
-    facts = window.facts_of(snapshot)
+def model_of(snapshot: Snapshot) -> PositionVariables:
+    facts = cp_problem.cp_instance_of(snapshot)
     facts = facts.considering(by_slowdown(snapshot, startable(facts, snapshot.queue, 100)))
-    return variables.variables(pywrapcp.Solver("test"), facts, 1000, window.first_leaf(facts))
+    return position_variables.variables(pywrapcp.Solver("test"), facts, 1000, cp_problem.first_leaf(facts))
 
 
-def boxes(*rows: tuple[int, int, int]) -> Boxes:
-    return Boxes(*(np.array(column, np.int64) for column in zip(*rows, strict=True)))
+def boxes(*rows: tuple[int, int, int]) -> Rectangles:
+    return Rectangles(*(np.array(column, np.int64) for column in zip(*rows, strict=True)))
 
 
 def test_a_position_is_free_when_the_running_job_there_ends() -> None:
     """Two nodes of four positions: on the first 2 until 50 s and 1 above them until 9 s; the second is free."""
     cluster = a_cluster(nodes=2, cores=4)
     model = model_of(a_snapshot(cluster, [a_job(1), a_job(2, per_unit=4)]))
-    found = variables.stairs(model, 0, boxes((0, 2, 50), (2, 1, 9)))
+    found = position_variables.step_profile(model, 0, boxes((0, 2, 50), (2, 1, 9)))
     assert found is not None
     assert found.free_from[found.kind_of].tolist() == [[50, 50, 9, 0], [0, 0, 0, 0]]
 
 
 def test_nodes_whose_stairs_are_alike_are_one_kind_also_where_a_box_spans_them() -> None:
     model = model_of(a_snapshot(a_cluster(nodes=4, cores=4), [a_job(1), a_job(2, per_unit=4)]))
-    found = variables.stairs(model, 0, boxes((0, 12, 50)))
+    found = position_variables.step_profile(model, 0, boxes((0, 12, 50)))
     assert found is not None
     assert found.kind_of.tolist() == [1, 1, 1, 0]
     assert found.free_from.tolist() == [[0] * 4, [50] * 4]
@@ -72,7 +72,7 @@ def test_positions_are_counted_in_the_largest_amount_that_divides_all() -> None:
 @pytest.mark.parametrize("seed", range(8))
 def test_stairs_and_boxes_prove_the_same_objective(seed: int, mocker) -> None:
     def decided(share: float) -> Decision:
-        mocker.patch.object(by_positions, "_PAIR_S", share)
+        mocker.patch.object(position_model, "_PAIR_S", share)
         decision = Asking(effort=8000).decide(snapshot)
         assert verify(decision, snapshot) == []
         return decision
@@ -92,8 +92,8 @@ def accepted(per_unit: int, node: int, place: int, start_s: int) -> bool:
     ]
     queue = [a_job(1, per_unit=per_unit, walltime_s=10), a_job(2, per_unit=1, walltime_s=10)]
     model = model_of(a_snapshot(a_cluster(nodes=2, cores=4), queue, running))
-    held = {0: variables.occupied(model, 0)}
-    constraints.post(model, held, {0: variables.stairs(model, 0, held[0])})
+    held = {0: position_variables.fixed_rectangles(model, 0)}
+    position_constraints.post(model, held, {0: position_variables.step_profile(model, 0, held[0])})
     j = [model.facts.table.per_unit[slot, 0] for slot in model.facts.jobs.tolist()].index(per_unit)
     unit, solver = model.units[j][0], model.solver
     solver.Add(model.start[j] == start_s)
@@ -149,7 +149,7 @@ def test_beside_a_job_of_memory_alone_it_has_one(running: bool) -> None:
 @pytest.mark.parametrize("share", [1e-3, 0.0])
 def test_a_unit_alone_on_its_node_finds_room_above_what_is_out_of_service(share: float, mocker) -> None:
     """Of the one node's memory 10 of 16 are out of service: a job of all cores and 6 fits, beside a longer queue."""
-    mocker.patch.object(by_positions, "_PAIR_S", share)  # as stairs, then as boxes
+    mocker.patch.object(position_model, "_PAIR_S", share)  # as stairs, then as boxes
     cluster = a_cluster(nodes=1, cores=4, memory=16)
     jobs = [a_job(1, per_unit=(4, 6), walltime_s=50), a_job(2, per_unit=(4, 3), walltime_s=20)]
     snapshot = replace(a_snapshot(cluster, jobs), free=np.array([[4, 6]]))

@@ -1,6 +1,6 @@
 import pytest
 
-from cpsched.dispatchers.lookahead.dispatcher import Lookahead, by_walltime
+from cpsched.dispatchers.lookahead.lookahead_dispatcher import Lookahead, by_walltime
 from cpsched.feasibility import verify
 from cpsched.model import Cluster
 from cpsched.predictors.quantile import QuantilePredictor

@@ -92,7 +92,7 @@ def calls_of_change(words: str) -> int:
 
 @dataclass(slots=True)
 class CallBudget:
-    """The tokens that are left, at most `limit.bucket`; without a limit nothing is counted, and nothing waits.
+    """The tokens that are left, at most `search_limit.bucket`; without a limit nothing is counted, and nothing waits.
 
     Other programs of the same user take tokens as well. So the count begins with none, and `took` corrects it. What
     is spent without asking may make it less than none: later calls wait for longer.

@@ -1,0 +1,194 @@
+"""One dispatcher of constraint programming for a whole family: what makes its members differ are its parameters."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+import numpy as np
+from typing_extensions import override
+
+from cpsched.dispatchers.base import Dispatcher
+from cpsched.dispatchers.cp import cp_problem, model_sizes
+from cpsched.dispatchers.cp import presolve as shortcuts
+from cpsched.dispatchers.cp.cp_objective import OBJECTIVES, in_priority_order, with_site_priority
+from cpsched.dispatchers.cp.cp_problem import CpProblem
+from cpsched.dispatchers.cp.model_choice import ModelChoice
+from cpsched.dispatchers.cp.search_limit import SearchLimit
+from cpsched.dispatchers.cp.solve_result import (
+    SolveResult,
+    decision_of_placed_plan,
+    decision_with_allocation,
+    effort_of,
+    empty_decision,
+    start_first_fitting,
+)
+from cpsched.dispatchers.expected_waits import ExpectedWaits
+from cpsched.errors import require
+from cpsched.feasibility import free_units_by_node
+from cpsched.kernels.cp.cp_state import CpInstance, Objective, Plan, moment_of
+from cpsched.kernels.cp.startable_jobs import possible, startable
+from cpsched.model import Decision, Effort, EndedJob, IntArray, Need, Snapshot
+from cpsched.planning import Allocation as NodeChoice
+from cpsched.registration import FileParameter, Registration
+
+_COUNT = {"positions": model_sizes.with_positions, "nodes": model_sizes.with_intervals, "pool": model_sizes.with_pools}
+_BY_EXPECTED_WAIT = ("late", "weighted-wait", "urgency")
+_PCP20 = ModelChoice()
+
+
+class ConstraintDispatcher(Dispatcher):
+    """Plans the jobs of a round in one constraint model for the least cost, and starts those whose time is now.
+
+    - `recipe`: what makes the member of the family; the default is PCP'20's.
+    - `site_weight`: how much the site's priority counts in the objective: 0 not at all, 1 as much as the objective's
+      own weights, see `cpsched.site.weighing`.
+    - `limit_s` is the most that a call may take, in seconds; then it ends with the best plan there is. Path `late`:
+      there is none, and nothing starts. Where no job runs that could change that, the first that fits starts alone.
+    - `first_limit_s` is what the first search gets, or as much as building the model and verifying the plan took, where
+      that is more. A search after one that brought nothing gets twice `first_limit_s`. The papers give the first search
+      1 s, because their first plan came out of it.
+    - `effort` takes the place of the seconds: a number of branches of the solver. Then no clock is read, and the same
+      snapshot and the same `seed` give the same decision.
+    - `considered` jobs at most are in the model, except where the recipe says `all`.
+    - `restarts` in a row that bring nothing end the call. (cp19 calls these three delta_max, delta and k.)
+    - `waits_s`, the expected waits by queue in seconds, are learned as jobs end unless given; programs read them from
+      a JSON file, `ewt_file`.
+    """
+
+    certain = True
+    """No solver is asked where no search can change the decision. Studies ask always, as the papers did."""
+    in_order = True
+    """In the solver's model jobs of the same request, estimate and cost start in order of priority: fewer plans."""
+
+    def __init__(
+        self,
+        recipe: ModelChoice = _PCP20,
+        site_weight: float = 0.0,
+        limit_s: float = 16.0,
+        first_limit_s: float = 0.01,
+        effort: int | None = None,
+        considered: int = 100,
+        restarts: int = 2,
+        seed: int = 0,
+        waits_s: Annotated[Mapping[str, float] | None, FileParameter("ewt_file")] = None,
+    ) -> None:
+        require(site_weight >= 0, "site_weight", site_weight, "must not be negative")
+        require(considered > 0, "considered", considered, "must be positive")
+        self._recipe, self._site_weight = recipe, site_weight
+        self._considered, self._seed = considered, seed
+        self._limit = SearchLimit(limit_s, first_limit_s, restarts, effort, recipe.model_s, recipe.control)
+        self.expected_waits = ExpectedWaits(waits_s)
+        by_expected_wait = not {recipe.objective, recipe.priority}.isdisjoint(_BY_EXPECTED_WAIT)
+        self.learns = self.expected_waits.learns and by_expected_wait
+
+    @override
+    def learn(self, ended: EndedJob) -> None:
+        self.expected_waits.learn(ended)
+
+    def memory(self) -> dict[str, list[int]] | None:
+        """What was learned, to be written down beside a decision."""
+        return self.expected_waits.memory() if self.learns else None
+
+    def recall(self, memory: Mapping[str, Sequence[int]]) -> None:
+        """Know what `memory` says, and nothing else."""
+        self.expected_waits.recall(memory)
+
+    @override
+    def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
+        facts = cp_problem.cp_instance_of(snapshot, self._recipe.running)
+        slots, rest = self._chosen(facts, snapshot.queue)
+        able = slots if self._recipe.jobs == "startable" else startable(facts, slots, 1)
+        if len(slots) == 0 or (len(able) == 0 and self.certain):
+            path = "nothing-fits" if len(snapshot.queue) else "empty-queue"
+            return empty_decision(snapshot, Effort(path), need)
+        slots = in_priority_order(self._recipe.priority, snapshot, slots, self.expected_waits)
+        problem = CpProblem(
+            facts.considering(slots),
+            self._objective(snapshot, slots),
+            rest,
+            bool((facts.end_s[facts.running] <= facts.now_s).any()),
+            self.in_order,
+        )
+        return self._decision(snapshot, problem, self._answer(problem), need)
+
+    def _objective(self, snapshot: Snapshot, slots: IntArray) -> Objective:
+        objective = OBJECTIVES[self._recipe.objective](snapshot, slots, self.expected_waits)
+        return with_site_priority(objective, snapshot, slots, self._site_weight) if self._site_weight else objective
+
+    def _chosen(self, facts: CpInstance, queue: IntArray) -> tuple[IntArray, IntArray]:
+        """The slots to plan, in arrival order, and those that are in the model but not searched."""
+        nobody = queue[:0]
+        if self._recipe.jobs == "startable":
+            return startable(facts, queue, self._considered), nobody
+        queue = possible(facts, queue, moment_of(facts.machine.capacity))
+        if self._recipe.jobs == "first":
+            return queue[: self._considered], queue[self._considered :]
+        return queue, nobody
+
+    def _answer(self, problem: CpProblem) -> SolveResult:
+        """The certain answer where there is one; else what the solver says."""
+        if shortcuts.is_infeasible(problem):
+            return SolveResult(None, "infeasible", True, status="infeasible")
+        answer = self._at_hand(problem)
+        if answer.certain and self.certain and not problem.overdue:
+            return answer
+        from cpsched.dispatchers.cp.search_control import improve  # the solver is imported when it is first needed
+
+        shown = self._recipe.priority != "none" and answer.plan is not None and problem.holds(answer.plan.start_s)
+        return improve(problem, answer, self._recipe.model, self._limit, self._seed, shown)
+
+    def _at_hand(self, problem: CpProblem) -> SolveResult:
+        """A plan without a solver, and whether it is certain."""
+        facts, objective = problem.facts, problem.objective
+        if self._recipe.model == "pool":
+            return shortcuts.solve_pool_tree(problem)
+        if problem.overdue:
+            return SolveResult(cp_problem.first_leaf(facts), "", certain=False)
+        if self.certain:
+            return shortcuts.place_all_now(facts) or shortcuts.first_leaf_meets_bound(facts, objective, self._seed)
+        return SolveResult(cp_problem.first_leaf(facts), "", certain=False)
+
+    def _decision(self, snapshot: Snapshot, problem: CpProblem, answer: SolveResult, need: Need) -> Decision:
+        facts = problem.facts
+        if answer.plan is None:
+            return self._without_a_plan(snapshot, facts, answer, need)
+        effort = effort_of(facts, answer, problem.objective, _COUNT[self._recipe.model](facts))
+        if self._recipe.model == "pool":
+            fit: NodeChoice = "first-fit" if self._recipe.allocation == "first-fit" else "best-fit"
+            return decision_with_allocation(snapshot, facts, answer.plan, effort, need, fit)
+        if problem.overdue:
+            return decision_of_placed_plan(
+                snapshot, facts, *without_overdue(snapshot, facts, answer.plan, effort), need
+            )
+        return decision_of_placed_plan(snapshot, facts, answer.plan, effort, need)
+
+    def _without_a_plan(self, snapshot: Snapshot, facts: CpInstance, answer: SolveResult, need: Need) -> Decision:
+        """Nothing starts, and the next round tries again; see `start_first_fitting`."""
+        effort = Effort(answer.path, len(facts.jobs), _COUNT[self._recipe.model](facts), answer.status)
+        effort = dataclasses.replace(effort, solver_s=answer.solver_s, branches=answer.branches)
+        return start_first_fitting(snapshot, facts, effort, need)
+
+
+def without_overdue(snapshot: Snapshot, facts: CpInstance, plan: Plan, effort: Effort) -> tuple[Plan, Effort]:
+    """`plan` without the starts that take what a running job still holds, although it should have ended."""
+    free, unplaced = snapshot.free.copy(), 0
+    for j, slot in enumerate(facts.jobs.tolist()):
+        if plan.start_s[j] != facts.now_s:
+            continue
+        job, first = snapshot.table.jobs[slot], int(plan.first[j])
+        part = slice(first, first + int(plan.parts[j]))
+        nodes, room = plan.node[part], free_units_by_node(job.request, snapshot.cluster, free)
+        taken = np.bincount(nodes, plan.units[part], len(free)).astype(np.int64)
+        if (taken > room).any():
+            plan.start_s[j] = facts.now_s + 1
+            unplaced += 1
+            continue
+        np.subtract.at(free, nodes, plan.dy[part])
+    return plan, dataclasses.replace(effort, unplaced=unplaced)
+
+
+def family_member(name: str, summary: str, source: str, recipe: ModelChoice, **limits: object) -> Registration:
+    """A member of the family for the catalogue, with limits of its own."""
+    return Registration(name, summary, source, ConstraintDispatcher, {"recipe": recipe, **limits})

@@ -1,0 +1,61 @@
+"""Which queued jobs a model is made of, and the facts that the dispatchers of this family need of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cpsched.dispatchers.cp.model_choice import Running
+from cpsched.kernels.cp.cp_state import CpInstance, Objective, Plan, empty_plan
+from cpsched.kernels.cp.dive import dive
+from cpsched.kernels.scheduling_state import machine_handle
+from cpsched.model import IntArray, Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class CpProblem:
+    """One round as a model sees it: jobs to plan, what a plan costs, and how far it may go.
+
+    `rest` are slots of jobs that are in the model but not searched (HCP); `overdue` tells that some running job is
+    taken to have ended already, although it holds its nodes.
+    """
+
+    facts: CpInstance
+    objective: Objective
+    rest: IntArray
+    overdue: bool
+    in_order: bool = False
+    """Whether interchangeable jobs start in the order in which they are considered, see `interchangeable`."""
+
+    @property
+    def horizon_s(self) -> int:
+        """Worst-case makespan: the sum of all durations (pcp20: eoh), from now."""
+        facts = self.facts
+        remaining_s = facts.end_s[facts.running] - facts.now_s
+        beside_s = facts.table.estimate_s[self.rest].sum() if len(self.rest) else 0
+        return int(facts.table.estimate_s[facts.jobs].sum() + beside_s + remaining_s.sum())
+
+    def holds(self, start_s: IntArray) -> bool:
+        """Whether all of these starts end within the horizon, as they do unless some running job is overdue."""
+        last_s = self.facts.now_s + self.horizon_s
+        return bool((start_s + self.facts.table.estimate_s[self.facts.jobs] <= last_s).all())
+
+
+def cp_instance_of(snapshot: Snapshot, running: Running = "at-least-1s") -> CpInstance:
+    """What kernels are handed of `snapshot`; no job is considered yet."""
+    table, active = snapshot.table, snapshot.running
+    end_s = table.end_s
+    if running == "remaining":
+        end_s = end_s.copy()
+        end_s[active] = table.start_s[active] + table.estimate_s[active]
+        active = active[np.argsort(end_s[active], kind="stable")]
+    machine, nobody = machine_handle(snapshot.cluster, snapshot.free), np.empty(0, np.int64)
+    return CpInstance(snapshot.now_s, machine, table, nobody, active, end_s, table.place_node, table.place_units)
+
+
+def first_leaf(facts: CpInstance) -> Plan:
+    """The first leaf of the paper's search, complete: every considered job has its start."""
+    plan = empty_plan(facts)
+    dive(facts, plan, np.arange(len(facts.jobs)), False)
+    return plan

@@ -1,0 +1,268 @@
+"""Start times on pools by CP-SAT (debs24 section 2.3): one interval per job, one cumulative per pool.
+
+The same solver serves a round, where jobs may start from now on, and a whole trace, where each has its own release.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from ortools.sat.python import cp_model
+
+from cpsched.kernels.cp.cp_state import Objective
+from cpsched.kernels.cp.delay_costs import delay
+from cpsched.model import IntArray
+
+FloatArray = npt.NDArray[np.float64]
+_LARGEST = 2.0**52
+"""The solver's objective stays below this, so that its own sums fit into 64 bits."""
+_CELLS = 16
+"""Cells of a tabulated cost, by job."""
+_ROUNDS = 3
+"""Of Dinkelbach's algorithm, at most; each of them solves the model anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolProblem:
+    """Jobs on pools. Times are seconds from the problem's beginning, `now_s`."""
+
+    now_s: int
+    release_s: IntArray
+    """By job, its earliest start."""
+    duration_s: IntArray
+    demand: IntArray
+    """int64[J, K]"""
+    moment_s: IntArray
+    """int64[E], from 0: when what runs gives something back."""
+    capacity: IntArray
+    """int64[E, K]: from that moment on."""
+
+    @property
+    def horizon_s(self) -> int:
+        """By then every job can have ended, one after another."""
+        return int(max(self.moment_s[-1], self.release_s.max()) + self.duration_s.sum())
+
+
+@dataclass(frozen=True, slots=True)
+class PoolBudget:
+    """What the solver may spend: seconds, or thousandths of its own deterministic time."""
+
+    seconds: float
+    effort: int | None
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class SatSolution:
+    """Starts in seconds of the problem's clock; None where the limit came before a first plan.
+
+    `bound` is a proved lower bound of the cost, None where none is known.
+    """
+
+    start_s: IntArray | None
+    cost: float
+    bound: float | None
+    status: str
+    seconds: float
+    branches: int = 0
+
+
+class BuiltModel:
+    """Variables and constraints. One of the functions below adds an objective."""
+
+    def __init__(self, problem: PoolProblem) -> None:
+        self.problem, self.model = problem, cp_model.CpModel()
+        horizon_s, durations = problem.horizon_s, problem.duration_s.tolist()
+        releases = problem.release_s.tolist()
+        self.start = [
+            self.model.new_int_var(release, horizon_s - duration_s, "")
+            for release, duration_s in zip(releases, durations, strict=True)
+        ]
+        self.tasks = [
+            self.model.new_fixed_size_interval_var(start, duration_s, "")
+            for start, duration_s in zip(self.start, durations, strict=True)
+        ]
+        for k in range(problem.demand.shape[1]):
+            self._pool(k)
+
+    def _pool(self, k: int) -> None:
+        """Jobs take no more of pool `k` than there is; a running job is a fixed task until it ends."""
+        problem, model = self.problem, self.model
+        tasks = [(task, d) for task, d in zip(self.tasks, problem.demand[:, k].tolist(), strict=True) if d > 0]
+        steps = np.diff(problem.capacity[:, k]).tolist()
+        for until_s, amount in zip(problem.moment_s[1:].tolist(), steps, strict=True):
+            if amount > 0:
+                tasks.append((model.new_fixed_size_interval_var(0, until_s, ""), amount))
+        if tasks:
+            total = int(problem.capacity[-1, k])
+            model.add_cumulative([task for task, _ in tasks], [amount for _, amount in tasks], total)
+
+    def hint(self, start_s: IntArray) -> None:
+        """Begin the search at a plan."""
+        for start, at_s in zip(self.start, (start_s - self.problem.now_s).tolist(), strict=True):
+            self.model.add_hint(start, at_s)
+
+
+def solve(
+    problem: PoolProblem, objective: Objective, budget: PoolBudget, hint_s: IntArray | None = None
+) -> SatSolution:
+    """The plan of least cost that the budget finds, from `hint_s` on where there is one."""
+    built = BuiltModel(problem)
+    weight = objective.weight
+    factor = min(_LARGEST / (float(weight.sum()) * problem.horizon_s), 1e6 / float(weight.min()))
+    terms: list[Any] = []
+    whole = [max(1, round(each * factor)) for each in weight.tolist()]
+    since_after = (objective.since_s - problem.now_s).tolist()
+    for start, since_s in zip(built.start, since_after, strict=True):
+        if since_s > 0:
+            late = built.model.new_int_var(0, problem.horizon_s, "")
+            built.model.add(late >= start - since_s)
+            if hint_s is not None:  # a hint must name every variable
+                built.model.add_hint(late, max(0, int(hint_s[len(terms)]) - problem.now_s - since_s))
+            start = late
+        terms.append(start)
+    built.model.minimize(cp_model.LinearExpr.weighted_sum(terms, whole))
+    if hint_s is not None:
+        built.hint(hint_s)
+    solver, status = _searched(built.model, budget)
+    if status not in ("optimal", "feasible"):
+        return SatSolution(None, np.inf, None, status, solver.wall_time)
+    start_s = left_shifted(problem, np.array([solver.value(start) for start in built.start], np.int64) + problem.now_s)
+    cost = delay(objective, start_s)
+    if status == "optimal":
+        return SatSolution(start_s, cost, cost, status, solver.wall_time, solver.num_branches)
+    # The solver counts delays from the problem's beginning, the objective from `since_s`, where that is earlier.
+    beside = sum(each * min(0, since) for each, since in zip(whole, since_after, strict=True))
+    bound = min(cost, (solver.best_objective_bound - beside) / factor)
+    return SatSolution(start_s, cost, bound, status, solver.wall_time, solver.num_branches)
+
+
+def left_shifted(problem: PoolProblem, start_s: IntArray) -> IntArray:
+    """The same plan with every job as early as it can be beside those that start before it; no start is later.
+
+    A solver that was stopped leaves gaps, and no event of a cluster would come at their ends.
+    """
+    total, J = problem.capacity[-1], len(start_s)
+    running = np.diff(problem.capacity, axis=0)
+    begin = np.concatenate((np.zeros(len(running), np.int64), np.empty(J, np.int64)))
+    end = np.concatenate((problem.moment_s[1:], np.empty(J, np.int64)))
+    demand, count = np.concatenate((running, np.empty((J, running.shape[1]), np.int64))), len(running)
+    found = np.empty(J, np.int64)
+    for j in np.argsort(start_s, kind="stable").tolist():
+        release_s, asked = int(problem.release_s[j]), problem.demand[j]
+        ends = np.unique(end[:count])
+        for at_s in [release_s, *ends[ends > release_s].tolist()]:
+            over = (begin[:count] < at_s + problem.duration_s[j]) & (end[:count] > at_s)
+            # What is in use only grows where something begins.
+            moments = np.unique(np.maximum(begin[:count][over], at_s))
+            b, e, d = begin[:count][over], end[:count][over], demand[:count][over]
+            if all((d[(b <= moment) & (e > moment)].sum(axis=0) + asked <= total).all() for moment in moments.tolist()):
+                break
+        begin[count], end[count], demand[count] = at_s, at_s + problem.duration_s[j], asked
+        found[j] = at_s + problem.now_s
+        count += 1
+    return found
+
+
+def costs(metric: str, submit_s: IntArray, run_s: IntArray, processors: IntArray) -> Objective:
+    """bsld, af or awf of a whole trace, as what delays cost (see `cpsched.dispatchers.cp.cp_objective`)."""
+    n, bounded_s = len(run_s), np.maximum(run_s, 10)
+    if metric == "bsld":
+        return Objective(1.0 / (n * bounded_s), submit_s + bounded_s - run_s, 1.0)
+    weight = np.full(n, 1.0 / n) if metric == "af" else processors * run_s / float((processors * run_s).sum())
+    return Objective(weight, submit_s.copy(), float((weight * run_s).sum()))
+
+
+def _searched(model: Any, budget: PoolBudget, share: float = 1.0) -> tuple[Any, str]:
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers, solver.parameters.random_seed = 1, budget.seed
+    if budget.effort is not None:
+        solver.parameters.max_deterministic_time = share * budget.effort / 1000
+    else:
+        solver.parameters.max_time_in_seconds = share * budget.seconds
+    status = solver.solve(model)
+    words = {cp_model.OPTIMAL: "optimal", cp_model.FEASIBLE: "feasible", cp_model.INFEASIBLE: "infeasible"}
+    return solver, words.get(status, "unknown")
+
+
+# ------------------------------------------------------------------------------------------------------------- P2SF
+
+
+def p2sf(problem: PoolProblem, submit_s: IntArray, processors: npt.ArrayLike, start_s: IntArray) -> float:
+    """3/4 * sum r (F^4 - W^4) / sum r (F^3 - W^3), with wait W and response time F (debs24 equation 6)."""
+    upper, lower = _moments(problem, submit_s, processors, start_s)
+    return float(0.75 * upper.sum() / lower.sum())
+
+
+def _moments(
+    problem: PoolProblem, submit_s: IntArray, processors: npt.ArrayLike, start_s: IntArray
+) -> tuple[FloatArray, FloatArray]:
+    wait = (start_s - submit_s).astype(np.float64)
+    response, r = wait + problem.duration_s, np.asarray(processors, np.float64)
+    return r * (response**4 - wait**4), r * (response**3 - wait**3)
+
+
+def solve_p2sf(
+    problem: PoolProblem, submit_s: IntArray, processors: npt.ArrayLike, budget: PoolBudget, hint_s: IntArray
+) -> SatSolution:
+    """The least P2SF: Dinkelbach's algorithm on costs that are tabulated over the start time, linear between entries.
+
+    For a ratio l of a plan at hand, a plan whose sum of r (F^4 - W^4) - l r (F^3 - W^3) is below 0 has a smaller ratio.
+    No bound is proved: the tables are exact at their entries alone.
+    """
+    best, least = hint_s, p2sf(problem, submit_s, processors, hint_s)
+    seconds, status, branches = 0.0, "feasible", 0
+    for _ in range(_ROUNDS):
+        ratio = least / 0.75
+
+        def cost(at_s: IntArray, ratio: float = ratio) -> FloatArray:
+            upper, lower = _moments(problem, submit_s, processors, at_s + problem.now_s)
+            return upper - ratio * lower
+
+        built = BuiltModel(problem)
+        built.model.minimize(table_objective(built, cost, best - problem.now_s))
+        solver, said = _searched(built.model, budget, 1 / _ROUNDS)
+        seconds, branches = seconds + solver.wall_time, branches + solver.num_branches
+        if said not in ("optimal", "feasible"):
+            break
+        start_s = np.array([solver.value(start) for start in built.start], np.int64) + problem.now_s
+        found = p2sf(problem, submit_s, processors, start_s)
+        if found >= least * (1 - 1e-6):
+            break
+        best, least = start_s, found
+    return SatSolution(best, least, None, status, seconds, branches)
+
+
+def table_objective(built: BuiltModel, cost: Callable[[IntArray], FloatArray], shown_s: IntArray) -> Any:
+    """The sum of costs, each a table over its job's start; `cost` gives them for one start per job. Hints `shown_s`."""
+    problem, model = built.problem, built.model
+    first, last = problem.release_s, problem.horizon_s - problem.duration_s
+    shares = np.concatenate(([0.0], np.geomspace(1 / 512, 1.0, _CELLS)))
+    grid = first + np.rint(np.outer(shares, last - first)).astype(np.int64)
+    grid += np.arange(len(shares))[:, None]  # no cell is empty
+    values = np.stack([cost(row) for row in grid])
+    values -= values.min(axis=0)
+    factor = min(1.0, 2.0**40 / max(1.0, float(values.max(axis=0).sum())))
+    whole = values * factor
+    terms, weights = [], []
+    for j, start in enumerate(built.start):
+        inside = []
+        for k in range(_CELLS):
+            low, high = int(grid[k, j]), int(grid[k + 1, j])
+            slope = (whole[k + 1, j] - whole[k, j]) / (high - low)
+            there, at = model.new_bool_var(""), model.new_int_var(0, high - low - 1, "")
+            model.add(at == 0).only_enforce_if(~there)
+            model.add(start == low + at).only_enforce_if(there)
+            here = low <= int(shown_s[j]) < high
+            model.add_hint(there, here)
+            model.add_hint(at, int(shown_s[j]) - low if here else 0)
+            inside.append(there)
+            terms += [there, at]
+            weights += [round(whole[k, j] * 1024), round(slope * 1024)]
+        model.add_exactly_one(inside)
+        model.add_hint(start, int(shown_s[j]))
+    return cp_model.LinearExpr.weighted_sum(terms, weights)

@@ -1,0 +1,71 @@
+"""What the members of the CP family differ in: six words each, and what every word means."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from cpsched.dispatchers.cp.cp_objective import ObjectiveName, PriorityName
+from cpsched.errors import require
+
+Jobs = Literal["all", "first", "startable"]
+Control = Literal["doubles", "stops"]
+Running = Literal["remaining", "at-least-1s"]
+Allocation = Literal["positions", "nodes", "best-fit", "first-fit"]
+
+WORDS: dict[str, dict[str, str]] = {
+    "jobs": {
+        "all": "The model is made of the whole queue.",
+        "first": "Of the first `considered` jobs; the others are fixed at the end of the horizon (cp19's m).",
+        "startable": "Of the first `considered` jobs that could start now, were they alone (cp19 section 3).",
+    },
+    "control": {
+        "doubles": "A search without any plan is followed by one of twice the limit; one with a plan ends it"
+        " (cp19 section 2.2).",
+        "stops": "The same, but never after a proof; a plan is improved until `restarts` searches in a row change"
+        " nothing (cp19 section 3).",
+    },
+    "running": {
+        "remaining": "A running job goes on for start + estimate - now, which is negative for one that outlived its"
+        " estimate (cp19 section 4).",
+        "at-least-1s": "The same, but for one second at least.",
+    },
+    "allocation": {
+        "positions": "Units go to positions in the model, whose number does not depend on the system's size (PCP'20).",
+        "nodes": "Units go to nodes by optional intervals in the model (PCP'19).",
+        "best-fit": "The model knows pools alone (HCP); a start gets the nodes with the fewest free resources.",
+        "first-fit": "The model knows pools alone; a start gets the first nodes that have room.",
+    },
+}
+"""The meaning of each word; objectives and priorities have theirs in `objective`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelChoice:
+    """The parts of one member of the family; the defaults are PCP'20's. `WORDS` says what each word means.
+
+    `objective` is the cost of a plan. `priority` says who goes first in search and allocation; `none` leaves the search
+    to the solver, which is shown no plan then. No model is built that is expected to take longer than `model_s` seconds
+    to build and propagate, which nothing interrupts: the plan at hand decides then (path `dive`).
+
+    Raises `InvalidValue` where parts do not go together.
+    """
+
+    jobs: Jobs = "startable"
+    control: Control = "stops"
+    running: Running = "at-least-1s"
+    objective: ObjectiveName = "slowdown"
+    priority: PriorityName = "slowdown"
+    allocation: Allocation = "positions"
+    model_s: float = 0.25
+
+    def __post_init__(self) -> None:
+        shown, long_enough = self.priority != "none", self.running == "at-least-1s"
+        require(shown or self.allocation == "nodes", "priority", self.priority, "needs the allocation nodes")
+        clear = long_enough or self.allocation != "positions"
+        require(clear, "running", self.running, "cannot be with the allocation positions")
+
+    @property
+    def model(self) -> Literal["positions", "nodes", "pool"]:
+        """The constraint model that the allocation needs."""
+        return self.allocation if self.allocation in ("positions", "nodes") else "pool"

@@ -1,0 +1,184 @@
+"""The allocation model of PCP'19: an optional interval for each unit that a node could take (cp19 section 2.2).
+
+`p[i,n]`, the units of job i that node n could hold, are the intervals u[i,n,1..p]; their presences sum to the units of
+the job, and each node has a cumulative for each resource. So the number of variables grows with the nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from typing_extensions import override
+
+from cpsched.dispatchers.cp import cp_problem
+from cpsched.dispatchers.cp.cp_problem import CpProblem
+from cpsched.dispatchers.cp.decision_builder import AssignLargest, GuidedDecisionBuilder
+from cpsched.dispatchers.cp.model_sizes import intervals_on, with_intervals
+from cpsched.kernels.cp.cp_state import CpInstance, Plan, empty_plan
+from cpsched.kernels.cp.running_rectangles import running_rectangles
+from cpsched.kernels.cp.startable_jobs import room_when_empty
+from cpsched.kernels.fit_rules import taken_on, units_on
+from cpsched.model import EXCLUSIVE, BoolArray, IntArray
+
+_INTERVAL_S = 4e-5
+"""Seconds of building and first propagation, for each optional interval."""
+
+
+class NodeModel:
+    """The model of a cluster of nodes: the solver places every unit."""
+
+    own_search_proves = False
+    """No: the solver's own search gives up a start that it has tried once, even if other places would allow it."""
+
+    def __init__(self, solver: Any, problem: CpProblem, plan: Plan | None) -> None:
+        facts = problem.facts
+        self.solver, self.facts, self.horizon_s = solver, facts, problem.horizon_s
+        self._durations = facts.table.estimate_s[facts.jobs].tolist()
+        self.start = [solver.IntVar(0, self.horizon_s - duration_s) for duration_s in self._durations]
+        self.tasks = [solver.FixedDurationIntervalVar(*p, "") for p in zip(self.start, self._durations, strict=True)]
+        self.parts = parts_of(facts, plan)
+        self.nodes: list[list[int]] = []
+        """By job, the node of each of its intervals, from the highest down."""
+        self.units: list[list[Any]] = []
+        """By job, its optional intervals."""
+        self.present: list[list[Any]] = []
+        """By job, whether each of them is there."""
+        for j, slot in enumerate(facts.jobs.tolist()):
+            room = intervals_on(facts, slot, self.parts[j])
+            nodes = np.repeat(np.arange(len(room)), room)[::-1].tolist()
+            latest_s, duration_s = self.horizon_s - self._durations[j], self._durations[j]
+            units = [solver.FixedDurationIntervalVar(0, latest_s, duration_s, True, "") for _ in nodes]
+            self.nodes.append(nodes)
+            self.units.append(units)
+            self.present.append([unit.PerformedExpr().Var() for unit in units])
+
+    @staticmethod
+    def least_cost_s(problem: CpProblem, plan: Plan | None) -> float:
+        """What building takes, in seconds."""
+        return _INTERVAL_S * with_intervals(problem.facts)
+
+    @property
+    def cost_s(self) -> float:
+        """The same, known exactly."""
+        return _INTERVAL_S * sum(map(len, self.units))
+
+    def post(self) -> None:
+        """Alternatives and cumulatives."""
+        for j in range(len(self.tasks)):
+            self._alternative(j)
+        for r in range(self.facts.machine.capacity.shape[1]):
+            self._cumulatives(r)
+
+    def _alternative(self, j: int) -> None:
+        """Exactly `units` intervals are present, all at the job's start; within a node, the first ones."""
+        solver, facts, slot = self.solver, self.facts, int(self.facts.jobs[j])
+        for unit in self.units[j]:
+            solver.Add(unit.StartsAtStart(self.tasks[j]))
+        solver.Add(solver.Sum(self.present[j]) == self.parts[j])
+        pairs = zip(self.nodes[j], self.nodes[j][1:], self.present[j], self.present[j][1:], strict=False)
+        for node, other, first, second in pairs:
+            if node == other:
+                solver.Add(first >= second)
+        if facts.table.sharing[slot] & EXCLUSIVE:
+            room = room_when_empty(facts, slot)[self.nodes[j]].tolist()
+            solver.Add(solver.ScalProd(self.present[j], room) >= int(facts.table.units[slot]))
+
+    def _cumulatives(self, r: int) -> None:
+        """No node gives more than it has. A node that has room for everything gets no constraint."""
+        solver, facts = self.solver, self.facts
+        taking: dict[int, list[tuple[Any, int]]] = {}
+        for j, slot in enumerate(facts.jobs.tolist()):
+            for node, unit in zip(self.nodes[j], self.units[j], strict=True):
+                amount = int(taken_on(facts.table, slot, facts.machine, node, 1, r))
+                if amount > 0:
+                    taking.setdefault(node, []).append((unit, amount))
+        held: dict[int, list[tuple[Any, int]]] = {node: [] for node in taking}
+        for node, amount, until_s in self._held(r):
+            if node in held:
+                held[node].append((solver.FixedInterval(0, until_s, ""), amount))
+        for node, units in taking.items():
+            tasks, capacity = units + held[node], int(facts.machine.capacity[node, r])
+            if sum(amount for _, amount in tasks) > capacity:
+                solver.Add(
+                    solver.Cumulative([task for task, _ in tasks], [amount for _, amount in tasks], capacity, "")
+                )
+
+    def _held(self, r: int) -> list[tuple[int, int, int]]:
+        """Node, amount and seconds from now of what running jobs hold, and of what is out of service."""
+        facts, stride = self.facts, int(self.facts.machine.capacity[:, r].max()) + 1
+        axis = np.arange(len(facts.machine.capacity)), stride
+        position, amount, end_s = running_rectangles(facts, axis, r, facts.now_s + self.horizon_s)
+        lasting = end_s > facts.now_s
+        columns = (position[lasting] // stride, amount[lasting], end_s[lasting] - facts.now_s)
+        return list(zip(*(column.tolist() for column in columns), strict=True))
+
+    def leaf(self, plan: Plan, j: int) -> tuple[list[Any], list[int]]:
+        """The presence variables of job `j`, and their values in `plan`."""
+        first = int(plan.first[j])
+        left: dict[int, int] = {}
+        for node in plan.node[first : first + int(plan.parts[j])].tolist():
+            left[node] = left.get(node, 0) + 1
+        values = []
+        for node in self.nodes[j]:
+            values.append(int(left.get(node, 0) > 0))
+            left[node] = left.get(node, 0) - 1
+        return self.present[j], values
+
+    def search(self, plan: Plan | None, rank: Sequence[int] | None, complete: bool) -> Any:
+        """The guided search; without ranks the default search of the solver: all starts first, then all intervals."""
+        if plan is not None and rank is not None:
+            return NodeSearch(self, plan, rank, complete)
+        solver, present = self.solver, [variable for each in self.present for variable in each]
+        starts = solver.Phase(self.tasks, solver.INTERVAL_DEFAULT)
+        places = solver.Phase(present, solver.CHOOSE_FIRST_UNBOUND, solver.ASSIGN_MAX_VALUE)
+        return solver.Compose([starts, places])
+
+    def read(self, search: Any) -> Plan:
+        """The plan of the solution that the solver stands on."""
+        facts, table, machine = self.facts, self.facts.table, self.facts.machine
+        plan = empty_plan(facts)
+        for j, slot in enumerate(facts.jobs.tolist()):
+            plan.start_s[j] = facts.now_s + self.start[j].Value()
+            there = zip(self.nodes[j], self.present[j], strict=True)
+            chosen = [node for node, present in there if present.Value()]
+            part, wanted = int(plan.first[j]), int(facts.table.units[slot])
+            plan.parts[j], whole = len(chosen), bool(table.sharing[slot] & EXCLUSIVE)
+            for later, node in zip(range(len(chosen) - 1, -1, -1), chosen, strict=True):
+                room = int(units_on(table, slot, machine, machine.capacity, node)) if whole else 1
+                plan.node[part], plan.units[part] = node, min(room, wanted - later)
+                plan.dy[part] = [taken_on(table, slot, machine, node, 1, r) for r in range(plan.dy.shape[1])]
+                wanted -= int(plan.units[part])
+                part += 1
+        return plan
+
+
+class NodeSearch(GuidedDecisionBuilder):
+    """Starts as in `GuidedDecisionBuilder`; the units of a job go to the highest nodes that have room."""
+
+    def __init__(self, model: NodeModel, plan: Plan, rank: Sequence[int], complete: bool) -> None:
+        super().__init__(model, plan, rank, complete)
+        self._nodes = model
+
+    @override
+    def first(self, placed: BoolArray, earliest_s: IntArray) -> tuple[int, IntArray]:
+        """Find the next job: in the incomplete form by the dive's kernel, in the complete one by the solver."""
+        return super().first(placed, earliest_s) if self._complete else self.first_with_room(placed, earliest_s)
+
+    @override
+    def parts(self, j: int) -> Any:
+        if not self._complete:
+            return self.at_once(*self._nodes.leaf(self.plan, j))
+        undecided = (variable for variable in self._nodes.present[j] if not variable.Bound())
+        variable = next(undecided, None)
+        return AssignLargest(variable, 1) if variable is not None else None
+
+
+def parts_of(facts: CpInstance, plan: Plan | None) -> list[int]:
+    """By job, how many intervals are present: one per unit, or one per node that the first leaf gives it whole."""
+    whole = facts.table.sharing[facts.jobs] & EXCLUSIVE != 0
+    if not whole.any():
+        return facts.table.units[facts.jobs].tolist()  # type: ignore[no-any-return]
+    leaf = plan if plan is not None else cp_problem.first_leaf(facts)
+    return np.where(whole, leaf.parts, facts.table.units[facts.jobs]).tolist()  # type: ignore[no-any-return]

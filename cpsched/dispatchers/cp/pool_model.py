@@ -1,0 +1,75 @@
+"""The scheduling model of HCP: start times alone, all nodes one pool of each resource (cp19 section 2.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from cpsched.dispatchers.cp.cp_problem import CpProblem
+from cpsched.dispatchers.cp.decision_builder import GuidedDecisionBuilder
+from cpsched.dispatchers.cp.position_constraints import cumulative_free
+from cpsched.dispatchers.cp.presolve import pool_relaxation
+from cpsched.kernels.cp.cp_state import Plan, Relaxation
+
+TASK_S = 2e-5
+"""Seconds of building and first propagation, for each task of a cumulative."""
+
+
+class PoolModel:
+    """The model of a cluster that is a pool of resources."""
+
+    own_search_proves = True
+
+    def __init__(self, solver: Any, problem: CpProblem, plan: Plan | None) -> None:
+        facts = problem.facts
+        self.solver, self.facts, self.horizon_s = solver, facts, problem.horizon_s
+        self._problem, self._pools = problem, self.relaxed(problem)
+        self._durations = facts.table.estimate_s[facts.jobs].tolist()
+        self.start = [solver.IntVar(0, self.horizon_s - duration_s) for duration_s in self._durations]
+
+    @staticmethod
+    def relaxed(problem: CpProblem) -> Relaxation:
+        """The pools that can run short: what is free of each over time, and what each job asks for."""
+        return pool_relaxation(problem)
+
+    @staticmethod
+    def least_cost_s(problem: CpProblem, plan: Plan | None) -> float:
+        """What building takes at least, in seconds."""
+        return TASK_S * (len(problem.facts.jobs) + len(problem.facts.running))
+
+    @property
+    def cost_s(self) -> float:
+        """What building and the first propagation take, in seconds."""
+        tasks = len(self._pools.demand) + len(self._pools.moment_s)
+        return TASK_S * int(self._pools.demand.shape[1]) * tasks
+
+    def post(self) -> None:
+        """A cumulative for each pool that can run short."""
+        solver, tasks = self.solver, self.tasks()
+        for slot in self._problem.rest.tolist():
+            duration_s = int(self.facts.table.estimate_s[slot])
+            tasks.append(solver.FixedInterval(self.horizon_s - duration_s, duration_s, ""))
+        for k in range(self._pools.demand.shape[1]):
+            self.keep_within(k, tasks)
+
+    def tasks(self) -> list[Any]:
+        """The considered jobs, each an interval from its start on."""
+        pairs = zip(self.start, self._durations, strict=True)
+        return [self.solver.FixedDurationIntervalVar(start, duration_s, "") for start, duration_s in pairs]
+
+    def keep_within(self, k: int, tasks: Sequence[Any]) -> None:
+        """Jobs take no more than is free of pool `k`. Running jobs are fixed tasks, those of one end merged."""
+        demands, free = self._pools.demand[:, k].tolist(), self._pools.capacity[:, k].tolist()
+        cumulative_free(self.solver, tasks, demands, (self._pools.moment_s - self.facts.now_s).tolist(), free)
+
+    def leaf(self, plan: Plan, j: int) -> tuple[list[Any], list[int]]:
+        """No job has places."""
+        return [], []
+
+    def search(self, plan: Plan | None, rank: Sequence[int] | None, complete: bool) -> GuidedDecisionBuilder:
+        """Schedule or postpone; without ranks in priority order."""
+        return GuidedDecisionBuilder(self, plan, rank, complete)
+
+    def read(self, search: GuidedDecisionBuilder) -> Plan:
+        """The plan of the solution that `search` stands on."""
+        return search.plan

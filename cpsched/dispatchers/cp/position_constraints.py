@@ -1,0 +1,138 @@
+"""The constraints of the position model (pcp20 section 3), one function each.
+
+The variables already keep a unit inside one node, in all of its resources. Two constraints of the paper are left out:
+
+- The alldifferent among the positions of one job follows from diffn. The symmetry that it breaks is broken by the
+  search, which gives the units of a job falling positions.
+- The second implied cumulative (over the position axis, with durations as heights and the worst-case makespan as
+  capacity) cannot prune. Units of one job never overlap at a position, so the heights there add up to at most the sum
+  of all durations, which is the capacity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from cpsched.dispatchers.cp.position_variables import PositionVariables, Rectangles, StepProfile, eligible
+from cpsched.kernels.cp.startable_jobs import room_when_empty
+from cpsched.model import DISTINCT, EXCLUSIVE
+
+
+def post(variables: PositionVariables, held: Mapping[int, Rectangles], steps: Mapping[int, StepProfile | None]) -> None:
+    """Post all constraints. `held` are the boxes of running jobs; `steps` the same as stairs, where these are small."""
+    for r, fixed in held.items():
+        found = steps[r]
+        if found is None:
+            no_overlap_2d(variables, r, fixed)
+        else:
+            no_overlap_2d(variables, r, NO_RECTANGLES)
+            element_by_position(variables, r, found)
+        cumulative_capacity(variables, r, fixed)
+    for j in range(len(variables.units)):
+        all_different_nodes(variables, j)
+        whole_node_capacity(variables, j)
+
+
+def no_overlap_2d(variables: PositionVariables, r: int, fixed: Rectangles) -> None:
+    """Diffn over (s, y) x (d, dy): a position of `r` serves one unit at a time; `fixed` are boxes of others."""
+    constant = _constants(variables.solver)
+    boxes = [
+        (variables.start[j], unit.position[r], constant(variables.estimate_s(j)), constant(unit.size[r]))
+        for j, units in enumerate(variables.units)
+        for unit in units
+        if r in unit.size
+    ]
+    boxes += [
+        (constant(0), constant(position), constant(duration_s), constant(size))
+        for position, size, duration_s in zip(*(column.tolist() for column in fixed.columns()), strict=True)
+    ]
+    if boxes:
+        columns = [list(column) for column in zip(*boxes, strict=True)]
+        variables.solver.Add(variables.solver.NonOverlappingBoxesConstraint(*columns))
+
+
+def element_by_position(variables: PositionVariables, r: int, steps: StepProfile) -> None:
+    """s >= free_from[y]: one Element per unit replaces diffn between the unit and the boxes of running jobs."""
+    solver, stride = variables.solver, int(variables.stride[r])
+    flat = steps.free_from.reshape(-1).tolist()
+    if not any(flat):
+        return
+    kinds = steps.kind_of.tolist()
+    for start, units in zip(variables.start, variables.units, strict=True):
+        for unit in units:
+            if r not in unit.size:
+                continue
+            if unit.place[r].Bound():
+                at = steps.free_from[steps.kind_of, unit.place[r].Value()]
+                solver.Add(start >= solver.Element(at.tolist(), unit.node))
+            else:
+                kind = solver.Element(kinds, unit.node)
+                solver.Add(start >= solver.Element(flat, (kind * stride + unit.place[r]).Var()))
+
+
+NO_RECTANGLES = Rectangles(*(np.empty(0, np.int64) for _ in range(3)))
+
+
+def _constants(solver: Any) -> Callable[[int], Any]:
+    """Constants as variables, each made once."""
+    known: dict[int, Any] = {}
+
+    def constant(value: int) -> Any:
+        if value not in known:
+            known[value] = solver.IntConst(value)
+        return known[value]
+
+    return constant
+
+
+def cumulative_capacity(variables: PositionVariables, r: int, fixed: Rectangles) -> None:
+    """Implied: cumulative(s, d, amounts of resource `r`) within the whole capacity, with each job as one task."""
+    solver, facts = variables.solver, variables.facts
+    tasks, demands = [], []
+    for j, units in enumerate(variables.units):
+        demand = sum(unit.size.get(r, 0) for unit in units)
+        if variables.sharing(j) & EXCLUSIVE:
+            slot = int(facts.jobs[j])
+            demand = len(units) * int(facts.machine.capacity[eligible(facts, slot), r].min() // variables.grain[r])
+        if demand > 0:
+            tasks.append(solver.FixedDurationIntervalVar(variables.start[j], variables.estimate_s(j), ""))
+            demands.append(demand)
+    ends, which = np.unique(fixed.duration_s, return_inverse=True)
+    held = np.bincount(which, weights=fixed.size, minlength=len(ends)).astype(np.int64)
+    for duration_s, amount in zip(ends.tolist(), held.tolist(), strict=True):
+        tasks.append(solver.FixedInterval(0, duration_s, ""))
+        demands.append(amount)
+    total = int(facts.machine.capacity[variables.nodes, r].sum() // variables.grain[r])
+    if tasks:
+        solver.Add(solver.Cumulative(tasks, demands, total, ""))
+
+
+def cumulative_free(
+    solver: Any, tasks: Sequence[Any], demands: Sequence[int], moment_s: Sequence[int], free: Sequence[int]
+) -> None:
+    """Cumulative over `tasks` within what is free from each moment (seconds from now) on, which only grows."""
+    asked = [(task, amount) for task, amount in zip(tasks, demands, strict=True) if amount > 0]
+    for until_s, before, after in zip(moment_s[1:], free, free[1:], strict=False):
+        if after > before:
+            asked.append((solver.FixedInterval(0, until_s, ""), after - before))
+    solver.Add(solver.Cumulative([task for task, _ in asked], [amount for _, amount in asked], free[-1], ""))
+
+
+def all_different_nodes(variables: PositionVariables, j: int) -> None:
+    """Alldifferent(x) for a job whose units may not share a node. (Whole nodes differ by diffn.)"""
+    if variables.sharing(j) & DISTINCT and len(variables.units[j]) > 1:
+        variables.solver.Add(variables.solver.AllDifferent([unit.node for unit in variables.units[j]], False))
+
+
+def whole_node_capacity(variables: PositionVariables, j: int) -> None:
+    """The nodes of a job that wants them whole have room for all of its units."""
+    facts, slot = variables.facts, int(variables.facts.jobs[j])
+    if not variables.sharing(j) & EXCLUSIVE:
+        return
+    room = room_when_empty(facts, slot)[variables.nodes]
+    if len(np.unique(room[room > 0])) > 1:
+        rooms = [variables.solver.Element(room.tolist(), unit.node) for unit in variables.units[j]]
+        variables.solver.Add(variables.solver.Sum(rooms) >= int(facts.table.units[slot]))

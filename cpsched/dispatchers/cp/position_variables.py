@@ -1,0 +1,266 @@
+"""The decision variables of the position model (pcp20 section 3).
+
+For each resource all its units are listed in node order; `y[i,r,j]` is the first position of unit j of job i in the
+list of r. Every node is given the same *stride*, its largest capacity among the nodes in the model, so that
+y = stride * x + p with node x and position p inside of it, p + dy <= capacity: then no unit can straddle nodes,
+and sharing x among the resources of a unit puts it on one node. That replaces the two Element constraints per unit
+and resource by arithmetic, and means the same.
+
+A unit has a position to choose in a resource only where that can make a difference: see `free_resources`.
+
+Positions of a resource are counted in its *grain*: the greatest common divisor of all amounts that jobs ask for or
+hold, and that nodes have. Times are seconds from now. Nodes that no considered job may use are left out of the lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cpsched.kernels.cp.cp_state import CpInstance, Plan
+from cpsched.kernels.cp.running_rectangles import running_rectangles
+from cpsched.kernels.cp.startable_jobs import room_when_empty
+from cpsched.model import EXCLUSIVE, BoolArray, IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class UnitVariables:
+    """A part of a job in the model: `node` is x; `place` holds p, `position` y and `size` dy by resource, in grains."""
+
+    node: Any
+    place: dict[int, Any]
+    position: dict[int, Any]
+    size: dict[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Rectangles:
+    """What running jobs hold of one resource from now on: first positions and sizes in grains, durations in seconds."""
+
+    position: IntArray
+    size: IntArray
+    duration_s: IntArray
+
+    def columns(self) -> tuple[IntArray, IntArray, IntArray]:
+        """Position, size, duration."""
+        return self.position, self.size, self.duration_s
+
+
+@dataclass(frozen=True, slots=True)
+class StepProfile:
+    """The same as a staircase: all running jobs begin now, and on each node the one that ends last is at the bottom.
+
+    A unit at position p of a node overlaps no running job iff it does not start before `free_from` there, because the
+    jobs above p end earlier still. Nodes with the same stairs are of one kind.
+    """
+
+    kind_of: IntArray
+    """By node of the model."""
+    free_from: IntArray
+    """Seconds by kind and position: int64[K, stride]."""
+
+
+@dataclass(frozen=True, slots=True)
+class PositionVariables:
+    """Everything the solver decides, and the axis it decides on."""
+
+    solver: Any
+    facts: CpInstance
+    nodes: IntArray
+    """Cluster indices of the nodes in the model, ascending; x counts along them."""
+    stride: IntArray
+    """int64[R], in grains; 0 for a resource that no considered job asks for."""
+    grain: IntArray
+    """int64[R]"""
+    horizon_s: int
+    """Worst-case makespan: the sum of all durations (pcp20: eoh, from now)."""
+    start: list[Any]
+    """s by job"""
+    units: list[list[UnitVariables]]
+    """by job and part"""
+
+    @property
+    def resources(self) -> list[int]:
+        """Resources that some considered job asks for; the others are not modelled (cp19 section 3)."""
+        return [int(r) for r in np.flatnonzero(self.stride)]
+
+    def estimate_s(self, j: int) -> int:
+        """Duration of job `j`."""
+        return int(self.facts.table.estimate_s[self.facts.jobs[j]])
+
+    def sharing(self, j: int) -> int:
+        """The sharing bits of job `j`."""
+        return int(self.facts.table.sharing[self.facts.jobs[j]])
+
+
+def eligible(facts: CpInstance, slot: int) -> BoolArray:
+    """Nodes that could take a unit of `slot` if they were empty: bool[N]."""
+    fits: BoolArray = room_when_empty(facts, slot) > 0
+    return fits
+
+
+def variables(solver: Any, facts: CpInstance, horizon_s: int, leaf: Plan) -> PositionVariables:
+    """Create s, x, p and y for the considered jobs.
+
+    A job that wants whole nodes has as many parts as nodes in the first leaf (`leaf`); every other job one per unit.
+    """
+    slots = facts.jobs
+    by_shape = _eligible_by_shape(facts)
+    nodes = np.flatnonzero(np.logical_or.reduce(list(by_shape.values())))
+    asked = facts.table.per_unit[slots].max(axis=0) > 0
+    grain = _grains(facts, nodes)
+    stride = np.where(asked, facts.machine.capacity[nodes].max(axis=0) // grain, 0)
+    found = PositionVariables(solver, facts, nodes, stride, grain, horizon_s, [], [])
+    by_all = taken_by_all(facts)
+    free: dict[tuple[int, ...], list[int]] = {}
+    for j, slot in enumerate(slots.tolist()):
+        found.start.append(solver.IntVar(0, horizon_s - found.estimate_s(j)))
+        allowed = by_shape[_shape(facts, slot)][nodes]
+        whole = bool(facts.table.sharing[slot] & EXCLUSIVE)
+        count = int(leaf.parts[j]) if whole else int(facts.table.units[slot])
+        if whole:
+            found.units.append([_whole_node(found, slot, allowed) for _ in range(count)])
+        else:
+            shape = _shape(facts, slot)
+            if shape not in free:
+                free[shape] = free_resources(facts, slot, by_all)
+            found.units.append([_unit(found, slot, allowed, free[shape]) for _ in range(count)])
+    return found
+
+
+def _grains(facts: CpInstance, nodes: IntArray) -> IntArray:
+    """The grain of each resource, int64[R]: 1 at least."""
+    rows = (
+        facts.machine.capacity[nodes],
+        facts.machine.free[nodes],
+        facts.table.per_unit[facts.jobs],
+        facts.table.per_unit[facts.running],
+    )
+    grains: IntArray = np.maximum(np.gcd.reduce(np.concatenate(rows), axis=0), 1)
+    return grains
+
+
+def _shape(facts: CpInstance, slot: int) -> tuple[int, ...]:
+    return (int(facts.table.node_set[slot]), *facts.table.per_unit[slot].tolist())
+
+
+def _eligible_by_shape(facts: CpInstance) -> dict[tuple[int, ...], BoolArray]:
+    found: dict[tuple[int, ...], BoolArray] = {}
+    for slot in facts.jobs.tolist():
+        shape = _shape(facts, slot)
+        if shape not in found:
+            found[shape] = eligible(facts, slot)
+    return found
+
+
+def _node_variable(variables: PositionVariables, allowed: BoolArray) -> Any:
+    if allowed.all():
+        return variables.solver.IntVar(0, len(allowed) - 1)
+    return variables.solver.IntVar(np.flatnonzero(allowed).tolist())
+
+
+def taken_by_all(facts: CpInstance) -> BoolArray:
+    """By resource, whether every considered and every running job takes some of it: bool[R]."""
+    slots = np.concatenate((facts.jobs, facts.running))
+    whole = (facts.table.sharing[slots] & EXCLUSIVE) != 0
+    found: BoolArray = ((facts.table.per_unit[slots] > 0) | whole[:, None]).all(axis=0)
+    return found
+
+
+def free_resources(facts: CpInstance, slot: int, by_all: BoolArray) -> list[int]:
+    """The resources in which a unit of `slot` has a position of its own to choose.
+
+    In a resource that it takes whole there is one position. Where everybody takes of that resource, too (`by_all`), the
+    unit is alone on its node: in the other resources any position is as good as the highest, which it gets then.
+    """
+    asked, capacity = facts.table.per_unit[slot], facts.machine.capacity[eligible(facts, slot)]
+    if facts.table.sharing[slot] & EXCLUSIVE:
+        return []
+    takes_whole = (capacity == asked).all(axis=0) & (asked > 0)
+    settled = takes_whole
+    if (takes_whole & by_all).any():
+        settled = settled | (capacity.min(axis=0) == capacity.max(axis=0))
+    return np.flatnonzero((asked > 0) & ~settled).tolist()
+
+
+def _unit(variables: PositionVariables, slot: int, allowed: BoolArray, free: Sequence[int]) -> UnitVariables:
+    """One unit: `per_unit` positions inside one node in each resource that it asks for; variable only in `free`."""
+    solver, facts = variables.solver, variables.facts
+    unit = UnitVariables(_node_variable(variables, allowed), {}, {}, {})
+    for r in variables.resources:
+        dy = int(facts.table.per_unit[slot, r] // variables.grain[r])
+        if dy == 0:
+            continue
+        capacity = facts.machine.capacity[variables.nodes, r] // variables.grain[r]
+        largest, smallest = int(capacity[allowed].max()), int(capacity[allowed].min())
+        stride = int(variables.stride[r])
+        unit.size[r] = dy
+        if r not in free:
+            unit.place[r] = solver.IntConst(largest - dy)
+            unit.position[r] = (unit.node * stride + (largest - dy)).Var()
+            continue
+        unit.place[r] = solver.IntVar(0, largest - dy)
+        unit.position[r] = (unit.node * stride + unit.place[r]).Var()
+        if smallest < largest:
+            last = np.maximum(capacity - dy, -1).tolist()
+            solver.Add(unit.place[r] <= solver.Element(last, unit.node))
+    return unit
+
+
+def _whole_node(variables: PositionVariables, slot: int, allowed: BoolArray) -> UnitVariables:
+    """A whole node: all of its positions, in every resource of the model."""
+    unit = UnitVariables(_node_variable(variables, allowed), {}, {}, {})
+    for r in variables.resources:
+        stride = int(variables.stride[r])
+        unit.place[r] = variables.solver.IntConst(0)
+        unit.position[r] = (unit.node * stride).Var()
+        unit.size[r] = stride
+    return unit
+
+
+_MOST_STEPS = 50_000
+"""Entries of a staircase that the solver is handed for each unit, about 0.15 us each."""
+
+
+def step_profile(variables: PositionVariables, r: int, held: Rectangles) -> StepProfile | None:
+    """`held` as a staircase; None where that would be too large."""
+    stride, nodes = int(variables.stride[r]), len(variables.nodes)
+    steps: dict[int, list[tuple[int, int, int]]] = {}
+    for position, size, duration_s in zip(*(column.tolist() for column in held.columns()), strict=True):
+        node, low = divmod(position, stride)
+        while size > 0:  # a box that was merged over nodes
+            part = min(size, stride - low)
+            steps.setdefault(node, []).append((low, part, duration_s))
+            node, low, size = node + 1, 0, size - part
+    kinds: dict[tuple[tuple[int, int, int], ...], int] = {(): 0}
+    kind_of = np.zeros(nodes, np.int64)
+    for node, found in steps.items():
+        kind_of[node] = kinds.setdefault(tuple(sorted(found)), len(kinds))
+        if len(kinds) * stride > _MOST_STEPS:
+            return None
+    free_from = np.zeros((len(kinds), stride), np.int64)
+    for found_steps, kind in kinds.items():
+        for low, size, duration_s in found_steps:
+            free_from[kind, low : low + size] = duration_s
+    return StepProfile(kind_of, free_from)
+
+
+def fixed_rectangles(variables: PositionVariables, r: int) -> Rectangles:
+    """The fixed boxes of resource `r`; boxes of one end that touch, also across nodes, are merged into one."""
+    facts, horizon_s = variables.facts, variables.horizon_s
+    base = np.full(len(facts.machine.free), -1, np.int64)
+    base[variables.nodes] = np.arange(len(variables.nodes))
+    stride = int(variables.stride[r])
+    grain = int(variables.grain[r])
+    position, size, end_s = running_rectangles(facts, (base, stride * grain), r, facts.now_s + horizon_s)
+    position, size = position // grain, size // grain
+    order = np.lexsort((position, end_s))
+    position, size, end_s = position[order], size[order], end_s[order]
+    opens = np.ones(len(order), dtype=np.bool_)
+    opens[1:] = (end_s[1:] != end_s[:-1]) | (position[1:] != position[:-1] + size[:-1])
+    at = np.flatnonzero(opens)
+    total = np.add.reduceat(size, at) if len(at) else size
+    return Rectangles(position[at], total, end_s[at] - facts.now_s)

@@ -1,0 +1,124 @@
+"""Certain answers: where no search can change the decision, no solver is called."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from cpsched.dispatchers.cp import cp_problem
+from cpsched.dispatchers.cp.cp_problem import CpProblem
+from cpsched.dispatchers.cp.solve_result import SolveResult
+from cpsched.kernels.cp.branch_and_bound import (
+    COST_TOLERANCE,
+    LEFT_SHIFTED,
+    NO_PLACES,
+    branch_and_bound,
+    interchangeable_bound,
+)
+from cpsched.kernels.cp.cp_state import BranchTree, CpInstance, Objective, Plan, Relaxation, empty_plan
+from cpsched.kernels.cp.delay_costs import delay
+from cpsched.kernels.cp.dive import dive
+from cpsched.kernels.cp.relaxation import relax
+
+_NODES = 1000
+"""Nodes of the relaxed tree, about 10 ms. A larger number rarely proves more (measured in contended rounds of KIT)."""
+_DIVES = 16
+"""Dives on the way, up to 2 ms each."""
+_SHAKES = 16
+"""Dives in shaken order, where the tree proves nothing."""
+
+
+def place_all_now(facts: CpInstance) -> SolveResult | None:
+    """Every considered job starts now, if the dive places them all now; else None.
+
+    That is optimal: no term of an objective falls with the job's start, and no start is before now.
+    """
+    plan = empty_plan(facts)
+    if dive(facts, plan, np.arange(len(facts.jobs)), True) < len(facts.jobs):
+        return None
+    return SolveResult(plan, "single" if len(facts.jobs) == 1 else "all-fit", certain=True)
+
+
+def first_leaf_meets_bound(facts: CpInstance, objective: Objective, seed: int) -> SolveResult:
+    """The first leaf, improved by branch and bound on the problem without places.
+
+    A plan whose delays cost as much as those of the best relaxed plan is optimal, and the answer certain. Where all
+    jobs are interchangeable, the best relaxed plan is known without a search. An answer that is not certain holds the
+    best plan found, also by dives in shaken order, as a beginning for the solver.
+    """
+    plan = cp_problem.first_leaf(facts)
+    relaxed = relax(facts, True)
+    bound = interchangeable_bound(facts, relaxed, objective)
+    if _meets(bound, objective, plan):
+        return SolveResult(plan, "bound-met", True, bound, "optimal")
+    least = bound
+    _, _, bound = branch_and_bound(facts, BranchTree(relaxed, objective, plan, empty_plan(facts)), _NODES, _DIVES)
+    bound = max(bound, least)
+    if not _meets(bound, objective, plan):
+        plan = perturbed_dives(facts, plan, objective, np.random.default_rng(seed))
+    met = _meets(bound, objective, plan)
+    answer = SolveResult(plan, "bound-met", met, bound)
+    return dataclasses.replace(answer, status="optimal") if met else answer
+
+
+def solve_pool_tree(problem: CpProblem, left_shifted: bool = False) -> SolveResult:
+    """The same for the model of pools, which has no places: if the tree is exhausted, its best plan is optimal.
+
+    Where no pool can run short, all jobs start now. This model does not ask whether the nodes have room for them.
+    `left_shifted` makes the tree much smaller: no plan is looked at in which a job could start earlier by itself. The
+    models of cp19 search as they did when their results landed.
+    """
+    facts, objective = problem.facts, problem.objective
+    relaxed = pool_relaxation(problem)
+    plan = empty_plan(facts)
+    if relaxed.demand.shape[1] == 0:
+        plan.start_s[:] = facts.now_s
+        return SolveResult(plan, "single" if len(facts.jobs) == 1 else "all-fit", certain=True)
+    nodes = max(_NODES, 2 * len(facts.jobs))
+    tree = BranchTree(relaxed, objective, plan, empty_plan(facts))
+    _, met, bound = branch_and_bound(facts, tree, nodes, LEFT_SHIFTED if left_shifted else NO_PLACES)
+    return SolveResult(plan, "bound-met", met, bound, "optimal" if met else "")
+
+
+def pool_relaxation(problem: CpProblem) -> Relaxation:
+    """The relaxation to pools. Jobs that are fixed at the end of the horizon come after the considered jobs."""
+    facts = problem.facts
+    return relax(facts.considering(np.concatenate((facts.jobs, problem.rest))), False)
+
+
+def is_infeasible(problem: CpProblem) -> bool:
+    """Whether the model has no solution at all (cp19 sections 3 and 4).
+
+    That has one of two reasons:
+
+    - a job is longer than the horizon, which overdue jobs shorten;
+    - the jobs that are not searched, which all end with the horizon, do not fit beside each other.
+    """
+    facts = problem.facts
+    if problem.horizon_s < int(facts.table.estimate_s[facts.jobs].max()):
+        return True
+    if len(problem.rest) == 0:
+        return False
+    found = pool_relaxation(problem)
+    return bool((found.demand[len(facts.jobs) :].sum(axis=0) > found.capacity[-1]).any())
+
+
+def _meets(bound: float, objective: Objective, plan: Plan) -> bool:
+    """Whether no plan can be better by more than rounding."""
+    return bound >= delay(objective, plan.start_s) * (1 - COST_TOLERANCE)
+
+
+def perturbed_dives(facts: CpInstance, best: Plan, objective: Objective, random: np.random.Generator) -> Plan:
+    """The best of `best` and of dives that take the jobs in the order of its starts, shaken by a few places."""
+    J, trial = len(facts.jobs), empty_plan(facts)
+    least = delay(objective, best.start_s)
+    for _ in range(_SHAKES):
+        place = np.empty(J)
+        place[np.argsort(best.start_s, kind="stable")] = np.arange(J)
+        order = np.argsort(place + random.normal(0.0, max(1.0, J / 8), J), kind="stable")
+        dive(facts, trial, order, False)
+        found = delay(objective, trial.start_s)
+        if found < least * (1 - COST_TOLERANCE):
+            best, trial, least = trial, best, found
+    return best

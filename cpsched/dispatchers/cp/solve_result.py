@@ -1,0 +1,113 @@
+"""What a dispatcher of this family knows at the end of a call, and how that becomes a decision."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from cpsched.dispatchers.cp import cp_problem
+from cpsched.kernels.cp.cp_state import CpInstance, Objective, Plan
+from cpsched.kernels.cp.delay_costs import delay
+from cpsched.kernels.cp.dive import starts_now
+from cpsched.kernels.cp.startable_jobs import startable
+from cpsched.model import NEVER, NO_STARTS, Decision, Effort, IntArray, Need, PendingCode, Snapshot, Starts
+from cpsched.planning import GREEDY, Allocation, ListScheduler, plan_with
+from cpsched.wait_reasons import wait_reasons_of
+
+
+@dataclass(frozen=True, slots=True)
+class SolveResult:
+    """A plan for the considered jobs (None where there is none), how it was found, and what the search cost.
+
+    `bound` is a proved lower bound of what delays cost (see `objective`); `certain` says that no search can help.
+    """
+
+    plan: Plan | None
+    path: str
+    certain: bool
+    bound: float = 0.0
+    status: str = ""
+    solver_s: float = 0.0
+    branches: int = 0
+    first_s: float = 0.0
+    """Seconds of the solver until its first plan."""
+    best_s: float = 0.0
+    """Seconds of the solver until its best plan."""
+
+
+def effort_of(facts: CpInstance, answer: SolveResult, objective: Objective, variables: int) -> Effort:
+    """The effort of an answer. Its objective and bound are known only after a search."""
+    solved = answer.status != "" and answer.plan is not None
+    return Effort(
+        path=answer.path,
+        considered=len(facts.jobs),
+        variables=variables,
+        status=answer.status,
+        objective=objective.constant + delay(objective, answer.plan.start_s) if solved and answer.plan else None,
+        bound=objective.constant + answer.bound if solved else None,
+        solver_s=answer.solver_s,
+        branches=answer.branches,
+        first_s=answer.first_s,
+        best_s=answer.best_s,
+    )
+
+
+def decision_of_placed_plan(snapshot: Snapshot, facts: CpInstance, plan: Plan, effort: Effort, need: Need) -> Decision:
+    """Start the jobs whose start is now where the plan has placed them."""
+    return _explained(snapshot, Starts(*starts_now(facts, plan)), facts.jobs, plan.start_s, effort, need)
+
+
+def decision_with_allocation(
+    snapshot: Snapshot, facts: CpInstance, plan: Plan, effort: Effort, need: Need, allocation: Allocation
+) -> Decision:
+    """Place the jobs whose start is now, in priority order; a job without room on the nodes waits (cp19 section 2.2).
+
+    `unplaced` in the decision's effort counts the jobs without room.
+    """
+    chosen, starts = facts.jobs[plan.start_s == facts.now_s], NO_STARTS
+    if len(chosen):
+        only = replace(snapshot, queue=np.array(chosen), by_construction=True)
+        starts = plan_with(_SCHEMES[allocation], only, "starts", np.arange(len(chosen))).starts
+    if len(starts) == 0 and len(snapshot.running) == 0:
+        return start_first_fitting(snapshot, facts, replace(effort, unplaced=len(chosen)), need)
+    start_s = np.where(plan.start_s == facts.now_s, NEVER, plan.start_s)
+    start_s[np.isin(facts.jobs, starts.slots)] = facts.now_s
+    effort = replace(effort, unplaced=len(chosen) - len(starts))
+    return _explained(snapshot, starts, facts.jobs, start_s, effort, need)
+
+
+def start_first_fitting(snapshot: Snapshot, facts: CpInstance, effort: Effort, need: Need) -> Decision:
+    """Start nothing; but if no job runs, start the first that fits, since the next round would be the same."""
+    able = startable(facts, facts.jobs, 1)
+    if len(facts.running) > 0 or len(able) == 0:
+        return empty_decision(snapshot, effort, need)
+    facts = facts.considering(able)
+    return decision_of_placed_plan(
+        snapshot, facts, cp_problem.first_leaf(facts), replace(effort, path=f"{effort.path}-alone"), need
+    )
+
+
+_SCHEMES = {name: ListScheduler(GREEDY, None, allocation=name) for name in ("first-fit", "best-fit")}
+
+
+def _explained(
+    snapshot: Snapshot, starts: Starts, jobs: IntArray, start_s: IntArray, effort: Effort, need: Need
+) -> Decision:
+    if need == "starts":
+        return Decision(starts, effort)
+    plan_s = expected_starts(snapshot, jobs, start_s)
+    waits = wait_reasons_of(snapshot, starts, plan_s, PendingCode.WEIGHT, PendingCode.NOT_CONSIDERED)
+    return Decision(starts, effort, plan_s, waits)
+
+
+def empty_decision(snapshot: Snapshot, effort: Effort, need: Need) -> Decision:
+    """No job has a start."""
+    nobody = np.empty(0, np.int64)
+    return _explained(snapshot, NO_STARTS, nobody, nobody, effort, need)
+
+
+def expected_starts(snapshot: Snapshot, jobs: IntArray, start_s: IntArray) -> IntArray:
+    """Expected starts aligned with the queue; `NEVER` for jobs that were not considered."""
+    at = dict(zip(jobs.tolist(), start_s.tolist(), strict=True))
+    return np.array([at.get(slot, NEVER) for slot in snapshot.queue.tolist()], dtype=np.int64)

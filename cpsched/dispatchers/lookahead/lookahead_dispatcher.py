@@ -1,0 +1,261 @@
+"""Dispatcher `lookahead`: every waiting job is planned, by the best order of the queue that a short search finds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+from typing_extensions import override
+
+from cpsched.dispatchers.base import Dispatcher
+from cpsched.dispatchers.lookahead.objectives import OBJECTIVES, ObjectiveName
+from cpsched.dispatchers.lookahead.run_history import RunHistory
+from cpsched.errors import require
+from cpsched.kernels.order_moves import ALL_MOVES
+from cpsched.kernels.order_search import ALL_START, NONE_START, exported_order, look_ahead, restore_order
+from cpsched.kernels.scheduling_state import SchedulingState, planned, starts_of
+from cpsched.kernels.search_state import POOL_JOBS, SearchSettings, new_search
+from cpsched.model import NEVER, NO_STARTS, Decision, Effort, EndedJob, IntArray, JobTable, Need, Snapshot, Starts
+from cpsched.model.job_table import COLUMNS
+from cpsched.model.overrun import Overrun
+from cpsched.planning import ARRIVAL_ORDER, scheduling_state_of
+from cpsched.registration import Registration
+from cpsched.site.weighing import FloatArray, factors_of
+from cpsched.wait_reasons import wait_reasons_of
+
+COST_TOLERANCE: FloatArray = np.zeros(0)
+"""The site weighs all jobs alike."""
+
+PATHS = {NONE_START: "none-can-start", ALL_START: "all-start"}
+
+ALL_CANDIDATES = 127
+
+LEAST_WORK = 100
+"""So much work is done in any case, if the queue is worth it."""
+
+LEAST_AGED_S = 60.0
+"""Ageing by the longest wait under `easy` doubles no price earlier, in seconds."""
+
+MIN_SLOWDOWN_RUN_S = 50
+"""A round in which fewer jobs were placed says nothing of how long a placement takes."""
+
+
+class Lookahead(Dispatcher):
+    """Plans the whole queue: an order is decoded into a plan, in which every job gets its earliest slot that delays
+    none before it. The best of several orders is improved by a local search; the plan's starts of now are the decision.
+
+    - `objective`: what the plan is to be best for, see `cpsched.dispatchers.lookahead.objectives`.
+    - `effort`: how many orders are decoded in the search of a round, after the candidates; None: what suits the
+      objective. No clock is read: the same snapshot, `seed` and history give the same decision.
+    - `work`: once so many jobs were placed on nodes in a round, in all orders together, no other order is tried: a
+      long queue takes little longer than a short one. On a pool, which is faster, twenty times as many.
+    - `limit_s`: about how long a decision may take, in seconds, where the caller says how long the last ones took
+      (`took`; the bridge does). `work` is then what fits, and part of the memory: a recorded round is decided again as
+      it was. None: `work` stays as it is.
+    - `horizon`: so many jobs, the first of an order, are searched. `covered`: so many get a planned start; those behind
+      start where they delay none that has one, and are told that they have no plan.
+    - `overdue_h`: a job that waited longer, in hours, is planned before all others, by arrival: no job starves.
+    - `reserve_by`: with "walltime" plans are made with walltimes, and estimates count in the weights alone: no promise
+      rests on a guess.
+    - `site_weight`: how much the site's priority counts: 0 not at all, 1 as much as the objective's own weights, see
+      `cpsched.site.weighing`.
+    """
+
+    overrun: Overrun = "walltime"
+    _look_ahead = staticmethod(look_ahead)
+    """The compiled search; studies have others."""
+
+    def __init__(
+        self,
+        objective: ObjectiveName = "default",
+        effort: int | None = None,
+        work: int = 1500,
+        limit_s: float | None = None,
+        horizon: int = 100,
+        covered: int = 1000,
+        overdue_h: float = 168.0,
+        reserve_by: Literal["estimate", "walltime"] = "estimate",
+        site_weight: float = 0.0,
+        seed: int = 0,
+    ) -> None:
+        require(objective in OBJECTIVES, "objective", objective, f"must be one of {', '.join(OBJECTIVES)}")
+        require(effort is None or effort >= 0, "effort", effort, "must not be negative")
+        require(work > 0, "work", work, "must be positive")
+        require(limit_s is None or limit_s > 0, "limit_s", limit_s, "must be positive")
+        require(horizon > 0, "horizon", horizon, "must be positive")
+        require(covered >= horizon, "covered", covered, f"must be at least horizon={horizon}")
+        require(overdue_h > 0, "overdue_h", overdue_h, "must be positive")
+        require(site_weight >= 0, "site_weight", site_weight, "must not be negative")
+        overdue_s = int(min(overdue_h, 1e9) * 3600)
+        row = OBJECTIVES[objective]
+        self._row, self._site_weight = row, site_weight
+        self._objective, decodes = row.compiled(), row.effort if effort is None else effort
+        self._search = new_search(
+            SearchSettings(
+                decodes, work, horizon, covered, overdue_s, seed,
+                candidates=ALL_CANDIDATES, moves=ALL_MOVES, reservations=NEVER,
+            )
+        )  # fmt: skip
+        self._history = RunHistory() if row.aged_by else None
+        self.learns = self._history is not None
+        self._decodes, self._most_work, self._limit_s = decodes, work, limit_s
+        self._jobs_per_work = 1
+        self._by_walltime = reserve_by == "walltime"
+        self._jobs: object = None
+        """The jobs whose slots the order of the search names."""
+        self._order: list[int] = []
+        """That order as job ids, where it was taken out of the search."""
+        self._first_s: dict[int, int] = {}
+        """The start that each waiting job was first told."""
+
+    @override
+    def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
+        whole, queue, table = need == "plan", snapshot.queue, snapshot.table
+        if not len(queue):
+            return Decision(NO_STARTS, Effort("empty-queue"), ARRIVAL_ORDER if whole else None)
+        planned_on, slots = by_walltime(snapshot) if self._by_walltime else (snapshot, None)
+        site = scheduling_state_of(planned_on)
+        self._meet(planned_on)
+        self._jobs_per_work = POOL_JOBS if snapshot.cluster.counted else 1
+        expected = table.estimate_s[queue].astype(np.float64)
+        if self._history is not None:
+            expected = self._follow(self._history, planned_on, site, expected)
+        asked = expected, self._site_factors(snapshot, expected), bool(snapshot.cluster.counted), whole
+        came = self._look_ahead(site, self._search, self._objective, asked)
+        starts = Starts(*starts_of(site.draft), True) if site.draft.started else NO_STARTS
+        starts = starts if slots is None else named_by(starts, slots)
+        cost = Effort(PATHS.get(came, "searched"), len(queue), branches=int(self._search.counts.decoded))
+        if not whole:
+            return Decision(starts, cost)
+        plan_s = planned(site.draft, len(queue))
+        self._promise(snapshot, plan_s)
+        return Decision(starts, cost, plan_s, wait_reasons_of(snapshot, starts, plan_s))
+
+    def took(self, seconds: float) -> None:
+        """Let the next round place as many jobs as fit into `limit_s`, at the pace of this one; at most twice as many.
+
+        A slow round counts at once.
+        """
+        search = self._search
+        if self._limit_s is None or seconds <= 0 or search.counts.placed < MIN_SLOWDOWN_RUN_S:
+            return
+        fit = search.counts.placed / self._jobs_per_work * self._limit_s / seconds
+        search.settings.work = min(max(LEAST_WORK, min(int(fit), 2 * search.settings.work)), self._most_work)
+
+    def memory(self) -> dict[str, Any]:
+        """The last order, as job ids, and the starts that jobs were first told, by job id; with `limit_s` also `work`.
+
+        Order and work bear on decisions; the others are there to be shown beside the present plan.
+        """
+        self._named_order()
+        told: dict[str, Any] = {
+            "order": self._order, "first_s": {str(id): start_s for id, start_s in self._first_s.items()}
+        }  # fmt: skip
+        if self._history is not None:
+            told["history"] = self._history.memory()
+        return told if self._limit_s is None else told | {"work": self._search.settings.work}
+
+    def recall(self, memory: Mapping[str, Any]) -> None:
+        """Go on from the order, the promises and the work of `memory`."""
+        self._order, self._jobs = list(memory["order"]), None
+        self._first_s = {int(id): start_s for id, start_s in memory["first_s"].items()}
+        self._search.settings.work = memory.get("work", self._most_work)
+        if self._history is not None and "history" in memory:
+            self._history.recall(memory["history"])
+
+    def learn(self, ended: EndedJob) -> None:
+        """Take note of how long a job ran, where prices depend on it."""
+        if self._history is not None:
+            self._history.learn(ended)
+
+    def _follow(
+        self, history: RunHistory, snapshot: Snapshot, site: SchedulingState, estimate_s: FloatArray
+    ) -> FloatArray:
+        """Let ageing go by the longest wait under `easy`; returns how long queued jobs are expected to run, float64[Q].
+
+        That is the estimate where it is below the walltime: the predictor then knows more than what was asked for.
+        """
+        expected_s, longest_s = history.follow(snapshot, site)
+        self._objective.aged_s = max(LEAST_AGED_S, self._row.aged_by * longest_s)
+        walltime_s = snapshot.table.walltime_s[snapshot.queue]
+        return np.where(estimate_s < walltime_s, estimate_s, expected_s)
+
+    def _site_factors(self, snapshot: Snapshot, expected_s: FloatArray) -> FloatArray:
+        """By what the site multiplies the weight of each queued job, float64[Q]; no entries where all weigh alike."""
+        if not self._site_weight:
+            return COST_TOLERANCE
+        table, queue = snapshot.table, snapshot.queue
+        own = self._row.weights(table.units[queue] * table.per_unit[queue, 0], expected_s)
+        return factors_of(snapshot, self._site_weight, own)
+
+    def _promise(self, snapshot: Snapshot, plan_s: IntArray) -> None:
+        """Note what jobs are told for the first time, and forget those that start or are gone."""
+        jobs, known, queue = snapshot.table.jobs, self._first_s, snapshot.queue
+        has_plan = plan_s != NEVER
+        pairs = zip(queue[has_plan].tolist(), plan_s[has_plan].tolist(), strict=True)
+        plans = {jobs[slot].id: start_s for slot, start_s in pairs}
+        self._first_s = {id: known.get(id, start_s) for id, start_s in plans.items() if start_s != snapshot.now_s}
+        lost = known.keys() - plans.keys()
+        if lost:  # gone, or waiting without a plan this time
+            ids = (jobs[slot].id for slot in queue[~has_plan].tolist())
+            self._first_s |= {id: known[id] for id in ids if id in lost}
+
+    def _named_order(self) -> list[int]:
+        """The order of the last round as job ids."""
+        if self._jobs is not None:
+            jobs: Any = self._jobs
+            self._order = [jobs[slot].id for slot in exported_order(self._search).tolist()]
+        return self._order
+
+    def _meet(self, snapshot: Snapshot) -> None:
+        """Name the last order by the slots of this snapshot, where they are others than last time."""
+        jobs = snapshot.table.jobs
+        if jobs is self._jobs:
+            return
+        slots = {jobs[slot].id: slot for slot in snapshot.queue.tolist()}
+        order = [slots[id] for id in self._named_order() if id in slots]
+        restore_order(self._search, np.array(order, np.int64))
+        self._jobs = jobs
+
+
+LISTED = (
+    Registration(
+        "lookahead",
+        "Plans every waiting job by a short search among orders of the queue; no job starves.",
+        "docs/lookahead.md",
+        Lookahead,
+    ),
+)
+
+
+def by_walltime(snapshot: Snapshot) -> tuple[Snapshot, IntArray]:
+    """The snapshot with walltimes in the place of estimates, and its slots in the table of the given one.
+
+    Running jobs are expected to end at their walltimes, or one second from now where that is over.
+    """
+    table, queued = snapshot.table, len(snapshot.queue)
+    slots = np.concatenate((snapshot.queue, snapshot.running))
+    columns = {name: np.ascontiguousarray(getattr(table, name)[slots]) for name in COLUMNS}
+    columns["estimate_s"] = columns["walltime_s"].copy()
+    end_s = np.maximum(columns["start_s"] + columns["walltime_s"], snapshot.now_s + 1)
+    end_s[:queued] = 0
+    columns["end_s"] = end_s
+    jobs = [table.jobs[slot] for slot in slots.tolist()]
+    running = np.arange(queued, len(slots))
+    ids = np.fromiter((job.id for job in jobs[queued:]), np.int64, len(running))
+    found = Snapshot(
+        snapshot.now_s,
+        snapshot.cluster,
+        snapshot.free,
+        JobTable(jobs=jobs, places=table.places, **columns),
+        np.arange(queued),
+        running[np.lexsort((ids, end_s[queued:]))],
+        True,
+    )
+    return found, slots
+
+
+def named_by(starts: Starts, slots: IntArray) -> Starts:
+    """The starts with each slot exchanged for the one that it stands for."""
+    return Starts(slots[starts.slots], starts.offsets, starts.nodes, starts.units, True)

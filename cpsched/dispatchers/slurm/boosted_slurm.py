@@ -1,0 +1,198 @@
+"""Dispatcher `advised`: slurmctld's own passes, in an order that another dispatcher's plan gives now and then."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from typing_extensions import override
+
+from cpsched.dispatchers.base import Dispatcher
+from cpsched.dispatchers.lookahead.lookahead_dispatcher import Lookahead
+from cpsched.dispatchers.lookahead.objectives import ObjectiveName
+from cpsched.dispatchers.slurm.slurm_dispatcher import SlurmDispatcher
+from cpsched.errors import InvalidValue, require
+from cpsched.model import NEVER, Decision, EndedJob, IntArray, JobTable, Need, Snapshot
+from cpsched.registration import FileParameter, Registration
+
+LAST = NEVER
+"""The rank of a job that came after the advice: among equals it is behind the ranked ones, in order of arrival."""
+
+
+class BoostTable:
+    """What the last advice says of each job: points on top of its priority, and a rank among equals. By slot."""
+
+    def __init__(self) -> None:
+        self._jobs: object = None
+        """The jobs whose slots are meant."""
+        self._slots = self._points = self._rank = np.zeros(0, np.int64)
+        self._by_id: dict[int, tuple[int, int]] = {}
+        """The same by job id, where the slots are those of another table."""
+
+    def give(self, table: JobTable, order: IntArray, tier: IntArray, priority: IntArray) -> None:
+        """Let the jobs of the slots in `order` stand in that order within each tier, with as few points as will do.
+
+        No job loses any: one that is to stand before another of higher priority gets the difference.
+        """
+        self._jobs, self._slots = table.jobs, order
+        self._points, self._rank = np.zeros(len(table.jobs), np.int64), np.full(len(table.jobs), LAST)
+        self._rank[order] = np.arange(len(order))
+        for each in np.unique(tier).tolist():
+            mine, own = order[tier == each], priority[tier == each]
+            self._points[mine] = np.maximum.accumulate(own[::-1])[::-1] - own
+
+    def order_of(self, snapshot: Snapshot) -> IntArray:
+        """The positions of the queue: by tier, by priority with points, by rank."""
+        table, queue = snapshot.table, snapshot.queue
+        self._meet(table)
+        total = table.priority[queue] + self._points[queue]
+        return np.lexsort((self._rank[queue], -total, -table.tier[queue])).astype(np.int64)
+
+    def told(self) -> dict[str, list[int]]:
+        """Points and rank by job id, as text: what `recall` reads."""
+        if self._jobs is not None:
+            jobs: Any = self._jobs
+            named = zip(self._slots.tolist(), self._points[self._slots].tolist(), strict=True)
+            self._by_id = {jobs[slot].id: (points, rank) for rank, (slot, points) in enumerate(named)}
+        return {str(id): list(row) for id, row in self._by_id.items()}
+
+    def recall(self, told: Mapping[str, Any]) -> None:
+        """Know what an earlier `told` said."""
+        self._jobs, self._by_id = None, {int(id): (int(row[0]), int(row[1])) for id, row in told.items()}
+
+    def _meet(self, table: JobTable) -> None:
+        """Have the columns for the slots of this table."""
+        more = len(table.jobs) - len(self._rank)
+        if table.jobs is self._jobs and more <= 0:
+            return
+        if table.jobs is self._jobs:
+            self._points = np.append(self._points, np.zeros(more, np.int64))
+            self._rank = np.append(self._rank, np.full(more, LAST))
+            return
+        self.told()
+        known = [self._by_id.get(job.id, (0, LAST)) for job in table.jobs]
+        columns = np.array(known, np.int64).reshape(len(known), 2)
+        self._jobs, self._points, self._rank = table.jobs, columns[:, 0].copy(), columns[:, 1].copy()
+        ranked = np.flatnonzero(self._rank != LAST)
+        self._slots = ranked[np.argsort(self._rank[ranked])]
+
+
+class BoostedSlurmDispatcher(Dispatcher):
+    """The twin of Slurm's scheduler starts the jobs, in the order in which an adviser's plan has them.
+
+    Every `every_s` seconds in which anything happened the adviser plans the queue. The jobs then stand in order of
+    their planned starts, those without one behind them; tiers stay above all. In between a job that arrives stands
+    where its own priority puts it: each other has as many points on top of its own as its place takes, and no more.
+    With `every_s` of 0 the adviser is asked each time.
+
+    The adviser is any dispatcher that tells planned starts; by name it is `lookahead` with `objective`, `effort`,
+    `work`, `site_weight` and `seed`. The other settings are those of `slurm`.
+    """
+
+    every_round = True
+
+    def __init__(
+        self,
+        adviser: Dispatcher | None = None,
+        every_s: int = 60,
+        objective: ObjectiveName = "default",
+        effort: int | None = None,
+        work: int = 1500,
+        site_weight: float = 0.0,
+        seed: int = 0,
+        scheduler_parameters: str = "",
+        config: Annotated[str | None, FileParameter("config_file", text=True)] = None,
+        reserved: Literal["whole-nodes", "parts"] = "whole-nodes",
+    ) -> None:
+        require(every_s >= 0, "every_s", every_s, "must not be negative")
+        self.twin = SlurmDispatcher(scheduler_parameters, config, reserved)
+        if adviser is None:
+            adviser = Lookahead(objective, effort, work, site_weight=site_weight, seed=seed)
+        self.adviser, self._every_s = adviser, every_s
+        self.learns = self.adviser.learns
+        self._points = BoostTable()
+        self._seen: tuple[int, ...] = ()
+        """What was seen last: jobs that wait, when the newest of them was submitted, jobs that run."""
+        self._due_s = self._advised_s = -NEVER
+        """When the adviser is asked next, NEVER where nothing happened; and the second whose passes it called for."""
+
+    def learn(self, ended: EndedJob) -> None:
+        """Tell the adviser of a job that ended."""
+        self.adviser.learn(ended)
+
+    @override
+    def took(self, seconds: float) -> None:
+        self.adviser.took(seconds)
+
+    def memory(self) -> dict[str, Any]:
+        """The points, when the adviser is asked next, and what twin and adviser remember."""
+        clock = [self._due_s, self._advised_s]
+        twin, adviser = self.twin.memory(), self.adviser.memory()
+        return {
+            "points": self._points.told(), "seen": list(self._seen), "clock": clock, "twin": twin, "adviser": adviser
+        }  # fmt: skip
+
+    def recall(self, memory: Mapping[str, Any]) -> None:
+        """Know what `memory` says, and nothing else."""
+        self._points.recall(memory["points"])
+        self._seen = tuple(memory["seen"])
+        self._due_s, self._advised_s = memory["clock"]
+        self.twin.recall(memory["twin"])
+        if memory["adviser"] is not None:
+            self.adviser.recall(memory["adviser"])
+
+    @override
+    def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
+        if not len(snapshot.queue):
+            return self.twin.decide(snapshot, need)
+        self._note(snapshot.now_s, queue_fingerprint(snapshot))
+        if self._due_s <= snapshot.now_s:
+            self._take_advice(snapshot)
+        order, now_s = self._points.order_of(snapshot), snapshot.now_s
+        decision = self.twin.decide_in(snapshot, need, order, self._advised_s == now_s)
+        waiting, started = len(snapshot.queue) - len(decision.starts), len(decision.starts)
+        if started:
+            self._due_s = min(self._due_s, self._after(now_s))
+        self._seen = (waiting, self._seen[1], self._seen[2] + started)
+        again_s = min(decision.again_s or NEVER, self._due_s if waiting and self._every_s else NEVER)
+        whole = (decision.plan_s, decision.waits)
+        return Decision(decision.starts, decision.effort, *whole, None if again_s == NEVER else again_s)
+
+    def _note(self, now_s: int, seen: tuple[int, ...]) -> None:
+        """Where anything happened, let the adviser be asked at the next multiple of `every_s`, which may be now."""
+        if seen != self._seen:
+            self._due_s = min(self._due_s, self._after(now_s - 1))
+        self._seen = seen
+
+    def _after(self, now_s: int) -> int:
+        """The first second after `now_s` at which the adviser may be asked."""
+        return (now_s // self._every_s + 1) * self._every_s if self._every_s else now_s + 1
+
+    def _take_advice(self, snapshot: Snapshot) -> None:
+        """Ask the adviser, and give points by what it plans. Slurm goes through its queue where the order is new."""
+        before = self._points.order_of(snapshot)
+        plan_s = self.adviser.decide(snapshot, "plan").plan_s
+        if plan_s is None:
+            raise InvalidValue("adviser", type(self.adviser).__name__, "must tell planned starts")
+        table, queue = snapshot.table, snapshot.queue
+        order = queue[np.lexsort((before.argsort(), plan_s))]
+        self._points.give(table, order, table.tier[order], table.priority[order])
+        if not np.array_equal(before, self._points.order_of(snapshot)):
+            self._advised_s = snapshot.now_s
+        self._due_s = NEVER if self._every_s else -NEVER
+
+
+def queue_fingerprint(snapshot: Snapshot) -> tuple[int, ...]:
+    """What changes when a job arrives, ends or starts."""
+    return len(snapshot.queue), int(snapshot.table.submit_s[snapshot.queue[-1]]), len(snapshot.running)
+
+
+LISTED = (
+    Registration(
+        "advised",
+        "Slurm's own scheduler starts the jobs, in an order that lookahead's plan gives every every_s seconds.",
+        "docs/twin.md",
+        BoostedSlurmDispatcher,
+    ),
+)

@@ -1,0 +1,183 @@
+"""`SchedulerParameters` of slurm.conf: which are modelled, their bounds and defaults, and what a text of them says.
+
+Names, units, bounds and defaults are those of the manual page slurm.conf(5) and of the functions that read them:
+`_load_config` in `backfill.c`, `_schedule` in `job_scheduler.c`. They are the same in 22.05, 24.11 and 26.05.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields
+from typing import Any
+
+from cpsched.errors import InvalidValue, UnknownName, require
+
+OFF = -1
+"""What Slurm writes for a loop that never runs."""
+
+_DAY_S = 86_400
+_MOST_INT = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerParameters:
+    """The parameters that are modelled, in Slurm's own units: a name without a unit in it counts, or is in seconds.
+
+    `bf_window` is in minutes, `sched_min_interval` in microseconds. 0 stands for no limit where Slurm has it so.
+    """
+
+    batch_sched_delay: int = 3
+    bf_busy_nodes: bool = False
+    bf_interval: int = 30
+    bf_job_part_count_reserve: int = 0
+    bf_max_job_assoc: int = 0
+    bf_max_job_part: int = 0
+    bf_max_job_start: int = 0
+    bf_max_job_test: int = 500
+    bf_max_job_user: int = 0
+    bf_max_job_user_part: int = 0
+    bf_min_age_reserve: int = 0
+    bf_min_prio_reserve: int = 0
+    bf_node_space_size: int | None = None
+    bf_resolution: int = 60
+    bf_window: int = 1440
+    default_queue_depth: int = 100
+    defer: bool = False
+    defer_batch: bool = False
+    partition_job_depth: int = 0
+    sched_interval: int = 60
+    sched_max_job_start: int = 0
+    sched_min_interval: int = 2
+
+    def __post_init__(self) -> None:
+        for name, (least, most) in BOUNDS.items():
+            value = getattr(self, name)
+            inside = value is None or least <= value <= most or (value == OFF and name in _MAY_BE_OFF)
+            require(inside, name, value, _rule(name))
+
+    @property
+    def records(self) -> int:
+        """Size of backfill's table of times."""
+        return self.bf_max_job_test if self.bf_node_space_size is None else self.bf_node_space_size
+
+
+BOUNDS: dict[str, tuple[int, int]] = {
+    "batch_sched_delay": (0, _MOST_INT),
+    "bf_interval": (1, 10_800),
+    "bf_job_part_count_reserve": (0, 100_000),
+    "bf_max_job_assoc": (0, 1_000_000),
+    "bf_max_job_part": (0, 1_000_000),
+    "bf_max_job_start": (0, 10_000),
+    "bf_max_job_test": (1, 1_000_000),
+    "bf_max_job_user": (0, 1_000_000),
+    "bf_max_job_user_part": (0, 1_000_000),
+    "bf_min_age_reserve": (0, 30 * _DAY_S),
+    "bf_min_prio_reserve": (0, 2**32 - 1),
+    "bf_node_space_size": (2, 2_000_000),
+    "bf_resolution": (1, 3600),
+    "bf_window": (1, 30 * 1440),
+    "default_queue_depth": (0, _MOST_INT),
+    "partition_job_depth": (0, _MOST_INT),
+    "sched_interval": (1, _MOST_INT),
+    "sched_max_job_start": (0, _MOST_INT),
+    "sched_min_interval": (0, _MOST_INT),
+}
+"""Least and most of each number."""
+
+_MAY_BE_OFF = ("bf_interval", "sched_interval")
+_FLAGS = tuple(each.name for each in fields(SchedulerParameters) if each.name not in BOUNDS)
+
+NOT_MODELLED = (
+    "assoc_limit_stop", "bf_allow_magnetic_slot", "bf_hetjob_immediate", "bf_hetjob_prio", "bf_licenses",
+    "bf_max_job_array_resv", "bf_one_resv_per_job", "bf_running_job_reserve", "bf_topopt_enable",
+    "bf_topopt_iterations", "bf_window_linear", "delay_boot", "extra_constraints", "ignore_prefer_validation",
+    "max_switch_wait", "nohold_on_prolog_fail", "pack_serial_at_end", "preempt_reorder_count", "preempt_strict_order",
+    "preempt_youngest_first", "reduce_completing_frag", "requeue_delay", "requeue_on_resume_failure",
+    "spec_cores_first", "time_min_as_soft_limit",
+)  # fmt: skip
+"""What could change who starts when, and is left out of the model."""
+
+NO_EFFECT = (
+    "allow_zero_lic", "bb_array_stage_cnt", "bf_continue", "bf_max_time", "bf_yield_interval", "bf_yield_rpc_cnt",
+    "bf_yield_rpc_count", "bf_yield_sleep", "build_queue_timeout", "correspond_after_task_cnt",
+    "disable_hetjob_steps", "disable_job_shrink", "enable_hetjob_steps", "enable_job_state_cache", "enable_user_top",
+    "ignore_constraint_validation", "ignore_numa", "max_array_tasks", "max_rpc_cnt", "max_rpc_count",
+    "max_sched_time", "max_script_size", "max_submit_line_size", "no_backup_scheduling", "no_env_cache",
+    "requeue_setup_env_fail", "salloc_wait_nodes", "sbatch_wait_nodes", "step_retry_count", "step_retry_time",
+    "whole_hetjob", "whole_pack",
+)  # fmt: skip
+"""What is about the load of slurmctld, or about submitting and running: here passes take no time, and all jobs are in
+the queue already."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedParameters:
+    """What a text says: the parameters that are modelled, and the names of those that are not."""
+
+    parameters: SchedulerParameters
+    not_modelled: tuple[str, ...] = ()
+
+
+def parse_parameters(text: str) -> ParsedParameters:
+    """What a value of `SchedulerParameters` says, names in any case.
+
+    Raises `UnknownName` for a name that Slurm does not know, `InvalidValue` for a value that it would not take. (Slurm
+    itself writes a line into its log, and goes on with the default.)
+    """
+    given: dict[str, Any] = {}
+    not_modelled: list[str] = []
+    for word in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, value = (part.strip() for part in word.partition("="))
+        name = name.lower()
+        if name in NOT_MODELLED:
+            not_modelled.append(name)
+        elif name in NO_EFFECT:
+            continue
+        elif name in _FLAGS:
+            require(not equals, name, value, "takes no value")
+            given[name] = True
+        elif name in BOUNDS:
+            require(name not in given, name, value, "is given twice")
+            given[name] = _number(name, value)
+        else:
+            raise UnknownName("parameter of SchedulerParameters", name, (*_FLAGS, *BOUNDS, *NOT_MODELLED, *NO_EFFECT))
+    return ParsedParameters(SchedulerParameters(**given), tuple(not_modelled))
+
+
+def parameters_of_config(text: str) -> str:
+    """The value of `SchedulerParameters` in what `scontrol show config` prints, or in a slurm.conf.
+
+    Raises `InvalidValue` where the text is neither, or tells of another scheduler than backfill.
+    """
+    found = dict(re.findall(r"(?mi)^\s*(SchedulerParameters|SchedulerType|ClusterName)\s*=\s*(.*?)\s*$", text))
+    known = {name.lower(): value for name, value in found.items()}
+    require(bool(known), "config_file", text[:40], "must be what `scontrol show config` prints, or a slurm.conf")
+    kind = known.get("schedulertype", "sched/backfill")
+    require(kind == "sched/backfill", "SchedulerType", kind, "must be sched/backfill: nothing else is modelled")
+    value = known.get("schedulerparameters", "")
+    return "" if value == "(null)" else value
+
+
+def merge_parameters(text: str, given: str) -> str:
+    """A value of `SchedulerParameters` with what another one gives in place of its own; the rest stays.
+
+    >>> merge_parameters("bf_interval=60,defer,bf_window=2880", "BF_Interval=30")
+    'defer,bf_window=2880,BF_Interval=30'
+    """
+    names = {_name_of(word) for word in given.split(",")}
+    return ",".join([*(word for word in text.split(",") if word.strip() and _name_of(word) not in names), given])
+
+
+def _name_of(word: str) -> str:
+    return word.partition("=")[0].strip().lower()
+
+
+def _number(name: str, value: str) -> int:
+    if not re.fullmatch(r"-?\d{1,18}", value):
+        raise InvalidValue(name, value, _rule(name))
+    return int(value)
+
+
+def _rule(name: str) -> str:
+    least, most = BOUNDS[name]
+    return f"must be a whole number from {least:,} to {most:,}" + (", or -1: never" if name in _MAY_BE_OFF else "")

@@ -1,0 +1,202 @@
+"""Dispatcher `slurm`: what slurmctld itself would start, by its own parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import numpy as np
+from typing_extensions import override
+
+from cpsched.dispatchers.base import Dispatcher
+from cpsched.dispatchers.slurm.pass_schedule import (
+    DuePasses,
+    PassResults,
+    PassSchedule,
+    QueueObservation,
+    after_passes,
+    due_passes,
+    next_pass_s,
+)
+from cpsched.dispatchers.slurm.scheduler_parameters import SchedulerParameters, parameters_of_config, parse_parameters
+from cpsched.errors import require
+from cpsched.kernels.scheduling_state import empty_column, planned, starts_of
+from cpsched.kernels.slurm_passes import (
+    NO_PASS,
+    BackfillCounts,
+    OwnerColumns,
+    SchedulerRules,
+    SchedulingPasses,
+    plan_as_slurm,
+)
+from cpsched.model import NEVER, NO_STARTS, Cluster, Decision, Effort, IntArray, JobTable, Need, Snapshot, Starts
+from cpsched.model.reason import PendingCode
+from cpsched.planning import ARRIVAL_ORDER, effort, scheduling_state_of
+from cpsched.registration import FileParameter, Registration
+from cpsched.wait_reasons import wait_reasons_of
+
+NOTHING_DUE = "no-pass-due"
+"""Path of the rounds in which slurmctld makes no pass."""
+
+
+class SlurmDispatcher(Dispatcher):
+    """The main loop in order of priority, and backfill in between, each when slurmctld makes it.
+
+    `scheduler_parameters` are those of slurm.conf; or they are taken from what `scontrol show config` prints, given as
+    `config_file`. Where nobody ranks the jobs, they are in order of arrival. `reserved` is what backfill keeps for a
+    job: Slurm reserves whole nodes, also for a job that wants parts. On a cluster of a single node, which stands for a
+    pool, parts are reserved in any case.
+
+    It remembers when the passes ran, and asks to be called again by `Decision.again_s`.
+    """
+
+    def __init__(
+        self,
+        scheduler_parameters: str = "",
+        config: Annotated[str | None, FileParameter("config_file", text=True)] = None,
+        reserved: Literal["whole-nodes", "parts"] = "whole-nodes",
+    ) -> None:
+        twice = bool(scheduler_parameters and config)
+        require(not twice, "scheduler_parameters", scheduler_parameters, "must not be given beside config_file")
+        self.read = parse_parameters(parameters_of_config(config) if config else scheduler_parameters)
+        self._rules = scheduler_rules_of(self.read.parameters)
+        self._whole_nodes = reserved == "whole-nodes"
+        e = empty_column
+        tally = BackfillCounts(0, 0, 0, e(), e(), e(), e(), e(), e(), e(), 0, e(), e(), 0, e())
+        self._passes = SchedulingPasses(NO_PASS, 0, 0, 0, 0, 0, 0, 0, tally)
+        self._agenda = self._before = PassSchedule()
+        self._owners = OwnerLookup()
+
+    def memory(self) -> list[list[int]]:
+        """When the passes ran, as of the last decision and of the one before."""
+        return [list(self._agenda), list(self._before)]
+
+    def recall(self, memory: Sequence[Sequence[int]]) -> None:
+        """Know what `memory` says, and nothing else."""
+        self._agenda, self._before = PassSchedule(*memory[0]), PassSchedule(*memory[1])
+
+    @override
+    def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
+        """Decide; asked twice at the same instant, repeat the same passes."""
+        return self.decide_in(snapshot, need, ARRIVAL_ORDER)
+
+    def decide_in(self, snapshot: Snapshot, need: Need, order: IntArray, is_new: bool = False) -> Decision:
+        """The same with the queue in an order of its own: `order` are its positions, none where priorities rule.
+
+        `is_new` says that somebody changed priorities now: a pass is then asked for, as slurmctld does after
+        REQUEST_UPDATE_JOB, and the next backfill has something to look at.
+        """
+        n, whole, table = len(snapshot.queue), need == "plan", snapshot.table
+        if not n:
+            return Decision(NO_STARTS, effort("empty-queue", 0), ARRIVAL_ORDER if whole else None)
+        agenda = self._before if self._agenda.seen_s == snapshot.now_s else self._agenda
+        if is_new:
+            agenda = agenda._replace(asked=1, changed=1)
+        rules, submit_s, queue = self.read.parameters, table.submit_s, snapshot.queue
+        seen = QueueObservation(
+            snapshot.now_s, int(submit_s[queue[0]]), int(submit_s[queue[-1]]), len(snapshot.running)
+        )
+        made = due_passes(agenda, rules, seen)
+        idle = made.main == NO_PASS and not made.backfill and not whole
+        came = PassResults(n, 0, 0, False, False) if idle else self._go_through(snapshot, made, whole, order)
+        self._before, self._agenda = agenda, after_passes(made, came)
+        again_s = next_pass_s(self._agenda, rules, came.waiting)
+        if idle:
+            return Decision(NO_STARTS, effort(NOTHING_DUE, 0), again_s=again_s)
+        draft = self._site.draft
+        starts = Starts(*starts_of(draft), True) if came.started else NO_STARTS
+        cost = passes_effort(came.started, n)
+        if not whole:
+            return Decision(starts, cost, again_s=again_s)
+        plan_s = planned(draft, n)
+        waits = wait_reasons_of(snapshot, starts, plan_s, unplanned=PendingCode.NEXT_PASS)
+        return Decision(starts, cost, plan_s, waits, again_s)
+
+    def _go_through(self, snapshot: Snapshot, made: DuePasses, whole: bool, order: IntArray) -> PassResults:
+        """Make the passes; starts and plan are in the draft of `_site`."""
+        passes, rules = self._passes, self.read.parameters
+        passes.main, passes.since_s = made.main, snapshot.now_s - 1
+        passes.backfill, passes.whole = int(made.backfill), int(whole)
+        passes.next_s = max(snapshot.now_s, made.after.backfill_s + max(1, rules.bf_interval))
+        self._rules.whole_nodes = int(self._whole_nodes and snapshot.cluster.size > 1)
+        self._site = scheduling_state_of(snapshot)
+        owners = self._owners.of(snapshot.cluster, snapshot.table)
+        started = plan_as_slurm(self._site, self._rules, owners, passes, order)
+        waiting = len(snapshot.queue) - started
+        return PassResults(waiting, started, passes.backfilled, bool(passes.main_cut), bool(passes.backfill_cut))
+
+
+def passes_effort(started: int, n: int) -> Effort:
+    """The effort of a round in which `started` of `n` jobs start."""
+    return effort("none-starts" if not started else "all-start" if started == n else "some-start", n)
+
+
+def scheduler_rules_of(parameters: SchedulerParameters) -> SchedulerRules:
+    """The parameters as the kernel reads them."""
+
+    def limit(count: int) -> int:
+        return count or NEVER
+
+    return SchedulerRules(
+        default_queue_depth=parameters.default_queue_depth,
+        partition_job_depth=limit(parameters.partition_job_depth),
+        sched_max_job_start=limit(parameters.sched_max_job_start),
+        bf_window_s=60 * parameters.bf_window,
+        bf_resolution_s=parameters.bf_resolution,
+        bf_max_job_test=parameters.bf_max_job_test,
+        bf_max_job_start=limit(parameters.bf_max_job_start),
+        bf_max_job_user=NEVER if parameters.bf_max_job_assoc else limit(parameters.bf_max_job_user),
+        bf_max_job_part=limit(parameters.bf_max_job_part),
+        bf_max_job_user_part=limit(parameters.bf_max_job_user_part),
+        bf_max_job_assoc=limit(parameters.bf_max_job_assoc),
+        bf_job_part_count_reserve=limit(parameters.bf_job_part_count_reserve),
+        bf_min_age_reserve_s=parameters.bf_min_age_reserve,
+        bf_min_prio_reserve=parameters.bf_min_prio_reserve,
+        bf_node_space_size=parameters.records,
+        bf_busy_nodes=int(parameters.bf_busy_nodes),
+        whole_nodes=1,
+    )
+
+
+class OwnerLookup:
+    """Partition, user and association of each job of a table as numbers; kept while the table only grows."""
+
+    def __init__(self) -> None:
+        self._jobs: object = None
+        self._known = 0
+        self._owners = OwnerColumns(1, *(empty_column() for _ in range(5)))
+
+    def of(self, cluster: Cluster, table: JobTable) -> OwnerColumns:
+        """The owners of all jobs of `table`."""
+        if table.jobs is not self._jobs or len(table.jobs) != self._known:
+            self._jobs, self._known = table.jobs, len(table.jobs)
+            self._owners = owners_of(cluster, table)
+        return self._owners
+
+
+def owners_of(cluster: Cluster, table: JobTable) -> OwnerColumns:
+    """The columns of `OwnerColumns`; a partition's nodes are the node set of its name, or the one that the job
+    names.
+    """
+    jobs, sets = table.jobs, {name: row for row, name in enumerate(cluster.node_set_names) if row}
+    partition, user = _numbered([job.queue for job in jobs]), _numbered([job.user for job in jobs])
+    user_partition = _numbered([(job.user, job.queue) for job in jobs])
+    association = _numbered([(job.account, job.user) for job in jobs])
+    most = 1 + max(int(of.max(initial=0)) for of in (partition, user, user_partition, association))
+    node_set = np.fromiter((sets.get(job.queue, job.request.node_set) for job in jobs), np.int64, len(jobs))
+    return OwnerColumns(most, partition, user, user_partition, association, node_set)
+
+
+def _numbered(names: Sequence[object]) -> IntArray:
+    numbers: dict[object, int] = {}
+    return np.fromiter((numbers.setdefault(name, len(numbers)) for name in names), np.int64, len(names))
+
+
+LISTED = (
+    Registration(
+        "slurm",
+        "What slurmctld itself would start: its main loop and its backfill, by SchedulerParameters.",
+        "docs/twin.md",
+        SlurmDispatcher,
+    ),
+)

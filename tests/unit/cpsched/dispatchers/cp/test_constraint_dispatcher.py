@@ -1,0 +1,294 @@
+"""What the parts of a constraint dispatcher are told, and what becomes of starts that a running job stands in."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, get_args, get_type_hints
+
+import numpy as np
+import pytest
+
+from cpsched.dispatchers.cp import constraint_dispatcher, cp_problem
+from cpsched.dispatchers.cp.constraint_dispatcher import ConstraintDispatcher, without_overdue
+from cpsched.dispatchers.cp.cp_problem import CpProblem
+from cpsched.dispatchers.cp.model_choice import WORDS, ModelChoice
+from cpsched.dispatchers.cp.search_limit import SearchLimit
+from cpsched.dispatchers.cp.solve_result import SolveResult
+from cpsched.errors import InvalidValue
+from cpsched.kernels.cp.cp_state import empty_plan
+from cpsched.model import Effort, EndedJob, Snapshot
+from tests.builders import a_cluster, a_job, a_running, a_snapshot
+from tests.searches import Asking
+
+POOLED: dict[str, Any] = {"allocation": "best-fit"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"site_weight": -0.1}, "site_weight=-0.1: must not be negative"),
+        ({"considered": 0}, "considered=0: must be positive"),
+        ({"priority": "none"}, "priority=none: needs the allocation nodes"),
+        ({"priority": "none", "allocation": "best-fit"}, "priority=none: needs the allocation nodes"),
+        ({"running": "remaining"}, "running=remaining: cannot be with the allocation positions"),
+    ],
+)
+def test_settings_that_do_not_go_together_are_named(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidValue, match=message):
+        Asking(**settings)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"site_weight": 0.0, "considered": 1},
+        {"priority": "none", "allocation": "nodes"},
+        {"running": "remaining", "allocation": "nodes"},
+        {"running": "remaining", "allocation": "first-fit"},
+    ],
+)
+def test_settings_that_go_together_are_taken(settings: dict[str, Any]) -> None:
+    Asking(**settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "learns"),
+    [
+        ({}, False),
+        ({"objective": "late"}, True),
+        ({"objective": "weighted-wait"}, True),
+        ({"priority": "urgency"}, True),
+        ({"objective": "late", "waits_s": {"q": 5.0}}, False),
+        ({"priority": "urgency", "waits_s": {}}, False),
+    ],
+)
+def test_expected_waits_are_learned_where_they_count_and_are_not_given(settings: dict[str, Any], learns: bool) -> None:
+    dispatcher = Asking(**settings)
+    dispatcher.learn(EndedJob(a_job(1, queue="q"), 7, 9))
+    assert dispatcher.learns is learns
+    assert dispatcher.memory() == ({"q": [7, 1]} if learns else None)
+
+
+def test_the_limits_that_nobody_sets(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = Asked(monkeypatch)
+    queue = [a_job(id, per_unit=4, walltime_s=id) for id in range(1, 151)]
+    ConstraintDispatcher().decide(a_snapshot(a_cluster(), queue, [a_running(a_job(999, walltime_s=50), ((0, 1),))]))
+    assert asked.limits == [(SearchLimit(16.0, 0.01, 2, None, 0.25, "stops"), 0)]
+    assert len(asked.problems[0].facts.jobs) == 100
+
+
+class Asked:
+    """Stands for the solver: notes what it was asked, and answers with the plan at hand, or with none."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, answers: bool = True) -> None:
+        from cpsched.dispatchers.cp import search_control
+
+        self.problems: list[CpProblem] = []
+        self.shown: list[bool] = []
+        self.models: list[str] = []
+        self.limits: list[tuple[SearchLimit, int]] = []
+        """Each with the seed."""
+        self.answers = answers
+        monkeypatch.setattr(search_control, "improve", self.improve)
+
+    def improve(
+        self, problem: CpProblem, answer: SolveResult, model: str, limit: SearchLimit, seed: int, shown: bool
+    ) -> SolveResult:
+        self.problems.append(problem)
+        self.shown.append(shown)
+        self.models.append(model)
+        self.limits.append((limit, seed))
+        if self.answers:
+            return dataclasses.replace(answer, path="solver", status="feasible")
+        return SolveResult(None, "late", False, 0.0, "unknown", 0.5, 77)
+
+
+def considered(snapshot: Snapshot, problem: CpProblem) -> list[int]:
+    return [snapshot.table.jobs[slot].id for slot in problem.facts.jobs.tolist()]
+
+
+@pytest.mark.parametrize(
+    ("settings", "chosen", "rest"),
+    [
+        ({}, [3, 4], 0),
+        ({"considered": 1}, [3], 0),
+        ({"jobs": "all", "considered": 1}, [1, 3, 4], 0),
+        ({"jobs": "first", "considered": 2}, [1, 3], 1),
+        ({"jobs": "first", "considered": 3}, [1, 3, 4], 0),
+        ({"jobs": "first", "considered": 9}, [1, 3, 4], 0),
+    ],
+)
+def test_which_jobs_a_model_is_made_of(
+    monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], chosen: list[int], rest: int
+) -> None:
+    """Of four jobs the first does not fit beside what runs, and the second fits nowhere at any time."""
+    asked = Asked(monkeypatch)
+    running = [a_running(a_job(9, walltime_s=50), ((0, 1),))]
+    queue = [a_job(1, units=4, per_unit=4), a_job(2, per_unit=5), a_job(3, per_unit=4), a_job(4)]
+    snapshot = a_snapshot(a_cluster(), queue, running)
+    Asking(priority="slowdown", **settings).decide(snapshot)
+    (problem,) = asked.problems
+    assert sorted(considered(snapshot, problem)) == chosen
+    assert len(problem.rest) == rest
+
+
+@pytest.mark.parametrize(
+    ("queue", "running", "path"),
+    [
+        ([], [], "empty-queue"),
+        ([a_job(1, per_unit=9)], [], "nothing-fits"),
+        ([a_job(1, per_unit=4)], [a_running(a_job(9, units=4), tuple((n, 1) for n in range(4)))], "nothing-fits"),
+    ],
+)
+@pytest.mark.parametrize("jobs", ["startable", "all", "first"])
+def test_no_solver_is_asked_where_nothing_could_start(
+    monkeypatch: pytest.MonkeyPatch, queue: list[Any], running: list[Any], path: str, jobs: str
+) -> None:
+    asked = Asked(monkeypatch)
+    settings = {"jobs": jobs, **(POOLED if jobs != "startable" else {})}
+    snapshot = a_snapshot(a_cluster(), queue, running)
+    decision = Asking(certain=True, **settings).decide(snapshot)
+    assert (decision.effort.path, len(decision.starts), asked.problems) == (path, 0, [])
+
+
+@pytest.mark.parametrize(
+    ("settings", "model"),
+    [
+        ({"allocation": "positions"}, "positions"),
+        ({"allocation": "nodes"}, "nodes"),
+        ({"allocation": "first-fit"}, "pool"),
+        ({"allocation": "best-fit"}, "pool"),
+    ],
+)
+def test_the_model_goes_by_the_allocation(
+    monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], model: str
+) -> None:
+    asked = Asked(monkeypatch)
+    Asking(**settings).decide(a_snapshot(a_cluster(), [a_job(1)]))
+    assert asked.models == [model]
+
+
+@pytest.mark.parametrize(
+    ("settings", "ended", "overdue", "shown"),
+    [
+        ({"allocation": "nodes"}, False, False, True),
+        ({"allocation": "nodes", "priority": "none"}, False, False, False),
+        ({"allocation": "nodes", "running": "remaining"}, False, False, True),
+        ({"allocation": "nodes", "running": "remaining"}, True, True, True),
+        ({"allocation": "nodes", "running": "at-least-1s"}, True, False, True),
+    ],
+)
+def test_what_the_solver_is_told_of_overdue_jobs_and_shown_of_the_plan_at_hand(
+    monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], ended: bool, overdue: bool, shown: bool
+) -> None:
+    asked = Asked(monkeypatch)
+    running = [a_running(a_job(9, walltime_s=100 if ended else 101), ((0, 1),))]
+    snapshot = a_snapshot(a_cluster(), [a_job(1, walltime_s=1000)], running, now_s=100)
+    Asking(**settings).decide(snapshot)
+    assert [problem.overdue for problem in asked.problems] == [overdue]
+    assert asked.shown == [shown]
+
+
+def test_where_the_solver_has_no_plan_its_cost_is_told_and_somebody_starts_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    Asked(monkeypatch, answers=False)
+    snapshot = a_snapshot(a_cluster(), [a_job(1), a_job(2)])
+    decision = Asking().decide(snapshot)
+    effort = decision.effort
+    assert (effort.path, effort.status, effort.considered) == ("late-alone", "unknown", 2)
+    assert (effort.solver_s, effort.branches) == (0.5, 77)
+    assert effort.variables > 0
+    assert set(decision.starts_by_job(snapshot)) == {1}
+
+
+@pytest.mark.parametrize("in_order", [False, True])
+def test_the_solver_is_told_whether_equal_jobs_keep_their_order(
+    monkeypatch: pytest.MonkeyPatch, in_order: bool
+) -> None:
+    asked = Asked(monkeypatch)
+    Asking(in_order=in_order).decide(a_snapshot(a_cluster(), [a_job(1)]))
+    assert [problem.in_order for problem in asked.problems] == [in_order]
+
+
+@pytest.mark.parametrize(("site_weight", "doubled"), [(0.0, False), (1.0, True)])
+def test_the_sites_priority_counts_as_much_as_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, site_weight: float, doubled: bool
+) -> None:
+    asked = Asked(monkeypatch)
+    queue = [dataclasses.replace(a_job(id), priority=rank) for id, rank in ((1, 10), (2, 1000))]
+    Asking(site_weight=site_weight).decide(a_snapshot(a_cluster(), queue))
+    weight = asked.problems[0].objective.weight
+    assert bool(weight[0] != weight[1]) is doubled
+
+
+# ------------------------------------------------------------------------------------- what overdue jobs still hold
+
+
+def test_starts_that_an_overdue_job_is_in_the_way_of_wait_and_are_counted() -> None:
+    """Two cores of each of two nodes are held. The plan starts a job of two cores, one of three, one of two units."""
+    running = [a_running(a_job(90 + n, per_unit=2), ((n, 1),)) for n in range(2)]
+    queue = [a_job(1, per_unit=2), a_job(2, per_unit=3), a_job(3, units=2, per_unit=1), a_job(4, per_unit=1)]
+    snapshot = a_snapshot(a_cluster(nodes=2), queue, running, now_s=100)
+    facts = cp_problem.cp_instance_of(snapshot).considering(snapshot.queue)
+    plan = empty_plan(facts)
+    plan.start_s[:] = (100, 100, 100, 130)
+    plan.parts[:] = (1, 1, 2, 1)
+    plan.node[:] = (1, 0, 0, 0, 1)
+    plan.units[:] = 1
+    plan.dy[:, 0] = (2, 3, 1, 1, 1)
+    found, effort = without_overdue(snapshot, facts, plan, Effort("solver"))
+    assert found.start_s.tolist() == [100, 101, 100, 130]
+    assert (effort.unplaced, effort.path) == (1, "solver")
+
+
+def test_a_unit_more_than_a_node_has_left_is_too_many() -> None:
+    running = [a_running(a_job(9, per_unit=2), ((0, 1),))]
+    for units, start_s, unplaced in ((2, 100, 0), (3, 101, 1)):
+        snapshot = a_snapshot(a_cluster(nodes=2), [a_job(1, units=units)], running, now_s=100)
+        facts = cp_problem.cp_instance_of(snapshot).considering(snapshot.queue)
+        plan = empty_plan(facts)
+        plan.start_s[:], plan.parts[:], plan.units[:], plan.dy[:] = 100, units, 1, 1
+        found, effort = without_overdue(snapshot, facts, plan, Effort("solver"))
+        assert (found.start_s.tolist(), effort.unplaced) == ([start_s], unplaced)
+
+
+def test_what_starts_takes_from_those_after_it() -> None:
+    snapshot = a_snapshot(a_cluster(nodes=1), [a_job(1, per_unit=3), a_job(2, per_unit=3), a_job(3)], now_s=100)
+    facts = cp_problem.cp_instance_of(snapshot).considering(snapshot.queue)
+    plan = empty_plan(facts)
+    plan.start_s[:], plan.parts[:], plan.units[:] = 100, 1, 1
+    plan.dy[:, 0] = (3, 3, 1)
+    found, effort = without_overdue(snapshot, facts, plan, Effort("solver"))
+    assert (found.start_s.tolist(), effort.unplaced) == ([100, 101, 100], 1)
+    assert np.array_equal(snapshot.free, [[4]]), "the snapshot stays as it is"
+
+
+def test_a_member_of_the_family_is_its_recipe_and_its_limits() -> None:
+    recipe = ModelChoice("all", "doubles", "remaining", "wait", "urgency", "nodes", model_s=3.0)
+    dispatcher = constraint_dispatcher.family_member("x", "A sentence.", "a paper", recipe, restarts=7).build(
+        {"seed": "5"}
+    )
+    assert (dispatcher._recipe, dispatcher._recipe.model) == (recipe, "nodes")  # noqa: SLF001
+    assert dispatcher._limit == SearchLimit(16.0, 0.01, 7, None, 3.0, "doubles")  # noqa: SLF001
+    assert (dispatcher.certain, dispatcher.in_order) == (True, True)
+
+
+def test_every_word_of_a_recipe_has_a_meaning() -> None:
+    for part, words in WORDS.items():
+        assert set(words) == set(get_args(get_type_hints(ModelChoice)[part])), part
+
+
+@pytest.mark.parametrize(("overdue_s", "shown"), [(0, True), (40, False)])
+def test_a_plan_beyond_the_horizon_that_overdue_jobs_have_shortened_is_not_shown(
+    monkeypatch: pytest.MonkeyPatch, overdue_s: int, shown: bool
+) -> None:
+    """Two jobs of 50 s one after the other end at second 100; the horizon is that, less what is overdue."""
+    asked = Asked(monkeypatch)
+    running = [a_running(a_job(9, walltime_s=100 - overdue_s), ((1, 1),))]
+    queue = [a_job(id, units=4, per_unit=3, walltime_s=50) for id in (1, 2)]
+    snapshot = a_snapshot(a_cluster(nodes=4), queue, running, now_s=100)
+    Asking(allocation="nodes", running="remaining").decide(snapshot)
+    (problem,) = asked.problems
+    assert problem.horizon_s == 100 - overdue_s
+    assert asked.shown == [shown]

@@ -1,0 +1,231 @@
+"""Start times on pools: the solver's plans beside those of every order, placed one after the other."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from ortools.sat.python import cp_model
+
+from cpsched.dispatchers.cp import cp_sat
+from cpsched.kernels.cp.cp_state import Objective
+from cpsched.kernels.cp.delay_costs import delay
+
+PLENTY = cp_sat.PoolBudget(seconds=60.0, effort=10_000, seed=0)
+
+
+def a_problem(**fields) -> cp_sat.PoolProblem:
+    """Two pools, of which more is free at 12 and 30 s; the last job is released late, and asks for one pool alone."""
+    given = {
+        "now_s": 100,
+        "release_s": [0, 0, 0, 8],
+        "duration_s": [20, 5, 9, 30],
+        "demand": [[3, 0], [1, 2], [2, 1], [0, 2]],
+        "moment_s": [0, 12, 20, 30],
+        "capacity": [[2, 1], [3, 3], [3, 3], [4, 3]],
+    } | fields
+    return cp_sat.PoolProblem(given.pop("now_s"), **{name: np.array(values) for name, values in given.items()})
+
+
+def in_order(problem: cp_sat.PoolProblem, order: tuple[int, ...]) -> np.ndarray:
+    """Each job of `order` at its earliest second beside those before it, looked for second by second."""
+    used = np.zeros((problem.horizon_s + 1, problem.demand.shape[1]), np.int64)
+    there = problem.capacity[np.searchsorted(problem.moment_s, np.arange(len(used)), side="right") - 1]
+    start_s = np.empty(len(order), np.int64)
+    for j in order:
+        d, demand = int(problem.duration_s[j]), problem.demand[j]
+        at_s = int(problem.release_s[j])
+        while (used[at_s : at_s + d] + demand > there[at_s : at_s + d]).any():
+            at_s += 1
+        used[at_s : at_s + d] += demand
+        start_s[j] = at_s + problem.now_s
+    return start_s
+
+
+def least(problem: cp_sat.PoolProblem, cost) -> float:
+    """The least cost of all orders; no plan costs less where costs grow with starts."""
+    return min(cost(in_order(problem, order)) for order in itertools.permutations(range(len(problem.duration_s))))
+
+
+def an_objective(*since_s: int) -> Objective:
+    return Objective(np.array([1.0, 0.25, 0.7, 3.0]), np.array(since_s), 0.0)
+
+
+def test_by_the_horizon_all_jobs_can_have_run_one_after_another():
+    assert a_problem().horizon_s == 30 + 64
+    assert a_problem(release_s=[0, 50, 0, 0]).horizon_s == 50 + 64
+
+
+@pytest.mark.parametrize("hinted", [False, True])
+@pytest.mark.parametrize("since_s", [(100, 100, 100, 100), (40, 100, 112, 130), (125, 150, 100, 108)])
+def test_the_plan_is_the_best_of_all_orders(since_s: tuple[int, ...], hinted: bool):
+    """Delays that count from now, from before, or from later on."""
+    problem, objective = a_problem(), an_objective(*since_s)
+    hint_s = in_order(problem, (3, 2, 1, 0)) if hinted else None
+    found = cp_sat.solve(problem, objective, PLENTY, hint_s)
+    assert found.status == "optimal"
+    assert found.start_s is not None
+    assert found.cost == pytest.approx(delay(objective, found.start_s))
+    assert found.cost == pytest.approx(least(problem, lambda start_s: delay(objective, start_s)))
+    assert found.bound == found.cost
+
+
+def test_a_job_that_starts_when_it_is_due_costs_nothing():
+    """The long job first, then the short one just in time; the other way round the long one would be late."""
+    one = {"release_s": [0, 0], "moment_s": [0], "capacity": [[1]], "demand": [[1], [1]]}
+    problem = a_problem(duration_s=[1, 10], **one)
+    found = cp_sat.solve(problem, Objective(np.array([1.0, 0.5]), np.array([110, 100]), 0.0), PLENTY)
+    assert found.start_s is not None
+    assert (found.start_s.tolist(), found.cost) == ([110, 100], 0.0)
+
+
+@pytest.mark.parametrize("jobs", [1, 2, 3, 4])
+def test_of_the_pools_no_more_is_used_than_there_is(jobs: int):
+    """Whatever jobs there are, starts are those of an order: no capacity is overlooked, none is held back."""
+    whole = a_problem()
+    fields = {name: getattr(whole, name)[:jobs] for name in ("release_s", "duration_s", "demand")}
+    problem = a_problem(**fields)
+    objective = Objective(np.ones(jobs), np.full(jobs, 100), 0.0)
+    found = cp_sat.solve(problem, objective, PLENTY)
+    assert found.start_s is not None
+    orders = itertools.permutations(range(jobs))
+    assert found.start_s.tolist() in [in_order(problem, order).tolist() for order in orders]
+
+
+def test_a_hint_makes_a_first_plan_where_there_is_no_time_to_look_for_one():
+    jobs = 60
+    choose = np.random.default_rng(1)
+    problem = a_problem(
+        release_s=np.zeros(jobs, np.int64),
+        duration_s=choose.integers(5, 90, jobs),
+        demand=choose.integers(1, 3, (jobs, 2)),
+    )
+    objective = Objective(choose.random(jobs) + 0.1, choose.integers(20, 300, jobs), 0.0)
+    hint_s = in_order(problem, tuple(range(jobs)))
+    little = cp_sat.PoolBudget(seconds=60.0, effort=60, seed=0)
+    found = cp_sat.solve(problem, objective, little, hint_s)
+    assert found.status == "feasible"
+    assert found.bound is not None
+    at_once = delay(objective, np.full(jobs, problem.now_s))
+    assert 0 < at_once * (1 - 1e-6) <= found.bound < found.cost <= delay(objective, hint_s)
+    none = cp_sat.solve(problem, objective, cp_sat.PoolBudget(60.0, 0, 0))
+    assert (none.start_s, none.cost, none.bound, none.status) == (None, np.inf, None, "unknown")
+
+
+@pytest.mark.parametrize(
+    ("effort", "limit", "value"), [(None, "max_time_in_seconds", 1.0), (700, "max_deterministic_time", 0.35)]
+)
+def test_a_share_of_the_budget_is_spent(mocker, effort: int | None, limit: str, value: float):
+    solver = mocker.patch.object(cp_sat.cp_model, "CpSolver").return_value
+    solver.solve.return_value = cp_model.INFEASIBLE
+    assert cp_sat._searched(None, cp_sat.PoolBudget(2.0, effort, 7), 0.5)[1] == "infeasible"  # noqa: SLF001
+    assert getattr(solver.parameters, limit) == pytest.approx(value)
+    assert (solver.parameters.num_workers, solver.parameters.random_seed) == (1, 7)
+
+
+def test_left_shifted_is_in_order_of_the_starts():
+    problem = a_problem()
+    for order in itertools.permutations(range(4)):
+        late_s = np.empty(4, np.int64)
+        late_s[list(order)] = 1000 + 200 * np.arange(4)
+        assert cp_sat.left_shifted(problem, late_s).tolist() == in_order(problem, order).tolist()
+
+
+def test_costs_of_a_trace_are_its_metrics():
+    submit_s, run_s, processors = np.array([0, 30, 35]), np.array([4, 50, 100]), np.array([8, 1, 3])
+    start_s = np.array([60, 31, 35])
+    response = start_s + run_s - submit_s
+    area = processors * run_s
+    wanted = {
+        "bsld": float(np.maximum(1.0, response / np.maximum(run_s, 10)).mean()),
+        "af": float(response.mean()),
+        "awf": float((area * response).sum() / area.sum()),
+    }
+    for name, value in wanted.items():
+        objective = cp_sat.costs(name, submit_s, run_s, processors)
+        assert objective.constant + delay(objective, start_s) == pytest.approx(value), name
+
+
+def p2sf(problem: cp_sat.PoolProblem, submit_s: np.ndarray, processors: np.ndarray, start_s: np.ndarray) -> float:
+    """The field's formula, plainly."""
+    upper = lower = 0.0
+    for j in range(len(start_s)):
+        w = float(start_s[j] - submit_s[j])
+        f = w + float(problem.duration_s[j])
+        upper += processors[j] * (f**4 - w**4)
+        lower += processors[j] * (f**3 - w**3)
+    return 0.75 * upper / lower
+
+
+def test_p2sf_is_no_worse_than_that_of_the_best_order():
+    """It may be better: a ratio can gain from a job that waits."""
+    problem, submit_s, processors = a_problem(), np.array([0, 90, 40, 100]), np.array([3, 1, 2, 4])
+    hint_s = in_order(problem, (0, 1, 2, 3))
+    assert cp_sat.p2sf(problem, submit_s, processors, hint_s) == pytest.approx(
+        p2sf(problem, submit_s, processors, hint_s)
+    )
+    found = cp_sat.solve_p2sf(problem, submit_s, processors, PLENTY, hint_s)
+    assert found.start_s is not None
+    assert found.cost == pytest.approx(p2sf(problem, submit_s, processors, found.start_s))
+    assert found.cost <= least(problem, lambda start_s: p2sf(problem, submit_s, processors, start_s))
+    assert found.cost < 0.99 * cp_sat.p2sf(problem, submit_s, processors, hint_s)
+    assert found.bound is None
+
+
+def test_p2sf_without_time_is_that_of_the_hint():
+    problem, submit_s, processors = a_problem(), np.array([0, 90, 40, 100]), np.array([3, 1, 2, 4])
+    hint_s = in_order(problem, (0, 1, 2, 3))
+    found = cp_sat.solve_p2sf(problem, submit_s, processors, cp_sat.PoolBudget(60.0, 0, 0), hint_s)
+    assert found.start_s is hint_s
+    assert (found.cost, found.branches) == (cp_sat.p2sf(problem, submit_s, processors, hint_s), 0)
+
+
+def test_a_plan_that_is_worse_than_the_hint_is_not_taken(mocker):
+    problem, submit_s, processors = a_problem(), np.array([0, 90, 40, 100]), np.array([3, 1, 2, 4])
+    hint_s = in_order(problem, (3, 2, 1, 0))
+    solver = mocker.Mock(wall_time=1.0, num_branches=5)
+    solver.value.side_effect = [60, 61, 62, 63]
+    mocker.patch.object(cp_sat, "_searched", return_value=(solver, "feasible"))
+    found = cp_sat.solve_p2sf(problem, submit_s, processors, PLENTY, hint_s)
+    assert found.start_s is hint_s
+    assert (found.seconds, found.branches) == (1.0, 5)
+
+
+def hinted(model: cp_model.CpModel) -> cp_model.CpSolver:
+    """What a model's hint comes to, which must name every variable, each once, and break no constraint."""
+    names = list(model.proto.solution_hint.vars)
+    assert sorted(names) == list(range(len(model.proto.variables)))
+    solver = cp_model.CpSolver()
+    solver.parameters.fix_variables_to_their_hinted_value = True
+    assert solver.solve(model) == cp_model.OPTIMAL
+    return solver
+
+
+def test_a_hint_names_every_variable_and_is_a_plan(mocker):
+    problem, found = a_problem(), []
+    hint_s = in_order(problem, (3, 2, 1, 0))
+
+    def keep(model, budget):
+        found.append(hinted(model).objective_value)
+        return mocker.Mock(wall_time=0.0), "unknown"
+
+    mocker.patch.object(cp_sat, "_searched", keep)
+    cp_sat.solve(problem, an_objective(125, 100, 100, 108), PLENTY, hint_s)
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize("factor", [7.0, 1e18])
+def test_a_table_of_a_line_is_that_line(factor: float):
+    """At its entries and between them; what is too large for the solver is scaled."""
+    problem = a_problem(release_s=[3], duration_s=[20], demand=[[1, 1]], moment_s=[0, 400], capacity=[[2, 1], [3, 3]])
+    last_s = problem.horizon_s - 20
+    costs = []
+    for at_s in (*range(3, 12), 17, 60, 75, last_s):
+        built = cp_sat.BuiltModel(problem)
+        built.model.minimize(cp_sat.table_objective(built, lambda start_s: factor * start_s, np.array([at_s])))
+        solver = hinted(built.model)
+        assert solver.value(built.start[0]) == at_s
+        costs.append(solver.objective_value / (at_s - 3) if at_s > 3 else solver.objective_value)
+    assert costs[0] == 0
+    assert costs[1:] == pytest.approx([costs[-1]] * 12, rel=1e-3)

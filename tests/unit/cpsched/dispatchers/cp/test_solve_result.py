@@ -1,0 +1,190 @@
+"""From a plan to a decision: what an answer cost, who starts, who waits until when, and who starts alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cpsched.dispatchers.cp import cp_problem
+from cpsched.dispatchers.cp.solve_result import (
+    SolveResult,
+    decision_of_placed_plan,
+    decision_with_allocation,
+    effort_of,
+    empty_decision,
+    expected_starts,
+    start_first_fitting,
+)
+from cpsched.feasibility import verify
+from cpsched.kernels.cp.cp_state import CpInstance, Objective, Plan, empty_plan
+from cpsched.model import NEVER, Effort, Need, PendingCode, PendingReason, Snapshot
+from tests.builders import a_cluster, a_job, a_running, a_snapshot
+
+EFFORT = Effort("solver", 3, 7, "optimal")
+
+
+def a_queue(running: bool = False) -> Snapshot:
+    """At second 100: two jobs of two whole nodes and one of a core wait for four nodes; perhaps one core is taken."""
+    queue = [
+        a_job(1, units=2, per_unit=4, distinct=True),
+        a_job(2, units=2, per_unit=4, distinct=True),
+        a_job(3, per_unit=1),
+    ]
+    busy = [a_running(a_job(9, walltime_s=500), ((3, 1),), start_s=50)] if running else []
+    return a_snapshot(a_cluster(), queue, busy, now_s=100)
+
+
+def considered(snapshot: Snapshot, count: int = 3) -> CpInstance:
+    return cp_problem.cp_instance_of(snapshot).considering(snapshot.queue[:count])
+
+
+def a_plan(facts: CpInstance, *start_s: int) -> Plan:
+    plan = empty_plan(facts)
+    plan.start_s[:] = start_s
+    return plan
+
+
+OBJECTIVE = Objective(np.array([1.0, 2.0, 3.0]), np.array([100, 100, 100]), 40.0)
+
+
+@pytest.mark.parametrize(
+    ("status", "has_plan", "objective", "bound"),
+    [
+        ("optimal", True, 40 + 10 + 40, 45.0),
+        ("", True, None, None),
+        ("unknown", False, None, None),
+        ("", False, None, None),
+    ],
+)
+def test_objective_and_bound_are_told_where_somebody_searched_and_found(
+    status: str, has_plan: bool, objective: float | None, bound: float | None
+) -> None:
+    facts = considered(a_queue())
+    plan = a_plan(facts, 110, 120, 100) if has_plan else None
+    answer = SolveResult(plan, "solver", False, 5.0, status, 0.25, 99, 0.125, 0.5)
+    effort = effort_of(facts, answer, OBJECTIVE, 77)
+    assert effort == Effort("solver", 3, 77, status, objective, bound, 0.25, 99, 0.125, 0.5)
+
+
+def test_an_answer_of_which_nothing_is_said_cost_nothing() -> None:
+    answer = SolveResult(None, "dive", certain=False)
+    assert (answer.bound, answer.status, answer.solver_s, answer.branches) == (0.0, "", 0.0, 0)
+    assert (answer.first_s, answer.best_s) == (0.0, 0.0)
+
+
+def test_expected_starts_follow_the_queue_and_are_unknown_for_jobs_that_were_not_considered() -> None:
+    snapshot = a_queue()
+    order = snapshot.queue[[2, 0]]
+    assert expected_starts(snapshot, order, np.array([130, 110])).tolist() == [110, NEVER, 130]
+    assert expected_starts(snapshot, order[:0], order[:0]).tolist() == [NEVER] * 3
+
+
+@pytest.mark.parametrize("need", ["plan", "starts"])
+def test_jobs_start_where_the_plan_has_them_and_the_others_wait_until_then(need: Need) -> None:
+    snapshot = a_queue()
+    facts = considered(snapshot)
+    plan = cp_problem.first_leaf(facts)
+    decision = decision_of_placed_plan(snapshot, facts, plan, EFFORT, need)
+    assert verify(decision, snapshot) == []
+    assert set(decision.starts_by_job(snapshot)) == {1, 2}
+    assert decision.effort is EFFORT
+    if need == "starts":
+        assert (decision.plan_s, decision.waits) == (None, {})
+    else:
+        assert decision.plan_by_job(snapshot) == {1: 100, 2: 100, 3: 200}
+        assert set(decision.waits) == {3}
+        assert decision.waits[3].reason == PendingReason(PendingCode.RESOURCES, (0, 1))
+
+
+def test_what_would_fit_waits_for_jobs_that_weigh_more() -> None:
+    snapshot = a_queue()
+    facts = considered(snapshot, 1)
+    later = a_plan(facts, 150)
+    decision = decision_of_placed_plan(snapshot, facts, later, EFFORT, "plan")
+    assert decision.waits[1].reason.code is PendingCode.WEIGHT
+    assert decision.waits[2].reason.code is PendingCode.NOT_CONSIDERED
+
+
+@pytest.mark.parametrize(
+    ("starts", "chosen", "unplaced", "plan"),
+    [
+        ((100, 100, 100), [1, 3], 1, {1: 100, 3: 100}),
+        ((100, 200, 100), [1, 3], 0, {1: 100, 2: 200, 3: 100}),
+        ((150, 200, 100), [3], 0, {1: 150, 2: 200, 3: 100}),
+        ((150, 200, 101), [], 0, {1: 150, 2: 200, 3: 101}),
+    ],
+)
+def test_what_a_pool_starts_and_nodes_have_no_room_for_has_no_start_and_is_counted(
+    starts: tuple[int, ...], chosen: list[int], unplaced: int, plan: dict[int, int]
+) -> None:
+    """A core of the fourth node is taken: of two jobs of two whole nodes one finds room."""
+    snapshot = a_queue(running=True)
+    facts = considered(snapshot)
+    decision = decision_with_allocation(snapshot, facts, a_plan(facts, *starts), EFFORT, "plan", "first-fit")
+    assert verify(decision, snapshot) == []
+    assert sorted(decision.starts_by_job(snapshot)) == chosen
+    assert (decision.effort.unplaced, decision.effort.path) == (unplaced, "solver")
+    assert decision.plan_by_job(snapshot) == plan
+
+
+def test_on_an_idle_cluster_what_finds_room_starts_beside_what_does_not() -> None:
+    snapshot = a_queue()
+    facts = considered(snapshot)
+    decision = decision_with_allocation(snapshot, facts, a_plan(facts, 100, 100, 100), EFFORT, "plan", "best-fit")
+    assert set(decision.starts_by_job(snapshot)) == {1, 2}
+    assert (decision.effort.path, decision.effort.unplaced) == ("solver", 1)
+
+
+@pytest.mark.parametrize(("allocation", "node"), [("first-fit", 0), ("best-fit", 3)])
+def test_the_node_of_a_small_job_is_the_first_or_the_fullest(allocation: str, node: int) -> None:
+    snapshot = a_queue(running=True)
+    facts = considered(snapshot)
+    decision = decision_with_allocation(snapshot, facts, a_plan(facts, 150, 150, 100), EFFORT, "starts", allocation)
+    assert decision.starts_by_job(snapshot) == {3: ((node, 1),)}
+
+
+@pytest.mark.parametrize(("running", "starts"), [(False, {1}), (True, set())])
+def test_where_nothing_runs_and_nothing_starts_the_first_that_fits_starts_alone(
+    running: bool, starts: set[int]
+) -> None:
+    """Else the next round would be this one again."""
+    snapshot = a_queue(running)
+    facts = considered(snapshot)
+    decision = start_first_fitting(snapshot, facts, EFFORT, "plan")
+    assert set(decision.starts_by_job(snapshot)) == starts
+    assert decision.effort.path == ("solver-alone" if starts else "solver")
+    assert decision.plan_by_job(snapshot) == ({1: 100} if starts else {})
+    later = decision_with_allocation(snapshot, facts, a_plan(facts, 150, 160, 170), EFFORT, "plan", "best-fit")
+    assert set(later.starts_by_job(snapshot)) == starts
+    assert later.effort.unplaced == 0
+
+
+def test_a_job_that_fits_nowhere_does_not_start_alone_but_the_next_one_does() -> None:
+    snapshot = a_snapshot(a_cluster(), [a_job(1, per_unit=9), a_job(2, per_unit=1)], now_s=100)
+    facts = considered(snapshot, 2)
+    assert set(start_first_fitting(snapshot, facts, EFFORT, "plan").starts_by_job(snapshot)) == {2}
+    hopeless = considered(snapshot, 1)
+    decision = start_first_fitting(snapshot, hopeless, EFFORT, "plan")
+    assert (decision.starts_by_job(snapshot), decision.effort.path) == ({}, "solver")
+
+
+def test_an_unlucky_pool_starts_the_first_that_fits_and_counts_what_found_no_room() -> None:
+    """A pool of eight cores may seem to have room for three units of three; two nodes of four have not."""
+    snapshot = a_snapshot(a_cluster(nodes=2), [a_job(1, units=3, per_unit=3), a_job(2, per_unit=3)], now_s=100)
+    facts = considered(snapshot, 2)
+    decision = decision_with_allocation(snapshot, facts, a_plan(facts, 100, 150), EFFORT, "plan", "best-fit")
+    assert set(decision.starts_by_job(snapshot)) == {2}
+    assert (decision.effort.path, decision.effort.unplaced) == ("solver-alone", 1)
+
+
+@pytest.mark.parametrize("need", ["plan", "starts"])
+def test_where_nothing_starts_every_job_waits_without_a_plan(need: Need) -> None:
+    snapshot = a_queue()
+    decision = empty_decision(snapshot, EFFORT, need)
+    assert len(decision.starts) == 0
+    if need == "plan":
+        assert decision.plan_s is not None
+        assert decision.plan_s.tolist() == [NEVER] * 3
+        assert set(decision.waits) == {1, 2, 3}
+    else:
+        assert decision.plan_s is None

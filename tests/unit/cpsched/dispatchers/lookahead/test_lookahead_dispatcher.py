@@ -1,0 +1,436 @@
+import json
+import re
+from dataclasses import replace
+
+import pytest
+
+from cpsched import registry
+from cpsched.dispatchers.lookahead.lookahead_dispatcher import Lookahead
+from cpsched.dispatchers.lookahead.objectives import OBJECTIVES
+from cpsched.errors import InvalidValue
+from cpsched.model import NEVER, PendingCode
+from cpsched.planning import scheduling_state_of
+from tests.builders import a_cluster, a_job, a_running, a_snapshot
+from tests.searches import Ablated, Priced
+
+HOUR = 3600
+
+
+def started(decision, snapshot):
+    return set(decision.starts_by_job(snapshot))
+
+
+@pytest.fixture(params=["pool", "nodes"])
+def cluster(request):
+    """Four cores: one pool, or two nodes of two resources."""
+    if request.param == "pool":
+        return a_cluster(nodes=1, cores=4)
+    from cpsched.model import Cluster
+
+    return Cluster.of([[2, 2], [2, 2]], ["cores", "memory"])
+
+
+def a_request(cluster, cores):
+    return (1,) if len(cluster.resources) == 1 else (1, 0)
+
+
+def jobs_for(cluster, *shapes):
+    """Jobs of (cores, walltime, submitted)."""
+    return [
+        a_job(i, cores, a_request(cluster, cores), walltime_s, submit_s)
+        for i, (cores, walltime_s, submit_s) in enumerate(shapes)
+    ]
+
+
+def test_jobs_that_all_fit_start_without_a_search(cluster):
+    snapshot = a_snapshot(cluster, jobs_for(cluster, (2, 90, 0), (2, 30, 0)))
+    decision = Lookahead().decide(snapshot)
+    assert started(decision, snapshot) == {0, 1}
+    assert (decision.effort.path, decision.effort.branches) == ("all-start", 0)
+
+
+def test_where_nothing_can_start_the_last_order_is_the_plan_and_nothing_is_searched(cluster):
+    running = [a_running(a_job(9, 4, a_request(cluster, 4), 50), ((0, 4),) if cluster.counted else ((0, 2), (1, 2)))]
+    queue = jobs_for(cluster, (4, 90, 0), (4, 30, 0))
+    snapshot = a_snapshot(cluster, queue, running)
+    decision = Lookahead(objective="af").decide(snapshot)
+    assert decision.effort.path == "none-can-start"
+    assert decision.plan_by_job(snapshot) == {0: 50, 1: 140}
+
+
+@pytest.mark.parametrize(
+    ("objective", "first"),
+    [("af", {1}), ("slowdown", {1}), ("bsld", {1}), ("awf", {0}), ("p2sf", {0})],
+)
+def test_each_objective_starts_what_it_is_best_for(cluster, objective, first):
+    """A short narrow job and one with the larger area, side by side impossible."""
+    shapes = {"awf": ((4, 100, 0), (1, 99, 0)), "p2sf": ((4, 100, 0), (1, 99, 0))}
+    queue = jobs_for(cluster, *shapes.get(objective, ((4, 1000, 0), (4, 30, 0))))
+    snapshot = a_snapshot(cluster, queue)
+    assert started(Lookahead(objective=objective).decide(snapshot), snapshot) == first
+
+
+def test_every_job_that_waits_has_a_planned_start(cluster):
+    queue = jobs_for(cluster, *((3, 100 - i, 0) for i in range(8)))
+    snapshot = a_snapshot(cluster, queue)
+    decision = Lookahead().decide(snapshot)
+    assert sorted(decision.plan_by_job(snapshot)) == list(range(8))
+    assert NEVER not in decision.plan_s
+
+
+def test_a_job_behind_those_covered_has_no_plan_and_starts_where_it_delays_none(cluster):
+    """The first two jobs take turns; the third fits beside neither, the fourth beside the first."""
+    queue = jobs_for(cluster, (3, 100, 0), (3, 100, 1), (3, 100, 2), (1, 50, 3))
+    snapshot = a_snapshot(cluster, queue, now_s=10)
+    dispatcher = Ablated(horizon=2, covered=2, candidates=2, effort=0)
+    decision = dispatcher.decide(snapshot)
+    assert decision.plan_by_job(snapshot) == {0: 10, 1: 110, 3: 10}
+    assert decision.waits[2].reason.code is PendingCode.RESOURCES
+
+
+def test_an_overdue_job_is_planned_before_all_others(cluster):
+    """Short jobs are worth more than the wide one, until that has waited too long."""
+    queue = jobs_for(cluster, (4, 5000, 0), *((4, 20, 10 * HOUR) for _ in range(5)))
+    snapshot = a_snapshot(cluster, queue, now_s=10 * HOUR)
+    assert 0 not in started(Lookahead("slowdown", overdue_h=11).decide(snapshot), snapshot)
+    assert started(Lookahead("slowdown", overdue_h=9).decide(snapshot), snapshot) == {0}
+
+
+@pytest.mark.parametrize(("waited_s", "first"), [(9 * HOUR - 1, False), (9 * HOUR, False), (9 * HOUR + 1, True)])
+def test_a_job_is_overdue_that_waited_longer_than_the_bound_and_one_of_just_the_bound_is_planned(
+    cluster, waited_s, first
+):
+    queue = jobs_for(cluster, (4, 5000, 10 * HOUR - waited_s), *((4, 20, 10 * HOUR) for _ in range(5)))
+    snapshot = a_snapshot(cluster, queue, now_s=10 * HOUR)
+    decision = Lookahead("slowdown", overdue_h=9).decide(snapshot)
+    assert (started(decision, snapshot) == {0}) is first
+    assert set(decision.plan_by_job(snapshot)) == set(range(6)), "nobody is left out"
+
+
+def test_by_default_a_job_that_waited_for_long_is_not_made_the_one_that_waits_longest(cluster):
+    """By arrival nobody waits longer than the wide job has by now; five short jobs would be worth more."""
+    queue = jobs_for(cluster, (4, 100, 0), *((4, 20, 1000) for _ in range(5)))
+    snapshot = a_snapshot(cluster, queue, now_s=1000)
+    assert 0 not in started(Lookahead("slowdown").decide(snapshot), snapshot)
+    assert started(Lookahead().decide(snapshot), snapshot) == {0}
+
+
+def test_the_bound_of_the_longest_wait_leaves_alone_who_waited_for_less_than_half_of_it(cluster):
+    """By arrival the last of fifteen short jobs waits for 380 s; the long one, after all of them, for 450 s."""
+    queue = jobs_for(cluster, (4, 100, 0), *((4, 20, 150) for _ in range(15)))
+    snapshot = a_snapshot(cluster, queue, now_s=150)
+    assert Lookahead("large-jobs").decide(snapshot).plan_by_job(snapshot)[0] == 450
+
+
+def test_a_job_that_can_never_run_delays_nobody(cluster):
+    queue = jobs_for(cluster, (9, 10, 0), (4, 30, 0), (4, 40, 0))
+    snapshot = a_snapshot(cluster, queue)
+    decision = Lookahead().decide(snapshot)
+    assert decision.plan_by_job(snapshot) == {1: 0, 2: 30}
+    assert decision.waits[0].reason.code is PendingCode.NEVER
+
+
+def test_the_last_order_is_remembered_and_survives_json(cluster):
+    queue = jobs_for(cluster, (3, 100, 0), (3, 30, 0), (3, 60, 0))
+    snapshot = a_snapshot(cluster, queue)
+    first, second = Lookahead("af"), Ablated("af", candidates=1, effort=0)
+    assert first.memory() == {"order": [], "first_s": {}}
+    first.decide(snapshot)
+    assert first.memory() == {"order": [1, 2, 0], "first_s": {"0": 90, "2": 30}}
+    second.recall(json.loads(json.dumps(first.memory())))
+    later = a_snapshot(cluster, [queue[2], queue[0], a_job(7, 3, a_request(cluster, 3), 10)])
+    assert started(second.decide(later), later) == {2}
+    assert second.memory() == {"order": [2, 0, 7], "first_s": {"0": 90, "7": 160}}
+
+
+def test_a_job_that_loses_its_plan_is_still_known_to_have_been_told_until_it_is_gone(cluster):
+    """One job at a time has a plan: a short one takes that of the wide one, and starts."""
+    running = [a_running(a_job(9, 2, a_request(cluster, 2), 50), ((0, 2),))]
+    wide, short, other = jobs_for(cluster, (4, 90, 0), (2, 30, 0), (4, 95, 0))
+    dispatcher, told = Ablated("af", horizon=1, covered=1, candidates=4), []
+    for queue in ([wide], [wide, short, other], [other]):
+        dispatcher.decide(a_snapshot(cluster, queue, running))
+        told.append(dispatcher.memory()["first_s"])
+    assert told == [{"0": 50}, {"0": 50}, {"2": 50}]
+
+
+def test_the_same_history_gives_the_same_decision(cluster):
+    queue = jobs_for(cluster, *((1 + i % 4, 50 + 37 * i % 90, 0) for i in range(20)))
+    snapshot = a_snapshot(cluster, queue)
+    plans = [Lookahead(seed=3).decide(snapshot).plan_s.tolist() for _ in range(2)]
+    assert plans[0] == plans[1]
+
+
+def test_searching_improves_the_plan(cluster):
+    queue = jobs_for(cluster, *((1 + i % 4, 50 + 37 * i % 90, 0) for i in range(20)))
+    snapshot = a_snapshot(cluster, queue)
+    total = [int(Lookahead("af", effort=n).decide(snapshot).plan_s.sum()) for n in (0, 300)]
+    assert total[1] < total[0]
+
+
+def test_need_of_starts_alone_starts_the_same(cluster):
+    queue = jobs_for(cluster, *((1 + i % 4, 50 + 37 * i % 90, 0) for i in range(20)))
+    snapshot = a_snapshot(cluster, queue)
+    decisions = [Lookahead(horizon=5, covered=10).decide(snapshot, need) for need in ("plan", "starts")]
+    assert decisions[0].starts_by_job(snapshot) == decisions[1].starts_by_job(snapshot)
+    assert decisions[1].plan_s is None
+
+
+def a_crowd(cluster):
+    """Twenty jobs for four cores."""
+    return a_snapshot(cluster, jobs_for(cluster, *((1 + i % 4, 50 + 37 * i % 90, 0) for i in range(20))))
+
+
+def test_once_so_many_jobs_were_placed_no_other_order_is_tried(cluster):
+    snapshot = a_crowd(cluster)
+    some = 10 if cluster.counted else 200
+    tried = [Lookahead("af", work=work).decide(snapshot).effort.branches for work in (1, some, 10_000)]
+    assert tried[0] == 1
+    assert tried[0] < tried[1] < tried[2] == 307
+
+
+def test_a_slow_machine_tries_fewer_orders_and_a_faster_one_more_again(cluster):
+    snapshot, dispatcher = a_crowd(cluster), Lookahead("af", limit_s=0.1)
+    most = dispatcher.memory()["work"]
+    quick = dispatcher.decide(snapshot).effort.branches
+    dispatcher.took(10)
+    least = dispatcher.memory()["work"]
+    slow = dispatcher.decide(snapshot).effort.branches
+    assert least < most
+    assert slow < quick
+    for _ in range(20):
+        before = dispatcher.memory()["work"]
+        dispatcher.decide(snapshot)
+        dispatcher.took(1e-9)
+        assert dispatcher.memory()["work"] in (2 * before, before, most)
+    assert dispatcher.memory()["work"] == most
+
+
+def test_a_round_that_says_nothing_of_the_pace_leaves_the_work_as_it_is(cluster):
+    dispatcher = Lookahead("af", limit_s=0.1)
+    work = dispatcher.memory()["work"]
+    dispatcher.decide(a_snapshot(cluster, jobs_for(cluster, (2, 100, 0), (2, 30, 0))))
+    dispatcher.took(10)
+    dispatcher.decide(a_crowd(cluster))
+    dispatcher.took(0)
+    assert dispatcher.memory()["work"] == work
+
+
+def test_what_fits_into_the_limit_is_remembered_and_nothing_else_of_the_clock(cluster):
+    snapshot, first = a_crowd(cluster), Lookahead("af", limit_s=0.1)
+    first.decide(snapshot)
+    first.took(10)
+    second = Lookahead("af", limit_s=0.1)
+    second.recall(json.loads(json.dumps(first.memory())))
+    one, other = first.decide(snapshot), second.decide(snapshot)
+    assert one.effort == other.effort
+    assert one.plan_s.tolist() == other.plan_s.tolist()
+
+
+def test_without_a_limit_no_clock_has_a_say(cluster):
+    snapshot, dispatcher = a_crowd(cluster), Lookahead("af")
+    dispatcher.decide(snapshot)
+    dispatcher.took(1e6)
+    assert "work" not in dispatcher.memory()
+    assert dispatcher.decide(snapshot).effort.branches > 50
+
+
+def moved_once(cluster, moves, seeds):
+    """By seed, the order of twenty equal jobs after one move: none costs more, so each stays."""
+    snapshot = a_snapshot(cluster, jobs_for(cluster, *((3, 100, 0) for _ in range(20))))
+    for seed in range(seeds):
+        dispatcher = Ablated("af", effort=1, candidates=2, moves=moves, seed=seed)
+        dispatcher.decide(snapshot)
+        yield dispatcher.memory()["order"]
+
+
+def without(order, *jobs):
+    return [job for job in order if job not in jobs]
+
+
+TWENTY = list(range(20))
+MOVES = {
+    "adjacent": lambda order: is_swapped(order, 1),
+    "insertion": lambda order: any(without(order, job) == without(TWENTY, job) for job in TWENTY),
+    "to-front": lambda order: without(order, order[0]) == without(TWENTY, order[0]),
+    "push-back": lambda order: any(
+        without(order, job) == without(TWENTY, job) and order.index(job) >= job for job in TWENTY
+    ),
+    "swap": lambda order: is_swapped(order, 19),
+    "reinsert": lambda order: any(without(order, a, b) == without(TWENTY, a, b) for a in TWENTY for b in TWENTY),
+}
+
+
+ALSO = {"adjacent": {"insertion", "swap", "push-back"}, "to-front": {"insertion"}, "push-back": {"insertion"}}
+"""Moves that another is a case of; to take out and put back can be any of them."""
+
+
+def is_swapped(order, at_most):
+    """Whether two jobs at most so far from each other have changed places, or none has moved."""
+    moved = [place for place, job in enumerate(order) if place != job]
+    return not moved or (len(moved) == 2 and moved[1] - moved[0] <= at_most and order[moved[0]] == moved[1])
+
+
+@pytest.mark.parametrize("which", range(6))
+def test_a_move_alone_changes_orders_in_its_way(cluster, which):
+    orders = list(moved_once(cluster, 1 << which, 60))
+    fits = {name: sum(1 for order in orders if is_such(order)) for name, is_such in MOVES.items()}
+    name = list(MOVES)[which]
+    assert fits[name] == 60
+    for other in set(MOVES) - ALSO.get(name, set()) - {name, "reinsert"}:
+        assert fits[other] < 60
+
+
+def test_the_shares_of_the_moves_that_are_left_grow_in_proportion(cluster):
+    """To the front twice as often as back."""
+    moved = [order for order in moved_once(cluster, 1 << 2 | 1 << 3, 400) if order != TWENTY]
+    assert 0.6 < sum(1 for order in moved if MOVES["to-front"](order)) / len(moved) < 0.75
+
+
+def test_all_moves_are_drawn_as_they_always_were(cluster):
+    """What the search of seed 3 found before a move could be left out."""
+    queue = jobs_for(cluster, *((1 + i % 4, 50 + 37 * i % 90, 0) for i in range(20)))
+    dispatcher = Lookahead("slowdown", seed=3)
+    dispatcher.decide(a_snapshot(cluster, queue))
+    known = [0, 5, 8, 16, 4, 1, 15, 3, 10, 18, 6, 12, 9, 11, 14, 2, 7, 19, 17, 13]
+    assert dispatcher.memory()["order"] == known
+
+
+@pytest.mark.parametrize(("reservations", "first"), [(0, {0, 3}), (1, {0, 3}), (2, {0}), (None, {0})])
+def test_so_many_of_the_jobs_that_cannot_start_now_hold_their_slots(reservations, first):
+    """The last job fits beside the second one, and not beside the third; the first starts, and needs no reservation."""
+    pool = a_cluster(nodes=1, cores=4)
+    snapshot = a_snapshot(pool, jobs_for(pool, (3, 100, 0), (3, 50, 0), (4, 100, 0), (1, 200, 0)))
+    dispatcher = Ablated("af", effort=0, candidates=2, reservations=reservations)
+    assert started(dispatcher.decide(snapshot), snapshot) == first
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"objective": "best"}, "objective=best: must be one of"),
+        ({"effort": "-1"}, "effort=-1: must not be negative"),
+        ({"work": "0"}, "work=0: must be positive"),
+        ({"limit_s": "0"}, "limit_s=0.0: must be positive"),
+        ({"horizon": "0"}, "horizon=0: must be positive"),
+        ({"covered": "5"}, "covered=5: must be at least horizon=100"),
+        ({"overdue_h": "0"}, "overdue_h=0.0: must be positive"),
+    ],
+)
+def test_settings_that_make_no_sense_are_named(settings, message):
+    with pytest.raises(InvalidValue, match=message):
+        registry.dispatcher("lookahead", settings)
+
+
+def test_each_objective_has_one_row_that_says_all_of_it():
+    for name, row in OBJECTIVES.items():
+        assert row.name == name
+        assert row.sentence
+
+
+def weights_of(objective, cluster, *shapes, now_s=0):
+    """What a second costs of each queued job."""
+    jobs, lookahead = jobs_for(cluster, *shapes), Priced(objective)
+    lookahead.decide(a_snapshot(cluster, jobs, now_s=now_s))
+    return lookahead.weights(len(jobs)).tolist()
+
+
+def test_for_large_jobs_a_job_costs_its_area_and_half_the_typical_one_and_more_with_age(cluster):
+    now_s = 6 * HOUR
+    new = ((1, 1, now_s), (1, HOUR, now_s), (2, HOUR, now_s), (4, HOUR, now_s), (2, 8 * HOUR, now_s))
+    shapes = ((1, 3 * HOUR, 0), *new)
+    areas, cores, aged = [3, 10 / HOUR, 1, 2, 4, 16], [1, 1, 1, 2, 4, 2], [1 / 16, 0, 0, 0, 0, 0]
+    wanted = [HOUR * r**0.3 * (area + 4 / 2) * (1 + age) for area, r, age in zip(areas, cores, aged, strict=True)]
+    assert weights_of("large-jobs", cluster, *shapes, now_s=now_s) == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_the_weights_of_new_jobs_are_those_of_the_row(cluster, objective):
+    shapes = tuple((1 + i % 4, 5 + 700 * i * i, 0) for i in range(9))
+    found = OBJECTIVES[objective].weights([cores for cores, *_ in shapes], [walltime_s for _, walltime_s, _ in shapes])
+    assert found.tolist() == pytest.approx(weights_of(objective, cluster, *shapes))
+
+
+def test_the_typical_area_of_a_single_job_is_its_own(cluster):
+    assert weights_of("large-jobs", cluster, (2, HOUR, 0)) == pytest.approx([HOUR * 2**0.3 * (2 + 1)])
+
+
+def test_slowdown_costs_by_length_alone_and_more_with_age(cluster):
+    now_s = 24 * HOUR
+    found = weights_of("slowdown", cluster, (4, HOUR, now_s), (1, HOUR, 0), now_s=now_s)
+    assert found == pytest.approx([HOUR**-0.5, HOUR**-0.5 * 1.25])
+
+
+def cost_of(formula, r, E, W, s, **of_queue):
+    """What a job costs that starts `s` seconds from now, by the text that the page shows."""
+    text = re.sub(r"(\d+) h", lambda hours: str(3600 * int(hours[1])), formula.partition(";")[0]).replace("^", "**")
+    text = re.sub(r"(?<=[\w)]) (?=[\w(])", " * ", text)
+    return eval(text, {"r": r, "E": E, "W": W, "s": s, "now": 0, "F": W + s + E} | of_queue)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_the_kernel_charges_what_the_formula_of_the_page_says(cluster, objective):
+    """Less what a start now costs; p2sf counts in hours."""
+    now_s, row = 40 * HOUR, OBJECTIVES[objective]
+    shapes = tuple((1 + i % 4, 500 + 700 * i * i, i * 5 * HOUR) for i in range(8))
+    snapshot, lookahead = a_snapshot(cluster, jobs_for(cluster, *shapes), now_s=now_s), Priced(objective)
+    lookahead.decide(snapshot)
+    areas = sorted(cores * walltime_s for cores, walltime_s, _ in shapes)
+    of_queue = {
+        "A": areas[6],
+        "m": sum(walltime_s**row.e for _, walltime_s, _ in shapes) / sum(areas),
+        "L": lookahead.aged_s / (row.aged_by or 1),
+    }
+    for later_s in (1, 3 * HOUR, 50 * HOUR):
+        found = lookahead.prices(scheduling_state_of(snapshot), now_s + later_s)
+        wanted = []
+        for r, E, submit_s in shapes:
+            then, now = (cost_of(row.formula, r, E, now_s - submit_s, s, **of_queue) for s in (later_s, 0))
+            wanted.append((then - now) / (HOUR**row.power if row.power else 1))
+        assert found.tolist() == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize(
+    ("objective", "formula"),
+    [
+        ("large-jobs", "r^1.3 E (1 + 0.5 A / (r E)) (1 + (W / 12 h)^4) (s - now); bound of the longest wait"),
+        ("af", "(s - now)"),
+        ("default", "(E^-0.5 + 0.3 m r E) (1 + (W / (0.3 L))^4) (s - now); bound of the longest wait"),
+        ("waits", "E^-0.5 (1 + (W / L)^4) (s - now)"),
+        ("p2sf", "r (F^4 - (F - E)^4)"),
+    ],
+)
+def test_formulas_are_written_as_people_write_them(objective, formula):
+    assert OBJECTIVES[objective].formula == formula
+
+
+def test_a_policy_of_it_extends_overrunning_jobs_to_their_walltime():
+    from cpsched.policy_spec import PolicySpec
+
+    assert PolicySpec.of("lookahead").build().overrun == "walltime"
+    assert PolicySpec.of("lookahead", settings={"overrun": "double"}).build().overrun == "double"
+    assert PolicySpec.of("easy").build().overrun == "one-second"
+
+
+@pytest.mark.parametrize("preferred", [0, 1, 2])
+def test_of_jobs_alike_the_one_that_the_site_prefers_goes_first(cluster, preferred):
+    alike = jobs_for(cluster, (4, 90, 0), (4, 90, 0), (4, 90, 0))
+    jobs = [replace(job, priority=10 if job.id == preferred else 5) for job in alike]
+    snapshot = a_snapshot(cluster, jobs, now_s=60)
+    assert started(Lookahead(site_weight=1).decide(snapshot), snapshot) == {preferred}
+    indifferent = a_snapshot(cluster, alike, now_s=60)
+    assert started(Lookahead().decide(snapshot), snapshot) == started(Lookahead().decide(indifferent), indifferent)
+
+
+def test_a_small_site_weight_leaves_the_objective_its_say(cluster):
+    """A job of a minute goes before one of a day, though the site prefers that; a heavy weight turns it round."""
+    jobs = [replace(job, priority=job.id) for job in jobs_for(cluster, (4, 60, 0), (4, 86_400, 0))]
+    snapshot = a_snapshot(cluster, jobs, now_s=60)
+    for site_weight, first in ((0.5, 0), (6.0, 1)):
+        dispatcher = Lookahead(objective="slowdown", site_weight=site_weight)
+        assert started(dispatcher.decide(snapshot), snapshot) == {first}, site_weight
+
+
+def test_a_negative_site_weight_is_refused():
+    with pytest.raises(InvalidValue, match=r"site_weight=-1"):
+        Lookahead(site_weight=-1)
