@@ -19,7 +19,7 @@ import numpy as np
 
 from cpsched.feasibility import free_units_by_node, power_draw_w
 from cpsched.model import Decision, IntArray, Request, Snapshot, Starts
-from cpsched.site.limits import FREE, LimitCheck, Standing
+from cpsched.site.limit_checks import NO_JOB_LIMITS, JobLimits, LimitCheck
 from cpsched.wait_reasons import free_after
 
 Decide = Callable[[Snapshot], Decision]
@@ -28,32 +28,32 @@ POWER = "PowerCap"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LimitsNow:
+class QueueLimits:
     """How the waiting jobs stand to the limits, and how full these are.
 
     - `standings`: by job id; a job that is not named is under no limit.
     - `used`: by counter, what running jobs take of it.
     """
 
-    standings: Mapping[int, Standing] = field(default_factory=dict)
+    standings: Mapping[int, JobLimits] = field(default_factory=dict)
     used: Sequence[int] = ()
 
-    def beside(self, coming: Sequence[int]) -> LimitsNow:
+    def beside(self, coming: Sequence[int]) -> QueueLimits:
         """The same with these waiting jobs counted as running."""
         used = list(self.used)
         for job_id in coming:
             if job_id in self.standings:
-                take(self.standings[job_id], used)
-        return LimitsNow(self.standings, used)
+                count_as_running(self.standings[job_id], used)
+        return QueueLimits(self.standings, used)
 
 
-def take(standing: Standing, used: list[int]) -> None:
+def count_as_running(standing: JobLimits, used: list[int]) -> None:
     """Count a job as running."""
     for counter, amount in standing.takes:
         used[counter] += amount
 
 
-def broken(standing: Standing, used: Sequence[int]) -> LimitCheck | None:
+def first_exceeded_limit(standing: JobLimits, used: Sequence[int]) -> LimitCheck | None:
     """The first limit that one more such job would exceed."""
     for check in standing.checks:
         if used[check.counter] + check.amount > check.limit:
@@ -70,7 +70,7 @@ class Admission:
 
 
 def admit(
-    standings: Sequence[Standing | None], used: Sequence[int], order: Sequence[int], whole: bool = True
+    standings: Sequence[JobLimits | None], used: Sequence[int], order: Sequence[int], whole: bool = True
 ) -> Admission:
     """Admit jobs in `order` (positions), each beside those admitted before it; no choice of them exceeds a limit.
 
@@ -88,9 +88,9 @@ def admit(
             continue
         why = full.get(id(standing))
         if why is None:
-            check = None if standing.barred else broken(standing, now)
+            check = None if standing.barred else first_exceeded_limit(standing, now)
             if standing.barred is None and check is None:
-                take(standing, now)
+                count_as_running(standing, now)
                 admitted.append(position)
                 continue
             why = standing.barred or (check.says(now[check.counter]) if whole and check else "limit")
@@ -101,7 +101,7 @@ def admit(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Round:
+class LimitedDecision:
     """A decision within the limits.
 
     - `snapshot`: what was decided on: the queue holds admitted jobs only. Deciding on it again gives the same.
@@ -115,68 +115,68 @@ class Round:
     """Which of the dispatcher's answers this is: it may have been asked twice."""
 
 
-def decide_within(snapshot: Snapshot, limits: LimitsNow | None, decide: Decide) -> Round:
+def decide_within(snapshot: Snapshot, limits: QueueLimits | None, decide: Decide) -> LimitedDecision:
     """The decision of `decide` (a policy's) that starts no more than the limits allow, counted in the site's order.
 
     So does the cluster's cap of power, where there is one. `limits` None: the site sets none.
     """
     if limits is None and snapshot.cluster.power is None:
-        return Round(snapshot, decide(snapshot), {})
-    limits = with_power(snapshot, limits or LimitsNow())
-    standings = standings_of(snapshot, limits)
+        return LimitedDecision(snapshot, decide(snapshot), {})
+    limits = with_power_limit(snapshot, limits or QueueLimits())
+    standings = job_limits_of(snapshot, limits)
     if not any(standings):
-        return Round(snapshot, decide(snapshot), {})
-    order = site_order(snapshot)
+        return LimitedDecision(snapshot, decide(snapshot), {})
+    order = priority_order(snapshot)
     first = admit(standings, limits.used, order)
-    narrow = narrowed(snapshot, first.positions)
+    narrow = with_queue_subset(snapshot, first.positions)
     decision = decide(narrow)
     limited = _by_job(snapshot, first)
     extra = _extras(snapshot, narrow, decision, standings, limits.used, order, first)
     if not extra:
-        return Round(narrow, decision, limited)
-    wider = narrowed(snapshot, np.sort(np.append(first.positions, extra)))
+        return LimitedDecision(narrow, decision, limited)
+    wider = with_queue_subset(snapshot, np.sort(np.append(first.positions, extra)))
     second = decide(wider)
-    if not keeps(wider, second.starts, limits):
-        return Round(narrow, decision, limited)
+    if not respects_limits(wider, second.starts, limits):
+        return LimitedDecision(narrow, decision, limited)
     chosen = set(extra)
     still = {position: why for position, why in first.refused.items() if position not in chosen}
-    return Round(wider, second, _by_job(snapshot, Admission(first.positions, still)), 1)
+    return LimitedDecision(wider, second, _by_job(snapshot, Admission(first.positions, still)), 1)
 
 
-def with_power(snapshot: Snapshot, limits: LimitsNow) -> LimitsNow:
+def with_power_limit(snapshot: Snapshot, limits: QueueLimits) -> QueueLimits:
     """The same, with the cluster's cap of power as a limit on one more sum: what running jobs draw."""
     power, table = snapshot.cluster.power, snapshot.table
     if power is None:
         return limits
     counter, standings = len(limits.used), dict(limits.standings)
-    made: dict[tuple[int, int], Standing] = {}
+    made: dict[tuple[int, int], JobLimits] = {}
     for job in (table.jobs[slot] for slot in snapshot.queue.tolist()):
         watts = power.draw_w(job.request, snapshot.cluster.resources)
-        before = limits.standings.get(job.id, FREE)
+        before = limits.standings.get(job.id, NO_JOB_LIMITS)
         key = (id(before), watts)
         if watts and key not in made:
             check = LimitCheck(counter, watts, power.cap_w, POWER, "the cluster", "W")
             made[key] = replace(before, takes=(*before.takes, (counter, watts)), checks=(*before.checks, check))
         if watts:
             standings[job.id] = made[key]
-    return LimitsNow(standings, (*limits.used, power_draw_w(snapshot)))
+    return QueueLimits(standings, (*limits.used, power_draw_w(snapshot)))
 
 
-def standings_of(snapshot: Snapshot, limits: LimitsNow) -> list[Standing | None]:
+def job_limits_of(snapshot: Snapshot, limits: QueueLimits) -> list[JobLimits | None]:
     """The standings of the queue; None where no limit is about a job."""
     jobs, known = snapshot.table.jobs, limits.standings
     found = (known.get(jobs[slot].id) for slot in snapshot.queue.tolist())
     return [standing if standing and (standing.takes or standing.barred) else None for standing in found]
 
 
-def site_order(snapshot: Snapshot) -> list[int]:
+def priority_order(snapshot: Snapshot) -> list[int]:
     """The positions of the queue by tier, then priority, then arrival: as Slurm sorts."""
     table, queue = snapshot.table, snapshot.queue
     order: list[int] = np.lexsort((-table.priority[queue], -table.tier[queue])).tolist()
     return order
 
 
-def narrowed(snapshot: Snapshot, positions: IntArray) -> Snapshot:
+def with_queue_subset(snapshot: Snapshot, positions: IntArray) -> Snapshot:
     """The same instant with only these jobs of its queue (ascending positions)."""
     if len(positions) == len(snapshot.queue):
         return snapshot
@@ -191,16 +191,16 @@ def narrowed(snapshot: Snapshot, positions: IntArray) -> Snapshot:
     )
 
 
-def keeps(snapshot: Snapshot, starts: Starts, limits: LimitsNow) -> bool:
+def respects_limits(snapshot: Snapshot, starts: Starts, limits: QueueLimits) -> bool:
     """Whether these starts, one after the other, stay within the limits."""
     used = list(limits.used)
     for slot in starts.slots.tolist():
         standing = limits.standings.get(snapshot.table.jobs[slot].id)
         if standing is None:
             continue
-        if standing.barred or broken(standing, used):
+        if standing.barred or first_exceeded_limit(standing, used):
             return False
-        take(standing, used)
+        count_as_running(standing, used)
     return True
 
 
@@ -208,7 +208,7 @@ def _extras(
     snapshot: Snapshot,
     narrow: Snapshot,
     decision: Decision,
-    standings: Sequence[Standing | None],
+    standings: Sequence[JobLimits | None],
     used: Sequence[int],
     order: Sequence[int],
     first: Admission,
@@ -220,7 +220,7 @@ def _extras(
     by_slot = dict(zip(snapshot.queue.tolist(), standings, strict=True))
     for slot in started:
         if (standing := by_slot[slot]) is not None:
-            take(standing, now)
+            count_as_running(standing, now)
     waiting = [at for at in order if at in first.refused]
     possible = admit(standings, now, waiting, whole=False).positions.tolist()
     if not possible:

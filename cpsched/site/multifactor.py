@@ -67,13 +67,13 @@ class MachineSize:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Candidates:
+class PriorityInputs:
     """The jobs to rank, a column per fact.
 
     - `accrue_s`: since when age counts, 0 where it does not count yet.
     - `fair_share`: the job's association's factor, 0 to 1 (`sshare`: FairShare).
     - `nodes`, `cpus`: what the job asks for at least; `limit_min`: its time limit in minutes.
-    - `partition`, `qos`, `association`: priority of each, see `part_of_largest`.
+    - `partition`, `qos`, `association`: priority of each, see `normalized_priority`.
     - `tres`: the sum of weighted resources, see `tres_points`.
     - `site`, `nice`: what a site adds, and what a user takes off.
     """
@@ -115,7 +115,7 @@ class FactorPoints:
         return np.clip(total + self.site - self.nice, LEAST, MOST).astype(np.int64)
 
 
-def points(jobs: Candidates, weights: Weights, machine: MachineSize, now_s: int) -> FactorPoints:
+def priority_points(jobs: PriorityInputs, weights: Weights, machine: MachineSize, now_s: int) -> FactorPoints:
     """What each factor adds to each job's priority at `now_s`."""
     return FactorPoints(
         age=weights.age * age_factor(now_s, jobs.accrue_s, weights.max_age_s),
@@ -156,7 +156,7 @@ def size_factor(
     return np.clip(np.where(cpus > 0, (by_nodes + by_cpus) / 2, by_nodes), 0.0, 1.0)
 
 
-def part_of_largest(value: int, largest: int, raw: bool = False) -> float:
+def normalized_priority(value: int, largest: int, raw: bool = False) -> float:
     """A priority as a part of the largest of its kind; as it is where the site's flags say so."""
     if raw:
         return float(value)
@@ -191,7 +191,7 @@ def basic_priorities(nices: Sequence[int]) -> IntArray:
 class PriorityRules:
     """How a site ranks jobs: by factors (`multifactor`) or in order of arrival (`basic`).
 
-    `always_accrues` and `accrues_on_hold` tell which of Slurm's three times age counts from, see `accrue_since`.
+    `always_accrues` and `accrues_on_hold` tell which of Slurm's three times age counts from, see `age_start_s`.
     """
 
     kind: str = "multifactor"
@@ -200,7 +200,7 @@ class PriorityRules:
     """`PriorityFlags=ACCRUE_ALWAYS`: age counts from submission, whatever the job waits for."""
 
 
-def accrue_since(submit_s: int, begin_s: int, free_since_s: int, always: bool) -> int:
+def age_start_s(submit_s: int, begin_s: int, free_since_s: int, always: bool) -> int:
     """Since when a job's age counts, had nobody held it.
 
     - `begin_s`: not to start before (0: no such wish).

@@ -1,6 +1,7 @@
 """How good intervals of expected starts are: said to hold 8 in 10, how many did, by how far ahead they were told.
 
-`cpsched.outlook.telling` says who is told one when. Everything is learned on the way, from what had ended and started
+`cpsched.forecast.issued_forecasts` says who is told one when. Everything is learned on the way, from what had ended
+and started
 before: nothing of a trace is known in advance.
 """
 
@@ -13,8 +14,8 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
+from cpsched.forecast import SAMPLES, Calibration, IssuedForecasts, StartInterval, sample_starts
 from cpsched.model import IntArray, Snapshot
-from cpsched.outlook import DRAWS, Calibration, Interval, Telling, drawn_starts
 from cpsched.policy import Policy
 from cpsched.run_time_model import RunTimeModel
 from cpsched_sim.cluster.replay import Progress, check_all_started
@@ -41,7 +42,7 @@ class KeptIntervals:
 class IntervalOutcome:
     """An interval, and the real start."""
 
-    told: Interval
+    told: StartInterval
     start_s: int
 
 
@@ -63,7 +64,7 @@ def _kept(outcomes: Sequence[IntervalOutcome]) -> KeptIntervals:
         early=float(early.mean()),
         late=float(late.mean()),
         median_width_s=float(np.median([each.told.to_s - each.told.from_s for each in outcomes])),
-        median_wait_s=float(np.median([each.start_s - each.told.told_at_s for each in outcomes])),
+        median_wait_s=float(np.median([each.start_s - each.told.issued_at_s for each in outcomes])),
     )
 
 
@@ -76,18 +77,18 @@ class Intervals(EveryRound):
 
     def every_round(self) -> list[IntervalOutcome]:
         """Run until nothing is left to happen; each interval with the start of its job, in order of the starts."""
-        outcomes, telling = list[IntervalOutcome](), Telling()
+        outcomes, telling = list[IntervalOutcome](), IssuedForecasts()
         for snapshot, decision in self.rounds(learns=True):
             now_s, started = snapshot.now_s, decision.starts.slots.tolist()
             for slot in started:
                 for interval in telling.started(slot):
-                    self._calibration.came_true(interval, now_s)
+                    self._calibration.record_outcome(interval, now_s)
                     outcomes.append(IntervalOutcome(interval, now_s))
             waiting = sorted(set(snapshot.queue.tolist()).difference(started))
-            chosen = telling.due(now_s, waiting)
+            chosen = telling.due_jobs(now_s, waiting)
             if chosen and decision.plan_s is not None:
                 found = self._intervals(snapshot, decision.plan_s, chosen)
-                telling.tell(now_s, dict(zip(chosen, found, strict=True)))
+                telling.issue(now_s, dict(zip(chosen, found, strict=True)))
         return outcomes
 
     @override
@@ -97,8 +98,8 @@ class Intervals(EveryRound):
             self._run_times.learn(self.state.ended_job(slot))
         super().learn()
 
-    def _intervals(self, snapshot: Snapshot, plan_s: IntArray, chosen: Sequence[int]) -> list[Interval]:
-        drawn_s = drawn_starts(snapshot, plan_s, self._run_times, DRAWS, snapshot.now_s)
+    def _intervals(self, snapshot: Snapshot, plan_s: IntArray, chosen: Sequence[int]) -> list[StartInterval]:
+        drawn_s = sample_starts(snapshot, plan_s, self._run_times, SAMPLES, snapshot.now_s)
         position = {slot: at for at, slot in enumerate(snapshot.queue.tolist())}
         at = [position[slot] for slot in chosen]
         jobs = [snapshot.table.jobs[slot] for slot in chosen]

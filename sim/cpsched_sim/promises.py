@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from cpsched import outlook
+from cpsched import forecast
 from cpsched.model import NEVER, NO_STARTS, Decision, IntArray, Snapshot
 from cpsched.policy import Policy
 from cpsched_sim.cluster.events import FAULTY, PAUSE_ALWAYS
@@ -19,7 +19,7 @@ from cpsched_sim.cluster.replay import Progress, Replay, check_all_started
 from cpsched_sim.workloads.load import Workload
 
 HORIZONS_S: tuple[tuple[str, int], ...] = tuple(
-    zip(("up to 15 min", "up to 1 h", "up to 6 h", "up to 24 h", "later"), (*outlook.HORIZONS_S, NEVER), strict=True)
+    zip(("up to 15 min", "up to 1 h", "up to 6 h", "up to 24 h", "later"), (*forecast.HORIZONS_S, NEVER), strict=True)
 )
 """How far ahead a promise was, by its largest value."""
 

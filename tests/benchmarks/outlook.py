@@ -16,8 +16,8 @@ from collections.abc import Callable
 import numpy as np
 
 from cpsched.dispatchers.list_orders import ListDispatcher
+from cpsched.forecast import planned_queue
 from cpsched.model import Cluster, EndedJob, Job, Request, RunningJob, Snapshot
-from cpsched.outlook import placed
 from cpsched_bridge.report import CycleReport
 from cpsched_bridge.watch.outlook import Outlook, Submission
 
@@ -75,7 +75,7 @@ def main() -> None:
     outlook.refresh()  # compiled, and everything learned
     assert decision.plan_s is not None
     for interval in list(outlook.intervals.values())[:2000]:
-        outlook._calibration.came_true(interval, interval.middle_s + 60)  # noqa: SLF001
+        outlook._calibration.record_outcome(interval, interval.median_s + 60)  # noqa: SLF001
     report.past = []
     question = Submission(4, "2:00:00", amounts={"cores": 16})
     rows = {
@@ -89,7 +89,7 @@ def main() -> None:
     decided = ListDispatcher().decide(idle)
     half = Outlook()
     half(CycleReport(1, "shadow", 0.0, snapshot=idle, decision=decided, past=past))
-    rows["placing the queue"] = lambda: placed(snapshot, decision.plan_s)
+    rows["placing the queue"] = lambda: planned_queue(snapshot, decision.plan_s)
     half.windows()
     rows["windows, 250 idle"] = half.windows
     for name, act in rows.items():

@@ -11,7 +11,7 @@ from cpsched.errors import abbreviate
 from cpsched.feasibility import verify
 from cpsched.model import Cluster, Decision, PowerCap, Snapshot
 from cpsched.policy import Policy
-from cpsched.site.admission import Round, decide_within
+from cpsched.site.admission import LimitedDecision, decide_within
 from cpsched_bridge.cycle.apart import Apart
 from cpsched_bridge.cycle.deadline import ask
 from cpsched_bridge.cycle.pace import timed
@@ -86,7 +86,7 @@ class Decider:
             raise PolicyFailed("rule_broken", "a job is started twice")
         report.decision, report.starts = decision, starts
 
-    def _within_limits(self, snapshot: Snapshot, seen: Observation) -> tuple[Round, object]:
+    def _within_limits(self, snapshot: Snapshot, seen: Observation) -> tuple[LimitedDecision, object]:
         """What the policy decides within the site's limits, and its memory before; jobs on their way count as running.
 
         A policy that is asked twice may have changed in between: the memory is that before the answer that counts.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from cpsched.forecast import HORIZONS_S, INTERVAL_OUTCOMES, Outcome
 from cpsched.formatting import span
-from cpsched.outlook import HORIZONS_S, OUTCOMES, Outcome
 
 HOUR_S = 3600
 WEEK_H = 7 * 24
@@ -33,7 +33,7 @@ class Week:
     def counts(self, now_s: int) -> Counts:
         """Those of the week before `now_s`."""
         found: dict[tuple[int, Outcome], int] = {
-            (horizon, outcome): 0 for horizon in range(len(HORIZONS)) for outcome in OUTCOMES
+            (horizon, outcome): 0 for horizon in range(len(HORIZONS)) for outcome in INTERVAL_OUTCOMES
         }
         for hour, counts in list(self.hours.items()):
             if now_s // HOUR_S - WEEK_H < hour <= now_s // HOUR_S:

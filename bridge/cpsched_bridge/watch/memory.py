@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cpsched.errors import CpschedError
+from cpsched.forecast import HORIZONS_S, INTERVAL_OUTCOMES, Calibration, IssuedForecasts, StartInterval
 from cpsched.model import EndedJob, Job, Request
-from cpsched.outlook import HORIZONS_S, OUTCOMES, Calibration, Interval, Telling
 from cpsched_bridge.store.damage import DATES_S, Damaged, content
 from cpsched_bridge.watch.kept import Week
 
@@ -36,7 +36,7 @@ class Memory:
     ends: Sequence[EndedJob] = ()
     """The oldest first."""
     calibration: Calibration = field(default_factory=Calibration)
-    telling: Telling = field(default_factory=Telling)
+    telling: IssuedForecasts = field(default_factory=IssuedForecasts)
     week: Week = field(default_factory=Week)
 
 
@@ -56,13 +56,13 @@ def as_json(memory: Memory) -> Any:
         "above": memory.calibration.above,
         "look_s": memory.telling.look_s,
         "told": [[id, [_told(each) for each in intervals[-MOST_EACH:]]] for id, intervals in told],
-        "week": [[hour, horizon, OUTCOMES.index(outcome), count]
+        "week": [[hour, horizon, INTERVAL_OUTCOMES.index(outcome), count]
                  for hour, counts in memory.week.hours.items() for (horizon, outcome), count in counts.items()],
     }  # fmt: skip
 
 
-def _told(each: Interval) -> list[Any]:
-    return [each.told_at_s, each.from_s, each.to_s, each.middle_s, int(each.calibrated), *each.features]
+def _told(each: StartInterval) -> list[Any]:
+    return [each.issued_at_s, each.from_s, each.to_s, each.median_s, int(each.calibrated), *each.features]
 
 
 def of_json(kept: Any) -> Memory:
@@ -95,19 +95,19 @@ def _end(id: Any, user: Any, name: Any, walltime_s: Any, units: Any, start_s: An
     return EndedJob(job, _time(start_s), _time(end_s))
 
 
-def _interval(at_s: Any, from_s: Any, to_s: Any, middle_s: Any, calibrated: Any, *features: Any) -> Interval:
+def _interval(at_s: Any, from_s: Any, to_s: Any, middle_s: Any, calibrated: Any, *features: Any) -> StartInterval:
     if not _time(from_s) <= _time(to_s):
         raise Damaged("an interval ends before it begins")
     numbers = tuple(map(_number, features))
     Calibration.require_features(numbers)
-    return Interval(_time(at_s), from_s, to_s, _time(middle_s), bool(_whole(calibrated)), numbers)
+    return StartInterval(_time(at_s), from_s, to_s, _time(middle_s), bool(_whole(calibrated)), numbers)
 
 
 def _count_week(week: Week, rows: Iterable[Any]) -> None:
     for hour, horizon, outcome, count in rows:
         if not (0 <= _whole(horizon) <= len(HORIZONS_S) and _whole(outcome) >= 0 and 0 <= _whole(count) < _MOST_COUNT):
             raise Damaged("a count that cannot be")
-        week.hours.setdefault(_whole(hour), {})[horizon, OUTCOMES[outcome]] = count
+        week.hours.setdefault(_whole(hour), {})[horizon, INTERVAL_OUTCOMES[outcome]] = count
 
 
 def _whole(value: Any) -> int:

@@ -15,9 +15,9 @@ from importlib.metadata import version
 from typing import Literal, get_args
 
 from cpsched.errors import escape_controls
+from cpsched.forecast import INTERVAL_OUTCOMES
 from cpsched.metrics import bounded_slowdown
 from cpsched.model import BSLD_BOUND_S, Job
-from cpsched.outlook import OUTCOMES
 from cpsched_bridge.ports import OBJECT_KINDS, Result
 from cpsched_bridge.report import MODES, OK, PHASES
 from cpsched_bridge.watch import reasons
@@ -322,7 +322,7 @@ METRICS: tuple[Family, ...] = (
     Family("counter", "cpsched_start_intervals",
            "Told intervals of expected starts, which are to hold 8 in 10, by what became of them.",
            lambda c: [((outcome,), float(n)) for (_, outcome), n in c.outcomes.items()],
-           ("outcome",), len(OUTCOMES), _singles(*OUTCOMES)),
+           ("outcome",), len(INTERVAL_OUTCOMES), _singles(*INTERVAL_OUTCOMES)),
     Family("histogram", "cpsched_prediction_error_log2_ratio",
            "Binary logarithm of real to predicted run time, without its sign: 1 is a factor of two. `longer` than "
            "predicted, or `shorter` (or just as long).", _predictions,

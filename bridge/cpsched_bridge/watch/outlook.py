@@ -15,22 +15,22 @@ from typing import Any
 import numpy as np
 
 from cpsched.errors import InvalidValue
-from cpsched.model import NEVER, Cluster, EndedJob, IntArray, Job, Request, Snapshot, frozen_array
-from cpsched.outlook import (
-    DRAWS,
+from cpsched.forecast import (
+    SAMPLES,
+    BackfillWindow,
     Calibration,
-    Interval,
+    IssuedForecasts,
     Outcome,
-    StartWindow,
-    Telling,
-    asked_job,
-    drawn_starts,
-    likewise,
-    placed,
-    smaller,
-    windows,
-    with_job,
+    StartInterval,
+    backfill_windows,
+    hypothetical_job,
+    planned_queue,
+    sample_hypothetical_start,
+    sample_starts,
+    smaller_requests,
+    with_hypothetical_job,
 )
+from cpsched.model import NEVER, Cluster, EndedJob, IntArray, Job, Request, Snapshot, frozen_array
 from cpsched.parsing.slurm_limits import parse_minutes
 from cpsched.planning import PlannedQueue
 from cpsched.run_time_model import RunTimeModel
@@ -69,7 +69,7 @@ class Submission:
         each = tuple(amounts.get(name, 0) for name in cluster.resources)
         distinct = self.nodes > 1 and not cluster.counted
         request = Request(self.nodes, each, distinct, self.whole, node_set_of(cluster, self.partition))
-        return asked_job(now_s, 60 * minutes, request)
+        return hypothetical_job(now_s, 60 * minutes, request)
 
 
 def _resource(name: str, cluster: Cluster) -> str:
@@ -106,7 +106,7 @@ class Expected:
     asked: str
     """What was asked for, in words, where it is not the question itself."""
     planned_s: int | None
-    interval: Interval | None
+    interval: StartInterval | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -129,7 +129,7 @@ class _Basis:
 class Outlook:
     """Listens to the cycles of a bridge."""
 
-    intervals: Mapping[int, Interval] = field(default_factory=dict)
+    intervals: Mapping[int, StartInterval] = field(default_factory=dict)
     """By job id, of the jobs that waited at the last `refresh`. Replaced, never changed."""
     clock: Callable[[], float] = time.monotonic
     """Seconds; tests have their own."""
@@ -140,7 +140,7 @@ class Outlook:
     """What became of the intervals that were told."""
     _run_times: RunTimeModel = field(default_factory=RunTimeModel)
     _calibration: Calibration = field(default_factory=Calibration)
-    _telling: Telling = field(default_factory=Telling)
+    _telling: IssuedForecasts = field(default_factory=IssuedForecasts)
     _ends: deque[EndedJob] = field(default_factory=lambda: deque(maxlen=MOST_ENDS))
     """Those that were learned from last, to be kept over a restart."""
     _recalled: Memory | None = None
@@ -185,15 +185,15 @@ class Outlook:
 
     def _refresh(self, latest: _Latest) -> None:
         snapshot, plan_s = latest.snapshot, latest.plan_s
-        drawn_s = drawn_starts(snapshot, plan_s, self._run_times, DRAWS, snapshot.now_s)
+        drawn_s = sample_starts(snapshot, plan_s, self._run_times, SAMPLES, snapshot.now_s)
         self._drawn = latest, drawn_s
         at = np.flatnonzero((drawn_s != NEVER).all(axis=0))
         jobs = snapshot.queued_jobs()
         known = [jobs[position] for position in at.tolist()]
         found = self._calibration.intervals(snapshot.now_s, known, plan_s[at].tolist(), drawn_s[:, at])
         self.intervals = {job.id: interval for job, interval in zip(known, found, strict=True)}
-        due = self._telling.due(snapshot.now_s, self.intervals)
-        self._telling.tell(snapshot.now_s, {id: self.intervals[id] for id in due})
+        due = self._telling.due_jobs(snapshot.now_s, self.intervals)
+        self._telling.issue(snapshot.now_s, {id: self.intervals[id] for id in due})
 
     def _learned(self) -> _Latest | None:
         """The latest plan, after all has been learned that came with it or before."""
@@ -212,7 +212,7 @@ class Outlook:
 
     def _came_true(self, job_id: int, start_s: int) -> None:
         for told in self._telling.started(job_id):
-            self._calibration.came_true(told, start_s)
+            self._calibration.record_outcome(told, start_s)
             outcome = told.outcome(start_s)
             self.week.note(told.horizon, outcome, start_s)
             self._outcomes[told.horizon, outcome] += 1
@@ -254,7 +254,7 @@ class Outlook:
             if basis is None:
                 return None
             job = question.job(basis.latest.snapshot.now_s, basis.latest.snapshot.cluster)
-            return [self._expected("", job, basis), *(self._expected(*less, basis) for less in smaller(job))]
+            return [self._expected("", job, basis), *(self._expected(*less, basis) for less in smaller_requests(job))]
 
     def _asked(self) -> _Basis | None:
         """What a question is answered from: the latest plan, or one of a moment ago where a queue takes long."""
@@ -262,7 +262,7 @@ class Outlook:
         if latest is None or (basis is not None and (basis.latest is latest or self.clock() < basis.until_s)):
             return basis
         began_s = self.clock()
-        queue = placed(latest.snapshot, latest.plan_s)
+        queue = planned_queue(latest.snapshot, latest.plan_s)
         ended_s = self.clock()
         self._basis = _Basis(latest, queue, ended_s + BASIS_SHARE * (ended_s - began_s))
         return self._basis
@@ -285,21 +285,21 @@ class Outlook:
             if self._drawn is None:
                 self._refresh(latest)
             known, drawn_s = self._drawn  # type: ignore[misc]
-            found = likewise(known.snapshot.now_s, planned_s, known.plan_s, drawn_s)
+            found = sample_hypothetical_start(known.snapshot.now_s, planned_s, known.plan_s, drawn_s)
             if len(found):
                 return found
-        whole = with_job(snapshot, job, before)
+        whole = with_hypothetical_job(snapshot, job, before)
         order_s = np.append(plan_s[before], planned_s)
-        return drawn_starts(whole, order_s, self._run_times, DRAWS, snapshot.now_s)[:, -1:]
+        return sample_starts(whole, order_s, self._run_times, SAMPLES, snapshot.now_s)[:, -1:]
 
-    def windows(self, partition: str = "") -> list[StartWindow] | None:
+    def windows(self, partition: str = "") -> list[BackfillWindow] | None:
         """What could run right now; None as long as there is no plan. Raises `InvalidValue` for the partition."""
         with self._busy:
             basis = self._asked()
             if basis is None:
                 return None
             snapshot = basis.latest.snapshot
-            return windows(snapshot, basis.queue, node_set_of(snapshot.cluster, partition))
+            return backfill_windows(snapshot, basis.queue, node_set_of(snapshot.cluster, partition))
 
     def clock_s(self) -> int:
         """The cluster's clock at the plan that questions are answered from; 0 before the first one."""

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
-from cpsched.outlook import StartWindow
+from cpsched.forecast import BackfillWindow
 from cpsched_bridge.watch import schema
 from cpsched_bridge.watch.explain import Explanation
 from cpsched_bridge.watch.outlook import Expected
@@ -123,7 +123,7 @@ def _start(expected: Expected) -> Start:
     )
 
 
-def windows_of(found: Sequence[StartWindow], now_s: int) -> Windows:
+def windows_of(found: Sequence[BackfillWindow], now_s: int) -> Windows:
     """What could start now, in version 1."""
     told = [CouldStart(whole=each.whole, units=each.units, walltime_s=each.walltime_s) for each in found]
     return Windows(now_s=now_s, windows=told)

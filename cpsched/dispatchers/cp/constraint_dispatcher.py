@@ -43,7 +43,7 @@ class ConstraintDispatcher(Dispatcher):
 
     - `recipe`: what makes the member of the family; the default is PCP'20's.
     - `site_weight`: how much the site's priority counts in the objective: 0 not at all, 1 as much as the objective's
-      own weights, see `cpsched.site.weighing`.
+      own weights, see `cpsched.site.priority_weights`.
     - `limit_s` is the most that a call may take, in seconds; then it ends with the best plan there is. Path `late`:
       there is none, and nothing starts. Where no job runs that could change that, the first that fits starts alone.
     - `first_limit_s` is what the first search gets, or as much as building the model and verifying the plan took, where

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from cpsched.dispatchers.expected_waits import ExpectedWaits
 from cpsched.kernels.cp.cp_state import Objective
 from cpsched.model import BSLD_BOUND_S, IntArray, Snapshot
-from cpsched.site.weighing import site_factors
+from cpsched.site.priority_weights import site_factors
 
 if TYPE_CHECKING:
     from cpsched.dispatchers.cp.decision_builder import Model
@@ -77,7 +77,8 @@ def bsld(snapshot: Snapshot, jobs: IntArray, waits: ExpectedWaits) -> Objective:
 
 
 def with_site_priority(objective: Objective, snapshot: Snapshot, jobs: IntArray, site_weight: float) -> Objective:
-    """`objective` with each weight multiplied by what the site's priority is worth, see `cpsched.site.weighing`.
+    """`objective` with each weight multiplied by what the site's priority is worth, see
+    `cpsched.site.priority_weights`.
 
     The constant, which no plan changes, stays as it is. `site_weight` is 0 unless a setting says otherwise; the bridge
     sets it to 1 where the cluster ranks its jobs, as Slurm does.

@@ -39,7 +39,7 @@ class PerObjectiveDispatcher(Dispatcher):
 
     - `objective`: bsld, af or awf, sums over the queued jobs; or p2sf, a ratio of such sums.
     - `site_weight`: how much the site's priority counts: 0 not at all, 1 as much as the objective's own weights, see
-      `cpsched.site.weighing`. (In p2sf it multiplies the processors, which are that ratio's weights.)
+      `cpsched.site.priority_weights`. (In p2sf it multiplies the processors, which are that ratio's weights.)
     - `plans`: list plans by order, separated by commas (`spf,saf,sjf`). The solver improves each of them and plans
       from scratch, too; the best of all is taken (debs24: CP-BSLD+, CP-P2SF+).
     - `limit_s`: seconds of the solver in a round, shared by its plans. Without a plan by then, the round is decided by

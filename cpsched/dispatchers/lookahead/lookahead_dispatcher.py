@@ -21,7 +21,7 @@ from cpsched.model.job_table import COLUMNS
 from cpsched.model.overrun import Overrun
 from cpsched.planning import ARRIVAL_ORDER, scheduling_state_of
 from cpsched.registration import Registration
-from cpsched.site.weighing import FloatArray, factors_of
+from cpsched.site.priority_weights import FloatArray, queue_factors
 from cpsched.wait_reasons import wait_reasons_of
 
 COST_TOLERANCE: FloatArray = np.zeros(0)
@@ -59,7 +59,7 @@ class Lookahead(Dispatcher):
     - `reserve_by`: with "walltime" plans are made with walltimes, and estimates count in the weights alone: no promise
       rests on a guess.
     - `site_weight`: how much the site's priority counts: 0 not at all, 1 as much as the objective's own weights, see
-      `cpsched.site.weighing`.
+      `cpsched.site.priority_weights`.
     """
 
     overrun: Overrun = "walltime"
@@ -187,7 +187,7 @@ class Lookahead(Dispatcher):
             return COST_TOLERANCE
         table, queue = snapshot.table, snapshot.queue
         own = self._row.weights(table.units[queue] * table.per_unit[queue, 0], expected_s)
-        return factors_of(snapshot, self._site_weight, own)
+        return queue_factors(snapshot, self._site_weight, own)
 
     def _promise(self, snapshot: Snapshot, plan_s: IntArray) -> None:
         """Note what jobs are told for the first time, and forget those that start or are gone."""

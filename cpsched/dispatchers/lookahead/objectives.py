@@ -16,7 +16,7 @@ from cpsched.jit.handles import fields_of
 from cpsched.kernels.plan_costs import TYPICAL
 from cpsched.kernels.search_state import PriceParameters
 from cpsched.model import BSLD_BOUND_S
-from cpsched.site.weighing import FloatArray
+from cpsched.site.priority_weights import FloatArray
 
 DAY_S = 86_400
 

@@ -20,7 +20,7 @@ from cpsched.kernels.virtual_easy import (
 )
 from cpsched.model import EndedJob, IntArray, Snapshot
 from cpsched.run_time_model import MeanRunShares
-from cpsched.site.weighing import FloatArray
+from cpsched.site.priority_weights import FloatArray
 
 
 class RunHistory:

@@ -8,9 +8,16 @@ import numpy as np
 
 from cpsched.model import NEVER, IntArray
 from cpsched.site.accounts import Limits
-from cpsched.site.admission import LimitsNow
-from cpsched.site.limits import Book, Claimant, Spent, Standing
-from cpsched.site.multifactor import Candidates, MachineSize, basic_priorities, part_of_largest, points, tres_points
+from cpsched.site.admission import QueueLimits
+from cpsched.site.limit_checks import JobLimits, LimitSubject, LimitTable, LimitUsage
+from cpsched.site.multifactor import (
+    MachineSize,
+    PriorityInputs,
+    basic_priorities,
+    normalized_priority,
+    priority_points,
+    tres_points,
+)
 from cpsched_sim.cluster.state import SimulatedCluster
 from cpsched_sim.site.fair_share import FadingUse, FloatArray, ShareTree, classic, fair_tree
 from cpsched_sim.site.policy_file import PartitionEntry, SitePolicy, resources_of
@@ -52,11 +59,11 @@ class SiteInPlay:
             self.use["cpu"].used[at] = policy.used_s.get((row.account, row.user), 0.0)
         self.fair_share: FloatArray = np.zeros(len(rows))
         self.due_s = begin_s
-        self.running: dict[int, Standing] = {}
+        self.running: dict[int, JobLimits] = {}
         self.chosen: list[int] = []
-        self.book = Book(self.site)
+        self.book = LimitTable(self.site)
         self.fades = bool(fading)
-        self.standings: dict[int, Standing] = {}
+        self.standings: dict[int, JobLimits] = {}
         self.waited = 0
         """Waits for use to fade since a job last started."""
 
@@ -68,7 +75,7 @@ class SiteInPlay:
         self.qos_entry = np.full(n, -1, np.int64)
         self.factor = np.ones(n)
         real = {name: np.zeros(n) for name in ("partition", "qos", "association", "tres")}
-        self.claims: list[Claimant] = []
+        self.claims: list[LimitSubject] = []
         self.nodes = np.ones(n, np.int64)
         for at, job in enumerate(jobs):
             found = site.accounts.find(job.account, job.user, job.queue)
@@ -79,14 +86,16 @@ class SiteInPlay:
             self.nodes[at] = request.units if request.distinct or request.exclusive else 1
             tres["node"] = int(self.nodes[at])
             minutes = -(-job.walltime_s // 60)
-            self.claims.append(Claimant(job.user, job.account, job.queue, job.qos, tuple(tres.items()), minutes))
+            self.claims.append(LimitSubject(job.user, job.account, job.queue, job.qos, tuple(tres.items()), minutes))
             entry = policy.file.partitions.get(job.queue, PartitionEntry())
-            real["partition"][at] = part_of_largest(entry.factor, policy.highest_factor, raw.raw_partition)
+            real["partition"][at] = normalized_priority(entry.factor, policy.highest_factor, raw.raw_partition)
             if (qos := site.qos.get(job.qos)) is not None:
                 self.qos_entry[at], self.factor[at] = self.qos_at[job.qos], qos.usage_factor
-                real["qos"][at] = part_of_largest(qos.priority, site.highest_qos_priority, raw.raw_qos)
+                real["qos"][at] = normalized_priority(qos.priority, site.highest_qos_priority, raw.raw_qos)
             row = site.accounts.associations[self.association[at]]
-            real["association"][at] = part_of_largest(row.priority, site.accounts.highest_priority, raw.raw_association)
+            real["association"][at] = normalized_priority(
+                row.priority, site.accounts.highest_priority, raw.raw_association
+            )
             real["tres"][at] = tres_points(tres, self.present, raw)
         self.real = real
         self.cpus = np.array([dict(claim.tres)["cpu"] for claim in self.claims], np.int64)
@@ -98,7 +107,7 @@ class SiteInPlay:
 
     # ------------------------------------------------------------------------------------------ what happens
 
-    def begin_round(self) -> LimitsNow:
+    def begin_round(self) -> QueueLimits:
         """Bring the books up to now, rank the queue, and say how full the limits are."""
         now_s = self.state.now_s
         self._note_begun()
@@ -108,8 +117,8 @@ class SiteInPlay:
         self.state.table.priority[queue] = self._priorities(queue, now_s)
         for slot in queue.tolist():
             if self.state.jobs[slot].id not in self.standings:
-                self.standings[self.state.jobs[slot].id] = self.book.standing(self.claims[slot])
-        return LimitsNow(self.standings, self._used(now_s))
+                self.standings[self.state.jobs[slot].id] = self.book.limits_of(self.claims[slot])
+        return QueueLimits(self.standings, self._used(now_s))
 
     def started(self, slots: Sequence[int]) -> None:
         """What a round has chosen; whether it could start is seen in the next one."""
@@ -136,7 +145,7 @@ class SiteInPlay:
         start_s = self.state.table.start_s
         for slot in self.chosen:
             if start_s[slot] != NEVER and slot not in self.running:
-                self.running[slot] = self.book.standing(self.claims[slot])
+                self.running[slot] = self.book.limits_of(self.claims[slot])
                 self._charge(slot, int(start_s[slot]), 1)
         self.chosen.clear()
 
@@ -165,17 +174,17 @@ class SiteInPlay:
             else:
                 self.fair_share = classic(tree, used, entry.dampening, entry.algorithm == "depth-oblivious")
         if self.fades:
-            self.book = Book(self.site, self._spent())
+            self.book = LimitTable(self.site, self._spent())
             self.standings.clear()
-            self.running = {slot: self.book.standing(self.claims[slot]) for slot in self.running}
+            self.running = {slot: self.book.limits_of(self.claims[slot]) for slot in self.running}
 
-    def _spent(self) -> Spent:
+    def _spent(self) -> LimitUsage:
         tree = self.tree
         rows = range(len(tree.parents))
         totals = {name: tree.totals(use.used[: len(tree.parents)]) / 60 for name, use in self.use.items()}
         of_qos = {name: use.used[len(tree.parents) :] / 60 for name, use in self.use.items()}
         kept = [name for name in self.kept if name != WALL]
-        return Spent(
+        return LimitUsage(
             {qos: {name: int(of_qos[name][at]) for name in kept} for at, qos in enumerate(self.qos_names)},
             {at: {name: int(totals[name][at]) for name in kept} for at in rows},
             {qos: float(of_qos[WALL][at]) for at, qos in enumerate(self.qos_names)} if WALL in totals else {},
@@ -186,7 +195,7 @@ class SiteInPlay:
         if self.basic:
             return self.by_arrival[queue]
         nothing = np.zeros(len(queue))
-        jobs = Candidates(
+        jobs = PriorityInputs(
             accrue_s=np.maximum(1, self.state.table.submit_s[queue]),
             fair_share=self.fair_share[self.association[queue]],
             nodes=self.nodes[queue],
@@ -196,7 +205,7 @@ class SiteInPlay:
             nice=nothing,
             **{name: column[queue] for name, column in self.real.items()},
         )
-        return points(jobs, self.weights, self.machine, now_s).total()
+        return priority_points(jobs, self.weights, self.machine, now_s).total()
 
     def _used(self, now_s: int) -> list[int]:
         if not self.book.counts_time:
@@ -204,12 +213,12 @@ class SiteInPlay:
         left = []
         for slot in self.running:
             end_s = int(self.state.table.start_s[slot] + self.state.table.walltime_s[slot])
-            left.append(self.book.standing(self.claims[slot]._replace(limit_min=max(0, end_s - now_s) // 60)))
+            left.append(self.book.limits_of(self.claims[slot]._replace(limit_min=max(0, end_s - now_s) // 60)))
         return self.book.usage(left)
 
     def waits_for(self, slot: int) -> str | None:
         """The limit that keeps a job waiting for good; None where it is no limit."""
-        return self.standings.get(self.state.jobs[slot].id, Standing()).barred
+        return self.standings.get(self.state.jobs[slot].id, JobLimits()).barred
 
 
 def _fading_limits(every: Iterable[Limits]) -> set[str]:

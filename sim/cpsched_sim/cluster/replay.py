@@ -32,7 +32,7 @@ from cpsched.model import (
     Starts,
 )
 from cpsched.policy import Policy
-from cpsched.site.admission import LimitsNow, decide_within
+from cpsched.site.admission import QueueLimits, decide_within
 from cpsched_sim.cluster import clock
 from cpsched_sim.cluster.accounting import SiteInPlay
 from cpsched_sim.cluster.events import ASK_ALWAYS, FAULTY, MAY_START, PAUSE_ALWAYS, PAUSE_WHERE_NEEDED
@@ -305,7 +305,7 @@ class Replay:
             self.site.started(decision.starts.slots.tolist())
         return decision
 
-    def within(self, limits: LimitsNow | None, snapshot: Snapshot, need: Need) -> Decision:
+    def within(self, limits: QueueLimits | None, snapshot: Snapshot, need: Need) -> Decision:
         """What the policy decides within limits and the cluster's cap of power, which the cluster does not judge."""
         if limits is None and snapshot.cluster.power is None:  # most rounds: every call counts
             self.snapshot = snapshot

@@ -22,8 +22,8 @@ from cpsched.errors import InvalidValue, require
 from cpsched.formatting import many
 from cpsched.model import IntArray, Snapshot
 from cpsched.parsing.slurm_limits import parse_key_values
-from cpsched.site.admission import LimitsNow
-from cpsched.site.limits import FREE, Claimant, LimitCheck, Standing
+from cpsched.site.admission import QueueLimits
+from cpsched.site.limit_checks import NO_JOB_LIMITS, JobLimits, LimitCheck, LimitSubject
 from cpsched_sim.errors import InvalidSystem, shown
 from cpsched_sim.reading.bounds import MAX_AMOUNT
 from cpsched_sim.reading.lines import lines_of
@@ -151,7 +151,7 @@ def _most_at_once(held: Iterable[tuple[int, int, Amounts]]) -> dict[str, int]:
 # ------------------------------------------------------------------------------------------ in a replay
 
 
-def with_licences(claim: Claimant, licences: Amounts) -> Claimant:
+def with_licences(claim: LimitSubject, licences: Amounts) -> LimitSubject:
     """The job with its licences as trackable resources, on which QOS and associations may set limits."""
     return claim._replace(tres=(*claim.tres, *((f"{TRES}{name}", amount) for name, amount in licences)))
 
@@ -195,7 +195,7 @@ class LicencesInPlay:
         """Whether a job could have its licences beside what runs."""
         return bool((self.used(running) + self.held[self.kind[slot]] <= self.totals).all())
 
-    def beside(self, limits: LimitsNow | None, snapshot: Snapshot) -> LimitsNow | None:
+    def beside(self, limits: QueueLimits | None, snapshot: Snapshot) -> QueueLimits | None:
         """The site's limits (None: it sets none); where licences can be short, with these as limits on further sums."""
         queue, jobs = snapshot.queue, snapshot.table.jobs
         kinds, used = self.kind[queue], self.used(snapshot.running)
@@ -203,22 +203,22 @@ class LicencesInPlay:
         enough = (used + self.held[kinds].sum(axis=0) <= self.totals).all()
         if enough or not len(asking):
             return limits
-        limits = limits or LimitsNow()
+        limits = limits or QueueLimits()
         known, first = limits.standings, len(limits.used)
         standings = {}
         if known:
             ids = [jobs[slot].id for slot in queue.tolist()]
             standings = {job_id: known[job_id] for job_id in ids if job_id in known}
-        made: dict[tuple[int, int], Standing] = {}
+        made: dict[tuple[int, int], JobLimits] = {}
         for slot, kind in zip(queue[asking].tolist(), kinds[asking].tolist(), strict=True):
-            before = standings.get(jobs[slot].id, FREE)
+            before = standings.get(jobs[slot].id, NO_JOB_LIMITS)
             key = id(before), kind
             if key not in made:
                 made[key] = self._with_row(before, kind, first)
             standings[jobs[slot].id] = made[key]
-        return LimitsNow(standings, (*limits.used, *used.tolist()))
+        return QueueLimits(standings, (*limits.used, *used.tolist()))
 
-    def _with_row(self, before: Standing, kind: int, first: int) -> Standing:
+    def _with_row(self, before: JobLimits, kind: int, first: int) -> JobLimits:
         """A standing with the licences of a kind of job; their counters are from `first` on."""
         rows = [(at, amount) for at, amount in enumerate(self.held[kind].tolist()) if amount]
         checks = (

@@ -20,7 +20,7 @@ from cpsched.errors import PolicyError
 from cpsched.feasibility import free_units_by_node
 from cpsched.model import NEVER, Decision, EndedJob, IntArray, Need, Snapshot, Starts
 from cpsched.policy import Policy
-from cpsched.site.admission import LimitsNow
+from cpsched.site.admission import QueueLimits
 from cpsched_sim.cluster import clock, events
 from cpsched_sim.cluster.events import ASK_ALWAYS, FAULTY, MAY_START, NOTHING_LEFT, PAUSE_ALWAYS
 from cpsched_sim.cluster.replay import Progress, Replay, Schedule
@@ -283,7 +283,7 @@ class _WindowReplay(Replay):
         return self.licences is None or self.licences.has_room(at, view_of(site.running)[: site.active])
 
     @override
-    def within(self, limits: LimitsNow | None, snapshot: Snapshot, need: Need) -> Decision:
+    def within(self, limits: QueueLimits | None, snapshot: Snapshot, need: Need) -> Decision:
         """Decide, with at most the available licences in use."""
         limits = self.licences.beside(limits, snapshot) if self.licences is not None else limits
         return super().within(limits, snapshot, need)

@@ -4,7 +4,7 @@ from itertools import pairwise
 import pytest
 
 from cpsched.dispatchers.list_orders import ListDispatcher
-from cpsched.outlook import TOLD_EVERY_S
+from cpsched.forecast import ISSUE_INTERVAL_S
 from cpsched.policy import Policy
 from cpsched.predictors.walltime import WalltimePredictor
 from cpsched_sim.intervals import figures, intervals, kept
@@ -25,17 +25,17 @@ def told(*jobs):
 
 def test_a_job_is_told_when_it_is_first_planned_and_its_start_is_kept_beside_it():
     found = told((0, 4, 1000, 600), (10, 4, 100, 100), (20, 4, 50, 50))
-    assert [(each.told.told_at_s, each.start_s) for each in found] == [(10, 600), (20, 700)]
-    assert all(each.told.from_s <= each.told.middle_s <= each.told.to_s for each in found)
+    assert [(each.told.issued_at_s, each.start_s) for each in found] == [(10, 600), (20, 700)]
+    assert all(each.told.from_s <= each.told.median_s <= each.told.to_s for each in found)
 
 
 def test_a_job_that_waits_long_is_told_again_once_an_hour():
     """Rounds come with the small jobs, one every 20 minutes."""
     found = told((0, 3, 20_000, 20_000), (10, 4, 100, 100), *((1200 * i, 1, 60, 60) for i in range(1, 16)))
-    times = [each.told.told_at_s for each in found if each.start_s == 20_000]
+    times = [each.told.issued_at_s for each in found if each.start_s == 20_000]
     assert times[0] == 10
     assert len(times) > 3
-    assert all(later - before >= TOLD_EVERY_S for before, later in pairwise(times[1:]))
+    assert all(later - before >= ISSUE_INTERVAL_S for before, later in pairwise(times[1:]))
 
 
 def test_nothing_of_the_future_is_known():

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from cpsched.feasibility import amounts_used
+from cpsched.forecast import INTERVAL_OUTCOMES, StartInterval
 from cpsched.model import Cluster, Decision, IntArray, Job, NodeSetPart, PendingReason, RunningJob, Snapshot
-from cpsched.outlook import OUTCOMES, Interval
 from cpsched_bridge.ports import Check, Hold, Observation
 from cpsched_bridge.report import CycleReport
 from cpsched_bridge.settings import Settings
@@ -64,7 +64,7 @@ class LastCycles:
     around: WatchSurroundings
     checks: Sequence[Check] = ()
     """As they were made last."""
-    intervals: Mapping[int, Interval] = field(default_factory=dict)
+    intervals: Mapping[int, StartInterval] = field(default_factory=dict)
     """Of jobs by id, as they were made last."""
 
 
@@ -142,11 +142,12 @@ class Board:
 def promises(counts: Counts) -> list[schema.Promised]:
     """A row for each horizon that has some, and one for all; nothing where there are none."""
     rows = {
-        words: [counts.get((horizon, outcome), 0) for outcome in OUTCOMES] for horizon, words in enumerate(HORIZONS)
+        words: [counts.get((horizon, outcome), 0) for outcome in INTERVAL_OUTCOMES]
+        for horizon, words in enumerate(HORIZONS)
     }
     rows["all"] = [sum(column) for column in zip(*rows.values(), strict=True)]
     return [
-        schema.Promised(ahead=words, told=sum(row), **dict(zip(OUTCOMES, row, strict=True)))
+        schema.Promised(ahead=words, told=sum(row), **dict(zip(INTERVAL_OUTCOMES, row, strict=True)))
         for words, row in rows.items()
         if any(row)
     ]

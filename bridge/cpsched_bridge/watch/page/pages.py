@@ -9,8 +9,8 @@ from statistics import median_low
 from typing import Any
 
 from cpsched.errors import abbreviate
+from cpsched.forecast import BackfillWindow
 from cpsched.formatting import UNIX_TIME_S, change, from_now, instant, many, resource, span, time_left, to_come
-from cpsched.outlook import StartWindow
 from cpsched_bridge.ports import NOWHERE
 from cpsched_bridge.watch.explain import Explanation, because
 from cpsched_bridge.watch.outlook import Expected
@@ -117,7 +117,7 @@ def when(
     sight: Sight,
     asked: Mapping[str, str],
     found: Sequence[Expected] | None,
-    could: Sequence[StartWindow] | None,
+    could: Sequence[BackfillWindow] | None,
     wrong: str,
     now_s: int,
     partitions: Sequence[str],

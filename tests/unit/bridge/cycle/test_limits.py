@@ -10,8 +10,8 @@ from cpsched.model import NEVER, NO_STARTS, Decision, Effort
 from cpsched.policy_spec import PolicySpec
 from cpsched.registry import dispatcher
 from cpsched.site.accounts import Accounts, Association, Limits, SiteLimits
-from cpsched.site.admission import LimitsNow
-from cpsched.site.limits import Book, Claimant
+from cpsched.site.admission import QueueLimits
+from cpsched.site.limit_checks import LimitSubject, LimitTable
 from cpsched_bridge.errors import WrongSetting
 from cpsched_bridge.settings import PolicySettings, PowerSettings
 from cpsched_bridge.store.redecide import decide_again
@@ -39,15 +39,15 @@ class LimitedCluster(FakeCluster):
         users = (
             Association("lab", user, limits=Limits(jobs=2) if user == "ada" else Limits()) for user in ("ada", "bob")
         )
-        book = Book(SiteLimits(Accounts((Association("root", parent=-1), *users))))
+        book = LimitTable(SiteLimits(Accounts((Association("root", parent=-1), *users))))
 
         def standing(job):
-            return book.standing(Claimant(job.user, job.account, job.queue, "", (("cpu", 1),), 1))
+            return book.limits_of(LimitSubject(job.user, job.account, job.queue, "", (("cpu", 1),), 1))
 
         standings = {pending.job.id: standing(pending.job) for pending in seen.pending}
         used = book.usage([standing(running.job) for running in seen.running])
         notes, self.notes = tuple(self.notes), []
-        return replace(seen, limits=LimitsNow(standings, used), notes=notes)
+        return replace(seen, limits=QueueLimits(standings, used), notes=notes)
 
 
 def queue(cluster, ada=60, bob=20):

@@ -7,8 +7,8 @@ import random
 import pytest
 
 from cpsched.dispatchers.easy import EasyDispatcher
+from cpsched.forecast import HORIZONS_S, INTERVAL_OUTCOMES
 from cpsched.model import EndedJob, RunningJob
-from cpsched.outlook import HORIZONS_S, OUTCOMES
 from cpsched_bridge.program import assembly
 from cpsched_bridge.report import CycleReport
 from cpsched_bridge.store import outlook_file
@@ -45,7 +45,7 @@ def likely_start(outlook, now_s=30_000):
     decision = EasyDispatcher().decide(snapshot, "plan")
     outlook(CycleReport(2, "shadow", 0.0, snapshot=snapshot, decision=decision))
     outlook.refresh()
-    return outlook.intervals[101].middle_s
+    return outlook.intervals[101].median_s
 
 
 def test_what_was_learned_is_there_again():
@@ -165,4 +165,4 @@ def test_a_file_that_unpacks_to_more_than_was_written_is_refused(tmp_path, monke
     monkeypatch.setattr(outlook_file, "MOST_BYTES", 50)
     with pytest.raises(Damaged, match="longer than"):
         outlook_file.read(path)
-    assert OUTCOMES[0] == "held"
+    assert INTERVAL_OUTCOMES[0] == "held"

@@ -26,8 +26,8 @@ from cpsched.model import (
     Starts,
 )
 from cpsched.site.accounts import Accounts, Association, Limits, Qos, SiteLimits
-from cpsched.site.admission import LimitsNow, admit, decide_within, keeps, standings_of
-from cpsched.site.limits import Book, Claimant
+from cpsched.site.admission import QueueLimits, admit, decide_within, job_limits_of, respects_limits
+from cpsched.site.limit_checks import LimitSubject, LimitTable
 from cpsched_sim.testing.tries import tries
 
 NONE = Limits()
@@ -36,7 +36,7 @@ POOL = Cluster.of([[8]], ["cores"])
 
 
 def claim(job):
-    return Claimant(
+    return LimitSubject(
         job.user, job.account, job.queue, job.qos, (("cpu", job.request.units), ("node", 1)), job.walltime_s // 60
     )
 
@@ -49,11 +49,11 @@ def scene(jobs, limits=NONE, running=(), cores=8, ada=NONE):
     """(snapshot, limits now) of a pool with these limits on the QOS, and on ada's association; others have none."""
     users = (Association("lab", user, parent=0, limits=ada if user == "ada" else NONE) for user in USERS.values())
     site = SiteLimits(Accounts((Association("root", parent=-1), *users)), {"normal": Qos("normal", limits=limits)})
-    book = Book(site)
-    standings = {each.id: book.standing(claim(each)) for each in jobs}
-    used = book.usage([book.standing(claim(each)) for each in running])
+    book = LimitTable(site)
+    standings = {each.id: book.limits_of(claim(each)) for each in jobs}
+    used = book.usage([book.limits_of(claim(each)) for each in running])
     snapshot = Snapshot.of(1000, POOL, [[cores]], jobs, (), {each.id: each.walltime_s for each in jobs})
-    return snapshot, LimitsNow(standings, used)
+    return snapshot, QueueLimits(standings, used)
 
 
 def started(snapshot, limits, dispatcher=None):
@@ -168,12 +168,12 @@ def test_nobody_is_asked_twice_where_no_node_has_room_for_those_that_a_limit_has
 
 def test_without_limits_the_snapshot_is_handed_on_as_it_is():
     snapshot, _ = scene([job(1)], Limits())
-    assert decide_within(snapshot, LimitsNow(), EasyDispatcher().decide).snapshot is snapshot
+    assert decide_within(snapshot, QueueLimits(), EasyDispatcher().decide).snapshot is snapshot
 
 
 def test_admission_says_why_once_for_all_of_a_kind():
-    book = Book(SiteLimits(qos={"normal": Qos("normal", limits=Limits(wall_min=1))}))
-    standing = book.standing(claim(job(1)))
+    book = LimitTable(SiteLimits(qos={"normal": Qos("normal", limits=Limits(wall_min=1))}))
+    standing = book.limits_of(claim(job(1)))
     found = admit([standing, None, standing], book.usage([]), [0, 1, 2])
     assert found.positions.tolist() == [1]
     assert found.refused[0] is found.refused[2]
@@ -289,8 +289,8 @@ def test_the_answer_that_counts_is_named_by_its_number():
 
 
 def standing_for(limits, user="ada"):
-    book = Book(SiteLimits(qos={"normal": Qos("normal", limits=limits)}))
-    return book.standing(claim(job(1, user))), book
+    book = LimitTable(SiteLimits(qos={"normal": Qos("normal", limits=limits)}))
+    return book.limits_of(claim(job(1, user))), book
 
 
 @pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0], [1, 2, 0]])
@@ -310,11 +310,11 @@ def test_refusals_are_put_into_words_where_somebody_reads_them():
 
 
 def test_a_job_under_no_limit_has_no_standing():
-    free = Book(SiteLimits(qos={"normal": Qos("normal")})).standing(claim(job(1)))
+    free = LimitTable(SiteLimits(qos={"normal": Qos("normal")})).limits_of(claim(job(1)))
     full, _ = standing_for(Limits(group_jobs=0))
     barred, _ = standing_for(Limits(wall_min=1))
     snapshot, _ = scene([job(id) for id in (1, 2, 3, 4)])
-    assert standings_of(snapshot, LimitsNow({1: free, 2: full, 3: barred})) == [None, full, barred, None]
+    assert job_limits_of(snapshot, QueueLimits({1: free, 2: full, 3: barred})) == [None, full, barred, None]
 
 
 @pytest.mark.parametrize(
@@ -323,24 +323,24 @@ def test_a_job_under_no_limit_has_no_standing():
 def test_starts_keep_a_limit_one_after_the_other(used, ids, kept):
     standing, _ = standing_for(Limits(group_jobs=2))
     snapshot, _ = scene([job(id) for id in (1, 2, 3)])
-    limits = LimitsNow({1: standing, 2: standing}, [used])
+    limits = QueueLimits({1: standing, 2: standing}, [used])
     starts = Starts.of({int(snapshot.queue[id - 1]): ((0, 1),) for id in ids})
-    assert keeps(snapshot, starts, limits) is kept
+    assert respects_limits(snapshot, starts, limits) is kept
     assert limits.used == [used], "what is counted on the way is a copy"
     nobodys = Starts.of({int(snapshot.queue[2]): ((0, 1),)})
-    assert keeps(snapshot, nobodys, limits)
+    assert respects_limits(snapshot, nobodys, limits)
 
 
 def test_a_barred_job_that_starts_all_the_same_breaks_its_limit():
     barred, book = standing_for(Limits(wall_min=1))
     snapshot, _ = scene([job(1)])
     starts = Starts.of({int(snapshot.queue[0]): ((0, 1),)})
-    assert not keeps(snapshot, starts, LimitsNow({1: barred}, book.usage([])))
+    assert not respects_limits(snapshot, starts, QueueLimits({1: barred}, book.usage([])))
 
 
 def test_jobs_on_their_way_are_counted_beside_and_change_nothing_that_was_counted():
     standing, _ = standing_for(Limits(group_jobs=9))
-    limits = LimitsNow({1: standing, 2: standing}, [3])
+    limits = QueueLimits({1: standing, 2: standing}, [3])
     assert limits.beside([1, 2, 77]).used == [5]
     assert limits.beside([]).used == [3]
     assert limits.used == [3]

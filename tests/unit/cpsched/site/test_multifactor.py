@@ -10,15 +10,15 @@ import pytest
 from cpsched.errors import InvalidValue
 from cpsched.site.multifactor import (
     FIRST_BASIC,
-    Candidates,
     MachineSize,
+    PriorityInputs,
     PriorityRules,
     Weights,
-    accrue_since,
     age_factor,
+    age_start_s,
     basic_priorities,
-    part_of_largest,
-    points,
+    normalized_priority,
+    priority_points,
     size_factor,
     tres_points,
 )
@@ -34,11 +34,11 @@ def candidates(**given):
     real = dict.fromkeys(("fair_share", "partition", "qos", "association", "tres", "site", "nice"), 0.0)
     columns = {name: np.array([given.get(name, value)], np.int64) for name, value in whole.items()}
     columns |= {name: np.array([given.get(name, value)], np.float64) for name, value in real.items()}
-    return Candidates(**columns)
+    return PriorityInputs(**columns)
 
 
 def priority(weights=None, machine=TEN_NODES, **given):
-    return int(points(candidates(**given), weights or Weights(), machine, NOW_S).total()[0])
+    return int(priority_points(candidates(**given), weights or Weights(), machine, NOW_S).total()[0])
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_without_a_machine_size_counts_for_nothing():
     [(50, 200, False, 0.25), (50, 200, True, 50.0), (0, 0, False, 0.0), (7, 0, True, 7.0)],
 )
 def test_a_priority_is_a_part_of_the_largest_of_its_kind(value, largest, raw, expected):
-    assert part_of_largest(value, largest, raw) == expected
+    assert normalized_priority(value, largest, raw) == expected
 
 
 def test_resources_count_as_a_part_of_what_the_partition_has():
@@ -112,7 +112,7 @@ def test_what_a_job_does_not_ask_for_counts_for_nothing(raw):
 def test_columns_are_not_compared():
     """Whether two arrays are equal is no yes or no: each is equal to itself alone, and can be looked up."""
     facts = candidates()
-    found = points(facts, Weights(), TEN_NODES, NOW_S)
+    found = priority_points(facts, Weights(), TEN_NODES, NOW_S)
     for each, other in ((facts, replace(facts)), (found, replace(found))):
         assert each != other
         assert each in {each}
@@ -156,7 +156,7 @@ def test_basic_goes_down_by_one_and_by_nice_in_order_of_arrival():
     [(100, 0, 0, False, 100), (100, 500, 0, False, 500), (100, 500, 900, False, 900), (100, 500, 900, True, 100)],
 )
 def test_age_counts_from_what_the_job_would_have_accrued_unheld(submit_s, begin_s, free_since_s, always, expected):
-    assert accrue_since(submit_s, begin_s, free_since_s, always) == expected
+    assert age_start_s(submit_s, begin_s, free_since_s, always) == expected
 
 
 @pytest.mark.parametrize("wrong", [{"age": -1}, {"max_age_s": 0}, {"tres": {"cpu": -1.0}}])
@@ -189,7 +189,7 @@ def test_weights_that_nobody_sets():
 
 
 def test_each_factor_counts_its_weight_and_nice_is_taken_off():
-    found = points(
+    found = priority_points(
         candidates(accrue_s=NOW_S - DAY_S, fair_share=0.5, nodes=10, partition=0.25, qos=0.1, association=0.2, tres=3.5,
                    site=4, nice=6),
         Weights(age=7, fair_share=10, job_size=3, partition=8, qos=20, association=30),
@@ -213,9 +213,9 @@ def test_a_resource_that_the_partition_has_none_of_counts_for_nothing(amount, th
 def test_rules_that_nobody_sets():
     rules = PriorityRules()
     assert (rules.kind, rules.always_accrues, rules.weights) == ("multifactor", False, Weights())
-    assert part_of_largest(1, 4) == 0.25, "a part, unless it is asked for as it is"
+    assert normalized_priority(1, 4) == 0.25, "a part, unless it is asked for as it is"
 
 
 @pytest.mark.parametrize(("value", "largest", "part"), [(1, 1, 1.0), (0, 1, 0.0), (1, -1, 0.0), (5, 2, 2.5)])
 def test_a_part_of_the_largest_on_both_sides_of_nothing(value, largest, part):
-    assert part_of_largest(value, largest) == part
+    assert normalized_priority(value, largest) == part

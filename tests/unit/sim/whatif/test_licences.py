@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from cpsched.errors import InvalidValue
 from cpsched.model import NEVER
-from cpsched.site.admission import LimitsNow, decide_within, narrowed
+from cpsched.site.admission import QueueLimits, decide_within, with_queue_subset
 from cpsched_sim.cli import app
 from cpsched_sim.cluster.state import SimulatedCluster
 from cpsched_sim.errors import InvalidSystem, InvalidTrace
@@ -428,9 +428,9 @@ def test_the_reason_is_slurms_and_says_how_full_they_are(tmp_path):
 def test_where_nobody_in_the_queue_asks_for_one_the_limits_are_those_of_the_site(tmp_path):
     window = a_window(tmp_path, [a_line(1, 0, 0, 500, **ONE), a_line(2, 1, 1, 401)], totals={"matlab": 1})
     play, cluster = LicencesInPlay.of(window.licences, len(window.jobs)), a_cluster(window)
-    limits = LimitsNow()
+    limits = QueueLimits()
     assert play is not None
-    narrow = narrowed(cluster.snapshot(), np.array([1]))
+    narrow = with_queue_subset(cluster.snapshot(), np.array([1]))
     assert play.beside(None, narrow) is None
     assert play.beside(limits, narrow) is limits
     assert LicencesInPlay.of(Licences.of({0: (("matlab", 1),)}, {"ansys": 1}), 1) is None
@@ -442,6 +442,6 @@ def test_where_there_are_enough_for_everybody_at_once_the_limits_are_those_of_th
 ):
     lines = [a_line(1, 0, 0, 500, **ONE), a_line(2, 1, 1, 401, **TWO), a_line(3, 2, 2, 302)]
     window = a_window(tmp_path, lines, totals={"matlab": total})
-    play, limits = LicencesInPlay.of(window.licences, len(window.jobs)), LimitsNow()
+    play, limits = LicencesInPlay.of(window.licences, len(window.jobs)), QueueLimits()
     assert play is not None
     assert (play.beside(limits, a_cluster(window).snapshot()) is limits) == as_the_site_says

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from cpsched.parsing.pbs_select import parse_size_bytes
-from cpsched.site.admission import LimitsNow
-from cpsched.site.limits import LimitCheck, Standing
+from cpsched.site.admission import QueueLimits
+from cpsched.site.limit_checks import JobLimits, LimitCheck
 from cpsched_bridge.adapters.pbs.records import Record, Value, all_of, text_of, texts_of
 from cpsched_bridge.adapters.pbs.translation.units import amount
 from cpsched_bridge.adapters.shared.unmodelled import UNREADABLE
@@ -68,7 +68,7 @@ class PbsLimits:
         found._named = {(each.scope, each.kind, each.who, each.resource) for each in kept}
         return found
 
-    def now(self, running: Iterable[Record], waiting: Mapping[int, Record]) -> LimitsNow | None:
+    def now(self, running: Iterable[Record], waiting: Mapping[int, Record]) -> QueueLimits | None:
         """How the waiting jobs, by number, stand to the limits beside what runs; None where there are no limits."""
         if not self.limits:
             return None
@@ -93,8 +93,8 @@ class PbsLimits:
                 takes.append((at, taken))
                 checks.append(_check(limit, whose, at, taken))
             if takes:
-                standings[number] = Standing(tuple(takes), tuple(checks))
-        return LimitsNow(standings, used)
+                standings[number] = JobLimits(tuple(takes), tuple(checks))
+        return QueueLimits(standings, used)
 
     def _about(self, record: Record) -> Iterable[tuple[PbsLimit, str]]:
         """The limits that hold for a job, each with the one whom it counts."""

@@ -25,7 +25,7 @@ from cpsched.parsing.slurm_limits import (
     unsupported_limits,
 )
 from cpsched.site.accounts import NO_LIMITS, Accounts, Association, Qos, SiteLimits
-from cpsched.site.limits import Spent
+from cpsched.site.limit_checks import LimitUsage
 from cpsched.site.multifactor import PriorityRules, Weights
 from cpsched_bridge.ports import ObjectKind, Unusable
 
@@ -108,7 +108,7 @@ class SitePicture:
 
     site: SiteLimits = field(default_factory=SiteLimits)
     rules: PriorityRules = field(default_factory=PriorityRules)
-    spent: Spent = field(default_factory=Spent)
+    spent: LimitUsage = field(default_factory=LimitUsage)
     fair_share: Mapping[int, float] = field(default_factory=dict)
     partitions: Mapping[str, PartitionPolicy] = field(default_factory=dict)
     unmodelled: tuple[str, ...] = ()
@@ -260,7 +260,7 @@ class _State:
     accounts: Accounts
     ids: Mapping[int, int]
     """Slurm's number of an association -> its index."""
-    spent: Spent
+    spent: LimitUsage
     unmodelled: tuple[str, ...]
     trouble: PolicyTrouble
 
@@ -318,12 +318,12 @@ class _Spending:
             found: dict[Any, Unusable] = self.associations if kind == "association" else self.qos
             found.setdefault(key, _unusable(kind, name, error))
 
-    def spent(self) -> Spent:
+    def spent(self) -> LimitUsage:
         """All of it."""
         by_qos = {key: value for key, value in self.minutes.items() if isinstance(key, str)}
         by_row = {key: value for key, value in self.minutes.items() if isinstance(key, int)}
         qos_walls = {key: value for key, value in self.walls.items() if isinstance(key, str)}
-        return Spent(by_qos, by_row, qos_walls, {k: v for k, v in self.walls.items() if isinstance(k, int)})
+        return LimitUsage(by_qos, by_row, qos_walls, {k: v for k, v in self.walls.items() if isinstance(k, int)})
 
 
 def _parents_first(rows: Sequence[dict[str, str]]) -> tuple[list[dict[str, str]], list[int], list[dict[str, str]]]:
@@ -466,7 +466,7 @@ def picture_of(texts: Mapping[str, str]) -> SitePicture:
     if not texts.get("state"):
         trouble = PolicyTrouble(partitions=odd_partitions)
         site = SiteLimits(limits_hold=False)
-        return SitePicture(site, rules_of(config), Spent(), {}, partitions, (), period_s, trouble)
+        return SitePicture(site, rules_of(config), LimitUsage(), {}, partitions, (), period_s, trouble)
     enforced = parse_flags(config["AccountingStorageEnforce"])
     limits_hold = bool(enforced & {"limits", "safe", "all"})
     state = state_of(texts["state"], limits_hold)

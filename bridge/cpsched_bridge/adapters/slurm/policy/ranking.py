@@ -9,16 +9,16 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cpsched.model import Job
-from cpsched.site.admission import LimitsNow
-from cpsched.site.limits import Book, Claimant, Standing
+from cpsched.site.admission import QueueLimits
+from cpsched.site.limit_checks import JobLimits, LimitSubject, LimitTable
 from cpsched.site.multifactor import (
-    Candidates,
     FactorPoints,
     MachineSize,
-    accrue_since,
+    PriorityInputs,
+    age_start_s,
     basic_priorities,
-    part_of_largest,
-    points,
+    normalized_priority,
+    priority_points,
     tres_points,
 )
 from cpsched_bridge.adapters.slurm.policy.answers import PartitionPolicy, SitePicture
@@ -72,7 +72,7 @@ def accrue_of(record: Record, picture: SitePicture, clearances: Clearances) -> i
     if record.get("priority") and own:
         return int(own)
     begin_s = int(record.get("eligible_time") or 0)
-    return accrue_since(
+    return age_start_s(
         int(record.get("submit_time") or 0), begin_s, clearances.of(record["id"]), picture.rules.always_accrues
     )
 
@@ -96,16 +96,16 @@ def points_of(
                 record.get("num_nodes") or 1,
                 record.get("cpus") or 0,
                 limit if isinstance(limit, int) else 1,
-                part_of_largest(partition.factor, picture.highest_factor, weights.raw_partition),
-                part_of_largest(qos.priority, site.highest_qos_priority, weights.raw_qos) if qos else 0.0,
-                part_of_largest(priority, site.accounts.highest_priority, weights.raw_association),
+                normalized_priority(partition.factor, picture.highest_factor, weights.raw_partition),
+                normalized_priority(qos.priority, site.highest_qos_priority, weights.raw_qos) if qos else 0.0,
+                normalized_priority(priority, site.accounts.highest_priority, weights.raw_association),
                 tres_points(tres, partition.tres, weights),
                 record.get("nice") or 0,
             )
         )
     columns = np.array(rows, np.float64).reshape(len(rows), 9).T
     fair_share, nodes, cpus, limit_min, partition_part, qos_part, association_part, tres_sum, nice = columns
-    jobs = Candidates(
+    jobs = PriorityInputs(
         accrue_s=np.array(accrued_s, np.int64),
         fair_share=fair_share,
         nodes=nodes.astype(np.int64),
@@ -118,12 +118,12 @@ def points_of(
         site=np.zeros(len(rows)),
         nice=nice,
     )
-    return points(jobs, weights, machine, now_s)
+    return priority_points(jobs, weights, machine, now_s)
 
 
-def claimant_of(record: Record, job: Job, tres: Mapping[str, int], limit_min: int) -> Claimant:
+def claimant_of(record: Record, job: Job, tres: Mapping[str, int], limit_min: int) -> LimitSubject:
     """What of a job matters to limits."""
-    return Claimant(job.user, job.account, job.queue, record["qos"] or "", tuple(sorted(tres.items())), limit_min)
+    return LimitSubject(job.user, job.account, job.queue, record["qos"] or "", tuple(sorted(tres.items())), limit_min)
 
 
 A_CYCLE = 250
@@ -139,15 +139,15 @@ class Ranks:
     """
 
     picture: SitePicture
-    book: Book
+    book: LimitTable
     known: dict[int, tuple[PendingJob, PendingJob]] = field(default_factory=dict)
-    standings: dict[int, Standing] = field(default_factory=dict)
-    running: dict[int, Standing] = field(default_factory=dict)
+    standings: dict[int, JobLimits] = field(default_factory=dict)
+    running: dict[int, JobLimits] = field(default_factory=dict)
 
     @classmethod
     def by(cls, picture: SitePicture) -> Ranks:
         """Nothing ranked yet."""
-        return cls(picture, Book(picture.site, picture.spent))
+        return cls(picture, LimitTable(picture.site, picture.spent))
 
     def stale(self, pending: Sequence[PendingJob]) -> list[PendingJob]:
         """The jobs that are new, or not what they were."""
@@ -171,7 +171,7 @@ class Ranks:
             tier = self.picture.partitions.get(job.queue, _PLAIN).tier
             ranked = dataclasses.replace(job, qos=record["qos"] or "", priority=priority, tier=tier)
             self.known[job.id] = each, dataclasses.replace(each, job=ranked)
-            self.standings[job.id] = self.book.standing(claimant_of(record, job, tres, -(-job.walltime_s // 60)))
+            self.standings[job.id] = self.book.limits_of(claimant_of(record, job, tres, -(-job.walltime_s // 60)))
 
     def _priorities(self, around: RankingInput, stale: Sequence[PendingJob], records: Sequence[Record]) -> list[int]:
         if self.picture.rules.kind == "basic":
@@ -194,7 +194,7 @@ class Ranks:
             alive.add(number)
             standing = None if timed else self.running.get(number)
             if standing is None:
-                standing = self.running[number] = self.book.standing(_running_claimant(record, now_s if timed else 0))
+                standing = self.running[number] = self.book.limits_of(_running_claimant(record, now_s if timed else 0))
             found.append(standing)
         for number in self.running.keys() - alive:
             del self.running[number]
@@ -249,7 +249,7 @@ class Ranking:
             now.keep({each.job.id for each in seen.pending})
         pending = tuple([now.known[each.job.id][1] for each in seen.pending])
         used = now.used(records, seen.now_s)
-        return dataclasses.replace(seen, pending=pending, limits=LimitsNow(now.standings, used))
+        return dataclasses.replace(seen, pending=pending, limits=QueueLimits(now.standings, used))
 
     def _work_in(self, around: RankingInput) -> None:
         """Rank some more jobs by what comes next, which takes over with the last of them."""
@@ -269,10 +269,10 @@ def _tres_asked(record: Record, job: Job, machine: MachineSize) -> dict[str, int
     return tres
 
 
-def _running_claimant(record: Record, now_s: int) -> Claimant:
+def _running_claimant(record: Record, now_s: int) -> LimitSubject:
     """A job that runs; with `now_s`, as long as it may still run."""
     tres = tres_of_record(record, "allocated_tres")
     left_min = max(0, (record.get("end_time") or now_s) - now_s) // 60 if now_s else 0
     user = record["user_name"] or str(record["user_id"])
     account, partition, qos = (record[name] or "" for name in ("account", "partition", "qos"))
-    return Claimant(user, account, partition, qos, tuple(sorted(tres.items())), left_min)
+    return LimitSubject(user, account, partition, qos, tuple(sorted(tres.items())), left_min)

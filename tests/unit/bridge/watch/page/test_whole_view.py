@@ -5,9 +5,9 @@ Fields that are not named here, such as new ones, are not compared.
 
 import pytest
 
+from cpsched.forecast import BackfillWindow
+from cpsched.forecast.calibration import StartInterval
 from cpsched.model import PendingCode, PendingReason
-from cpsched.outlook import StartWindow
-from cpsched.outlook.calibration import Interval
 from cpsched_bridge.ports import Outage
 from cpsched_bridge.watch import v1
 from cpsched_bridge.watch.outlook import Expected
@@ -142,7 +142,7 @@ def test_jobs_of_version_1_as_a_whole(instant):
 @pytest.mark.parametrize("calibrated", [False, True])
 def test_answers_to_questions_of_version_1_as_a_whole(calibrated):
     """A start that could never be has no interval, and is not calibrated."""
-    told = Interval(1000, 1500, 2500, 2000, calibrated, (0.0,) * 6)
+    told = StartInterval(1000, 1500, 2500, 2000, calibrated, (0.0,) * 6)
     found = v1.when_of([Expected("", 1800, told), Expected("half the time", None, None)], 1234).model_dump()
     assert found == {
         "now_s": 1234,
@@ -152,7 +152,7 @@ def test_answers_to_questions_of_version_1_as_a_whole(calibrated):
              "calibrated": False},
         ],
     }  # fmt: skip
-    could = v1.windows_of([StartWindow(True, 3, 900), StartWindow(False, 7, 3600)], 1234).model_dump()
+    could = v1.windows_of([BackfillWindow(True, 3, 900), BackfillWindow(False, 7, 3600)], 1234).model_dump()
     assert could == {
         "now_s": 1234,
         "windows": [{"whole": True, "units": 3, "walltime_s": 900}, {"whole": False, "units": 7, "walltime_s": 3600}],

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cpsched.site.admission import broken
+from cpsched.site.admission import first_exceeded_limit
 from cpsched.site.multifactor import MachineSize
 from cpsched_bridge.adapters.slurm.adapter import SlurmBackend
 from cpsched_bridge.adapters.slurm.doctor import policy_checks, unmanaged
@@ -106,7 +106,7 @@ def test_a_limit_of_the_association_keeps_jobs_waiting_and_running_ones_count(sc
         seen = observed(scene, state=state(jobs=f"{most}(1)"), qos="Name|Priority|Flags\nnormal|1|\n")
         assert seen.limits is not None
         alice = next(p.job for p in seen.pending if p.job.user == "alice")
-        check = broken(seen.limits.standings[alice.id], seen.limits.used)
+        check = first_exceeded_limit(seen.limits.standings[alice.id], seen.limits.used)
         assert (check.reason if check else None) == reason
 
 

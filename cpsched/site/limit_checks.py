@@ -17,10 +17,10 @@ from typing import NamedTuple
 from cpsched.errors import escape_controls
 from cpsched.formatting import many
 from cpsched.site.accounts import NOTHING, Association, Limits, Qos, SiteLimits, Tres
-from cpsched.site.reasons import GROUP_WALL, JOBS, WALL, Owner, Scope, reason_of
+from cpsched.site.limit_reasons import GROUP_WALL, JOBS, WALL, Owner, Scope, reason_of
 
 
-class Claimant(NamedTuple):
+class LimitSubject(NamedTuple):
     """What of a job matters to limits.
 
     - `tres`: (name, amount) of what it asks for, nodes and processors among them.
@@ -53,7 +53,7 @@ class LimitCheck(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class JobLimits:
     """What limits mean for one job.
 
     - `takes`: (counter, amount) of every sum that the job adds to while it runs.
@@ -66,12 +66,12 @@ class Standing:
     barred: str | None = None
 
 
-FREE = Standing()
+NO_JOB_LIMITS = JobLimits()
 """Of a job that no limit is about."""
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class LimitUsage:
     """Use that fades, in minutes: by QOS name, or by index of an association. What is not named is 0."""
 
     qos_minutes: Mapping[str, Tres] = field(default_factory=dict)
@@ -80,22 +80,22 @@ class Spent:
     association_wall_min: Mapping[int, float] = field(default_factory=dict)
 
 
-NOTHING_SPENT = Spent()
+NO_USAGE = LimitUsage()
 
 
 @dataclass(slots=True)
-class Book:
+class LimitTable:
     """The limits of a site as jobs stand to them; jobs that ask for the same, for the same user, share a standing.
 
     Make a new one when limits or the minutes spent have changed.
     """
 
     site: SiteLimits
-    spent: Spent = NOTHING_SPENT
+    spent: LimitUsage = NO_USAGE
     counts_time: bool = field(init=False)
     """Whether it matters how long running jobs may still run."""
     _counters: dict[object, int] = field(default_factory=dict)
-    _standings: dict[Claimant, Standing] = field(default_factory=dict)
+    _standings: dict[LimitSubject, JobLimits] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         every = (*(q.limits for q in self.site.qos.values()), *(a.limits for a in self.site.accounts.associations))
@@ -112,10 +112,10 @@ class Book:
         """How many sums there are so far."""
         return len(self._counters)
 
-    def standing(self, job: Claimant) -> Standing:
+    def limits_of(self, job: LimitSubject) -> JobLimits:
         """What limits mean for this job. The numbers of counters stay the same for one book."""
         if not self.site.limits_hold:
-            return FREE
+            return NO_JOB_LIMITS
         known = self._standings.get(job)
         if known is None:
             known = self._standings[job] = _Walk(self, job).standing()
@@ -125,7 +125,7 @@ class Book:
         """The number of the sum that is known by `key`."""
         return self._counters.setdefault(key, len(self._counters))
 
-    def usage(self, running: Iterable[Standing]) -> list[int]:
+    def usage(self, running: Iterable[JobLimits]) -> list[int]:
         """What running jobs take of every counter; run it after the standings of all jobs were asked for."""
         used = [0] * self.counters
         for standing in running:
@@ -137,7 +137,7 @@ class Book:
 class _Walk:
     """One job's way through the QOS and up the tree."""
 
-    def __init__(self, book: Book, job: Claimant) -> None:
+    def __init__(self, book: LimitTable, job: LimitSubject) -> None:
         self.book, self.job, self.site = book, job, book.site
         self.tres = {name: amount for name, amount in job.tres if amount > 0}
         self.takes: dict[int, int] = {}
@@ -151,7 +151,7 @@ class _Walk:
         if qos is not None and qos.factor_on_limits:
             self.limit_min = int(job.limit_min * qos.usage_factor)
 
-    def standing(self) -> Standing:
+    def standing(self) -> JobLimits:
         order = self.site.qos_in_order(self.job.qos, self.job.partition)
         for qos in order:
             self.of_qos(qos)
@@ -159,7 +159,7 @@ class _Walk:
         at = self.site.accounts.find(self.job.account, self.job.user, self.job.partition)
         for place, index in enumerate(self.site.accounts.chain(at) if at is not None else ()):
             self.of_association(index, self.site.accounts.associations[index], place == 0, factor)
-        return Standing(tuple(self.takes.items()), tuple(self.checks), self.barred)
+        return JobLimits(tuple(self.takes.items()), tuple(self.checks), self.barred)
 
     # ------------------------------------------------------------------------------------------ who sets limits
 

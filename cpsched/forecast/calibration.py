@@ -21,11 +21,11 @@ import numpy.typing as npt
 from cpsched.errors import require
 from cpsched.model import IntArray, Job
 
-HOLDS = 0.8
+COVERAGE = 0.8
 """The share of intervals that are to hold."""
 HORIZONS_S = (900, 3600, 21600, 86400)
 """How far ahead starts are told: up to 15 min, an hour, six hours, a day, or later. Each has quantiles of its own."""
-_TAIL = (1 - HOLDS) / 2
+_TAIL = (1 - COVERAGE) / 2
 _FLOOR_S = 60
 """Waits are compared as if all were a minute longer: seconds do not matter."""
 _REMEMBERS = 2000
@@ -50,20 +50,20 @@ _FIRST = (math.log(0.25), math.log(4.0))
 """Logarithms of the ratios where nothing is known."""
 
 Outcome = Literal["held", "early", "late"]
-OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+INTERVAL_OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 """What becomes of a told interval: the real start lies in it, before it, or after it."""
 Features = tuple[float, ...]
 FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class StartInterval:
     """When a job is expected to start, in seconds of the cluster's clock, both ends included."""
 
-    told_at_s: int
+    issued_at_s: int
     from_s: int
     to_s: int
-    middle_s: int
+    median_s: int
     """The middle of the drawn starts."""
     calibrated: bool
     """Whether enough told starts have come true."""
@@ -73,7 +73,7 @@ class Interval:
     @property
     def horizon(self) -> int:
         """Which of the horizons it belongs to, from 0."""
-        return int(_horizons(np.array([self.middle_s - self.told_at_s]))[0])
+        return int(_horizons(np.array([self.median_s - self.issued_at_s]))[0])
 
     def outcome(self, start_s: int) -> Outcome:
         """What became of it, for a job that started at `start_s`."""
@@ -126,7 +126,9 @@ class Calibration:
         """Raise `InvalidValue` unless there are as many as an interval has."""
         require(len(features) == len(_UNLIKE), "features", features, f"must be {len(_UNLIKE)}")
 
-    def intervals(self, now_s: int, jobs: Sequence[Job], plan_s: Sequence[int], drawn_s: IntArray) -> list[Interval]:
+    def intervals(
+        self, now_s: int, jobs: Sequence[Job], plan_s: Sequence[int], drawn_s: IntArray
+    ) -> list[StartInterval]:
         """The interval of each job: `plan_s` are their planned starts, `drawn_s` int64[draws, J] the drawn ones."""
         if not jobs:
             return []
@@ -140,7 +142,7 @@ class Calibration:
         )
         rows = zip(np.floor(from_s).tolist(), np.ceil(to_s).tolist(), wait_s.tolist(), features, strict=True)
         return [
-            Interval(now_s, now_s + int(begin), now_s + int(end), now_s + wait, calibrated, known)
+            StartInterval(now_s, now_s + int(begin), now_s + int(end), now_s + wait, calibrated, known)
             for begin, end, wait, known in rows
         ]
 
@@ -161,9 +163,9 @@ class Calibration:
             high[part] = _quantiles(near, np.minimum(above[part], 1.0))
         return low + _STEEP * np.minimum(below, 0.0), high + _STEEP * np.maximum(above - 1.0, 0.0)
 
-    def came_true(self, told: Interval, start_s: int) -> None:
+    def record_outcome(self, told: StartInterval, start_s: int) -> None:
         """Learn that a job which was told `told` started at `start_s`."""
-        told_s, wait_s = max(0, told.middle_s - told.told_at_s), max(0, start_s - told.told_at_s)
+        told_s, wait_s = max(0, told.median_s - told.issued_at_s), max(0, start_s - told.issued_at_s)
         self._known.append((told.features, math.log((wait_s + _FLOOR_S) / (told_s + _FLOOR_S))))
         self._columns = None
         at = told.horizon

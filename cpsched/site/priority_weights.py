@@ -10,7 +10,7 @@ from cpsched.model import IntArray, Snapshot
 
 FloatArray = npt.NDArray[np.float64]
 
-PLAIN_SPREAD = 1.0
+BASIC_PRIORITY_SPREAD = 1.0
 """The spread (of logarithms) that stands in where an objective weighs all jobs alike."""
 
 
@@ -42,12 +42,12 @@ def site_factors(
     weights = np.ones(n) if own is None else np.asarray(own, dtype=np.float64)
     positive = weights[weights > 0]
     spread = float(np.log(positive).std()) if len(positive) else 0.0
-    factor: FloatArray = np.exp(site_weight * (spread or PLAIN_SPREAD) * rank / rank.std())
+    factor: FloatArray = np.exp(site_weight * (spread or BASIC_PRIORITY_SPREAD) * rank / rank.std())
     factor /= factor.mean()
     return factor
 
 
-def factors_of(snapshot: Snapshot, site_weight: float, own: npt.ArrayLike | None = None) -> FloatArray:
+def queue_factors(snapshot: Snapshot, site_weight: float, own: npt.ArrayLike | None = None) -> FloatArray:
     """The factors of the queue of a snapshot, see `site_factors`."""
     table, queue = snapshot.table, snapshot.queue
     return site_factors(table.tier[queue], table.priority[queue], site_weight, own)

@@ -1,7 +1,7 @@
 import numpy as np
 
+from cpsched.forecast import sample_hypothetical_start, sample_starts
 from cpsched.model import NEVER, EndedJob, RunningJob, Snapshot
-from cpsched.outlook import drawn_starts, likewise
 from cpsched.planning import plan
 from cpsched.run_time_model import RunTimeModel
 from tests.builders import a_cluster, a_job
@@ -24,7 +24,7 @@ def of_shares(*shares):
 
 
 def drawn(snapshot, times, draws=8, seed=1):
-    return drawn_starts(snapshot, plan(snapshot).plan_s, times, draws, seed)
+    return sample_starts(snapshot, plan(snapshot).plan_s, times, draws, seed)
 
 
 def test_jobs_start_when_the_drawn_ends_let_them():
@@ -77,13 +77,16 @@ def test_an_empty_queue_has_no_starts():
 def test_a_job_waits_as_much_of_its_plan_as_those_planned_about_then():
     plan_s = np.array([1000, 10_000, NEVER])
     drawn_s = np.array([[1000, 5050, 7], [1000, 10_000, 7]])
-    assert likewise(100, 10_000, plan_s, np.repeat(drawn_s, [1, 2], axis=0)).tolist() == [[7525]] + [[10_000]] * 2
+    assert (
+        sample_hypothetical_start(100, 10_000, plan_s, np.repeat(drawn_s, [1, 2], axis=0)).tolist()
+        == [[7525]] + [[10_000]] * 2
+    )
     many = np.repeat([[1000, 10_000]], 20, axis=0).T.ravel()
     halves = np.tile(100 + (many - 100 + 60) // 2 - 60, (3, 1))
-    assert (likewise(100, 10_000, many, halves) == halves[0, -1]).all()
-    assert likewise(100, 50, plan_s, drawn_s).min() >= 100
+    assert (sample_hypothetical_start(100, 10_000, many, halves) == halves[0, -1]).all()
+    assert sample_hypothetical_start(100, 50, plan_s, drawn_s).min() >= 100
 
 
 def test_nobody_planned_is_like_nobody():
-    assert likewise(0, 10, np.array([NEVER]), np.array([[5]])).shape == (0, 0)
-    assert likewise(0, 10, np.array([5]), np.array([[NEVER]])).size == 0
+    assert sample_hypothetical_start(0, 10, np.array([NEVER]), np.array([[5]])).shape == (0, 0)
+    assert sample_hypothetical_start(0, 10, np.array([5]), np.array([[NEVER]])).size == 0

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from cpsched.errors import InvalidValue
+from cpsched.forecast import Calibration
 from cpsched.model import NEVER
-from cpsched.outlook import Calibration
 from tests.builders import a_job
 
 
@@ -22,7 +22,7 @@ def lived(waits, middle_s=3000, horizon_s=None):
         interval = told(calibration, now_s + middle_s, now_s, submit_s=now_s)
         start_s = now_s + round(share * middle_s)
         held.append(interval.from_s <= start_s <= interval.to_s)
-        calibration.came_true(interval, start_s)
+        calibration.record_outcome(interval, start_s)
     return calibration, np.mean(held[len(held) // 2 :])
 
 
@@ -61,8 +61,8 @@ def test_what_is_far_ahead_does_not_learn_from_what_is_near():
     for at in range(200):
         now_s = 1_000_000 * at
         near, far = told(calibration, now_s + 600, now_s), told(calibration, now_s + 40_000, now_s)
-        calibration.came_true(near, now_s + 600)
-        calibration.came_true(far, now_s + 120_000)
+        calibration.record_outcome(near, now_s + 600)
+        calibration.record_outcome(far, now_s + 120_000)
     assert told(calibration, 600).to_s < 700
     assert told(calibration, 40_000).from_s > 100_000
 
@@ -79,7 +79,7 @@ def test_ends_do_not_change_places_where_one_side_alone_fails(wait_s):
     calibration = Calibration()
     for at in range(3000):
         now_s = 10**7 * at
-        calibration.came_true(told(calibration, now_s + 3000, now_s), now_s + (3000 if at < 2500 else wait_s))
+        calibration.record_outcome(told(calibration, now_s + 3000, now_s), now_s + (3000 if at < 2500 else wait_s))
     found = told(calibration, 3000)
     assert found.from_s <= found.to_s
 
@@ -119,8 +119,8 @@ def test_what_one_start_teaches_as_a_whole():
     for start_s, below, above in ((855, 0.1005, 0.8995), (854, 0.0955, 0.8995), (14581, 0.1005, 0.9045)):
         calibration = Calibration()
         interval = told(calibration, 3600)
-        assert (interval.told_at_s, interval.middle_s, interval.horizon) == (0, 3600, 1)
-        calibration.came_true(interval, start_s)
+        assert (interval.issued_at_s, interval.median_s, interval.horizon) == (0, 3600, 1)
+        calibration.record_outcome(interval, start_s)
         assert calibration.below == pytest.approx([0.1, below, 0.1, 0.1, 0.1])
         assert calibration.above == pytest.approx([0.9, above, 0.9, 0.9, 0.9])
         ((features, ratio),) = calibration.known

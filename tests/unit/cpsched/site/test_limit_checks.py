@@ -6,9 +6,9 @@ import pytest
 
 from cpsched.errors import InvalidValue
 from cpsched.site.accounts import Accounts, Association, Limits, Qos, SiteLimits
-from cpsched.site.admission import broken
-from cpsched.site.limits import Book, Claimant, Spent
-from cpsched.site.reasons import reason_of
+from cpsched.site.admission import first_exceeded_limit
+from cpsched.site.limit_checks import LimitSubject, LimitTable, LimitUsage
+from cpsched.site.limit_reasons import reason_of
 
 NONE = Limits()
 
@@ -29,16 +29,16 @@ def site(qos=NONE, part=None, root=NONE, account=NONE, user=NONE, safe=False, **
 
 def asks(user="ada", limit_min=60, **tres):
     amounts = {"cpu": 4, "node": 1, **{name.replace("_", "/"): amount for name, amount in tres.items()}}
-    return Claimant(user, "lab", "main", "normal", tuple(amounts.items()), limit_min)
+    return LimitSubject(user, "lab", "main", "normal", tuple(amounts.items()), limit_min)
 
 
 def verdict(at, job, running=(), spent=None):
     """Slurm's reason name for a job beside running ones; None where it may start."""
-    book = Book(at, spent or Spent())
-    standing, others = book.standing(job), [book.standing(other) for other in running]
+    book = LimitTable(at, spent or LimitUsage())
+    standing, others = book.limits_of(job), [book.limits_of(other) for other in running]
     if standing.barred:
         return standing.barred.partition(":")[0]
-    check = broken(standing, book.usage(others))
+    check = first_exceeded_limit(standing, book.usage(others))
     return check.reason if check else None
 
 
@@ -164,20 +164,20 @@ def test_a_qos_multiplies_the_limits_of_associations_but_not_those_of_a_qos():
 )
 def test_minutes_that_are_spent_and_with_safe_those_that_jobs_may_still_spend(safe, spent_min, running, expected):
     at = site(Limits(group_tres_minutes={"cpu": 1000}), safe=safe)
-    assert verdict(at, asks(), running, Spent(qos_minutes={"normal": {"cpu": spent_min}})) == expected
+    assert verdict(at, asks(), running, LimitUsage(qos_minutes={"normal": {"cpu": spent_min}})) == expected
 
 
 def test_minutes_of_an_association_and_its_wall_time():
     at = site(account=Limits(group_tres_minutes={"cpu": 10}), root=Limits(group_wall_min=100))
-    assert verdict(at, asks(), (), Spent(association_minutes={1: {"cpu": 10}})) == "AssocGrpCPUMinutesLimit"
-    assert verdict(at, asks(), (), Spent(association_wall_min={0: 100.5})) == "AssocGrpWallLimit"
-    assert verdict(at, asks(), (), Spent(association_wall_min={0: 99.9})) is None
+    assert verdict(at, asks(), (), LimitUsage(association_minutes={1: {"cpu": 10}})) == "AssocGrpCPUMinutesLimit"
+    assert verdict(at, asks(), (), LimitUsage(association_wall_min={0: 100.5})) == "AssocGrpWallLimit"
+    assert verdict(at, asks(), (), LimitUsage(association_wall_min={0: 99.9})) is None
 
 
 def test_with_safe_wall_time_that_would_be_too_long_is_refused_at_once():
     at = site(Limits(group_wall_min=100), safe=True)
-    assert verdict(at, asks(limit_min=60), (), Spent(qos_wall_min={"normal": 41.0})) == "QOSGrpWallLimit"
-    assert verdict(at, asks(limit_min=60), (), Spent(qos_wall_min={"normal": 40.9})) is None
+    assert verdict(at, asks(limit_min=60), (), LimitUsage(qos_wall_min={"normal": 41.0})) == "QOSGrpWallLimit"
+    assert verdict(at, asks(limit_min=60), (), LimitUsage(qos_wall_min={"normal": 40.9})) is None
 
 
 def test_a_usage_factor_scales_minutes_only_where_the_qos_says_so():
@@ -188,7 +188,7 @@ def test_a_usage_factor_scales_minutes_only_where_the_qos_says_so():
 
 def test_under_a_qos_that_costs_nothing_what_is_spent_does_not_count():
     at = site(Limits(group_tres_minutes={"cpu": 10}), usage_factor=0.0)
-    assert verdict(at, asks(), (), Spent(qos_minutes={"normal": {"cpu": 99}})) is None
+    assert verdict(at, asks(), (), LimitUsage(qos_minutes={"normal": {"cpu": 99}})) is None
 
 
 @pytest.mark.parametrize(("minutes", "verdict_"), [(240, None), (239, "QOSGrpCPURunMinutesLimit")])
@@ -216,16 +216,16 @@ def test_where_limits_are_not_enforced_none_holds():
 
 
 def test_why_tells_which_limit_whose_and_how_full():
-    book = Book(site(Limits(jobs_a_user=2)))
-    standing = book.standing(asks())
-    check = broken(standing, book.usage([standing, standing]))
+    book = LimitTable(site(Limits(jobs_a_user=2)))
+    standing = book.limits_of(asks())
+    check = first_exceeded_limit(standing, book.usage([standing, standing]))
     assert check.says(2) == "QOSMaxJobsPerUserLimit: 2 of 2 jobs of user ada in QOS normal are taken"
 
 
 def test_names_of_users_cannot_steer_a_terminal():
-    book = Book(site(Limits(jobs_a_user=0)))
-    standing = book.standing(asks("\x1b[2Jeve"))
-    assert "\x1b" not in broken(standing, book.usage([])).says(0)
+    book = LimitTable(site(Limits(jobs_a_user=0)))
+    standing = book.limits_of(asks("\x1b[2Jeve"))
+    assert "\x1b" not in first_exceeded_limit(standing, book.usage([])).says(0)
 
 
 @pytest.mark.parametrize(
@@ -264,13 +264,13 @@ def test_a_limit_is_not_negative():
     ],
 )
 def test_how_long_jobs_may_still_run_matters_where_a_limit_on_minutes_counts_them(where, limits, safe, counts):
-    assert Book(site(**{where: limits}, safe=safe)).counts_time is counts
+    assert LimitTable(site(**{where: limits}, safe=safe)).counts_time is counts
 
 
 @pytest.mark.parametrize("spent", [None, {}, {"cpu": 0.0}, {"mem": 9.0}])
 def test_of_a_limit_of_nothing_all_is_spent(spent):
     at = site(Limits(group_tres_minutes={"cpu": 0}))
-    found = Book(at, Spent(qos_minutes={"normal": spent} if spent is not None else {})).standing(asks())
+    found = LimitTable(at, LimitUsage(qos_minutes={"normal": spent} if spent is not None else {})).limits_of(asks())
     assert found.barred == "QOSGrpCPUMinutesLimit: 0 of 0 cpu minutes of QOS normal are spent"
     assert verdict(site(Limits(group_tres_minutes={"cpu": 1})), asks()) is None
     assert verdict(site(Limits(group_tres_minutes={"gres/gpu": 0})), asks()) is None, "it asks for none"
@@ -278,7 +278,7 @@ def test_of_a_limit_of_nothing_all_is_spent(spent):
 
 @pytest.mark.parametrize(("safe", "takes"), [(False, ()), (True, ((0, 240),))])
 def test_minutes_are_counted_of_running_jobs_only_where_the_site_is_safe(safe, takes):
-    standing = Book(site(Limits(group_tres_minutes={"cpu": 1000}), safe=safe)).standing(asks())
+    standing = LimitTable(site(Limits(group_tres_minutes={"cpu": 1000}), safe=safe)).limits_of(asks())
     assert standing.takes == takes
     assert [(check.amount, check.limit) for check in standing.checks] == ([(240, 1000)] if safe else [])
 
@@ -301,12 +301,12 @@ def test_minutes_are_counted_of_running_jobs_only_where_the_site_is_safe(safe, t
     ],
 )
 def test_what_bars_a_job_is_told_with_both_numbers(limits, job, words):
-    assert Book(site(limits)).standing(job).barred == words
+    assert LimitTable(site(limits)).limits_of(job).barred == words
 
 
 def test_the_first_thing_that_bars_a_job_is_told():
     limits = Limits(wall_min=59, tres={"cpu": 3})
-    assert Book(site(limits)).standing(asks()).barred.startswith("QOSMaxWallDurationPerJobLimit")
+    assert LimitTable(site(limits)).limits_of(asks()).barred.startswith("QOSMaxWallDurationPerJobLimit")
 
 
 @pytest.mark.parametrize("where", ["qos", "user"])
@@ -319,8 +319,8 @@ def test_a_job_that_asks_for_none_of_a_resource_is_within_a_limit_of_none(where,
 
 @pytest.mark.parametrize(("gpus", "barred"), [(0, True), (1, True), (2, False), (3, False)])
 def test_what_a_job_must_ask_for_at_least(gpus, barred):
-    book = Book(site(Limits(least_tres={"gres/gpu": 2})))
-    words = book.standing(asks(gres_gpu=gpus)).barred
+    book = LimitTable(site(Limits(least_tres={"gres/gpu": 2})))
+    words = book.limits_of(asks(gres_gpu=gpus)).barred
     told = f"QOSMinGRES: {gpus} gres/gpu are less than the 2 of QOS normal"
     assert words == (told if barred else None)
     assert verdict(site(user=Limits(least_tres={"gres/gpu": 2})), asks()) is None, "an association sets no such limit"
@@ -348,22 +348,22 @@ def test_of_several_qos_the_first_that_has_a_factor_counts():
 
 
 def test_jobs_that_ask_for_the_same_share_a_standing_and_sums_keep_their_numbers():
-    book = Book(site(Limits(jobs_a_user=2, group_jobs=9)))
-    ada, bob = book.standing(asks()), book.standing(asks("bob"))
-    assert book.standing(asks()) is ada
+    book = LimitTable(site(Limits(jobs_a_user=2, group_jobs=9)))
+    ada, bob = book.limits_of(asks()), book.limits_of(asks("bob"))
+    assert book.limits_of(asks()) is ada
     assert book.counters == 3
     assert book.usage([ada, ada, bob]) == [3, 2, 1]
     assert book.usage([]) == [0, 0, 0]
 
 
 def test_words_say_what_a_job_asks_for_where_that_is_not_one():
-    book = Book(site(Limits(group_tres={"cpu": 1500})))
-    (check,) = book.standing(asks(cpu=1200)).checks
+    book = LimitTable(site(Limits(group_tres={"cpu": 1500})))
+    (check,) = book.limits_of(asks(cpu=1200)).checks
     assert check.says(1000) == ("QOSGrpCpuLimit: 1,000 of 1,500 cpu of QOS normal are taken, the job asks for 1,200")
 
 
 def test_what_a_qos_says_of_the_wall_time_of_all_counts_before_what_associations_say():
-    spent = Spent(association_wall_min={0: 10.0})
+    spent = LimitUsage(association_wall_min={0: 10.0})
     assert verdict(site(root=Limits(group_wall_min=5)), asks(), (), spent) == "AssocGrpWallLimit"
     assert verdict(site(Limits(group_wall_min=99), root=Limits(group_wall_min=5)), asks(), (), spent) is None
 
@@ -386,7 +386,7 @@ def test_a_resource_that_an_earlier_qos_has_settled_keeps_no_other_from_being_lo
 @pytest.mark.parametrize("where", ["qos", "account"])
 @pytest.mark.parametrize("kind", ["group_running_minutes", "group_tres", "group_tres_minutes"])
 def test_a_job_that_asks_for_none_of_a_resource_takes_nothing_of_it(kind, where, safe):
-    book = Book(site(**{where: Limits(**{kind: {"gres/gpu": 5}})}, safe=safe))
-    standing = book.standing(asks())
+    book = LimitTable(site(**{where: Limits(**{kind: {"gres/gpu": 5}})}, safe=safe))
+    standing = book.limits_of(asks())
     assert (standing.takes, standing.checks, standing.barred) == ((), (), None)
-    assert book.standing(asks(gres_gpu=1)).checks != () or kind == "group_tres_minutes"
+    assert book.limits_of(asks(gres_gpu=1)).checks != () or kind == "group_tres_minutes"

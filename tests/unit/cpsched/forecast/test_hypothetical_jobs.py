@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 
 from cpsched.errors import InvalidValue
+from cpsched.forecast import backfill_windows, hypothetical_job, planned_queue, smaller_requests, with_hypothetical_job
+from cpsched.forecast.hypothetical_jobs import WINDOWS_S, BackfillWindow
 from cpsched.model import NEVER, Cluster, Job, Request, RunningJob, Snapshot
-from cpsched.outlook import asked_job, placed, smaller, windows, with_job
-from cpsched.outlook.questions import WINDOWS_S, StartWindow
 from cpsched.planning import plan, planned_starts
 from tests.builders import a_job
 
@@ -24,8 +24,8 @@ def nodes(count):
 
 
 def start_s(snapshot, walltime_s, request):
-    job = asked_job(snapshot.now_s, walltime_s, request)
-    return placed(snapshot, plan(snapshot).plan_s).start_s(job)
+    job = hypothetical_job(snapshot.now_s, walltime_s, request)
+    return planned_queue(snapshot, plan(snapshot).plan_s).start_s(job)
 
 
 def test_a_job_starts_at_once_where_there_is_room_and_else_when_there_will_be():
@@ -47,12 +47,12 @@ def test_a_request_that_does_not_go_with_the_cluster_is_refused():
 
 def test_what_could_run_now_is_the_most_for_each_length():
     snapshot = seen(Job(1, 0, 600, nodes(3)))
-    found = windows(snapshot, placed(snapshot, plan(snapshot).plan_s))
+    found = backfill_windows(snapshot, planned_queue(snapshot, plan(snapshot).plan_s))
     assert found == [
-        StartWindow(True, 2, 3600),
-        StartWindow(True, 1, 72 * 3600),
-        StartWindow(False, 8, 3600),
-        StartWindow(False, 4, 72 * 3600),
+        BackfillWindow(True, 2, 3600),
+        BackfillWindow(True, 1, 72 * 3600),
+        BackfillWindow(False, 8, 3600),
+        BackfillWindow(False, 4, 72 * 3600),
     ]
 
 
@@ -61,27 +61,27 @@ def test_what_could_run_now_on_the_nodes_of_a_partition():
     cluster = Cluster.of([[4, 1]] * 4, ["cores", "gpus"], node_sets={"p": [1, 2], "q": [0]})
     busy = RunningJob(a_job(50, 1, (3, 0), 7200), 0, ((1, 1),))
     snapshot = Snapshot.of(0, cluster, [[4, 1], [1, 1], [4, 1], [4, 1]], [], [busy], {50: 7200})
-    queue = placed(snapshot, plan(snapshot).plan_s)
+    queue = planned_queue(snapshot, plan(snapshot).plan_s)
     forever = 72 * 3600
     for node_set, whole, cores in ((0, 3, 13), (1, 1, 5), (2, 1, 4)):
-        assert windows(snapshot, queue, node_set) == [
-            StartWindow(True, whole, forever),
-            StartWindow(False, cores, forever),
+        assert backfill_windows(snapshot, queue, node_set) == [
+            BackfillWindow(True, whole, forever),
+            BackfillWindow(False, cores, forever),
         ]
     assert WINDOWS_S == (900, 3600, 14400, 43200, 86400, 259200)
 
 
 def test_on_a_full_machine_nothing_could_run():
     snapshot = seen(busy=4)
-    assert windows(snapshot, placed(snapshot, plan(snapshot).plan_s)) == []
+    assert backfill_windows(snapshot, planned_queue(snapshot, plan(snapshot).plan_s)) == []
 
 
 def test_what_asking_for_less_could_be():
-    job = asked_job(0, 600, nodes(3))
-    words = {words: (less.walltime_s, less.request.units) for words, less in smaller(job)}
+    job = hypothetical_job(0, 600, nodes(3))
+    words = {words: (less.walltime_s, less.request.units) for words, less in smaller_requests(job)}
     assert words == {"half the time": (300, 3), "2 instead of 3": (600, 2)}
-    assert list(smaller(asked_job(0, 119, nodes(1)))) == []
-    assert [less.walltime_s for _, less in smaller(asked_job(0, 120, nodes(1)))] == [60]
+    assert list(smaller_requests(hypothetical_job(0, 119, nodes(1)))) == []
+    assert [less.walltime_s for _, less in smaller_requests(hypothetical_job(0, 120, nodes(1)))] == [60]
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -96,10 +96,10 @@ def test_a_job_is_tried_as_the_last_of_the_queue_and_takes_no_part_in_it(seed):
 
     snapshot = seen(*(drawn(id) for id in range(12)), busy=int(rng.integers(5)))
     plan_s = plan(snapshot).plan_s
-    queue = placed(snapshot, plan_s)
+    queue = planned_queue(snapshot, plan_s)
     for _ in range(40):
-        job = asked_job(0, int(rng.integers(1, 9)) * 600, drawn(99).request)
-        whole = with_job(snapshot, job)
+        job = hypothetical_job(0, int(rng.integers(1, 9)) * 600, drawn(99).request)
+        whole = with_hypothetical_job(snapshot, job)
         order = np.argsort(np.append(plan_s, NEVER), kind="stable").astype(np.int64)
         assert queue.start_s(job) == planned_starts(whole, order)[-1]
 
@@ -112,5 +112,5 @@ def test_a_job_behind_thousands_is_told_a_start():
 
 def test_with_some_of_the_queue_alone():
     snapshot = seen(*(Job(id, 0, 600, nodes(4)) for id in range(3)))
-    whole = with_job(snapshot, asked_job(0, 60, nodes(1)), np.array([2, 0]))
+    whole = with_hypothetical_job(snapshot, hypothetical_job(0, 60, nodes(1)), np.array([2, 0]))
     assert [whole.table.jobs[slot].id for slot in whole.queue] == [2, 0, -1]

@@ -1,6 +1,6 @@
 import numpy as np
 
-from cpsched.outlook import TOLD_EVERY_S, Calibration, Telling
+from cpsched.forecast import ISSUE_INTERVAL_S, Calibration, IssuedForecasts
 from tests.builders import a_job
 
 
@@ -10,30 +10,30 @@ def an_interval(now_s=0, middle_s=3600):
 
 
 def tell(telling, now_s, waiting):
-    due = telling.due(now_s, waiting)
-    telling.tell(now_s, {job: an_interval(now_s, now_s + 600) for job in due})
+    due = telling.due_jobs(now_s, waiting)
+    telling.issue(now_s, {job: an_interval(now_s, now_s + 600) for job in due})
     return due
 
 
 def test_a_job_is_told_at_once_and_everybody_once_an_hour():
-    telling = Telling()
+    telling = IssuedForecasts()
     assert tell(telling, 100, [1, 2]) == [1, 2]
     assert tell(telling, 200, [1, 2, 3]) == [3]
-    assert tell(telling, 100 + TOLD_EVERY_S - 1, [3, 1]) == []
-    assert tell(telling, 100 + TOLD_EVERY_S, [3, 1]) == [3, 1]
-    assert [each.told_at_s for each in telling.started(1)] == [100, 100 + TOLD_EVERY_S]
+    assert tell(telling, 100 + ISSUE_INTERVAL_S - 1, [3, 1]) == []
+    assert tell(telling, 100 + ISSUE_INTERVAL_S, [3, 1]) == [3, 1]
+    assert [each.issued_at_s for each in telling.started(1)] == [100, 100 + ISSUE_INTERVAL_S]
     assert telling.started(1) == []
 
 
 def test_an_hour_in_which_nobody_waited_is_not_begun():
-    telling = Telling()
+    telling = IssuedForecasts()
     assert tell(telling, 0, []) == []
     assert tell(telling, 100, [1]) == [1]
-    assert telling.look_s == 100 + TOLD_EVERY_S
+    assert telling.look_s == 100 + ISSUE_INTERVAL_S
 
 
 def test_of_too_many_jobs_the_oldest_are_forgotten():
-    telling = Telling(most=2)
+    telling = IssuedForecasts(most=2)
     for job in (1, 2, 3):
         tell(telling, 0, [job])
     assert set(telling.told) == {2, 3}

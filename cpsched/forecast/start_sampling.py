@@ -9,7 +9,7 @@ from cpsched.model.job_table import COLUMNS
 from cpsched.planning import planned_starts
 from cpsched.run_time_model import RunTimeModel
 
-DRAWS = 15
+SAMPLES = 15
 """Drawings of all run times that are enough for the middle of a job's starts."""
 _LIKE = 9
 """Jobs planned about as far ahead that stand for one more."""
@@ -17,7 +17,7 @@ _FLOOR_S = 60
 """Waits are compared as if all were a minute longer."""
 
 
-def drawn_starts(snapshot: Snapshot, plan_s: IntArray, run_times: RunTimeModel, draws: int, seed: int) -> IntArray:
+def sample_starts(snapshot: Snapshot, plan_s: IntArray, run_times: RunTimeModel, draws: int, seed: int) -> IntArray:
     """Starts in seconds, int64[draws, Q], of the queued jobs: a row for each drawing of all run times.
 
     Jobs are taken in the order of their planned starts `plan_s` (int64[Q]), each as early as it delays none before it,
@@ -25,7 +25,7 @@ def drawn_starts(snapshot: Snapshot, plan_s: IntArray, run_times: RunTimeModel, 
     starts.
     """
     queued, slots = len(snapshot.queue), np.append(snapshot.queue, snapshot.running)
-    table = taken(snapshot.table, slots)
+    table = job_subset(snapshot.table, slots)
     at = np.random.default_rng(seed).random((len(slots), draws))
     run_s = np.empty((len(slots), draws), np.int64)
     for slot, job in enumerate(table.jobs):
@@ -38,7 +38,7 @@ def drawn_starts(snapshot: Snapshot, plan_s: IntArray, run_times: RunTimeModel, 
     return found
 
 
-def likewise(now_s: int, planned_s: int, plan_s: IntArray, drawn_s: IntArray) -> IntArray:
+def sample_hypothetical_start(now_s: int, planned_s: int, plan_s: IntArray, drawn_s: IntArray) -> IntArray:
     """Drawn starts, int64[draws, 1], of a job planned for `planned_s`, from those of the jobs planned about then.
 
     `plan_s` int64[Q] are the planned starts of the queue, `drawn_s` int64[draws, Q] the drawn ones. The job waits as
@@ -53,7 +53,7 @@ def likewise(now_s: int, planned_s: int, plan_s: IntArray, drawn_s: IntArray) ->
     return now_s + np.maximum(0, np.rint(waits_s)).astype(np.int64)[:, None]
 
 
-def taken(table: JobTable, slots: IntArray, more: JobTable | None = None) -> JobTable:
+def job_subset(table: JobTable, slots: IntArray, more: JobTable | None = None) -> JobTable:
     """A table of the jobs of `slots` alone, in that order, which shares the places of `table`.
 
     `more` are jobs that do not run; they stand behind.
