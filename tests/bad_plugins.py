@@ -7,7 +7,7 @@ import time
 import numpy as np
 
 import cpsched
-from cpsched_sim.traces.record import Processors, Reader, Record
+from cpsched_sim.traces.trace_record import CountRequest, Reader, TraceRecord
 
 
 class RaisingDispatcher(cpsched.Dispatcher):
@@ -185,13 +185,13 @@ class Format(Reader):
 
     def _record(self, text):
         job, submit_s, run_s, walltime_s, processors = map(int, text.split())
-        return Record(job, submit_s, run_s, walltime_s, Processors(processors))
+        return TraceRecord(job, submit_s, run_s, walltime_s, CountRequest(processors))
 
 
 class RaisingFormat(Format):
     def _record(self, text):
         job, submit_s, run_s, walltime_s, processors = (int(word) for word in text.split())  # the fault
-        return Record(job, submit_s, run_s, walltime_s, Processors(processors))
+        return TraceRecord(job, submit_s, run_s, walltime_s, CountRequest(processors))
 
 
 class ExitingFormat(Format):
@@ -206,7 +206,7 @@ class TextFormat(Format):
 
 class WordsFormat(Format):
     def _record(self, text):  # the fault
-        return Record(*text.split()[:4], Processors(1))
+        return TraceRecord(*text.split()[:4], CountRequest(1))
 
 
 class FractionFormat(Format):

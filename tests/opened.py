@@ -5,6 +5,6 @@ A process that loads them itself takes most of a second of CPU time for it.
 
 import cpsched.registry  # noqa: F401
 import cpsched_sim.cluster.replay  # noqa: F401
-from cpsched_sim.compiling import open_all
+from cpsched_sim.kernel_warm_up import load_all_kernels
 
-open_all(lambda words: None)
+load_all_kernels(lambda words: None)

@@ -84,8 +84,8 @@ from pathlib import Path  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
 IMPORTED = (
-    "cpsched.kernels", "cpsched.registry", "cpsched_sim.experiments.compare", "cpsched_sim.views",
-    "cpsched_sim.cli.replays", "cpsched_bridge.program.assembly", "cpsched_bridge.program.views",
+    "cpsched.kernels", "cpsched.registry", "cpsched_sim.experiments.compare", "cpsched_sim.terminal_tables",
+    "cpsched_sim.cli.simulate_commands", "cpsched_bridge.program.assembly", "cpsched_bridge.program.views",
     "cpsched_bridge.adapters.mock",
 )  # fmt: skip
 """What the server has imported beside the command line itself."""
@@ -159,10 +159,10 @@ def serve(path: str, modules: list[str]) -> None:
         import typer
 
         from cpsched_bridge.program.cli import app
-        from cpsched_sim.compiling import open_all
+        from cpsched_sim.kernel_warm_up import load_all_kernels
         from tests.forked import replays_fork
 
-        open_all(lambda words: None)
+        load_all_kernels(lambda words: None)
         replays_fork()
         typer.main.get_command = cache(typer.main.get_command)
         typer.main.get_command(app)  # the command tree, which all commands share

@@ -17,8 +17,8 @@ from cpsched.model.overrun import Overrun
 from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.errors import SettingsError, WrongSetting
 from cpsched_bridge.readers import checked_header, checked_user, network_of
-from cpsched_sim.errors import SimError
-from cpsched_sim.reading.tree import Tree, plain_text, read_tree
+from cpsched_sim.errors import SimulationError
+from cpsched_sim.input.yaml_tree import YamlTree, plain_text, read_tree
 
 S = TypeVar("S", bound=BaseModel)
 MAX_NUMBER = 1_000_000_000
@@ -390,7 +390,7 @@ class Settings(Section):
     metrics: MetricsSettings = Field(default_factory=MetricsSettings)
     page: PageSettings = Field(default_factory=PageSettings)
     journal: JournalSettings = Field(default_factory=JournalSettings)
-    _tree: Tree | None = PrivateAttr(default=None)
+    _tree: YamlTree | None = PrivateAttr(default=None)
     _warnings: tuple[str, ...] = PrivateAttr(default=())
 
     def __eq__(self, other: object) -> bool:
@@ -404,12 +404,12 @@ class Settings(Section):
 
     def adapter_options(self, model: type[S], where: str) -> S:
         """`options` as the adapter's own model; raises `SettingsError` naming file, line, field, value and rule."""
-        tree = self._tree or Tree(Path(where), {}, None)
+        tree = self._tree or YamlTree(Path(where), {}, None)
         return _parsed(tree, model, ("options",), self.options)
 
     def located(self, error: WrongSetting, where: str = "settings") -> SettingsError:
         """The error with file and line; `where` stands for a file where the settings come from none."""
-        tree = self._tree or Tree(Path(where), {}, None)
+        tree = self._tree or YamlTree(Path(where), {}, None)
         return SettingsError(str(tree.wrong(error.where, error.value, error.rule)))
 
     @property
@@ -435,18 +435,18 @@ def load(path: Path) -> Settings:
             raise tree.wrong((), "empty", "must name a setting, at least `adapter: slurm` or `adapter: mock`")
         if not isinstance(tree.content, dict):
             raise tree.wrong((), type(tree.content).__name__, "must be a mapping of settings")
-    except SimError as error:
+    except SimulationError as error:
         raise SettingsError(str(error)) from error
     try:
         warnings = (*_taken_out(tree), *_renamed(tree))
-    except SimError as error:
+    except SimulationError as error:
         raise SettingsError(str(error)) from error
     settings = _parsed(tree, Settings)
     settings._tree, settings._warnings = tree, warnings  # noqa: SLF001
     return settings
 
 
-def _holder_of(tree: Tree, name: str) -> dict[str, Any] | None:
+def _holder_of(tree: YamlTree, name: str) -> dict[str, Any] | None:
     """The mapping of the file in which a setting stands; None where the file does not set it."""
     *sections, last = name.split(".")
     holder = tree.content
@@ -455,7 +455,7 @@ def _holder_of(tree: Tree, name: str) -> dict[str, Any] | None:
     return holder if isinstance(holder, dict) and last in holder else None
 
 
-def _taken_out(tree: Tree) -> Iterator[str]:
+def _taken_out(tree: YamlTree) -> Iterator[str]:
     """Take the retired settings out of the content of a file, with a line on each."""
     adapter = tree.content.get("adapter", Settings.model_fields["adapter"].default)
     for name, setting in RETIRED.items():
@@ -469,7 +469,7 @@ def _taken_out(tree: Tree) -> Iterator[str]:
                 del tree.content[above]
 
 
-def _renamed(tree: Tree) -> Iterator[str]:
+def _renamed(tree: YamlTree) -> Iterator[str]:
     """Give the settings of a file their new names and words, with a line on each old one."""
     for name, setting in RENAMED.items():
         if (holder := _holder_of(tree, name)) is None:
@@ -492,13 +492,13 @@ def _renamed(tree: Tree) -> Iterator[str]:
 
 def parse(model: type[S], content: dict[str, Any], where: str) -> S:
     """`content` as `model`, for settings that come from no file of their own; raises `SettingsError`."""
-    return _parsed(Tree(Path(where), content), model)
+    return _parsed(YamlTree(Path(where), content), model)
 
 
-def _parsed(tree: Tree, model: type[S], at: tuple[str, ...] = (), content: dict[str, Any] | None = None) -> S:
+def _parsed(tree: YamlTree, model: type[S], at: tuple[str, ...] = (), content: dict[str, Any] | None = None) -> S:
     try:
         return tree.as_model(model, at, content)
-    except SimError as error:
+    except SimulationError as error:
         raise SettingsError(str(error)) from error
 
 

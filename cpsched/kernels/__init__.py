@@ -22,7 +22,7 @@
 The doors, which Python calls, are the functions marked `@kernel`: `pool_scheduling.plan_on_pool`, `nodes.plan_placed`,
 `nodes.try_job`, `slurm.plan_as_slurm`, `decision_builder.look_ahead`, `decision_builder.ordered`,
 `decision_builder.go_on_from`, those of `baseline`,
-`state.starts_of`, `state.planned`, `fit_rules.first_fault`, `fit_rules.units_by_node`.
+`simulated_cluster.starts_of`, `simulated_cluster.planned`, `fit_rules.first_fault`, `fit_rules.units_by_node`.
 
 Columns are those of `cpsched.model.JobTable`, indexed by slot. Kernels decide on values alone (times, amounts, node
 indices), never on the order in which values happen to be stored. So the same instant gives the same decision, whether

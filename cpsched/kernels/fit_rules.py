@@ -17,7 +17,8 @@ from cpsched.model import DISTINCT, EXCLUSIVE, Cluster, IntArray, JobTable
 UNBOUNDED = 1 << 62
 """More units than any node takes; also a moment after all others."""
 MOST_UNITS = 1 << 22
-"""For up to this many units, the product of units and amount (at most `bounds.MOST_AMOUNT`) fits into 64 bits; and a
+"""For up to this many units, the product of units and amount (at most `input_limits.MOST_AMOUNT`) fits into 64 bits;
+and a
 product is quicker than a division."""
 
 # ------------------------------------------------------------------------------------------ one resource of one node

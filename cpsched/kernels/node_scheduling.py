@@ -2,7 +2,7 @@
 
 EASY is the case of one reservation. The first job that cannot start reserves its earliest slot, which
 `earliest_reservation` finds
-(EASY's shadow time; `lines.first_slot` searches for it). Later jobs start if they leave the reservation intact.
+(EASY's shadow time; `text_lines.first_slot` searches for it). Later jobs start if they leave the reservation intact.
 """
 
 from __future__ import annotations

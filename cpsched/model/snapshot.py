@@ -27,7 +27,7 @@ class Snapshot:
     - `free`: int64[N, R], what is neither in use nor drained.
     - `table`: all jobs as columns by slot; every queued or running job has an estimate of at least one second.
     - `queue`: slots of the eligible jobs, in order of arrival.
-    - `running`: slots of the running jobs, by expected end (`table.end_s`), which is always after `now_s`.
+    - `running`: slots of the running jobs, by expected end (`parquet_table.end_s`), which is always after `now_s`.
     - `carried`: the same as kernels are handed it, where the state carries it along; a changed copy has none. See
       `cpsched.planning.scheduling_state_of`.
 

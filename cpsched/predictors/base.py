@@ -34,7 +34,7 @@ class Predictor(ABC):
         """
 
     def fill(self, table: JobTable, slots: IntArray) -> None:
-        """Write `table.estimate_s` for `slots`; to be replaced where whole columns can be predicted at once."""
+        """Write `parquet_table.estimate_s` for `slots`; to be replaced where whole columns can be predicted at once."""
         for slot in slots.tolist():
             table.estimate_s[slot] = whole_seconds(self.predict(table.jobs[slot]))
 

@@ -4,10 +4,12 @@
     outcome = cpsched_sim.simulate("KTH-SP2.swf.gz", "easy", "last-two")
     print(outcome)              # a table of all metrics; outcome.bsld, .schedule, .to_frame()
 
-What a researcher needs stands here: `load`, `simulate`, `compare`, `recorded`, `METRICS`, what they give back:
-`Workload`, `TraceJob`, `Simulation`, `Comparison`, `Schedule`, and what there is to say of accounting data: `Dialect`.
+What a researcher needs stands here: `load`, `simulate`, `compare`, `recorded_schedule_of`, `METRICS`, what they give
+back:
+`Workload`, `TraceJob`, `Simulation`, `Comparison`, `Schedule`, and what there is to say of accounting data:
+`TraceDialect`.
 Many replays by one file: `run_study`, which gives `Results`. To draw results: `draw_bars`, `draw_distributions`,
-`draw_use`, `draw_shares`, which give a `Picture`. A name is loaded when it is first used.
+`draw_utilization`, `draw_account_shares`, which give a `Chart`. A name is loaded when it is first used.
 """
 
 from __future__ import annotations
@@ -21,54 +23,54 @@ if TYPE_CHECKING:
     from cpsched.metrics import METRICS
     from cpsched_sim.cluster.replay import Schedule
     from cpsched_sim.comparison import Comparison, compare
-    from cpsched_sim.experiment import Simulation, simulate
-    from cpsched_sim.recorded_schedule import recorded
-    from cpsched_sim.report.pictures import Picture, draw_bars, draw_distributions, draw_shares, draw_use
+    from cpsched_sim.recorded_schedule import recorded_schedule_of
+    from cpsched_sim.report.charts import Chart, draw_account_shares, draw_bars, draw_distributions, draw_utilization
+    from cpsched_sim.simulation import Simulation, simulate
     from cpsched_sim.study.running import run_study
     from cpsched_sim.study.study_results import Results
-    from cpsched_sim.traces.dialect import Dialect
-    from cpsched_sim.traces.job import TraceJob
+    from cpsched_sim.traces.trace_dialect import TraceDialect
+    from cpsched_sim.traces.trace_job import TraceJob
     from cpsched_sim.workloads.load import Workload, load
 
 _HOME_OF = {
     "METRICS": "cpsched.metrics",
     "Comparison": "cpsched_sim.comparison",
-    "Dialect": "cpsched_sim.traces.dialect",
-    "Picture": "cpsched_sim.report.pictures",
+    "TraceDialect": "cpsched_sim.traces.trace_dialect",
+    "Chart": "cpsched_sim.report.charts",
     "Results": "cpsched_sim.study.study_results",
     "Schedule": "cpsched_sim.cluster.replay",
-    "Simulation": "cpsched_sim.experiment",
-    "TraceJob": "cpsched_sim.traces.job",
+    "Simulation": "cpsched_sim.simulation",
+    "TraceJob": "cpsched_sim.traces.trace_job",
     "Workload": "cpsched_sim.workloads.load",
     "compare": "cpsched_sim.comparison",
-    "draw_bars": "cpsched_sim.report.pictures",
-    "draw_distributions": "cpsched_sim.report.pictures",
-    "draw_shares": "cpsched_sim.report.pictures",
-    "draw_use": "cpsched_sim.report.pictures",
+    "draw_bars": "cpsched_sim.report.charts",
+    "draw_distributions": "cpsched_sim.report.charts",
+    "draw_account_shares": "cpsched_sim.report.charts",
+    "draw_utilization": "cpsched_sim.report.charts",
     "load": "cpsched_sim.workloads.load",
-    "recorded": "cpsched_sim.recorded_schedule",
+    "recorded_schedule_of": "cpsched_sim.recorded_schedule",
     "run_study": "cpsched_sim.study.running",
-    "simulate": "cpsched_sim.experiment",
+    "simulate": "cpsched_sim.simulation",
 }
 """Name -> the module that it comes from."""
 
 __all__ = [
     "METRICS",
+    "Chart",
     "Comparison",
-    "Dialect",
-    "Picture",
     "Results",
     "Schedule",
     "Simulation",
+    "TraceDialect",
     "TraceJob",
     "Workload",
     "compare",
+    "draw_account_shares",
     "draw_bars",
     "draw_distributions",
-    "draw_shares",
-    "draw_use",
+    "draw_utilization",
     "load",
-    "recorded",
+    "recorded_schedule_of",
     "run_study",
     "simulate",
 ]

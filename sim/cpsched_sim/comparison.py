@@ -13,30 +13,30 @@ from cpsched.formatting import figure
 from cpsched.metrics import METRICS, Metric, ScheduleData, metric
 from cpsched.policy_spec import OVERRUN, PolicySpec, setting_names
 from cpsched.registry import PolicyRegistries, import_path_of
-from cpsched_sim import frames
-from cpsched_sim.cluster.replay import Charge
+from cpsched_sim import data_frames
+from cpsched_sim.cluster.replay import SchedulingOverhead
 from cpsched_sim.document import Table, Text, fragment
-from cpsched_sim.errors import SimError
-from cpsched_sim.experiment import (
+from cpsched_sim.errors import SimulationError
+from cpsched_sim.recorded_schedule import NAME as RECORDED
+from cpsched_sim.recorded_schedule import RecordedSchedule, mismatch_warning, recorded_schedule_of
+from cpsched_sim.simulation import (
     DispatcherLike,
     MetricLike,
     PredictorLike,
-    Setup,
+    ReplaySetup,
     Simulation,
-    described,
-    opened,
+    display_name,
+    open_workload,
+    policy_setup,
     run,
-    short_name,
 )
-from cpsched_sim.recorded_schedule import NAME as RECORDED
-from cpsched_sim.recorded_schedule import Recorded, doubt, recorded
 from cpsched_sim.site.fairness import site_metrics
 from cpsched_sim.site.policy_file import SitePolicy
-from cpsched_sim.systems.system import SystemFile
+from cpsched_sim.systems.system_file import SystemFile
 from cpsched_sim.workloads.load import Workload, under
 
 if TYPE_CHECKING:
-    from cpsched_sim.frames import DataFrame
+    from cpsched_sim.data_frames import DataFrame
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,7 +61,9 @@ class ComparisonRow:
         return f"{self.dispatcher}/{self.predictor}" if self.predictor else self.dispatcher
 
 
-def recorded_rows(found: Recorded | None, baseline: str | None, more: Sequence[Metric] = ()) -> list[ComparisonRow]:
+def recorded_rows(
+    found: RecordedSchedule | None, baseline: str | None, more: Sequence[Metric] = ()
+) -> list[ComparisonRow]:
     """The recorded schedule as a row beside the replays; none where the trace tells no start.
 
     Raises `InvalidValue` where it is to be the baseline, and there is none.
@@ -70,10 +72,10 @@ def recorded_rows(found: Recorded | None, baseline: str | None, more: Sequence[M
     return [ComparisonRow(RECORDED, "", found.summary(more), measures=found.measures)] if found is not None else []
 
 
-def warnings(found: Recorded | None, rows: Iterable[ComparisonRow]) -> list[str]:
+def warnings(found: RecordedSchedule | None, rows: Iterable[ComparisonRow]) -> list[str]:
     """What a reader of replays beside the record must know, one sentence each."""
     waits_s = [row.summary["mean_wait_s"] for row in rows if row.summary is not None and row.name != RECORDED]
-    why = doubt(found, waits_s)
+    why = mismatch_warning(found, waits_s)
     return [*(found.notes() if found is not None else ()), *([why] if why else [])]
 
 
@@ -85,7 +87,7 @@ def compared(more: Sequence[Metric] = ()) -> tuple[Metric, ...]:
 class Combination(NamedTuple):
     """One dispatcher with one predictor, in words, and the catalogues in which the words are found."""
 
-    setup: Setup
+    setup: ReplaySetup
     known: PolicyRegistries
 
 
@@ -94,7 +96,7 @@ def combinations(
     predictors: Sequence[PredictorLike],
     settings: Mapping[str, object],
     options: Mapping[str, object],
-    charge: Charge = None,
+    charge: SchedulingOverhead = None,
 ) -> list[Combination]:
     """Every combination, each with the settings that it knows. Raises `UnknownName` for names that none knows.
 
@@ -106,12 +108,12 @@ def combinations(
         zip(dispatchers, labels(dispatchers), strict=True), zip(predictors, labels(predictors), strict=True)
     )
     for (one, label), (other, other_label) in pairs:
-        (dispatcher, predictor), known = described(one, other, (label, other_label), afresh=True)
+        (dispatcher, predictor), known = policy_setup(one, other, (label, other_label), afresh=True)
         of_dispatcher = setting_names(known.dispatchers.find(dispatcher))
         names = of_dispatcher | setting_names(known.predictors.find(predictor)) | {OVERRUN}
         mine = {name: value for name, value in settings.items() if name.rpartition(".")[2] in names}
         searching = {name: value for name, value in options.items() if name in of_dispatcher}
-        setup = Setup(PolicySpec.of(dispatcher, predictor, mine, searching, known), charge)
+        setup = ReplaySetup(PolicySpec.of(dispatcher, predictor, mine, searching, known), charge)
         setup.build(known=known)
         found.append(Combination(setup, known))
         taken |= {*mine, *searching}
@@ -236,7 +238,7 @@ class Comparison:
     def to_frame(self) -> DataFrame:
         """The figures as a pandas frame, a row per combination. Raises `Unusable` without pandas."""
         lines = list(table_rows(self.rows, baselines(self.rows, self.baseline), self.more))
-        return frames.of_lines(lines)
+        return data_frames.frame_of_lines(lines)
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the figures, and what they are in percent of the baseline's."""
@@ -258,7 +260,7 @@ class Comparison:
         shown = compared(self.more)
         cells = [["", *(metric.heading for metric in shown)]]
         for row in self.rows:
-            name = " / ".join(short_name(part) for part in (row.dispatcher, row.predictor) if part)
+            name = " / ".join(display_name(part) for part in (row.dispatcher, row.predictor) if part)
             figures = [figure(row.summary[each.name]) for each in shown] if row.summary else [f"failed: {row.error}"]
             cells.append([name, *figures])
         widths = [max(len(line[at]) for line in cells if len(line) > 2) for at in range(len(shown) + 1)]
@@ -276,7 +278,7 @@ def compare(
     baseline: str | None = None,
     settings: Mapping[str, object] | None = None,
     system: str | SystemFile | None = None,
-    charge: Charge = None,
+    charge: SchedulingOverhead = None,
     max_jobs: int | None = None,
     lenient: bool = False,
     metrics: Sequence[MetricLike] = (),
@@ -288,27 +290,27 @@ def compare(
     for every combination, as they were before their first simulation: none knows what it, or another, has learned. A
     combination that fails is told of in its row. Where the trace tells when jobs really started, the last row is that
     schedule; `baseline` may be "as recorded".
-    Raises `CpschedError` for names and values that are wrong, `SimError` for files that cannot be used.
+    Raises `CpschedError` for names and values that are wrong, `SimulationError` for files that cannot be used.
     """
-    workload = opened(trace, system, max_jobs, lenient)
+    workload = open_workload(trace, system, max_jobs, lenient)
     workload = under(workload, policy) if policy is not None else workload
     more = tuple(map(metric, metrics))
     chosen = combinations(dispatchers, predictors, settings or {}, {}, charge)
     check_baseline(chosen, baseline)
     shown = (*more, *(site_metrics(workload.site) if workload.site is not None else ()))
-    found = recorded(workload)
+    found = recorded_schedule_of(workload)
     beside = recorded_rows(found, baseline, shown)
     rows = (*(_row(workload, setup, known, more) for setup, known in chosen), *beside)
     return Comparison(f"{workload.name} on {workload.system}", rows, baseline, shown, tuple(warnings(found, rows)))
 
 
-def _row(workload: Workload, setup: Setup, known: PolicyRegistries, more: tuple[Metric, ...]) -> ComparisonRow:
+def _row(workload: Workload, setup: ReplaySetup, known: PolicyRegistries, more: tuple[Metric, ...]) -> ComparisonRow:
     names = setup.policy.dispatcher, setup.policy.predictor
     try:
         simulation = run(workload, setup, known=known, more=more)
         summary, hints = simulation.summary(), simulation.hints
         return ComparisonRow(*names, summary, measures=simulation.measures, hints=hints, simulation=simulation)
-    except (CpschedError, SimError) as error:
+    except (CpschedError, SimulationError) as error:
         return ComparisonRow(*names, error=str(error))
     except Exception as error:  # a dispatcher of somebody's own loses its row, not the others
         return ComparisonRow(*names, error=f"{type(error).__name__}: {error}")

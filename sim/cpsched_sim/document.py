@@ -9,7 +9,7 @@ from typing import Protocol
 from typing_extensions import override
 
 from cpsched.markup import Markup, tag
-from cpsched_sim.errors import Unusable, shown
+from cpsched_sim.errors import InputError, quote_value
 
 _MOST_CHARS = 2000
 _MOST_LINES = 100
@@ -151,7 +151,7 @@ class Picture(Block):
     def html(self) -> Markup:
         try:
             drawn = tag("figure", Markup(self.draw()))
-        except Unusable as error:  # no matplotlib: the numbers are there all the same
+        except InputError as error:  # no matplotlib: the numbers are there all the same
             drawn = tag("p", str(error), class_="quiet")
         if self.numbers is None:
             return drawn
@@ -191,4 +191,4 @@ def plain(text: str) -> str:
 
 
 def _line(text: str) -> str:
-    return shown(text, _MOST_CHARS)
+    return quote_value(text, _MOST_CHARS)

@@ -23,15 +23,17 @@ SHOWN_CHARS = 80
 """How much of a value a message repeats."""
 
 
-class SimError(CpschedError):
+class SimulationError(CpschedError):
     """Base of everything this package raises on purpose."""
 
 
-class InvalidFile(SimError):
+class InvalidFile(SimulationError):
     """Something in a file broke a rule; the message reads `file:line: field: value: rule`, in one line."""
 
     def __init__(self, path: Path, line: int, field: str, value: object, rule: str) -> None:
-        super().__init__(f"{shown(path, 1000)}:{line}: {shown(field)}: {shown(value)}: {shown(rule, 1000)}")
+        super().__init__(
+            f"{quote_value(path, 1000)}:{line}: {quote_value(field)}: {quote_value(value)}: {quote_value(rule, 1000)}"
+        )
         self.path = path
         self.line = line
         self.field = field
@@ -51,22 +53,22 @@ class InvalidPolicy(InvalidFile):
     """A policy file, or a dump of Slurm's that one names, broke a rule."""
 
 
-class Unusable(SimError):
+class InputError(SimulationError):
     """A file or a combination of options cannot be used; the message is one line."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(shown(message, 2000))
+        super().__init__(quote_value(message, 2000))
 
 
-class UnknownFormat(Unusable):
+class UnknownFormat(InputError):
     """A file is no trace of a format that is known."""
 
 
-class NoFile(Unusable, FileNotFoundError):
+class MissingFile(InputError, FileNotFoundError):
     """There is no such file or folder."""
 
 
-class SolvingFailed(SimError):
+class WorkerFailed(SimulationError):
     """A dispatcher failed in a process of its own; `place` is the line of its author's code, where that is known."""
 
     exit_code = 1
@@ -76,18 +78,18 @@ class SolvingFailed(SimError):
         self.place = place
 
 
-class NoProgress(SimError):
+class Stalled(SimulationError):
     """Nothing was decided, predicted or read for longer than the limit; `place` is where the code was."""
 
     exit_code = 1
 
     def __init__(self, limit_s: float, place: SourceLocation | None) -> None:
-        where = f" ({shown(place, 1000)})" if place else ""
+        where = f" ({quote_value(place, 1000)})" if place else ""
         super().__init__(f"no progress within {limit_s:g} s{where}; --decide-timeout sets the limit, 0: none")
         self.place = place
 
 
-def shown(value: object, most: int = SHOWN_CHARS) -> str:
+def quote_value(value: object, most: int = SHOWN_CHARS) -> str:
     """`value` for a message: one line, at most so many characters of it, nothing that would steer a terminal."""
     try:
         text = str(value)

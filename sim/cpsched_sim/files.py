@@ -12,15 +12,15 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from cpsched.errors import InvalidValue
-from cpsched_sim.errors import Unusable, shown
-from cpsched_sim.reading.bounds import MAX_JSON_BYTES
-from cpsched_sim.reading.glance import special_kind
+from cpsched_sim.errors import InputError, quote_value
+from cpsched_sim.input.input_limits import MAX_JSON_BYTES
+from cpsched_sim.input.sniff import special_kind
 
 
-def write_whole(path: Path, content: bytes) -> None:
+def write_atomically(path: Path, content: bytes) -> None:
     """Write a new file beside the old one, then rename it: readers see the old file or the new one, never half of it.
 
-    Makes the folder where there is none, packs the content if the name ends in .gz. Raises `Unusable`.
+    Makes the folder where there is none, packs the content if the name ends in .gz. Raises `InputError`.
     """
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     if path.suffix == ".gz":
@@ -33,17 +33,17 @@ def write_whole(path: Path, content: bytes) -> None:
         finally:
             beside.unlink(missing_ok=True)
     except OSError as error:
-        raise Unusable(f"{path}: cannot be written: {error.strerror or error}") from error
+        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
-def check_folder(folder: Path) -> None:
-    """Raise `Unusable` where no file could be written into `folder` now: before hours of work, not after.
+def require_writable_folder(folder: Path) -> None:
+    """Raise `InputError` where no file could be written into `folder` now: before hours of work, not after.
 
     A file is written and taken away again, in the folder or in what there is of the path to it. No folder is made.
     """
     there = next((path for path in (folder, *folder.absolute().parents) if path.exists()), Path("/"))
     if not there.is_dir():
-        raise Unusable(f"{there}: is a file, not a folder for results")
+        raise InputError(f"{there}: is a file, not a folder for results")
     beside = there / f".cpsched.{os.getpid()}"
     try:
         try:
@@ -51,10 +51,10 @@ def check_folder(folder: Path) -> None:
         finally:
             beside.unlink(missing_ok=True)
     except OSError as error:
-        raise Unusable(f"{folder}: cannot be written: {error.strerror or error}") from error
+        raise InputError(f"{folder}: cannot be written: {error.strerror or error}") from error
 
 
-def csv_of(rows: Iterable[Sequence[object]]) -> str:
+def format_csv(rows: Iterable[Sequence[object]]) -> str:
     """Rows as CSV."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
@@ -62,21 +62,21 @@ def csv_of(rows: Iterable[Sequence[object]]) -> str:
 
 
 def write_table(path: Path, rows: Iterable[Sequence[object]]) -> None:
-    """Write rows as CSV, in the way of `write_whole`."""
-    write_whole(path, csv_of(rows).encode())
+    """Write rows as CSV, in the way of `write_atomically`."""
+    write_atomically(path, format_csv(rows).encode())
 
 
 def sha256_of(path: Path) -> str:
-    """Digest of a file's bytes, in hex. Raises `Unusable`."""
+    """Digest of a file's bytes, in hex. Raises `InputError`."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise Unusable(f"{path}: {error.strerror or error}") from error
+        raise InputError(f"{path}: {error.strerror or error}") from error
 
 
 def sha256_of_all(paths: Sequence[Path]) -> str:
-    """Digest of one file's bytes, or of the digests of several in their order. Raises `Unusable`."""
+    """Digest of one file's bytes, or of the digests of several in their order. Raises `InputError`."""
     digests = [sha256_of(path) for path in paths]
     return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
 
@@ -95,6 +95,6 @@ def read_json(setting: str, path: str, text: bool = False) -> object:
             raise ValueError(f"is larger than {MAX_JSON_BYTES:,} bytes")
         words = content.decode("utf-8-sig")
         return words if text else json.loads(words)
-    except (OSError, ValueError, RecursionError, Unusable) as error:
+    except (OSError, ValueError, RecursionError, InputError) as error:
         kind = "text" if text else "JSON"
-        raise InvalidValue(setting, path, f"cannot be read as {kind}: {shown(error)}") from error
+        raise InvalidValue(setting, path, f"cannot be read as {kind}: {quote_value(error)}") from error

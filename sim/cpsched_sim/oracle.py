@@ -13,15 +13,15 @@ from cpsched.model import IntArray, Job, JobTable
 from cpsched.predictors.base import Predictor
 from cpsched.registration import Registration
 from cpsched.registry import PolicyRegistries
-from cpsched_sim import offline
-from cpsched_sim.traces.job import TraceJob
+from cpsched_sim import offline_dispatcher
+from cpsched_sim.traces.trace_job import TraceJob
 
 
 @runtime_checkable
 class Clairvoyant(Protocol):
     """A predictor, or a dispatcher, that is told the truth before a replay begins, which no cluster could do."""
 
-    def know(self, trace: Iterable[TraceJob]) -> None:
+    def observe_truth(self, trace: Iterable[TraceJob]) -> None:
         """Take note of how long each job will really run."""
         ...
 
@@ -30,10 +30,10 @@ class OraclePredictor(Predictor, Clairvoyant):
     """The real run time of each job of a trace, capped by its walltime."""
 
     def __init__(self, trace: Iterable[TraceJob] = ()) -> None:
-        self.know(trace)
+        self.observe_truth(trace)
 
     @override
-    def know(self, trace: Iterable[TraceJob]) -> None:
+    def observe_truth(self, trace: Iterable[TraceJob]) -> None:
         self._run_s = {item.job.id: item.run_s for item in trace}
 
     def predict(self, job: Job) -> int:
@@ -51,9 +51,9 @@ class SoftWalltimePredictor(Predictor):
     """The soft walltime of each job of a trace, capped by its walltime, which stands in where no soft one is told."""
 
     def __init__(self, trace: Iterable[TraceJob] = ()) -> None:
-        self.know(trace)
+        self.observe_truth(trace)
 
-    def know(self, trace: Iterable[TraceJob]) -> None:
+    def observe_truth(self, trace: Iterable[TraceJob]) -> None:
         """Record the soft walltime of each job."""
         self._soft_s = {item.job.id: item.soft_walltime_s for item in trace if item.soft_walltime_s is not None}
 
@@ -75,5 +75,5 @@ ORACLE = Registration(
     OraclePredictor,
 )
 PREDICTORS = registry.PREDICTORS.with_(ORACLE, SOFT_WALLTIME)
-SIMULATED = PolicyRegistries(registry.DISPATCHERS.with_(*offline.LISTED), PREDICTORS)
+SIMULATION_REGISTRIES = PolicyRegistries(registry.DISPATCHERS.with_(*offline_dispatcher.LISTED), PREDICTORS)
 """What a simulation looks names up in: the core's, and the predictors and dispatchers that know a whole trace."""

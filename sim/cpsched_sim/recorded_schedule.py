@@ -2,7 +2,7 @@
 
 Both judge the same jobs by the same run times. The record knows more than a replay does: nodes that were down,
 reservations, limits, people's own reasons. So the two are held against each other with care, and where one of them has
-hardly any waits and the other has many (`doubt`), the replay is not of the machine that the record is from.
+hardly any waits and the other has many (`mismatch_warning`), the replay is not of the machine that the record is from.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from cpsched.formatting import many
 from cpsched.metrics import Metric, ScheduleData, step_counts
-from cpsched_sim.metrics import Latencies, figures
+from cpsched_sim.replay_metrics import DecisionTimes, metric_values
 from cpsched_sim.site.fairness import breakdown
 from cpsched_sim.workloads.load import Workload
 
@@ -30,7 +30,7 @@ APART = 10.0
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Recorded:
+class RecordedSchedule:
     """The recorded schedule of the jobs whose start the trace tells; every metric can be asked of its `measures`.
 
     - `unknown` counts the jobs of the workload whose start it does not tell.
@@ -48,11 +48,11 @@ class Recorded:
         """The figures that `Simulation.summary` has; nobody decided anything, so decisions have none."""
         site = self.workload.site
         return {
-            **figures(self.measures, more),
+            **metric_values(self.measures, more),
             "rounds": None,
             "cpu_s": None,
             "violations": None,
-            "dispatch": asdict(Latencies.of(())),
+            "dispatch": asdict(DecisionTimes.of(())),
             "paths": {},
             "start_unknown": self.unknown,
             **(breakdown(self.measures, site) if site is not None else {}),
@@ -74,11 +74,11 @@ class Recorded:
         return found
 
     def __repr__(self) -> str:
-        rows = figures(self.measures).items()
+        rows = metric_values(self.measures).items()
         return "\n".join([f"{NAME}: {self.workload.name}", *(f"  {name:<14}{value:>14,.5g}" for name, value in rows)])
 
 
-def recorded(workload: Workload) -> Recorded | None:
+def recorded_schedule_of(workload: Workload) -> RecordedSchedule | None:
     """The schedule that the workload's trace records; None where it tells no start."""
     known = [item for item in workload.jobs if item.recorded_start_s is not None]
     if not known:
@@ -101,10 +101,10 @@ def recorded(workload: Workload) -> Recorded | None:
     rising = np.argsort(held, kind="stable")
     busy = held[rising][np.searchsorted(np.cumsum(lasted_s[rising]), 0.99 * lasted_s.sum())]
     over = lasted_s[held > machine].sum() / lasted_s.sum()
-    return Recorded(workload, measures, len(workload.jobs) - len(known), int(busy), float(over))
+    return RecordedSchedule(workload, measures, len(workload.jobs) - len(known), int(busy), float(over))
 
 
-def doubt(found: Recorded | None, replayed_wait_s: Iterable[float]) -> str:
+def mismatch_warning(found: RecordedSchedule | None, replayed_wait_s: Iterable[float]) -> str:
     """Why replays with these mean waits may not be of the machine that the record is from; "" where they may be.
 
     Of several replays the one that is nearest to the record counts: where one dispatcher alone is far off, the system

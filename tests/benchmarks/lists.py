@@ -19,8 +19,8 @@ from cpsched.dispatchers.list_orders import ListDispatcher
 from cpsched.model import Cluster
 from cpsched.policy import Policy
 from cpsched_sim.cluster.replay import Replay, Schedule
-from cpsched_sim.cluster.state import SimulatedCluster
-from cpsched_sim.traces.job import TraceJob
+from cpsched_sim.cluster.simulated_cluster import SimulatedCluster
+from cpsched_sim.traces.trace_job import TraceJob
 from cpsched_sim.workloads.load import Workload, load
 from tests.benchmarks import run_parts
 from tests.builders import a_job

@@ -18,9 +18,9 @@ from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.list_orders import ListDispatcher
 from cpsched.dispatchers.lookahead.lookahead_dispatcher import Lookahead
 from cpsched.model import Cluster, Decision, Need, Snapshot
-from cpsched_sim.cluster.state import SimulatedCluster
-from cpsched_sim.experiment import simulate
-from cpsched_sim.systems.system import System, load_system
+from cpsched_sim.cluster.simulated_cluster import SimulatedCluster
+from cpsched_sim.simulation import simulate
+from cpsched_sim.systems.system_file import System, load_system
 from cpsched_sim.workloads.eurora import eurora_jobs
 from cpsched_sim.workloads.load import Workload, load
 from tests.benchmarks import run_parts

@@ -6,8 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 from cpsched_sim.cli import app
-from cpsched_sim.traces.columns import NEEDED, READ, Columns
-from cpsched_sim.traces.dialect import Dialect
+from cpsched_sim.traces.accounting_columns import COLUMNS_READ, REQUIRED_COLUMNS, AccountingColumns
+from cpsched_sim.traces.trace_dialect import TraceDialect
 from cpsched_sim.workloads.load import load_jobs
 from tests.docs.test_code_blocks import FILES, ROOT
 
@@ -37,9 +37,9 @@ def test_the_page_is_short():
 
 def test_the_command_of_the_page_asks_for_all_that_is_read():
     (columns,) = re.findall(r"--format (\S+)", PAGE)
-    asked = Columns.of(columns.replace(",", "|"))
+    asked = AccountingColumns.of(columns.replace(",", "|"))
     assert asked.missing() == []
-    assert [name for name in READ if asked.where(name) is None and name not in ("ReqNodes", "ReqCPUS")] == [
+    assert [name for name in COLUMNS_READ if asked.where(name) is None and name not in ("ReqNodes", "ReqCPUS")] == [
         "ElapsedRaw", "AllocNodes", "AllocCPUS", "TimelimitRaw", "Cluster", "Wait",
     ]  # fmt: skip
     assert (OWN / "jobs.txt").read_text().splitlines()[0] == columns.replace(",", "|")
@@ -48,9 +48,9 @@ def test_the_command_of_the_page_asks_for_all_that_is_read():
 def test_the_table_of_the_page_names_columns_that_are_read_and_says_which_are_needed():
     rows = re.findall(r"^\| (`.*?) \| (.*?) \|", PAGE, re.MULTILINE)
     named = {name for columns, _ in rows for name in re.findall(r"`(\w+)`", columns)}
-    assert named <= set(READ)
+    assert named <= set(COLUMNS_READ)
     needed = {name for columns, need in rows if need == "yes" for name in re.findall(r"^`(\w+)`|, `(\w+)`", columns)}
-    assert {*NEEDED} - {"Submit"} <= {name for pair in needed for name in pair}
+    assert {*REQUIRED_COLUMNS} - {"Submit"} <= {name for pair in needed for name in pair}
 
 
 def test_the_system_file_of_the_page_is_what_the_command_writes(lab):
@@ -71,8 +71,8 @@ def test_the_night_in_which_the_clock_goes_back_is_read_alike_from_both_files():
     plain, local = (
         {item.job.id: item for item in load_jobs(OWN / name, dialect=dialect)}
         for name, dialect in (
-            ("jobs.txt", Dialect(arrival="submit")),
-            ("export.csv", Dialect(columns, "Europe/Berlin")),
+            ("jobs.txt", TraceDialect(arrival="submit")),
+            ("export.csv", TraceDialect(columns, "Europe/Berlin")),
         )
     )
     assert {id: plain[id].run_s for id in local} == {id: item.run_s for id, item in local.items()}

@@ -17,7 +17,7 @@ from cpsched_bridge.adapters.mock.site import MockCluster, Pin
 from cpsched_bridge.cycle.loop import Bridge
 from cpsched_bridge.ports import Hold, Outcome, StartOrder
 from cpsched_bridge.store.ledger import KEPT, State
-from cpsched_sim.traces.job import TraceJob
+from cpsched_sim.traces.trace_job import TraceJob
 from tests.bridges import a_bridge
 from tests.builders import a_cluster, a_job
 

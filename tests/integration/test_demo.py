@@ -12,7 +12,7 @@ import pytest
 
 from cpsched_bridge.adapters.mock.site import MockCluster
 from cpsched_bridge.program.demo import mean_wait_s, verdict
-from cpsched_sim.traces.job import TraceJob
+from cpsched_sim.traces.trace_job import TraceJob
 from tests import warm
 from tests.builders import a_cluster, a_job
 from tests.patience import ENOUGH_S

@@ -13,7 +13,7 @@ from cpsched_bridge.adapters.mock.site import MockCluster
 from cpsched_bridge.store.ledger import State
 from cpsched_bridge.store.redecide import decide_again
 from cpsched_sim.cluster.replay import replay as simulate
-from cpsched_sim.traces.job import TraceJob
+from cpsched_sim.traces.trace_job import TraceJob
 from tests.bridges import a_bridge
 
 JOBS = 400

@@ -6,7 +6,7 @@
 import pytest
 
 from cpsched_sim import simulate
-from cpsched_sim.systems.system import System, load_system
+from cpsched_sim.systems.system_file import System, load_system
 from cpsched_sim.workloads.eurora import eurora_jobs
 from cpsched_sim.workloads.load import Workload
 

@@ -9,7 +9,7 @@ from cpsched import registry
 from cpsched.dispatchers.lookahead.lookahead_dispatcher import Lookahead
 from cpsched.model import NEVER, Cluster
 from cpsched.planning import plan
-from cpsched_sim.cluster.state import SimulatedCluster
+from cpsched_sim.cluster.simulated_cluster import SimulatedCluster
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 from tests.properties import reference
 

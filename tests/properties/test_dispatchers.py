@@ -15,10 +15,10 @@ from cpsched.model import NEVER, Cluster, PendingCode
 from cpsched.planning import EVERY
 from cpsched.policy import Policy
 from cpsched_sim.cluster.replay import Replay, replay
-from cpsched_sim.testing.promises import PROMISES, dispatcher_of, examples, policy_of
-from cpsched_sim.testing.tries import tries
-from cpsched_sim.testing.worlds import can_run, crowds, snapshots, traces
-from cpsched_sim.traces.job import TraceJob
+from cpsched_sim.testing.dispatcher_properties import PROPERTIES, dispatcher_of, max_examples, policy_of
+from cpsched_sim.testing.example_counts import tries
+from cpsched_sim.testing.strategies import can_run, full_clusters, snapshots, traces
+from cpsched_sim.traces.trace_job import TraceJob
 from tests.builders import a_cluster, a_job, a_snapshot
 from tests.properties import reference
 
@@ -36,7 +36,7 @@ def test_the_catalogue_holds_every_list_scheduler():
     assert set(LISTS) <= set(NAMES)
 
 
-@pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.__name__)
+@pytest.mark.parametrize("promise", PROPERTIES, ids=lambda promise: promise.__name__)
 @pytest.mark.parametrize("name", NAMES)
 def test_promise(name, promise):
     promise(name)
@@ -44,7 +44,7 @@ def test_promise(name, promise):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_compiled_judge_agrees_and_what_can_never_run_is_said(name):
-    @examples(name, 60)
+    @max_examples(name, 60)
     @given(snapshots())
     def check(snapshot):
         decision = shared(name).decide(snapshot, "plan")
@@ -163,7 +163,7 @@ def reservation_of_the_first_that_waits(snapshot):
 
 
 @tries(150)
-@given(st.one_of(snapshots(), crowds()), st.sampled_from(["easy", "ebf", "easy-sjbf"]))
+@given(st.one_of(snapshots(), full_clusters()), st.sampled_from(["easy", "ebf", "easy-sjbf"]))
 def test_no_start_delays_the_reservation_of_the_first_that_waits(snapshot, name):
     """EASY: the first job that waits is planned for when it would start if nobody was behind it, whoever starts now."""
     decision = shared(name).decide(snapshot, "plan")
@@ -178,7 +178,7 @@ def test_the_crowds_hold_reservations_that_a_start_could_delay():
     waits, backfilled = [], []
 
     @settings(max_examples=60, deadline=None, database=None, derandomize=True)
-    @given(crowds())
+    @given(full_clusters())
     def count(snapshot):
         heads, first, _ = reservation_of_the_first_that_waits(snapshot)
         waits.append(first is not None and not snapshot.cluster.counted)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from cpsched_bridge.adapters.slurm.records import Record
 from cpsched_bridge.adapters.slurm.transport.cli.reading import Reading
-from cpsched_sim.testing.tries import tries
+from cpsched_sim.testing.example_counts import tries
 from tests.unit.bridge.adapters.slurm.transport.cli.standin import RELEASES, Job, Programs
 
 FORGEABLE = {"spreads_over_nodes", "ntasks_per_gpu", "segment_size"}

@@ -14,9 +14,9 @@ from cpsched.kernels.scheduling_state import SchedulingState
 from cpsched.model import NEVER, Cluster, Decision, Effort, Starts
 from cpsched.model.overrun import OVERRUN_CODES, expected_end_s
 from cpsched.planning import EVERY, GREEDY, STRICT, plan, scheduling_state_of
-from cpsched_sim.cluster.events import revise_overdue
-from cpsched_sim.testing.tries import tries
-from cpsched_sim.testing.worlds import crowds, snapshots
+from cpsched_sim.cluster.cluster_events import revise_overdue
+from cpsched_sim.testing.example_counts import tries
+from cpsched_sim.testing.strategies import full_clusters, snapshots
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 from tests.properties import reference
 
@@ -44,7 +44,7 @@ def test_plans_on_nodes_equal_the_reference(snapshot, reservations, best_fit, ra
 
 
 @tries(150)
-@given(crowds(), st.sampled_from(RESERVATIONS), st.booleans(), st.randoms(use_true_random=False))
+@given(full_clusters(), st.sampled_from(RESERVATIONS), st.booleans(), st.randoms(use_true_random=False))
 def test_plans_of_long_queues_equal_the_reference(snapshot, reservations, best_fit, random):
     """Full clusters of unequal nodes: more requests that fail than a plan remembers, many ties, all sharing rules."""
     order = list(range(len(snapshot.queue)))
@@ -61,7 +61,7 @@ def test_the_crowds_are_crowds():
     waiting = []
 
     @settings(max_examples=25, deadline=None, database=None, derandomize=True)
-    @given(crowds())
+    @given(full_clusters())
     def count(snapshot):
         _, planned = reference.plan(snapshot, range(len(snapshot.queue)), EVERY)
         waiting.append(sum(start not in (NEVER, snapshot.now_s) for start in planned))
@@ -73,7 +73,7 @@ def test_the_crowds_are_crowds():
 
 @tries(150)
 @given(
-    st.one_of(snapshots(), crowds()),
+    st.one_of(snapshots(), full_clusters()),
     st.sampled_from(["reg", "shortest", "longest", "sjf", "ljf", "saf", "laf", "spf"]),
     st.sampled_from(RESERVATIONS),
 )
@@ -100,7 +100,9 @@ def test_every_order_equals_the_reference(snapshot, order, reservations):
 
 
 @tries(150)
-@given(st.one_of(snapshots(), crowds()), st.sampled_from(RESERVATIONS), st.sampled_from(["first-fit", "best-fit"]))
+@given(
+    st.one_of(snapshots(), full_clusters()), st.sampled_from(RESERVATIONS), st.sampled_from(["first-fit", "best-fit"])
+)
 def test_asking_for_the_starts_alone_gives_the_same_starts(snapshot, reservations, allocation):
     cut = plan(snapshot, reservations=reservations, allocation=allocation, need="starts")
     whole = plan(snapshot, reservations=reservations, allocation=allocation)

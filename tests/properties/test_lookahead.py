@@ -9,8 +9,8 @@ from cpsched.dispatchers.lookahead.lookahead_dispatcher import Lookahead
 from cpsched.dispatchers.lookahead.objectives import OBJECTIVES
 from cpsched.feasibility import verify
 from cpsched.model import NEVER
-from cpsched_sim.testing.tries import tries
-from cpsched_sim.testing.worlds import snapshots
+from cpsched_sim.testing.example_counts import tries
+from cpsched_sim.testing.strategies import snapshots
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 from tests.properties import reference
 from tests.searches import Ablated, Priced

@@ -23,7 +23,7 @@ from cpsched.dispatchers.lookahead.lookahead_dispatcher import Lookahead
 from cpsched.model import Job
 from cpsched_bridge.cycle.backoff import KINDS_IN_VAIN
 from cpsched_bridge.ports import Hold
-from cpsched_sim.testing.tries import tries
+from cpsched_sim.testing.example_counts import tries
 from tests.bridges import a_bridge
 from tests.builders import a_cluster, a_job
 from tests.fakes import FakePace, FirstFit

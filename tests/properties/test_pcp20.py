@@ -24,7 +24,7 @@ from cpsched.feasibility import verify
 from cpsched.kernels.cp.delay_costs import delay
 from cpsched.kernels.cp.startable_jobs import startable
 from cpsched.model import Cluster, Decision, Job, Request, RunningJob, Snapshot
-from cpsched_sim.testing.tries import tries
+from cpsched_sim.testing.example_counts import tries
 from tests.builders import a_snapshot
 
 

@@ -22,9 +22,9 @@ from cpsched.model import Cluster, IntArray
 from cpsched.planning import EVERY, scheduling_state_of
 from cpsched.policy import Policy
 from cpsched_sim.cluster.replay import Replay
-from cpsched_sim.testing.tries import tries
-from cpsched_sim.testing.worlds import crowds, snapshots
-from cpsched_sim.traces.job import TraceJob
+from cpsched_sim.testing.example_counts import tries
+from cpsched_sim.testing.strategies import full_clusters, snapshots
+from cpsched_sim.traces.trace_job import TraceJob
 from tests.builders import a_job, a_snapshot
 from tests.properties import reference
 
@@ -226,7 +226,7 @@ def totals(site: SchedulingState, search: OrderSearch) -> tuple[IntArray, IntArr
 
 
 @tries(100)
-@given(st.one_of(snapshots(), crowds()))
+@given(st.one_of(snapshots(), full_clusters()))
 def test_what_all_nodes_have_free_over_time_is_what_running_jobs_give_back(snapshot):
     times, free = totals(scheduling_state_of(snapshot), new_search(SearchSettings(0, 1, 1, 1, 1, 0, 127, 63, 0)))
     line = reference.Line(

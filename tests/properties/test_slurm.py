@@ -13,9 +13,9 @@ from cpsched.model import Cluster, Snapshot
 from cpsched.policy import Policy
 from cpsched.predictors.walltime import WalltimePredictor
 from cpsched_sim.cluster.replay import replay
-from cpsched_sim.testing.promises import policy_of
-from cpsched_sim.testing.tries import tries
-from cpsched_sim.testing.worlds import snapshots, traces
+from cpsched_sim.testing.dispatcher_properties import policy_of
+from cpsched_sim.testing.example_counts import tries
+from cpsched_sim.testing.strategies import snapshots, traces
 from tests.builders import a_job, a_running, a_snapshot
 from tests.properties import reference, slurm_reference
 

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cpsched_sim.errors import InvalidTrace
-from cpsched_sim.metrics import ScheduleData, step_counts
-from cpsched_sim.testing.tries import tries
+from cpsched_sim.replay_metrics import ScheduleData, step_counts
+from cpsched_sim.testing.example_counts import tries
 from cpsched_sim.traces import native
-from cpsched_sim.traces.pbs import PbsReader
-from cpsched_sim.traces.record import Record, Units
+from cpsched_sim.traces.pbs_accounting import PbsReader
 from cpsched_sim.traces.swf import SwfReader
+from cpsched_sim.traces.trace_record import NodeRequest, TraceRecord
 
 WORDS = st.text(string.ascii_letters + string.digits + ' ,"_-|;#äß', max_size=12)
 PIECES = [
@@ -37,12 +37,12 @@ def records(draw):
     """Jobs with units and named amounts."""
     count = draw(st.integers(0, 6))
     return [
-        Record(
+        TraceRecord(
             id,
             draw(st.integers(0, 10**10)),
             draw(SECONDS),
             draw(SECONDS),
-            Units(
+            NodeRequest(
                 draw(st.integers(1, 10**5)),
                 tuple((name, amount) for name, amount in sorted(draw(AMOUNTS).items()) if amount),
                 draw(st.booleans()),

@@ -32,7 +32,7 @@ from cpsched.site.admission import QueueLimits, decide_within
 from cpsched.site.limit_checks import LimitSubject, LimitTable
 from cpsched_sim.cluster.replay import replay
 from cpsched_sim.site.policy_file import SitePolicy, parse_policy
-from cpsched_sim.traces.job import TraceJob
+from cpsched_sim.traces.trace_job import TraceJob
 from tests.slurm.harness import Slurm, expand, wait_until
 
 MOST_WAIT_S = 1200

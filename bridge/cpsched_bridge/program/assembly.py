@@ -57,7 +57,7 @@ from cpsched_bridge.watch.following import WatchSurroundings
 from cpsched_bridge.watch.outlook import Outlook
 from cpsched_bridge.watch.systemd import Systemd
 from cpsched_bridge.watch.web.server import Watch
-from cpsched_sim import compiling
+from cpsched_sim import kernel_warm_up
 from cpsched_sim.files import read_json
 
 ADAPTERS_FOLDER = "cpsched_bridge.adapters"
@@ -177,7 +177,7 @@ def steps(policy: Policy, spec: PolicySpec, settings: Settings, backend: Backend
       settings ask for that, the policy's dispatcher decides in this process afterwards.
     - The bridge loads those that it needs itself. What could not be compiled there, or not be kept, it compiles now.
     """
-    apart = Apart(spec, compiles=compiling.modules_with_doors())
+    apart = Apart(spec, compiles=kernel_warm_up.modules_with_kernels())
     if settings.policy.apart:
         policy.dispatcher = apart
 
@@ -204,7 +204,7 @@ def _reached(backend: Backend) -> str | None:
 def _loaded(tell: Teller) -> None:
     """Load the kernels; what goes wrong with that is told by the first decision, too."""
     try:
-        compiling.open_all(tell)
+        kernel_warm_up.load_all_kernels(tell)
     except Exception as error:
         structlog.get_logger("bridge").error("kernels", detail=described(error))
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cpsched_bridge.errors import BridgeError, SettingsError
-from cpsched_sim import shell
+from cpsched_sim import cli_shell
 from cpsched_sim.cli import app as simulator
-from cpsched_sim.shell import SHORT_HELP, CommandGroup, echo_json, say
+from cpsched_sim.cli_shell import SHORT_HELP, CommandGroup, echo_json, print_message
 
 if TYPE_CHECKING:
     from cpsched_bridge.settings import Settings
@@ -53,11 +53,11 @@ def _settings(config: Path) -> Settings:
     """The settings in a file; a warning for each that is retired or renamed."""
     settings = _loaded(config)
     for warning in settings.warnings:
-        say("warning", warning)
+        print_message("warning", warning)
     return settings
 
 
-reporting = shell.reporting(BridgeError)
+reporting = cli_shell.reporting(BridgeError)
 """Errors of a command in one line; exit code 2 for bad input, 1 for failures."""
 
 
@@ -89,7 +89,7 @@ def bridge(config: Config = DEFAULT_CONFIG) -> None:
     logs.set_up(settings.log_format)
     problems = assembly.run(settings, str(config))
     for problem in problems:
-        say("error", problem)
+        print_message("error", problem)
     if problems:
         raise typer.Exit(1)
 
@@ -395,7 +395,7 @@ def doctor(config: Config = DEFAULT_CONFIG, as_json: AsJson = False) -> None:
     backend = assembly.connect(settings, str(config), ready.chosen)
     try:
         checks = [
-            *concerning(assembly.patient_checks(backend, partial(say, "note")), settings.mode),
+            *concerning(assembly.patient_checks(backend, partial(print_message, "note")), settings.mode),
             ready.in_force.check(),
             *assembly.checks_of_reading(backend, settings, str(config)),
         ]

@@ -22,7 +22,7 @@ from cpsched.registry import DISPATCHERS
 from cpsched.traceback_origin import plugin_source_location
 from cpsched_bridge.children import begin
 from cpsched_bridge.cycle.apart import Begins, Doing, Lessons, Question, Reply
-from cpsched_sim import compiling
+from cpsched_sim import kernel_warm_up
 from cpsched_sim.files import read_json
 
 
@@ -94,7 +94,7 @@ def begun(begins: Begins, channel: Connection[Any, Any]) -> Dispatcher:
     for module in begins.modules:
         with contextlib.suppress(ImportError):  # then the bridge compiles what is in there itself
             importlib.import_module(module)
-    compiling.open_all(lambda words: channel.send(Doing(words)))
+    kernel_warm_up.load_all_kernels(lambda words: channel.send(Doing(words)))
     channel.send(Doing())
     return dispatcher
 

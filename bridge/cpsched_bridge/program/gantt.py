@@ -16,13 +16,13 @@ from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.watch.page import gantt
 from cpsched_bridge.watch.page.gantt import DrawnWindow
 from cpsched_bridge.watch.schema import Bar, Chart
-from cpsched_sim.errors import InvalidTrace, Unusable
-from cpsched_sim.experiment import Setup, Simulation, run
-from cpsched_sim.files import write_whole
-from cpsched_sim.oracle import SIMULATED
-from cpsched_sim.patience import LIMIT_S, patience
-from cpsched_sim.reading.lines import lines_of
-from cpsched_sim.results import check_new
+from cpsched_sim.errors import InputError, InvalidTrace
+from cpsched_sim.files import write_atomically
+from cpsched_sim.input.text_lines import lines_of
+from cpsched_sim.oracle import SIMULATION_REGISTRIES
+from cpsched_sim.result_files import check_new
+from cpsched_sim.simulation import ReplaySetup, Simulation, run
+from cpsched_sim.watchdog import LIMIT_S, watched
 from cpsched_sim.workloads.load import load
 
 HEADING = ("job", "submit_s", "start_s", "end_s", "units", "nodes")
@@ -48,13 +48,15 @@ class FinishedSchedule:
 
 
 def opened(path: Path, system: str | None, dispatcher: str, predictor: str, max_jobs: int | None) -> FinishedSchedule:
-    """The schedule of a file: as written, or as a policy makes it of a trace. Raises `SimError`, `CpschedError`."""
+    """The schedule of a file: as written, or as a policy makes it of a trace. Raises `SimulationError`,
+    `CpschedError`.
+    """
     if is_schedule(path):
         return read(path)
-    with patience(LIMIT_S) as patient:
-        setup = Setup(PolicySpec.of(dispatcher, predictor, known=SIMULATED))
-        workload = load(path, system, max_jobs=max_jobs, progress=patient.renew)
-        return of_simulation(run(workload, setup, patient.renew))
+    with watched(LIMIT_S) as patient:
+        setup = ReplaySetup(PolicySpec.of(dispatcher, predictor, known=SIMULATION_REGISTRIES))
+        workload = load(path, system, max_jobs=max_jobs, progress=patient.reset)
+        return of_simulation(run(workload, setup, patient.reset))
 
 
 def of_simulation(simulation: Simulation) -> FinishedSchedule:
@@ -72,16 +74,16 @@ def of_simulation(simulation: Simulation) -> FinishedSchedule:
 
 
 def is_schedule(path: Path) -> bool:
-    """Whether a file is a schedule that was written, by its first line. Raises `Unusable` where it cannot be read."""
+    """Whether a file is a schedule that was written, by its first line. Raises `InputError` where it cannot be read."""
     first = next(lines_of(path), (1, ""))[1]
     return first.strip() == ",".join(HEADING)
 
 
 def read(path: Path) -> FinishedSchedule:
-    """A schedule that `cpsched simulate --out` wrote. Raises `InvalidTrace` naming file and line, or `Unusable`."""
+    """A schedule that `cpsched simulate --out` wrote. Raises `InvalidTrace` naming file and line, or `InputError`."""
     rows = [_Row(path, number, text) for number, text in lines_of(path) if number > 1]
     if not rows:
-        raise Unusable(f"{path}: holds no jobs")
+        raise InputError(f"{path}: holds no jobs")
     names = sorted(
         {name for row in rows for name, _ in row.nodes},
         key=lambda name: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)],
@@ -126,7 +128,7 @@ def _bar(id: int, begin_s: int, end_s: int, nodes: Placement | list[tuple[int, i
 
 
 def check_out(out: Path) -> None:
-    """Raise `InvalidValue` or `Unusable` where no drawing can be written: before a long replay, not after."""
+    """Raise `InvalidValue` or `InputError` where no drawing can be written: before a long replay, not after."""
     require(out.suffix in (".svg", ".html"), "--out", out, "must end in .svg or .html")
     check_new(out)
 
@@ -144,7 +146,7 @@ def seconds(option: str, text: str | None, otherwise: int) -> int:
 def write(found: FinishedSchedule, out: Path, from_text: str | None, to_text: str | None) -> str:
     """Draw from one time to another, both counted from the first submission; a line that says what was drawn.
 
-    Raises `InvalidValue` for times that make no sense, `Unusable` where the file cannot be written.
+    Raises `InvalidValue` for times that make no sense, `InputError` where the file cannot be written.
     """
     begin_s, end_s = found.from_s, found.to_s
     from_s = begin_s + seconds("--from", from_text, 0)
@@ -157,7 +159,7 @@ def write(found: FinishedSchedule, out: Path, from_text: str | None, to_text: st
     window = DrawnWindow(from_s, to_s, 0, len(found.node_names), live=False)
     title = f"{found.title}: {many(len(bars), 'job')} on {many(len(found.node_names), 'node')}"
     drawing = gantt.draw(chart, window, alone=True, title=title)
-    write_whole(out, (drawing if out.suffix == ".svg" else _document(title, drawing)).encode() + b"\n")
+    write_atomically(out, (drawing if out.suffix == ".svg" else _document(title, drawing)).encode() + b"\n")
     return f"wrote {out}: {title}"
 
 

@@ -29,7 +29,7 @@ from cpsched_bridge.store.places import heartbeat_age_s
 from cpsched_bridge.store.rounds import RoundRecord
 from cpsched_bridge.watch.explain import because, explain, view_of_round
 from cpsched_bridge.watch.schema import QueuedJob
-from cpsched_sim.shell import echo_json
+from cpsched_sim.cli_shell import echo_json
 
 _UNBROKEN = 240
 _CLOCK_TOLERANCE_S = 2.0

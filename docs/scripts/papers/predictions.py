@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from cpsched_sim.accuracy import Accuracy, study
-from cpsched_sim.files import write_whole
-from cpsched_sim.traces.job import TraceJob
+from cpsched_sim.files import write_atomically
+from cpsched_sim.predictor_accuracy import Accuracy, study_predictors
+from cpsched_sim.traces.trace_job import TraceJob
 from cpsched_sim.workloads.eurora import eurora_jobs
 from docs.scripts.papers.spreads import STUDIES
 
@@ -36,7 +36,7 @@ def shares(values: Any, edges: tuple[float, ...]) -> list[float]:
 def found() -> dict[str, Any]:
     """Shares of jobs by duration; by estimate, the published figures, shares by error, and the distribution of A."""
     months = [eurora_jobs(DAYS, seed) for seed in SEEDS]
-    studied = [study(month, tuple(NAMES.values())) for month in months]
+    studied = [study_predictors(month, tuple(NAMES.values())) for month in months]
     jobs: list[TraceJob] = [job for month in months for job in month]
     run_s = np.array([job.run_s for job in jobs], np.float64)
     told: dict[str, Any] = {
@@ -57,7 +57,7 @@ def found() -> dict[str, Any]:
 
 def main() -> None:
     """Write the file."""
-    write_whole(FILE, (json.dumps(found(), indent=1) + "\n").encode())
+    write_atomically(FILE, (json.dumps(found(), indent=1) + "\n").encode())
 
 
 if __name__ == "__main__":

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from cpsched.metrics import ScheduleData
-from cpsched_sim.experiment import simulate
-from cpsched_sim.files import write_whole
+from cpsched_sim.files import write_atomically
+from cpsched_sim.simulation import simulate
 from cpsched_sim.workloads.load import load
 from docs.scripts.papers.spreads import STUDIES
 
@@ -62,7 +62,7 @@ def main() -> None:
         if name == "SDSC-BLUE":
             other = simulate(workload, "list-saf", "oracle").measures
             found["over_time"] = {"list-reg": over_time(schedule), "list-saf": over_time(other)}
-    write_whole(FILE, (json.dumps(found) + "\n").encode())
+    write_atomically(FILE, (json.dumps(found) + "\n").encode())
 
 
 if __name__ == "__main__":

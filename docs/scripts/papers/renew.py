@@ -1,7 +1,8 @@
 """`make studies`: the papers' studies anew, and which of the landed results are not of today's code and traces.
 
 A study whose landed cases took an hour or more, one after the other, is not run: what changed of its inputs is told.
-With `--land` what was run takes the place of what was landed: `results.jsonl`, and spreads where schedules are kept.
+With `--land` what was run takes the place of what was landed: `result_files.jsonl`, and spreads where schedules are
+kept.
 Exit code 1: a study could not be run, such as one whose trace is missing; the others are.
 """
 
@@ -13,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from cpsched_sim.files import write_whole
+from cpsched_sim.files import write_atomically
 from docs.scripts.papers import spreads
 from docs.scripts.papers.spreads import BUILT, ROOT, STUDIES
 
@@ -75,7 +76,7 @@ def renew(name: str, land: bool) -> bool:
     told = changes(landed, built / "results.jsonl")
     print("\n".join(told) or f"{name}: every schedule is as landed")
     if land:
-        write_whole(landed, (built / "results.jsonl").read_bytes())
+        write_atomically(landed, (built / "results.jsonl").read_bytes())
         if (study / "paper.yaml").exists() and (built / "jobs").exists():
             spreads.main([name])
     return True

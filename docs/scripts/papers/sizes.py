@@ -18,11 +18,11 @@ from cpsched.kernels.cp.startable_jobs import startable
 from cpsched.model import Decision, EndedJob, Need, Snapshot
 from cpsched.policy_spec import PolicySpec
 from cpsched_sim.cluster.replay import replay
-from cpsched_sim.experiment import Setup
-from cpsched_sim.files import write_whole
-from cpsched_sim.oracle import SIMULATED
-from cpsched_sim.systems.system import System, load_system
-from cpsched_sim.traces.job import TraceJob
+from cpsched_sim.files import write_atomically
+from cpsched_sim.oracle import SIMULATION_REGISTRIES
+from cpsched_sim.simulation import ReplaySetup
+from cpsched_sim.systems.system_file import System, load_system
+from cpsched_sim.traces.trace_job import TraceJob
 from cpsched_sim.workloads.eurora import RESOURCES, eurora_jobs
 from docs.scripts.papers.spreads import STUDIES
 
@@ -64,7 +64,9 @@ class Sizing(Dispatcher):
 
 def watched(dispatcher: str, predictor: str, jobs: Sequence[TraceJob], watch: Callable[[Dispatcher], Watch]) -> Watch:
     """Replay jobs of Eurora with a watch on the dispatcher, whose searches are bounded as in the studies."""
-    policy = Setup(PolicySpec.of(dispatcher, predictor, {"effort": "300"}, known=SIMULATED)).build(jobs)
+    policy = ReplaySetup(PolicySpec.of(dispatcher, predictor, {"effort": "300"}, known=SIMULATION_REGISTRIES)).build(
+        jobs
+    )
     policy.dispatcher = found = watch(policy.dispatcher)
     replay(jobs, System(load_system("eurora")).cluster, policy)
     return found
@@ -81,7 +83,7 @@ def main() -> None:
     """Write the file."""
     jobs = eurora_jobs(DAYS, SEED)
     found = {name: sizes_of(*words, jobs) for name, words in CASES.items()}
-    write_whole(FILE, (json.dumps(found, indent=1) + "\n").encode())
+    write_atomically(FILE, (json.dumps(found, indent=1) + "\n").encode())
 
 
 if __name__ == "__main__":

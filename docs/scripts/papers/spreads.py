@@ -16,7 +16,7 @@ import numpy as np
 import yaml
 
 from cpsched.metrics import FloatArray, step_counts
-from cpsched_sim.files import write_whole
+from cpsched_sim.files import write_atomically
 
 ROOT = Path(__file__).resolve().parents[3]
 STUDIES = ROOT / "studies"
@@ -122,7 +122,7 @@ def main(names: Sequence[str]) -> None:
     for name in names:
         found = list(lines(STUDIES / name, BUILT / name))
         text = "".join(json.dumps(line) + "\n" for line in found)
-        write_whole(STUDIES / name / "spreads.jsonl", text.encode())
+        write_atomically(STUDIES / name / "spreads.jsonl", text.encode())
         print(f"{name}: {len(found)} lines")
 
 

@@ -3,7 +3,17 @@
 Heavy imports (NumPy, Numba, solvers) wait until a command runs, so that `--help` and `--version` are quick.
 """
 
-from cpsched_sim.cli import replays, study, benchmark, whatif, tuning, studies, lists, workload, system  # noqa: F401, I001  # in the order of the help
-from cpsched_sim.cli.program import app, look_here_too
+from cpsched_sim.cli import (  # noqa: F401, I001  # in the order of the help
+    simulate_commands,
+    study_command,
+    benchmark_command,
+    whatif_command,
+    tune_command,
+    accuracy_commands,
+    list_commands,
+    workload_command,
+    system_command,
+)
+from cpsched_sim.cli.simulator_app import app, look_here_too
 
 __all__ = ["app", "look_here_too"]

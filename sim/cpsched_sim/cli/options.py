@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast, get_ty
 
 import typer
 
-from cpsched_sim.patience import LIMIT_S
-from cpsched_sim.shell import say
+from cpsched_sim.cli_shell import print_message
+from cpsched_sim.watchdog import LIMIT_S
 
 if TYPE_CHECKING:
-    from cpsched_sim.traces.dialect import Dialect
-    from cpsched_sim.workloads.dates import Between
+    from cpsched_sim.traces.trace_dialect import TraceDialect
+    from cpsched_sim.workloads.date_range import DateRange
     from cpsched_sim.workloads.load import Workload
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -54,7 +54,7 @@ def grouped(command: F) -> F:
 def _without_lane(value: str | None) -> None:
     """Warn if the retired option is given."""
     if value is not None:
-        say("warning", "--lane is ignored: long traces run compiled where that is possible")
+        print_message("warning", "--lane is ignored: long traces run compiled where that is possible")
 
 
 MOST_CHARGE_MS = 86_400_000
@@ -128,11 +128,11 @@ class FormatOptions:
         typer.Option("--arrival", help="Accounting data: jobs arrive when they became eligible, or when submitted."),
     ] = "eligible"
 
-    def dialect(self) -> Dialect:
+    def dialect(self) -> TraceDialect:
         """Return what is said of an accounting file; raises `InvalidValue`."""
-        from cpsched_sim.traces.dialect import Dialect
+        from cpsched_sim.traces.trace_dialect import TraceDialect
 
-        return Dialect(self.columns or "", self.zone or "", self.arrival)
+        return TraceDialect(self.columns or "", self.zone or "", self.arrival)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,11 +168,11 @@ class PartOptions(WorkloadOptions):
         str | None, typer.Option("--to", metavar="DATE", help="Only jobs before then: a date, or +30d from the begin.")
     ] = None
 
-    def between(self) -> Between:
+    def between(self) -> DateRange:
         """Return the part of the trace that is asked for."""
-        from cpsched_sim.workloads.dates import ALWAYS, Between
+        from cpsched_sim.workloads.date_range import ALL_DATES, DateRange
 
-        return Between(self.from_ or "", self.to or "", self.zone or "") if self.from_ or self.to else ALWAYS
+        return DateRange(self.from_ or "", self.to or "", self.zone or "") if self.from_ or self.to else ALL_DATES
 
     def load(self, progress: Callable[[int], None]) -> Workload:
         """Load that part; `progress` gets the number of jobs read so far."""

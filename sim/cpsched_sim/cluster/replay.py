@@ -33,15 +33,15 @@ from cpsched.model import (
 )
 from cpsched.policy import Policy
 from cpsched.site.admission import QueueLimits, decide_within
-from cpsched_sim.cluster import clock
-from cpsched_sim.cluster.accounting import SiteInPlay
-from cpsched_sim.cluster.events import ASK_ALWAYS, FAULTY, MAY_START, PAUSE_ALWAYS, PAUSE_WHERE_NEEDED
-from cpsched_sim.cluster.rounds import run_rounds
-from cpsched_sim.cluster.state import SimulatedCluster, view_of
+from cpsched_sim.cluster import replay_clock
+from cpsched_sim.cluster.cluster_events import ASK_ALWAYS, FAULTY, MAY_START, PAUSE_ALWAYS, PAUSE_WHERE_NEEDED
+from cpsched_sim.cluster.compiled_loop import run_rounds
+from cpsched_sim.cluster.simulated_cluster import SimulatedCluster, view_of
+from cpsched_sim.cluster.site_accounting import SimulatedSitePolicy
 from cpsched_sim.site.policy_file import SitePolicy
-from cpsched_sim.traces.job import TraceJob
+from cpsched_sim.traces.trace_job import TraceJob
 
-Charge = float | Literal["measured"] | None
+SchedulingOverhead = float | Literal["measured"] | None
 """What a decision costs on the simulated clock: nothing, what it took, or so many milliseconds."""
 
 Progress = Callable[[int, int], None]
@@ -50,14 +50,14 @@ Progress = Callable[[int, int], None]
 PROGRESS_EVERY = 1000
 """Decided rounds between two calls of `Progress`."""
 
-SLOW_NS = 100_000_000
+SLOW_ROUND_NS = 100_000_000
 """A decision that took longer is followed by a call of `Progress` at once."""
 
 COMPILED_FROM_JOBS = 100_000
 """Length of a trace from which `replay` takes the compiled loop where it applies. Shorter ones end before it compiles,
 and the time of each decision is measured."""
 
-PREDICTED_AT_ONCE = 10_000
+PREDICTION_BATCH = 10_000
 """Jobs predicted between two calls of `Progress`, where all can be predicted up front."""
 
 NOTHING_FITS = "nothing-fits"
@@ -97,7 +97,7 @@ class Schedule:
     """What each job holds of the first resource: whole nodes count in full, also what a job does not use of them."""
     refused: Mapping[int, str] = field(default_factory=dict)
     violations: tuple[str, ...] = ()
-    outlived: int = 0
+    overran: int = 0
     """How many jobs ran longer than was predicted when they were first seen."""
 
     def placement_of(self, index: int) -> Placement:
@@ -110,7 +110,7 @@ def replay(
     trace: Sequence[TraceJob],
     cluster: Cluster,
     policy: Policy,
-    charge: Charge = None,
+    charge: SchedulingOverhead = None,
     progress: Progress | None = None,
     site: SitePolicy | None = None,
     strict: bool = False,
@@ -143,7 +143,7 @@ class Replay:
         trace: Sequence[TraceJob],
         cluster: Cluster,
         policy: Policy,
-        charge: Charge = None,
+        charge: SchedulingOverhead = None,
         progress: Progress | None = None,
         site: SitePolicy | None = None,
         strict: bool = False,
@@ -155,7 +155,7 @@ class Replay:
         self.progress = progress
         self.total = len(trace)
         self.arrivals, self.refused = self.state.load(trace)
-        self.site = SiteInPlay(site, self.state) if site is not None else None
+        self.site = SimulatedSitePolicy(site, self.state) if site is not None else None
         self.paths: dict[str, int] = {}
         self.dispatch_ns: list[int] = []
         self.violations: list[str] = []
@@ -167,7 +167,7 @@ class Replay:
 
     def run(self) -> Schedule:
         """Every round until nothing is left to happen."""
-        began = clock.cpu_s()
+        began = replay_clock.cpu_s()
         pause = PAUSE_ALWAYS if self.predictor_learns else PAUSE_WHERE_NEEDED
         pause = ASK_ALWAYS if getattr(self.policy.dispatcher, "every_round", False) else pause
         learns, decided = self.predictor_learns or self.dispatcher_learns or self.site is not None, 0
@@ -181,9 +181,9 @@ class Replay:
             elif found == MAY_START:
                 starts = self.decide()
                 decided += 1
-                if decided % PROGRESS_EVERY == 0 or self.dispatch_ns[-1] > SLOW_NS:
+                if decided % PROGRESS_EVERY == 0 or self.dispatch_ns[-1] > SLOW_ROUND_NS:
                     self.tell()
-        return self.schedule(clock.cpu_s() - began)
+        return self.schedule(replay_clock.cpu_s() - began)
 
     @property
     def compilable(self) -> bool:
@@ -200,12 +200,12 @@ class Replay:
         )
 
     def run_compiled(self) -> Schedule:
-        """Do what `run` does in the compiled loop (`cpsched_sim.cluster.rounds`)."""
-        began, dispatcher = clock.cpu_s(), cast(ListSchedulerDispatcher, self.policy.dispatcher)
+        """Do what `run` does in the compiled loop (`cpsched_sim.cluster.compiled_loop`)."""
+        began, dispatcher = replay_clock.cpu_s(), cast(ListSchedulerDispatcher, self.policy.dispatcher)
         run_rounds(self.state, dispatcher.scheme, self.paths, self.violations, self.tell)
         if self.strict and self.violations:
             raise PolicyError("dispatcher", dispatcher, self.violations[0])
-        return self.schedule(clock.cpu_s() - began)
+        return self.schedule(replay_clock.cpu_s() - began)
 
     def wait_for_limits(self) -> int:
         """Where nothing happens any more, let use fade that keeps jobs waiting at a limit; 0: they wait for good."""
@@ -264,9 +264,9 @@ class Replay:
 
     def predict(self, slots: IntArray) -> None:
         """Have the policy predict jobs; those it cannot predict are expected to run their walltimes."""
-        for begin in range(0, len(slots), PREDICTED_AT_ONCE):
+        for begin in range(0, len(slots), PREDICTION_BATCH):
             try:
-                self.policy.predict(self.state.table, slots[begin : begin + PREDICTED_AT_ONCE])
+                self.policy.predict(self.state.table, slots[begin : begin + PREDICTION_BATCH])
             except PolicyError as fault:
                 self.count(fault)
             if begin:
@@ -277,14 +277,14 @@ class Replay:
 
         A round that fails starts nothing, and is counted as a violation.
         """
-        began = clock.wall_ns()
+        began = replay_clock.wall_ns()
         try:
             decision = self.decided()
         except PolicyError as fault:
             self.count(fault)
             decision = FAILED
         self.note(decision)
-        took = clock.wall_ns() - began
+        took = replay_clock.wall_ns() - began
         self.dispatch_ns.append(took)
         path = decision.effort.path
         self.paths[path] = self.paths.get(path, 0) + 1
@@ -341,7 +341,7 @@ class Replay:
             processors=self.processors(),
             refused={**self.refused, **self.limited(started)},
             violations=tuple(self.violations),
-            outlived=int((started & (state.state.end_at[:n] - table.start_s[:n] > table.estimate_s[:n])).sum()),
+            overran=int((started & (state.state.end_at[:n] - table.start_s[:n] > table.estimate_s[:n])).sum()),
         )
 
     def limited(self, started: npt.NDArray[np.bool_]) -> dict[int, str]:

@@ -14,14 +14,14 @@ import numpy as np
 
 from cpsched.metrics import METRICS, ScheduleData, metric
 from cpsched_sim.comparison import ComparisonRow
-from cpsched_sim.errors import SimError
-from cpsched_sim.experiment import SCHEDULE, Setup, identity, run, summed_up, write_results
+from cpsched_sim.errors import SimulationError
 from cpsched_sim.experiments.keys import code_identity, plugins_of
 from cpsched_sim.experiments.runner import Failed, Fractions, Processes, Tell, run_all
-from cpsched_sim.patience import LIMIT_S
-from cpsched_sim.results import check_made_alike, finished_in
-from cpsched_sim.traces.dialect import PLAIN, Dialect
-from cpsched_sim.workloads.dates import ALWAYS, Between
+from cpsched_sim.result_files import finished_in, require_same_inputs
+from cpsched_sim.simulation import SCHEDULE, ReplaySetup, identity, run, simulation_summary, write_results
+from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT, TraceDialect
+from cpsched_sim.watchdog import LIMIT_S
+from cpsched_sim.workloads.date_range import ALL_DATES, DateRange
 from cpsched_sim.workloads.load import Workload, load, under
 
 
@@ -43,16 +43,16 @@ class SharedInputs:
     measures: bool = False
     policy: Path | None = None
     """The policy file of a site."""
-    dialect: Dialect = PLAIN
+    dialect: TraceDialect = DEFAULT_DIALECT
     limit_s: float = LIMIT_S
     """How long a plug-in may go on without progress; 0: for ever."""
-    between: Between = ALWAYS
+    between: DateRange = ALL_DATES
     """The part of the trace."""
 
 
 def compare_in_processes(
     shared: SharedInputs,
-    chosen: Sequence[Setup],
+    chosen: Sequence[ReplaySetup],
     processes: int,
     progress: Fractions | None = None,
     done: dict[int, ComparisonRow] | None = None,
@@ -74,7 +74,7 @@ def compare_in_processes(
     return [rows[index] for index in sorted(rows)]
 
 
-def replay_one(task: tuple[SharedInputs, Setup], tell: Tell) -> ComparisonRow:
+def replay_one(task: tuple[SharedInputs, ReplaySetup], tell: Tell) -> ComparisonRow:
     """The row of a combination; its results are written into a folder of its own."""
     shared, setup = task
     workload = load(
@@ -85,25 +85,25 @@ def replay_one(task: tuple[SharedInputs, Setup], tell: Tell) -> ComparisonRow:
     more = tuple(map(metric, shared.metrics))
     simulation = run(workload, setup, tell, more=more)
     folder = _folder(shared.out, setup) if shared.out is not None else None
-    summary, unsaved = summed_up(simulation, folder), ""
+    summary, unsaved = simulation_summary(simulation, folder), ""
     try:
         if folder is not None:
             write_results(simulation, folder, summary, code_of(setup))
-    except SimError as error:
+    except SimulationError as error:
         unsaved = str(error)
     measures = replace(simulation.measures, jobs=()) if shared.measures else None
     policy = setup.policy
     return ComparisonRow(policy.dispatcher, policy.predictor, summary, unsaved, measures, simulation.hints)
 
 
-def code_of(setup: Setup) -> dict[str, Any]:
+def code_of(setup: ReplaySetup) -> dict[str, Any]:
     """The code of a combination: results of other code are not mixed with it."""
     plugins = plugins_of(setup.policy.dispatcher, setup.policy.predictor)
     return {"code": code_identity(), "plugins": sorted(plugins.values())}
 
 
 def finished_before(
-    shared: SharedInputs, chosen: Sequence[Setup], workload: Workload
+    shared: SharedInputs, chosen: Sequence[ReplaySetup], workload: Workload
 ) -> tuple[dict[int, ComparisonRow], list[ComparisonRow]]:
     """What an earlier run finished in `shared.out`: rows by their place in `chosen`, and those of other combinations.
 
@@ -112,7 +112,7 @@ def finished_before(
     """
     assert shared.out is not None
     asked = {_folder(shared.out, setup).name: {**identity(setup, workload), **code_of(setup)} for setup in chosen}
-    check_made_alike(shared.out, asked, [metric(name).name for name in shared.metrics])
+    require_same_inputs(shared.out, asked, [metric(name).name for name in shared.metrics])
     places = {name: index for index, name in enumerate(asked)}
     found: dict[int, ComparisonRow] = {}
     others: list[ComparisonRow] = []
@@ -150,7 +150,7 @@ def _measures_of(path: Path) -> ScheduleData:
     return ScheduleData(submit_s, start_s, end_s, units)
 
 
-def _folder(out: Path, setup: Setup) -> Path:
+def _folder(out: Path, setup: ReplaySetup) -> Path:
     """The folder for the results of a combination."""
     name = f"{setup.policy.dispatcher}-{setup.policy.predictor}".replace("/", "_")
     earlier = out / name

@@ -26,7 +26,7 @@ from uuid import uuid4
 from typing_extensions import override
 
 from cpsched.errors import escape_controls
-from cpsched_sim.errors import Unusable
+from cpsched_sim.errors import InputError
 from cpsched_sim.experiments.runner import Engine, Failed, Heard, Work, outcome_of
 
 _PARENT_DIED = 1
@@ -37,7 +37,7 @@ _ERRORS_SHOWN = 300
 
 
 def engine(on: str, patience_s: float) -> DaskEngine:
-    """The engine of an address, a scheduler file, or a function that makes a cluster. Raises `Unusable`."""
+    """The engine of an address, a scheduler file, or a function that makes a cluster. Raises `InputError`."""
     distributed, own = _distributed(), None
     try:
         if "://" in on:
@@ -51,7 +51,7 @@ def engine(on: str, patience_s: float) -> DaskEngine:
     except Exception as error:  # the function is somebody's own, and asks a scheduler of jobs
         if own is not None:
             own.close()
-        raise Unusable(f"--on {on}: {type(error).__name__}: {error}") from error
+        raise InputError(f"--on {on}: {type(error).__name__}: {error}") from error
     return DaskEngine(client, patience_s, own)
 
 
@@ -59,7 +59,7 @@ def _distributed() -> Any:
     try:
         import distributed
     except ImportError as error:
-        raise Unusable("--on needs distributed: pip install 'cpsched[dask]'") from error
+        raise InputError("--on needs distributed: pip install 'cpsched[dask]'") from error
     return distributed
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cpsched_sim.experiments import dask
 from cpsched_sim.experiments.runner import Engine, Processes
-from cpsched_sim.patience import LIMIT_S
+from cpsched_sim.watchdog import LIMIT_S
 
 
 def engine_of(on: str | None, processes: int, patience_s: float = LIMIT_S) -> Engine:

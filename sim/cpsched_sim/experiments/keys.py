@@ -14,7 +14,7 @@ from typing import Any
 
 from cpsched.errors import CpschedError
 from cpsched_sim.files import sha256_of
-from cpsched_sim.oracle import SIMULATED
+from cpsched_sim.oracle import SIMULATION_REGISTRIES
 
 OWN = ("cpsched", "cpsched_sim")
 LIBRARIES = ("ortools",)
@@ -40,7 +40,10 @@ def code_identity() -> str:
 def plugins_of(dispatcher: str, predictor: str) -> dict[str, str]:
     """Path -> digest of the source files of the plug-ins among them; of unknown names there are none."""
     found = dict[str, str]()
-    for catalogue, words in ((SIMULATED.dispatchers, dispatcher), (SIMULATED.predictors, predictor)):
+    for catalogue, words in (
+        (SIMULATION_REGISTRIES.dispatchers, dispatcher),
+        (SIMULATION_REGISTRIES.predictors, predictor),
+    ):
         with suppress(CpschedError):
             factory = catalogue.find(words).factory
             found |= plugin_identity(getattr(factory, "__module__", "") or type(factory).__module__)

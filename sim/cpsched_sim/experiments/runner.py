@@ -26,8 +26,8 @@ from typing import Any, Literal, Protocol
 from typing_extensions import override
 
 from cpsched.errors import CpschedError
-from cpsched_sim.errors import SimError
-from cpsched_sim.patience import LIMIT_S, patience
+from cpsched_sim.errors import SimulationError
+from cpsched_sim.watchdog import LIMIT_S, watched
 
 Tell = Callable[..., None]
 """Called with (done, total) of a replay, or without words: that there is progress."""
@@ -37,7 +37,7 @@ Fractions = Callable[[float, int], None]
 """Called with (replays done, parts included; replays in all)."""
 SHARE_EVERY = 0.01
 _IMPORTED_ONCE = (
-    "__main__", "cpsched_sim.experiments.runner", "cpsched.kernels", "cpsched_sim.experiment", "cpsched_sim.offline",
+    "__main__", "cpsched_sim.experiments.runner", "cpsched.kernels", "cpsched_sim.simulation", "cpsched_sim.offline_dispatcher",  # noqa: E501
     "cpsched_sim.cluster.replay", "numba",
 )  # fmt: skip
 """What the server imports before it forks. Every replay calls kernels, which need Numba."""
@@ -128,12 +128,12 @@ def outcome_of(work: Work, task: Any, patience_s: float, send: Callable[[float],
 
     began_s = time.monotonic()
     try:
-        with patience(patience_s) as patient:
+        with watched(patience_s) as patient:
             return work(task, patient.and_tell(tell))
     except BrokenPipeError:
         raise
     except Exception as error:
-        on_purpose = isinstance(error, CpschedError | SimError) and str(error)
+        on_purpose = isinstance(error, CpschedError | SimulationError) and str(error)
         why = str(error) if on_purpose else f"{type(error).__name__}: {error}"
         return Failed(why, wall_s=time.monotonic() - began_s)
 

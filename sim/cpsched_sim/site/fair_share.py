@@ -126,7 +126,9 @@ def fair_tree(tree: ShareTree, usage: npt.ArrayLike) -> FloatArray:
     return factor
 
 
-def classic(tree: ShareTree, usage: npt.ArrayLike, dampening: float = 1.0, depth_oblivious: bool = False) -> FloatArray:
+def classic_fair_share(
+    tree: ShareTree, usage: npt.ArrayLike, dampening: float = 1.0, depth_oblivious: bool = False
+) -> FloatArray:
     """The factor 2^-(effective use / share / dampening) of every entry (`PriorityFlags=NO_FAIR_TREE`).
 
     With `depth_oblivious` the effective use is that of `PriorityFlags=DEPTH_OBLIVIOUS`.
@@ -164,13 +166,13 @@ def _oblivious(tree: ShareTree, at: int, part: FloatArray, effective: FloatArray
     return float(of_parent * own**bent * share[at])
 
 
-def fading(half_life_s: float) -> float:
+def decay_per_second(half_life_s: float) -> float:
     """What a second leaves of past use: 1 where it never fades (`PriorityDecayHalfLife=0`)."""
     return 1.0 - LN2 / half_life_s if half_life_s else 1.0
 
 
 @dataclass(slots=True)
-class FadingUse:
+class DecayedUsage:
     """Use by association that fades with a half-life, while some of it goes on at a steady rate.
 
     Numbers are resource seconds; a rate is resources in use. Slurm adds up at every tick; this is the same in closed
@@ -183,7 +185,9 @@ class FadingUse:
     half_life_s: float
 
     @classmethod
-    def of(cls, entries: int, half_life_s: float, at_s: float = 0.0, used: Sequence[float] | None = None) -> FadingUse:
+    def of(
+        cls, entries: int, half_life_s: float, at_s: float = 0.0, used: Sequence[float] | None = None
+    ) -> DecayedUsage:
         """Use of so many associations at `at_s`, with nothing running."""
         start = np.zeros(entries) if used is None else np.array(used, dtype=np.float64)
         return cls(start, np.zeros(entries), at_s, half_life_s)
@@ -193,7 +197,7 @@ class FadingUse:
         seconds = to_s - self.at_s
         if seconds <= 0:
             return
-        keep = fading(self.half_life_s)
+        keep = decay_per_second(self.half_life_s)
         left = keep**seconds
         gained = seconds if keep == 1.0 else (left - 1.0) / np.log(keep)
         self.used = self.used * left + self.rate * gained
@@ -202,6 +206,6 @@ class FadingUse:
     def change(self, entry: int, rate: float, since_s: float) -> None:
         """What an association uses is larger by `rate` from `since_s` on, which may lie in the past."""
         self.advance(since_s)
-        keep, seconds = fading(self.half_life_s), self.at_s - since_s
+        keep, seconds = decay_per_second(self.half_life_s), self.at_s - since_s
         self.rate[entry] += rate
         self.used[entry] += rate * (seconds if keep == 1.0 else (keep**seconds - 1.0) / np.log(keep))

@@ -19,12 +19,12 @@ WINDOW_S = 86_400
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class AccountUse:
+class AccountUsage:
     """Use by account over windows of time, from the first submission on.
 
     - `accounts`: the names; `used`: float64[A, K], processor seconds in each of K windows.
     - `due`: float64[A, K], the part of the window's use that was due to each account: by its share, but no more than
-      its jobs could have used (see `account_use`).
+      its jobs could have used (see `account_usage`).
     """
 
     accounts: tuple[str, ...]
@@ -59,7 +59,7 @@ def shares_of(policy: SitePolicy) -> dict[str, float]:
     return found
 
 
-def account_use(measures: ScheduleData, shares: Mapping[str, float], window_s: int = WINDOW_S) -> AccountUse:
+def account_usage(measures: ScheduleData, shares: Mapping[str, float], window_s: int = WINDOW_S) -> AccountUsage:
     """Use of the jobs that ran, by account and window of `window_s` seconds, and what was due.
 
     What all of them used in a window is divided anew: by shares, but nobody is due more than the jobs of the account
@@ -81,12 +81,12 @@ def account_use(measures: ScheduleData, shares: Mapping[str, float], window_s: i
         left_s = end - np.maximum(start_s, np.minimum(low, end))
         could_s = np.minimum(left_s, high - np.maximum(measures.submit_s[there], low))
         demand = np.bincount(row[there], processors * could_s, len(names)).astype(np.float64)
-        due[:, k] = divided(float(used[:, k].sum()), share, demand)
+        due[:, k] = max_min_share(float(used[:, k].sum()), share, demand)
     total = used.sum(axis=0)
-    return AccountUse(names, used, np.divide(due, total, out=np.zeros_like(due), where=total > 0))
+    return AccountUsage(names, used, np.divide(due, total, out=np.zeros_like(due), where=total > 0))
 
 
-def divided(amount: float, share: FloatArray, demand: FloatArray) -> FloatArray:
+def max_min_share(amount: float, share: FloatArray, demand: FloatArray) -> FloatArray:
     """`amount` divided by shares, nobody getting more than the demand; what is left goes to the others by shares."""
     got, open_ = np.zeros(len(share)), demand > 0
     weight = np.where(share > 0, share, 1e-9)
@@ -143,14 +143,14 @@ def site_metrics(policy: SitePolicy) -> tuple[Metric, ...]:
     distance = Metric(
         "share_distance", "off share", "",
         "part of all use that went elsewhere than due by share, over windows of a day", "cpsched",
-        "lower", lambda m: account_use(m, shares).distance,
+        "lower", lambda m: account_usage(m, shares).distance,
     )  # fmt: skip
     return distance, USER_GINI, USER_JAIN
 
 
 def breakdown(measures: ScheduleData, policy: SitePolicy) -> dict[str, Any]:
     """What became of each account and each QOS: jobs, waits, and use beside the share."""
-    shares, use = shares_of(policy), account_use(measures, shares_of(policy))
+    shares, use = shares_of(policy), account_usage(measures, shares_of(policy))
     total = use.used.sum()
     waits, slow = measures.wait_s, measures.bounded_slowdown
     of_use = dict(zip(use.accounts, (use.used.sum(axis=1) / total if total else use.used[:, 0]).tolist(), strict=True))

@@ -34,10 +34,10 @@ from cpsched.parsing.slurm_limits import AT_SUBMISSION, FIELDS, UNMODELLED, pars
 from cpsched.site.accounts import NO_LIMITS, Accounts, Association, Limits, Qos, SiteLimits
 from cpsched.site.multifactor import Weights
 from cpsched_sim.errors import InvalidPolicy
-from cpsched_sim.reading.tree import Tree, parse_tree, read_tree
-from cpsched_sim.site.dumps import read_associations, read_qos, read_usage
+from cpsched_sim.input.yaml_tree import YamlTree, parse_tree, read_tree
 from cpsched_sim.site.fair_share import ShareTree
-from cpsched_sim.traces.job import TraceJob
+from cpsched_sim.site.sacctmgr_dumps import read_associations, read_qos, read_usage
+from cpsched_sim.traces.trace_job import TraceJob
 
 _STRICT = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 MAX_ENTRIES = 100_000
@@ -298,7 +298,7 @@ def parse_policy(path: Path, text: str) -> SitePolicy:
     return _policy(path, parse_tree(path, text, InvalidPolicy))
 
 
-def _policy(path: Path, tree: Tree) -> SitePolicy:
+def _policy(path: Path, tree: YamlTree) -> SitePolicy:
     if tree.content is None:
         raise tree.wrong((), "empty", "must say something of accounts, qos, priority or limits")
     file = tree.as_model(PolicyFile)

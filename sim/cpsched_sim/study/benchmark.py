@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from cpsched_sim.document import Table
-from cpsched_sim.errors import Unusable
+from cpsched_sim.errors import InputError
 from cpsched_sim.experiments.keys import key_of
 from cpsched_sim.experiments.statistics import LEVEL
 from cpsched_sim.study.campaign import Campaign
@@ -51,14 +51,14 @@ def suite(own: Sequence[str] = (), training: bool = False, quick: bool = False, 
 def adopt(campaign: Campaign, store: Store, path: Path) -> tuple[int, int]:
     """Take over the results of a file of lines that are of today's code and traces, and not there yet.
 
-    How many were taken, and how many are of other code, other traces or another suite. Raises `Unusable` where a line
+    How many were taken, and how many are of other code, other traces or another suite. Raises `InputError` where a line
     is no result, or is not as it was when it was kept.
     """
     taken = others = 0
     done, lines = store.before(campaign).done, list(results_in(path))
     for where, digest, line in lines:
         if line is None or key_of(line.inputs) != digest or not line.is_as_kept:
-            raise Unusable(f"{where}: has changed since it was kept")
+            raise InputError(f"{where}: has changed since it was kept")
     for _, digest, line in lines:
         if digest not in campaign.distinct:
             others += 1

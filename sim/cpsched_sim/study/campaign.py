@@ -16,14 +16,14 @@ from typing import Any, NamedTuple
 from cpsched.errors import CpschedError, InvalidValue
 from cpsched.metrics import metric
 from cpsched.policy_spec import PolicySpec, setting_names
-from cpsched_sim.errors import SimError
+from cpsched_sim.errors import SimulationError
 from cpsched_sim.experiments.keys import code_identity, key_of, plugin_identity, plugins_of
 from cpsched_sim.files import read_json, sha256_of
-from cpsched_sim.oracle import SIMULATED
-from cpsched_sim.reading.tree import Tree, read_tree
+from cpsched_sim.input.yaml_tree import YamlTree, read_tree
+from cpsched_sim.oracle import SIMULATION_REGISTRIES
 from cpsched_sim.site.policy_file import load_policy
 from cpsched_sim.study.words import AXES, NONE, WHOLE, CaseWords, StudyWords, TraceWords, WindowWords
-from cpsched_sim.systems.system import known_systems, load_system
+from cpsched_sim.systems.system_file import known_systems, load_system
 from cpsched_sim.workloads.load import open_trace
 
 TRACES = "CPSCHED_TRACES"
@@ -83,7 +83,7 @@ def read_campaign(path: str | PathLike[str]) -> Campaign:
 
 def campaign_of(words: Mapping[str, Any], folder: str | PathLike[str] = ".") -> Campaign:
     """The study that a mapping of the same words spells; `folder` is where relative paths begin."""
-    tree = Tree(Path("study"), words)
+    tree = YamlTree(Path("study"), words)
     return _Reading(tree, tree.as_model(StudyWords), Path(folder).absolute()).campaign()
 
 
@@ -110,7 +110,7 @@ class _Spec(NamedTuple):
 class _Reading:
     """Turns words into cases; what is wrong is raised with the line it stands in."""
 
-    tree: Tree
+    tree: YamlTree
     words: StudyWords
     folder: Path
     notes: list[str] = field(default_factory=list)
@@ -283,8 +283,8 @@ class _Reading:
     def _read_spec(self, dispatcher: str, predictor: str) -> _Spec:
         name, settings = _parted(self.words.dispatchers.get(dispatcher, dispatcher), "dispatcher")
         other, more = _parted(self.words.predictors.get(predictor, predictor), "predictor")
-        spec = PolicySpec.of(name, other, {**settings, **more}, known=SIMULATED)
-        listings = SIMULATED.dispatchers.find(name), SIMULATED.predictors.find(other)
+        spec = PolicySpec.of(name, other, {**settings, **more}, known=SIMULATION_REGISTRIES)
+        listings = SIMULATION_REGISTRIES.dispatchers.find(name), SIMULATION_REGISTRIES.predictors.find(other)
         files, read = dict[str, str](), plugins_of(name, other)
         plugins = sorted(read.values())
         owners = zip(listings, (spec.dispatcher_settings, spec.predictor_settings), strict=True)
@@ -295,7 +295,7 @@ class _Reading:
                 raise InvalidValue(setting, text, "must be the absolute path of a file")
             files[setting] = sha256_of(path)
             read[str(path)] = files[setting]
-        spec.build(read_json, SIMULATED)
+        spec.build(read_json, SIMULATION_REGISTRIES)
         known = {p.name: p.default for p in listings[0].parameters()}
         given = {**known, **spec.dispatcher_settings}
         words = ("", "None", "none")
@@ -306,7 +306,7 @@ class _Reading:
         """What `read` gives; what it raises, with the line in front."""
         try:
             return read()
-        except (CpschedError, SimError) as error:
+        except (CpschedError, SimulationError) as error:
             raise self.tree.wrong(where, value, str(error)) from error
 
 
@@ -350,7 +350,7 @@ def _parted(text: str, owner: str) -> tuple[str, dict[str, str]]:
 
 @cache
 def _draws(dispatcher: str) -> bool:
-    return SEED in setting_names(SIMULATED.dispatchers.find(dispatcher))
+    return SEED in setting_names(SIMULATION_REGISTRIES.dispatchers.find(dispatcher))
 
 
 def _seeded(spec: PolicySpec, seed: int) -> PolicySpec:

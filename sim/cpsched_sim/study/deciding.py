@@ -20,13 +20,13 @@ import numpy as np
 from cpsched.errors import CpschedError
 from cpsched.metrics import ScheduleData
 from cpsched.policy_spec import PolicySpec
-from cpsched_sim.errors import SimError, Unusable
-from cpsched_sim.experiment import Setup, Simulation, run
+from cpsched_sim.errors import InputError, SimulationError
 from cpsched_sim.files import sha256_of
-from cpsched_sim.metrics import Latencies, figures
+from cpsched_sim.replay_metrics import DecisionTimes, metric_values
+from cpsched_sim.simulation import ReplaySetup, Simulation, run
 from cpsched_sim.site.policy_file import load_policy
-from cpsched_sim.systems.system import System, load_system
-from cpsched_sim.traces.job import TraceJob
+from cpsched_sim.systems.system_file import System, load_system
+from cpsched_sim.traces.trace_job import TraceJob
 from cpsched_sim.tuning.windows import DAY_S, TraceWindow, cut_window
 from cpsched_sim.workloads.eurora import eurora
 from cpsched_sim.workloads.load import Workload, load, under
@@ -62,7 +62,7 @@ def _went_wrong(error: Exception, memory_mib: int | None) -> dict[str, Any]:
     """The result of a case that raised; what lacks memory has reached its limit, where it has one."""
     if MemoryError in (type(error), type(error.__cause__)):
         return limited(memory_mib=memory_mib) if memory_mib is not None else failed("not enough memory")
-    on_purpose = isinstance(error, CpschedError | SimError)
+    on_purpose = isinstance(error, CpschedError | SimulationError)
     return failed(str(error) if on_purpose else f"{type(error).__name__}: {error}")
 
 
@@ -93,16 +93,16 @@ def _decided(
     window = _window(workload, task["window"])
     spec = PolicySpec(**task["spec"])
     history = window.history if window is not None else ()
-    found = run(window.workload if window is not None else workload, Setup(spec), progress, before=history)
+    found = run(window.workload if window is not None else workload, ReplaySetup(spec), progress, before=history)
     measures = _judged(found.measures, window)
-    told = {**figures(measures, found.more), "longest_wait_s": float(measures.wait_s.max())}
+    told = {**metric_values(measures, found.more), "longest_wait_s": float(measures.wait_s.max())}
     schedule = found.schedule
     result = {
         "outcome": ENDED, "why": "", "figures": {name: _plain(value) for name, value in told.items()},
         "left_waiting": found.left_waiting, "rounds": schedule.rounds, "violations": len(schedule.violations),
         "paths": dict(sorted(schedule.paths.items())), "schedule_sha256": _digest(found),
     }  # fmt: skip
-    made = {"cpu_s": schedule.cpu_s, "decision": asdict(Latencies.of(schedule.dispatch_s))}
+    made = {"cpu_s": schedule.cpu_s, "decision": asdict(DecisionTimes.of(schedule.dispatch_s))}
     return result, made, _columns(found) if task.get("jobs") else None
 
 
@@ -113,7 +113,7 @@ def _workload(task: Mapping[str, Any]) -> Workload:
     else:
         path = Path(trace["file"])
         if sha256_of(path) != task["sha256"]:
-            raise Unusable(f"{path.name}: {CHANGED}")
+            raise InputError(f"{path.name}: {CHANGED}")
         workload = load(path, system, trace["lenient"], trace["max_jobs"], None, trace["format"])
     if task["load"] != 1.0:
         workload = denser(workload, task["load"])
@@ -121,7 +121,7 @@ def _workload(task: Mapping[str, Any]) -> Workload:
         return workload
     site = load_policy(Path(task["policy"]))
     if site.sha256 != task["policy_sha256"]:
-        raise Unusable(f"{task['policy']}: {CHANGED}")
+        raise InputError(f"{task['policy']}: {CHANGED}")
     return under(workload, site)
 
 
@@ -156,7 +156,7 @@ def _window(workload: Workload, part: tuple[float, float] | None) -> TraceWindow
     window = cut_window(workload, submits, from_s, from_s + round(part[1] * DAY_S), MOST_JOBS)
     if not window.judged:
         days = f"days {part[0]:g} to {part[0] + part[1]:g}"
-        raise Unusable(f"{workload.name}: no job arrives in {days}, counted from its first job")
+        raise InputError(f"{workload.name}: no job arrives in {days}, counted from its first job")
     return window
 
 
@@ -166,7 +166,7 @@ def _judged(measures: ScheduleData, window: TraceWindow | None) -> ScheduleData:
         return measures
     inside = (measures.submit_s >= window.from_s) & (measures.submit_s < window.to_s)
     if not inside.any():
-        raise Unusable("no job of the window ever started")
+        raise InputError("no job of the window ever started")
     jobs = [job for job, is_in in zip(measures.jobs, inside.tolist(), strict=True) if is_in]
     return ScheduleData(
         measures.submit_s[inside], measures.start_s[inside], measures.end_s[inside], measures.processors[inside],

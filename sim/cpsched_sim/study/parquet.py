@@ -6,7 +6,7 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cpsched_sim.errors import Unusable
+from cpsched_sim.errors import InputError
 
 
 def is_there() -> bool:
@@ -19,7 +19,7 @@ def is_there() -> bool:
 
 
 def packed(rows: Sequence[Mapping[str, Any]]) -> bytes:
-    """Rows as a Parquet file: a column for each name, missing where a row has none. Raises `Unusable`."""
+    """Rows as a Parquet file: a column for each name, missing where a row has none. Raises `InputError`."""
     pyarrow, parquet = _pyarrow()
     names = list(dict.fromkeys(name for row in rows for name in row))
     table = pyarrow.table({name: pyarrow.array([row.get(name) for row in rows]) for name in names})
@@ -29,7 +29,7 @@ def packed(rows: Sequence[Mapping[str, Any]]) -> bytes:
 
 
 def packed_columns(columns: Mapping[str, Any]) -> bytes:
-    """Columns as a Parquet file. Raises `Unusable`."""
+    """Columns as a Parquet file. Raises `InputError`."""
     pyarrow, parquet = _pyarrow()
     file = io.BytesIO()
     table = pyarrow.table({name: pyarrow.array(values) for name, values in columns.items()})
@@ -42,5 +42,5 @@ def _pyarrow() -> tuple[Any, Any]:
         import pyarrow
         from pyarrow import parquet
     except ImportError as error:
-        raise Unusable("Parquet needs pyarrow: pip install 'cpsched[study]'") from error
+        raise InputError("Parquet needs pyarrow: pip install 'cpsched[study]'") from error
     return pyarrow, parquet

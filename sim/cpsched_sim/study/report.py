@@ -11,9 +11,9 @@ from cpsched.errors import CpschedError, abbreviate
 from cpsched.formatting import figure
 from cpsched.metrics import metric
 from cpsched_sim.document import Block, Heading, Picture, Table, Text
-from cpsched_sim.errors import shown
+from cpsched_sim.errors import quote_value
 from cpsched_sim.experiments.statistics import LEVEL
-from cpsched_sim.report import weeks
+from cpsched_sim.report import weekly_charts
 from cpsched_sim.study.ranking import Place, common, compared, left_out, ranking
 from cpsched_sim.study.study_results import Results
 from cpsched_sim.study.words import PlotWords, TableWords
@@ -78,7 +78,7 @@ def _ranking(rows: Sequence[Mapping[str, Any]], name: str, baseline: str | None)
     if units.units < 2:
         sentences = ["One workload and no seeds: ratios without intervals, and nothing can be told apart."]
     if dropped := left_out(rows, name):
-        some = abbreviate(dropped, _MOST_NAMED, text=shown)
+        some = abbreviate(dropped, _MOST_NAMED, text=quote_value)
         sentences.append(f"Left out, since a policy has no figure above zero there: {len(dropped)} ({some}).")
     yield from (*map(Text, sentences), Table("", [*head, "cannot be told from"], lines))
 
@@ -121,7 +121,9 @@ def _plot(rows: Sequence[Mapping[str, Any]], words: PlotWords, name: str) -> Ite
     yield Heading(words.title)
     if series:
         numbers = Table("", [words.lines, *map(str, order)], lines)
-        yield Picture(lambda: weeks.lines(series, words.across, heading(words.metric), name), numbers, is_open=True)
+        yield Picture(
+            lambda: weekly_charts.lines(series, words.across, heading(words.metric), name), numbers, is_open=True
+        )
 
 
 def _means(rows: Sequence[Mapping[str, Any]], name: str, down: str, across: str) -> dict[tuple[Any, Any], float]:
@@ -142,7 +144,7 @@ def _others(results: Results, rows: Iterable[Mapping[str, Any]]) -> Iterator[Blo
     bad = [row for row in rows if row["outcome"] != "ended"]
     if bad:
         yield Heading("What has no figures")
-        yield Table("", ["case", "why"], [[_told(row), shown(row["why"], 300)] for row in bad[:_MOST_ROWS]])
+        yield Table("", ["case", "why"], [[_told(row), quote_value(row["why"], 300)] for row in bad[:_MOST_ROWS]])
     if excluded := results.campaign.excluded:
         yield Heading("What was left out")
         yield Table("", ["reason", "cases"], [[why, str(count)] for why, count in excluded.items()])

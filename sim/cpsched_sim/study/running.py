@@ -8,7 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from cpsched_sim.errors import SimError, Unusable
+from cpsched_sim.errors import InputError, SimulationError
 from cpsched_sim.experiments.engines import engine_of
 from cpsched_sim.experiments.runner import Engine, Failed, Fractions, Tell, run_all
 from cpsched_sim.files import sha256_of
@@ -31,7 +31,7 @@ def decided(task: Mapping[str, Any], tell: Tell) -> CaseOutcome:
 def _digest(path: str) -> str:
     try:
         return sha256_of(Path(path))
-    except SimError:
+    except SimulationError:
         return "gone"
 
 
@@ -47,7 +47,7 @@ def run_cases(
 
     `before` is what `store` has, for whoever has looked already.
 
-    Raises `Unusable` where a result cannot be written; everything of before stays, and the next call goes on.
+    Raises `InputError` where a result cannot be written; everything of before stays, and the next call goes on.
     """
     done = dict((before if before is not None else store.before(campaign, again)).done)
     distinct, limits = list(campaign.distinct.values()), campaign.words.limits
@@ -62,7 +62,7 @@ def run_cases(
         store.keep(open_[at], outcome)
         found = store.find(open_[at].digest)
         if found is None:
-            raise Unusable(f"{store.path(open_[at].digest)}: cannot be read again")
+            raise InputError(f"{store.path(open_[at].digest)}: cannot be read again")
         done[open_[at].digest] = found
 
     limit_s = 60 * limits.minutes if limits.minutes is not None else math.inf
@@ -89,7 +89,7 @@ def run_study(
 
     `study` is the path of its file, or the same words as a mapping. `on` names an engine (see `engine_of`); without
     one, so many processes of this machine do it. `to_frame()` of what comes back is a row for each case.
-    Raises `InvalidFile` with file, line and field; `Unusable`.
+    Raises `InvalidFile` with file, line and field; `InputError`.
     """
     campaign = campaign_of(study) if isinstance(study, Mapping) else read_campaign(study)
     store = Store(Path(out))

@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cpsched_sim.errors import Unusable
-from cpsched_sim.files import check_folder, write_whole
+from cpsched_sim.errors import InputError
+from cpsched_sim.files import require_writable_folder, write_atomically
 from cpsched_sim.study.campaign import Campaign, Case
 from cpsched_sim.study.deciding import ENDED, FAILED, LIMITED, CaseOutcome
 
@@ -77,36 +77,40 @@ class Store:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Keep other studies out of the folder for the block. Raises `Unusable` where one is at work in it."""
-        check_folder(self.folder)
+        """Keep other studies out of the folder for the block. Raises `InputError` where one is at work in it."""
+        require_writable_folder(self.folder)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             lock = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
-            raise Unusable(f"{self.folder}: cannot be written: {error.strerror or error}") from error
+            raise InputError(f"{self.folder}: cannot be written: {error.strerror or error}") from error
         try:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
-                raise Unusable(f"{self.folder}: another study is at work in it: wait, or name another --out") from error
+                raise InputError(
+                    f"{self.folder}: another study is at work in it: wait, or name another --out"
+                ) from error
             yield
         finally:
             os.close(lock)
 
     def keep(self, case: Case, outcome: CaseOutcome) -> None:
-        """Write a result down, last what says that it is there. Raises `Unusable`."""
+        """Write a result down, last what says that it is there. Raises `InputError`."""
         content = encoded({"inputs": dict(case.inputs), "result": outcome.result})
         if outcome.jobs is not None:
-            write_whole(self.folder / JOBS / f"{case.digest}.npz", outcome.jobs)
+            write_atomically(self.folder / JOBS / f"{case.digest}.npz", outcome.jobs)
         self._write(case, {**outcome.made, "result_sha256": hashlib.sha256(content).hexdigest()}, content)
 
     def keep_line(self, case: Case, line: KeptResult) -> None:
-        """Write down a result that a line of another study's results says, as it was kept there. Raises `Unusable`."""
+        """Write down a result that a line of another study's results says, as it was kept there. Raises
+        `InputError`.
+        """
         self._write(case, line.made, encoded({"inputs": line.inputs, "result": line.result}))
 
     def _write(self, case: Case, made: Mapping[str, Any], content: bytes) -> None:
-        write_whole(self.folder / MADE / f"{case.digest}.json", encoded({**made, "labels": dict(case.labels)}))
-        write_whole(self.path(case.digest), content)
+        write_atomically(self.folder / MADE / f"{case.digest}.json", encoded({**made, "labels": dict(case.labels)}))
+        write_atomically(self.path(case.digest), content)
 
     def path(self, digest: str) -> Path:
         """Where the result of that digest is."""
@@ -151,13 +155,13 @@ class Store:
         return found
 
     def write_study(self, campaign: Campaign) -> None:
-        """Say which cases the study has. Raises `Unusable`."""
+        """Say which cases the study has. Raises `InputError`."""
         cases = [{"labels": dict(case.labels), "digest": case.digest} for case in campaign.cases]
         content = {
             "title": campaign.words.title, "folder": str(campaign.folder), "excluded": dict(campaign.excluded),
             "traces": _traces(campaign), "cases": cases,
         }  # fmt: skip
-        write_whole(self.folder / STUDY, encoded(content))
+        write_atomically(self.folder / STUDY, encoded(content))
 
     def changed(self, campaign: Campaign) -> list[str]:
         """Which traces are other ones than in the last run here, a sentence each."""

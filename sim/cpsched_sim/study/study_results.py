@@ -26,11 +26,11 @@ class Results:
 
     def to_frame(self) -> Any:
         """The rows as a pandas frame. Raises `Unusable` without pandas."""
-        from cpsched_sim import frames
+        from cpsched_sim import data_frames
 
         rows = self.rows()
         names = list(dict.fromkeys(name for row in rows for name in row))
-        return frames.of_lines([names, *([row.get(name) for name in names] for row in rows)])
+        return data_frames.frame_of_lines([names, *([row.get(name) for name in names] for row in rows)])
 
 
 def row_of(case: Case, kept: KeptResult) -> dict[str, Any]:

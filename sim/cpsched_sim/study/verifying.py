@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cpsched_sim.errors import Unusable
+from cpsched_sim.errors import InputError
 from cpsched_sim.experiments.keys import key_of
 from cpsched_sim.experiments.runner import Engine, Failed, run_all
 from cpsched_sim.study.campaign import Campaign
@@ -40,7 +40,7 @@ class Verification:
 def verify(campaign: Campaign, source: Path, engine: Engine, sample: int = 5, seed: int = 0) -> Verification:
     """Check the results in `source`, a folder or a file of lines, and decide a sample of them again.
 
-    Raises `Unusable` where there are no results.
+    Raises `InputError` where there are no results.
     """
     found, kept = Verification(), dict[str, KeptResult]()
     for where, digest, each in results_in(source):
@@ -49,7 +49,7 @@ def verify(campaign: Campaign, source: Path, engine: Engine, sample: int = 5, se
         else:
             kept[digest] = each
     if not kept and not found.differs:
-        raise Unusable(f"{source}: has no results")
+        raise InputError(f"{source}: has no results")
     found.read, distinct = len(kept), campaign.distinct
     ended = sorted(digest for digest, each in kept.items() if each.result["outcome"] == ENDED)
     found.other = [_told(kept[digest].made.get("labels", {})) for digest in ended if digest not in distinct]
@@ -83,14 +83,14 @@ def results_in(source: Path) -> Iterator[tuple[str, str, KeptResult | None]]:
     try:
         texts = lines.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise Unusable(f"{lines}: {error}") from error
+        raise InputError(f"{lines}: {error}") from error
     for number, text in enumerate(texts, 1):
         try:
             line = json.loads(text)
             made = {**line["made"], "labels": line["labels"]}
             yield f"{lines}:{number}", str(line["digest"]), KeptResult.of(line["inputs"], line["result"], made)
         except (ValueError, LookupError, TypeError, RecursionError) as error:
-            raise Unusable(f"{lines}:{number}: is no line of results: {error}") from error
+            raise InputError(f"{lines}:{number}: is no line of results: {error}") from error
 
 
 def _first_difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:

@@ -11,8 +11,8 @@ from zipfile import BadZipFile
 import numpy as np
 
 from cpsched_sim.document import markdown, page
-from cpsched_sim.errors import Unusable
-from cpsched_sim.files import write_whole
+from cpsched_sim.errors import InputError
+from cpsched_sim.files import write_atomically
 from cpsched_sim.study import parquet, report
 from cpsched_sim.study.store import JOBS, LINES
 from cpsched_sim.study.study_results import Results
@@ -21,18 +21,18 @@ TABLE, SCHEDULES, LETTER, PAGE = "results.parquet", "jobs.parquet", "report.md",
 
 
 def write_all(results: Results) -> list[str]:
-    """Write everything into the folder of the study; what could not be, in a sentence each. Raises `Unusable`."""
+    """Write everything into the folder of the study; what could not be, in a sentence each. Raises `InputError`."""
     folder, notes = results.folder, []
-    write_whole(folder / LINES, lines_of(results).encode())
+    write_atomically(folder / LINES, lines_of(results).encode())
     if parquet.is_there():
-        write_whole(folder / TABLE, parquet.packed(results.rows()))
+        write_atomically(folder / TABLE, parquet.packed(results.rows()))
         if results.campaign.words.jobs:
-            write_whole(folder / SCHEDULES, _schedules(results))
+            write_atomically(folder / SCHEDULES, _schedules(results))
     else:
         notes.append(f"no {TABLE}: Parquet needs pyarrow: pip install 'cpsched[study]'")
     title, blocks = results.campaign.words.title, list(report.blocks(results))
-    write_whole(folder / LETTER, markdown(title, blocks).encode())
-    write_whole(folder / PAGE, page(title, blocks).encode())
+    write_atomically(folder / LETTER, markdown(title, blocks).encode())
+    write_atomically(folder / PAGE, page(title, blocks).encode())
     return notes
 
 
@@ -62,7 +62,7 @@ def _schedules(results: Results) -> bytes:
                     found = {name: columns[name] for name in columns.files}
             except (OSError, ValueError, EOFError, BadZipFile) as error:
                 rule = "is no schedule: take it away, and the same command decides its case again"
-                raise Unusable(f"{path}: {rule}") from error
+                raise InputError(f"{path}: {rule}") from error
             parts.append({"digest": np.full(len(found["job"]), digest), **found})
     names = list(parts[0]) if parts else []
     return parquet.packed_columns({name: np.concatenate([part[name] for part in parts]) for name in names})

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.register_assert_rewrite("cpsched_sim.testing.promises")
+pytest.register_assert_rewrite("cpsched_sim.testing.dispatcher_properties")
 SUITE = Path(__file__).with_name("suite.py")
 
 

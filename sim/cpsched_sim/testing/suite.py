@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
-from cpsched_sim.testing.promises import PROMISES
+from cpsched_sim.testing.dispatcher_properties import PROPERTIES
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """One test per dispatcher and promise."""
     words = metafunc.config.getoption("cpsched_dispatcher")
     metafunc.parametrize("dispatcher", words)
-    metafunc.parametrize("promise", PROMISES, ids=[promise.__name__ for promise in PROMISES])
+    metafunc.parametrize("promise", PROPERTIES, ids=[promise.__name__ for promise in PROPERTIES])
 
 
 def test_dispatcher(dispatcher: str, promise: Callable[[str], None]) -> None:

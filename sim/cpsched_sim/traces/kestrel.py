@@ -28,10 +28,10 @@ from typing import ClassVar
 
 from cpsched.errors import InvalidValue
 from cpsched.registration import Registration
-from cpsched_sim.reading.bounds import MAX_TIME_S
-from cpsched_sim.traces.record import Record, Units
+from cpsched_sim.input.input_limits import MAX_TIME_S
+from cpsched_sim.traces.parquet_table import TableReader
 from cpsched_sim.traces.sacct import number_of
-from cpsched_sim.traces.table import TableReader
+from cpsched_sim.traces.trace_record import NodeRequest, TraceRecord
 
 _INTERVAL = re.compile(r"(?:(\d{1,9}) days?)?(?:,? ?\b(\d{1,9}):(\d\d):(\d\d)(?:\.\d+)?)?$", re.ASCII)
 _MOST_W = 1 << 30
@@ -47,13 +47,13 @@ class KestrelReader(TableReader):
         "nodelist", "consumed_energy_raw_joules",
     )  # fmt: skip
 
-    def _job(self) -> Record | None:
+    def _job(self) -> TraceRecord | None:
         times = self._times("submit_time", "start_time", "end_time")
         if times is None:
             return None
         submit_s, start_s, run_s = times
         partition = self._text("partition")
-        return Record(
+        return TraceRecord(
             self._number(),
             submit_s,
             run_s,
@@ -86,7 +86,7 @@ class KestrelReader(TableReader):
         days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
         return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
 
-    def _ask(self, partition: str) -> Units:
+    def _ask(self, partition: str) -> NodeRequest:
         nodes = self._count("nodes_used") or self._count("nodes_req")
         cores = self._count("processors_used") or self._count("processors_req")
         if nodes < 1 or cores < 1:

@@ -26,11 +26,11 @@ from sys import intern
 from typing_extensions import override
 
 from cpsched.registration import Registration
-from cpsched_sim.errors import Unusable, shown
-from cpsched_sim.files import write_whole
-from cpsched_sim.reading.bounds import MAX_LINE_CHARS, MAX_RESOURCES
-from cpsched_sim.reading.lines import lines_of
-from cpsched_sim.traces.record import Reader, Record, Units
+from cpsched_sim.errors import InputError, quote_value
+from cpsched_sim.files import write_atomically
+from cpsched_sim.input.input_limits import MAX_LINE_CHARS, MAX_RESOURCES
+from cpsched_sim.input.text_lines import lines_of
+from cpsched_sim.traces.trace_record import NodeRequest, Reader, TraceRecord
 
 MAGIC = "# cpsched-trace 1"
 NUMBERS = ("job", "submit_s", "run_s", "walltime_s", "units", "distinct", "exclusive")
@@ -52,7 +52,7 @@ class NativeReader(Reader):
 
     def __init__(self, path: Path, lenient: bool = False) -> None:
         super().__init__(path, lenient)
-        self._asks: dict[tuple[str, ...], Units] = {}
+        self._asks: dict[tuple[str, ...], NodeRequest] = {}
         self._rest = lines_of(path)
         self.resources = self._read_header()
 
@@ -94,7 +94,7 @@ class NativeReader(Reader):
         except csv.Error as error:
             raise self._wrong("line", text.strip(), f"must be readable as CSV: {error}") from error
 
-    def _record(self, text: str) -> Record | None:
+    def _record(self, text: str) -> TraceRecord | None:
         if not text.strip():
             return None
         fields = self._split(text)
@@ -108,9 +108,9 @@ class NativeReader(Reader):
         user, name, queue, account = map(intern, fields[8:12])
         recorded = fields[len(FIXED)] if self._at > len(FIXED) else ""
         start_s = self._whole(START, recorded) if recorded else None
-        return Record(id, submit_s, run_s, walltime_s, self._ask(fields), user, name, queue, account, start_s)
+        return TraceRecord(id, submit_s, run_s, walltime_s, self._ask(fields), user, name, queue, account, start_s)
 
-    def _ask(self, fields: list[str]) -> Units:
+    def _ask(self, fields: list[str]) -> NodeRequest:
         key = (*fields[4:8], *fields[self._at :])
         ask = self._asks.get(key)
         if ask is None:
@@ -121,7 +121,7 @@ class NativeReader(Reader):
             if min(amounts) < 0 or max(amounts) < 1:
                 raise self._wrong("amounts", amounts, "must not be negative, and one must be positive")
             each = tuple((name, amount) for name, amount in zip(self.resources, amounts, strict=True) if amount)
-            ask = self._asks[key] = Units(units, each, bool(distinct), bool(exclusive), fields[7])
+            ask = self._asks[key] = NodeRequest(units, each, bool(distinct), bool(exclusive), fields[7])
         return ask
 
     def _whole(self, field: str, text: str) -> int:
@@ -131,12 +131,13 @@ class NativeReader(Reader):
             raise self._wrong(field, text, "must be a whole number") from None
 
 
-def write(path: Path, records: Iterable[Record], resources: Sequence[str], header: Mapping[str, object]) -> None:
-    """Write records whose asks are `Units`; gzipped if the name ends in .gz. The same records give the same bytes.
+def write(path: Path, records: Iterable[TraceRecord], resources: Sequence[str], header: Mapping[str, object]) -> None:
+    """Write records whose asks are `NodeRequest`; gzipped if the name ends in .gz. The same records give the same
+    bytes.
 
     Recorded starts are written where one record has one; where jobs ran (`nodes`) is not.
 
-    Raises `Unusable`, also for words with line breaks: a job is a line.
+    Raises `InputError`, also for words with line breaks: a job is a line.
     """
     text = io.StringIO()
     text.write(MAGIC + "\n")
@@ -146,16 +147,16 @@ def write(path: Path, records: Iterable[Record], resources: Sequence[str], heade
     starts = any(record.start_s is not None for record in rows)
     table.writerow([*FIXED, *([START] if starts else []), *resources])
     table.writerows(_row(record, resources, starts) for record in rows)
-    write_whole(path, text.getvalue().encode())
+    write_atomically(path, text.getvalue().encode())
 
 
-def _row(record: Record, resources: Sequence[str], starts: bool) -> list[object]:
+def _row(record: TraceRecord, resources: Sequence[str], starts: bool) -> list[object]:
     ask = record.ask
-    assert isinstance(ask, Units), "only units with named amounts can be written"
+    assert isinstance(ask, NodeRequest), "only units with named amounts can be written"
     amounts = dict(ask.each)
     for word in (ask.partition, record.user, record.name, record.queue, record.account):
         if len(word.splitlines()) > 1 or word.endswith(("\n", "\r")):
-            raise Unusable(f"job {record.id}: {shown(word)}: a word of a trace must have no line breaks")
+            raise InputError(f"job {record.id}: {quote_value(word)}: a word of a trace must have no line breaks")
     return [
         record.id,
         record.submit_s,

@@ -18,7 +18,7 @@ _AFTER_ACCOUNT = re.compile(r'"\s+(?:project|accounting_id|jobname)=')
 _JOB = re.compile(r"(\d{1,18})(?:\[(\d{0,7})\]|-(\d{1,7}))?(?:\.(\S+))?$", re.ASCII)
 
 
-class Line(NamedTuple):
+class AccountingLine(NamedTuple):
     """One line. `at` is the local time of its writing, as `2026-11-23T09:30:00`."""
 
     at: str
@@ -46,13 +46,13 @@ def is_unfinished(text: str) -> bool:
     return bool(opened) and not _AFTER_ACCOUNT.search(rest)
 
 
-def line_of(text: str) -> Line:
+def line_of(text: str) -> AccountingLine:
     """The parts of a line. Raises `InvalidValue`."""
     match = _LINE.match(text.strip())
     if not match:
         raise InvalidValue("line", text.strip(), "must be like 11/23/2026 09:30:00;E;7.server;user=ada ...")
     month, day, year, clock, kind, id, rest = match.groups()
-    return Line(f"{year}-{month}-{day}T{clock}", kind, id, rest)
+    return AccountingLine(f"{year}-{month}-{day}T{clock}", kind, id, rest)
 
 
 def job_id_of(text: str) -> JobId:

@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 from cpsched.errors import InvalidValue
 from cpsched.parsing.pbs_select import SelectChunk, parse_place, parse_select, parse_size_bytes
-from cpsched_sim.reading.bounds import MAX_AMOUNT, MAX_UNITS
-from cpsched_sim.traces.record import Units
+from cpsched_sim.input.input_limits import MAX_AMOUNT, MAX_UNITS
+from cpsched_sim.traces.trace_record import NodeRequest
 
 _COUNT = re.compile(r"\d{1,12}$", re.ASCII)
 _HOST = re.compile(r"([^/+()]+)/\d+(?:\*\d+)?")
@@ -32,10 +32,10 @@ NOTHING = "asks for nothing, and is taken for one core"
 GROUPED = "place=group=..., which does not count"
 
 
-class Request(NamedTuple):
+class RequestedUnits(NamedTuple):
     """What a job asks for, and what of it a replay does not say."""
 
-    units: Units
+    units: NodeRequest
     notes: tuple[str, ...]
 
 
@@ -59,7 +59,7 @@ def hosts_of(exec_host: str) -> list[str]:
     return list(dict.fromkeys(_HOST.findall(exec_host)))
 
 
-def request_of(fields: Mapping[str, str], partition: str) -> Request:
+def request_of(fields: Mapping[str, str], partition: str) -> RequestedUnits:
     """What the fields of a line ask for. Raises `InvalidValue`."""
     select, nodes = fields.get("Resource_List.select", ""), fields.get("Resource_List.nodes", "")
     hosts = hosts_of(fields.get("exec_host", ""))
@@ -96,7 +96,7 @@ def request_of(fields: Mapping[str, str], partition: str) -> Request:
         amounts = (1, 0, 0)
         notes.append(NOTHING)
     each = tuple((name, n) for name, n in zip(("cores", "memory_mib", "gpus"), amounts, strict=True) if n)
-    return Request(Units(units, each, apart and units > 1, exclusive, partition), tuple(notes))
+    return RequestedUnits(NodeRequest(units, each, apart and units > 1, exclusive, partition), tuple(notes))
 
 
 def _torque_chunks(text: str, fields: Mapping[str, str]) -> list[_Chunks]:

@@ -29,9 +29,9 @@ from typing import ClassVar
 import numpy as np
 
 from cpsched.registration import Registration
-from cpsched_sim.traces.durations import NO_LIMIT, is_number, number_s
-from cpsched_sim.traces.record import Record, Units
-from cpsched_sim.traces.table import TableReader
+from cpsched_sim.traces.parquet_table import TableReader
+from cpsched_sim.traces.slurm_durations import NO_LIMIT, is_number, number_s
+from cpsched_sim.traces.trace_record import NodeRequest, TraceRecord
 
 _POWER = ("node_power_consumption", "power_consumption")
 _MIB_PER_GIB = 1024
@@ -47,7 +47,7 @@ class Pm100Reader(TableReader):
         "eligible_time", "num_gpus_alloc", "mem_alloc", "shared", "user_id", "partition", "qos", "nodes", *_POWER,
     )  # fmt: skip
 
-    def _job(self) -> Record | None:
+    def _job(self) -> TraceRecord | None:
         times = self._times("submit_time", "start_time", "end_time")
         if times is None:
             return None
@@ -56,7 +56,7 @@ class Pm100Reader(TableReader):
         if id is None:
             raise self._wrong("job_id", "", "must be told")
         partition = self._text("partition")
-        return Record(
+        return TraceRecord(
             id,
             self._arrival_s(submit_s, start_s),
             run_s,
@@ -89,7 +89,7 @@ class Pm100Reader(TableReader):
             raise self._wrong("time_limit", limit, "must be minutes, or INFINITE")
         return None
 
-    def _ask(self, partition: str) -> Units:
+    def _ask(self, partition: str) -> NodeRequest:
         nodes, cores = self._count("num_nodes_alloc"), self._count("num_cores_alloc")
         if nodes < 1 or cores < 1:
             raise self._wrong("num_nodes_alloc, num_cores_alloc", (nodes, cores), "must be positive")

@@ -1,6 +1,7 @@
 """Imports Slurm accounting data: the lines of `sacct --parsable2 --allocations --duplicates`.
 
-Which column holds what says `cpsched_sim.traces.columns`; what a `Dialect` adds is told by the owner of the file.
+Which column holds what says `cpsched_sim.traces.accounting_columns`; what a `TraceDialect` adds is told by the owner
+of the file.
 
 - A job arrives when it became eligible, which is later than its submission where it waited for a date, another job or
   its release. Where Eligible is not known, or the owner wants it so, it arrives when it was submitted.
@@ -17,10 +18,10 @@ Lines are joined where one holds too few fields for a job: a job name may hold l
 order of the columns for the lines below it. The file has the jobs of one cluster.
 
 Numbers of jobs are those of Slurm. Where there is more than one run, or no JobIDRaw, they are made up (`number_of`,
-`cpsched_sim.traces.runs`). What a job that asks for no user, account or name lacks is "".
+`cpsched_sim.traces.job_runs`). What a job that asks for no user, account or name lacks is "".
 
 Times are local times without a zone: they become seconds since 1970 as if they were UTC, unless the zone is told (see
-`cpsched_sim.traces.moments`).
+`cpsched_sim.traces.timestamps`).
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ from typing_extensions import override
 
 from cpsched.errors import InvalidValue
 from cpsched.registration import Registration
-from cpsched_sim.reading.bounds import MAX_AMOUNT
-from cpsched_sim.reading.lines import lines_of
-from cpsched_sim.traces.columns import READ, Columns, is_aligned, separator_of
-from cpsched_sim.traces.dialect import PLAIN, Dialect
-from cpsched_sim.traces.durations import duration_s, is_number, number_s
-from cpsched_sim.traces.moments import HOUR_S, UNKNOWN, Moments, moments, settled, zone_of
-from cpsched_sim.traces.record import Reader, Record, Units
-from cpsched_sim.traces.runs import FURTHER_RUN, READ_BEFORE, TASKS, UNDER_ONE_NUMBER, Runs
+from cpsched_sim.input.input_limits import MAX_AMOUNT
+from cpsched_sim.input.text_lines import lines_of
+from cpsched_sim.traces.accounting_columns import COLUMNS_READ, AccountingColumns, is_aligned, separator_of
+from cpsched_sim.traces.job_runs import FURTHER_RUN, READ_BEFORE, TASKS, UNDER_ONE_NUMBER, JobRuns
+from cpsched_sim.traces.slurm_durations import duration_s, is_number, number_s
+from cpsched_sim.traces.timestamps import HOUR_S, UNKNOWN, PossibleTimes, possible_times, resolve_times, zone_of
+from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT, TraceDialect
+from cpsched_sim.traces.trace_record import NodeRequest, Reader, TraceRecord
 
 _MIB_PER = {"": 1 / 1024**2, "K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}
 _MEMORY = re.compile(r"(\d+(?:\.\d*)?)([KMGTP]?)$", re.ASCII)
@@ -100,26 +101,26 @@ class SacctReader(Reader):
         between_bars = first.count("|") > 2 and not first.lstrip().startswith((";", "#"))
         return bool(separator_of(first)) or is_aligned(first) or between_bars
 
-    def __init__(self, path: Path, lenient: bool = False, dialect: Dialect = PLAIN) -> None:
+    def __init__(self, path: Path, lenient: bool = False, dialect: TraceDialect = DEFAULT_DIALECT) -> None:
         super().__init__(path, lenient)
         self.resources = ("cores", "memory_mib", "gpus")
         self._dialect, self._zone = dialect, zone_of(dialect.zone)
-        self._runs = Runs()
-        self._asks: dict[Units, Units] = {}
+        self._runs = JobRuns()
+        self._asks: dict[NodeRequest, NodeRequest] = {}
         self._known_asks = lru_cache(_KNOWN_ASKS)(self._asked)
         self._cluster = ""
         self.line, first = next(((at, text) for at, text in lines_of(path) if text.strip()), (0, ""))
         if is_aligned(first):
             raise self._wrong("columns", first.strip(), "must be separated: ask sacct for them with --parsable2")
-        self._use(Columns.of(first, dialect.columns))
+        self._use(AccountingColumns.of(first, dialect.columns))
 
-    def _use(self, columns: Columns) -> None:
+    def _use(self, columns: AccountingColumns) -> None:
         """Read the lines that follow by these columns."""
         if missing := columns.missing():
             rule = "is missing; add it to sacct's --format, or say which column it is: --columns NAME=COLUMN"
             raise self._wrong("columns", ", ".join(missing), rule)
         self.columns = columns
-        self._at = {name: columns.where(name) for name in READ}
+        self._at = {name: columns.where(name) for name in COLUMNS_READ}
         self._limit_in_minutes = "timelimit" not in columns.at
 
     def _lines(self) -> Iterator[tuple[int, str]]:
@@ -139,7 +140,7 @@ class SacctReader(Reader):
         if begun is not None:
             yield begun
 
-    def _record(self, text: str) -> Record | None:
+    def _record(self, text: str) -> TraceRecord | None:
         if not text.strip():
             return None
         if self.columns.is_header(text):
@@ -165,7 +166,7 @@ class SacctReader(Reader):
         if id is None:
             self.tally.dropped[READ_BEFORE] += 1
             return None
-        return Record(
+        return TraceRecord(
             id,
             self._arrival_s(submit_s, eligible_s, start_s),
             run_s,
@@ -192,7 +193,7 @@ class SacctReader(Reader):
                 return
             if self.columns.by_place and self.columns.is_other(text):
                 raise InvalidValue("columns", text.strip(), "must be those of the first line, as --columns has them")
-            columns = Columns.of(text, self._dialect.columns)
+            columns = AccountingColumns.of(text, self._dialect.columns)
         except InvalidValue as error:
             raise self._wrong(error.field, error.value, error.rule) from error
         if columns.at != self.columns.at or columns.separator != self.columns.separator:
@@ -218,14 +219,14 @@ class SacctReader(Reader):
                 found[at] = () if after_s is None else tuple(moment + after_s for moment in found[before])
         if all(len(at) < 2 for at in found):
             return [at[0] if at else None for at in found]
-        times, certain = settled(found, self._elapsed_s(fields))
+        times, certain = resolve_times(found, self._elapsed_s(fields))
         how = "told by Elapsed and the order of times" if certain else "taken for the first"
         self.tally.taken[f"a time is in the hour that the clock showed twice, {how}"] += 1
         return times
 
-    def _moments(self, fields: list[str], name: str) -> Moments:
+    def _moments(self, fields: list[str], name: str) -> PossibleTimes:
         try:
-            return moments(self._get(fields, name), self._zone)
+            return possible_times(self._get(fields, name), self._zone)
         except InvalidValue as error:
             raise self._wrong(name, error.value, error.rule) from error
 
@@ -306,13 +307,15 @@ class SacctReader(Reader):
 
     # ------------------------------------------------------------------------------------------ amounts
 
-    def _ask(self, fields: list[str]) -> Units:
+    def _ask(self, fields: list[str]) -> NodeRequest:
         """What a job asks for; what is taken for granted in it is counted."""
         ask, taken = self._known_asks(*(self._word(fields, name) for name in _ASKED))
         self.tally.taken.update(taken)
         return self._asks.setdefault(ask, ask)
 
-    def _asked(self, partition: str, nnodes: str, ncpus: str, req_tres: str, alloc_tres: str) -> tuple[Units, Taken]:
+    def _asked(
+        self, partition: str, nnodes: str, ncpus: str, req_tres: str, alloc_tres: str
+    ) -> tuple[NodeRequest, Taken]:
         """What a job with these texts asks for, and what is taken for granted."""
         tres, taken = self._tres(req_tres) | self._tres(alloc_tres), list[str]()
         nodes = self._nodes(tres.get("node") or nnodes, taken)
@@ -322,7 +325,7 @@ class SacctReader(Reader):
         gpus = self._gpus(tres)
         totals = {"cores": cores, "memory_mib": self._mib(tres.get("mem", "0")), "gpus": gpus}
         each = tuple((name, -(-total // nodes)) for name, total in totals.items() if total)
-        return Units(nodes, each, distinct=nodes > 1, partition=partition), taken
+        return NodeRequest(nodes, each, distinct=nodes > 1, partition=partition), taken
 
     def _nodes(self, text: str, taken: list[str]) -> int:
         """The number of nodes; 1 where it is not told, which is noted in `taken`."""

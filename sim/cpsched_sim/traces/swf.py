@@ -18,7 +18,8 @@ A name that is all digits has an empty prefix, so the prefix rules of the predic
 user for a relative. That is as it should be: on UniLu-Gaia-2014-2, which has 27,947 executable numbers in 51,859 jobs,
 its mean absolute error is 251 min so, and 2,278 min where the numbers are kept apart.
 Fractions of a second are cut. Fields beyond the 18th are ignored, with a note (ALCF's traces have 19), but for the 21
-of Frontier's traces: the last ones then tell what a job asks for (`cpsched_sim.traces.swf21`). Every drop and cut is
+of Frontier's traces: the last ones then tell what a job asks for (`cpsched_sim.traces.swf_extension`). Every drop and
+cut is
 counted by reason in `tally`.
 """
 
@@ -32,10 +33,10 @@ from sys import intern
 from typing_extensions import override
 
 from cpsched.registration import Registration
-from cpsched_sim.files import write_whole
-from cpsched_sim.reading.lines import lines_of
-from cpsched_sim.traces import swf21
-from cpsched_sim.traces.record import Ask, Processors, Reader, Record, Units
+from cpsched_sim.files import write_atomically
+from cpsched_sim.input.text_lines import lines_of
+from cpsched_sim.traces import swf_extension
+from cpsched_sim.traces.trace_record import CountRequest, NodeRequest, Reader, ResourceRequest, TraceRecord
 
 FIELDS = 18
 _LOOKED_AT = 20
@@ -64,12 +65,12 @@ class SwfReader(Reader):
     def __init__(self, path: Path, lenient: bool = False) -> None:
         super().__init__(path, lenient)
         self.comments: list[str] = []
-        self._asks: dict[tuple[str, ...], Ask] = {}
+        self._asks: dict[tuple[str, ...], ResourceRequest] = {}
         self._values: dict[str, list[str]] = {}
         self._rest = lines_of(path)
         self._first = self._read_header()
         self.header = {key: "\n".join(values) for key, values in self._values.items()}
-        self._extended = bool(self._first) and swf21.is_extended(self._first[-1][1].split())
+        self._extended = bool(self._first) and swf_extension.is_extended(self._first[-1][1].split())
         if self._extended:
             self.resources = ("cores", "gpus")
 
@@ -102,11 +103,11 @@ class SwfReader(Reader):
     def _lines(self) -> Iterator[tuple[int, str]]:
         return chain(self._first, self._rest)
 
-    def _record(self, text: str) -> Record | None:
+    def _record(self, text: str) -> TraceRecord | None:
         fields = text.split()
         if not fields or (fields[0][0] == ";" and self._is_comment(text)):
             return None
-        expected = swf21.FIELDS if self._extended else FIELDS
+        expected = swf_extension.FIELDS if self._extended else FIELDS
         if len(fields) != expected:
             if self._extended or len(fields) < FIELDS:
                 raise self._wrong("fields", len(fields), f"must be {expected}")
@@ -122,7 +123,7 @@ class SwfReader(Reader):
             self.tally.dropped["run time below 1 s (never ran, or unknown)"] += 1
             return None
         ask = self._nodes(fields) if self._extended else self._ask(fields)
-        if isinstance(ask, Processors) and ask.processors < 1:
+        if isinstance(ask, CountRequest) and ask.processors < 1:
             self.tally.dropped["no processors, neither requested nor allocated"] += 1
             return None
         if walltime_s < 1:
@@ -130,7 +131,7 @@ class SwfReader(Reader):
         elif run_s > walltime_s:
             self.tally.cut["run time longer than the requested time"] += 1
             run_s = walltime_s
-        return Record(
+        return TraceRecord(
             id,
             submit_s,
             run_s,
@@ -147,26 +148,26 @@ class SwfReader(Reader):
         soft_s = self._whole(fields, 19) if self._extended else 0
         return soft_s if soft_s > 0 else None
 
-    def _nodes(self, fields: list[str]) -> Ask:
+    def _nodes(self, fields: list[str]) -> ResourceRequest:
         key = (fields[15], fields[18], fields[20])
         ask = self._asks.get(key)
         if ask is None:
-            told = swf21.nodes_of(fields[20])
+            told = swf_extension.nodes_of(fields[20])
             if told is None:
                 raise self._wrong("nodes", fields[20], "must be like frontier:excl:2500x112, nodes x cores")
             gpus = -(-max(0, self._whole(fields, 18)) // told.nodes)
             each = (("cores", told.each_cores), *((("gpus", gpus),) if gpus else ()))
-            ask = Units(told.nodes, each, told.nodes > 1, told.exclusive, _text(fields[15]))
+            ask = NodeRequest(told.nodes, each, told.nodes > 1, told.exclusive, _text(fields[15]))
             self._asks[key] = ask
         return ask
 
-    def _ask(self, fields: list[str]) -> Ask:
+    def _ask(self, fields: list[str]) -> ResourceRequest:
         key = (fields[7], fields[4], fields[9], fields[6], fields[15])
         ask = self._asks.get(key)
         if ask is None:
             requested = self._whole(fields, 7)
             processors = requested if requested > 0 else self._whole(fields, 4)
-            ask = Processors(processors, self._mib(fields, 9), self._mib(fields, 6), _text(fields[15]))
+            ask = CountRequest(processors, self._mib(fields, 9), self._mib(fields, 6), _text(fields[15]))
             self._asks[key] = ask
         return ask
 
@@ -180,15 +181,16 @@ class SwfReader(Reader):
             raise self._wrong(_FIELD_NAMES[at], fields[at], "must be a number") from None
 
 
-def write(path: Path, records: Iterable[Record], header: Mapping[str, str]) -> None:
-    """Write records whose asks are `Processors`, and whose names are numbers or empty; gzipped if the name ends in .gz.
+def write(path: Path, records: Iterable[TraceRecord], header: Mapping[str, str]) -> None:
+    """Write records whose asks are `CountRequest`, and whose names are numbers or empty; gzipped if the name ends in
+    .gz.
 
     The same records give the same bytes. Memory and recorded starts are not written. Raises `Unusable`.
     """
     lines = [f"; {key}: {value}" for key, value in header.items()]
     for record in records:
         ask = record.ask
-        assert isinstance(ask, Processors), "only processors can be written"
+        assert isinstance(ask, CountRequest), "only processors can be written"
         user, name, queue, partition = (
             word or "-1" for word in (record.user, record.name, record.queue, ask.partition)
         )
@@ -196,7 +198,7 @@ def write(path: Path, records: Iterable[Record], header: Mapping[str, str]) -> N
             f"{record.id} {record.submit_s} -1 {record.run_s} {ask.processors} -1 -1 {ask.processors} "
             f"{record.walltime_s} -1 1 {user} -1 {name} {queue} {partition} -1 -1"
         )
-    write_whole(path, ("\n".join(lines) + "\n").encode())
+    write_atomically(path, ("\n".join(lines) + "\n").encode())
 
 
 def _is_number(word: str) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 from cpsched.dispatchers.lookahead.objectives import OBJECTIVES
 from cpsched.goal_presets import PRESETS
 from cpsched.policy_spec import PolicySpec
-from cpsched_sim.oracle import SIMULATED
+from cpsched_sim.oracle import SIMULATION_REGISTRIES
 
 LOOKAHEAD = "lookahead"
 MODELS: tuple[tuple[str, Mapping[str, str], Mapping[str, str]], ...] = (
@@ -55,8 +55,8 @@ def _with(spec: PolicySpec, **settings: str) -> PolicySpec:
 def in_full(spec: PolicySpec) -> dict[str, Any]:
     """Everything that a policy is made with, defaults included: two specs that agree in it decide alike."""
     found: dict[str, Any] = {"dispatcher": spec.dispatcher, "predictor": spec.predictor, "overrun": spec.overrun}
-    parts = ((SIMULATED.dispatchers, spec.dispatcher, spec.dispatcher_settings),
-             (SIMULATED.predictors, spec.predictor, spec.predictor_settings))  # fmt: skip
+    parts = ((SIMULATION_REGISTRIES.dispatchers, spec.dispatcher, spec.dispatcher_settings),
+             (SIMULATION_REGISTRIES.predictors, spec.predictor, spec.predictor_settings))  # fmt: skip
     for known, words, settings in parts:
         for parameter in known.find(words).parameters():
             text = settings.get(parameter.name)
@@ -74,7 +74,7 @@ def replayable(spec: PolicySpec, seed: int | None = None) -> PolicySpec:
 
 def draws(spec: PolicySpec) -> bool:
     """Whether the dispatcher knows a seed."""
-    return any(each.name == "seed" for each in SIMULATED.dispatchers.find(spec.dispatcher).parameters())
+    return any(each.name == "seed" for each in SIMULATION_REGISTRIES.dispatchers.find(spec.dispatcher).parameters())
 
 
 def changes(present: PolicySpec, other: PolicySpec) -> str:

@@ -14,14 +14,14 @@ from dataclasses import astuple, dataclass, field
 from pathlib import Path
 
 from cpsched.policy_spec import PolicySpec
-from cpsched_sim.errors import SimError, Unusable
-from cpsched_sim.experiment import Setup, run
+from cpsched_sim.errors import InputError, SimulationError
 from cpsched_sim.experiments import keys
 from cpsched_sim.experiments.runner import Failed, Processes, Tell, run_all
-from cpsched_sim.files import write_whole
-from cpsched_sim.patience import LIMIT_S
+from cpsched_sim.files import write_atomically
+from cpsched_sim.simulation import ReplaySetup, run
 from cpsched_sim.tuning.judging import FigureSums
 from cpsched_sim.tuning.windows import TraceWindow
+from cpsched_sim.watchdog import LIMIT_S
 
 KEPT_DAYS = 60
 """Results that nobody asked for so long are taken away."""
@@ -42,11 +42,11 @@ Trials = Callable[[Sequence[SettingTrial], Callable[[float], None]], list[Outcom
 
 
 def tally_of(spec: PolicySpec, window: TraceWindow, renew: Callable[..., None] | None = None) -> FigureSums:
-    """Replay a window. Raises what `run` raises; `Unusable` where judged jobs never started."""
-    found = run(window.workload, Setup(spec), renew, before=window.history)
+    """Replay a window. Raises what `run` raises; `InputError` where judged jobs never started."""
+    found = run(window.workload, ReplaySetup(spec), renew, before=window.history)
     tally = FigureSums.of(found.measures, window.from_s, window.to_s)
     if tally.jobs < window.judged and not found.schedule.refused:
-        raise Unusable(f"{window.judged - tally.jobs:.0f} jobs never started")
+        raise InputError(f"{window.judged - tally.jobs:.0f} jobs never started")
     return tally
 
 
@@ -75,8 +75,8 @@ class KeptTrials:
     def keep(self, spec: PolicySpec, window: TraceWindow, tally: FigureSums) -> None:
         """Write a result down; a disk that takes nothing more is no reason to stop."""
         if self.folder is not None:
-            with suppress(SimError):
-                write_whole(self.folder / key_of(spec, window), json.dumps(astuple(tally)).encode())
+            with suppress(SimulationError):
+                write_atomically(self.folder / key_of(spec, window), json.dumps(astuple(tally)).encode())
 
     def tidy(self) -> None:
         """Take away what nobody asked for in `KEPT_DAYS`."""

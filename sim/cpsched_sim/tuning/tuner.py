@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from cpsched.goal_presets import Goal, ratios
 from cpsched.policy_spec import PolicySpec
-from cpsched_sim.errors import Unusable
+from cpsched_sim.errors import InputError
 from cpsched_sim.tuning.candidates import candidates, changes, draws, replayable
 from cpsched_sim.tuning.judging import Estimate, FigureSums, Progress, each_window, figures, mean_of, paired
 from cpsched_sim.tuning.replays import SettingTrial, Trials
@@ -128,7 +128,7 @@ def replays_at_most(question: TuningQuestion, halves: Halves) -> int:
 
 
 def tune(question: TuningQuestion, halves: Halves, replays: Trials, progress: Progress | None = None) -> Tuned:
-    """Find the best setting for a goal. Raises `Unusable` where the present setting or the baseline fails."""
+    """Find the best setting for a goal. Raises `InputError` where the present setting or the baseline fails."""
     return _Search(question, halves, replays, progress or (lambda done, total: None)).found()
 
 
@@ -237,7 +237,7 @@ class _Search:
     def _must_work(self, *specs: PolicySpec) -> None:
         for spec in specs:
             if error := self._error(spec):
-                raise Unusable(f"{spec}: {error}")
+                raise InputError(f"{spec}: {error}")
 
 
 def _seeded(spec: PolicySpec, seeds: int) -> list[PolicySpec]:

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 
 from cpsched.errors import require
 from cpsched.model import EndedJob
-from cpsched_sim.errors import Unusable
-from cpsched_sim.traces.job import TraceJob
+from cpsched_sim.errors import InputError
+from cpsched_sim.traces.trace_job import TraceJob
 from cpsched_sim.workloads.load import Workload
 
 DAY_S = 86_400
@@ -65,7 +65,7 @@ def halves(workload: Workload, weeks: float, window_days: float, most_jobs: int)
 
     Windows are shorter than asked for where the trace has too few weeks for `FEWEST_WINDOWS`. They go to the two halves
     as 0, 1, 1, 0: each half has every part of the week. A window of more than `most_jobs` is cut at its end.
-    Raises `Unusable` where fewer than two windows of each half have jobs.
+    Raises `InputError` where fewer than two windows of each half have jobs.
     """
     require(weeks > 0, "weeks", weeks, "must be positive")
     require(window_days > 0, "window_days", window_days, "must be positive")
@@ -87,7 +87,7 @@ def halves(workload: Workload, weeks: float, window_days: float, most_jobs: int)
     if cut:
         notes.append(f"{cut} windows have more than {most_jobs:,} jobs, and were cut there")
     if len(kept) < FEWEST_WINDOWS:
-        raise Unusable(
+        raise InputError(
             f"{workload.name}: {len(kept)} windows of {length_s / DAY_S:.2g} days have {FEWEST_JOBS} jobs or more, and "
             f"{FEWEST_WINDOWS} are needed: more weeks, or shorter windows"
         )

@@ -15,13 +15,13 @@ from cpsched.errors import require
 from cpsched.formatting import many
 from cpsched.gc_pause import gc_paused
 from cpsched_sim.document import markdown, page
-from cpsched_sim.errors import Unusable
-from cpsched_sim.files import check_folder, sha256_of_all, write_table, write_whole
-from cpsched_sim.reading.dated import dated_files
-from cpsched_sim.results import made_when
+from cpsched_sim.errors import InputError
+from cpsched_sim.files import require_writable_folder, sha256_of_all, write_atomically, write_table
+from cpsched_sim.input.dated_files import dated_files
+from cpsched_sim.result_files import created_note
 from cpsched_sim.site.policy_file import SitePolicy
-from cpsched_sim.systems.system import load_system
-from cpsched_sim.traces.dialect import Dialect
+from cpsched_sim.systems.system_file import load_system
+from cpsched_sim.traces.trace_dialect import TraceDialect
 from cpsched_sim.whatif import report
 from cpsched_sim.whatif.changes import changes
 from cpsched_sim.whatif.folder import Folder
@@ -38,11 +38,11 @@ MOST_CHANGES = 40
 
 
 def check_new(out: Path, resume: bool) -> None:
-    """Raise `Unusable` where `out` holds results already, and nobody wants to go on with them."""
-    check_folder(out)
+    """Raise `InputError` where `out` holds results already, and nobody wants to go on with them."""
+    require_writable_folder(out)
     if not resume and ((out / FINDINGS).exists() or (out / REPLAYS).exists()):
-        raise Unusable(
-            f"{out}: holds results already{made_when(out / FINDINGS)}; --resume goes on, another --out is apart"
+        raise InputError(
+            f"{out}: holds results already{created_note(out / FINDINGS)}; --resume goes on, another --out is apart"
         )
 
 
@@ -52,7 +52,7 @@ def read(
     span: Span,
     lenient: bool,
     format: str | None,
-    dialect: Dialect,
+    dialect: TraceDialect,
     site: SitePolicy | None,
     earlier: Path | None = None,
     totals: Totals | None = None,
@@ -75,7 +75,7 @@ def read(
 
 
 def _read_folder(
-    folder: Folder, system: str | None, span: Span, lenient: bool, dialect: Dialect, site: SitePolicy | None,
+    folder: Folder, system: str | None, span: Span, lenient: bool, dialect: TraceDialect, site: SitePolicy | None,
     earlier: Folder | None, totals: Totals,
 ) -> tuple[Window, dict[str, Any]]:  # fmt: skip
     """The same from what was collected: its nodes, its outages, and the clocks of its site."""
@@ -119,7 +119,7 @@ def _unlike(folder: Folder, earlier: Folder | None, window: Window) -> Iterator[
         yield f"and {len(found) - MOST_CHANGES:,} changes more"
 
 
-def _digests(window: Window, jobs: Path, lenient: bool, dialect: Dialect) -> dict[str, Any]:
+def _digests(window: Window, jobs: Path, lenient: bool, dialect: TraceDialect) -> dict[str, Any]:
     """What every replay of a window depends on."""
     file, site = window.system, window.site
     licences = {"licences": window.licences.spelled} if window.licences.totals else {}
@@ -143,15 +143,15 @@ def warnings(window: Window) -> Iterator[str]:
 def write_system(window: Window, out: Path) -> Path:
     """Write the system that was guessed, to be corrected."""
     text = yaml.safe_dump(window.system.model_dump(mode="json", exclude_none=True), sort_keys=False)
-    write_whole(out / SYSTEM, f"# Guessed by {window.guessed}. Check every number.\n{text}".encode())
+    write_atomically(out / SYSTEM, f"# Guessed by {window.guessed}. Check every number.\n{text}".encode())
     return out / SYSTEM
 
 
 def write(found: Mapping[str, Any], out: Path) -> None:
-    """The report as a page and as a letter, the findings as JSON, tables of commas. Raises `Unusable`."""
-    write_whole(out / FINDINGS, (json.dumps(found, indent=1) + "\n").encode())
+    """The report as a page and as a letter, the findings as JSON, tables of commas. Raises `InputError`."""
+    write_atomically(out / FINDINGS, (json.dumps(found, indent=1) + "\n").encode())
     title, blocks = report.title(found), list(report.blocks(found))
-    write_whole(out / LETTER, markdown(title, blocks).encode())
+    write_atomically(out / LETTER, markdown(title, blocks).encode())
     for name, rows in TABLES.items():
         write_table(out / name, rows(found))
-    write_whole(out / PAGE, page(title, blocks).encode())
+    write_atomically(out / PAGE, page(title, blocks).encode())

@@ -30,12 +30,12 @@ from cpsched.dispatchers.slurm.scheduler_parameters import (
 from cpsched.errors import InvalidValue, UnknownName, abbreviate, did_you_mean, require
 from cpsched.formatting import many
 from cpsched.policy_spec import PolicySpec, setting_names
-from cpsched_sim.errors import shown
+from cpsched_sim.errors import quote_value
 from cpsched_sim.files import read_json
-from cpsched_sim.oracle import SIMULATED
+from cpsched_sim.oracle import SIMULATION_REGISTRIES
 from cpsched_sim.site.policy_file import load_policy
-from cpsched_sim.systems.system import SystemFile
-from cpsched_sim.traces.job import TraceJob
+from cpsched_sim.systems.system_file import SystemFile
+from cpsched_sim.traces.trace_job import TraceJob
 from cpsched_sim.whatif.pace import BRIDGE_INTERVAL_S, BRIDGE_LAG_S, INTERVAL, LAG, DecidingPace
 from cpsched_sim.whatif.window import Window, on_system
 
@@ -98,7 +98,7 @@ class WhatIfCase:
         named = bool(rest) and "=" not in rest[0]
         spelled = " ".join(shlex.quote(word) for word in rest)
         try:
-            spec = PolicySpec.parse(spelled if named else f"{twin} {spelled}", SIMULATED)
+            spec = PolicySpec.parse(spelled if named else f"{twin} {spelled}", SIMULATION_REGISTRIES)
         except UnknownName as error:
             _check_spelling(error)
             raise
@@ -126,7 +126,7 @@ class WhatIfCase:
 
     def seeds(self, count: int) -> tuple[PolicySpec, ...]:
         """The policy once for each seed, where its dispatcher draws and nobody chose a seed."""
-        listing = SIMULATED.dispatchers.find(self.spec.dispatcher)
+        listing = SIMULATION_REGISTRIES.dispatchers.find(self.spec.dispatcher)
         if SEARCH_SEEDS not in setting_names(listing) or SEARCH_SEEDS in self.spec.dispatcher_settings:
             return (self.spec,)
         settings = self.spec.dispatcher_settings
@@ -145,7 +145,7 @@ class WhatIfCase:
         apart = Counter(ask.partition for ask in asks if ask.partition in shut)
         if 2 * apart.total() <= len(asks):
             return ""
-        names = abbreviate([name for name, _ in apart.most_common()], _MOST_NAMED, text=shown)
+        names = abbreviate([name for name, _ in apart.most_common()], _MOST_NAMED, text=quote_value)
         return (
             f"{self.name}: {apart.total():,} of {many(len(asks), 'job')} are in partitions "
             f"that have no nodes like {kind} ({names}), so these nodes are not for them"
@@ -278,7 +278,7 @@ def with_config(case: WhatIfCase, config: Path | None) -> WhatIfCase:
     `read_json` and `parameters_of_config` raise.
     """
     settings = dict(case.spec.dispatcher_settings)
-    names = setting_names(SIMULATED.dispatchers.find(case.spec.dispatcher))
+    names = setting_names(SIMULATION_REGISTRIES.dispatchers.find(case.spec.dispatcher))
     if config is None or "config_file" not in names or "config_file" in settings:
         return case
     if (given := settings.get(PARAMETERS)) is None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from cpsched.formatting import many
 from cpsched.parsing.slurm_limits import parse_key_values
-from cpsched_sim.errors import shown
-from cpsched_sim.reading.lines import lines_of
-from cpsched_sim.systems.slurm import SlurmNode, nodes_of
+from cpsched_sim.errors import quote_value
+from cpsched_sim.input.text_lines import lines_of
+from cpsched_sim.systems.slurm_node_parsing import SlurmNode, parse_nodes
 from cpsched_sim.whatif.collecting import CONFIG, KEPT_OF_CONFIG, LICENSES, NODES, PARTITIONS, QOS, rows_of
 from cpsched_sim.whatif.licences import read_totals
 
@@ -56,7 +56,7 @@ def booted(folder: Path) -> str:
 def nodes_in(folder: Path) -> dict[str, SlurmNode]:
     """The nodes of a folder by name. Raises `Unusable` where they cannot be read."""
     text = "".join(line for _, line in lines_of(folder / NODES))
-    return {node.name: node for node in nodes_of(text, NODES).nodes}
+    return {node.name: node for node in parse_nodes(text, NODES).nodes}
 
 
 def _amounts(node: SlurmNode) -> tuple[int, int, int]:
@@ -87,14 +87,14 @@ def _differences(what: str, before: Mapping[str, Facts], after: Mapping[str, Fac
     if not any(before.values()) or not any(after.values()):
         return
     for name in sorted(before.keys() | after.keys()):
-        called = f"{what} {shown(name)}".rstrip() if name else what
+        called = f"{what} {quote_value(name)}".rstrip() if name else what
         old, new = before.get(name), after.get(name)
         if old is None or new is None:
             yield f"{called} {'is new' if old is None else 'is gone'}"
             continue
         for key in sorted(old.keys() & new.keys()):
             if old[key] != new[key]:
-                yield f"{called}: {key} was {shown(old[key]) or 'not set'}, is {shown(new[key]) or 'not set'}"
+                yield f"{called}: {key} was {quote_value(old[key]) or 'not set'}, is {quote_value(new[key]) or 'not set'}"  # noqa: E501
         for key in sorted(old.keys() ^ new.keys()):
             yield f"{called}: {key} {'is new' if key in new else 'is gone'}"
 
@@ -103,7 +103,7 @@ def _listed(what: str, names: set[str]) -> Iterator[str]:
     if names:
         some = ", ".join(sorted(names)[:MOST_NAMED])
         more = ", ..." if len(names) > MOST_NAMED else ""
-        yield f"{many(len(names), 'node is', 'nodes are')} {what}: {shown(some)}{more}"
+        yield f"{many(len(names), 'node is', 'nodes are')} {what}: {quote_value(some)}{more}"
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:

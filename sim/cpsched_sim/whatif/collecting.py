@@ -21,10 +21,10 @@ import yaml
 
 from cpsched.errors import require
 from cpsched.parsing.slurm_limits import has_flag, parse_flags, parse_key_values
-from cpsched_sim.errors import Unusable, shown
-from cpsched_sim.files import check_folder, write_whole
-from cpsched_sim.systems.asking import printed
-from cpsched_sim.traces.durations import duration_s, is_number, number_s
+from cpsched_sim.errors import InputError, quote_value
+from cpsched_sim.files import require_writable_folder, write_atomically
+from cpsched_sim.systems.slurm_queries import command_output
+from cpsched_sim.traces.slurm_durations import duration_s, is_number, number_s
 
 JOBS, NODES, PARTITIONS, CONFIG, EVENTS = "jobs.txt", "nodes.txt", "partitions.txt", "config.txt", "events.txt"
 ASSOCIATIONS, QOS, SHARES, RESERVATIONS = "associations.txt", "qos.txt", "shares.txt", "reservations.txt"
@@ -79,18 +79,18 @@ class Collected:
 
 
 def ask_slurm(command: str) -> str:
-    """What a command of Slurm prints, its times in UTC. Raises `Unusable`."""
-    return printed(command, ENVIRONMENT, LIMIT_S, "collect where Slurm is, and carry the folder here")
+    """What a command of Slurm prints, its times in UTC. Raises `InputError`."""
+    return command_output(command, ENVIRONMENT, LIMIT_S, "collect where Slurm is, and carry the folder here")
 
 
 def collect(
     days: float, out: Path, anonymous: bool = False, ask: Ask = ask_slurm, now: datetime | None = None
 ) -> Collected:
-    """Ask Slurm for the last so many days, and keep the answers in `out`. Raises `Unusable`, `InvalidValue`."""
+    """Ask Slurm for the last so many days, and keep the answers in `out`. Raises `InputError`, `InvalidValue`."""
     require(days > 0, "--days", days, "must be positive")
-    check_folder(out)
+    require_writable_folder(out)
     if (out / MANIFEST).exists():
-        raise Unusable(f"{out}: holds what was collected before: name another folder")
+        raise InputError(f"{out}: holds what was collected before: name another folder")
     until = (now or datetime.now(UTC)).astimezone(UTC).replace(microsecond=0, tzinfo=None)
     since = (until - timedelta(days=days)).replace(microsecond=0)  # sacct takes no fractions
     people = Names("u")
@@ -100,7 +100,7 @@ def collect(
     for name in sorted(TABLES, key=lambda name: name != CONFIG):  # it names the cluster
         try:
             files[name] = ask(TABLES[name].format(since=since.isoformat(), of=of))
-        except Unusable as error:
+        except InputError as error:
             lacking[name] = str(error)
         if name == CONFIG:
             of = _of_cluster(files.get(CONFIG, ""))
@@ -112,13 +112,13 @@ def collect(
     if CONFIG in files and PARTITIONS in files:
         files[POLICY] = policy_words(files)
     for name, text in files.items():
-        write_whole(out / name, text.encode())
+        write_atomically(out / name, text.encode())
     lines = {name: text.count("\n") for name, text in files.items()}
     manifest = {
         "version": version("cpsched"), "since": since.isoformat(), "until": until.isoformat(), "zone": _zone(),
         "anonymous": anonymous, "lines": lines, "lacking": lacking,
     }  # fmt: skip
-    write_whole(out / MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode())
+    write_atomically(out / MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode())
     return Collected(lines, lacking)
 
 
@@ -133,7 +133,9 @@ def _accounting(since: datetime, until: datetime, ask: Ask, people: Names | None
         head, _, rest = said.partition("\n")
         separator = between if between in head else "|"  # what users write holds no such mark, but perhaps a bar
         if head.split(separator) != wanted and (said or begin == since):
-            raise Unusable(f"sacct: began with {shown(head) or 'nothing'}, not with the columns that were asked for")
+            raise InputError(
+                f"sacct: began with {quote_value(head) or 'nothing'}, not with the columns that were asked for"
+            )
         for fields in _rows(rest, separator, len(wanted)):
             if people is not None:
                 fields[USER], fields[NAME] = people.of(fields[USER]), works.of(fields[NAME])

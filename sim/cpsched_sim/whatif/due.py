@@ -8,7 +8,7 @@ import numpy as np
 
 from cpsched.metrics import ScheduleData
 from cpsched.model import NEVER
-from cpsched_sim.site.fairness import WINDOW_S, AccountUse, account_use, shares_of
+from cpsched_sim.site.fairness import WINDOW_S, AccountUsage, account_usage, shares_of
 from cpsched_sim.whatif.figures import Made, WindowFacts
 from cpsched_sim.whatif.window import OUTAGE
 
@@ -16,7 +16,7 @@ from cpsched_sim.whatif.window import OUTAGE
 def against_shares(facts: WindowFacts, made: Made) -> dict[str, Any] | None:
     """Parts of all use within the window by account, and the distance from shares; None where no shares are known.
 
-    The distance is that of `account_use`: in each day, use is divided anew by shares among the accounts whose jobs
+    The distance is that of `account_usage`: in each day, use is divided anew by shares among the accounts whose jobs
     could have used it, and the part that went to another account counts.
     """
     window = facts.window
@@ -33,12 +33,12 @@ def against_shares(facts: WindowFacts, made: Made) -> dict[str, Any] | None:
     lasts_s = window.to_s - int(arrival_s[is_there].min())
     days = max(1, round(lasts_s / WINDOW_S))
     shares = shares_of(window.site)
-    whole = account_use(measures, shares, -(-lasts_s // days))
-    use = AccountUse(whole.accounts, whole.used[:, :days], whole.due[:, :days])
+    whole = account_usage(measures, shares, -(-lasts_s // days))
+    use = AccountUsage(whole.accounts, whole.used[:, :days], whole.due[:, :days])
     return {"distance": use.distance, "accounts": _rows(use, shares)}
 
 
-def _rows(use: AccountUse, shares: dict[str, float]) -> list[dict[str, Any]]:
+def _rows(use: AccountUsage, shares: dict[str, float]) -> list[dict[str, Any]]:
     total = max(1e-9, float(use.used.sum()))
     used, due = use.used.sum(axis=1), (use.due * use.used.sum(axis=0)).sum(axis=1)
     return [

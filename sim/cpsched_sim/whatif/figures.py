@@ -10,7 +10,7 @@ import numpy.typing as npt
 from cpsched.metrics import bounded_slowdown, step_counts
 from cpsched.model import NEVER, IntArray
 from cpsched_sim.experiments.statistics import FloatArray
-from cpsched_sim.systems.system import System
+from cpsched_sim.systems.system_file import System
 from cpsched_sim.whatif.blocks import Blocks
 from cpsched_sim.whatif.groups import WIDE_PART
 from cpsched_sim.whatif.replaying import Replayed

@@ -9,19 +9,19 @@ from pathlib import Path
 
 from cpsched.errors import InvalidValue
 from cpsched.parsing.hostlist import expand_if_valid as nodes_named
-from cpsched_sim.errors import Unusable
-from cpsched_sim.reading.dated import has_dated_files
+from cpsched_sim.errors import InputError
+from cpsched_sim.input.dated_files import has_dated_files
 from cpsched_sim.site.policy_file import SitePolicy, load_policy
-from cpsched_sim.systems import drafting
-from cpsched_sim.systems.slurm import SlurmNode, is_away
-from cpsched_sim.systems.system import SystemFile
-from cpsched_sim.traces.moments import moments, zone_of
-from cpsched_sim.traces.record import Record
+from cpsched_sim.systems import system_draft
+from cpsched_sim.systems.slurm_node_parsing import SlurmNode, is_away
+from cpsched_sim.systems.system_file import SystemFile
+from cpsched_sim.traces.timestamps import possible_times, zone_of
+from cpsched_sim.traces.trace_record import TraceRecord
 from cpsched_sim.whatif.changes import booted, nodes_in
 from cpsched_sim.whatif.collecting import CONFIG, EVENTS, JOBS, LICENSES, MANIFEST, NODES, POLICY, rows_of
 from cpsched_sim.whatif.licences import read_totals
 from cpsched_sim.whatif.window import Outage
-from cpsched_sim.workloads.drafts import draft_of
+from cpsched_sim.workloads.system_drafts import draft_of
 
 SITE = "site"
 
@@ -36,20 +36,20 @@ class Folder:
 
     @classmethod
     def of(cls, path: Path) -> Folder:
-        """The folder of a path. Raises `Unusable` where nothing was collected there."""
+        """The folder of a path. Raises `InputError` where nothing was collected there."""
         try:
             manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
             until, zone = str(manifest["until"]), str(manifest.get("zone", ""))
             zone_of(zone)
-            until_s = moments(until, zone_of(""))[0]
+            until_s = possible_times(until, zone_of(""))[0]
         except (OSError, ValueError, LookupError, TypeError, InvalidValue) as error:
             rule = "is no folder of `cpsched whatif collect`"
-            raise Unusable(f"{path}: {rule} ({MANIFEST}: {type(error).__name__})") from error
+            raise InputError(f"{path}: {rule} ({MANIFEST}: {type(error).__name__})") from error
         return cls(path, zone, until_s)
 
     @classmethod
     def at(cls, path: Path) -> Folder | None:
-        """The folder of a path; None for a file, and for a folder of accounting files. Raises `Unusable`."""
+        """The folder of a path; None for a file, and for a folder of accounting files. Raises `InputError`."""
         if not path.is_dir() or (not (path / MANIFEST).exists() and has_dated_files(path)):
             return None
         return cls.of(path)
@@ -77,7 +77,7 @@ class Folder:
     def system(self) -> SystemFile:
         """The nodes as Slurm has them."""
         draft, _ = draft_of(str(self.path / NODES), SITE)
-        return drafting.checked(draft)[1]
+        return system_draft.checked_draft(draft)[1]
 
     def outages(self, system: SystemFile) -> tuple[list[Outage], int]:
         """When nodes were away, by their kind; and how many events tell of nodes that are not there any more."""
@@ -90,7 +90,7 @@ class Folder:
                 found.append(Outage(kind, begin_s, end_s))
         return found, strange
 
-    def not_yet(self, earlier: Folder, system: SystemFile, ran: Sequence[Record]) -> list[Outage]:
+    def not_yet(self, earlier: Folder, system: SystemFile, ran: Sequence[TraceRecord]) -> list[Outage]:
         """The nodes that came after `earlier` was collected, away until a job first ran on each."""
         came = nodes_in(self.path)
         for name in nodes_in(earlier.path):
@@ -109,7 +109,7 @@ class Folder:
     def booted_s(self) -> int | None:
         """When slurmctld began before this was collected; None where nobody says."""
         try:
-            at = moments(booted(self.path), zone_of(""))
+            at = possible_times(booted(self.path), zone_of(""))
         except InvalidValue:
             return None
         return at[0] if at else None
@@ -122,7 +122,7 @@ class Folder:
             if not name or not is_away(state):
                 continue
             try:
-                begin, end = (moments(row.get(column) or "", utc) for column in ("TimeStart", "TimeEnd"))
+                begin, end = (possible_times(row.get(column) or "", utc) for column in ("TimeStart", "TimeEnd"))
             except InvalidValue:
                 continue
             if begin:

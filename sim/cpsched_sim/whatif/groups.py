@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from cpsched.model import IntArray
-from cpsched_sim.systems.system import System
-from cpsched_sim.traces.job import TraceJob
+from cpsched_sim.systems.system_file import System
+from cpsched_sim.traces.trace_job import TraceJob
 from cpsched_sim.whatif.window import Window
 
 MOST_GROUPS = 25

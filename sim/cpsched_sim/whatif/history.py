@@ -12,16 +12,16 @@ from typing_extensions import override
 
 from cpsched.errors import InvalidValue
 from cpsched.formatting import many
-from cpsched_sim.errors import Unusable
-from cpsched_sim.reading.bounds import MAX_AMOUNT, MAX_TIME_S
-from cpsched_sim.traces.dialect import PLAIN, Dialect
-from cpsched_sim.traces.pbs import MOVED, Begun, PbsReader
+from cpsched_sim.errors import InputError
+from cpsched_sim.input.input_limits import MAX_AMOUNT, MAX_TIME_S
+from cpsched_sim.traces.job_runs import READ_BEFORE
+from cpsched_sim.traces.pbs_accounting import MOVED, PbsReader, UnfinishedJob
 from cpsched_sim.traces.pbs_requests import hosts_of
-from cpsched_sim.traces.record import Ask, Reader, Record, Units
-from cpsched_sim.traces.runs import READ_BEFORE
 from cpsched_sim.traces.sacct import SacctReader, Taken
+from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT, TraceDialect
+from cpsched_sim.traces.trace_record import NodeRequest, Reader, ResourceRequest, TraceRecord
 from cpsched_sim.whatif.licences import TRES, Amounts
-from cpsched_sim.workloads.dates import epoch_of
+from cpsched_sim.workloads.date_range import epoch_of
 from cpsched_sim.workloads.load import check_broken, open_trace
 
 NEVER_ELIGIBLE = "cancelled before it was eligible"
@@ -43,7 +43,7 @@ class Open(NamedTuple):
     id: int
     submit_s: int
     walltime_s: int
-    ask: Ask
+    ask: ResourceRequest
     user: str
     name: str
     queue: str
@@ -60,7 +60,7 @@ class RecordedHistory:
 
     path: Path
     reader: Reader
-    ran: list[Record]
+    ran: list[TraceRecord]
     open: list[Open] = field(default_factory=list)
     licences: Mapping[int, Amounts] = field(default_factory=dict)
     """By number of a job, the licences that it asks for."""
@@ -96,7 +96,7 @@ class RecordedHistory:
 class OpenReader(SacctReader):
     """Accounting data, with the jobs that never ran and those that had not ended."""
 
-    def __init__(self, path: Path, lenient: bool = False, dialect: Dialect = PLAIN) -> None:
+    def __init__(self, path: Path, lenient: bool = False, dialect: TraceDialect = DEFAULT_DIALECT) -> None:
         super().__init__(path, lenient, dialect)
         self.open: list[Open] = []
         self._unsettled: list[tuple[Open, int, str, Amounts]] = []
@@ -146,7 +146,7 @@ class OpenReader(SacctReader):
         self._unsettled.append((job, submit_s, taken, self._licences))
 
     @override
-    def __iter__(self) -> Iterator[Record]:
+    def __iter__(self) -> Iterator[TraceRecord]:
         """Yield records; settle jobs that had not ended after the last line."""
         for record in super().__iter__():
             self._keep_licences(record.id)
@@ -178,7 +178,7 @@ class OpenReader(SacctReader):
         if self._licences:
             self.licences[id] = self._licences
 
-    def _ask(self, fields: list[str]) -> Units:
+    def _ask(self, fields: list[str]) -> NodeRequest:
         self._licences = self._known_licences(self._get(fields, "ReqTRES"), self._get(fields, "AllocTRES"))
         return super()._ask(fields)
 
@@ -199,31 +199,33 @@ class OpenReader(SacctReader):
         return tuple(sorted(found))
 
     @override
-    def _asked(self, partition: str, nnodes: str, ncpus: str, req_tres: str, alloc_tres: str) -> tuple[Units, Taken]:
+    def _asked(
+        self, partition: str, nnodes: str, ncpus: str, req_tres: str, alloc_tres: str
+    ) -> tuple[NodeRequest, Taken]:
         """Return the request: whole nodes if the job had GPUs without asking for any."""
         asked, had = self._tres(req_tres), self._tres(alloc_tres)
         if not asked or self._gpus(asked) or not self._gpus(had):
             return super()._asked(partition, nnodes, ncpus, req_tres, alloc_tres)
         return self._with_own_nodes(partition, had.get("node") or nnodes, asked.get("cpu") or ncpus)
 
-    def _with_own_nodes(self, partition: str, nnodes: str, ncpus: str) -> tuple[Units, Taken]:
+    def _with_own_nodes(self, partition: str, nnodes: str, ncpus: str) -> tuple[NodeRequest, Taken]:
         """What a job asks for that had GPUs without asking for any: it had its nodes whole."""
         taken = [OWN_NODES]
         nodes, cores = self._nodes(nnodes, taken), self._whole("NCPUS", ncpus)
         if nodes < 1 or cores < 1:
             raise self._wrong("NNodes, NCPUS", (nodes, cores), "must be positive")
         each = (("cores", -(-cores // nodes)),)
-        return Units(nodes, each, distinct=nodes > 1, exclusive=True, partition=partition), taken
+        return NodeRequest(nodes, each, distinct=nodes > 1, exclusive=True, partition=partition), taken
 
 
 class OpenPbsReader(PbsReader):
     """The accounting log of PBS, with the jobs that never ran and those that had not ended."""
 
-    def __init__(self, path: Path, lenient: bool = False, dialect: Dialect = PLAIN) -> None:
+    def __init__(self, path: Path, lenient: bool = False, dialect: TraceDialect = DEFAULT_DIALECT) -> None:
         super().__init__(path, lenient, dialect)
         self.open: list[Open] = []
 
-    def _leave_out(self, id: str, begun: Begun, kind: str, left_s: int | None) -> None:
+    def _leave_out(self, id: str, begun: UnfinishedJob, kind: str, left_s: int | None) -> None:
         try:
             job = self._open_job(id, begun, left_s)
         except InvalidValue:
@@ -234,7 +236,7 @@ class OpenPbsReader(PbsReader):
         self.tally.taken[STILL_RUNS if job.start_s is not None else STILL_WAITS if left_s is None else GAVE_UP] += 1
         self.open.append(job)
 
-    def _open_job(self, id: str, begun: Begun, left_s: int | None) -> Open | None:
+    def _open_job(self, id: str, begun: UnfinishedJob, left_s: int | None) -> Open | None:
         """The job; None where it was never eligible, or has no limit of time. Raises `InvalidValue`."""
         fields, number = begun.fields, self._number(id)
         walltime_s, ends_s = self._walltime_s(fields), left_s if begun.start_s is None else begun.start_s
@@ -251,9 +253,9 @@ class OpenPbsReader(PbsReader):
 
 
 def read_history(
-    path: Path, lenient: bool = False, format: str | None = None, dialect: Dialect = PLAIN
+    path: Path, lenient: bool = False, format: str | None = None, dialect: TraceDialect = DEFAULT_DIALECT
 ) -> RecordedHistory:
-    """Read all of a file. Raises what `open_trace` raises, and `Unusable` where no job of it tells its start."""
+    """Read all of a file. Raises what `open_trace` raises, and `InputError` where no job of it tells its start."""
     reader = open_trace(path, lenient, format, dialect)
     if isinstance(reader, SacctReader):
         reader = OpenReader(path, lenient, dialect)
@@ -265,7 +267,7 @@ def read_history(
     if not told:
         found = f"{many(len(ran), 'job')}, none with a start" if ran else "the file has no job"
         why = "; ".join((found, *reader.tally.lines()))
-        raise Unusable(f"{path}: tells no start of a job, so a replay cannot be held against anything ({why})")
+        raise InputError(f"{path}: tells no start of a job, so a replay cannot be held against anything ({why})")
     if more := len(ran) - len(told):
         reader.tally.dropped["its start is not told"] += more
     not_over = reader.open if isinstance(reader, OpenReader | OpenPbsReader) else []

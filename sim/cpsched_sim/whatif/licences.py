@@ -24,9 +24,9 @@ from cpsched.model import IntArray, Snapshot
 from cpsched.parsing.slurm_limits import parse_key_values
 from cpsched.site.admission import QueueLimits
 from cpsched.site.limit_checks import NO_JOB_LIMITS, JobLimits, LimitCheck, LimitSubject
-from cpsched_sim.errors import InvalidSystem, shown
-from cpsched_sim.reading.bounds import MAX_AMOUNT
-from cpsched_sim.reading.lines import lines_of
+from cpsched_sim.errors import InvalidSystem, quote_value
+from cpsched_sim.input.input_limits import MAX_AMOUNT
+from cpsched_sim.input.text_lines import lines_of
 
 OPTION = "--licenses"
 LICENSES = "Licenses"
@@ -107,7 +107,7 @@ def too_many(licences: Amounts, totals: Totals) -> str:
     """Why a job can never run that asks for more than there are; "" where it can."""
     for name, amount in licences:
         if (total := totals.get(name.lower())) is not None and amount > total:
-            return f"{TRES}{shown(name)} no more than {total:,} are there"
+            return f"{TRES}{quote_value(name)} no more than {total:,} are there"
     return ""
 
 
@@ -127,13 +127,13 @@ def licences_told(asked: Iterable[Amounts], held: Iterable[tuple[int, int, Amoun
     for name, total in known.items():
         if most.get(name, 0) > total:
             yield (
-                f"licence {shown(name)}: {most[name]:,} were really in use at once, of {total:,} that there are in a "
+                f"licence {quote_value(name)}: {most[name]:,} were really in use at once, of {total:,} that there are in a "  # noqa: E501
                 f"replay: say with {OPTION} how many there were"
             )
 
 
 def _some(words: Iterable[str]) -> str:
-    every = [shown(word) for word in words]
+    every = [quote_value(word) for word in words]
     return ", ".join(every[:MOST_NAMED]) + (f" and {len(every) - MOST_NAMED:,} more" * (len(every) > MOST_NAMED))
 
 
@@ -222,7 +222,7 @@ class LicencesInPlay:
         """A standing with the licences of a kind of job; their counters are from `first` on."""
         rows = [(at, amount) for at, amount in enumerate(self.held[kind].tolist()) if amount]
         checks = (
-            LimitCheck(first + at, amount, int(self.totals[at]), LICENSES, "the cluster", shown(self.names[at]))
+            LimitCheck(first + at, amount, int(self.totals[at]), LICENSES, "the cluster", quote_value(self.names[at]))
             for at, amount in rows
         )
         takes = ((first + at, amount) for at, amount in rows)

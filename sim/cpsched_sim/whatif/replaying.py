@@ -21,12 +21,12 @@ from cpsched.feasibility import free_units_by_node
 from cpsched.model import NEVER, Decision, EndedJob, IntArray, Need, Snapshot, Starts
 from cpsched.policy import Policy
 from cpsched.site.admission import QueueLimits
-from cpsched_sim.cluster import clock, events
-from cpsched_sim.cluster.events import ASK_ALWAYS, FAULTY, MAY_START, NOTHING_LEFT, PAUSE_ALWAYS
+from cpsched_sim.cluster import cluster_events, replay_clock
+from cpsched_sim.cluster.cluster_events import ASK_ALWAYS, FAULTY, MAY_START, NOTHING_LEFT, PAUSE_ALWAYS
 from cpsched_sim.cluster.replay import Progress, Replay, Schedule
-from cpsched_sim.cluster.state import view_of
+from cpsched_sim.cluster.simulated_cluster import view_of
 from cpsched_sim.experiments.statistics import FloatArray
-from cpsched_sim.systems.system import System
+from cpsched_sim.systems.system_file import System
 from cpsched_sim.whatif.licences import LicencesInPlay, with_licences
 from cpsched_sim.whatif.pace import DecidingPace, Lags
 from cpsched_sim.whatif.stranded import RanSchedule, stranded
@@ -155,8 +155,8 @@ class _WindowReplay(Replay):
 
     def run(self) -> Schedule:
         """Every round from the window's first second until nothing is left to happen."""
-        began, state = clock.cpu_s(), self.state
-        pause = PAUSE_ALWAYS if self.predictor_learns or self.after else events.PAUSE_WHERE_NEEDED
+        began, state = replay_clock.cpu_s(), self.state
+        pause = PAUSE_ALWAYS if self.predictor_learns or self.after else cluster_events.PAUSE_WHERE_NEEDED
         pause = ASK_ALWAYS if getattr(self.policy.dispatcher, "every_round", False) else pause
         state.pass_until(self.window.from_s)
         self._happen(self.window.from_s)
@@ -176,7 +176,7 @@ class _WindowReplay(Replay):
                 decided += 1
                 if decided % 500 == 0:
                     self.tell()
-        return self.schedule(clock.cpu_s() - began)
+        return self.schedule(replay_clock.cpu_s() - began)
 
     def _step(self, starts: Starts | None, pause: int) -> int:
         """Start jobs, then let time pass to the next round; what the calendar holds comes before the round then."""
@@ -191,10 +191,10 @@ class _WindowReplay(Replay):
         """Let time pass to the next round: one comes in each second in which anything happens."""
         state = self.state
         while True:
-            if self.to_begin and pause == events.PAUSE_WHERE_NEEDED:
+            if self.to_begin and pause == cluster_events.PAUSE_WHERE_NEEDED:
                 pause = PAUSE_ALWAYS
             limit_s = self.calendar[0][0] if self.calendar else NEVER - 1
-            found = events.advance(state.state, pause, limit_s - 1)
+            found = cluster_events.advance(state.state, pause, limit_s - 1)
             if found != NOTHING_LEFT or not self.calendar:
                 return found
             state.pass_until(limit_s)
@@ -212,9 +212,9 @@ class _WindowReplay(Replay):
             state.state.due = 1
             if state.state.again_s <= look_s:
                 state.state.again_s = NEVER
-            if self.to_begin and pause == events.PAUSE_WHERE_NEEDED:
+            if self.to_begin and pause == cluster_events.PAUSE_WHERE_NEEDED:
                 pause = PAUSE_ALWAYS
-            found = events.advance(state.state, pause, look_s)
+            found = cluster_events.advance(state.state, pause, look_s)
             if found != NOTHING_LEFT:
                 return found
         return NOTHING_LEFT
@@ -242,8 +242,8 @@ class _WindowReplay(Replay):
             if kind == _BEGINS:
                 self.to_begin.append(at)
             elif kind == _LEAVES:
-                if state.state.phase[at] == events.WAITING:
-                    events.cancel(state.state, at)
+                if state.state.phase[at] == cluster_events.WAITING:
+                    cluster_events.cancel(state.state, at)
             else:
                 patience_s = int(self.leaves_s[at]) - self.window.jobs[at].job.submit_s
                 table.submit_s[at] = now_s
@@ -251,7 +251,7 @@ class _WindowReplay(Replay):
                     self.leaves_s[at] = now_s + patience_s
                     heapq.heappush(self.calendar, (now_s + patience_s, _LEAVES, at))
                 state.site.queue[state.site.queued] = at
-                state.state.phase[at] = events.WAITING
+                state.state.phase[at] = cluster_events.WAITING
                 state.site.queued += 1
                 if self.predictor_learns:
                     self.predict(np.array([at], np.int64))
@@ -272,7 +272,7 @@ class _WindowReplay(Replay):
             end_s = int(self.window.fixed_s[at]) + self.window.jobs[at].run_s
             self.late_fixed += now_s > self.window.fixed_s[at]
             state.state.run_s[at] = max(1, end_s - now_s)
-            state.state.phase[at] = events.WAITING
+            state.state.phase[at] = cluster_events.WAITING
             state.apply(Starts.of({at: tuple(zip(nodes.tolist(), units[nodes].tolist(), strict=True))}))
             if self.site is not None and self.window.role[at] != OUTAGE:
                 self.site.started([at])

@@ -9,8 +9,8 @@ from typing import Any
 
 from cpsched.formatting import many, measured, signed, signed_range, span
 from cpsched_sim.document import Block, Heading, Items, Picture, Table, Text, markdown
-from cpsched_sim.errors import shown
-from cpsched_sim.report import weeks
+from cpsched_sim.errors import quote_value
+from cpsched_sim.report import weekly_charts
 from cpsched_sim.whatif.findings import QUANTILES, mean_wait
 
 MOST_DOTS = 14
@@ -22,7 +22,7 @@ _DIFFERS = ("difference", "95 % interval")
 
 def title(found: Found) -> str:
     """The name of the report."""
-    return f"What if: {shown(found['file'])}"
+    return f"What if: {quote_value(found['file'])}"
 
 
 def short(found: Found) -> str:
@@ -38,7 +38,7 @@ def blocks(found: Found) -> Iterator[Block]:
     yield from _shares(found)
     yield from _stranded(found)
     for at, case in enumerate(found["cases"]):
-        yield Heading(_cap(shown(case["name"])))
+        yield Heading(_cap(quote_value(case["name"])))
         yield from _case(case, at)
     yield from _facts(found)
 
@@ -49,9 +49,9 @@ def _first(found: Found) -> Iterator[Block]:
     rows = [(case["name"], mean_wait(case)) for case in found["cases"]]
     if rows:
         numbers = Table("", ("case", "mean wait", "twin's", *_DIFFERS, "told?"), [
-            [shown(name), measured(row["case"], "s"), measured(row["twin"], "s"), *_differs(row, "s"), row["verdict"]]
+            [quote_value(name), measured(row["case"], "s"), measured(row["twin"], "s"), *_differs(row, "s"), row["verdict"]]  # noqa: E501
             for name, row in rows])  # fmt: skip
-        drawn = [(shown(name, 30), row) for name, row in rows if row["interval"] is not None]
+        drawn = [(quote_value(name, 30), row) for name, row in rows if row["interval"] is not None]
         band_s = max((row["twin_error"] for _, row in drawn), default=0.0)
         label = "mean wait against the twin's, {} (left: shorter; band: the twin's own error)"
         yield _dots(drawn, label, numbers, "first", band_s, is_open=True) if drawn else numbers
@@ -82,13 +82,13 @@ def _fidelity(found: Found) -> Iterator[Block]:
 
 def _over_time(found: Found) -> Iterator[Block]:
     names = {"as it was": found["lines"]["real"], "twin": found["lines"]["twin"]}
-    names |= {shown(case["name"], 30): case["lines"] for case in found["cases"]}
+    names |= {quote_value(case["name"], 30): case["lines"] for case in found["cases"]}
     spread = {name: ([max(0.0, s) for s in each["wait_quantiles_s"]], [float(q) for q in QUANTILES])
               for name, each in names.items()}  # fmt: skip
     some = [at for at, part in enumerate(QUANTILES) if part in (10, 50, 80, 90, 96, 100)]
     yield Heading("Waits, queue and use")
     yield Picture(
-        lambda: weeks.lines(spread, "wait, s", "% of jobs that waited no longer", "waits", True),
+        lambda: weekly_charts.lines(spread, "wait, s", "% of jobs that waited no longer", "waits", True),
         Table("Waits", ("", *(f"{QUANTILES[at]} % within" for at in some)),
               [[name, *(span(each["wait_quantiles_s"][at]) for at in some)] for name, each in names.items()]),
     )  # fmt: skip
@@ -103,7 +103,7 @@ def _over_time(found: Found) -> Iterator[Block]:
             [name, f"{sum(each) / max(1, len(each)):.1f}", f"{max(each, default=0.0):.1f}"]
             for name, each in values.items()
         ]
-        yield Picture(partial(weeks.lines, series, "day", up, key), Table(_cap(up), ("", "mean", "most"), rows))
+        yield Picture(partial(weekly_charts.lines, series, "day", up, key), Table(_cap(up), ("", "mean", "most"), rows))
 
 
 def _shares(found: Found) -> Iterator[Block]:
@@ -115,7 +115,7 @@ def _shares(found: Found) -> Iterator[Block]:
     got = [{row["account"]: row["used"] for row in each["accounts"]} if each else {} for each in made]
     by_use = sorted(twin["accounts"], key=lambda row: -max(row["used"], row["share"]))
     rows = [
-        [shown(row["account"]) or "none", f"{row['share']:.1%}", f"{row['due']:.1%}",
+        [quote_value(row["account"]) or "none", f"{row['share']:.1%}", f"{row['due']:.1%}",
          *(f"{each.get(row['account'], 0.0):.1%}" for each in got)] for row in by_use[:MOST_ACCOUNTS]
     ]  # fmt: skip
     apart = (f"{each['distance']:.1%}" if each else "-" for each in made)
@@ -157,7 +157,7 @@ def _case(case: Found, at: int) -> Iterator[Block]:
     if case["losers"]:
         times = ("twin_mean_wait_s", "case_mean_wait_s", "more_wait_s")
         yield Table("Who would have lost most, in all", ("user", "jobs", "twin", "here", "longer in all"), [
-            [shown(row["user"]), f"{row['jobs']:,}", *(span(row[each]) for each in times)]
+            [quote_value(row["user"]), f"{row['jobs']:,}", *(span(row[each]) for each in times)]
             for row in case["losers"]])  # fmt: skip
 
 
@@ -166,7 +166,7 @@ def _facts(found: Found) -> Iterator[Block]:
     yield Table("Settings", ("what", "of it"), list(_settings(found)))
     if found["cases"]:
         yield Table("Cases", ("case", "dispatcher / predictor", "settings", "changes", "seeds"), [
-            [shown(case["name"]), f"{case['dispatcher']} / {case['predictor']}", _pairs(case["settings"]),
+            [quote_value(case["name"]), f"{case['dispatcher']} / {case['predictor']}", _pairs(case["settings"]),
              _pairs(case["changes"]), str(case["seeds"])] for case in found["cases"]])  # fmt: skip
     if found["left_out"]:
         yield Table("Not replayed", ("reason", "jobs"), [[why, f"{n:,}"] for why, n in found["left_out"].items()])
@@ -181,9 +181,9 @@ def _settings(found: Found) -> Rows:
     yield ["times", window["zone"]]
     yield from (["jobs, " + name, f"{count:,}"] for name, count in window["jobs"].items() if count)
     guessed = f", guessed by {system['guessed_by']}" if system["guessed_by"] else ""
-    yield ["system", f"{shown(system['name'])}{guessed}"]
+    yield ["system", f"{quote_value(system['name'])}{guessed}"]
     yield ["twin", found["twin"]]
-    yield from ([f"pace of {shown(case['name'])}", case["pace"]] for case in found["cases"])
+    yield from ([f"pace of {quote_value(case['name'])}", case["pace"]] for case in found["cases"])
     react = "users who react, too" if found["sessions"] else "open replays alone"
     blocks = f"{found['blocks']['count']:,} {found['blocks']['kind']} drawn anew"
     yield ["intervals", f"95 %: {blocks}; {found['seeds']} seeds; {react}"]
@@ -206,7 +206,7 @@ def _dots(
         (each, row["difference"] / unit_s, row["interval"][0] / unit_s, row["interval"][1] / unit_s)
         for each, row in rows
     ]
-    return Picture(lambda: weeks.dots(dots, label.format(unit), band_s / unit_s, name), numbers, is_open)
+    return Picture(lambda: weekly_charts.dots(dots, label.format(unit), band_s / unit_s, name), numbers, is_open)
 
 
 def _differs(row: Found, unit: str) -> tuple[str, str]:
@@ -214,15 +214,15 @@ def _differs(row: Found, unit: str) -> tuple[str, str]:
 
 
 def _with_cases(found: Found, *heads: str) -> Sequence[str]:
-    return *heads, "twin", *(shown(case["name"]) for case in found["cases"])
+    return *heads, "twin", *(quote_value(case["name"]) for case in found["cases"])
 
 
 def _class(row: Found, most: int = 80) -> str:
-    return f"{row['kind']}: {shown(row['name'], most)}"
+    return f"{row['kind']}: {quote_value(row['name'], most)}"
 
 
 def _pairs(settings: Mapping[str, str]) -> str:
-    return ", ".join(f"{shown(name)}={shown(value)}" for name, value in settings.items()) or "-"
+    return ", ".join(f"{quote_value(name)}={quote_value(value)}" for name, value in settings.items()) or "-"
 
 
 def _cap(text: str) -> str:

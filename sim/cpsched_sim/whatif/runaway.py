@@ -9,8 +9,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from cpsched.parsing.hostlist import expand_if_valid as nodes_named
-from cpsched_sim.systems.system import SystemFile
-from cpsched_sim.traces.record import Record, Units
+from cpsched_sim.systems.system_file import SystemFile
+from cpsched_sim.traces.trace_record import NodeRequest, TraceRecord
 from cpsched_sim.whatif.history import Open, OpenReader, RecordedHistory
 
 HOUR_S, DAY_S = 3_600, 86_400
@@ -44,7 +44,7 @@ def runaways(history: RecordedHistory, system: SystemFile | None) -> dict[int, s
     return {id: why + advice for id, why in found.items()}
 
 
-def _has_no_room(job: Open, ran: Sequence[Record], name: str, most: int) -> bool:
+def _has_no_room(job: Open, ran: Sequence[TraceRecord], name: str, most: int) -> bool:
     """Whether the jobs that ran since `job` began had so much of one of its nodes that it has no room there."""
     nodes, own = set(nodes_named(job.nodes)), _of_a_node(job, name)
     changes: dict[str, list[tuple[int, int]]] = defaultdict(list)
@@ -58,9 +58,9 @@ def _has_no_room(job: Open, ran: Sequence[Record], name: str, most: int) -> bool
     return any(_most_at_once(each) + own > most for each in changes.values())
 
 
-def _of_a_node(job: Open | Record, name: str) -> int:
+def _of_a_node(job: Open | TraceRecord, name: str) -> int:
     """How much of a resource a job had of each of its nodes, at the least."""
-    if not isinstance(job.ask, Units):
+    if not isinstance(job.ask, NodeRequest):
         return 0
     return dict(job.ask.each).get(name, 0) * job.ask.units // max(1, len(nodes_named(job.nodes)))
 

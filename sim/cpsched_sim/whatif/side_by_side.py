@@ -15,13 +15,13 @@ import numpy as np
 
 from cpsched.gc_pause import gc_paused
 from cpsched.policy_spec import PolicySpec
-from cpsched_sim.errors import Unusable
-from cpsched_sim.experiment import Setup
+from cpsched_sim.errors import InputError
 from cpsched_sim.experiments.keys import code_identity, key_of, plugins_of
 from cpsched_sim.experiments.runner import Failed, Processes, Tell, run_all
-from cpsched_sim.files import sha256_of, write_whole
-from cpsched_sim.patience import LIMIT_S
+from cpsched_sim.files import sha256_of, write_atomically
+from cpsched_sim.simulation import ReplaySetup
 from cpsched_sim.site.policy_file import load_policy
+from cpsched_sim.watchdog import LIMIT_S
 from cpsched_sim.whatif.cases import WhatIfCase
 from cpsched_sim.whatif.gains import HALF_CLOSED, OPEN
 from cpsched_sim.whatif.replaying import Replayed, replay_window
@@ -91,14 +91,14 @@ class Replays:
     def run(
         self, tasks: Sequence[Task], done: dict[int, Replayed], progress: Callable[[float, int | None], None]
     ) -> None:
-        """Replay what is not in `done`, and put it there. Raises `Unusable` where one fails; others are kept."""
+        """Replay what is not in `done`, and put it there. Raises `InputError` where one fails; others are kept."""
         failed: list[str] = []
 
         def finished(at: int, replayed: Replayed | Failed) -> None:
             if isinstance(replayed, Failed):
                 failed.append(f"{tasks[at].case.name}: {replayed}")
             else:
-                write_whole(self.path(tasks[at]), _packed(replayed))
+                write_atomically(self.path(tasks[at]), _packed(replayed))
                 done[at] = replayed
 
         with tempfile.TemporaryDirectory(prefix="cpsched-whatif-") as folder:  # for this user's eyes alone
@@ -108,7 +108,7 @@ class Replays:
             todo = {at: (kept, task) for at, task in enumerate(tasks) if at not in done}
             run_all(_replay_one, todo, Processes(self.processes, self.limit_s), finished, progress, len(done))
         if failed:
-            raise Unusable(f"{len(failed)} of {len(tasks)} replays failed: {failed[0]}")
+            raise InputError(f"{len(failed)} of {len(tasks)} replays failed: {failed[0]}")
 
 
 def _replay_one(given: tuple[Path, Task], tell: Tell) -> Replayed:
@@ -119,7 +119,7 @@ def _replay_one(given: tuple[Path, Task], tell: Tell) -> Replayed:
         window = task.case.applied(window)
     gc.freeze()  # this process has nothing else to do
     tell()
-    policy = Setup(task.spec).build(window.jobs)
+    policy = ReplaySetup(task.spec).build(window.jobs)
     return replay_window(window, policy, task.mode == HALF_CLOSED, tell, task.case.pace)
 
 

@@ -23,12 +23,12 @@ import numpy.typing as npt
 from cpsched.errors import InvalidValue, require
 from cpsched.formatting import many
 from cpsched.model import NEVER, IntArray, Job
-from cpsched_sim.errors import Unusable, shown
+from cpsched_sim.errors import InputError, quote_value
 from cpsched_sim.site.policy_file import SitePolicy
-from cpsched_sim.systems import drafting, peaks
-from cpsched_sim.systems.system import System, SystemFile, load_system, named_system
-from cpsched_sim.traces.job import TraceJob
-from cpsched_sim.traces.record import Ask, Record, Units
+from cpsched_sim.systems import accounting_peaks, system_draft
+from cpsched_sim.systems.system_file import System, SystemFile, load_system, named_system
+from cpsched_sim.traces.trace_job import TraceJob
+from cpsched_sim.traces.trace_record import NodeRequest, ResourceRequest, TraceRecord
 from cpsched_sim.whatif.history import Open, RecordedHistory
 from cpsched_sim.whatif.licences import Amounts, Licences, Totals, licences_told, too_many
 from cpsched_sim.whatif.runaway import runaways
@@ -87,7 +87,7 @@ class Window:
     epoch_s: int
     zone: str
     jobs: list[TraceJob]
-    asks: list[Ask]
+    asks: list[ResourceRequest]
     role: IntArray
     leaves_s: IntArray
     fixed_s: IntArray
@@ -123,14 +123,14 @@ def system_of(history: RecordedHistory, system: str | None, name: str) -> tuple[
         return named_system(named), ""
     if history.header.get("MaxProcs") or history.header.get("MaxNodes"):
         return load_system("pool"), "the file's header (MaxProcs), as one pool of processors"
-    draft = peaks.of_records(history.ran, history.reader.resources, name)
+    draft = accounting_peaks.draft_from_records(history.ran, history.reader.resources, name)
     seen = any(record.nodes for record in history.ran)
     by = (
         "the nodes that jobs ran on (NodeList), and what was in use on each at once"
         if seen
         else "what was in use at once"
     )
-    return drafting.checked(draft)[1], by
+    return system_draft.checked_draft(draft)[1], by
 
 
 def window_of(
@@ -145,7 +145,7 @@ def window_of(
 ) -> Window:
     """The window of a history on a system; `totals` says how many licences there are, as far as anybody knows.
 
-    Raises `Unusable` where it holds no job, `InvalidValue` for a wrong span.
+    Raises `InputError` where it holds no job, `InvalidValue` for a wrong span.
     """
     totals = totals or {}
     from_s, to_s, notes = _span(history, span, zone)
@@ -156,16 +156,16 @@ def window_of(
     if not judged:
         first, last = (_told(history, at, zone) for at in _ends(history))
         spoken = f"{_told(history, from_s, zone)} to {_told(history, to_s, zone)}"
-        raise Unusable(
+        raise InputError(
             f"{history.path}: no job that ran became eligible from {spoken}; its jobs came {first} to {last}"
         )
     last_needed_s = max((r.start_s or 0) for r in judged)
     target = System(system, history.header)
-    drafts: list[tuple[TraceJob, Ask, int, int, int, int]] = []
+    drafts: list[tuple[TraceJob, ResourceRequest, int, int, int, int]] = []
     too_large: Counter[str] = Counter()
     strange: Counter[str] = Counter()
     last_s = history.last_s
-    everyone: list[Record | Open] = [*history.ran, *history.open]
+    everyone: list[TraceRecord | Open] = [*history.ran, *history.open]
     for each in everyone:
         found = _placed(each, from_s, to_s, last_needed_s, last_s)
         if found is None:
@@ -183,23 +183,23 @@ def window_of(
         submit_s, walltime_s, run_s, role, leaves_s, fixed_s = found
         qos = each.qos if site is not None and each.qos in site.site.qos else ""
         job = Job(each.id, submit_s, walltime_s, request, each.user, each.name, each.queue, each.account, qos=qos)
-        real_s = each.start_s if isinstance(each, Record) else None
+        real_s = each.start_s if isinstance(each, TraceRecord) else None
         drafts.append(
             (TraceJob(job, run_s, real_s), each.ask, role, leaves_s, fixed_s, NEVER if real_s is None else real_s)
         )
     for number, outage in enumerate(outages):
         begin_s, end_s = max(from_s, outage.begin_s), min(outage.end_s, last_s)
         if begin_s < end_s and begin_s <= last_needed_s:
-            ask = Units(1, ((target.file.resources[0], 1),), exclusive=True, partition=outage.kind)
+            ask = NodeRequest(1, ((target.file.resources[0], 1),), exclusive=True, partition=outage.kind)
             job = Job(-_OUTAGES - number, begin_s, end_s - begin_s, target.request(ask))
             drafts.append((TraceJob(job, end_s - begin_s), ask, OUTAGE, NEVER, begin_s, NEVER))
     left_out.update({f"does not fit: {why}": count for why, count in too_large.items()})
     drafts.sort(key=lambda draft: draft[0].job.submit_s)
     jobs = [draft[0] for draft in drafts]
     if not any(draft[2] == JUDGED for draft in drafts):
-        raise Unusable(f"{history.path}: no job of the window fits {system.name}: {next(iter(too_large), '')}")
+        raise InputError(f"{history.path}: no job of the window fits {system.name}: {next(iter(too_large), '')}")
     if strange:
-        names = ", ".join(shown(name) for name, _ in strange.most_common(MOST_NAMED))
+        names = ", ".join(quote_value(name) for name, _ in strange.most_common(MOST_NAMED))
         notes.append(
             f"{many(strange.total(), 'job names', 'jobs name')} a partition ({names}) "
             f"that {system.name} lacks: any node will do"
@@ -217,7 +217,7 @@ def window_of(
         np.fromiter((draft[at] for draft in drafts), np.int64, len(drafts)) for at in (2, 3, 4, 5)
     )
     return Window(
-        shown(history.path.name), system, dict(history.header), from_s, to_s, history.epoch_s, zone, jobs,
+        quote_value(history.path.name), system, dict(history.header), from_s, to_s, history.epoch_s, zone, jobs,
         [draft[1] for draft in drafts], roles, leaves, fixed, real, site, guessed,
         dict(sorted(left_out.items(), key=lambda item: -item[1])), tuple(notes), Licences.of(licences, totals),
     )  # fmt: skip
@@ -228,7 +228,7 @@ def _licences(jobs: Sequence[TraceJob], known: Mapping[int, Amounts]) -> dict[in
     return {at: known[item.job.id] for at, item in enumerate(jobs) if item.job.id in known} if known else {}
 
 
-def _placed(each: Record | Open, from_s: int, to_s: int, needed_s: int, last_s: int) -> tuple[int, ...] | None:
+def _placed(each: TraceRecord | Open, from_s: int, to_s: int, needed_s: int, last_s: int) -> tuple[int, ...] | None:
     """(arrival, walltime, run time, role, when it leaves, when it is begun) in a window; None where it is not in it."""
     limit_s = each.walltime_s
     if isinstance(each, Open):
@@ -304,7 +304,7 @@ def _told(history: RecordedHistory, at_s: int, zone: str) -> str:
 # ------------------------------------------------------------------------------------------ other systems
 
 
-def on_system(window: Window, file: SystemFile, asks: Sequence[Ask], queues: Mapping[str, str]) -> Window:
+def on_system(window: Window, file: SystemFile, asks: Sequence[ResourceRequest], queues: Mapping[str, str]) -> Window:
     """The same weeks on another system, where jobs ask for `asks`; queues are renamed as `queues` has it.
 
     Raises `InvalidValue` where a job cannot run on it.

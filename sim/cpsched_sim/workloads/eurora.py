@@ -30,9 +30,9 @@ import numpy.typing as npt
 
 from cpsched.errors import require
 from cpsched.metrics import FloatArray
-from cpsched_sim.systems.system import System, load_system
-from cpsched_sim.traces.job import TraceJob
-from cpsched_sim.traces.record import Record, Units
+from cpsched_sim.systems.system_file import System, load_system
+from cpsched_sim.traces.trace_job import TraceJob
+from cpsched_sim.traces.trace_record import NodeRequest, TraceRecord
 
 RESOURCES = ("cores", "memory_mib", "gpus", "mics")
 JOBS_PER_DAY = 372_321 / 304.4
@@ -138,7 +138,7 @@ class _Application:
         return f"{self.prefix}{self.runs}" if self.numbered else self.prefix
 
 
-def eurora(days: float, seed: int, load: float = 1.0) -> list[Record]:
+def eurora(days: float, seed: int, load: float = 1.0) -> list[TraceRecord]:
     """So many days of Eurora in order of arrival; `load` multiplies the number of jobs. Deterministic."""
     require(days > 0, "days", days, "must be positive")
     require(
@@ -151,7 +151,7 @@ def eurora(days: float, seed: int, load: float = 1.0) -> list[Record]:
     horizon_s = int(days * _DAY_S)
     regimes = _all_regimes(rng, max(1, round(count)))
     users, queues = _Users(rng), _Queues()
-    rows: list[tuple[int, int, int, Units, str, str, str]] = []
+    rows: list[tuple[int, int, int, NodeRequest, str, str, str]] = []
     for start_s, regime in zip(_starts_s(rng, len(regimes), horizon_s), regimes, strict=True):
         application, is_new = users.choose(regime.jobs)
         queue, walltime_s = queues.choose(regime, is_new)
@@ -160,7 +160,7 @@ def eurora(days: float, seed: int, load: float = 1.0) -> list[Record]:
         for submit_s, run_s in zip(submits_s, _runs_s(rng, regime, walltime_s), strict=True):
             rows.append((submit_s, run_s, walltime_s, ask, application.user, application.next_name(), queue))
     rows.sort(key=lambda row: row[0])
-    return [Record(id, *row) for id, row in enumerate(rows, start=1)]
+    return [TraceRecord(id, *row) for id, row in enumerate(rows, start=1)]
 
 
 def eurora_jobs(days: float, seed: int, load: float = 1.0) -> list[TraceJob]:
@@ -314,11 +314,11 @@ class _Queues:
         return queue, regime.duration_s // 60 * 60 if regime.killed else _QUEUES[queue]
 
 
-def _ask(regime: _Regime, application: _Application) -> Units:
+def _ask(regime: _Regime, application: _Application) -> NodeRequest:
     amounts = {"cores": regime.cores, "memory_mib": regime.cores * application.core_mib}
     if application.accelerator:
         amounts[application.accelerator] = 2 if regime.cores == 16 else 1
-    return Units(regime.units, tuple((name, amounts[name]) for name in RESOURCES if name in amounts))
+    return NodeRequest(regime.units, tuple((name, amounts[name]) for name in RESOURCES if name in amounts))
 
 
 def _submits_s(rng: np.random.Generator, regime: _Regime, start_s: int, horizon_s: int) -> list[int]:

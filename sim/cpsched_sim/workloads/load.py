@@ -27,25 +27,25 @@ from cpsched.model import Cluster
 from cpsched.registration import Registration
 from cpsched.registry import Registry
 from cpsched.traceback_origin import plugin_source_location
-from cpsched_sim.errors import InvalidTrace, SimError, UnknownFormat, Unusable, shown
+from cpsched_sim.errors import InputError, InvalidTrace, SimulationError, UnknownFormat, quote_value
 from cpsched_sim.files import sha256_of_all
-from cpsched_sim.reading.dated import dated_files, has_dated_files
-from cpsched_sim.reading.glance import look_at
-from cpsched_sim.reading.parquet import KIND, columns_of
+from cpsched_sim.input.dated_files import dated_files, has_dated_files
+from cpsched_sim.input.parquet_reader import KIND, columns_of
+from cpsched_sim.input.sniff import sniff_file
 from cpsched_sim.site.policy_file import SitePolicy, load_policy
-from cpsched_sim.systems.system import Boundless, System, SystemFile, load_system, named_system
-from cpsched_sim.traces.dialect import PLAIN, Dialect
-from cpsched_sim.traces.job import TraceJob
-from cpsched_sim.traces.pbs import PbsReader
-from cpsched_sim.traces.record import Reader, Record
+from cpsched_sim.systems.system_file import System, SystemFile, UnlimitedSystem, load_system, named_system
+from cpsched_sim.traces.pbs_accounting import PbsReader
 from cpsched_sim.traces.sacct import SacctReader
 from cpsched_sim.traces.swf import SwfReader
-from cpsched_sim.workloads.dates import ALWAYS, Between, dates_of, epoch_of
+from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT, TraceDialect
+from cpsched_sim.traces.trace_job import TraceJob
+from cpsched_sim.traces.trace_record import Reader, TraceRecord
+from cpsched_sim.workloads.date_range import ALL_DATES, DateRange, dates_of, epoch_of
 
 _OTHERS = "name one that is known here, or a system file, with --system"
 _TOO_LARGE = "correct the system, or leave such jobs out: lenient"
 ACCOUNTING = (SacctReader, PbsReader)
-"""Formats of which their owner may say more: a `Dialect`."""
+"""Formats of which their owner may say more: a `TraceDialect`."""
 _LOOKED_AT = 20
 """Lines of which one must look like SWF, where no format recognises the first."""
 MOST_BROKEN = 0.5
@@ -100,12 +100,15 @@ FORMATS: Registry[Reader] = Registry("trace format", "cpsched.formats", Reader, 
 """The formats by name: every module of `cpsched_sim.traces` that lists one, and those of plug-ins."""
 
 
-def open_trace(path: Path, lenient: bool = False, format: str | None = None, dialect: Dialect = PLAIN) -> Reader:
+def open_trace(
+    path: Path, lenient: bool = False, format: str | None = None, dialect: TraceDialect = DEFAULT_DIALECT
+) -> Reader:
     """A reader for the file: of `format`, or of the format that the file turns out to have.
 
     A `dialect` that names columns is for accounting data, whatever the first line looks like.
 
-    Raises `UnknownName` or `PluginLoadError` for a format that is not there, `Unusable` for a file that cannot be read
+    Raises `UnknownName` or `PluginLoadError` for a format that is not there, `InputError` for a file that cannot be
+    read
     or
     that is of no format, saying what it seems to be.
     """
@@ -114,8 +117,8 @@ def open_trace(path: Path, lenient: bool = False, format: str | None = None, dia
     listing = FORMATS.find(format) if format is not None else _recognised(path)
     if listing.factory in ACCOUNTING:
         return listing.factory(path, lenient, dialect)
-    if dialect != PLAIN:
-        raise Unusable(f"{path}: is read as {listing.name}; --columns, --zone and --arrival are for accounting data")
+    if dialect != DEFAULT_DIALECT:
+        raise InputError(f"{path}: is read as {listing.name}; --columns, --zone and --arrival are for accounting data")
     with _faults_of(listing.name):
         return FORMATS.checked(listing.factory(path, lenient), listing.name)
 
@@ -125,7 +128,7 @@ def _faults_of(format: str, reader: Reader | None = None) -> Iterator[None]:
     """Raise `PluginError` for what a format raises that is neither the file's fault nor raised on purpose."""
     try:
         yield
-    except (CpschedError, SimError, OSError, MemoryError):
+    except (CpschedError, SimulationError, OSError, MemoryError):
         raise
     except RAISED as error:
         at = f" at line {reader.line} of {reader.path}" if reader is not None else ""
@@ -138,7 +141,7 @@ def _recognised(path: Path) -> Registration:
 
     A file whose first lines are damaged is SWF if one of the others looks like it: the reader then names the line.
     """
-    glance = look_at(dated_files(path)[0] if has_dated_files(path) else path)
+    glance = sniff_file(dated_files(path)[0] if has_dated_files(path) else path)
     formats = [known for known in FORMATS.all() if isinstance(known, Registration)]
     if glance.seems == KIND:
         return _of_table(path, formats)
@@ -157,7 +160,7 @@ def _is_table(format: Registration) -> bool:
 
 
 def _of_table(path: Path, formats: Sequence[Registration]) -> Registration:
-    """The format that knows the columns of a Parquet table. Raises `Unusable` where none does."""
+    """The format that knows the columns of a Parquet table. Raises `InputError` where none does."""
     names = columns_of(path)
     tables = list(filter(_is_table, formats))
     for known in tables:
@@ -165,7 +168,7 @@ def _of_table(path: Path, formats: Sequence[Registration]) -> Registration:
             if known.factory.recognises_columns(names):  # type: ignore[attr-defined]
                 return known
     read = ", ".join(known.name for known in tables)
-    raise Unusable(f"{path}: is {KIND} with the columns {abbreviate(names, _SOME)}, no trace; tables read: {read}")
+    raise InputError(f"{path}: is {KIND} with the columns {abbreviate(names, _SOME)}, no trace; tables read: {read}")
 
 
 def _knows(format: Registration, first: str) -> bool:
@@ -185,8 +188,8 @@ def load(
     max_jobs: int | None = None,
     progress: Callable[[int], None] | None = None,
     format: str | None = None,
-    dialect: Dialect = PLAIN,
-    between: Between = ALWAYS,
+    dialect: TraceDialect = DEFAULT_DIALECT,
+    between: DateRange = ALL_DATES,
 ) -> Workload:
     """Read a trace for a system: a name, a file, or what the trace says of itself (else `pool`).
 
@@ -194,13 +197,13 @@ def load(
     to say of accounting data: its columns, its time zone, when its jobs arrive. `between` is the part that is wanted.
 
     Raises `InvalidTrace` with file and line where a job breaks a rule or could never fit, unless `lenient`:
-    then they are counted, and `Unusable` is raised where most lines are broken.
+    then they are counted, and `InputError` is raised where most lines are broken.
     `progress` is told the number of jobs read, now and then.
     """
     path = Path(path)
     reader = open_trace(path, lenient, format, dialect)
     target = _system(system, reader)
-    jobs = _jobs(reader, target, lenient, max_jobs if between == ALWAYS else None, progress)
+    jobs = _jobs(reader, target, lenient, max_jobs if between == ALL_DATES else None, progress)
     notes = tuple(reader.tally.lines() + _sorted(jobs))
     jobs = _part(jobs, between, max_jobs, reader)
     origin = {
@@ -209,9 +212,9 @@ def load(
         "max_jobs": max_jobs,
         "lenient": lenient,
         **({"dialect": asdict(dialect)} if isinstance(reader, ACCOUNTING) else {}),
-        **({"between": asdict(between)} if between != ALWAYS else {}),
+        **({"between": asdict(between)} if between != ALL_DATES else {}),
     }
-    return Workload(shown(path.name), target.name, target.cluster, jobs, reader.header, notes, origin)
+    return Workload(quote_value(path.name), target.name, target.cluster, jobs, reader.header, notes, origin)
 
 
 def load_jobs(
@@ -219,28 +222,30 @@ def load_jobs(
     lenient: bool = False,
     max_jobs: int | None = None,
     format: str | None = None,
-    dialect: Dialect = PLAIN,
+    dialect: TraceDialect = DEFAULT_DIALECT,
     progress: Callable[[int], None] | None = None,
-    between: Between = ALWAYS,
+    between: DateRange = ALL_DATES,
 ) -> list[TraceJob]:
     """The jobs of a trace in order of arrival, for studies that place none: no system is asked for, every job fits.
 
-    Requests tell jobs apart (as predictors do) and mean nothing else. Raises `InvalidTrace`, `Unusable`.
+    Requests tell jobs apart (as predictors do) and mean nothing else. Raises `InvalidTrace`, `InputError`.
     """
     reader = open_trace(path, lenient, format, dialect)
-    jobs = _jobs(reader, Boundless(reader.resources), lenient, max_jobs if between == ALWAYS else None, progress)
+    jobs = _jobs(
+        reader, UnlimitedSystem(reader.resources), lenient, max_jobs if between == ALL_DATES else None, progress
+    )
     _sorted(jobs)
     return _part(jobs, between, max_jobs, reader)
 
 
-def _part(jobs: list[TraceJob], between: Between, max_jobs: int | None, reader: Reader) -> list[TraceJob]:
-    """The jobs of a part of a trace, and the first so many of them. Raises `Unusable` where there are none."""
-    if between == ALWAYS:
+def _part(jobs: list[TraceJob], between: DateRange, max_jobs: int | None, reader: Reader) -> list[TraceJob]:
+    """The jobs of a part of a trace, and the first so many of them. Raises `InputError` where there are none."""
+    if between == ALL_DATES:
         return jobs
     epoch_s = epoch_of(reader.header)
     if part := between.of(jobs, epoch_s)[:max_jobs]:
         return part
-    raise Unusable(f"{reader.path}: no job arrives in that part; its jobs: {dates_of(jobs, epoch_s)}")
+    raise InputError(f"{reader.path}: no job arrives in that part; its jobs: {dates_of(jobs, epoch_s)}")
 
 
 def _jobs(
@@ -269,16 +274,16 @@ def _jobs(
         reader.tally.taken[_strange(strangers, target.name)] = strangers.total()
     if not jobs:
         why = "; ".join(reader.tally.lines()) or "the file has none"
-        raise Unusable(f"{reader.path}: no jobs to replay ({why})")
+        raise InputError(f"{reader.path}: no jobs to replay ({why})")
     return jobs
 
 
 def check_broken(reader: Reader) -> None:
-    """Raise `Unusable` where more lines are broken than a damaged file has."""
+    """Raise `InputError` where more lines are broken than a damaged file has."""
     tally = reader.tally
     lines = tally.read + tally.broken
     if tally.read and tally.broken > max(FEW_BROKEN, MOST_BROKEN * lines):
-        raise Unusable(
+        raise InputError(
             f"{reader.path}: {tally.broken:,} of {many(lines, 'line is', 'lines are')} broken, "
             "too many to leave out: are format and columns as they should be? "
             f"The first: {tally.examples[0]}"
@@ -286,8 +291,8 @@ def check_broken(reader: Reader) -> None:
 
 
 def _strange(partitions: Counter[str], system: str) -> str:
-    names = abbreviate([name for name, _ in partitions.most_common()], _SOME, text=shown)
-    return f"the partition ({names}) is not one of {shown(system)}, and any node will do"
+    names = abbreviate([name for name, _ in partitions.most_common()], _SOME, text=quote_value)
+    return f"the partition ({names}) is not one of {quote_value(system)}, and any node will do"
 
 
 def _system(system: str | SystemFile | None, reader: Reader) -> System:
@@ -296,7 +301,7 @@ def _system(system: str | SystemFile | None, reader: Reader) -> System:
         try:
             file = named_system(named)
         except UnknownName as error:
-            raise Unusable(f"{reader.path}: the trace is for the system {error.name!r}; {_OTHERS}") from error
+            raise InputError(f"{reader.path}: the trace is for the system {error.name!r}; {_OTHERS}") from error
     else:
         file = system if isinstance(system, SystemFile) else load_system(system or "pool")
     try:
@@ -305,9 +310,9 @@ def _system(system: str | SystemFile | None, reader: Reader) -> System:
         raise InvalidTrace(reader.path, reader.line, error.field, error.value, error.rule) from error
 
 
-def job_of(record: Record, system: System, reader: Reader) -> TraceJob | None:
+def job_of(record: TraceRecord, system: System, reader: Reader) -> TraceJob | None:
     """The job of a record on a system; where it cannot be, `InvalidTrace`, or None and counted where lenient."""
-    for name, value in zip(Record._fields[:4], record, strict=False):
+    for name, value in zip(TraceRecord._fields[:4], record, strict=False):
         if type(value) is not int:
             raise TypeError(f"{name}={value!r}: must be an int")
     try:

@@ -12,7 +12,7 @@ KTH SP2. Times are seconds.
 
 What is ours: the model knows no users, and neither do these jobs. A machine other than 128 processors changes the
 bounds of the two stages as the authors say; powers of two above the machine become the largest within. Walltimes are
-those of `cpsched_sim.workloads.estimates`.
+those of `cpsched_sim.workloads.walltime_estimates`.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ import numpy as np
 from cpsched.errors import require
 from cpsched.metrics import FloatArray
 from cpsched.model import IntArray, Request
-from cpsched_sim.systems.system import System, load_system
-from cpsched_sim.traces.job import TraceJob
-from cpsched_sim.traces.record import Processors, Record
-from cpsched_sim.workloads.estimates import LONGEST_S, estimates_s
+from cpsched_sim.systems.system_file import System, load_system
+from cpsched_sim.traces.trace_job import TraceJob
+from cpsched_sim.traces.trace_record import CountRequest, TraceRecord
+from cpsched_sim.workloads.walltime_estimates import LONGEST_S, estimates_s
 
 SERIAL = 0.244
 POWER_OF_TWO = 0.576
@@ -82,7 +82,7 @@ CYCLE = _Gamma(8.1737, 3.9631)
 """Arrivals over the day, in half hours."""
 
 
-def lublin(jobs: int, seed: int, processors: int = MACHINE, load: float = 1.0) -> list[Record]:
+def lublin(jobs: int, seed: int, processors: int = MACHINE, load: float = 1.0) -> list[TraceRecord]:
     """So many jobs in order of arrival for a machine of so many processors; `load` multiplies the jobs a day.
 
     Deterministic. The first day begins at midnight. Raises `InvalidValue`.
@@ -99,7 +99,7 @@ def lublin(jobs: int, seed: int, processors: int = MACHINE, load: float = 1.0) -
     columns = (each.tolist() for each in (submits_s, runs_s, walltimes_s, sizes))
     rows = enumerate(zip(*columns, strict=True), start=1)
     return [
-        Record(id, submit_s, run_s, walltime_s, Processors(size), "", "", "")
+        TraceRecord(id, submit_s, run_s, walltime_s, CountRequest(size), "", "", "")
         for id, (submit_s, run_s, walltime_s, size) in rows
     ]
 
@@ -107,10 +107,10 @@ def lublin(jobs: int, seed: int, processors: int = MACHINE, load: float = 1.0) -
 def lublin_jobs(jobs: int, seed: int, processors: int = MACHINE, load: float = 1.0) -> tuple[System, list[TraceJob]]:
     """The same with requests, and the pool of so many processors that they ask for."""
     system = System(load_system("pool"), {"MaxProcs": str(processors)})
-    requests: dict[Processors, Request] = {}
+    requests: dict[CountRequest, Request] = {}
     found = []
     for record in lublin(jobs, seed, processors, load):
-        assert isinstance(record.ask, Processors)
+        assert isinstance(record.ask, CountRequest)
         if record.ask not in requests:
             requests[record.ask] = system.request(record.ask)
         found.append(record.with_request(requests[record.ask]))

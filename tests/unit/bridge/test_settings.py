@@ -12,7 +12,7 @@ from cpsched_bridge.adapters.slurm.options import Options as SlurmOptions
 from cpsched_bridge.errors import SettingsError
 from cpsched_bridge.program.cli import app
 from cpsched_bridge.settings import RENAMED, RETIRED, AdviseSettings, CycleSettings, Retired, Settings, load
-from cpsched_sim.reading.tree import names_below
+from cpsched_sim.input.yaml_tree import names_below
 from cpsched_sim.whatif.cases import MODES
 from cpsched_sim.whatif.pace import INTERVAL
 

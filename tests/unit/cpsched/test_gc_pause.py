@@ -37,4 +37,4 @@ def test_reading_lets_it_rest(monkeypatch, tmp_path):
 
     monkeypatch.setattr(answers, "read_history", read_history)
     with pytest.raises(ValueError, match="collector is on: False"):
-        answers.read(tmp_path / "jobs.txt", None, answers.Span(), False, None, answers.Dialect(), None)
+        answers.read(tmp_path / "jobs.txt", None, answers.Span(), False, None, answers.TraceDialect(), None)

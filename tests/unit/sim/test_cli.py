@@ -7,16 +7,16 @@ import pytest
 from typer.testing import CliRunner
 
 from cpsched.metrics import METRICS
-from cpsched_sim import views
+from cpsched_sim import terminal_tables
 from cpsched_sim.cli import app
 from cpsched_sim.cli.options import ReplayOptions
-from cpsched_sim.oracle import SIMULATED
+from cpsched_sim.oracle import SIMULATION_REGISTRIES
 from cpsched_sim.workloads.eurora import eurora
 from tests.traces import KTH, trace
 from tests.unit.sim.traces.test_swf import line
 
 KEYS = ["jobs", *(row.name for row in METRICS), "rounds", "cpu_s", "violations", "dispatch", "paths"]
-PREDICTORS = sorted(listing.name for listing in SIMULATED.predictors.builtins())
+PREDICTORS = sorted(listing.name for listing in SIMULATION_REGISTRIES.predictors.builtins())
 FOUR_JOBS = "\n".join(
     [
         "; MaxProcs: 4",
@@ -168,7 +168,7 @@ def test_an_output_folder_that_is_a_file_is_refused(four_jobs):
 
 
 def test_ctrl_c_exits_130_without_a_traceback(four_jobs, mocker):
-    mocker.patch("cpsched_sim.experiment.replay", side_effect=KeyboardInterrupt)
+    mocker.patch("cpsched_sim.simulation.replay", side_effect=KeyboardInterrupt)
     result = invoke("simulate", four_jobs)
     assert (result.exit_code, result.stderr) == (130, "interrupted\n")
 
@@ -243,7 +243,7 @@ def test_a_list_of_names_imports_no_compiler_and_no_solver(kind):
 
 
 def test_numbers_are_shortened_to_three_digits():
-    assert [views.short(value) for value in (0.68612, 12.345, 999.7, 16_796.0, 1.02e7)] == [
+    assert [terminal_tables.short(value) for value in (0.68612, 12.345, 999.7, 16_796.0, 1.02e7)] == [
         "0.686", "12.3", "1k", "16.8k", "10.2M",
     ]  # fmt: skip
 

@@ -8,12 +8,12 @@ from typer.testing import CliRunner
 
 from cpsched.policy_spec import PolicySpec
 from cpsched_sim.cli import app
-from cpsched_sim.errors import Unusable
-from cpsched_sim.experiment import Setup, identity
-from cpsched_sim.systems.asking import printed
-from cpsched_sim.traces.dialect import Dialect
+from cpsched_sim.errors import InputError
+from cpsched_sim.simulation import ReplaySetup, identity
+from cpsched_sim.systems.slurm_queries import command_output
+from cpsched_sim.traces.trace_dialect import TraceDialect
 from cpsched_sim.workloads.load import load
-from tests.unit.sim.systems.test_slurm import DATA
+from tests.unit.sim.systems.test_slurm_node_parsing import DATA
 
 HEADER = "number;owner;Submit;Start;End;Timelimit;NNodes;NCPUS;AllocTRES"
 LINE = "{id};ada;2026-07-01T0{hour}:00:00;2026-07-01T0{hour}:10:00;2026-07-01T0{hour}:20:00;01:00:00;1;8;cpu=8,mem=4G"
@@ -63,7 +63,7 @@ def test_what_is_said_of_a_file_travels_to_the_processes_of_compare(jobs, system
 def test_results_of_another_zone_are_not_taken_for_finished(jobs, system, tmp_path):
 
     one, other = (
-        identity(Setup(PolicySpec("easy")), load(jobs, str(system), dialect=Dialect(COLUMNS, zone)))
+        identity(ReplaySetup(PolicySpec("easy")), load(jobs, str(system), dialect=TraceDialect(COLUMNS, zone)))
         for zone in ("", "Europe/Berlin")
     )
     assert one != other
@@ -119,8 +119,8 @@ def test_an_answer_of_slurm_that_fails_is_told_in_one_line(tmp_path, monkeypatch
 
 def test_a_command_that_is_a_folder_is_told(tmp_path, monkeypatch):
 
-    with pytest.raises(Unusable, match="Permission denied"):
-        printed(str(tmp_path))
+    with pytest.raises(InputError, match="Permission denied"):
+        command_output(str(tmp_path))
 
 
 def test_a_file_of_nothing_known_is_refused(tmp_path):

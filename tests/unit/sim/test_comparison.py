@@ -22,8 +22,8 @@ from cpsched_sim.comparison import (
     percentages,
     table_rows,
 )
-from cpsched_sim.experiment import Setup
 from cpsched_sim.experiments.compare import SharedInputs, compare_in_processes
+from cpsched_sim.simulation import ReplaySetup
 from tests.patience import ENOUGH_S
 from tests.unit.sim.traces.test_swf import line
 
@@ -149,14 +149,16 @@ def test_combinations_run_in_processes_and_come_back_in_order(four_jobs):
 
 
 def test_a_combination_that_fails_loses_only_itself(four_jobs):
-    rows = compare_in_processes(SharedInputs(four_jobs), [Setup(PolicySpec("nobody")), Setup()], 1)
+    rows = compare_in_processes(SharedInputs(four_jobs), [ReplaySetup(PolicySpec("nobody")), ReplaySetup()], 1)
     assert "unknown dispatcher 'nobody'" in rows[0].error
     assert rows[1].summary["jobs"] == 4
 
 
 def test_a_process_that_is_killed_loses_only_itself(four_jobs, mocker):
     mocker.patch("cpsched_sim.experiments.compare.replay_one", new=die_or_answer)
-    rows = compare_in_processes(SharedInputs(four_jobs), [Setup(PolicySpec(name)) for name in ("dies", "lives")], 2)
+    rows = compare_in_processes(
+        SharedInputs(four_jobs), [ReplaySetup(PolicySpec(name)) for name in ("dies", "lives")], 2
+    )
     assert rows[0].error == f"its process died with exit code {-signal.SIGKILL}"
     assert rows[1].error == "answered"
 
@@ -178,10 +180,10 @@ def test_a_process_has_the_environment_folder_and_modules_of_whoever_compares(fo
         monkeypatch.setenv("OF_THIS_TEST", name)
         monkeypatch.chdir(folder)
         monkeypatch.syspath_prepend(folder)
-        (row,) = compare_in_processes(SharedInputs(four_jobs), [Setup(PolicySpec(f"{name}_module"))], 1)
+        (row,) = compare_in_processes(SharedInputs(four_jobs), [ReplaySetup(PolicySpec(f"{name}_module"))], 1)
         assert row.error == f"{name} in {folder}"
     monkeypatch.delenv("OF_THIS_TEST")
-    (row,) = compare_in_processes(SharedInputs(four_jobs), [Setup(PolicySpec("second_module"))], 1)
+    (row,) = compare_in_processes(SharedInputs(four_jobs), [ReplaySetup(PolicySpec("second_module"))], 1)
     assert row.error.startswith("None in")
 
 

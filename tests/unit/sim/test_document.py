@@ -6,7 +6,7 @@ import pytest
 
 import cpsched_sim
 from cpsched_sim.document import Heading, Items, Picture, Table, Text, markdown, page
-from cpsched_sim.errors import Unusable
+from cpsched_sim.errors import InputError
 from tests.unit.sim.test_cli import FOUR_JOBS
 
 
@@ -87,7 +87,7 @@ def test_the_same_report_is_a_page_that_shows_texts_as_they_are():
 
 def test_a_picture_has_its_numbers_in_both_and_is_drawn_in_the_page_alone():
     def cannot():
-        raise Unusable("no <matplotlib>")
+        raise InputError("no <matplotlib>")
 
     numbers = Table("", ["x"], [["1"]])
     assert markdown("t", [Picture(lambda: "<svg></svg>", numbers)]) == "# t\n\n| x |\n| --- |\n| 1 |\n"

@@ -4,25 +4,25 @@ from pathlib import Path
 
 import pytest
 
-from cpsched_sim.errors import Unusable, shown
-from cpsched_sim.files import check_folder, write_whole
+from cpsched_sim.errors import InputError, quote_value
+from cpsched_sim.files import require_writable_folder, write_atomically
 
 
 def test_checking_a_folder_leaves_nothing_behind(tmp_path):
-    check_folder(tmp_path / "deep" / "folder")
+    require_writable_folder(tmp_path / "deep" / "folder")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_that_is_a_file_or_below_one_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     for folder in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(Unusable, match=r"is a file, not a folder for results|cannot be written"):
-            check_folder(folder)
+        with pytest.raises(InputError, match=r"is a file, not a folder for results|cannot be written"):
+            require_writable_folder(folder)
 
 
 def test_a_folder_where_nothing_can_be_written_is_refused():
-    with pytest.raises(Unusable, match="/proc/results: cannot be written"):
-        check_folder(Path("/proc/results"))
+    with pytest.raises(InputError, match="/proc/results: cannot be written"):
+        require_writable_folder(Path("/proc/results"))
 
 
 def test_a_disk_that_is_full_is_told_and_nothing_half_written_is_left(tmp_path, monkeypatch):
@@ -33,10 +33,10 @@ def test_a_disk_that_is_full_is_told_and_nothing_half_written_is_left(tmp_path, 
 
     (tmp_path / "old").write_bytes(b"old")
     monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(Unusable, match="old: cannot be written: No space left on device"):
-        write_whole(tmp_path / "old", b"new content")
-    with pytest.raises(Unusable, match="No space left on device"):
-        check_folder(tmp_path)
+    with pytest.raises(InputError, match="old: cannot be written: No space left on device"):
+        write_atomically(tmp_path / "old", b"new content")
+    with pytest.raises(InputError, match="No space left on device"):
+        require_writable_folder(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["old"]
     assert (tmp_path / "old").read_bytes() == b"old"
 
@@ -52,4 +52,4 @@ def test_a_disk_that_is_full_is_told_and_nothing_half_written_is_left(tmp_path, 
     ],
 )
 def test_values_are_shown_in_one_short_line(value, text):
-    assert shown(value) == text
+    assert quote_value(value) == text

@@ -3,9 +3,9 @@
 import pytest
 from typer.testing import CliRunner
 
-from cpsched_sim import load, recorded, simulate
+from cpsched_sim import load, recorded_schedule_of, simulate
 from cpsched_sim.cli import app
-from cpsched_sim.recorded_schedule import doubt
+from cpsched_sim.recorded_schedule import mismatch_warning
 from cpsched_sim.site.policy_file import load_policy
 from cpsched_sim.workloads.load import under
 from tests.unit.sim.traces.test_swf import line
@@ -23,7 +23,7 @@ def a_row(id, wait, submit=0, run=100, processors=1):
 
 
 def test_the_figures_are_those_of_the_recorded_starts(tmp_path):
-    found = recorded(load(swf(tmp_path, a_row(1, 0), a_row(2, 300), a_row(3, -1))))
+    found = recorded_schedule_of(load(swf(tmp_path, a_row(1, 0), a_row(2, 300), a_row(3, -1))))
     assert found.measures.wait_s.tolist() == [0, 300]
     assert found.measures.run_s.tolist() == [100, 100]
     assert (found.unknown, found.summary()["jobs"]) == (1, 2)
@@ -32,13 +32,13 @@ def test_the_figures_are_those_of_the_recorded_starts(tmp_path):
 
 
 def test_a_trace_that_tells_no_start_records_nothing(tmp_path):
-    assert recorded(load(swf(tmp_path, a_row(1, -1)))) is None
+    assert recorded_schedule_of(load(swf(tmp_path, a_row(1, -1)))) is None
 
 
 def test_under_a_policy_the_record_says_who_got_what_too(tmp_path):
     (tmp_path / "site.yaml").write_text("accounts: { physics: { shares: 1, users: [7] } }\n")
     workload = under(load(swf(tmp_path, a_row(1, 50))), load_policy(tmp_path / "site.yaml"))
-    assert recorded(workload).summary()["accounts"]["physics"]["mean_wait_s"] == 50
+    assert recorded_schedule_of(workload).summary()["accounts"]["physics"]["mean_wait_s"] == 50
 
 
 def test_a_replay_in_which_nobody_waits_although_people_did_is_told(tmp_path):
@@ -62,7 +62,7 @@ def test_a_replay_in_which_people_wait_although_nobody_did_is_told(tmp_path):
 @pytest.mark.parametrize("wait", [-1, 0, 59, 150])
 def test_nothing_is_told_where_the_two_are_alike_or_nothing_is_recorded(tmp_path, wait):
     path = swf(tmp_path, a_row(1, 0, processors=4), a_row(2, wait, processors=4))
-    assert simulate(path).doubt() == ""
+    assert simulate(path).mismatch_warning() == ""
     assert CliRunner().invoke(app, ["simulate", str(path)]).stderr == ""
 
 
@@ -71,25 +71,25 @@ def test_nothing_is_told_where_the_two_are_alike_or_nothing_is_recorded(tmp_path
     [(600, 59, True), (600, 60, False), (59, 0, False), (60, 5, True), (5, 60, True), (6, 60, False), (0, 59, False)],
 )
 def test_ten_times_and_a_minute_are_where_two_waits_are_too_far_apart(tmp_path, real_s, replayed_s, told):
-    found = recorded(load(swf(tmp_path, a_row(1, real_s))))
-    assert bool(doubt(found, [replayed_s])) is told
+    found = recorded_schedule_of(load(swf(tmp_path, a_row(1, real_s))))
+    assert bool(mismatch_warning(found, [replayed_s])) is told
 
 
 def test_one_dispatcher_that_is_far_off_does_not_put_the_system_in_doubt(tmp_path):
-    found = recorded(load(swf(tmp_path, a_row(1, 600))))
-    assert doubt(found, [0, 500, 10**6]) == ""
-    assert doubt(found, []) == ""
-    assert "1,000,000 s in the replay" in doubt(found, [10**6])
+    found = recorded_schedule_of(load(swf(tmp_path, a_row(1, 600))))
+    assert mismatch_warning(found, [0, 500, 10**6]) == ""
+    assert mismatch_warning(found, []) == ""
+    assert "1,000,000 s in the replay" in mismatch_warning(found, [10**6])
 
 
 def test_more_in_use_than_there_is_is_told_unless_it_is_for_a_moment(tmp_path):
     long = swf(tmp_path, a_row(1, 0, processors=4), a_row(2, 50, processors=4))
-    assert recorded(load(long)).notes() == [
+    assert recorded_schedule_of(load(long)).notes() == [
         "as recorded: for 33% of the time more than the 4 processors of pool were in use, often 8: "
         "the machine was larger, or the record is inexact"
     ]
     short = swf(tmp_path, a_row(1, 0, run=500, processors=4), a_row(2, 499, run=500, processors=4))
-    assert recorded(load(short)).notes() == []
+    assert recorded_schedule_of(load(short)).notes() == []
 
 
 def test_a_frame_of_jobs_has_the_recorded_starts(tmp_path):

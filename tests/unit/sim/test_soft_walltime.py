@@ -1,7 +1,7 @@
 import pytest
 
 from cpsched_sim.oracle import SoftWalltimePredictor
-from cpsched_sim.traces.job import TraceJob
+from cpsched_sim.traces.trace_job import TraceJob
 from tests.builders import a_job
 
 

@@ -57,15 +57,15 @@ def can(options: Options) -> Can:
 def connect(options: Options) -> MockBackend:
     """Return a simulated site whose time runs; it begins when its first job arrives."""
     from cpsched.dispatchers.slurm.slurm_dispatcher import SlurmDispatcher
-    from cpsched_sim.errors import SimError
-    from cpsched_sim.systems.system import System, load_system
+    from cpsched_sim.errors import SimulationError
+    from cpsched_sim.systems.system_file import System, load_system
     from cpsched_sim.workloads.eurora import eurora_jobs
     from cpsched_sim.workloads.load import load
 
     if options.trace is not None:
         try:
             workload = load(options.trace, options.system, max_jobs=options.max_jobs, format=options.format)
-        except (CpschedError, SimError) as error:
+        except (CpschedError, SimulationError) as error:
             raise WrongSetting(("options", "trace"), options.trace, str(error)) from error
         cluster, jobs = workload.cluster, list(workload.jobs)
     elif options.system != "eurora":

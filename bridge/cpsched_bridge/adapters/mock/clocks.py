@@ -11,7 +11,7 @@ from typing_extensions import override
 from cpsched_bridge.adapters.mock.site import MockCluster
 from cpsched_bridge.cycle.pace import RealPace
 from cpsched_bridge.report import CycleReport
-from cpsched_sim.cluster.clock import wall_ns
+from cpsched_sim.cluster.replay_clock import wall_ns
 
 
 class SiteClock(Protocol):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from cpsched.model import Cluster
-from cpsched_sim.systems.system import System, load_system
-from cpsched_sim.traces.job import TraceJob
+from cpsched_sim.systems.system_file import System, load_system
+from cpsched_sim.traces.trace_job import TraceJob
 from cpsched_sim.workloads.eurora import JOBS_PER_DAY, eurora_jobs
 
 MORNING_DAYS = 0.25

@@ -29,8 +29,8 @@ from cpsched_bridge.ports import (
     Rank,
     StartOrder,
 )
-from cpsched_sim.cluster.state import SimulatedCluster
-from cpsched_sim.traces.job import TraceJob
+from cpsched_sim.cluster.simulated_cluster import SimulatedCluster
+from cpsched_sim.traces.trace_job import TraceJob
 
 
 @dataclass(frozen=True, slots=True)

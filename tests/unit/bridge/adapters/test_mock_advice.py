@@ -7,7 +7,7 @@ from cpsched_bridge.adapters.mock.backend import MockBackend
 from cpsched_bridge.adapters.mock.clocks import EventPace, StandingClock
 from cpsched_bridge.adapters.mock.site import MockCluster
 from cpsched_bridge.ports import Advice
-from cpsched_sim.traces.job import TraceJob
+from cpsched_sim.traces.trace_job import TraceJob
 from tests.bridges import a_bridge
 from tests.builders import a_cluster, a_job
 from tests.unit.bridge.cycle.test_adviser import LargestFirst

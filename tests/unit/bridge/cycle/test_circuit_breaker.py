@@ -16,7 +16,7 @@ from cpsched_bridge.cycle.circuit_breaker import FAILED_DECISIONS, WINDOW_S, Cir
 from cpsched_bridge.cycle.start_outcomes import KINDS, FailedStart, StartOutcomes
 from cpsched_bridge.likes import alike
 from cpsched_bridge.ports import Hold, Observation, PendingJob
-from cpsched_sim.testing.tries import tries
+from cpsched_sim.testing.example_counts import tries
 from tests.builders import a_cluster, a_job
 from tests.reach import entries
 

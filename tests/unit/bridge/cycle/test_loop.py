@@ -18,7 +18,7 @@ from cpsched_bridge.cycle.claims import HANDED_BACK
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable, CommandRefused
 from cpsched_bridge.ports import Hold, LeftJob, Outcome
 from cpsched_bridge.store.ledger import State, move
-from cpsched_sim.testing.tries import tries
+from cpsched_sim.testing.example_counts import tries
 from tests.bridges import a_bridge
 from tests.builders import a_cluster, a_job
 from tests.fakes import FakeCluster, FakePace, FirstFit

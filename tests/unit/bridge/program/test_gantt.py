@@ -9,7 +9,7 @@ from cpsched.errors import InvalidValue
 from cpsched_bridge.program import gantt
 from cpsched_bridge.program.cli import app
 from cpsched_bridge.program.gantt import HEADING
-from cpsched_sim.errors import InvalidTrace, Unusable
+from cpsched_sim.errors import InputError, InvalidTrace
 
 ROWS = ["1,0,0,100,2,n10:1 n2:1", "2,5,100,160,1,n2:1", "3,6,,,1,"]
 
@@ -49,7 +49,7 @@ def test_a_damaged_line_is_named(written, row, rule):
 
 
 def test_a_schedule_without_jobs_cannot_be_used(written):
-    with pytest.raises(Unusable, match="holds no jobs"):
+    with pytest.raises(InputError, match="holds no jobs"):
         gantt.read(written())
 
 
@@ -68,7 +68,7 @@ def test_a_schedule_is_drawn_between_two_times(written, tmp_path):
 def test_a_drawing_is_not_written_over_another_file(written, tmp_path):
     out = tmp_path / "g.svg"
     out.write_text("mine")
-    with pytest.raises(Unusable, match=r"g.svg: is there already: remove it, or name another"):
+    with pytest.raises(InputError, match=r"g.svg: is there already: remove it, or name another"):
         gantt.write(gantt.read(written(*ROWS)), out, None, None)
     trace = tmp_path / "none.swf"
     result = CliRunner().invoke(app, ["gantt", str(trace), "--out", str(out)])

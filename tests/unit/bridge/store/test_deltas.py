@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.store.deltas import SeriesReader, SeriesWriter, applied, delta, text_of
 from cpsched_bridge.store.rounds import plain
-from cpsched_sim.testing.tries import tries
+from cpsched_sim.testing.example_counts import tries
 from tests.benchmarks.journal import World
 
 scalars = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["a", "b", ""]) | st.sampled_from([0.5, 1.0])

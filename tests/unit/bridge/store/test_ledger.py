@@ -20,7 +20,7 @@ from cpsched_bridge.store.ledger import (
     left_while,
     move,
 )
-from cpsched_sim.testing.tries import tries
+from cpsched_sim.testing.example_counts import tries
 from tests.stores import change, nobody_is_writing, rows, setting
 
 

@@ -12,7 +12,7 @@ from cpsched.planning import scheduling_state_of
 from cpsched.policy import Policy
 from cpsched.predictors.walltime import WalltimePredictor
 from cpsched_sim.cluster.replay import replay
-from cpsched_sim.traces.job import TraceJob
+from cpsched_sim.traces.trace_job import TraceJob
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 
 

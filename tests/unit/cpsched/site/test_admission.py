@@ -28,7 +28,7 @@ from cpsched.model import (
 from cpsched.site.accounts import Accounts, Association, Limits, Qos, SiteLimits
 from cpsched.site.admission import QueueLimits, admit, decide_within, job_limits_of, respects_limits
 from cpsched.site.limit_checks import LimitSubject, LimitTable
-from cpsched_sim.testing.tries import tries
+from cpsched_sim.testing.example_counts import tries
 
 NONE = Limits()
 USERS = {"a": "ada", "b": "bob", "c": "cid"}

@@ -13,7 +13,7 @@ from cpsched.predictors.base import Predictor
 from cpsched_sim.cluster import replay as of_replay
 from cpsched_sim.cluster.replay import NOTHING_FITS, Replay, replay
 from cpsched_sim.oracle import OraclePredictor
-from cpsched_sim.traces.job import TraceJob
+from cpsched_sim.traces.trace_job import TraceJob
 from tests.builders import a_cluster, a_job
 
 

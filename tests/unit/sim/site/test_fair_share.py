@@ -7,7 +7,7 @@ import pytest
 
 from cpsched.errors import InvalidValue
 from cpsched.site.accounts import Accounts, Association
-from cpsched_sim.site.fair_share import FadingUse, ShareTree, classic, fading, fair_tree
+from cpsched_sim.site.fair_share import DecayedUsage, ShareTree, classic_fair_share, decay_per_second, fair_tree
 
 #         root
 #      a(40)   b(60)
@@ -71,7 +71,7 @@ def test_users_of_an_account_with_its_parents_share_stand_beside_its_siblings():
 
 def test_classic_halves_for_every_share_that_is_used_up():
     # a: share 0.4, use 0.2 of all; ann: own use 0.05, effective 0.05 + (0.2 - 0.05) / 2 = 0.125, share 0.2.
-    factors = classic(TREE, use(ann=50, bob=150, cid=400, dee=400))
+    factors = classic_fair_share(TREE, use(ann=50, bob=150, cid=400, dee=400))
     assert factors[1] == pytest.approx(2 ** -(0.2 / 0.4))
     assert factors[ANN] == pytest.approx(2 ** -(0.125 / 0.2))
     # dee: own 0.4, effective 0.4 + (0.8 - 0.4) * 0.75 = 0.7, share 0.45.
@@ -79,12 +79,12 @@ def test_classic_halves_for_every_share_that_is_used_up():
 
 
 def test_classic_dampening_makes_it_milder():
-    assert classic(TREE, use(ann=50, bob=150), 5)[1] == pytest.approx(2 ** -(1.0 / 0.4 / 5))
+    assert classic_fair_share(TREE, use(ann=50, bob=150), 5)[1] == pytest.approx(2 ** -(1.0 / 0.4 / 5))
 
 
 def test_classic_depth_oblivious_bends_the_own_ratio_by_the_parents():
     # a: effective 0.2, ratio 0.5; ann: (0.05 / 0.2) / (0.2 / 0.4) = 0.5 beside it. Both below 1: not bent.
-    factors = classic(TREE, use(ann=50, bob=150, cid=400, dee=400), depth_oblivious=True)
+    factors = classic_fair_share(TREE, use(ann=50, bob=150, cid=400, dee=400), depth_oblivious=True)
     assert factors[ANN] == pytest.approx(2 ** -(0.5 * 0.5))
     # bob: own ratio 1.5, parent's 0.5: bent by 1 / (1 + (5 ln 0.5)^2).
     bent = 1 / (1 + (5 * np.log(0.5)) ** 2)
@@ -93,22 +93,22 @@ def test_classic_depth_oblivious_bends_the_own_ratio_by_the_parents():
 
 def test_use_halves_in_a_half_life():
     week_s = 7 * 86400
-    use = FadingUse.of(1, week_s, used=[1000.0])
+    use = DecayedUsage.of(1, week_s, used=[1000.0])
     use.advance(week_s)
     assert use.used[0] == pytest.approx(500, rel=1e-3)
 
 
 def test_use_does_not_fade_without_a_half_life():
-    use = FadingUse.of(1, 0, used=[1000.0])
+    use = DecayedUsage.of(1, 0, used=[1000.0])
     use.change(0, 4, 0)
     use.advance(100)
-    assert fading(0) == 1.0
+    assert decay_per_second(0) == 1.0
     assert use.used[0] == 1400
 
 
 def test_use_of_a_running_job_is_what_slurm_adds_up_tick_by_tick():
-    half_life_s, keep = 3600.0, fading(3600.0)
-    use, ticked = FadingUse.of(1, half_life_s), 0.0
+    half_life_s, keep = 3600.0, decay_per_second(3600.0)
+    use, ticked = DecayedUsage.of(1, half_life_s), 0.0
     use.change(0, 8.0, 0)
     for _ in range(7200):
         ticked = ticked * keep + 8 * keep**0.5
@@ -117,7 +117,7 @@ def test_use_of_a_running_job_is_what_slurm_adds_up_tick_by_tick():
 
 
 def test_a_change_that_is_told_late_counts_as_if_told_in_time():
-    late, in_time = FadingUse.of(2, 3600), FadingUse.of(2, 3600)
+    late, in_time = DecayedUsage.of(2, 3600), DecayedUsage.of(2, 3600)
     for use in (late, in_time):
         use.change(1, 4.0, 100)
     in_time.change(1, -4.0, 500)

@@ -7,7 +7,7 @@ import pytest
 
 from cpsched.metrics import ScheduleData
 from cpsched.model import Job, Request
-from cpsched_sim.site.fairness import WINDOW_S, account_use, divided, gini, jain, mean_by, user_slowdowns
+from cpsched_sim.site.fairness import WINDOW_S, account_usage, gini, jain, max_min_share, mean_by, user_slowdowns
 
 
 def measures(*rows):
@@ -30,7 +30,7 @@ def test_use_is_held_against_the_shares_of_those_who_are_there():
     # Day 2: biology is alone, all of it is its due.
     jobs = measures(("a", "physics", 0, 0, 300, 1), ("b", "biology", 0, 0, 100, 1),
                     ("b", "biology", 0, WINDOW_S, WINDOW_S + 400, 1))  # fmt: skip
-    use = account_use(jobs, {"physics": 0.5, "biology": 0.5})
+    use = account_usage(jobs, {"physics": 0.5, "biology": 0.5})
     assert use.accounts == ("biology", "physics")
     assert use.parts.tolist() == [[0.25, 1.0], [0.75, 0.0]]
     assert use.due.tolist() == [[0.5, 1.0], [0.5, 0.0]]
@@ -40,21 +40,21 @@ def test_use_is_held_against_the_shares_of_those_who_are_there():
 def test_nobody_is_due_more_than_there_was_to_do():
     # Biology's share is 9/10, but its one job is over after 100 of the 400 seconds that were used.
     jobs = measures(("a", "physics", 0, 0, 300, 1), ("b", "biology", 0, 0, 100, 1))
-    use = account_use(jobs, {"physics": 0.1, "biology": 0.9})
+    use = account_usage(jobs, {"physics": 0.1, "biology": 0.9})
     assert use.due.tolist() == [[0.25], [0.75]]
     assert use.distance == 0
 
 
 def test_what_one_leaves_is_divided_among_the_others_by_shares():
-    found = divided(100.0, np.array([0.5, 0.3, 0.2]), np.array([10.0, 200.0, 200.0]))
+    found = max_min_share(100.0, np.array([0.5, 0.3, 0.2]), np.array([10.0, 200.0, 200.0]))
     assert found.tolist() == pytest.approx([10, 54, 36])
-    assert divided(100.0, np.array([0.0, 1.0]), np.array([200.0, 30.0])).tolist() == pytest.approx([70, 30])
+    assert max_min_share(100.0, np.array([0.0, 1.0]), np.array([200.0, 30.0])).tolist() == pytest.approx([70, 30])
 
 
 def test_use_is_split_where_a_window_ends():
     jobs = measures(("a", "physics", 0, WINDOW_S - 10, WINDOW_S + 30, 2))
-    assert account_use(jobs, {"physics": 1.0}, 7 * WINDOW_S).used.tolist() == [[80.0]], "one long window"
-    use = account_use(jobs, {"physics": 1.0})
+    assert account_usage(jobs, {"physics": 1.0}, 7 * WINDOW_S).used.tolist() == [[80.0]], "one long window"
+    use = account_usage(jobs, {"physics": 1.0})
     assert use.used.tolist() == [[20, 60]]
 
 

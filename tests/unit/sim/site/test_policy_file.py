@@ -9,9 +9,9 @@ import pytest
 
 from cpsched.model import Job, Request
 from cpsched.site.accounts import Limits
-from cpsched_sim.errors import InvalidPolicy, Unusable
+from cpsched_sim.errors import InputError, InvalidPolicy
 from cpsched_sim.site.policy_file import load_policy, parse_policy
-from cpsched_sim.traces.job import TraceJob
+from cpsched_sim.traces.trace_job import TraceJob
 
 WHOLE = """\
 accounts:
@@ -110,12 +110,12 @@ def test_each_job_keeps_the_qos_that_it_names_whatever_its_user_named_before():
     ],
 )
 def test_what_is_wrong_is_named(text, message):
-    with pytest.raises((InvalidPolicy, Unusable), match=message):
+    with pytest.raises((InvalidPolicy, InputError), match=message):
         policy(text)
 
 
 def test_a_file_that_is_not_there():
-    with pytest.raises(Unusable, match=r"nowhere\.yaml: No such file"):
+    with pytest.raises(InputError, match=r"nowhere\.yaml: No such file"):
         load_policy(Path("nowhere.yaml"))
 
 

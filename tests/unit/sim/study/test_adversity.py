@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cpsched_sim.cli import app
-from cpsched_sim.errors import Unusable
+from cpsched_sim.errors import InputError
 from cpsched_sim.experiments import engines, runner
 from cpsched_sim.experiments.runner import Failed, Processes
 from cpsched_sim.study.campaign import campaign_of
@@ -240,7 +240,9 @@ def test_a_damaged_schedule_is_named_and_decided_again_when_it_is_gone(tmp_path,
     write_all(run_cases(campaign_of(study, tmp_path), Store(out), Here()))
     schedule = sorted((out / "jobs").iterdir())[0]
     schedule.write_bytes(content)
-    with pytest.raises(Unusable, match=f"{schedule.name}: is no schedule: take it away, and the same command decides"):
+    with pytest.raises(
+        InputError, match=f"{schedule.name}: is no schedule: take it away, and the same command decides"
+    ):
         write_all(run_cases(campaign_of(study, tmp_path), Store(out), Here()))
     schedule.unlink()
     write_all(run_cases(campaign_of(study, tmp_path), Store(out), once := Here()))

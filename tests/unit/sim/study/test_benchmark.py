@@ -8,7 +8,7 @@ import yaml
 from typer.testing import CliRunner
 
 from cpsched_sim.cli import app
-from cpsched_sim.errors import Unusable
+from cpsched_sim.errors import InputError
 from cpsched_sim.experiments import engines
 from cpsched_sim.files import sha256_of
 from cpsched_sim.study import benchmark
@@ -152,7 +152,7 @@ def test_a_line_that_changed_is_not_taken(small):
     line["result"]["figures"]["af"] += 1
     lines[3] = json.dumps(line, sort_keys=True)
     path.write_text("\n".join(lines) + "\n")
-    with pytest.raises(Unusable, match=r"results.jsonl:4: has changed since it was kept"):
+    with pytest.raises(InputError, match=r"results.jsonl:4: has changed since it was kept"):
         adopt(campaign, Store(small / "other"), path)
     assert not (small / "other").exists()
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from cpsched_sim.errors import Unusable
+from cpsched_sim.errors import InputError
 from cpsched_sim.experiments import dask
 
 
@@ -92,7 +92,7 @@ def test_a_client_that_somebody_made_has_no_cluster_of_ours():
 
 def test_a_cluster_that_no_client_reaches_is_closed():
     Client.refuses = True
-    with pytest.raises(Unusable, match="--on of_the_site:make: TimeoutError: no scheduler answers"):
+    with pytest.raises(InputError, match="--on of_the_site:make: TimeoutError: no scheduler answers"):
         dask.engine("of_the_site:make", 0.0)
     assert [each.closed for each in MADE] == [1]
 
@@ -107,12 +107,12 @@ def test_a_cluster_that_no_client_reaches_is_closed():
     ],
 )  # fmt: skip
 def test_what_makes_no_cluster_is_told(on, told):
-    with pytest.raises(Unusable, match=f"--on {on}: {told}"):
+    with pytest.raises(InputError, match=f"--on {on}: {told}"):
         dask.engine(on, 0.0)
 
 
 @pytest.mark.parametrize("body", ["def make(:", "def make():\n    raise RuntimeError('sbatch: no such partition')"])
 def test_a_file_that_is_broken_or_raises_is_told(tmp_path, body):
     path = file_of(tmp_path, body)
-    with pytest.raises(Unusable, match=r"workers.py:make: (SyntaxError|RuntimeError: sbatch: no such partition)"):
+    with pytest.raises(InputError, match=r"workers.py:make: (SyntaxError|RuntimeError: sbatch: no such partition)"):
         dask.engine(f"{path}:make", 0.0)

@@ -98,10 +98,10 @@ def test_three_policies_are_three_comparisons_and_some_are_told_from_one_alone(t
 
 @pytest.mark.parametrize(("across", "x"), [("load", [1.0, 4.0]), ("window", [0.0])])
 def test_numbers_stand_in_a_picture_where_they_are_and_words_side_by_side(tmp_path, monkeypatch, across, x):
-    from cpsched_sim.report import weeks
+    from cpsched_sim.report import weekly_charts
 
     drawn = []
-    monkeypatch.setattr(weeks, "lines", lambda series, *words: drawn.append((series, words)) or "<svg></svg>")
+    monkeypatch.setattr(weekly_charts, "lines", lambda series, *words: drawn.append((series, words)) or "<svg></svg>")
     grid = {"traces": ["four"], "dispatchers": ["easy"], "loads": [1.0, 4.0]}
     plot = {"title": "Along", "metric": "bsld", "across": across, "lines": "dispatcher"}
     page(results(tmp_path, [2.0, 4.0], grids=[grid], report={"plots": [plot]}))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cpsched_sim.errors import Unusable
+from cpsched_sim.errors import InputError
 from cpsched_sim.experiments.runner import Failed
 from cpsched_sim.study.campaign import campaign_of, read_campaign
 from cpsched_sim.study.deciding import decide
@@ -118,7 +118,7 @@ def test_failed_cases_stay_until_they_are_asked_for_again(tmp_path):
 
 def test_two_studies_do_not_write_into_one_folder(tmp_path):
     store = Store(tmp_path / "out")
-    with store.alone(), pytest.raises(Unusable, match="another study is at work in it"), store.alone():
+    with store.alone(), pytest.raises(InputError, match="another study is at work in it"), store.alone():
         pass
     with store.alone():
         pass

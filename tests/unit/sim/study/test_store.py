@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from cpsched_sim.errors import Unusable
+from cpsched_sim.errors import InputError
 from cpsched_sim.study import store as module
 from cpsched_sim.study.campaign import campaign_of
 from cpsched_sim.study.deciding import CaseOutcome, failed, limited
@@ -27,16 +27,16 @@ def campaign(tmp_path):
 @pytest.mark.parametrize("room", range(12))
 def test_a_disk_that_is_full_at_any_file_leaves_whole_results_alone(tmp_path, campaign, monkeypatch, room):
     """Four cases of three files each: schedule, what it took, and last the result."""
-    store, real, left = Store(tmp_path / "out"), module.write_whole, [room]
+    store, real, left = Store(tmp_path / "out"), module.write_atomically, [room]
 
     def full(path, content):
         if left[0] == 0:
-            raise Unusable(f"{path}: cannot be written: No space left on device")
+            raise InputError(f"{path}: cannot be written: No space left on device")
         left[0] -= 1
         real(path, content)
 
-    monkeypatch.setattr(module, "write_whole", full)
-    with pytest.raises(Unusable, match="No space left"):
+    monkeypatch.setattr(module, "write_atomically", full)
+    with pytest.raises(InputError, match="No space left"):
         run_cases(campaign, store, Here())
     monkeypatch.undo()
     results, made, schedules = ({path.stem for path in (tmp_path / "out").glob(f"{name}/*")} for name in FOLDERS)
@@ -123,7 +123,7 @@ def test_what_cases_took_is_read_past_broken_files(tmp_path):
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(Unusable, match="file"), Store(tmp_path / "file" / "out").alone():
+    with pytest.raises(InputError, match="file"), Store(tmp_path / "file" / "out").alone():
         pass
 
 

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from cpsched_sim.errors import Unusable
+from cpsched_sim.errors import InputError
 from cpsched_sim.experiments.runner import Failed
 from cpsched_sim.study.campaign import read_campaign
 from cpsched_sim.study.running import run_cases
@@ -98,7 +98,7 @@ def test_results_of_other_data_are_told_and_not_decided(study):
 
 def test_where_there_is_nothing_nothing_is_fine(study, tmp_path):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(Unusable, match="has no results"):
+    with pytest.raises(InputError, match="has no results"):
         checked(study[0], tmp_path / "empty")
 
 
@@ -140,5 +140,5 @@ def test_what_is_no_line_of_results_is_told_with_its_number(study, text):
     path, out = study
     lines = out / "results.jsonl"
     lines.write_text(lines.read_text() + text + "\n")
-    with pytest.raises(Unusable, match=r"results.jsonl:5: is no line of results"):
+    with pytest.raises(InputError, match=r"results.jsonl:5: is no line of results"):
         checked(path, lines, 0)

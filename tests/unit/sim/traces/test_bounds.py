@@ -5,9 +5,9 @@ import gzip
 import pytest
 
 from cpsched_sim.errors import InvalidTrace
-from cpsched_sim.reading.bounds import MAX_AMOUNT, MAX_FIELD_CHARS, MAX_ID, MAX_LINE_CHARS, MAX_TIME_S, MAX_UNITS
-from cpsched_sim.reading.lines import open_text
-from cpsched_sim.traces import native, record
+from cpsched_sim.input.input_limits import MAX_AMOUNT, MAX_FIELD_CHARS, MAX_ID, MAX_LINE_CHARS, MAX_TIME_S, MAX_UNITS
+from cpsched_sim.input.text_lines import open_text
+from cpsched_sim.traces import native, trace_record
 from cpsched_sim.workloads.load import load, open_trace
 from tests.unit.sim.traces.test_sacct import NAMED, row
 from tests.unit.sim.traces.test_swf import line
@@ -168,7 +168,7 @@ def test_a_gzip_file_is_read_as_far_as_its_size_warrants(tmp_path):
 
 
 def test_jobs_that_are_dropped_are_lines_with_jobs(tmp_path, monkeypatch):
-    monkeypatch.setattr(record, "MAX_LINES_ASIDE", 3)
+    monkeypatch.setattr(trace_record, "MAX_LINES_ASIDE", 3)
     dropped = "\n".join(line(str(id), run="0") for id in range(1, 9))
     path = written(tmp_path, f"; MaxProcs: 8\n\n{dropped}\n{line('10')}\n\n")
     assert [job.job.id for job in load(path).jobs] == [10]
@@ -177,7 +177,7 @@ def test_jobs_that_are_dropped_are_lines_with_jobs(tmp_path, monkeypatch):
 
 
 def test_lenient_reading_does_not_pass_over_bad_lines_for_ever(tmp_path, monkeypatch):
-    monkeypatch.setattr(record, "MAX_LINES_ASIDE", 3)
+    monkeypatch.setattr(trace_record, "MAX_LINES_ASIDE", 3)
     path = written(tmp_path, f"; MaxProcs: 8\n{line('10')}\nno job\nno job\n")
     assert [job.job.id for job in load(path, lenient=True).jobs] == [10]
     path.write_text(path.read_text() + "no job\n")

@@ -1,13 +1,13 @@
 import pytest
 
-from cpsched_sim.errors import InvalidTrace, Unusable
-from cpsched_sim.reading.bounds import MAX_HEADER_LINES
+from cpsched_sim.errors import InputError, InvalidTrace
+from cpsched_sim.input.input_limits import MAX_HEADER_LINES
 from cpsched_sim.traces import native
-from cpsched_sim.traces.record import Record, Units
+from cpsched_sim.traces.trace_record import NodeRequest, TraceRecord
 from cpsched_sim.workloads.eurora import RESOURCES, eurora
 from cpsched_sim.workloads.load import load
 
-RECORD = Record(3, 7, 50, 60, Units(2, (("cores", 4),), True, False, "p"), "ada", 'a "b",c1', "debug", "acc")
+RECORD = TraceRecord(3, 7, 50, 60, NodeRequest(2, (("cores", 4),), True, False, "p"), "ada", 'a "b",c1', "debug", "acc")
 
 
 def test_what_is_written_is_read_back(tmp_path):
@@ -81,13 +81,13 @@ def test_rows_that_differ_in_one_thing_ask_for_different_things(tmp_path):
     path.write_text("\n".join([native.MAGIC, ",".join([*native.FIXED, "cores"]), *lines, ""]))
     asks = [record.ask for record in native.NativeReader(path)]
     assert asks == [
-        Units(2, (("cores", 4),)), Units(3, (("cores", 4),)), Units(2, (("cores", 4),), distinct=True),
-        Units(2, (("cores", 4),), exclusive=True), Units(2, (("cores", 4),), partition="p"), Units(2, (("cores", 5),)),
+        NodeRequest(2, (("cores", 4),)), NodeRequest(3, (("cores", 4),)), NodeRequest(2, (("cores", 4),), distinct=True),  # noqa: E501
+        NodeRequest(2, (("cores", 4),), exclusive=True), NodeRequest(2, (("cores", 4),), partition="p"), NodeRequest(2, (("cores", 5),)),  # noqa: E501
     ]  # fmt: skip
 
 
 def test_a_word_with_a_line_break_is_not_written(tmp_path):
-    with pytest.raises(Unusable, match=r"job 3: a\\nb: a word of a trace must have no line breaks"):
+    with pytest.raises(InputError, match=r"job 3: a\\nb: a word of a trace must have no line breaks"):
         native.write(tmp_path / "t.csv", [RECORD._replace(name="a\nb")], RESOURCES, {})
     assert list(tmp_path.iterdir()) == []
 
@@ -152,7 +152,7 @@ def test_each_field_on_both_sides_of_its_rule(tmp_path, row, field):
         (record,) = read(path)
         assert (record.id, record.submit_s, record.run_s, record.walltime_s) == (1, 0, 1, 1)
         assert (record.user, record.name, record.queue, record.account) == ("u", "n", "q", "a")
-        assert record.ask == Units(1, (("cores", 1),), False, False, "")
+        assert record.ask == NodeRequest(1, (("cores", 1),), False, False, "")
     else:
         with pytest.raises(InvalidTrace) as error:
             read(path)
@@ -188,10 +188,10 @@ def test_the_header_is_bounded_in_lines_and_in_their_length(tmp_path):
 @pytest.mark.parametrize("field", ["user", "name", "queue", "account"])
 @pytest.mark.parametrize("end", ["\n", "\r", "\nmore", "\u2028more"])
 def test_no_word_with_a_line_break_is_written(tmp_path, field, end):
-    with pytest.raises(Unusable, match="must have no line breaks"):
+    with pytest.raises(InputError, match="must have no line breaks"):
         native.write(tmp_path / "t.csv", [RECORD._replace(**{field: f"a{end}"})], RESOURCES, {})
-    asks = Units(2, (("cores", 4),), partition=f"a{end}")
-    with pytest.raises(Unusable, match="must have no line breaks"):
+    asks = NodeRequest(2, (("cores", 4),), partition=f"a{end}")
+    with pytest.raises(InputError, match="must have no line breaks"):
         native.write(tmp_path / "t.csv", [RECORD._replace(ask=asks)], RESOURCES, {})
 
 

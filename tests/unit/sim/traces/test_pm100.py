@@ -3,7 +3,7 @@ import pytest
 
 from cpsched_sim.errors import InvalidTrace
 from cpsched_sim.traces.pm100 import Pm100Reader
-from cpsched_sim.traces.record import Units
+from cpsched_sim.traces.trace_record import NodeRequest
 from tests.unit.sim.traces.tables import MORNING_S, at, pm100, write
 
 
@@ -21,7 +21,9 @@ def test_a_row_becomes_a_record(read):
     assert (record.run_s, record.walltime_s) == (600, 3600)
     assert (record.user, record.queue, record.qos) == ("17", "1", "0")
     assert (record.nodes, record.power_w) == ("r1n1,r1n2", 1100)
-    assert record.ask == Units(2, (("cores", 32), ("memory_mib", 204_800), ("gpus", 4)), distinct=True, partition="1")
+    assert record.ask == NodeRequest(
+        2, (("cores", 32), ("memory_mib", 204_800), ("gpus", 4)), distinct=True, partition="1"
+    )
 
 
 @pytest.mark.parametrize(
@@ -106,7 +108,7 @@ def test_a_word_that_is_too_long_names_its_column(read):
 def test_columns_that_are_not_there_tell_nothing(read):
     needed = {name: value for name, value in pm100().items() if name in Pm100Reader.NEEDED}
     record = next(iter(read(needed)))
-    assert record.ask == Units(2, (("cores", 32),), distinct=True)
+    assert record.ask == NodeRequest(2, (("cores", 32),), distinct=True)
     assert (record.user, record.nodes, record.power_w) == ("", "", None)
 
 
@@ -161,6 +163,6 @@ def test_a_column_that_is_missing_is_named(read):
 
 
 def test_more_jobs_than_a_tally_of_lines_without_a_job_can_be_dropped(read, monkeypatch):
-    monkeypatch.setattr("cpsched_sim.traces.record.MAX_LINES_ASIDE", 2)
+    monkeypatch.setattr("cpsched_sim.traces.trace_record.MAX_LINES_ASIDE", 2)
     rows = [pm100(job, start_time=None, end_time=None) for job in range(1, 6)]
     assert [record.id for record in read(*rows, pm100(9))] == [9]

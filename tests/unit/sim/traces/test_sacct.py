@@ -4,12 +4,12 @@ import pytest
 
 from cpsched.errors import InvalidValue
 from cpsched_sim.errors import InvalidTrace
-from cpsched_sim.reading.bounds import MAX_AMOUNT
-from cpsched_sim.traces.columns import XDMOD_COLUMNS, separator_of
-from cpsched_sim.traces.dialect import Dialect
-from cpsched_sim.traces.record import Units
-from cpsched_sim.traces.runs import NEXT_RUN, UNDER_ONE_NUMBER
+from cpsched_sim.input.input_limits import MAX_AMOUNT
+from cpsched_sim.traces.accounting_columns import XDMOD_COLUMNS, separator_of
+from cpsched_sim.traces.job_runs import NEXT_RUN, UNDER_ONE_NUMBER
 from cpsched_sim.traces.sacct import OTHER_COLUMNS, SacctReader, number_of
+from cpsched_sim.traces.trace_dialect import TraceDialect
+from cpsched_sim.traces.trace_record import NodeRequest
 from cpsched_sim.workloads.load import open_trace
 
 NAMED = "JobID|User|JobName|Partition|Account|Submit|Start|End|Timelimit|NNodes|NCPUS|AllocTRES"
@@ -33,7 +33,9 @@ def test_a_line_becomes_a_record(read):
     record = next(iter(read(row(nodes="2", cpus="16", tres="billing=16,cpu=16,gres/gpu=4,mem=62.50G,node=2"))))
     assert (record.id, record.run_s, record.walltime_s) == (7, 600, 1800)
     assert (record.user, record.name, record.queue, record.account) == ("ada", "relax", "main", "phys")
-    assert record.ask == Units(2, (("cores", 8), ("memory_mib", 32_000), ("gpus", 2)), distinct=True, partition="main")
+    assert record.ask == NodeRequest(
+        2, (("cores", 8), ("memory_mib", 32_000), ("gpus", 2)), distinct=True, partition="main"
+    )
 
 
 @pytest.mark.parametrize(
@@ -63,7 +65,7 @@ def test_without_a_header_the_columns_are_those_of_xdmod(tmp_path):
     path = tmp_path / "x.log"
     path.write_text("|".join(values.values()) + "\n")
     record = next(iter(SacctReader(path)))
-    assert (record.id, record.user, record.run_s, record.ask) == (6, "bob", 9, Units(1, (("cores", 3),)))
+    assert (record.id, record.user, record.run_s, record.ask) == (6, "bob", 9, NodeRequest(1, (("cores", 3),)))
 
 
 @pytest.mark.parametrize(
@@ -103,7 +105,7 @@ def test_a_missing_column_is_named(tmp_path):
     assert f"{path}:1: columns: Submit, Start, End, Timelimit, NNodes, NCPUS: is missing; add it to" in str(error.value)
 
 
-CORES_8 = Units(1, (("cores", 8),), partition="main")
+CORES_8 = NodeRequest(1, (("cores", 8),), partition="main")
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t", "^", "~"])
@@ -116,7 +118,7 @@ def test_other_separators_are_read_where_the_header_names_known_fields(tmp_path,
         7,
         "ada",
         "relax",
-        Units(1, (("cores", 8),), partition="main"),
+        NodeRequest(1, (("cores", 8),), partition="main"),
     )
 
 
@@ -270,7 +272,7 @@ def test_each_needed_column_is_named_where_it_is_missing(tmp_path, column):
     path = tmp_path / "jobs.txt"
     path.write_text("|".join(name for name in NAMED.split("|") if name not in (column, "AllocTRES")) + "\n")
     with pytest.raises(InvalidTrace, match=f"columns: {column}(Raw)?: is missing; add it to sacct's --format"):
-        SacctReader(path, dialect=Dialect(columns="Account=Account"))
+        SacctReader(path, dialect=TraceDialect(columns="Account=Account"))
 
 
 @pytest.mark.parametrize("column", ["User", "JobName", "Partition", "Account"])
@@ -291,7 +293,7 @@ def test_nodes_and_cpus_may_stand_in_tres_alone(tmp_path, columns):
     path = tmp_path / "jobs.txt"
     lines = (NAMED, row(nodes="2", cpus="8", tres="cpu=8,node=2"))
     path.write_text("".join("|".join(line.split("|")[at] for at in kept) + "\n" for line in lines))
-    assert next(iter(SacctReader(path))).ask == Units(2, (("cores", 4),), distinct=True, partition="main")
+    assert next(iter(SacctReader(path))).ask == NodeRequest(2, (("cores", 4),), distinct=True, partition="main")
 
 
 def test_a_quoted_line_that_cannot_be_read_is_named(tmp_path):
@@ -342,7 +344,7 @@ def read_times(tmp_path):
     def reader(*rows, **dialect):
         path = tmp_path / "times.txt"
         path.write_text("\n".join([TIMES, *rows, ""]))
-        return SacctReader(path, dialect=Dialect(**dialect))
+        return SacctReader(path, dialect=TraceDialect(**dialect))
 
     return reader
 
@@ -512,7 +514,9 @@ def test_a_further_header_line_sets_the_columns_below_it(tmp_path, separator):
     text = "\n".join([*first, *(each.replace("|", separator) for each in second), *first[:1], line.format(3, "2|16")])
     (tmp_path / "jobs.txt").write_text(text)
     reader = SacctReader(tmp_path / "jobs.txt")
-    assert [(job.id, job.ask) for job in reader] == [(id, Units(2, (("cores", 8),), distinct=True)) for id in (1, 2, 3)]
+    assert [(job.id, job.ask) for job in reader] == [
+        (id, NodeRequest(2, (("cores", 8),), distinct=True)) for id in (1, 2, 3)
+    ]
     assert reader.tally.ignored[OTHER_COLUMNS] == 2
 
 
@@ -521,7 +525,7 @@ def test_columns_that_were_renamed_are_found_in_a_further_header_line(tmp_path):
     header = NAMED.replace("JobID|User", "no|owner").split("|")
     text = "\n".join(["|".join(header), "|".join(lines[0]), "|".join(header[::-1]), "|".join(lines[1][::-1])])
     (tmp_path / "jobs.txt").write_text(text)
-    reader = SacctReader(tmp_path / "jobs.txt", dialect=Dialect("JobIDRaw=no,User=owner"))
+    reader = SacctReader(tmp_path / "jobs.txt", dialect=TraceDialect("JobIDRaw=no,User=owner"))
     assert [(job.id, job.user, job.name) for job in reader] == [(7, "ada", "relax"), (8, "ada", "relax")]
 
 
@@ -529,7 +533,7 @@ def test_a_further_header_line_must_agree_with_columns_told_by_place(tmp_path):
     words = NAMED.replace("|", ",")
     other = NAMED.replace("NNodes|NCPUS", "NCPUS|NNodes")
     (tmp_path / "jobs.txt").write_text(f"{row('7')}\n{NAMED}\n{row('8')}\n{other}\n")
-    reader = iter(SacctReader(tmp_path / "jobs.txt", dialect=Dialect(words)))
+    reader = iter(SacctReader(tmp_path / "jobs.txt", dialect=TraceDialect(words)))
     assert [next(reader).id, next(reader).id] == [7, 8]
     with pytest.raises(InvalidTrace, match=r":4: columns: .*: must be those of the first line"):
         next(reader)
@@ -646,12 +650,12 @@ def test_seconds_since_1970_and_times_with_an_offset_need_no_zone(read_times):
 @pytest.mark.parametrize("zone", ["Europe/Nowhere", "../etc/passwd", "/etc/passwd", "\0", "Europe"])
 def test_a_zone_that_is_none_is_refused(zone):
     with pytest.raises(InvalidValue, match="--zone"):
-        Dialect(zone=zone)
+        TraceDialect(zone=zone)
 
 
 def test_an_arrival_that_is_none_is_refused():
     with pytest.raises(InvalidValue, match="--arrival=soon: must be eligible or submit"):
-        Dialect(arrival="soon")
+        TraceDialect(arrival="soon")
 
 
 # ------------------------------------------------------------------------------------------ amounts

@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from cpsched_sim.errors import InvalidTrace, Unusable
-from cpsched_sim.traces.record import Processors
+from cpsched_sim.errors import InputError, InvalidTrace
 from cpsched_sim.traces.swf import SwfReader
+from cpsched_sim.traces.trace_record import CountRequest
 from tests.traces import GAIA, trace
 
 
@@ -29,7 +29,7 @@ def swf(tmp_path):
 def test_reads_the_fields_that_a_replay_uses(swf):
     record = next(iter(SwfReader(swf(line(memory="1500", used="10")))))
     assert (record.id, record.submit_s, record.run_s, record.walltime_s) == (1, 0, 100, 200)
-    assert record.ask == Processors(4, requested_mib=2, used_mib=1, partition="1")
+    assert record.ask == CountRequest(4, requested_mib=2, used_mib=1, partition="1")
     assert (record.user, record.name, record.queue) == ("7", "14", "2")
 
 
@@ -159,7 +159,7 @@ def test_jobs_that_differ_in_one_field_of_what_they_ask_for_ask_for_different_th
 
 
 def test_a_missing_file_and_a_broken_archive_are_told_apart(tmp_path):
-    with pytest.raises(Unusable, match="No such file"):
+    with pytest.raises(InputError, match="No such file"):
         SwfReader(tmp_path / "none.swf")
     path = tmp_path / "cut.swf.gz"
     path.write_bytes(gzip.compress("".join(line(str(i)) + "\n" for i in range(1, 5000)).encode())[:-200])

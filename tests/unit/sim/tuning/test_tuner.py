@@ -12,7 +12,7 @@ import pytest
 from cpsched.errors import InvalidValue
 from cpsched.goal_presets import Goal
 from cpsched.policy_spec import PolicySpec
-from cpsched_sim.errors import Unusable
+from cpsched_sim.errors import InputError
 from cpsched_sim.experiments import keys
 from cpsched_sim.tuning import tuner
 from cpsched_sim.tuning.candidates import in_full
@@ -169,7 +169,7 @@ def test_a_setting_that_fails_is_told_and_not_chosen(cut):
 
 
 def test_where_the_present_setting_fails_nothing_can_be_said(cut):
-    with pytest.raises(Unusable, match="lookahead / walltime: broke"):
+    with pytest.raises(InputError, match="lookahead / walltime: broke"):
         found_with(cut, lambda spec, window: None if objective(spec) == "default" else 1000)
 
 

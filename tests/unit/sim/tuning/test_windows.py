@@ -6,8 +6,8 @@ import pytest
 
 from cpsched.errors import InvalidValue
 from cpsched.model import Cluster
-from cpsched_sim.errors import Unusable
-from cpsched_sim.traces.job import TraceJob
+from cpsched_sim.errors import InputError
+from cpsched_sim.traces.trace_job import TraceJob
 from cpsched_sim.tuning.windows import DAY_S, FEWEST_JOBS, FEWEST_WINDOWS, cut_window, halves
 from tests.unit.sim.tuning.weeks import weeks
 
@@ -56,7 +56,7 @@ def test_a_window_with_too_many_jobs_is_cut_and_one_with_too_few_is_left_out():
 
 @pytest.mark.parametrize("jobs_a_day", [0, 2])
 def test_too_few_jobs_are_refused_with_what_is_needed(jobs_a_day):
-    with pytest.raises(Unusable, match=f"made-up: 0 windows .* {FEWEST_WINDOWS} are needed"):
+    with pytest.raises(InputError, match=f"made-up: 0 windows .* {FEWEST_WINDOWS} are needed"):
         halves(weeks(days=14, jobs_a_day=jobs_a_day), 2, 1, 4000)
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from cpsched.model import NEVER
-from cpsched_sim.experiment import Setup
+from cpsched_sim.simulation import ReplaySetup
 from cpsched_sim.site.policy_file import SitePolicy
-from cpsched_sim.systems.system import parse_system
+from cpsched_sim.systems.system_file import parse_system
 from cpsched_sim.whatif.cases import WhatIfCase
 from cpsched_sim.whatif.history import read_history
 from cpsched_sim.whatif.replaying import replay_window
@@ -69,7 +69,7 @@ def a_window(
 
 def replayed(window: Window, text: str = "slurm", half_closed: bool = False) -> Mapping[int, tuple[int, int]]:
     """(start, end) by job, in seconds since the first midnight; those that never started are not there."""
-    policy = Setup(WhatIfCase.parse(text).spec).build(window.jobs)
+    policy = ReplaySetup(WhatIfCase.parse(text).spec).build(window.jobs)
     found = replay_window(window, policy, half_closed)
     return {
         item.job.id: (int(start_s) - FIRST_S, int(end_s) - FIRST_S)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from cpsched.errors import InvalidValue
-from cpsched_sim.traces.dialect import PLAIN
+from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT
 from cpsched_sim.whatif.answers import read
 from cpsched_sim.whatif.changes import changes, parameters
 from cpsched_sim.whatif.collecting import CONFIG, Names, collect, without_people
@@ -36,7 +36,7 @@ def before(path, until_h=10, **other):
 
 def window_of(folder, earlier=None, to=""):
     span = Span(from_=at(0) + "+00:00", to=to)
-    return read(folder, None, span, False, None, PLAIN, None, earlier)[0]
+    return read(folder, None, span, False, None, DEFAULT_DIALECT, None, earlier)[0]
 
 
 def test_two_that_are_alike_differ_in_nothing(tmp_path):
@@ -109,7 +109,9 @@ def test_the_earlier_folder_must_be_earlier(tmp_path):
 
 def test_a_bare_file_has_no_earlier_folder(tmp_path):
     with pytest.raises(InvalidValue, match="is for a folder"):
-        read(a_folder(tmp_path / "one") / "jobs.txt", None, Span(), False, None, PLAIN, None, tmp_path / "one")
+        read(
+            a_folder(tmp_path / "one") / "jobs.txt", None, Span(), False, None, DEFAULT_DIALECT, None, tmp_path / "one"
+        )
 
 
 @pytest.mark.parametrize(("hour", "is_told"), [(5, True), (-100, False), (47, False)])

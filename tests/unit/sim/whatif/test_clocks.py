@@ -6,7 +6,7 @@ import time
 import pytest
 
 from cpsched_sim.errors import InvalidTrace
-from cpsched_sim.traces.dialect import PLAIN, Dialect
+from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT, TraceDialect
 from cpsched_sim.whatif.answers import read
 from cpsched_sim.whatif.collecting import collect
 from cpsched_sim.whatif.figures import real
@@ -14,7 +14,7 @@ from cpsched_sim.whatif.window import OUTAGE, Span
 from tests.unit.sim.whatif.accounting import SYSTEM
 from tests.unit.sim.whatif.test_collecting import NOW, answers, at
 
-BERLIN = Dialect(zone="Europe/Berlin")
+BERLIN = TraceDialect(zone="Europe/Berlin")
 COLUMNS = "JobIDRaw|User|Partition|Submit|Eligible|Start|End|Elapsed|State|Timelimit|NNodes|NCPUS"
 
 
@@ -72,7 +72,7 @@ def test_a_time_in_the_hour_that_never_was_is_refused_or_left_out_and_counted(wi
 
 
 def read_folder(path):
-    return read(path, None, Span(from_=at(0) + "+00:00"), False, None, PLAIN, None)
+    return read(path, None, Span(from_=at(0) + "+00:00"), False, None, DEFAULT_DIALECT, None)
 
 
 def test_a_folder_is_the_same_wherever_it_is_read(tmp_path, monkeypatch):
@@ -96,7 +96,9 @@ def test_dates_of_a_folder_are_of_the_sites_clocks(tmp_path):
     facts, begins = json.loads(manifest.read_text()), []
     for zone in ("UTC", "Asia/Kathmandu"):
         manifest.write_text(json.dumps(facts | {"zone": zone}))
-        begins.append(read(tmp_path / "site", None, Span(from_=at(0)[:10]), False, None, PLAIN, None)[0].from_s)
+        begins.append(
+            read(tmp_path / "site", None, Span(from_=at(0)[:10]), False, None, DEFAULT_DIALECT, None)[0].from_s
+        )
     assert begins[0] - begins[1] == 5 * 3600 + 45 * 60
 
 

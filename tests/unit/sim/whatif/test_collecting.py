@@ -8,10 +8,10 @@ import pytest
 from typer.testing import CliRunner
 
 from cpsched_sim.cli import app
-from cpsched_sim.errors import Unusable
-from cpsched_sim.experiment import Setup
+from cpsched_sim.errors import InputError
+from cpsched_sim.simulation import ReplaySetup
 from cpsched_sim.site.policy_file import load_policy
-from cpsched_sim.traces.dialect import PLAIN
+from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT
 from cpsched_sim.whatif.answers import read
 from cpsched_sim.whatif.cases import WhatIfCase
 from cpsched_sim.whatif.collecting import FORMAT, ask_slurm, collect, days_of
@@ -82,7 +82,7 @@ def answers(command):
         return f"{head}\nroot||||1|||\nphys|||root|10|||\nphys|ada|||1||normal|2\n"
     if what == "qos":
         return "Name|Priority|Flags|UsageFactor\nnormal|5||1\nfast|9||1\n"
-    raise Unusable(f"{command}: no such table")
+    raise InputError(f"{command}: no such table")
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def test_everything_is_kept_each_job_once_and_what_lacks_is_said(tmp_path):
     assert list(found.lacking) == ["reservations.txt"]
     manifest = json.loads((tmp_path / "site" / "collected.json").read_text())
     assert manifest["until"] == "2026-09-23T00:00:00"
-    with pytest.raises(Unusable, match="name another folder"):
+    with pytest.raises(InputError, match="name another folder"):
         collect(2, tmp_path / "site", False, answers, NOW)
 
 
@@ -170,7 +170,7 @@ def test_the_policy_is_the_sites(folder):
 def test_use_that_never_fades_stays_so_and_what_a_site_lacks_is_not_named(tmp_path):
     def ask(command):
         if command.startswith("sshare"):
-            raise Unusable("no shares")
+            raise InputError("no shares")
         told = answers(command).replace("14-00:00:00", "00:00:00")
         return told.replace("QoS=fast", "QoS=gone")
 
@@ -186,25 +186,25 @@ def test_outages_hold_whole_nodes_for_their_time(folder):
     outages, strange = there.outages(there.system())
     assert strange == 1, "a node that is not there any more"
     assert [(o.begin_s - FIRST_S, o.end_s - FIRST_S) for o in outages] == [(3 * 3600, 9 * 3600), (3600, 48 * 3600)]
-    window, digests = read(folder, None, Span(from_=at(0)), False, None, PLAIN, there.policy())
+    window, digests = read(folder, None, Span(from_=at(0)), False, None, DEFAULT_DIALECT, there.policy())
     away = window.role == OUTAGE
     assert away.sum() == 2
     assert digests["outages"] == 2
-    found = replay_window(window, Setup(WhatIfCase.parse("slurm").spec).build())
+    found = replay_window(window, ReplaySetup(WhatIfCase.parse("slurm").spec).build())
     assert found.processors[away].tolist() == [4, 4]
     assert sorted((found.start_s[away] - FIRST_S).tolist()) == [3600, 3 * 3600]
 
 
 def test_what_is_no_such_folder_is_refused(tmp_path):
-    with pytest.raises(Unusable, match="is no folder of `cpsched whatif collect`"):
+    with pytest.raises(InputError, match="is no folder of `cpsched whatif collect`"):
         Folder.of(tmp_path)
     (tmp_path / "collected.json").write_text('{"until": "nonsense"}')
-    with pytest.raises(Unusable, match="is no folder"):
+    with pytest.raises(InputError, match="is no folder"):
         Folder.of(tmp_path)
 
 
 def test_accounting_with_other_columns_is_refused(tmp_path):
-    with pytest.raises(Unusable, match="not with the columns"):
+    with pytest.raises(InputError, match="not with the columns"):
         collect(1, tmp_path / "x", False, lambda command: "Slurm accounting storage is disabled\n", NOW)
     assert not (tmp_path / "x").exists()
 
@@ -246,7 +246,7 @@ def test_from_the_commands_of_a_host_to_a_report(tmp_path, monkeypatch):
 
 def test_where_slurm_is_not_the_folder_is_collected_elsewhere(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(Unusable, match="sacct is not on this machine: collect where Slurm is, and carry the folder"):
+    with pytest.raises(InputError, match="sacct is not on this machine: collect where Slurm is, and carry the folder"):
         ask_slurm("sacct")
 
 

@@ -11,12 +11,12 @@ from cpsched.errors import InvalidValue
 from cpsched.model import NEVER
 from cpsched.site.admission import QueueLimits, decide_within, with_queue_subset
 from cpsched_sim.cli import app
-from cpsched_sim.cluster.state import SimulatedCluster
+from cpsched_sim.cluster.simulated_cluster import SimulatedCluster
 from cpsched_sim.errors import InvalidSystem, InvalidTrace
-from cpsched_sim.experiment import Setup
+from cpsched_sim.simulation import ReplaySetup
 from cpsched_sim.site.policy_file import parse_policy
-from cpsched_sim.systems.system import System
-from cpsched_sim.traces.dialect import PLAIN
+from cpsched_sim.systems.system_file import System
+from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT
 from cpsched_sim.whatif.answers import read
 from cpsched_sim.whatif.cases import WhatIfCase
 from cpsched_sim.whatif.changes import changes
@@ -120,7 +120,7 @@ def test_a_job_of_a_reservation_comes_first_and_waits_for_its_licence(tmp_path):
     ]
     window = a_window(tmp_path, lines, totals={"matlab": 1})
     assert replayed(window, "easy") == {1: (0, 1000), 3: (1000, 1500), 2: (1500, 2000)}
-    assert replay_window(window, Setup(WhatIfCase.parse("easy").spec).build()).late_fixed == 1
+    assert replay_window(window, ReplaySetup(WhatIfCase.parse("easy").spec).build()).late_fixed == 1
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_at_no_time_are_more_in_use_than_there_are(tmp_path, text, half_closed, 
     window_lines = some_lines(np.random.default_rng(len(text) + half_closed), totals := {"matlab": 3, "ansys": 2})
     policy = parse_policy(Path("policy.yaml"), site) if site else None
     window = a_window(tmp_path, window_lines, Span(from_=clock(DAY)), site=policy, totals=totals)
-    found = replay_window(window, Setup(WhatIfCase.parse(text).spec).build(window.jobs), half_closed, pace=pace)
+    found = replay_window(window, ReplaySetup(WhatIfCase.parse(text).spec).build(window.jobs), half_closed, pace=pace)
     assert (found.start_s[window.role == JUDGED] != NEVER).all(), "everybody has a turn"
     full = dict.fromkeys(totals, 0)
     for name, total in totals.items():
@@ -338,7 +338,7 @@ def a_folder(path, said=None, asks="cpu=4,license/matlab=2,mem=1G"):
 
 
 def of_folder(path, totals=None, earlier=None):
-    return read(path, None, Span(from_=at(0)), False, None, PLAIN, None, earlier, totals)
+    return read(path, None, Span(from_=at(0)), False, None, DEFAULT_DIALECT, None, earlier, totals)
 
 
 def test_how_many_there_are_is_collected_and_counts_in_the_replay(tmp_path):
@@ -412,7 +412,7 @@ def test_the_reason_is_slurms_and_says_how_full_they_are(tmp_path):
     play = LicencesInPlay.of(window.licences, len(window.jobs))
     assert play is not None
     cluster = a_cluster(window)
-    dispatcher = Setup(WhatIfCase.parse("easy").spec).build(window.jobs)
+    dispatcher = ReplaySetup(WhatIfCase.parse("easy").spec).build(window.jobs)
     limits = play.beside(None, cluster.snapshot())
     found = decide_within(cluster.snapshot(), limits, dispatcher.decide)
     assert sorted(found.decision.starts.slots.tolist()) == [0, 2]

@@ -7,7 +7,7 @@ from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched.errors import InvalidValue
 from cpsched.policy import Policy
 from cpsched.predictors.walltime import WalltimePredictor
-from cpsched_sim.experiment import Setup
+from cpsched_sim.simulation import ReplaySetup
 from cpsched_sim.whatif.cases import WhatIfCase, beside_site
 from cpsched_sim.whatif.pace import DecidingPace, Lags
 from cpsched_sim.whatif.replaying import replay_window
@@ -87,7 +87,7 @@ def test_limits_learning_and_twins_clocks_go_on_at_looks(tmp_path):
     for text in ("easy / quantile interval=30", "lookahead effort=20 interval=30"):
         case = WhatIfCase.parse(text)
         for half_closed in (False, True):
-            found = replay_window(window, Setup(case.spec).build(window.jobs), half_closed, None, case.pace)
+            found = replay_window(window, ReplaySetup(case.spec).build(window.jobs), half_closed, None, case.pace)
             assert (found.start_s % 30 == 0).all()
             assert (found.start_s >= found.arrival_s).all()
 
@@ -129,7 +129,7 @@ def test_users_react_to_the_end_of_a_late_job(tmp_path):
 def test_a_pace_of_up_to_a_second_without_lag_changes_nothing(tmp_path, text):
     window = a_window(tmp_path, a_site(tmp_path, days=1, jobs_a_day=80).read_text().splitlines()[1:])
     always, paced = (
-        replay_window(window, Setup(WhatIfCase.parse(text).spec).build(window.jobs), False, None, pace)
+        replay_window(window, ReplaySetup(WhatIfCase.parse(text).spec).build(window.jobs), False, None, pace)
         for pace in (DecidingPace(), DecidingPace(1))
     )
     assert np.array_equal(always.start_s, paced.start_s)

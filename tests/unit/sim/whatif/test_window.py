@@ -5,7 +5,7 @@ import pytest
 
 from cpsched.errors import InvalidValue
 from cpsched.model import NEVER
-from cpsched_sim.errors import Unusable
+from cpsched_sim.errors import InputError
 from cpsched_sim.site.policy_file import load_policy
 from cpsched_sim.whatif.cases import WhatIfCase
 from cpsched_sim.whatif.history import OWN_NODES, read_history
@@ -90,9 +90,13 @@ def test_a_job_of_a_reservation_begins_when_it_did(tmp_path):
 
 
 def test_a_window_without_jobs_says_when_there_are_some(tmp_path):
-    with pytest.raises(Unusable, match=r"no job that ran became eligible from 2027-.*its jobs came 2026-09-\d\d 00:00"):
+    with pytest.raises(
+        InputError, match=r"no job that ran became eligible from 2027-.*its jobs came 2026-09-\d\d 00:00"
+    ):
         a_window(tmp_path, [a_line()], Span(from_="2027-01-01", to="2027-02-01"))
-    with pytest.raises(Unusable, match=r"no job that ran became eligible from 2027-.*its jobs came 2026-09-\d\d 00:00"):
+    with pytest.raises(
+        InputError, match=r"no job that ran became eligible from 2027-.*its jobs came 2026-09-\d\d 00:00"
+    ):
         a_window(tmp_path, [a_line()], Span(from_="2027-01-01"))
 
 

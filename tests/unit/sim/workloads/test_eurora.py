@@ -5,7 +5,7 @@ import pytest
 
 from cpsched.errors import InvalidValue
 from cpsched.predictors.profile import ProfilePredictor
-from cpsched_sim.accuracy import Accuracy, predictions_s
+from cpsched_sim.predictor_accuracy import Accuracy, predictions_s
 from cpsched_sim.workloads.eurora import JOBS_PER_DAY, PUBLISHED, eurora, eurora_jobs
 
 

@@ -2,9 +2,9 @@ import pytest
 
 from cpsched.errors import CpschedError, InvalidValue
 from cpsched.model import Request
-from cpsched_sim.errors import InvalidTrace, Unusable
-from cpsched_sim.traces.dialect import Dialect
-from cpsched_sim.workloads.dates import Between
+from cpsched_sim.errors import InputError, InvalidTrace
+from cpsched_sim.traces.trace_dialect import TraceDialect
+from cpsched_sim.workloads.date_range import DateRange
 from cpsched_sim.workloads.load import load, load_jobs
 from tests.traces import BLUE, KIT, KTH, XDMOD, trace
 from tests.unit.sim.traces.test_sacct import NAMED, row
@@ -47,7 +47,7 @@ def test_reading_stops_after_max_jobs_even_before_a_bad_line(tmp_path):
 def test_a_trace_without_jobs_is_refused(tmp_path, content):
     path = tmp_path / "t.swf"
     path.write_text(content)
-    with pytest.raises(Unusable, match=r"no jobs to replay|no MaxProcs|seems to be empty, no trace"):
+    with pytest.raises(InputError, match=r"no jobs to replay|no MaxProcs|seems to be empty, no trace"):
         load(path)
 
 
@@ -99,7 +99,9 @@ def test_a_fifth_of_broken_lines_is_counted_and_the_first_are_shown(tmp_path):
 def test_a_file_most_of_whose_lines_are_broken_is_refused_however_lenient(tmp_path):
     half = [row(str(i)) if i % 2 else f"broken {i}" for i in range(1, 101)]
     assert len(load(accounting(tmp_path, *half), a_system(tmp_path), lenient=True).jobs) == 50
-    with pytest.raises(Unusable, match=r"52 of 103 lines are broken, too many to leave out.*The first: .*jobs.txt:3: "):
+    with pytest.raises(
+        InputError, match=r"52 of 103 lines are broken, too many to leave out.*The first: .*jobs.txt:3: "
+    ):
         load(accounting(tmp_path, *half, "one", "more"), a_system(tmp_path), lenient=True)
 
 
@@ -107,7 +109,7 @@ def test_a_few_broken_lines_are_left_out_however_short_the_file(tmp_path):
     path = accounting(tmp_path, row(), *(["broken"] * 10))
     assert len(load(path, a_system(tmp_path), lenient=True).jobs) == 1
     path.write_text(path.read_text() + "broken\n")
-    with pytest.raises(Unusable, match="11 of 13 lines are broken"):
+    with pytest.raises(InputError, match="11 of 13 lines are broken"):
         load(path, a_system(tmp_path), lenient=True)
 
 
@@ -143,7 +145,7 @@ def test_partitions_that_the_system_does_not_have_are_told(tmp_path):
 
 def test_what_is_said_of_accounting_data_is_part_of_what_a_workload_is(tmp_path):
     path, system = accounting(tmp_path, row()), a_system(tmp_path)
-    plain, zoned = load(path, system), load(path, system, dialect=Dialect(zone="Europe/Berlin"))
+    plain, zoned = load(path, system), load(path, system, dialect=TraceDialect(zone="Europe/Berlin"))
     assert zoned.jobs[0].job.submit_s == plain.jobs[0].job.submit_s - 3600
     assert zoned.origin["dialect"] == {"columns": "", "zone": "Europe/Berlin", "arrival": "eligible"}
     assert plain.origin != zoned.origin
@@ -152,15 +154,15 @@ def test_what_is_said_of_accounting_data_is_part_of_what_a_workload_is(tmp_path)
 def test_nothing_is_said_of_other_traces(tmp_path):
     path = tmp_path / "t.swf"
     path.write_text(HEADER + line())
-    with pytest.raises(Unusable, match="is read as swf; --columns, --zone and --arrival are for accounting data"):
-        load(path, dialect=Dialect(zone="Europe/Berlin"))
+    with pytest.raises(InputError, match="is read as swf; --columns, --zone and --arrival are for accounting data"):
+        load(path, dialect=TraceDialect(zone="Europe/Berlin"))
 
 
 def test_columns_that_are_told_make_any_table_accounting_data(tmp_path):
     path = tmp_path / "jobs.csv"
     renamed = NAMED.replace("JobID", "number").replace("Submit", "queued").replace("|", ",")
     path.write_text(f"{renamed}\n{row().replace('|', ',')}\n")
-    (job,) = load_jobs(path, dialect=Dialect(columns="JobID=number,Submit=queued"))
+    (job,) = load_jobs(path, dialect=TraceDialect(columns="JobID=number,Submit=queued"))
     assert (job.job.id, job.recorded_start_s - job.job.submit_s) == (7, 60)
 
 
@@ -204,7 +206,7 @@ def five_days(tmp_path):
     ],
 )  # fmt: skip
 def test_a_part_of_a_trace_is_named_by_dates(five_days, from_, to, zone, ids):
-    between = Between(from_, to, zone)
+    between = DateRange(from_, to, zone)
     workload = load(five_days, between=between)
     assert [entry.job.id for entry in workload.jobs] == ids
     assert workload.origin["between"] == {"from_": from_, "to": to, "zone": zone}
@@ -221,15 +223,15 @@ def test_a_part_of_a_trace_is_named_by_dates(five_days, from_, to, zone, ids):
     ],
 )
 def test_a_part_that_is_none_is_refused(five_days, from_, to, message):
-    with pytest.raises((InvalidValue, Unusable), match=message):
-        load(five_days, between=Between(from_, to))
+    with pytest.raises((InvalidValue, InputError), match=message):
+        load(five_days, between=DateRange(from_, to))
 
 
 def test_a_trace_without_dates_has_parts_by_days_alone(five_days):
     five_days.write_text(five_days.read_text().replace("UnixStartTime", "Note"))
-    assert len(load(five_days, between=Between("+1d", "+2d")).jobs) == 2
+    assert len(load(five_days, between=DateRange("+1d", "+2d")).jobs) == 2
     with pytest.raises(InvalidValue, match="--from=2024-10-05: needs a trace with dates"):
-        load(five_days, between=Between("2024-10-05"))
+        load(five_days, between=DateRange("2024-10-05"))
 
 
 def test_a_workload_is_shown_in_a_line(five_days):

@@ -8,7 +8,7 @@ import socket
 
 import pytest
 
-from cpsched_sim.errors import InvalidTrace, Unusable
+from cpsched_sim.errors import InputError, InvalidTrace
 from cpsched_sim.workloads.load import load, open_trace
 from tests.unit.sim.traces.test_swf import line
 
@@ -41,7 +41,7 @@ JOBS = f"; MaxProcs: 8\n{line('1')}\n{line('2')}\n"
 def test_a_file_that_is_no_trace_says_what_it_seems_to_be(tmp_path, content, seems):
     path = tmp_path / "trace"
     path.write_bytes(content)
-    with pytest.raises(Unusable) as caught:
+    with pytest.raises(InputError) as caught:
         open_trace(path)
     assert str(caught.value) == f"{path}: seems to be {seems}, no trace; {FORMATS}"
 
@@ -52,19 +52,19 @@ def test_what_is_no_file_is_not_opened(tmp_path):
         listening.bind(str(tmp_path / "socket"))
         for name, seems in (("", "a directory"), ("pipe", "a named pipe"), ("socket", "a socket")):
             with pytest.raises(
-                Unusable, match=f"seems to be {seems}, no trace; formats read, also gzipped: native, pbs, sacct, swf"
+                InputError, match=f"seems to be {seems}, no trace; formats read, also gzipped: native, pbs, sacct, swf"
             ):
                 open_trace(tmp_path / name)
-    with pytest.raises(Unusable, match="seems to be a device, no trace"):
+    with pytest.raises(InputError, match="seems to be a device, no trace"):
         open_trace(tmp_path.__class__("/dev/zero"))
 
 
 def test_a_missing_and_a_damaged_file_are_named(tmp_path):
-    with pytest.raises(Unusable, match=r"gone\.swf: No such file or directory"):
+    with pytest.raises(InputError, match=r"gone\.swf: No such file or directory"):
         open_trace(tmp_path / "gone.swf")
     path = tmp_path / "t.swf.gz"
     path.write_bytes(gzip.compress(JOBS.encode())[:10])
-    with pytest.raises(Unusable, match=r"t\.swf\.gz: damaged gzip"):
+    with pytest.raises(InputError, match=r"t\.swf\.gz: damaged gzip"):
         open_trace(path)
 
 
@@ -73,7 +73,7 @@ def test_an_unreadable_file_is_named(tmp_path):
     path = tmp_path / "t.swf"
     path.write_text(JOBS)
     path.chmod(0)
-    with pytest.raises(Unusable, match=r"t\.swf: Permission denied"):
+    with pytest.raises(InputError, match=r"t\.swf: Permission denied"):
         open_trace(path)
 
 
@@ -113,7 +113,7 @@ def test_a_trace_names_systems_by_name_and_opens_no_file(tmp_path, monkeypatch, 
     path = tmp_path / "t.csv"
     columns = "job,submit_s,run_s,walltime_s,units,distinct,exclusive,partition,user,name,queue,account,cores"
     path.write_text(f"# cpsched-trace 1\n# system: {named}\n{columns}\n1,0,9,9,1,0,0,,,,,,1\n")
-    with pytest.raises(Unusable, match=r"the trace is for the system '.*'; name one that is known here") as caught:
+    with pytest.raises(InputError, match=r"the trace is for the system '.*'; name one that is known here") as caught:
         load(path)
     assert str(caught.value).isprintable()
     assert load(path, "eurora").system == "eurora"

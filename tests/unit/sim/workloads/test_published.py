@@ -9,11 +9,11 @@ from typer.testing import CliRunner
 
 from cpsched_sim import simulate
 from cpsched_sim.cli import app
-from cpsched_sim.errors import Unusable
+from cpsched_sim.errors import InputError
 from cpsched_sim.whatif.history import read_history
 from cpsched_sim.workloads.load import load, open_trace
 from tests.unit.sim.traces.tables import at, kestrel, pm100, write
-from tests.unit.sim.traces.test_swf21 import frontier
+from tests.unit.sim.traces.test_swf_extension import frontier
 
 SYSTEM = """\
 name: small
@@ -132,7 +132,7 @@ def test_soft_walltimes_are_estimates(traces):
 def test_another_table_is_refused_by_its_columns(tmp_path):
     path = tmp_path / "other.parquet"
     pq.write_table(pa.table({name: [1] for name in "abcdefg"}), path)
-    with pytest.raises(Unusable) as error:
+    with pytest.raises(InputError) as error:
         open_trace(path)
     assert str(error.value) == (
         f"{path}: is a Parquet table with the columns a, b, c, d, e and 2 more, no trace; tables read: kestrel, pm100"

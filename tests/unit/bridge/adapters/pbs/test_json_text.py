@@ -10,7 +10,7 @@ from cpsched_bridge.adapters.pbs.records import UNREADABLE, Unquoted
 from cpsched_bridge.adapters.pbs.transport import wording
 from cpsched_bridge.adapters.pbs.transport.json_text import objects
 from cpsched_bridge.errors import BackendUnavailable
-from cpsched_sim.testing.tries import tries
+from cpsched_sim.testing.example_counts import tries
 
 HEAD = '{\n    "timestamp":1,\n    "pbs_version":"20.0.1",\n    "pbs_server":"vm",\n    "Jobs":{\n'
 

@@ -4,8 +4,8 @@ from cpsched.dispatchers.lookahead.lookahead_dispatcher import Lookahead, by_wal
 from cpsched.feasibility import verify
 from cpsched.model import Cluster
 from cpsched.predictors.quantile import QuantilePredictor
-from cpsched_sim.testing.promises import Policy, replay
-from cpsched_sim.traces.job import TraceJob
+from cpsched_sim.testing.dispatcher_properties import Policy, replay
+from cpsched_sim.traces.trace_job import TraceJob
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 
 

@@ -14,7 +14,7 @@ from cpsched.model import NEVER, NO_STARTS, Cluster, Decision, Effort
 from cpsched.policy import Policy
 from cpsched.predictors.walltime import WalltimePredictor
 from cpsched_sim.cluster.replay import replay
-from cpsched_sim.traces.job import TraceJob
+from cpsched_sim.traces.trace_job import TraceJob
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 from tests.properties.test_slurm import UNLIMITED
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cpsched.feasibility import why_infeasible
 from cpsched_bridge.adapters.slurm.translation.observation import Translator
 from cpsched_bridge.adapters.slurm.translation.pins import StartPins
-from cpsched_sim.testing.tries import tries
+from cpsched_sim.testing.example_counts import tries
 from tests.unit.bridge.adapters.slurm.scenes import Scene
 
 ASKED = st.fixed_dictionaries(

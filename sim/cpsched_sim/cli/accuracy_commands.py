@@ -1,0 +1,141 @@
+"""`cpsched accuracy` and `cpsched accuracy start-times`: what predictions and expected starts are worth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
+from typing import Annotated, Any
+
+import typer
+
+from cpsched_sim.cli.options import (
+    Dispatchers,
+    OutDir,
+    PartOptions,
+    Predictor,
+    Predictors,
+    RunOptions,
+    SettingOptions,
+    grouped,
+    names_of,
+)
+from cpsched_sim.cli.simulator_app import app, echo_json, reporting
+from cpsched_sim.cli_shell import print_message, run_all_steps
+from cpsched_sim.watchdog import watched
+
+Figures = dict[str, dict[str, float]]
+"""By horizon and name."""
+
+
+@app.command()
+@reporting
+@grouped
+def accuracy(
+    *,
+    predictors: Predictors = ["walltime,last-two,profile"],  # noqa: B006
+    part: PartOptions,
+    out: OutDir = None,
+    running: RunOptions,
+    intervals: Annotated[
+        bool,
+        typer.Option(
+            "--intervals", help="How often intervals of run times hold that are to hold 8 in 10; calibration.csv."
+        ),
+    ] = False,
+) -> None:
+    """How good predictors are on TRACE: errors, under- and over-estimates. --out writes accuracy.csv and ecdf.csv."""
+    from cpsched_sim.files import sha256_of_all
+    from cpsched_sim.input.dated_files import dated_files
+    from cpsched_sim.predictor_accuracy import (
+        Accuracy,
+        RunTimeCoverage,
+        calibration,
+        study_predictors,
+        write_ecdf,
+        write_figures,
+    )
+    from cpsched_sim.result_files import check_new
+    from cpsched_sim.terminal_tables import ACCURACY, CALIBRATION, print_figures
+    from cpsched_sim.workloads.load import load_jobs
+
+    chosen, dialect, between = names_of("--predictor", predictors), part.dialect(), part.between()
+    if out is not None:
+        check_new(*(out / name for name in (("calibration.csv",) if intervals else ("accuracy.csv", "ecdf.csv"))))
+    with watched(running.decide_timeout) as patient:
+        if part.system is None:
+            jobs = load_jobs(part.trace, part.lenient, part.max_jobs, part.format, dialect, patient.reset, between)
+        else:
+            jobs = part.load(patient.reset).jobs
+        if intervals:
+            told = calibration(jobs, patient.reset)
+            rows = {name: asdict(row) for name, row in told.items()}
+        else:
+            found = study_predictors(jobs, chosen, patient.reset)
+            rows = {name: asdict(row.accuracy) for name, row in found.items()}
+    made_of = {
+        "trace": part.trace.name, "trace_sha256": sha256_of_all(dated_files(part.trace)), "system": part.system,
+        "predictors": chosen, "max_jobs": part.max_jobs, "from": part.from_, "to": part.to, "lenient": part.lenient,
+        "format": part.format, "columns": part.columns, "zone": part.zone, "arrival": part.arrival,
+    }  # fmt: skip
+    steps: list[Callable[[], object]] = [partial(echo_json, rows)]
+    if not running.as_json and intervals:
+        title = f"{part.trace.name}: run times, intervals that are to hold 80 %"
+        steps = [partial(print_figures, title, ("jobs of",), rows, CALIBRATION)]
+    elif not running.as_json:
+        steps = [partial(print_figures, part.trace.name, ("predictor",), rows, ACCURACY)]
+    if out is not None and intervals:
+        steps.append(partial(write_figures, out / "calibration.csv", ("kind",), rows, RunTimeCoverage, made_of))
+    elif out is not None:
+        steps.append(partial(write_figures, out / "accuracy.csv", ("predictor",), rows, Accuracy, made_of))
+        steps.append(partial(write_ecdf, found, out / "ecdf.csv", made_of))
+    run_all_steps(*steps)
+
+
+@app.command("accuracy start-times")
+@reporting
+@grouped
+def accuracy_start_times(
+    *,
+    dispatchers: Dispatchers = ["lookahead,list-reg"],  # noqa: B006
+    predictor: Predictor = "walltime",
+    options: SettingOptions,
+    part: PartOptions,
+    out: OutDir = None,
+    running: RunOptions,
+    intervals: Annotated[
+        bool, typer.Option("--intervals", help="How often intervals hold that are to hold 8 in 10; intervals.csv.")
+    ] = False,
+) -> None:
+    """How good the expected starts are that jobs of TRACE are told, by how far ahead. --out writes promises.csv."""
+    from cpsched_sim import comparison
+    from cpsched_sim import interval_accuracy as of_intervals
+    from cpsched_sim import start_time_accuracy as of_starts
+    from cpsched_sim.predictor_accuracy import write_figures
+    from cpsched_sim.result_files import check_new
+    from cpsched_sim.simulation import identity
+    from cpsched_sim.terminal_tables import INTERVALS, PROMISES, print_figures
+
+    file = "intervals.csv" if intervals else "promises.csv"
+    search, settings, found = options.search(), options.settings(), []
+    with watched(running.decide_timeout) as patient:
+        chosen = comparison.combinations(names_of("--dispatcher", dispatchers), [predictor], settings, search)
+        if out is not None:
+            check_new(out / file)
+        workload = part.load(patient.reset)
+        for note in workload.notes:
+            print_message("note", note)
+        for setup, _ in chosen:
+            policy = setup.build(workload.jobs)
+            told: Callable[..., Any] = of_intervals.replay_intervals if intervals else of_starts.first_forecasts
+            found.append((setup.policy.dispatcher, told(workload, policy, patient.reset)))
+    figures: Callable[[Any], Figures] = of_intervals.coverage_as_json if intervals else of_starts.errors_as_json
+    kind = of_intervals.IntervalCoverage if intervals else of_starts.StartTimeErrors
+    rows = {name: figures(each) for name, each in found}
+    title = "intervals that are to hold 8 in 10" if intervals else "real start less the first one told"
+    title = f"{workload.name} on {workload.system}, {predictor}: {title}"
+    labels, columns = ("dispatcher", "expected" if intervals else "promised"), INTERVALS if intervals else PROMISES
+    show = partial(echo_json, rows) if running.as_json else partial(print_figures, title, labels, rows, columns)
+    made_of = {"combinations": [identity(setup, workload) for setup, _ in chosen]}
+    write = [partial(write_figures, out / file, ("dispatcher", "horizon"), rows, kind, made_of)] if out else []
+    run_all_steps(show, *write)

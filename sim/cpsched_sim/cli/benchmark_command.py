@@ -1,0 +1,78 @@
+"""`cpsched benchmark`."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cpsched_sim.cli.options import ProcessOptions, grouped
+from cpsched_sim.cli.simulator_app import app, reporting
+from cpsched_sim.cli.study_command import count, print_study, run_campaign
+from cpsched_sim.cli_shell import print_message
+
+
+@app.command()
+@reporting
+@grouped
+def benchmark(
+    *,
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where results and table go: a study's folder.")],
+    dispatcher: Annotated[
+        list[str] | None,
+        typer.Option("--dispatcher", "-d", metavar="NAME", help="One more: a name with settings, or my.module:Class."),
+    ] = None,
+    only: Annotated[bool, typer.Option("--only", help="Only these dispatchers, and the baseline.")] = False,
+    results: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="FILE", help="A results.jsonl of before: what is of today's code is not rerun."),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Only made-up workloads, which need no trace.")] = False,
+    training: Annotated[bool, typer.Option("--training", help="The other half, on which settings are chosen.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Count the cases; which traces are missing, and how to get them.")
+    ] = False,
+    on: Annotated[
+        str | None, typer.Option("--on", metavar="ENGINE", help="A Dask cluster, as with cpsched study.")
+    ] = None,
+    retry: Annotated[bool, typer.Option("--retry", help="Run again what failed or did not end.")] = False,
+    running: ProcessOptions,
+) -> None:
+    """Run the benchmark: fixed workloads, its suite's dispatchers, and yours. The same command goes on after a stop.
+
+    `cpsched study verify DIR` decides a sample again. Exit code 1: cases failed or did not end.
+    """
+    import yaml
+
+    from cpsched.errors import require
+    from cpsched_sim.files import write_atomically
+    from cpsched_sim.study.benchmark import TABLE, adopt, suite, table
+    from cpsched_sim.study.campaign import campaign_of
+    from cpsched_sim.study.store import Store
+
+    require(not only or bool(dispatcher), "--only", "nothing", "needs a --dispatcher")
+    words, store = suite(dispatcher or (), training, quick, only), Store(out)
+    with redirect_stdout(sys.stderr):  # a plug-in may print when it is imported
+        campaign = campaign_of(words)
+    for note in campaign.notes:
+        print_message("note", note)
+    if dry_run:
+        count(campaign, store, running.jobs, retry, running.as_json)
+        return
+
+    def take_over() -> None:
+        if results is not None:
+            taken, others = adopt(campaign, store, results)
+            print_message(
+                "note", f"{taken} results taken from {results}; {others} are of other code, traces or dispatchers"
+            )
+
+    content = yaml.safe_dump(words, sort_keys=False).encode()
+    limit_s = running.decide_timeout
+    rows = run_campaign(campaign, store, content, running.jobs, on, retry, limit_s, take_over).rows()
+    text = table(words["report"]["metrics"], rows)
+    write_atomically(out / TABLE, text.encode())
+    print_study(rows, out, running.as_json, lambda: text)

@@ -1,0 +1,84 @@
+"""What there is: `cpsched dispatchers`, `predictors`, `metrics`; and `cpsched warm-up`."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from cpsched_sim.cli.options import AsJson
+from cpsched_sim.cli.simulator_app import app, reporting
+from cpsched_sim.cli_shell import print_message
+
+if TYPE_CHECKING:
+    from cpsched.registry import Registry
+
+
+@app.command()
+@reporting
+def dispatchers(as_json: AsJson = False) -> None:
+    """List the dispatchers: name, one sentence, parameters with defaults, source."""
+    from cpsched.registry import DISPATCHERS
+
+    _list("dispatchers", DISPATCHERS, as_json)
+
+
+@app.command()
+@reporting
+def predictors(as_json: AsJson = False) -> None:
+    """List the predictors: name, one sentence, parameters with defaults, source."""
+    from cpsched_sim.oracle import PREDICTORS
+
+    _list("predictors", PREDICTORS, as_json)
+
+
+def _list(title: str, known: Registry[Any], as_json: bool) -> None:
+    """Print one entry per name on stdout, and a line on stderr for each plug-in that is broken."""
+    from cpsched.registry import BrokenPlugin
+    from cpsched_sim.terminal_tables import print_list
+
+    rows = []
+    for found in known.all():
+        if isinstance(found, BrokenPlugin):
+            print_message("error", found.error)
+            continue
+        rows.append(
+            {"name": found.name, "summary": found.summary, "parameters": found.defaults(), "source": found.source}
+        )
+    if as_json:
+        typer.echo(json.dumps({title: rows}, default=str))
+    else:
+        print_list(rows)
+
+
+@app.command("warm-up")
+@reporting
+def warm_up() -> None:
+    """Compile all kernels, so that no later command has to; the owner of a shared install does so for all its users."""
+    from cpsched_sim.kernel_warm_up import warm_up
+
+    done = warm_up()
+    typer.echo(done)
+    raise typer.Exit(1 if done.lost else 0)
+
+
+@app.command()
+@reporting
+def metrics(as_json: AsJson = False) -> None:
+    """List the metrics: name, heading, unit, formula, which way is better, source."""
+    from cpsched.metrics import known_metrics
+    from cpsched.registry import BrokenPlugin
+    from cpsched_sim.terminal_tables import print_metrics
+
+    rows = []
+    for found in known_metrics().all():
+        if isinstance(found, BrokenPlugin):
+            print_message("error", found.error)
+            continue
+        metric = found.build()
+        rows.append({key: getattr(metric, key) for key in ("name", "heading", "unit", "formula", "better", "source")})
+    if as_json:
+        typer.echo(json.dumps({"metrics": rows}))
+    else:
+        print_metrics(rows)

@@ -1,0 +1,204 @@
+"""`cpsched simulate` and `cpsched compare`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cpsched.formatting import many
+from cpsched_sim.cli.options import (
+    Dispatchers,
+    OutDir,
+    PartOptions,
+    Predictor,
+    Predictors,
+    ProcessOptions,
+    ReplayOptions,
+    RunOptions,
+    grouped,
+    names_of,
+)
+from cpsched_sim.cli.simulator_app import app, echo_json, reporting
+from cpsched_sim.cli_shell import print_message, run_all_steps
+from cpsched_sim.watchdog import watched
+
+if TYPE_CHECKING:
+    from cpsched_sim.simulation import Simulation
+
+
+@app.command()
+@reporting
+@grouped
+def simulate(
+    *,
+    dispatcher: Annotated[
+        str, typer.Option("--dispatcher", "-d", help="A name (`cpsched dispatchers`), or package.module:Class.")
+    ] = "easy",
+    predictor: Predictor = "walltime",
+    options: ReplayOptions,
+    part: PartOptions,
+    out: OutDir = None,
+    running: RunOptions,
+) -> None:
+    """Replay TRACE and print what the schedule is worth."""
+    from cpsched import metrics
+    from cpsched.policy_spec import PolicySpec
+    from cpsched_sim.oracle import SIMULATION_REGISTRIES
+    from cpsched_sim.result_files import SUMMARY, check_new
+    from cpsched_sim.simulation import SCHEDULE, ReplaySetup, run, simulation_summary, write_results
+    from cpsched_sim.site.policy_file import load_policy
+    from cpsched_sim.terminal_tables import print_simulation, progress_bar
+    from cpsched_sim.workloads.load import under
+
+    search, settings = options.search(), options.settings()
+    with watched(running.decide_timeout) as patient, progress_bar(f"{dispatcher} / {predictor}") as show:
+        spec = PolicySpec.of(dispatcher, predictor, settings, search, SIMULATION_REGISTRIES)
+        setup, more = ReplaySetup(spec, options.charged()), tuple(map(metrics.metric, options.metric or ()))
+        setup.build()
+        site = load_policy(options.policy) if options.policy is not None else None
+        if out is not None:
+            check_new(out / SCHEDULE, out / SUMMARY)
+        workload = part.load(patient.and_tell(lambda jobs: show(jobs, None)))
+        workload = under(workload, site) if site is not None else workload
+        simulation = run(workload, setup, patient.and_tell(show), more=more)
+        summary = simulation_summary(simulation, out)
+    _warn(simulation)
+    show_it = partial(echo_json, summary) if running.as_json else partial(print_simulation, simulation, summary)
+    run_all_steps(show_it, *([partial(write_results, simulation, out, summary)] if out is not None else []))
+
+
+def _warn(simulation: Simulation) -> None:
+    """Say on stderr what a reader of the figures must know."""
+    for note in simulation.workload.notes:
+        print_message("note", note)
+    if simulation.left_waiting:
+        refused = next(iter(simulation.schedule.refused.values()))
+        print_message("warning", f"{many(simulation.left_waiting, 'job')} never started: {refused}")
+    for hint in simulation.hints:
+        print_message("hint", hint)
+    if why := simulation.mismatch_warning():
+        print_message("warning", why)
+
+
+@app.command()
+@reporting
+@grouped
+def compare(
+    *,
+    dispatchers: Dispatchers,
+    predictors: Predictors = ["walltime"],  # noqa: B006
+    baseline: Annotated[
+        str | None,
+        typer.Option(help="Dispatcher, dispatcher/predictor, or 'as recorded', that is 100 %; default: the first."),
+    ] = None,
+    options: ReplayOptions,
+    part: PartOptions,
+    out: OutDir = None,
+    plots: Annotated[
+        bool, typer.Option("--plots", help="Also draw bars.png and ecdf.png in --out, with --policy shares.png.")
+    ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Take from --out what an earlier run finished, and replay the rest.")
+    ] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="The table of compare.csv on stdout, nothing else.")] = False,
+    running: ProcessOptions,
+) -> None:
+    """Replay TRACE with every dispatcher and every predictor; --out writes compare.csv and every schedule."""
+    from cpsched import metrics
+    from cpsched.errors import require
+    from cpsched_sim import comparison
+    from cpsched_sim.experiments.compare import SharedInputs, compare_in_processes, finished_before
+    from cpsched_sim.files import format_csv, require_writable_folder, write_table
+    from cpsched_sim.recorded_schedule import recorded_schedule_of
+    from cpsched_sim.report import comparison_plots as report
+    from cpsched_sim.report.comparison_plots import PICTURES
+    from cpsched_sim.result_files import check_comparison_is_new
+    from cpsched_sim.site.fairness import site_metrics
+    from cpsched_sim.site.policy_file import load_policy
+    from cpsched_sim.terminal_tables import print_comparison, progress_bar
+    from cpsched_sim.workloads.load import under
+
+    if out is not None and resume:  # pictures of the rows of before would stand beside a longer table
+        plots = plots or any((out / name).exists() for name in PICTURES)
+    if plots:
+        require(out is not None, "--plots", plots, "needs --out DIR")
+        report.check()
+    require(not resume or out is not None, "--resume", resume, "needs --out DIR")
+    require(not (running.as_json and as_csv), "--csv", as_csv, "is not for --json")
+    search, settings = options.search(), options.settings()
+    names = tuple(options.metric or ())
+    with watched(running.decide_timeout) as patient:
+        more = tuple(map(metrics.metric, names))
+        chosen = comparison.combinations(
+            names_of("--dispatcher", dispatchers), names_of("--predictor", predictors), settings, search,
+            options.charged(),
+        )  # fmt: skip
+        comparison.check_baseline(chosen, baseline)
+        site = load_policy(options.policy) if options.policy is not None else None
+        if out is not None:
+            require_writable_folder(out)
+        if out is not None and not resume:
+            check_comparison_is_new(out, ("compare.csv", *PICTURES))
+        workload = part.load(patient.reset)
+    if site is not None:
+        workload = under(workload, site)
+        more = (*more, *site_metrics(site))
+    really = recorded_schedule_of(workload)
+    beside = comparison.recorded_rows(really, baseline, more)
+    for note in workload.notes:
+        print_message("note", note)
+    shared = SharedInputs(
+        part.trace, part.system, part.max_jobs, part.lenient, out, part.format, names, plots, options.policy,
+        part.dialect(), running.decide_timeout, part.between(),
+    )  # fmt: skip
+    setups = [setup for setup, _ in chosen]
+    done, others = finished_before(shared, setups, workload) if resume else ({}, [])
+    if resume:
+        more_said = f"; {many(len(others), 'other stays', 'others stay')}" if others else ""
+        print_message(
+            "note",
+            f"{len(done)} of {many(len(setups), 'combination was', 'combinations were')} finished before{more_said}",
+        )
+    interrupted = False
+    try:
+        with progress_bar("compare", "combinations") as show:
+            compare_in_processes(shared, setups, running.jobs, show, done)
+    except KeyboardInterrupt:
+        interrupted = True
+    rows = [*(done[index] for index in sorted(done)), *others]
+    if interrupted:
+        goes_on = "; --resume goes on" if out is not None else ""
+        print_message(
+            "interrupted", f"{len(done)} of {many(len(setups), 'combination is', 'combinations are')} finished{goes_on}"
+        )
+        if not rows:
+            raise typer.Exit(130)
+    rows += beside
+    baselines = comparison.baselines(rows, baseline)
+    title = f"{workload.name} on {workload.system}"
+    steps: list[Callable[[], object]] = [
+        partial(echo_json, comparison.as_json(rows, baselines, more))
+        if running.as_json
+        else partial(typer.echo, format_csv(comparison.table_rows(rows, baselines, more)), nl=False)
+        if as_csv
+        else partial(print_comparison, title, rows, baselines, more)
+    ]
+    if out is not None:
+        steps.append(partial(write_table, out / "compare.csv", comparison.table_rows(rows, baselines, more)))
+    if out is not None and plots and not interrupted:
+        steps.append(partial(report.write_comparison, rows, out, more, title))
+    for warning in comparison.warnings(really, rows):
+        print_message("warning", warning)
+    for row in rows:
+        if row.error:
+            print_message("error", f"{row.name}: {row.error}")
+        for hint in row.hints:
+            print_message("hint", f"{row.name}: {hint}")
+    run_all_steps(*steps)
+    if interrupted:
+        raise typer.Exit(130)
+    if failed := [row for row in rows if row.error]:
+        raise typer.Exit(1 if any(row.summary is None for row in failed) else 2)

@@ -1,0 +1,32 @@
+"""The program that the commands belong to, and how they report."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import typer
+
+from cpsched_sim import cli_shell
+from cpsched_sim.cli_shell import SHORT_HELP, CommandGroup, echo_json
+
+app = typer.Typer(
+    cls=CommandGroup,
+    help="Replay traces, list what there is, make up workloads.",
+    no_args_is_help=True,
+    context_settings=SHORT_HELP,
+    pretty_exceptions_enable=False,
+)
+
+
+def look_here_too() -> None:
+    """Let `package.module:Class` name a module of the current folder, too: after everything that is installed."""
+    here = os.getcwd()
+    if here not in sys.path and "" not in sys.path:
+        sys.path.append(here)
+
+
+__all__ = ["app", "echo_json", "look_here_too", "reporting"]
+
+reporting = cli_shell.reporting(first=look_here_too)
+"""Errors of a command in one line; its plug-ins may lie in the current folder."""

@@ -1,0 +1,214 @@
+"""`cpsched study`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cpsched.formatting import span
+from cpsched_sim.cli.options import ProcessOptions, grouped
+from cpsched_sim.cli.simulator_app import app, echo_json, reporting
+from cpsched_sim.cli_shell import print_message
+
+if TYPE_CHECKING:
+    from cpsched_sim.study.campaign import Campaign
+    from cpsched_sim.study.store import Store
+    from cpsched_sim.study.study_results import Results
+
+VERIFY = "verify"
+VERIFYING = "Options of study verify"
+
+
+@app.command()
+@reporting
+@grouped
+def study(
+    *,
+    source: Annotated[
+        str | None, typer.Argument(metavar="FILE|verify", help="The study's file; verify: check the results in DIR.")
+    ] = None,
+    results: Annotated[
+        Path | None, typer.Argument(metavar="[DIR]", help="verify: a folder of results, or a file results.jsonl.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Where results and report go.")] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            "--study", metavar="FILE", help="The study's file, if not DIR/study.yaml.", rich_help_panel=VERIFYING
+        ),
+    ] = None,
+    example: Annotated[bool, typer.Option("--example", help="Print a small study, and do nothing else.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Count the cases, and estimate the time by what earlier ones took.")
+    ] = False,
+    on: Annotated[
+        str | None,
+        typer.Option(
+            "--on", metavar="ENGINE", help="A Dask cluster: tcp://HOST:PORT, a scheduler file, or module:function."
+        ),
+    ] = None,
+    retry: Annotated[bool, typer.Option("--retry", help="Run again what failed or did not end.")] = False,
+    sample: Annotated[
+        int, typer.Option(min=0, help="How many cases are decided again.", rich_help_panel=VERIFYING)
+    ] = 5,
+    seed: Annotated[int, typer.Option(min=0, help="Which ones: the seed of the draw.", rich_help_panel=VERIFYING)] = 0,
+    running: ProcessOptions,
+) -> None:
+    """Run a study: all cases that FILE describes, each once, kept in --out. The same command goes on after a stop.
+
+    Exit code 1: cases failed or did not end; verify: results differ.
+    """
+    from cpsched.errors import require
+    from cpsched_sim.study.words import EXAMPLE
+
+    if example:
+        typer.echo(EXAMPLE, nl=False)
+        return
+    require(source is not None, "FILE", "nothing", "must be given; --example prints one")
+    assert source is not None
+    if source == VERIFY:
+        require(results is not None, "DIR", "nothing", "must be given to verify")
+        assert results is not None
+        _verify(results, file, sample, seed, running, on)
+        return
+    require(results is None, "DIR", results, "belongs to verify; --out names the folder of a study")
+    require(out is not None, "--out", "nothing", "must be given")
+    assert out is not None
+    _run(Path(source), out, dry_run, running, on, retry)
+
+
+def _run(path: Path, out: Path, dry_run: bool, running: ProcessOptions, on: str | None, retry: bool) -> None:
+    from cpsched_sim.study.campaign import read_campaign
+    from cpsched_sim.study.store import Store
+    from cpsched_sim.study.writing import LETTER
+
+    with redirect_stdout(sys.stderr):  # a plug-in may print when it is imported
+        campaign, store = read_campaign(path), Store(out)
+    for note in campaign.notes:
+        print_message("note", note)
+    if dry_run:
+        count(campaign, store, running.jobs, retry, running.as_json)
+        return
+    rows = run_campaign(campaign, store, path.read_bytes(), running.jobs, on, retry, running.decide_timeout).rows()
+    print_study(rows, out, running.as_json, lambda: (out / LETTER).read_text(encoding="utf-8"))
+
+
+def run_campaign(
+    campaign: Campaign,
+    store: Store,
+    content: bytes,
+    jobs: int,
+    on: str | None,
+    retry: bool,
+    timeout_s: float,
+    first: Callable[[], None] = lambda: None,
+) -> Results:
+    """Run it with a bar of progress, and write everything into its folder; `content` is its file.
+
+    `first` is called when no other study is at work in the folder. Ctrl-C ends the command with 130.
+    """
+    from cpsched_sim.experiments.engines import engine_of
+    from cpsched_sim.files import write_atomically
+    from cpsched_sim.study.running import run_cases
+    from cpsched_sim.study.writing import write_all
+    from cpsched_sim.terminal_tables import progress_bar
+
+    out = store.folder
+    engine = engine_of(on, jobs, timeout_s)
+    with store.alone():
+        first()
+        for change in store.changed(campaign):
+            print_message("note", change)
+        before = store.before(campaign, retry)
+        if altered := before.altered:
+            print_message(
+                "note", f"{len(altered)} results are not as they were kept, and are decided again: {altered[0]}"
+            )
+        if others := store.others(campaign):
+            print_message(
+                "note", f"{others} results are of other code, data or settings than these cases: they are not used"
+            )
+        if before.done:
+            print_message("note", f"{len(before.done)} of {len(campaign.distinct)} replays were finished before")
+        write_atomically(out / "study.yaml", content)
+        store.write_study(campaign)
+        with progress_bar("study", "cases") as show:
+            try:
+                found = run_cases(campaign, store, engine, retry, show, before)
+            except KeyboardInterrupt:
+                done = len(store.before(campaign, retry).done)
+                told = f"{done} of {len(campaign.distinct)} cases are in {out}; the same command goes on"
+                print_message("interrupted", told)
+                raise typer.Exit(130) from None
+        for note in write_all(found):
+            print_message("note", note)
+    return found
+
+
+def print_study(rows: Sequence[Mapping[str, Any]], out: Path, as_json: bool, text: Callable[[], str]) -> None:
+    """Print what came of a study. Exit code 1 where cases have no figures."""
+    from cpsched_sim.study.writing import PAGE
+
+    bad = [row for row in rows if row["outcome"] != "ended"]
+    if as_json:
+        echo_json({"cases": len(rows), "bad": len(bad), "report": str(out / PAGE)})
+    else:
+        typer.echo(text(), nl=False)
+        print_message("note", f"the report with its pictures is {out / PAGE}")
+    for row in bad:
+        print_message("error", f"{row['case'] or row['policy']}, {row['trace']}, seed {row['seed']}: {row['why']}")
+    if bad:
+        raise typer.Exit(1)
+
+
+def count(campaign: Campaign, store: Store, jobs: int, retry: bool, as_json: bool) -> None:
+    """Print how many cases there are, and how long those take that are not finished."""
+    done = store.before(campaign, retry).done
+    left, costs_s = len(campaign.distinct) - len(done), store.costs_s()
+    estimate_s = 0.0 if not left else left * fmean(costs_s) / min(jobs, left) if costs_s else None
+    excluded = sum(campaign.excluded.values())
+    if as_json:
+        echo_json({
+            "cases": len(campaign.cases), "replays": len(campaign.distinct), "finished": len(done), "left": left,
+            "excluded": excluded, "estimate_s": estimate_s,
+        })  # fmt: skip
+        return
+    typer.echo(f"{len(campaign.cases)} cases, {len(campaign.distinct)} different replays; {excluded} left out")
+    typer.echo(f"{len(done)} finished, {left} to be run, {jobs} at once")
+    typer.echo(f"estimated time: {span(estimate_s)}" if estimate_s is not None else
+               "estimated time: unknown, no case has ever run in this folder")  # fmt: skip
+
+
+def _verify(results: Path, file: Path | None, sample: int, seed: int, running: ProcessOptions, on: str | None) -> None:
+    from dataclasses import asdict, replace
+
+    from cpsched_sim.errors import InputError
+    from cpsched_sim.experiments.engines import engine_of
+    from cpsched_sim.study.campaign import campaign_at, read_campaign
+    from cpsched_sim.study.verifying import verify
+
+    path = file or (results if results.is_dir() else results.parent) / "study.yaml"
+    if not path.is_file():
+        raise InputError(f"{path}: there is no study: name its file with --study")
+    campaign = read_campaign(path) if file is not None else campaign_at(path, results)
+    found = verify(campaign, results, engine_of(on, running.jobs, running.decide_timeout), sample, seed)
+    if running.as_json:
+        echo_json(asdict(replace(found)))
+    else:
+        typer.echo(f"{found.read} results read, {found.decided} decided again, {found.same} of them the same")
+    if found.other:
+        print_message(
+            "note", f"{len(found.other)} results are of other code or data than today's, such as {found.other[0]}"
+        )
+    if found.by_clock:
+        print_message("note", f"{found.by_clock} of the sample end by the clock, and cannot be decided again")
+    for sentence in found.differs:
+        print_message("error", sentence)
+    if found.differs:
+        raise typer.Exit(1)

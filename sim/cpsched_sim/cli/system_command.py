@@ -1,0 +1,57 @@
+"""`cpsched system`: system files from what a cluster says of itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cpsched.formatting import many
+from cpsched_sim.cli.options import FormatOptions, grouped
+from cpsched_sim.cli.simulator_app import app, reporting
+from cpsched_sim.cli_shell import print_message
+
+system_app = typer.Typer(help="Write the system file of a cluster.", no_args_is_help=True)
+app.add_typer(system_app, name="system")
+
+
+@system_app.command("from-slurm")
+@reporting
+@grouped
+def system_from_slurm(
+    *,
+    source: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[FILE]",
+            help="What `scontrol show node` or `sinfo` printed, or a trace, for what was in use at once; - for "
+            "standard input; default: scontrol is asked.",
+        ),
+    ] = None,
+    name: Annotated[str, typer.Option(help="The name of the system.")] = "site",
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where to write it; default: standard output.")
+    ] = None,
+    reading: FormatOptions,
+) -> None:
+    """Write a system file from Slurm's nodes, or from an accounting file's peaks; its comments say what was guessed."""
+    from cpsched_sim.files import write_atomically
+    from cpsched_sim.result_files import check_new
+    from cpsched_sim.systems.system_draft import checked_draft
+    from cpsched_sim.workloads.system_drafts import draft_of
+
+    dialect = reading.dialect()
+    if out is not None:
+        check_new(out)
+    draft, notes = draft_of(source, name, reading.lenient, reading.format, dialect)
+    for note in notes:
+        print_message("note", note)
+    text, system = checked_draft(draft)
+    if out is None:
+        typer.echo(text, nl=False)
+        return
+    write_atomically(out, text.encode())
+    nodes = sum(kind.count for kind in system.node_types.values())
+    kinds, partitions = len(system.node_types), len(system.partitions)
+    typer.echo(f"{out}: {many(nodes, 'node')} of {many(kinds, 'kind')}, {many(partitions, 'partition')}")

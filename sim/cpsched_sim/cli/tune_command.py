@@ -1,0 +1,99 @@
+"""`cpsched tune`: which setting would have served the site's goal best in its last weeks."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cpsched.formatting import many
+from cpsched_sim.cli.options import PolicyPath, ProcessOptions, WorkloadOptions, grouped
+from cpsched_sim.cli.simulator_app import app, echo_json, reporting
+from cpsched_sim.cli_shell import print_message
+from cpsched_sim.watchdog import watched
+
+
+@app.command()
+@reporting
+@grouped
+def tune(
+    *,
+    goal: Annotated[
+        str | None,
+        typer.Option(metavar="GOAL", help="waits, balance (default), large-jobs, or weights: bsld=2,awf=1."),
+    ] = None,
+    limits: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME=%,...", help="What must not get worse, in % of easy's: awf=103,longest=110; or none."
+        ),
+    ] = None,
+    present: Annotated[
+        str, typer.Option(metavar="POLICY", help="The policy in use: dispatcher / predictor NAME=VALUE ...")
+    ] = "lookahead",
+    weeks: Annotated[float, typer.Option(min=0, help="How much of the trace's end is looked at.")] = 8.0,
+    window_days: Annotated[float, typer.Option(min=0, help="How long a window is that is replayed by itself.")] = 3.5,
+    window_jobs: Annotated[int, typer.Option(min=100, help="A window with more jobs is cut there.")] = 4000,
+    seeds: Annotated[int, typer.Option(min=1, max=100, help="How often a setting that draws is replayed.")] = 3,
+    twin: Annotated[bool, typer.Option("--twin", help="Show the twin of Slurm's own scheduler, too.")] = False,
+    keep: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Where replays are kept for the next run; default: the user's cache."),
+    ] = None,
+    source: WorkloadOptions,
+    policy: PolicyPath = None,
+    running: ProcessOptions,
+) -> None:
+    """Find the setting that serves a goal best: chosen on half of TRACE's last weeks, judged on the other half."""
+    from cpsched.errors import require
+    from cpsched.goal_presets import Goal
+    from cpsched.policy_spec import PolicySpec
+    from cpsched_sim.files import require_writable_folder
+    from cpsched_sim.oracle import SIMULATION_REGISTRIES
+    from cpsched_sim.terminal_tables import print_tuned, progress_bar
+    from cpsched_sim.tuning import tuner
+    from cpsched_sim.tuning.replays import KeptTrials, TrialReplays
+    from cpsched_sim.tuning.windows import halves
+    from cpsched_sim.workloads.load import under
+
+    require(weeks > 0, "--weeks", weeks, "must be positive")
+    require(window_days > 0, "--window-days", window_days, "must be positive")
+    wanted, spec = Goal.parse(goal, limits), PolicySpec.parse(present, SIMULATION_REGISTRIES)
+    beside = (PolicySpec("slurm"),) if twin else ()
+    folder = _cache() if keep is None else keep
+    if keep is not None:
+        require_writable_folder(keep)
+    with watched(running.decide_timeout) as patient:
+        spec.build(known=SIMULATION_REGISTRIES)
+        workload = source.load(patient.reset)
+        workload = under(workload, policy) if policy is not None else workload
+        cut, notes = halves(workload, weeks, window_days, window_jobs)
+    for note in (*workload.notes, *notes):
+        print_message("note", note)
+    kept = KeptTrials(folder)
+    kept.tidy()
+    question = tuner.TuningQuestion(wanted, spec, beside, seeds)
+    try:
+        with progress_bar("tune", "replays") as show:
+            found = tuner.tune(question, cut, TrialReplays(running.jobs, kept, running.decide_timeout), show)
+    except KeyboardInterrupt:
+        print_message("interrupted", "what was replayed is kept: the same command goes on there")
+        raise typer.Exit(130) from None
+    if kept.taken:
+        print_message("note", f"{many(kept.taken, 'replay was', 'replays were')} taken from {folder}")
+    for each in found.tried:
+        if each.error:
+            print_message("error", f"{each.changes}: {each.error}")
+    if running.as_json:
+        echo_json(tuner.as_json(found, (*workload.notes, *notes)))
+    else:
+        print_tuned(f"{workload.name} on {workload.system}", found)
+    if any(each.error for each in found.tried):
+        raise typer.Exit(1)
+
+
+def _cache() -> Path:
+    """Where replays are kept unless `--keep` says otherwise."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cpsched" / "tune"

@@ -1,0 +1,219 @@
+"""`cpsched whatif`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cpsched.formatting import many
+from cpsched_sim.cli.options import FormatOptions, PolicyPath, ProcessOptions, SystemName, grouped
+from cpsched_sim.cli.simulator_app import app, echo_json, reporting
+from cpsched_sim.cli_shell import print_message, run_all_steps
+from cpsched_sim.watchdog import watched
+
+if TYPE_CHECKING:
+    from cpsched_sim.whatif.cases import WhatIfCase
+    from cpsched_sim.whatif.findings import WhatIfPlan
+    from cpsched_sim.whatif.side_by_side import Replays
+    from cpsched_sim.whatif.window import Span
+
+COLLECT = "collect"
+COLLECTING = "Options of whatif collect"
+DAYS = 30.0
+HOPELESS = 3
+"""Exit code where the twin is too far from what happened."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpanOptions:
+    """Which days are replayed."""
+
+    days: Annotated[float | None, typer.Option(help="Replay only this many days, up to the end.")] = None
+    from_: Annotated[str | None, typer.Option("--from", metavar="DATE", help="The first day or moment.")] = None
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="DATE", help="The end: a day or moment that is not replayed any more.")
+    ] = None
+
+    def span(self) -> Span:
+        """Return them as a span."""
+        from cpsched_sim.whatif.window import Span
+
+        return Span(self.from_ or "", self.to or "", self.days)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseOptions:
+    """What is replayed beside what happened."""
+
+    with_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--with",
+            metavar="CASE",
+            help="What to replay instead, again and again: lookahead, advise, 'easy / quantile', or a change: "
+            "'add-nodes=20 like=cpu16', 'remove-partition=old into=main', walltimes=0.5, policy=FILE.",
+        ),
+    ] = None
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Slurm's own scheduler with another parameter, as one case."),
+    ] = None
+    with_policy: Annotated[
+        Path | None, typer.Option("--with-policy", metavar="FILE", help="Another policy of the site, as a case.")
+    ] = None
+    add_nodes: Annotated[int | None, typer.Option("--add-nodes", min=1, help="More nodes, as a case.")] = None
+    like: Annotated[str | None, typer.Option(help="Of which kind they are: a kind, or the name of a node.")] = None
+    remove_partition: Annotated[
+        str | None, typer.Option("--remove-partition", help="A partition dissolved into another one, as a case.")
+    ] = None
+    into: Annotated[str | None, typer.Option(help="Into which; default: the largest.")] = None
+    walltimes: Annotated[
+        float | None, typer.Option(help="Time limits cut to this part, but not below what a job ran, as a case.")
+    ] = None
+
+    def cases(self) -> list[WhatIfCase]:
+        """Return the cases; raises `InvalidValue`."""
+        from cpsched.errors import require
+        from cpsched_sim.whatif.cases import cases_of
+
+        given = {"add-nodes": self.add_nodes, "like": self.like, "remove-partition": self.remove_partition,
+                 "into": self.into, "walltimes": self.walltimes}  # fmt: skip
+        changes = {name: str(value) for name, value in given.items() if value is not None}
+        for name, needs in (("like", "add-nodes"), ("into", "remove-partition")):
+            require(name not in changes or needs in changes, f"--{name}", changes.get(name), f"belongs to --{needs}")
+        policy = str(self.with_policy) if self.with_policy else None
+        return cases_of(self.with_ or (), self.set_ or (), changes, policy)
+
+
+@app.command()
+@reporting
+@grouped
+def whatif(
+    *,
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE|FOLDER|collect",
+            help="What `sacct -P` printed, PBS's accounting (a file, or the folder of its days), another trace that "
+            "has starts, or a folder of what `collect` collected; "
+            "collect: ask the Slurm of this host, and keep it in --out.",
+        ),
+    ],
+    choice: CaseOptions,
+    system: SystemName = None,
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where report and results go.")] = Path("whatif"),
+    period: SpanOptions,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--slurm-config", metavar="FILE", help="What `scontrol show config` printed: Slurm's own parameters."
+        ),
+    ] = None,
+    policy: PolicyPath = None,
+    licenses: Annotated[
+        str | None,
+        typer.Option("--licenses", metavar="NAME=N,...", help="How many licences there are; a folder has it."),
+    ] = None,
+    earlier: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="What `collect` collected before: the report says what changed; new nodes are away at first.",
+        ),
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, max=100, help="Replays of dispatchers that draw.")] = 3,
+    sessions: Annotated[
+        bool, typer.Option("--sessions/--no-sessions", help="Replay users who react to their waits, too.")
+    ] = True,
+    resume: Annotated[bool, typer.Option("--resume", help="Take from --out what an earlier run finished.")] = False,
+    anonymous: Annotated[
+        bool, typer.Option("--anonymous", help="Write numbers for users and names of jobs.", rich_help_panel=COLLECTING)
+    ] = False,
+    anyway: Annotated[bool, typer.Option("--anyway", help="Replay the cases though the twin is hopeless.")] = False,
+    reading: FormatOptions,
+    running: ProcessOptions,
+) -> None:
+    """Replay a site's own weeks: as Slurm had them, then otherwise, with error bars and a report.
+
+    Exit code 3: the twin of Slurm's own scheduler is too far from what really happened.
+    """
+    from cpsched.errors import require
+    from cpsched_sim.simulation import ReplaySetup
+    from cpsched_sim.site.policy_file import load_policy
+    from cpsched_sim.whatif import answers
+    from cpsched_sim.whatif.cases import TWIN, WhatIfCase, beside_site, with_config
+    from cpsched_sim.whatif.findings import WhatIfPlan
+    from cpsched_sim.whatif.folder import Folder
+    from cpsched_sim.whatif.licences import parse_totals
+    from cpsched_sim.whatif.side_by_side import Replays
+
+    if str(source) == COLLECT:
+        _collect(period.days, out, anonymous)
+        return
+    require(not anonymous, "--anonymous", anonymous, "is for collect")
+    folder = Folder.at(source)
+    if folder is not None:
+        config = config or folder.config
+    cases = [with_config(case, config) for case in choice.cases()]
+    totals = parse_totals(licenses) if licenses is not None else {}
+    answers.check_new(out, resume)
+    with watched(running.decide_timeout):
+        for case in cases:
+            ReplaySetup(case.spec).build()  # what is wrong with one is told before any of them is replayed
+        site = load_policy(policy) if policy is not None else folder.policy() if folder is not None else None
+        window, digests = answers.read(
+            source, system, period.span(), reading.lenient, reading.format, reading.dialect(), site, earlier, totals
+        )
+    if window.site is not None:
+        cases = [beside_site(case) for case in cases]
+    plan = WhatIfPlan(with_config(WhatIfCase.parse(TWIN), config), cases, seeds, sessions, anyway)
+    for note in answers.warnings(window):
+        print_message("note", note)
+    for hint in filter(None, (case.hint(window) for case in cases)):
+        print_message("hint", hint)
+    if window.guessed:
+        kept = answers.write_system(window, out)
+        print_message("note", f"the system is guessed by {window.guessed}: correct {kept}, and give it with --system")
+    replays = Replays(window, out, digests, running.jobs, running.decide_timeout)
+    _answer(replays, plan, resume, out, running.as_json)
+
+
+def _answer(replays: Replays, plan: WhatIfPlan, resume: bool, out: Path, as_json: bool) -> None:
+    """Replay, print and write what was found."""
+    from cpsched_sim.terminal_tables import progress_bar
+    from cpsched_sim.whatif import answers
+    from cpsched_sim.whatif.findings import find
+    from cpsched_sim.whatif.report import short
+
+    try:
+        with progress_bar("what if", "replays") as show:
+            found = find(replays, plan, resume, show)
+    except KeyboardInterrupt:
+        print_message("interrupted", f"finished replays are in {out}; --resume goes on")
+        raise typer.Exit(130) from None
+    found["digests"] = dict(replays.digests)
+    run_all_steps(
+        partial(echo_json, found) if as_json else partial(typer.echo, short(found)),
+        partial(answers.write, found, out),
+    )
+    if not as_json:
+        print_message("note", f"the report is {out / answers.PAGE}")
+    if found["fidelity"]["verdict"]["grade"] == "hopeless":
+        print_message("error", f"the twin is hopeless: {found['fidelity']['verdict']['why']}")
+        raise typer.Exit(HOPELESS)
+
+
+def _collect(days: float | None, out: Path, anonymous: bool) -> None:
+    """Keep what Slurm says of its last days."""
+    from cpsched_sim.whatif.collecting import collect
+
+    found = collect(DAYS if days is None else days, out, anonymous)
+    for name, why in found.lacking.items():
+        print_message("note", f"without {name}: {why}")
+    for name, lines in found.lines.items():
+        typer.echo(f"{out / name}: {many(lines, 'line')}")
+    print_message("note", f"next: cpsched whatif {out} --with lookahead --with advise --out report")

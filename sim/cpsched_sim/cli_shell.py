@@ -1,0 +1,219 @@
+"""How commands meet the shell: errors in one line and one shape, `-h` everywhere, output that cannot be written.
+
+Every command ends with exit code 0, or says in one line `error: ...` on stderr why not: 2 where what it was given, or
+the outside, is to blame; 1 where a check or a replay failed; 130 after Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import json
+import os
+import sys
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
+from typing import Any, TypeVar
+
+import typer
+from rich.markup import escape
+from typer.core import TyperGroup
+
+from cpsched.errors import CpschedError
+from cpsched_sim import kernel_warm_up
+from cpsched_sim.errors import SimulationError, quote_value
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+SHORT_HELP = {"help_option_names": ["-h", "--help"]}
+"""Context settings of a program: its commands inherit them."""
+MESSAGE_CHARS = 4_000
+_USAGE: Any = typer.BadParameter.__mro__[2]
+"""What every mistake in a command line is derived from; typer does not export its name."""
+
+
+def print_message(kind: str, message: object) -> None:
+    """One line on stderr: `kind: message`, whatever the message holds."""
+    typer.echo(f"{kind}: {quote_value(message, MESSAGE_CHARS)}", err=True)
+
+
+_printed: list[object] = []
+"""The JSON objects on stdout: a command prints one, figures or an error."""
+
+
+def echo_json(content: object) -> None:
+    """Print one JSON object, and flush it at once."""
+    _printed.append(content)
+    typer.echo(json.dumps(content))
+    sys.stdout.flush()
+
+
+def as_json(error: Exception) -> dict[str, Any]:
+    """An error as one object: its kind, its message, and where its author's code is, if it is a plug-in's."""
+    place = getattr(error, "place", None)
+    where = {"file": place.file, "line": place.line} if place is not None else {"file": None, "line": None}
+    return {"error": {"kind": type(error).__name__, "message": quote_value(error, MESSAGE_CHARS), **where}}
+
+
+def reporting(*failures: type[Exception], first: Callable[[], object] | None = None) -> Callable[[F], F]:
+    """Have a command report errors in one line instead of a traceback; `first` is done before the command.
+
+    - What the core or the simulator raises on purpose, and `failures`: the `exit_code` of the exception, else 2.
+    - Ctrl-C: exit code 130.
+
+    With `--json` (an argument `as_json` of the command) the error is an object on stdout as well, see `as_json`, unless
+    the figures are there already.
+    """
+
+    on_purpose: tuple[type[Exception], ...] = (CpschedError, SimulationError, *failures)
+
+    def decorated(command: F) -> F:
+        @functools.wraps(command)
+        def guarded(*args: Any, **kwargs: Any) -> Any:
+            if first is not None:
+                first()
+            kernel_warm_up.show_compile_progress()
+            _printed.clear()
+            try:
+                return command(*args, **kwargs)
+            except on_purpose as error:
+                print_message("error", error)
+                if kwargs.get("as_json") and not _printed:
+                    echo_json(as_json(error))
+                raise typer.Exit(getattr(error, "exit_code", 2)) from error
+            except KeyboardInterrupt:
+                typer.echo("interrupted", err=True)
+                raise typer.Exit(130) from None
+
+        return guarded  # type: ignore[return-value]
+
+    return decorated
+
+
+class CommandGroup(TyperGroup):
+    """The commands of a program; mistakes in the command line and lost output are errors like any other."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        _escape_help_texts(self)
+
+    def resolve_command(self, context: Any, words: list[str]) -> Any:
+        """Find the command, and give commands and options their present names."""
+        words = [*FORMER_COMMANDS.get(words[0], words[:1]), *words[1:]]
+        if " ".join(words[:2]) in self.commands:
+            words = [" ".join(words[:2]), *words[2:]]
+        name, command, rest = super().resolve_command(context, words)
+        known = set(_options(command)) if command is not None else set()
+        return name, command, [_present(word, known) for word in rest]
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run a command and exit with its code."""
+        standalone = extra.get("standalone_mode", True)
+        run = partial(super().main, *args, **{**extra, "standalone_mode": False})
+        return sys.exit(_ended(run)) if standalone else run()
+
+
+RENAMED_OPTIONS = {
+    "--jobs": "--processes",
+    "--dispatchers": "--dispatcher",
+    "--predictors": "--predictor",
+    "--config": "--slurm-config",
+}
+"""Former names of options, which go on working where a command has no option of that name."""
+
+
+FORMER_COMMANDS = {
+    "policy": ("config",),
+    "when": ("estimate-start",),
+    "windows": ("backfill-windows",),
+    "unsupported": ("unmanaged",),
+    "promises": ("accuracy", "start-times"),
+    "take-over": ("take-leadership",),
+}
+"""Former names of commands, which go on working; the help does not show them. Removed two minor releases later."""
+
+
+def _options(command: Any) -> Iterator[str]:
+    """The names of the options of a command and of those below it."""
+    for parameter in command.params:
+        yield from parameter.opts
+    for below in getattr(command, "commands", {}).values():
+        yield from _options(below)
+
+
+def _present(word: str, known: Collection[str]) -> str:
+    name, equals, value = word.partition("=")
+    present = RENAMED_OPTIONS.get(name)
+    return f"{present}{equals}{value}" if present in known and name not in known else word
+
+
+def _escape_help_texts(command: Any) -> None:
+    """Have Typer show the help texts of a command and of all below it as written: it reads them as Rich's markup."""
+    for holder in (command, *command.params):
+        if getattr(holder, "help", None):
+            holder.help = escape(holder.help).replace(":", ":[none][/none]")  # no emoji code survives a tag
+    for below in getattr(command, "commands", {}).values():
+        _escape_help_texts(below)
+
+
+def _ended(run: Callable[[], Any]) -> int:
+    """The exit code of a command, once it is over and all of its output is out."""
+    try:
+        try:
+            code = run()
+        finally:
+            sys.stdout.flush()
+    except _USAGE as error:
+        return _mistaken(error)
+    except OSError as error:
+        _drop_output()
+        if error.errno != errno.EPIPE:
+            print_message("error", f"{error.filename or 'output'}: {error.strerror or error}")
+        return 1 if error.errno == errno.EPIPE else 2
+    except MemoryError:
+        print_message("error", "not enough memory")
+        return 2
+    except typer.Abort:
+        print_message("error", "aborted")
+        return 1
+    return code if isinstance(code, int) else 0
+
+
+def _mistaken(error: Any) -> int:
+    """A mistake in the command line: what is wrong, and which help tells more."""
+    context = getattr(error, "ctx", None)
+    if type(error).__name__ == "NoArgsIsHelpError":
+        error.show()
+    else:
+        where = f"; `{context.command_path} -h` tells more" if context is not None else ""
+        message = " ".join(error.format_message().split()).removesuffix(".").partition(" (Possible options: ")[0]
+        close = list(getattr(error, "possibilities", None) or ())
+        meant = f"; did you mean {close[0]!r}?" if close and "Did you mean" not in message else ""
+        print_message("error", message + meant + where)
+    return int(error.exit_code)
+
+
+def _drop_output() -> None:
+    """Let what is left in the buffer of stdout go nowhere: Python would fail again when it ends."""
+    try:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+    except (OSError, ValueError):
+        return
+
+
+def run_all_steps(*steps: Callable[[], object]) -> None:
+    """Take every step, also after one that failed: figures are shown where they cannot be saved, and the other way.
+
+    Raises what the first failed step raised; of the others a line each is said.
+    """
+    failed: list[Exception] = []
+    for step in steps:
+        try:
+            step()
+        except (CpschedError, SimulationError, OSError) as error:
+            failed.append(error)
+    for other in failed[1:]:
+        print_message("error", other)
+    if failed:
+        raise failed[0]

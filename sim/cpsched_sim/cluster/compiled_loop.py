@@ -1,0 +1,94 @@
+"""The replay's loop compiled with the kernel of the list schedulers in it: the same rounds, the same starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from cpsched.jit.decorators import kernel, subroutine
+from cpsched.jit.handles import FixedColumn, Handle
+from cpsched.kernels.node_scheduling import plan_on_nodes
+from cpsched.kernels.pool_scheduling import plan_on_pool
+from cpsched.kernels.scheduling_state import ListSchedulerCode
+from cpsched.model import NEVER
+from cpsched.planning import ARRIVAL_ORDER, ListScheduler
+from cpsched_sim.cluster.cluster_events import (
+    FAULTY,
+    NOTHING_LEFT,
+    PAUSE_WHERE_NEEDED,
+    SimulatedState,
+    advance_to_next_round,
+    start_jobs,
+)
+from cpsched_sim.cluster.simulated_cluster import SimulatedCluster
+
+MORE = -1
+"""The loop ran its rounds, and more are to come."""
+
+ROUNDS_A_CALL = 20_000
+"""Decided rounds between two looks at progress and interrupts."""
+
+
+class Paths(Handle):
+    """Decided rounds, by what came of them."""
+
+    none: int
+    some: int
+    every: int
+
+
+@subroutine
+def carry_out(state: SimulatedState, paths: Paths, count: int) -> int:
+    """Count a round of which `count` starts came, and let them run: -1, or the position of one that breaks a rule."""
+    if count == 0:
+        paths.none += 1
+        return -1
+    if count == state.site.queued:
+        paths.every += 1
+    else:
+        paths.some += 1
+    draft = state.site.draft
+    state.fault = start_jobs(state, draft.slots[:count], draft.offsets[: count + 1], draft.nodes, draft.units)
+    return state.fault
+
+
+@kernel
+def rounds_counted(state: SimulatedState, method: ListSchedulerCode, paths: Paths, given: FixedColumn) -> int:
+    """Up to `ROUNDS_A_CALL` decided rounds on a counted pool."""
+    for _ in range(ROUNDS_A_CALL):
+        if advance_to_next_round(state, PAUSE_WHERE_NEEDED, NEVER - 1) == NOTHING_LEFT:
+            return NOTHING_LEFT
+        if carry_out(state, paths, plan_on_pool(state.site, method, given)) >= 0:
+            return FAULTY
+    return MORE
+
+
+@kernel
+def rounds_placed(state: SimulatedState, method: ListSchedulerCode, paths: Paths, given: FixedColumn) -> int:
+    """Up to `ROUNDS_A_CALL` decided rounds on nodes."""
+    for _ in range(ROUNDS_A_CALL):
+        if advance_to_next_round(state, PAUSE_WHERE_NEEDED, NEVER - 1) == NOTHING_LEFT:
+            return NOTHING_LEFT
+        if carry_out(state, paths, plan_on_nodes(state.site, method, given)) >= 0:
+            return FAULTY
+    return MORE
+
+
+def run_rounds(
+    cluster: SimulatedCluster,
+    scheme: ListScheduler,
+    paths: dict[str, int],
+    violations: list[str],
+    tell: Callable[[], None],
+) -> None:
+    """Run until nothing is left to happen; rounds are counted into `paths`, broken rules noted in `violations`."""
+    method, counts = scheme.method(False), Paths(0, 0, 0)
+    rounds = rounds_counted if cluster.cluster.counted else rounds_placed
+    result = MORE
+    while result != NOTHING_LEFT:
+        result = rounds(cluster.state, method, counts, ARRIVAL_ORDER)
+        if result == FAULTY:
+            slot = int(cluster.starting(cluster.state.fault))
+            violations.append(f"job {cluster.jobs[slot].id}: does not fit the cluster as it is")
+        tell()
+    found = {"none-starts": counts.none, "some-start": counts.some, "all-start": counts.every}
+    paths.update({name: n for name, n in found.items() if n})

@@ -1,0 +1,119 @@
+"""Groups carried along from round to round: a start or an end moves the nodes of its job to other groups."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cpsched.jit.decorators import scalar_subroutine, subroutine
+from cpsched.jit.handles import FixedColumn
+from cpsched.kernels.fit_rules import taken_on
+from cpsched.kernels.node_classes import add_edited, build_node_classes, hash64, line_key, move_node
+from cpsched.kernels.scheduling_state import IncrementalClasses, SchedulingState, grow_columns
+from cpsched.model import EXCLUSIVE
+
+
+@scalar_subroutine
+def hash_slot(table: FixedColumn, known: FixedColumn, signature: int) -> int:
+    """The index in a hash table where the group with a signature is, or would be put."""
+    mask = len(table) - 1
+    place = hash64(signature) & mask
+    while table[place] >= 0 and known[table[place]] != signature:
+        place = (place + 1) & mask
+    return place
+
+
+@subroutine
+def index_groups(carried: IncrementalClasses, count: int) -> None:
+    """Put the first `count` groups into a hash table that is at most a quarter full."""
+    room = 64
+    while room < 4 * count:
+        room *= 2
+    grow_columns(carried, "table", 0, room)
+    table, known = carried.table, carried.known
+    for place in range(len(table)):
+        table[place] = -1
+    for g in range(count):
+        table[hash_slot(table, known, known[g])] = g
+
+
+@subroutine
+def shift_lines(
+    carried: IncrementalClasses, site: SchedulingState, slot: int, from_s: int, to_s: int, sign: int
+) -> None:
+    """Add `sign` times what a running job takes to the lines of its nodes, for the seconds [from_s, to_s).
+
+    Each node moves to the group that has its new line, found by its signature, or to a new group. `sign` is 1 or -1.
+    Stale groups stay stale.
+    """
+    groups, machine, jobs, signature = carried.groups, site.machine, site.jobs, carried.signature
+    of, edged, size = groups.of, groups.edged, groups.size
+    nodes, units, first = jobs.places.node, jobs.places.units, jobs.place_at[slot]
+    resources, whole = machine.free.shape[1], jobs.sharing[slot] & EXCLUSIVE
+    last_group, last_units, target, change = -1, 0, 0, 0
+    for at in range(first, first + jobs.place_count[slot]):
+        node, g = nodes[at], of[nodes[at]]
+
+        # Nodes of one group that give the same units go to the same group.
+        if g != last_group or units[at] != last_units:
+            last_group, last_units, change = g, units[at], 0
+            for r in range(resources):
+                weight = sign * (line_key(from_s, r) - line_key(to_s, r))
+                change += taken_on(jobs, slot, machine, node, units[at], r) * weight
+            wanted = signature[node] + change
+            place = hash_slot(carried.table, carried.known, wanted)
+            target = carried.table[place]
+            if target < 0:
+                target = add_edited(groups, machine, jobs, slot, g, units[at], from_s, to_s, sign, whole)
+                size = groups.size
+                grow_columns(carried, "known", target, len(size))
+                carried.known[target], carried.table[place] = wanted, target
+                if 2 * groups.count > len(carried.table):
+                    index_groups(carried, groups.count)
+        signature[node] += change
+        move_node(of, edged, node, target)
+        size[g] -= 1
+        groups.peopled -= size[g] == 0
+        groups.peopled += size[target] == 0
+        size[target] += 1
+
+
+@subroutine
+def drop_empty_classes(carried: IncrementalClasses) -> None:
+    """Forget groups without nodes, where these are many.
+
+    The other groups keep their order and their lines, so that plans come out the same.
+    """
+    groups, known = carried.groups, carried.known
+    if groups.count <= 2 * groups.peopled + 64 + len(groups.of) // 256:
+        return
+    kind, size, first, length, at, free = groups.kind, groups.size, groups.first, groups.length, groups.at, groups.free
+    renamed, n, step = np.empty(groups.count, np.int64), 0, 0
+    for g in range(groups.count):
+        if size[g] == 0:
+            continue
+        begin, renamed[g] = first[g], n
+        kind[n], size[n], first[n], length[n], known[n] = kind[g], size[g], step, length[g], known[g]
+        for i in range(length[n]):
+            at[step] = at[begin + i]
+            for r in range(free.shape[1]):
+                free[step, r] = free[begin + i, r]
+            step += 1
+        n += 1
+    of = groups.of
+    for node in range(len(of)):
+        of[node] = renamed[of[node]]
+    groups.count, groups.steps, groups.peopled = n, step, n
+    index_groups(carried, n)
+
+
+@subroutine
+def rebuild_classes(carried: IncrementalClasses, site: SchedulingState) -> None:
+    """Build the carried groups anew from machine and running jobs; afterwards they are not stale."""
+    groups = carried.groups
+    carried.signature = build_node_classes(groups, site.machine, site.jobs, site.running[: site.active])
+    grow_columns(carried, "known", 0, len(groups.kind))
+    of, known, signature = groups.of, carried.known, carried.signature
+    for node in range(len(of)):
+        known[of[node]] = signature[node]
+    index_groups(carried, groups.count)
+    groups.stale = 0

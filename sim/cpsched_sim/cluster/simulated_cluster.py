@@ -1,0 +1,340 @@
+"""A simulated cluster in columns: what is free, who waits, who runs and until when. It knows how long jobs really run.
+
+The trace engine and the bridge's mock adapter drive the same object: time is what the caller says it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from cpsched.errors import InvalidValue
+from cpsched.feasibility import why_infeasible
+from cpsched.kernels.scheduling_state import (
+    IncrementalClasses,
+    SchedulingState,
+    empty_column,
+    machine_handle,
+    new_plan_result,
+    new_plan_workspace,
+    no_node_classes,
+    starts_of,
+)
+from cpsched.model import (
+    NEVER,
+    Cluster,
+    ClusterState,
+    EndedJob,
+    IntArray,
+    Job,
+    JobTable,
+    Placement,
+    PlacementPool,
+    Request,
+    Snapshot,
+    Starts,
+    frozen_array,
+)
+from cpsched.model.overrun import OVERRUN_CODES, Overrun
+from cpsched_sim.cluster import cluster_events
+from cpsched_sim.cluster.cluster_events import SimulatedState
+from cpsched_sim.traces.trace_job import TraceJob
+
+FIRST_ROOM = 64
+
+
+def view_of(array: npt.NDArray[np.int64]) -> IntArray:
+    """A read-only view."""
+    view = array.view()
+    view.setflags(write=False)
+    return view
+
+
+class SimulatedCluster:
+    """The state of a simulated cluster, by value at its surface, in columns by slot inside.
+
+    A slot is a job's position in the order of submission. `overrun` says what a running job is assumed to do when it
+    outlives its estimate. Snapshots are views: valid until the next call that changes the cluster.
+    """
+
+    def __init__(self, cluster: Cluster, overrun: Overrun = "one-second", now_s: int = 0) -> None:
+        self.cluster = cluster
+        self.jobs: list[Job] = []
+        self.table = new_table(self.jobs, len(cluster.resources))
+        self.state = new_state(cluster, self.table, OVERRUN_CODES[overrun], now_s)
+        self.site = self.state.site
+        self._slot_of: dict[int, int] = {}
+        self._refusals: dict[Request, str | None] = {}
+        self._free_view = view_of(self.state.free)
+        self._name_columns()
+
+    # ------------------------------------------------------------------------------------------ what there is
+
+    @property
+    def now_s(self) -> int:
+        """The second the cluster has reached."""
+        return self.site.now_s
+
+    @property
+    def queue_length(self) -> int:
+        """How many jobs wait."""
+        return self.site.queued
+
+    @property
+    def running_count(self) -> int:
+        """How many jobs run."""
+        return self.site.active
+
+    def next_end_s(self) -> int | None:
+        """When the next running job really ends; None when nothing runs."""
+        return int(self.state.end_at[self.state.heap[0]]) if self.site.active else None
+
+    def slot_of(self, job_id: int) -> int:
+        """The slot of a submitted job; raises `InvalidValue` for a job nobody submitted."""
+        if job_id not in self._slot_of:
+            raise InvalidValue("job", job_id, "was never submitted to this cluster")
+        return self._slot_of[job_id]
+
+    def refusal(self, request: Request) -> str | None:
+        """Why a job with this request can never run here; None when it can."""
+        if request not in self._refusals:
+            self._refusals[request] = why_infeasible(request, self.cluster)
+        return self._refusals[request]
+
+    def snapshot(self) -> Snapshot:
+        """The cluster now; its arrays are read-only views.
+
+        Its rules hold by construction: a job's estimate is its walltime until `parquet_table.estimate_s` is told
+        another one,
+        and running jobs are moved to ends after now whenever time has passed.
+        """
+        site = self.site
+        return Snapshot(
+            site.now_s,
+            self.cluster,
+            self._free_view,
+            self._fixed_table,
+            self._queue_view[: site.queued],
+            self._running_view[: site.active],
+            True,  # by construction: see above
+            site,
+        )
+
+    def scene(self) -> ClusterState:
+        """The cluster now as it is seen from outside, by value."""
+        snapshot = self.snapshot()
+        free = frozen_array(self.state.free)
+        return ClusterState(self.now_s, self.cluster, free, snapshot.queued_jobs(), snapshot.running_jobs())
+
+    # ------------------------------------------------------------------------------------------ what happens
+
+    def submit(self, job: Job, run_s: int) -> str | None:
+        """Queue `job`, which will really run `run_s` seconds; returns why it is refused where it can never run."""
+        if job.id in self._slot_of:
+            raise InvalidValue("job", job.id, "was submitted before")
+        reason = self.refusal(job.request)
+        if reason is None:
+            slot = self._add(job, run_s)
+            self.site.queue[self.site.queued] = slot
+            self.state.phase[slot] = cluster_events.WAITING
+            self.site.queued += 1
+        return reason
+
+    def cancel(self, job_id: int) -> None:
+        """Take a queued job out of the queue; raises `InvalidValue` where it does not wait."""
+        slot = self.slot_of(job_id)
+        if self.state.phase[slot] != cluster_events.WAITING:
+            raise InvalidValue("job", job_id, "is not in the queue")
+        cluster_events.cancel(self.state, slot)
+
+    def load(self, trace: Sequence[TraceJob]) -> tuple[IntArray, dict[int, str]]:
+        """Give every job of `trace` its slot, to arrive at its submission: (slots by arrival, slot -> refusal)."""
+        self._grow(len(self.jobs) + len(trace))
+        first = len(self.jobs)
+        self._fill(trace)
+        refused = {
+            first + i: reason for i, item in enumerate(trace) if (reason := self.refusal(item.job.request)) is not None
+        }
+        slots = np.array([first + i for i in range(len(trace)) if first + i not in refused], dtype=np.int64)
+        arrivals = slots[np.argsort(self.table.submit_s[slots], kind="stable")]
+        self.state.replace(arrivals=arrivals)
+        return arrivals, refused
+
+    def advance(self, to_s: int) -> list[EndedJob]:
+        """Let time pass until `to_s`: jobs whose real end is `to_s` or earlier are over, and returned."""
+        if to_s < self.now_s:
+            raise InvalidValue("to_s", to_s, f"must not be before {self.now_s}")
+        self.pass_until(to_s)
+        self.state.due = 0
+        return self.take_ended()
+
+    def pass_until(self, to_s: int) -> None:
+        """Let time pass until `to_s`, without a round; one is due if anything happened."""
+        cluster_events.advance(self.state, cluster_events.NO_ROUND, to_s)
+
+    def start(self, job_id: int, placement: Placement) -> None:
+        """Start one queued job now; raises `InvalidValue` where that breaks the fit rule."""
+        self.apply(Starts.of({self.slot_of(job_id): placement}))
+
+    def apply(self, starts: Starts) -> None:
+        """Start jobs now; raises `InvalidValue`, and starts none, where one breaks the fit rule."""
+        fault = self.try_apply(starts)
+        if fault >= 0:
+            slot = int(starts.slots[fault])
+            known = 0 <= slot < len(self.jobs)
+            raise InvalidValue("start", self.jobs[slot].id if known else slot, "does not fit the cluster as it is")
+
+    def try_apply(self, starts: Starts) -> int:
+        """Start jobs now and return -1; where one breaks the fit rule start none and return its position."""
+        if not len(starts):
+            return -1
+        return cluster_events.start(self.state, (starts.slots, starts.offsets, starts.nodes, starts.units))
+
+    def step(self, starts: Starts, pause: int) -> int:
+        """Start jobs now, then let time pass; see `cpsched_sim.cluster.cluster_events.step`."""
+        return cluster_events.step(self.state, (starts.slots, starts.offsets, starts.nodes, starts.units), pause)
+
+    def starting(self, position: int) -> int:
+        """The slot of a start of the plan made last."""
+        return int(starts_of(self.site.draft)[0][position])
+
+    def take_ended(self) -> list[EndedJob]:
+        """The jobs that ended since this was last asked, in order of their ends."""
+        return [self.ended_job(slot) for slot in self.take_ended_slots()]
+
+    def ended_job(self, slot: int) -> EndedJob:
+        """The job of a slot that has ended."""
+        return EndedJob(self.jobs[slot], int(self.table.start_s[slot]), int(self.state.end_at[slot]))
+
+    def take_ended_slots(self) -> list[int]:
+        """The slots that ended since this was last asked, in order of their ends."""
+        slots: list[int] = self.state.ended[: self.state.ended_count].tolist()
+        self.state.ended_count = 0
+        return slots
+
+    # ------------------------------------------------------------------------------------------ columns
+
+    def _name_columns(self) -> None:
+        """Views of the columns that grow with the number of jobs."""
+        self._queue_view, self._running_view = view_of(self.site.queue), view_of(self.site.running)
+        self._fixed_table = self.table.read_only()
+
+    def _add(self, job: Job, run_s: int) -> int:
+        slot = len(self.jobs)
+        if slot == len(self.state.run_s):
+            self._grow(2 * slot + 1)
+        self._fill([TraceJob(job, run_s)])
+        return slot
+
+    def _fill(self, items: Sequence[TraceJob]) -> None:
+        first, table = len(self.jobs), self.table
+        part = slice(first, first + len(items))
+        jobs = [item.job for item in items]
+
+        def column(values: Iterable[int]) -> IntArray:
+            return np.fromiter(values, np.int64, len(items))
+
+        table.submit_s[part] = column(job.submit_s for job in jobs)
+        table.walltime_s[part] = table.estimate_s[part] = column(job.walltime_s for job in jobs)
+        table.units[part] = column(job.request.units for job in jobs)
+        table.sharing[part] = column(job.request.sharing for job in jobs)
+        table.node_set[part] = column(job.request.node_set for job in jobs)
+        table.priority[part] = column(job.priority for job in jobs)
+        table.tier[part] = column(job.tier for job in jobs)
+        for r in range(len(self.cluster.resources)):
+            table.per_unit[part, r] = column(job.request.per_unit[r] for job in jobs)
+        self.state.run_s[part] = column(item.run_s for item in items)
+        self.jobs.extend(jobs)
+        self._slot_of.update((job.id, first + i) for i, job in enumerate(jobs))
+
+    def _grow(self, room: int) -> None:
+        """Room for `room` slots in every column."""
+        more = room - len(self.state.run_s)
+        if more <= 0:
+            return
+
+        def longer(column: IntArray, value: int = 0) -> IntArray:
+            return np.concatenate((column, np.full((more, *column.shape[1:]), value, np.int64)))
+
+        table, state, site = self.table, self.state, self.site
+        columns = ("submit_s", "walltime_s", "estimate_s", "units", "per_unit", "sharing", "node_set", "priority",
+                   "tier", "end_s", "place_at", "place_count")  # fmt: skip
+        table.replace(start_s=longer(table.start_s, NEVER), **{name: longer(getattr(table, name)) for name in columns})
+        own = ("heap", "ended", "phase", "run_s", "end_at")
+        state.replace(**{name: longer(getattr(state, name)) for name in own})
+        site.replace(queue=longer(site.queue), running=longer(site.running))
+        self._name_columns()
+
+
+def new_table(jobs: Sequence[Job], resources: int) -> JobTable:
+    """A table without jobs yet, with room for some."""
+
+    def column(value: int = 0) -> IntArray:
+        return np.full(FIRST_ROOM, value, np.int64)
+
+    return JobTable(
+        jobs=jobs,
+        submit_s=column(),
+        walltime_s=column(),
+        estimate_s=column(),
+        units=column(),
+        per_unit=np.zeros((FIRST_ROOM, resources), np.int64),
+        sharing=column(),
+        node_set=column(),
+        priority=column(),
+        tier=column(),
+        start_s=column(NEVER),
+        end_s=column(),
+        place_at=column(),
+        place_count=column(),
+        places=PlacementPool(used=0, node=column(), units=column()),
+    )
+
+
+def new_state(cluster: Cluster, table: JobTable, overrun: int, now_s: int) -> SimulatedState:
+    """A cluster on which nothing runs."""
+
+    def column() -> IntArray:
+        return np.zeros(FIRST_ROOM, np.int64)
+
+    free, resources = cluster.capacity.copy(), len(cluster.resources)
+    groups = no_node_classes(resources)
+    site = SchedulingState(
+        now_s=now_s,
+        queued=0,
+        active=0,
+        machine=machine_handle(cluster, free),
+        jobs=table,
+        queue=column(),
+        running=column(),
+        groups=groups,
+        draft=new_plan_result(),
+        trial=new_plan_workspace(resources),
+    )
+    return SimulatedState(
+        arrived=0,
+        ended_count=0,
+        over=0,
+        rounds=0,
+        skipped=0,
+        due=0,
+        again_s=NEVER,
+        fault=-1,
+        overrun=overrun,
+        on_nodes=int(not cluster.counted),
+        site=site,
+        carried=IncrementalClasses(groups, empty_column(), empty_column(), empty_column()),
+        free=free,
+        total_free=free.sum(axis=0),
+        arrivals=NO_SLOTS.copy(),
+        heap=column(),
+        ended=column(),
+        phase=column(),
+        run_s=column(),
+        end_at=column(),
+    )
+
+
+NO_SLOTS: IntArray = view_of(np.zeros(0, np.int64))

@@ -1,0 +1,229 @@
+"""A site's policy while a trace is replayed: who used how much, which priority that makes, which limits are full."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from cpsched.model import NEVER, IntArray
+from cpsched.site.accounts import Limits
+from cpsched.site.admission import QueueLimits
+from cpsched.site.limit_checks import JobLimits, LimitSubject, LimitTable, LimitUsage
+from cpsched.site.multifactor import (
+    MachineSize,
+    PriorityInputs,
+    basic_priorities,
+    normalized_priority,
+    priority_points,
+    tres_points,
+)
+from cpsched_sim.cluster.simulated_cluster import SimulatedCluster
+from cpsched_sim.site.fair_share import DecayedUsage, FloatArray, ShareTree, classic_fair_share, fair_tree
+from cpsched_sim.site.policy_file import PartitionEntry, SitePolicy, resources_of
+
+WAITS_A_HALF_LIFE, MOST_WAITS = 10, 200
+"""Where nothing happens but that use fades: rounds in each half-life, and how many may start nothing."""
+WALL = "wall"
+"""The name under which the time that jobs run is added up, beside those of resources."""
+
+
+class SimulatedSitePolicy:
+    """The account books of a simulated cluster whose trace is loaded.
+
+    `begin_round` is told that a round is due, `started` what it decided, `ended` which jobs are over. Priorities are
+    written into the cluster's table. Use fades, and factors of fair share are worked out anew every
+    `priority_rule.calc_period_s`, as in Slurm.
+    """
+
+    def __init__(self, policy: SitePolicy, state: SimulatedCluster) -> None:
+        self.policy, self.state = policy, state
+        self.site, self.weights = policy.site, policy.file.priority.weights()
+        self.basic = policy.file.priority.kind == "basic"
+        capacity = state.cluster.capacity
+        self.machine = MachineSize(len(capacity), int(capacity[:, 0].sum()))
+        self.resources = resources_of(state.cluster)
+        self.present = dict(zip(self.resources, capacity.sum(axis=0).tolist(), strict=True)) | {"node": len(capacity)}
+        rows = self.site.accounts.associations
+        self.tree = ShareTree.of(self.site.accounts)
+        self.qos_names = list(self.site.qos)
+        self.qos_at = {name: len(rows) + at for at, name in enumerate(self.qos_names)}
+        self._read_jobs()
+        fading = _fading_limits([*(q.limits for q in self.site.qos.values()), *(row.limits for row in rows)])
+        self.kept = sorted({"cpu", *fading})
+        half_life_s = policy.file.fair_share.half_life_days * 86_400
+        begin_s = int(state.table.submit_s[: len(state.jobs)].min(initial=0))
+        entries = len(rows) + len(self.qos_names)
+        self.use = {name: DecayedUsage.of(entries, half_life_s, begin_s) for name in self.kept}
+        for at, row in enumerate(rows):
+            self.use["cpu"].used[at] = policy.used_s.get((row.account, row.user), 0.0)
+        self.fair_share: FloatArray = np.zeros(len(rows))
+        self.due_s = begin_s
+        self.running: dict[int, JobLimits] = {}
+        self.chosen: list[int] = []
+        self.book = LimitTable(self.site)
+        self.fades = bool(fading)
+        self.standings: dict[int, JobLimits] = {}
+        self.waited = 0
+        """Waits for use to fade since a job last started."""
+
+    def _read_jobs(self) -> None:
+        """What of each job never changes, a column per fact."""
+        jobs, site, policy = self.state.jobs, self.site, self.policy
+        n, raw = len(jobs), self.weights
+        self.association = np.zeros(n, np.int64)
+        self.qos_entry = np.full(n, -1, np.int64)
+        self.factor = np.ones(n)
+        real = {name: np.zeros(n) for name in ("partition", "qos", "association", "tres")}
+        self.claims: list[LimitSubject] = []
+        self.nodes = np.ones(n, np.int64)
+        for at, job in enumerate(jobs):
+            found = site.accounts.find(job.account, job.user, job.queue)
+            self.association[at] = found if found is not None else 0
+            request, tres = job.request, dict[str, int]()
+            for name, amount in zip(self.resources, request.per_unit, strict=True):
+                tres[name] = request.units * amount
+            self.nodes[at] = request.units if request.distinct or request.exclusive else 1
+            tres["node"] = int(self.nodes[at])
+            minutes = -(-job.walltime_s // 60)
+            self.claims.append(LimitSubject(job.user, job.account, job.queue, job.qos, tuple(tres.items()), minutes))
+            entry = policy.file.partitions.get(job.queue, PartitionEntry())
+            real["partition"][at] = normalized_priority(entry.factor, policy.highest_factor, raw.raw_partition)
+            if (qos := site.qos.get(job.qos)) is not None:
+                self.qos_entry[at], self.factor[at] = self.qos_at[job.qos], qos.usage_factor
+                real["qos"][at] = normalized_priority(qos.priority, site.highest_qos_priority, raw.raw_qos)
+            row = site.accounts.associations[self.association[at]]
+            real["association"][at] = normalized_priority(
+                row.priority, site.accounts.highest_priority, raw.raw_association
+            )
+            real["tres"][at] = tres_points(tres, self.present, raw)
+        self.real = real
+        self.cpus = np.array([dict(claim.tres)["cpu"] for claim in self.claims], np.int64)
+        self.minutes = np.array([claim.limit_min for claim in self.claims], np.int64)
+        if self.basic:
+            order = np.argsort(self.state.table.submit_s[:n], kind="stable")
+            self.by_arrival = np.zeros(n, np.int64)
+            self.by_arrival[order] = basic_priorities([0] * n)
+
+    # ------------------------------------------------------------------------------------------ what happens
+
+    def begin_round(self) -> QueueLimits:
+        """Bring the books up to now, rank the queue, and say how full the limits are."""
+        now_s = self.state.now_s
+        self._note_begun()
+        if now_s >= self.due_s:
+            self._renew(now_s)
+        queue = self.state.site.queue[: self.state.queue_length]
+        self.state.table.priority[queue] = self._priorities(queue, now_s)
+        for slot in queue.tolist():
+            if self.state.jobs[slot].id not in self.standings:
+                self.standings[self.state.jobs[slot].id] = self.book.limits_of(self.claims[slot])
+        return QueueLimits(self.standings, self._used(now_s))
+
+    def started(self, slots: Sequence[int]) -> None:
+        """What a round has chosen; whether it could start is seen in the next one."""
+        self.chosen.extend(slots)
+        if slots:
+            self.waited = 0
+
+    def wait_s(self) -> int:
+        """How long to wait for use to fade where nothing else happens; 0 once that has been long enough in vain."""
+        half_life_s = self.policy.file.fair_share.half_life_days * 86_400
+        if not self.fades or not half_life_s or self.waited >= MOST_WAITS:
+            return 0
+        self.waited += 1
+        return max(self.policy.file.priority.calc_period_s, round(half_life_s / WAITS_A_HALF_LIFE))
+
+    def ended(self, slots: Iterable[int]) -> None:
+        """Jobs that are over."""
+        self._note_begun()
+        for slot in slots:
+            if self.running.pop(slot, None) is not None:
+                self._charge(slot, int(self.state.state.end_at[slot]), -1)
+
+    def _note_begun(self) -> None:
+        start_s = self.state.table.start_s
+        for slot in self.chosen:
+            if start_s[slot] != NEVER and slot not in self.running:
+                self.running[slot] = self.book.limits_of(self.claims[slot])
+                self._charge(slot, int(start_s[slot]), 1)
+        self.chosen.clear()
+
+    def _charge(self, slot: int, at_s: int, sign: int) -> None:
+        """Let what a job uses begin, or end."""
+        amounts = dict(self.claims[slot].tres) | {WALL: 1}
+        for name in self.kept:
+            rate = sign * amounts.get(name, 0) * self.factor[slot]
+            self.use[name].change(int(self.association[slot]), rate, at_s)
+            if self.qos_entry[slot] >= 0:
+                self.use[name].change(int(self.qos_entry[slot]), rate, at_s)
+
+    # ------------------------------------------------------------------------------------------ figures
+
+    def _renew(self, now_s: int) -> None:
+        """Factors of fair share, and limits on what is spent."""
+        period_s = self.policy.file.priority.calc_period_s
+        self.due_s = now_s + period_s
+        for use in self.use.values():
+            use.advance(now_s)
+        entry, tree = self.policy.file.fair_share, self.tree
+        if self.weights.fair_share:
+            used = self.use["cpu"].used[: len(tree.parents)]
+            if entry.algorithm == "fair-tree":
+                self.fair_share = fair_tree(tree, used)
+            else:
+                self.fair_share = classic_fair_share(tree, used, entry.dampening, entry.algorithm == "depth-oblivious")
+        if self.fades:
+            self.book = LimitTable(self.site, self._spent())
+            self.standings.clear()
+            self.running = {slot: self.book.limits_of(self.claims[slot]) for slot in self.running}
+
+    def _spent(self) -> LimitUsage:
+        tree = self.tree
+        rows = range(len(tree.parents))
+        totals = {name: tree.totals(use.used[: len(tree.parents)]) / 60 for name, use in self.use.items()}
+        of_qos = {name: use.used[len(tree.parents) :] / 60 for name, use in self.use.items()}
+        kept = [name for name in self.kept if name != WALL]
+        return LimitUsage(
+            {qos: {name: int(of_qos[name][at]) for name in kept} for at, qos in enumerate(self.qos_names)},
+            {at: {name: int(totals[name][at]) for name in kept} for at in rows},
+            {qos: float(of_qos[WALL][at]) for at, qos in enumerate(self.qos_names)} if WALL in totals else {},
+            {at: float(totals[WALL][at]) for at in rows} if WALL in totals else {},
+        )
+
+    def _priorities(self, queue: IntArray, now_s: int) -> IntArray:
+        if self.basic:
+            return self.by_arrival[queue]
+        nothing = np.zeros(len(queue))
+        jobs = PriorityInputs(
+            accrue_s=np.maximum(1, self.state.table.submit_s[queue]),
+            fair_share=self.fair_share[self.association[queue]],
+            nodes=self.nodes[queue],
+            cpus=self.cpus[queue],
+            limit_min=self.minutes[queue],
+            site=nothing,
+            nice=nothing,
+            **{name: column[queue] for name, column in self.real.items()},
+        )
+        return priority_points(jobs, self.weights, self.machine, now_s).total()
+
+    def _used(self, now_s: int) -> list[int]:
+        if not self.book.counts_time:
+            return self.book.usage(self.running.values())
+        left = []
+        for slot in self.running:
+            end_s = int(self.state.table.start_s[slot] + self.state.table.walltime_s[slot])
+            left.append(self.book.limits_of(self.claims[slot]._replace(limit_min=max(0, end_s - now_s) // 60)))
+        return self.book.usage(left)
+
+    def waits_for(self, slot: int) -> str | None:
+        """The limit that keeps a job waiting for good; None where it is no limit."""
+        return self.standings.get(self.state.jobs[slot].id, JobLimits()).barred
+
+
+def _fading_limits(every: Iterable[Limits]) -> set[str]:
+    """Of which resources limits count the use that fades."""
+    found = set[str]()
+    for limits in every:
+        found |= {*limits.group_tres_minutes, *([WALL] if limits.group_wall_min is not None else [])}
+    return found

@@ -1,0 +1,73 @@
+"""Jobs and their schedule as a pandas frame; the one door to pandas (extra `pandas`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cpsched.metrics import bounded_slowdown
+from cpsched.model import NEVER, BoolArray, IntArray
+from cpsched_sim.cluster.replay import Schedule
+from cpsched_sim.errors import InputError
+from cpsched_sim.traces.trace_job import TraceJob
+
+if TYPE_CHECKING:
+    from pandas import DataFrame as DataFrame
+
+
+def frame_of_jobs(items: Sequence[TraceJob], schedule: Schedule) -> DataFrame:
+    """One row per job of the trace, by job id, in order of arrival. Raises `InputError` where pandas is not installed.
+
+    Columns: user, name, queue, account, submit_s, walltime_s, run_s, units, processors, start_s, end_s, wait_s,
+    bounded_slowdown, recorded_start_s, power_w. Start, end and wait are whole seconds, missing (`<NA>`) where the job
+    never started; so is the bounded slowdown (NaN), and recorded start and power where the trace does not tell them.
+    """
+    pandas = _pandas()
+    jobs = [item.job for item in items]
+    ran = schedule.start_s != NEVER
+    submit_s = np.fromiter((job.submit_s for job in jobs), np.int64, len(jobs))
+    run_s = np.fromiter((item.run_s for item in items), np.int64, len(items))
+    wait_s = np.where(ran, schedule.start_s - submit_s, 0)
+
+    told = np.array([item.recorded_start_s is not None for item in items], np.bool_)
+    recorded_s = np.fromiter((item.recorded_start_s or 0 for item in items), np.int64, len(items))
+
+    drew = np.array([item.power_w is not None for item in items], np.bool_)
+    power_w = np.fromiter((item.power_w or 0 for item in items), np.int64, len(items))
+
+    def known(values: IntArray, where: BoolArray = ran) -> Any:
+        return pandas.arrays.IntegerArray(values.copy(), mask=~where)
+
+    columns = {
+        "user": [job.user for job in jobs],
+        "name": [job.name for job in jobs],
+        "queue": [job.queue for job in jobs],
+        "account": [job.account for job in jobs],
+        "submit_s": submit_s,
+        "walltime_s": [job.walltime_s for job in jobs],
+        "run_s": run_s,
+        "units": [job.request.units for job in jobs],
+        "processors": schedule.processors,
+        "start_s": known(schedule.start_s),
+        "end_s": known(schedule.end_s),
+        "wait_s": known(wait_s),
+        "bounded_slowdown": np.where(ran, bounded_slowdown(wait_s, run_s), np.nan),
+        "recorded_start_s": known(recorded_s, told),
+        "power_w": known(power_w, drew),
+    }
+    return pandas.DataFrame(columns, index=pandas.Index([job.id for job in jobs], name="job"))
+
+
+def frame_of_lines(lines: Sequence[Sequence[object]]) -> DataFrame:
+    """A table as a frame: its first line names the columns. Raises `InputError` where pandas is not installed."""
+    return _pandas().DataFrame(lines[1:], columns=list(lines[0]))
+
+
+def _pandas() -> Any:
+    try:
+        import pandas
+    except ImportError as error:
+        raise InputError("to_frame() needs pandas: pip install 'cpsched[pandas]'") from error
+    return pandas

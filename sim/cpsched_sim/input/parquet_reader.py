@@ -1,0 +1,86 @@
+"""Parquet tables row by row; the door to pyarrow (extra `study`) for what is read."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cpsched_sim.errors import InputError, InvalidTrace
+from cpsched_sim.input.input_limits import MAX_LINES
+
+KIND = "a Parquet table"
+"""What `cpsched_sim.input.sniff` calls such a file."""
+BATCH = 4096
+"""Rows that are in memory at once, beside what the file's own row groups take."""
+_LACKING = "is a Parquet table, which pyarrow reads: pip install 'cpsched[study]'"
+
+
+def columns_of(path: Path) -> tuple[str, ...]:
+    """The names of the columns. Raises `InputError` where the file is no Parquet table, or pyarrow is not installed."""
+    return tuple(_opened(path).schema_arrow.names)
+
+
+def rows_of(path: Path, columns: Collection[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Numbered rows, from 1 on, with these of their columns; a value that is not told is None.
+
+    - A time is whole seconds since 1970, an interval whole seconds; fractions are cut. A time without a zone counts as
+      UTC.
+    - A list of numbers is a NumPy array, any other list is a list.
+
+    Raises `InputError` as `columns_of` does, and `InvalidTrace` at the row where a damaged file breaks off.
+    """
+    file, number = _opened(path), 0
+    names = [name for name in file.schema_arrow.names if name in columns]
+    try:
+        for batch in file.iter_batches(batch_size=BATCH, columns=names):
+            lists = [_values(column) for column in batch.columns]
+            for values in zip(*lists, strict=True):
+                number += 1
+                yield number, dict(zip(names, values, strict=True))
+            if number > MAX_LINES:
+                raise InvalidTrace(path, number, "rows", f"{number:,}", f"must not be more than {MAX_LINES:,}")
+    except (ValueError, NotImplementedError, OSError) as error:  # pyarrow's own errors derive from these
+        raise InvalidTrace(path, number + 1, "file", path.name, f"must be readable to its end: {error}") from error
+
+
+def _opened(path: Path) -> Any:
+    try:
+        from pyarrow.parquet import ParquetFile
+    except ImportError as error:
+        raise InputError(f"{path}: {_LACKING}") from error
+    try:
+        return ParquetFile(path)
+    except (ValueError, NotImplementedError, OSError) as error:
+        raise InputError(f"{path}: cannot be read as Parquet: {error}") from error
+
+
+def _values(column: Any) -> list[Any]:
+    import pyarrow as pa
+
+    kind = column.type
+    if pa.types.is_timestamp(kind):
+        column = column.cast(pa.timestamp("s", kind.tz), safe=False).cast(pa.int64())
+    elif pa.types.is_duration(kind):
+        column = column.cast(pa.duration("s"), safe=False).cast(pa.int64())
+    elif (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and _is_number(kind.value_type):
+        return _arrays(column)
+    return list(column.to_pylist())
+
+
+def _is_number(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def _arrays(column: Any) -> list[Any]:
+    """Each list as a part of one array; a number that is not told is NaN."""
+    numbers = column.values.to_numpy(zero_copy_only=False)
+    ends = column.offsets.to_numpy()
+    parts = [np.asarray(numbers[first:last]) for first, last in pairwise(ends)]
+    told = column.is_valid().to_pylist()
+    return [part if is_told else None for part, is_told in zip(parts, told, strict=True)]

@@ -1,0 +1,84 @@
+"""Text files line by line: plain or gzipped, UTF-8 with or without a byte order mark, any kind of line end."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import zlib
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import IO
+
+from typing_extensions import override
+
+from cpsched_sim.errors import InputError, InvalidTrace
+from cpsched_sim.input.input_limits import MAX_LINE_CHARS, MAX_LINES, MAX_UNPACKED_BYTES, MAX_UNPACKED_RATIO
+from cpsched_sim.input.sniff import GZIP, special_kind
+
+
+class _Unpacking(gzip.GzipFile):
+    """A gzip file that unpacks to no more than `most_ratio` times its size: others were made to do harm."""
+
+    def __init__(self, path: Path, most_ratio: int) -> None:
+        super().__init__(path, "rb")
+        self._most = max(MAX_UNPACKED_BYTES, most_ratio * path.stat().st_size)
+        self._unpacked = 0
+
+    @override
+    def read(self, size: int | None = -1) -> bytes:
+        return self._within_bounds(super().read(size))
+
+    def read1(self, size: int = -1) -> bytes:
+        """Some of the bytes. Raises `OSError` beyond the bound."""
+        return self._within_bounds(super().read1(size))
+
+    def _within_bounds(self, data: bytes) -> bytes:
+        self._unpacked += len(data)
+        if self._unpacked > self._most:
+            raise OSError(f"unpacks to more than {self._most:,} bytes, which is suspiciously much for its size")
+        return data
+
+
+def open_text(path: Path, most_ratio: int = MAX_UNPACKED_RATIO) -> IO[str]:
+    """The file as text, unpacked if it is gzip (told by its first bytes). Bytes that are no UTF-8 become `\\ufffd`.
+
+    Raises `InputError` where the file cannot be opened, or is none: a pipe would never end, a directory has no lines.
+    One
+    that unpacks to far more than `most_ratio` times its size raises `OSError` when it is read.
+    """
+    if kind := special_kind(path):
+        raise InputError(f"{path}: is {kind}, not a file")
+    try:
+        with path.open("rb") as file:
+            packed = file.read(2) == GZIP
+        if packed:
+            return io.TextIOWrapper(_Unpacking(path, most_ratio), encoding="utf-8-sig", errors="replace")
+        return path.open(encoding="utf-8-sig", errors="replace")
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from error
+
+
+def lines_of(path: Path) -> Iterator[tuple[int, str]]:
+    """Numbered lines; a damaged file is an `InvalidTrace` at the line where it breaks off.
+
+    A line longer than `MAX_LINE_CHARS` comes cut to one character more than that: whoever takes it can tell.
+    """
+    number = 0
+    with open_text(path) as file:
+        try:
+            for text in iter(partial(file.readline, MAX_LINE_CHARS + 1), ""):
+                number += 1
+                if len(text) > MAX_LINE_CHARS:
+                    _skip_rest(file, text)
+                yield number, text
+                if number == MAX_LINES:
+                    raise InvalidTrace(path, number, "lines", f"{number:,}", "must not be more")
+        except (EOFError, OSError, zlib.error) as error:
+            rule = f"must be readable to its end: {error}"
+            raise InvalidTrace(path, number + 1, "file", path.name, rule) from error
+
+
+def _skip_rest(file: IO[str], text: str) -> None:
+    while text and not text.endswith("\n"):
+        text = file.readline(MAX_LINE_CHARS)

@@ -1,0 +1,286 @@
+"""YAML files of others: a small, strict part of YAML, read into plain values that remember their lines.
+
+Read are mappings, lists and scalars (text, whole numbers, numbers, true and false, null); dates are text. Refused by
+line and rule are tags (`!!int x`), keys given twice, control characters, other encodings than UTF-8, several documents
+in a file, whole numbers beyond 64 bits, and whatever is larger than the bounds. Anchors and aliases are read, and count
+as often as they are used: a bomb runs into the bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from cpsched_sim.errors import InputError, InvalidFile
+from cpsched_sim.input.input_limits import MAX_YAML_BYTES, MAX_YAML_DEPTH, MAX_YAML_INTEGER, MAX_YAML_VALUES
+from cpsched_sim.input.sniff import special_kind
+
+M = TypeVar("M", bound=BaseModel)
+
+_MOST_BROKEN = 6
+"""Broken rules in one message, at most."""
+_TYPED = {f"tag:yaml.org,2002:{name}" for name in ("int", "float", "bool", "null")}
+_NESTING = (yaml.SequenceStartEvent, yaml.MappingStartEvent)
+_UNNESTING = (yaml.SequenceEndEvent, yaml.MappingEndEvent)
+
+
+@dataclass(frozen=True, slots=True)
+class YamlTree:
+    """The content of a file as plain values (None where the file says nothing), and where each of them stands."""
+
+    path: Path
+    content: Any
+    root: yaml.Node | None = None
+    error: type[InvalidFile] = InvalidFile
+
+    def line_of(self, where: Sequence[str | int]) -> int:
+        """The line of the deepest part of `where` (keys and positions from the top) that the file has."""
+        line, node = 1, self.root
+        for step in where:
+            below = _child(node, step)
+            if below is None:
+                break
+            line, node = below
+        return line
+
+    def wrong(self, where: Sequence[str | int], value: object, rule: str) -> InvalidFile:
+        """The error that names the line of `where`."""
+        return self.error(self.path, self.line_of(where), ".".join(map(str, where)) or "file", value, rule)
+
+    def move(self, old: Sequence[str], new: Sequence[str]) -> None:
+        """Move a key to another place in the mappings, with its line; sections that lack are made, emptied ones go."""
+        *above, last = old
+        holder, node = self.content, self.root
+        for step in above:
+            holder, node = holder[step], None if node is None else next(_pairs_of(node, step))[1]
+        pair = None if node is None else next(_pairs_of(node, last))
+        if pair and isinstance(node, yaml.MappingNode):
+            node.value.remove(pair)
+        value = holder.pop(last)
+        if above and not holder:
+            del self.content[above[0]]
+        *above, last = new
+        holder, node = self.content, self.root
+        for step in above:
+            holder = holder.setdefault(step, {})
+            if pair and isinstance(node, yaml.MappingNode):
+                below = next(_pairs_of(node, step), None)
+                if below is None:
+                    mark, end = pair[0].start_mark, pair[1].end_mark
+                    section = yaml.MappingNode("tag:yaml.org,2002:map", [], mark, end)
+                    below = yaml.ScalarNode("tag:yaml.org,2002:str", step, mark, mark), section
+                    node.value.append(below)
+                node = below[1]
+        holder[last] = value
+        if pair and isinstance(node, yaml.MappingNode):
+            pair[0].value = last
+            node.value.append(pair)
+
+    def as_model(self, model: type[M], at: Sequence[str | int] = (), content: Any = None) -> M:
+        """What the file holds at `at` (or `content`, said there) as `model`; the first broken rule is raised."""
+        try:
+            return model.model_validate(self.content if content is None else content)
+        except ValidationError as error:
+            first, *others = error.errors()[:_MOST_BROKEN]
+            rule = _rule(model, first)
+            for each in others:
+                where = [*at, *each["loc"]]
+                place = f"line {self.line_of(where)}: {'.'.join(map(str, where))}"
+                rule += f"; also wrong: {place}: {_value(each)}: {_rule(model, each)}"
+            raise self.wrong([*at, *first["loc"]], _value(first), rule) from error
+
+
+def read_tree(path: Path, error: type[InvalidFile] = InvalidFile) -> YamlTree:
+    """The content of a YAML file. Raises `error` at the line that breaks a rule, `InputError` where there is no
+    file.
+    """
+    if kind := special_kind(path):
+        raise InputError(f"{path}: is {kind}, not a file")
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_YAML_BYTES + 1)
+    except OSError as problem:
+        raise InputError(f"{path}: {problem.strerror or problem}") from problem
+    if len(content) > MAX_YAML_BYTES:
+        raise error(path, 1, "file", path.name, f"must not be larger than {MAX_YAML_BYTES:,} bytes")
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        line = content.count(b"\n", 0, problem.start) + 1
+        raise error(path, line, "file", f"byte 0x{content[problem.start]:02x}", "must be UTF-8 text") from problem
+    return parse_tree(path, text, error)
+
+
+def parse_tree(path: Path, text: str, error: type[InvalidFile] = InvalidFile) -> YamlTree:
+    """The same from a text; `path` is what messages name."""
+    try:
+        _check_events(path, text, error)
+        root = yaml.compose(text, yaml.SafeLoader)
+    except yaml.MarkedYAMLError as problem:
+        mark = problem.problem_mark or problem.context_mark
+        lines = text.rstrip().splitlines() or [""]
+        at = min(mark.line if mark else 0, len(lines) - 1)
+        shown = lines[at].strip()
+        rule = f"must be YAML: {problem.problem}"
+        if problem.context_mark and problem.context_mark.line != at:
+            rule += f", {problem.context} that began in line {problem.context_mark.line + 1}"
+        raise error(path, at + 1, "yaml", shown, rule) from problem
+    except yaml.reader.ReaderError as problem:
+        line = text.count("\n", 0, problem.position) + 1
+        raise error(path, line, "yaml", repr(chr(problem.character)), "must not hold control characters") from problem
+    except (ValueError, OverflowError) as problem:  # a version or an escape whose number is out of range
+        raise error(path, 1, "yaml", path.name, f"must be YAML: {problem}") from problem
+    return YamlTree(path, _Values(path, error).of(root) if root is not None else None, root, error)
+
+
+def _check_events(path: Path, text: str, error: type[InvalidFile]) -> None:
+    """Depth, size and tags, before anything recursive looks at the text."""
+    depth = values = 0
+    for event in yaml.parse(text, yaml.SafeLoader):
+        line = event.start_mark.line + 1 if event.start_mark else 1
+        depth += isinstance(event, _NESTING) - isinstance(event, _UNNESTING)
+        values += isinstance(event, yaml.ScalarEvent)
+        if depth > MAX_YAML_DEPTH:
+            raise error(path, line, "yaml", "nesting", f"must not be deeper than {MAX_YAML_DEPTH}")
+        if values > MAX_YAML_VALUES:
+            raise error(path, line, "yaml", "values", f"must not be more than {MAX_YAML_VALUES:,}")
+        tag = getattr(event, "tag", None)
+        if tag not in (None, "!"):
+            raise error(path, line, "yaml", tag, "tags are not read")
+
+
+class _Values:
+    """Turns nodes into plain values, counting them."""
+
+    def __init__(self, path: Path, error: type[InvalidFile]) -> None:
+        self._path = path
+        self._error = error
+        self._count = 0
+        self._scalars = yaml.constructor.SafeConstructor()
+
+    def of(self, node: yaml.Node, depth: int = 0) -> Any:
+        """The value of a node and all below it."""
+        self._count += 1
+        if self._count > MAX_YAML_VALUES or depth > MAX_YAML_DEPTH:
+            rule = f"must not stand for more than {MAX_YAML_VALUES:,} values, or for themselves"
+            raise self._wrong(node, "yaml", "aliases", rule)
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, depth)
+        if isinstance(node, yaml.SequenceNode):
+            return [self.of(below, depth + 1) for below in node.value]
+        return self._scalar(node)
+
+    def _mapping(self, node: yaml.MappingNode, depth: int) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise self._wrong(key, "yaml", "a list or mapping", "must not be a key")
+            if key.value in found:
+                raise self._wrong(key, key.value, "given twice", "must be given once")
+            found[self._text(key)] = self.of(value, depth + 1)
+        return found
+
+    def _scalar(self, node: yaml.Node) -> Any:
+        if node.tag not in _TYPED:
+            return self._text(node)
+        kind = node.tag.rpartition(":")[2]
+        build: Callable[[yaml.Node], Any] = getattr(self._scalars, f"construct_yaml_{kind}")
+        try:
+            value = build(node)
+        except (ValueError, OverflowError) as problem:
+            raise self._wrong(node, "number", node.value, "must be a number") from problem
+        if kind == "int" and abs(value) > MAX_YAML_INTEGER:
+            raise self._wrong(node, "number", node.value, "must be within 64 bits")
+        return value
+
+    def _text(self, node: yaml.Node) -> str:
+        text: str = node.value
+        if not all(c.isprintable() or c in "\n\t" or c.isspace() for c in text):
+            raise self._wrong(node, "text", text, "must not hold control characters")
+        return text
+
+    def _wrong(self, node: yaml.Node, field: str, value: object, rule: str) -> InvalidFile:
+        return self._error(self._path, node.start_mark.line + 1, field, value, rule)
+
+
+def _pairs_of(node: yaml.Node, key: str) -> Iterator[tuple[yaml.Node, yaml.Node]]:
+    """(key, value) of a key of a mapping."""
+    if isinstance(node, yaml.MappingNode):
+        yield from (pair for pair in node.value if pair[0].value == key)
+
+
+def _child(node: yaml.Node | None, step: str | int) -> tuple[int, yaml.Node] | None:
+    """(line, node) of what `step` names below `node`."""
+    if isinstance(node, yaml.MappingNode):
+        return next(((k.start_mark.line + 1, v) for k, v in node.value if k.value == str(step)), None)
+    if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
+        return node.value[step].start_mark.line + 1, node.value[step]
+    return None
+
+
+_RULES = {
+    "bool": "must be true or false",
+    "int": "must be a whole number",
+    "float": "must be a number",
+    "string": "must be text",
+    "path": "must be a path",
+    "model": "must be a mapping of settings; leave the line out for the defaults",
+    "dict": "must be a mapping; leave the line out for the defaults",
+    "list": "must be a list",
+    "tuple": "must be a list",
+    "missing": "must be given",
+    "finite": "must be a finite number",
+    "literal": "must be {expected}",
+    "greater_than": "must be above {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than": "must be below {lt}",
+    "less_than_equal": "must be at most {le}",
+}
+"""Kind of a broken rule, in pydantic's words or the first of them -> the rule in ours."""
+
+
+def _rule(model: type[BaseModel], broken: Mapping[str, Any]) -> str:
+    """The rule that was broken, in the words of this project; in pydantic's for what is rare."""
+    kind = str(broken["type"])
+    if kind == "extra_forbidden":
+        return f"no such setting{_meant(model, broken['loc'])}"
+    words = _RULES.get(kind) or _RULES.get(kind.partition("_")[0]) or str(broken["msg"]).removeprefix("Value error, ")
+    limits = {name: str(value).removesuffix(".0") for name, value in broken.get("ctx", {}).items()}
+    return words.format(**limits) if kind in _RULES or kind.partition("_")[0] in _RULES else words
+
+
+def _value(broken: Mapping[str, Any]) -> object:
+    return plain_text(None if broken["type"] == "missing" else broken["input"])
+
+
+def plain_text(value: object) -> object:
+    """A value as messages repeat it: lists and mappings by their kind."""
+    if value is None:
+        return "nothing"
+    return value if isinstance(value, str | int | float | bool) else type(value).__name__
+
+
+def _meant(model: type[BaseModel], where: Sequence[str | int]) -> str:
+    """The end of a message: the setting that is most like the unknown one, beside it or in any section."""
+    kind: Any = model
+    for step in where[:-1]:
+        field = getattr(kind, "model_fields", {}).get(step)
+        kind = field.annotation if field is not None else None
+    name = str(where[-1])
+    close = get_close_matches(name, getattr(kind, "model_fields", ()), 1)
+    close = close or [path for path in names_below(model) if path.endswith(f".{name}")]
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def names_below(model: type[BaseModel]) -> Iterator[str]:
+    """Every setting of a model and of the sections in it, dotted."""
+    for name, field in model.model_fields.items():
+        yield name
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from (f"{name}.{below}" for below in names_below(field.annotation))

@@ -1,0 +1,122 @@
+"""How good intervals of expected starts are: said to hold 8 in 10, how many did, by how far ahead they were told.
+
+`cpsched.forecast.issued_forecasts` says who is told one when. Everything is learned on the way, from what had ended
+and started
+before: nothing of a trace is known in advance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from typing_extensions import override
+
+from cpsched.forecast import SAMPLES, Calibration, IssuedForecasts, StartInterval, sample_starts
+from cpsched.model import IntArray, Snapshot
+from cpsched.policy import Policy
+from cpsched.run_time_model import RunTimeModel
+from cpsched_sim.cluster.replay import Progress, check_all_started
+from cpsched_sim.start_time_accuracy import HORIZONS_S, ObservedReplay
+from cpsched_sim.workloads.load import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class IntervalCoverage:
+    """Told intervals of one horizon, and what became of them."""
+
+    told: int
+    held: float
+    """Share of the real starts that lay in the interval that had been told."""
+    early: float
+    """Share of them that lay before it."""
+    late: float
+    median_width_s: float
+    median_wait_s: float
+    """The real wait from the telling on."""
+
+
+@dataclass(frozen=True, slots=True)
+class IntervalOutcome:
+    """An interval, and the real start."""
+
+    told: StartInterval
+    start_s: int
+
+
+def coverage_by_horizon(outcomes: Sequence[IntervalOutcome]) -> dict[str, IntervalCoverage]:
+    """By horizon, and for all; horizons without an interval are left out."""
+    found = {
+        name: [each for each in outcomes if each.told.horizon == horizon]
+        for horizon, (name, _) in enumerate(HORIZONS_S)
+    }
+    return {name: _kept(these) for name, these in (*found.items(), ("all", list(outcomes))) if these}
+
+
+def _kept(outcomes: Sequence[IntervalOutcome]) -> IntervalCoverage:
+    became = [each.told.outcome(each.start_s) for each in outcomes]
+    early, late = (np.array([each == outcome for each in became]) for outcome in ("early", "late"))
+    return IntervalCoverage(
+        told=len(outcomes),
+        held=float(1 - early.mean() - late.mean()),
+        early=float(early.mean()),
+        late=float(late.mean()),
+        median_width_s=float(np.median([each.told.to_s - each.told.from_s for each in outcomes])),
+        median_wait_s=float(np.median([each.start_s - each.told.issued_at_s for each in outcomes])),
+    )
+
+
+class IntervalReplay(ObservedReplay):
+    """A replay that tells the jobs intervals, and learns from what becomes of them."""
+
+    def __init__(self, *words: Any, **more: Any) -> None:
+        super().__init__(*words, **more)
+        self._run_times, self._calibration = RunTimeModel(), Calibration()
+
+    def every_round(self) -> list[IntervalOutcome]:
+        """Run until nothing is left to happen; each interval with the start of its job, in order of the starts."""
+        outcomes, telling = list[IntervalOutcome](), IssuedForecasts()
+        for snapshot, decision in self.rounds(learns=True):
+            now_s, started = snapshot.now_s, decision.starts.slots.tolist()
+            for slot in started:
+                for interval in telling.started(slot):
+                    self._calibration.record_outcome(interval, now_s)
+                    outcomes.append(IntervalOutcome(interval, now_s))
+            waiting = sorted(set(snapshot.queue.tolist()).difference(started))
+            chosen = telling.due_jobs(now_s, waiting)
+            if chosen and decision.plan_s is not None:
+                found = self._intervals(snapshot, decision.plan_s, chosen)
+                telling.issue(now_s, dict(zip(chosen, found, strict=True)))
+        return outcomes
+
+    @override
+    def learn(self) -> None:
+        """Learn ended jobs, and their run times."""
+        for slot in self.state.state.ended[: self.state.state.ended_count].tolist():
+            self._run_times.learn(self.state.ended_job(slot))
+        super().learn()
+
+    def _intervals(self, snapshot: Snapshot, plan_s: IntArray, chosen: Sequence[int]) -> list[StartInterval]:
+        drawn_s = sample_starts(snapshot, plan_s, self._run_times, SAMPLES, snapshot.now_s)
+        position = {slot: at for at, slot in enumerate(snapshot.queue.tolist())}
+        at = [position[slot] for slot in chosen]
+        jobs = [snapshot.table.jobs[slot] for slot in chosen]
+        return self._calibration.intervals(snapshot.now_s, jobs, plan_s[at].tolist(), drawn_s[:, at])
+
+
+def replay_intervals(workload: Workload, policy: Policy, progress: Progress | None = None) -> list[IntervalOutcome]:
+    """The intervals that the jobs of a workload are told under a policy, and their starts.
+
+    Raises `PolicyError` where the policy fails.
+    """
+    replay = IntervalReplay(workload.jobs, workload.cluster, policy, progress=progress, strict=True)
+    found = replay.every_round()
+    check_all_started(workload.jobs, replay.state.table.start_s[: replay.total], replay.refused, policy)
+    return found
+
+
+def coverage_as_json(outcomes: Sequence[IntervalOutcome]) -> dict[str, dict[str, float]]:
+    """The figures by horizon, as JSON."""
+    return {name: asdict(each) for name, each in coverage_by_horizon(outcomes).items()}

@@ -1,0 +1,147 @@
+"""What commands say on stderr while kernels are compiled, and the command that compiles all of them."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from cpsched.formatting import many
+from cpsched.jit import compile_progress
+
+_HEADING = "compiling kernels, once for this machine; later runs find them in the cache"
+
+
+class ProgressLine:
+    """One line on a terminal, rewritten at every step; plain lines, one for each door, elsewhere."""
+
+    def __init__(self) -> None:
+        self._said_heading = False
+
+    def __call__(self, name: str, done: int, total: int) -> None:
+        """Show that `done` of the `total` functions of a door are compiled. Until then Ctrl-C ends the process."""
+        _end_at_once(done < total)
+        if not self._said_heading:
+            self._said_heading = True
+            print(_HEADING, file=sys.stderr, flush=True)
+        # While a progress bar is drawn, `sys.stderr` is the bar's own, which knows whole lines only.
+        if sys.stderr is sys.__stderr__ and sys.stderr is not None and sys.stderr.isatty():
+            shown = f"  {name}: {done} of {many(total, 'function')}" if done < total else ""
+            print(f"\x1b[?25h\r\x1b[K{shown}", end="", file=sys.stderr, flush=True)
+        elif done == 0:
+            print(f"  {name}: {many(total, 'function')}", file=sys.stderr, flush=True)
+
+
+def _end_at_once(at_once: bool) -> None:
+    """Have Ctrl-C end this process by itself: Python would wait until LLVM returns, which may take long."""
+    if threading.current_thread() is threading.main_thread():
+        ours = (signal.default_int_handler, signal.SIG_DFL)
+        if signal.getsignal(signal.SIGINT) == ours[not at_once]:  # no handler of another part of the program
+            signal.signal(signal.SIGINT, ours[at_once])
+
+
+def show_compile_progress() -> None:
+    """Have this process show the progress of whatever it compiles."""
+    compile_progress.set_progress_callback(ProgressLine())
+
+
+@dataclass(frozen=True, slots=True)
+class WarmUp:
+    """What there is after all doors were opened."""
+
+    folders: tuple[str, ...]
+    """Where the compiled doors are."""
+    found: int
+    made: int
+    lost: int
+    """How many of those made could not be kept."""
+    seconds: float
+    cpu_s: float
+
+    def __str__(self) -> str:
+        where = " and ".join(self.folders) or "memory alone"
+        took = f", in {self.seconds:.0f} s ({self.cpu_s:.0f} s CPU)" if self.made else ""
+        return (
+            f"{many(self.found + self.made, 'kernel')} in {where}: {self.made} compiled now, {self.found} found{took}"
+        )
+
+
+def warm_up() -> WarmUp:
+    """Compile, or find in the cache, every kernel of the core and of the simulator."""
+    from cpsched.jit.kernel_cache import CACHE_LOCATIONS
+
+    began, cpu_began = time.monotonic(), time.process_time()
+    for opened in all_kernel_loaders():
+        opened()
+    filed = CACHE_LOCATIONS.values()
+    return WarmUp(
+        folders=tuple(sorted({str(each.folder) for each in filed if each.folder})),
+        found=sum(not each.new for each in filed),
+        made=sum(each.new for each in filed),
+        lost=sum(each.folder is None for each in filed),
+        seconds=time.monotonic() - began,
+        cpu_s=time.process_time() - cpu_began,
+    )
+
+
+def all_kernel_loaders() -> list[Callable[[], object]]:
+    """A function for each door that compiles it or finds it in the cache."""
+    all_modules_with_kernels()
+    return kernel_loaders()
+
+
+def kernel_loaders() -> list[Callable[[], object]]:
+    """The same for the modules that are imported so far: what a policy needs, once it is built."""
+    from cpsched.jit.compiled_functions import KERNELS
+
+    return [door.opened for door in KERNELS]
+
+
+def load_all_kernels(tell: Callable[[str], None]) -> None:
+    """Compile, or find in the cache, the kernels of the modules that are imported so far.
+
+    `tell` is told in words how far that is: before each kernel, and after each of its functions where it is compiled.
+    Whoever was told before is told again afterwards.
+    """
+    waiting = kernel_loaders()
+    before = compile_progress.progress_callback()
+    try:
+        for at, opened in enumerate(waiting):
+            words = f"{at} of {many(len(waiting), 'kernel is', 'kernels are')} ready"
+            tell(f"loads kernels: {words}")
+            compile_progress.set_progress_callback(partial(_tell_of_one, tell, words))
+            opened()
+    finally:
+        compile_progress.set_progress_callback(before)
+
+
+def _tell_of_one(tell: Callable[[str], None], words: str, name: str, done: int, total: int) -> None:
+    tell(f"compiles kernels: {words}; {name}: {done} of {many(total, 'function')}")
+
+
+def modules_with_kernels() -> tuple[str, ...]:
+    """The modules imported so far that have kernels, by name: another process that imports them has the same."""
+    from cpsched.jit.compiled_functions import KERNELS
+
+    return tuple(sorted({door.py_func.__module__ for door in KERNELS}))
+
+
+def all_modules_with_kernels() -> None:
+    """Import every module of the core and of the simulator: those with doors register them.
+
+    A module that wants an extra which is not installed (pytest, say) has no doors and is passed over.
+    """
+    for name in ("cpsched", "cpsched_sim"):
+        package = importlib.import_module(name)
+        for module in pkgutil.walk_packages(package.__path__, f"{name}."):
+            try:
+                importlib.import_module(module.name)
+            except ModuleNotFoundError as error:
+                if (error.name or "").partition(".")[0] in ("cpsched", "cpsched_sim"):
+                    raise

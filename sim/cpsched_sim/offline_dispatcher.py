@@ -1,0 +1,143 @@
+"""Dispatchers `cp-off-*`: a whole trace planned at once, with run times and arrivals known (debs24 section 4).
+
+No scheduler could do that; it shows what knowing the future would be worth. For small traces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from cpsched.dispatchers.base import Dispatcher
+from cpsched.errors import require
+from cpsched.model import Cluster, Decision, Effort, IntArray, Job, Need, Snapshot
+from cpsched.planning import EVERY, GREEDY, ListScheduler, plan_with
+from cpsched.policy import Policy
+from cpsched.predictors.base import Predictor
+from cpsched.registration import Registration
+from cpsched_sim.traces.trace_job import TraceJob
+
+if TYPE_CHECKING:  # it imports the solver
+    from cpsched.dispatchers.cp.cp_sat import SatSolution
+
+_HINTS = ("reg", "saf", "spf", "laf")
+"""The orders whose list schedules the solver may begin at: the best of them."""
+
+
+class KnownRunTimes(Predictor):
+    """Run times that are told."""
+
+    def __init__(self, run_s: dict[int, int]) -> None:
+        self._run_s = run_s
+
+    def predict(self, job: Job) -> int:
+        """The real run time."""
+        return self._run_s[job.id]
+
+
+class OfflineDispatcher(Dispatcher):
+    """Starts each job when the plan of the whole trace says so; the plan is made before the first round.
+
+    Nodes are chosen first-fit when a job starts. A job that the pools have room for and the nodes have not starts
+    later than planned. `found` is the plan with its cost and proved bound.
+    """
+
+    found: SatSolution
+    learns = False
+
+    def __init__(
+        self,
+        objective: Literal["bsld", "af", "awf", "p2sf"] = "bsld",
+        limit_s: float = 60.0,
+        effort: int | None = None,
+        most: int = 2000,
+        seed: int = 0,
+    ) -> None:
+        require(limit_s > 0, "limit_s", limit_s, "must be positive")
+        require(effort is None or effort > 0, "effort", effort, "must be positive")
+        self._metric, self._limit_s, self._effort, self._most, self._seed = objective, limit_s, effort, most, seed
+        self._trace: list[TraceJob] = []
+        self._start_s: dict[int, int] = {}
+
+    def observe_truth(self, trace: Iterable[TraceJob]) -> None:
+        """Take note of the whole trace. Raises `InvalidValue` where it is too large."""
+        self._trace = list(trace)
+        require(len(self._trace) <= self._most, "jobs", len(self._trace), f"must not be more than most={self._most}")
+
+    def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
+        """Start what is due."""
+        if not self._start_s:
+            self._plan(snapshot.cluster)
+        table, queue = snapshot.table, snapshot.queue
+        at_s = np.array([self._start_s.get(table.jobs[slot].id, snapshot.now_s) for slot in queue.tolist()], np.int64)
+        if len(snapshot.running) == 0 and len(at_s) and at_s.min() > snapshot.now_s:
+            at_s -= at_s.min() - snapshot.now_s  # nothing runs: whoever is next starts
+        due = np.flatnonzero(at_s <= snapshot.now_s)
+        only = replace(snapshot, queue=queue[due[np.argsort(at_s[due], kind="stable")]], by_construction=True)
+        decision = plan_with(ListScheduler(GREEDY, None), only, "starts", np.arange(len(due)))
+        effort = Effort("planned", len(due), unplaced=len(due) - len(decision.starts))
+        if need == "starts":
+            return replace(decision, effort=effort)
+        whole = plan_with(ListScheduler(GREEDY, None), snapshot, "plan", np.lexsort((at_s, at_s > snapshot.now_s)))
+        waits = {id: wait for id, wait in whole.waits.items() if id not in decision.starts_by_job(only)}
+        return Decision(decision.starts, effort, np.maximum(at_s, snapshot.now_s), waits)
+
+    def _plan(self, cluster: Cluster) -> None:
+        """Solve the trace, from the best list schedule on."""
+        from cpsched.dispatchers.cp import cp_sat
+        from cpsched.kernels.cp.delay_costs import delay
+
+        jobs = [item.job for item in self._trace]
+        submit_s, run_s = (np.array(column, np.int64) for column in zip(*self._times(), strict=True))
+        amounts = np.array([[job.request.units * each for each in job.request.per_unit] for job in jobs], np.int64)
+        first_s = int(submit_s.min())
+        total = cluster.capacity.sum(axis=0)
+        demand = np.minimum(amounts, total)
+        problem = cp_sat.PoolProblem(first_s, submit_s - first_s, run_s, demand, np.zeros(1, np.int64), total[None, :])
+        budget = cp_sat.PoolBudget(self._limit_s, self._effort, self._seed)
+        hints = [start for start in self._list_schedules(cluster) if (start >= submit_s).all()]
+        processors = np.maximum(1, amounts[:, 0])
+        if self._metric == "p2sf":
+            best = min(hints, key=lambda start_s: cp_sat.p2sf(problem, submit_s, processors, start_s))
+            self.found = cp_sat.solve_p2sf(problem, submit_s, processors, budget, best)
+        else:
+            cost = cp_sat.costs(self._metric, submit_s, run_s, processors)
+            best = min(hints, key=lambda start_s: delay(cost, start_s))
+            found = cp_sat.solve(problem, cost, budget, best)
+            worth = found.start_s if found.start_s is not None and found.cost <= delay(cost, best) else best
+            self.found = replace(found, start_s=worth, cost=cost.constant + delay(cost, worth))
+        planned: IntArray = self.found.start_s if self.found.start_s is not None else best
+        self._start_s = dict(zip((job.id for job in jobs), planned.tolist(), strict=True))
+
+    def _times(self) -> list[tuple[int, int]]:
+        return [(item.job.submit_s, item.run_s) for item in self._trace]
+
+    def _list_schedules(self, cluster: Cluster) -> list[IntArray]:
+        """Starts of the trace by list scheduling, for several orders."""
+        run_s = {item.job.id: item.run_s for item in self._trace}
+        from cpsched_sim.cluster.replay import replay  # not above: a list of names imports no files' readers
+
+        return [replay(self._trace, cluster, Policy(KnownRunTimes(run_s), _List(order))).start_s for order in _HINTS]
+
+
+class _List(Dispatcher):
+    def __init__(self, order: str) -> None:
+        self._scheme = ListScheduler(EVERY, order)
+
+    def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
+        return plan_with(self._scheme, snapshot, need)
+
+
+LISTED = tuple(
+    Registration(
+        f"cp-off-{name}",
+        f"Plans the whole trace at once, arrivals and run times known, for the least {name.upper()}.",
+        "debs24 section 4",
+        OfflineDispatcher,
+        {"objective": name},
+    )
+    for name in ("bsld", "af", "awf", "p2sf")
+)

@@ -1,0 +1,184 @@
+"""How good a predictor is on a trace: errors, under- and over-estimates (mod17 section 5.1, cp19 section 5).
+
+Jobs are predicted when they are submitted and learned from when they would end if every job started at once: the
+figures depend on the trace alone, not on a dispatcher. Ends of a second come before its submissions.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cpsched import registry
+from cpsched.model import EndedJob, IntArray
+from cpsched.predictors.base import Predictor, is_trainable, predicted_s, train
+from cpsched.run_time_model import RunTimeModel
+from cpsched_sim.cluster.replay import PROGRESS_EVERY, Progress
+from cpsched_sim.files import write_table
+from cpsched_sim.result_files import write_manifest
+from cpsched_sim.traces.trace_job import TraceJob
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """One predictor on one trace; shares are of all jobs. A = real / predicted run time."""
+
+    jobs: int
+    mean_absolute_error_min: float
+    under: float
+    """Share with real > predicted."""
+    over: float
+    """Share with real < predicted."""
+    close: float
+    """Share with 0.75 <= A <= 1.25."""
+
+    @classmethod
+    def of(cls, run_s: IntArray, predicted_s: IntArray) -> Accuracy:
+        """From run times and predictions in seconds, job by job."""
+        ratio = run_s / predicted_s
+        return cls(
+            jobs=len(run_s),
+            mean_absolute_error_min=float(np.abs(run_s - predicted_s).mean() / 60),
+            under=float((run_s > predicted_s).mean()),
+            over=float((run_s < predicted_s).mean()),
+            close=float(((ratio >= 0.75) & (ratio <= 1.25)).mean()),
+        )
+
+
+def predictions_s(jobs: Sequence[TraceJob], predictor: Predictor, progress: Progress | None = None) -> IntArray:
+    """What `predictor` expects of each job at its submission, in seconds; `jobs` must be in order of arrival.
+
+    Raises `PolicyError` where the predictor fails, or gives what is no number of seconds.
+    """
+    listens = is_trainable("predictor", predictor)
+    predicted = np.empty(len(jobs), dtype=np.int64)
+    for at in _in_turn(jobs, (lambda ended: train("predictor", predictor, ended)) if listens else None, progress):
+        predicted[at] = predicted_s(predictor, jobs[at].job)
+    return predicted
+
+
+def _in_turn(
+    jobs: Sequence[TraceJob], learn: Callable[[EndedJob], None] | None, progress: Progress | None
+) -> Iterator[int]:
+    """The place of each job at its submission, once what had ended until then was learned."""
+    running: list[tuple[int, int]] = []
+    for at, entry in enumerate(jobs):
+        if progress is not None and at % PROGRESS_EVERY == 0:
+            progress(at, len(jobs))
+        submit_s = entry.job.submit_s
+        while learn is not None and running and running[0][0] <= submit_s:
+            end_s, index = heapq.heappop(running)
+            ended = jobs[index].job
+            learn(EndedJob(ended, ended.submit_s, end_s))
+        yield at
+        if learn is not None:
+            heapq.heappush(running, (submit_s + entry.run_s, at))
+
+
+INTERVAL_COVERAGE = 0.8
+"""What intervals of run times are to hold."""
+KNOWN = (("user not seen before", 0), ("1 to 9 jobs of the user", 1), ("10 jobs or more", 10))
+"""Kinds of jobs, and from how many ended jobs of their user on."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunTimeCoverage:
+    """Told intervals of run times, and how many held; shares are of these jobs."""
+
+    jobs: int
+    held: float
+    shorter: float
+    """Ran for less than the interval said."""
+    longer: float
+    median_width: float
+    """Of the interval, as a share of the walltime."""
+
+
+def calibration(jobs: Sequence[TraceJob], progress: Progress | None = None) -> dict[str, RunTimeCoverage]:
+    """How often intervals of the model of run times hold, that are to hold `INTERVAL_COVERAGE`; by `KNOWN`, and of all
+    jobs.
+
+    An interval is told when a job is submitted, by what had ended until then. Kinds without a job are left out.
+    """
+    model, ends = RunTimeModel(), np.array([(1 - INTERVAL_COVERAGE) / 2, (1 + INTERVAL_COVERAGE) / 2])
+    ended_of: Counter[str] = Counter()
+    told, known = np.empty((len(jobs), 2), np.int64), np.empty(len(jobs), np.int64)
+
+    def learn(ended: EndedJob) -> None:
+        model.learn(ended)
+        ended_of[ended.job.user] += 1
+
+    for at in _in_turn(jobs, learn, progress):
+        job = jobs[at].job
+        told[at] = model.sample(job, ends)
+        known[at] = ended_of[job.user] if job.user else 0
+    run_s = np.fromiter((entry.run_s for entry in jobs), np.int64, len(jobs))
+    walltime_s = np.fromiter((entry.job.walltime_s for entry in jobs), np.int64, len(jobs))
+    kind = np.searchsorted([least for _, least in KNOWN], known, side="right") - 1
+    parts = {name: kind == number for number, (name, _) in enumerate(KNOWN)} | {"all": np.ones(len(jobs), np.bool_)}
+    return {name: _kept(run_s[these], told[these], walltime_s[these]) for name, these in parts.items() if these.any()}
+
+
+def _kept(run_s: IntArray, told: IntArray, walltime_s: IntArray) -> RunTimeCoverage:
+    shorter, longer = float((run_s < told[:, 0]).mean()), float((run_s > told[:, 1]).mean())
+    width = float(np.median((told[:, 1] - told[:, 0]) / walltime_s))
+    return RunTimeCoverage(len(run_s), 1 - shorter - longer, shorter, longer, width)
+
+
+def ecdf(run_s: IntArray, predicted_s: IntArray, points: int = 200) -> list[tuple[float, float]]:
+    """(A, share of jobs with real / predicted <= A) at so many quantiles, as in cp19 figure 1."""
+    ratio = np.sort(run_s / predicted_s)
+    at = np.unique(np.linspace(0, len(ratio) - 1, points).astype(np.int64))
+    return [(float(ratio[i]), float(np.searchsorted(ratio, ratio[i], side="right") / len(ratio))) for i in at]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PredictorStudy:
+    """A predictor's accuracy, and the pairs it was computed from, in seconds."""
+
+    accuracy: Accuracy
+    run_s: IntArray
+    predicted_s: IntArray
+
+
+def study_predictors(
+    jobs: Sequence[TraceJob], predictors: Sequence[str], progress: Progress | None = None
+) -> dict[str, PredictorStudy]:
+    """Study each of the named predictors, with its default settings. Raises `UnknownName`, `PolicyError`."""
+    chosen = {name: registry.predictor(name) for name in predictors}
+    run_s = np.fromiter((entry.run_s for entry in jobs), np.int64, len(jobs))
+    found = {}
+    for name, predictor in chosen.items():
+        predictions = predictions_s(jobs, predictor, progress)
+        found[name] = PredictorStudy(Accuracy.of(run_s, predictions), run_s, predictions)
+    return found
+
+
+def write_ecdf(found: Mapping[str, PredictorStudy], path: Path, made_of: Mapping[str, Any]) -> None:
+    """A line per point: predictor, real / predicted, share; with a manifest of the settings. Raises `Unusable`."""
+    points = [(name, *point) for name, row in found.items() for point in ecdf(row.run_s, row.predicted_s)]
+    write_table(path, [("predictor", "real_by_predicted", "share"), *points])
+    write_manifest(path, made_of)
+
+
+def write_figures(
+    path: Path, labels: Sequence[str], rows: Mapping[str, Mapping[str, Any]], kind: type, made_of: Mapping[str, Any]
+) -> None:
+    """A line per name, or per name and part where there are two labels, with a manifest. Raises `Unusable`.
+
+    `kind` is the dataclass of the figures.
+    """
+    parts = [((name, *part), figures) for name, row in rows.items() for part, figures in _parts(row, len(labels))]
+    head = (*labels, *(each.name for each in fields(kind)))
+    write_table(path, [head, *((*names, *figures.values()) for names, figures in parts)])
+    write_manifest(path, made_of)
+
+
+def _parts(row: Mapping[str, Any], labels: int) -> list[tuple[tuple[str, ...], Mapping[str, Any]]]:
+    return [((name,), figures) for name, figures in row.items()] if labels == 2 else [((), row)]

@@ -1,0 +1,36 @@
+"""What a replay was worth: the table of metrics (see `cpsched.metrics`), and beside it the time per decision."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from cpsched.metrics import METRICS, Metric, ScheduleData, step_counts
+
+__all__ = ["METRICS", "DecisionTimes", "Metric", "ScheduleData", "metric_values", "step_counts"]
+
+
+def metric_values(measures: ScheduleData, more: Sequence[Metric] = ()) -> dict[str, float]:
+    """How many jobs ran, and every metric of the table and beyond it, by name."""
+    return {"jobs": len(measures.start_s), **{row.name: row.compute(measures) for row in (*METRICS, *more)}}
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionTimes:
+    """Time per decision, in milliseconds; None where none was measured (the compiled loop asks no dispatcher)."""
+
+    mean_ms: float | None
+    median_ms: float | None
+    p99_ms: float | None
+    max_ms: float | None
+
+    @classmethod
+    def of(cls, seconds: npt.ArrayLike) -> DecisionTimes:
+        """From the seconds of every decision."""
+        ms = np.asarray(seconds, dtype=np.float64) * 1e3
+        if not len(ms):
+            return cls(None, None, None, None)
+        return cls(float(ms.mean()), float(np.median(ms)), float(np.percentile(ms, 99)), float(ms.max()))

@@ -1,0 +1,107 @@
+"""Pictures of results for notebooks and papers: each function gives a `Chart`, which a notebook shows by itself.
+
+from cpsched_sim import compare, draw_bars
+draw_bars(compare("day.csv.gz", ["easy", "list-saf"])).save("bars.png")
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cpsched.errors import require
+from cpsched.metrics import METRICS, step_counts
+from cpsched_sim.comparison import Comparison, ComparisonRow
+from cpsched_sim.report import comparison_plots
+from cpsched_sim.simulation import Simulation
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Chart:
+    """A drawing. `figure` is matplotlib's, to be changed before it is shown or saved."""
+
+    figure: Figure
+
+    def save(self, path: str | PathLike[str]) -> Path:
+        """Write it, in the format that the name ends in: png, svg, pdf. Raises what matplotlib raises."""
+        self.figure.savefig(path, dpi=120)
+        return Path(path)
+
+    def _repr_png_(self) -> bytes:
+        """What a notebook shows."""
+        drawn = io.BytesIO()
+        self.figure.savefig(drawn, dpi=96, format="png")
+        return drawn.getvalue()
+
+
+def draw_bars(results: Comparison | Simulation) -> Chart:
+    """The figures as bars, a panel for each metric that is drawn. Raises `Unusable` without matplotlib."""
+    rows, title = _rows(results)
+    drawn = [metric for metric in METRICS if metric.drawn] + list(results.more)
+    summaries = {row.name: row.summary for row in rows if row.summary is not None}
+    return Chart(comparison_plots.bars(summaries, drawn, comparison_plots.styles_of(rows), title))
+
+
+def draw_distributions(results: Comparison | Simulation) -> Chart:
+    """How waits and bounded slowdowns are spread over the jobs: the share of jobs with no more than so much."""
+    rows, title = _rows(results)
+    measures = {row.name: row.measures for row in rows if row.measures is not None}
+    return Chart(comparison_plots.distributions(measures, comparison_plots.styles_of(rows), title))
+
+
+def draw_account_shares(results: Comparison | Simulation) -> Chart:
+    """Use by account over time, beside what was due to it. Raises `InvalidValue` without the policy of a site."""
+    rows, title = _rows(results)
+    summaries: Mapping[str, Any] = {row.name: row.summary for row in rows}
+    of_site = all("accounts" in summary for summary in summaries.values())
+    require(of_site, "policy", None, "must be given to simulate or compare: shares are a site's")
+    return Chart(comparison_plots.shares(summaries, title))
+
+
+def draw_utilization(results: Comparison | Simulation) -> Chart:
+    """Jobs that wait, and processors in use, over time: a line for each combination."""
+    rows, title = _rows(results)
+    figure, (waiting, use) = comparison_plots.new_figure(2, 3.6)
+    styles = comparison_plots.styles_of(rows)
+    for row in rows:
+        if (jobs := row.measures) is None:
+            continue
+        style = {
+            **styles[row.name],
+            "label": comparison_plots.plain(row.name),
+            "drawstyle": "steps-post",
+            "linewidth": 1,
+        }
+        first_s = int(jobs.submit_s.min())
+        at, length = jobs.queue_length()
+        waiting.plot((at - first_s) / 3600, length, **style)
+        at, busy = step_counts(jobs.start_s, jobs.end_s, jobs.processors)
+        use.plot((at - first_s) / 3600, busy / max(1, jobs.machine), **style)
+    for axes, name in ((waiting, "jobs that wait"), (use, "part of the processors in use")):
+        axes.set_xlabel("hours")
+        axes.set_ylabel(name)
+        axes.set_ylim(bottom=0)
+        axes.grid(alpha=0.3)
+    use.legend(fontsize="small")
+    figure.suptitle(comparison_plots.plain(title))
+    return Chart(figure)
+
+
+def _rows(results: Comparison | Simulation) -> tuple[Sequence[ComparisonRow], str]:
+    """The rows that did not fail, at least one, and a title."""
+    comparison_plots.check()
+    if isinstance(results, Simulation):
+        policy = results.setup.policy
+        row = ComparisonRow(policy.dispatcher, policy.predictor, results.summary(), measures=results.measures)
+        return [row], f"{results.workload.name} on {results.workload.system}"
+    require(isinstance(results, Comparison), "results", type(results).__name__, "must be a comparison or a simulation")
+    done = [row for row in results.rows if row.summary is not None]
+    require(bool(done), "results", results.title, "must hold a combination that did not fail")
+    return done, results.title

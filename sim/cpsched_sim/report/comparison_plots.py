@@ -1,0 +1,177 @@
+"""Draws a comparison: figures as bars, and their distributions over the jobs, from the table of metrics.
+
+Shaped after cp19 figures 1 to 3 and mod17 figure 3.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cpsched.metrics import METRICS, Metric, ScheduleData
+from cpsched_sim.errors import InputError
+from cpsched_sim.files import write_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from cpsched_sim.comparison import ComparisonRow
+
+SQUASHED = 30
+"""A bar this many times as long as the one in the middle makes an axis logarithmic."""
+
+
+PICTURES = ("bars.png", "ecdf.png", "shares.png")
+"""What `write_comparison` draws, the last under a site's policy alone."""
+
+
+def check() -> None:
+    """Raises `InputError` where matplotlib is not installed."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise InputError("plots need matplotlib: pip install 'cpsched[report]'") from error
+
+
+def write_comparison(
+    rows: Sequence[ComparisonRow], folder: Path, more: Sequence[Metric] = (), title: str = ""
+) -> list[Path]:
+    """`bars.png` and `ecdf.png` of the combinations that did not fail; each row has its measures with it.
+
+    Colours tell dispatchers apart, styles of line predictors. A picture is written whole or not at all. Raises
+    `InputError`.
+    """
+    done = {row.name: row for row in rows if row.summary is not None}
+    if not done:
+        return []
+    drawn = [metric for metric in METRICS if metric.drawn] + list(more)
+    measures = {name: row.measures for name, row in done.items() if row.measures is not None}
+    summaries = {name: row.summary for name, row in done.items() if row.summary is not None}
+    styles = styles_of(list(done.values()))
+    pictures = [bars(summaries, drawn, styles, title), distributions(measures, styles, title)]
+    if all("accounts" in summary for summary in summaries.values()):
+        pictures.append(shares(summaries, title))
+    return [save(picture, folder / name) for picture, name in zip(pictures, PICTURES, strict=False)]
+
+
+def styles_of(rows: Sequence[ComparisonRow]) -> dict[str, dict[str, Any]]:
+    """Row name -> colour and line style: a colour for each dispatcher, a style of line for each predictor."""
+    dispatchers = list(dict.fromkeys(row.dispatcher for row in rows))
+    predictors = list(dict.fromkeys(row.predictor for row in rows))
+    return {
+        row.name: {
+            "color": f"C{dispatchers.index(row.dispatcher) % 10}",
+            "linestyle": ("-", "--", ":", "-.")[predictors.index(row.predictor) % 4],
+        }
+        for row in rows
+    }
+
+
+def plain(text: str) -> str:
+    """`text` as it is: matplotlib takes `$` for mathematics, and leaves labels with `_` in front out of legends."""
+    return (f"\u200b{text}" if text.startswith("_") else text).replace("$", r"\$")
+
+
+def save(figure: Figure, path: Path) -> Path:
+    """The figure as a PNG, whole or not at all. Raises `InputError`."""
+    picture = io.BytesIO()
+    figure.savefig(picture, dpi=120, format="png")
+    write_atomically(path, picture.getvalue())
+    return path
+
+
+def scale_of(values: Sequence[float]) -> dict[str, Any]:
+    """Arguments of `set_xscale`: logarithmic where one bar would squash the others."""
+    positive = [value for value in values if value > 0]
+    if not positive or max(positive) <= SQUASHED * sorted(positive)[len(positive) // 2]:
+        return {"value": "linear"}
+    if len(positive) == len(values):
+        return {"value": "log"}
+    return {"value": "symlog", "linthresh": min(positive)}
+
+
+def new_figure(columns: int, height: float) -> tuple[Figure, Any]:
+    """A figure of so many panels side by side, and the panels."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4.2 * columns, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure, figure.subplots(1, columns)
+
+
+def bars(
+    done: Mapping[str, Mapping[str, Any]],
+    drawn: Sequence[Metric],
+    styles: Mapping[str, Mapping[str, Any]],
+    title: str,
+) -> Figure:
+    """A panel for each metric that is drawn, a bar in it for each combination."""
+    figure, panels = new_figure(len(drawn), 1.2 + 0.35 * len(done))
+    names = list(done)[::-1]
+    for column, (axes, metric) in enumerate(zip(panels, drawn, strict=True)):
+        values = [done[name][metric.name] for name in names]
+        drawn_bars = axes.barh(range(len(names)), values, color=[styles[name]["color"] for name in names])
+        axes.set_xscale(**scale_of(values))
+        axes.bar_label(drawn_bars, fmt="{:,.4g}", padding=3)
+        axes.margins(x=0.25)
+        axes.set_xlabel(metric.label)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.set_yticks(*([[]] if column else [range(len(names)), list(map(plain, names))]))
+    figure.suptitle(plain(title))
+    return figure
+
+
+MOST_ACCOUNTS = 8
+"""Accounts that a picture shows: those with the largest shares."""
+
+
+MOST_POINTS = 60
+"""Points of a line: of longer ones, means over several days are drawn."""
+
+
+def _thinned(values: Sequence[float]) -> tuple[list[float], list[float]]:
+    """(days, means) of a line with a value for each day."""
+    step = -(-len(values) // MOST_POINTS)
+    parts = [values[at : at + step] for at in range(0, len(values), step)]
+    return [at * step + (len(part) + 1) / 2 for at, part in enumerate(parts)], [sum(part) / len(part) for part in parts]
+
+
+def shares(done: Mapping[str, Mapping[str, Any]], title: str) -> Figure:
+    """Use by account over time, beside what was due to it: a panel per combination, a colour per account."""
+    figure, panels = new_figure(len(done), 3.6)
+    for axes, (name, summary) in zip([panels] if len(done) == 1 else panels, done.items(), strict=True):
+        accounts = sorted(summary["accounts"].items(), key=lambda item: -item[1]["share"])[:MOST_ACCOUNTS]
+        for place, (account, row) in enumerate(accounts):
+            days, used = _thinned(row["used_by_window"])
+            axes.plot(days, used, color=f"C{place}", label=plain(account))
+            axes.plot(days, _thinned(row["due_by_window"])[1], color=f"C{place}", linestyle=":", linewidth=1)
+        axes.set_title(plain(name), fontsize="small")
+        axes.set_xlabel("day")
+        axes.set_ylim(0, 1)
+        axes.grid(alpha=0.3)
+    first = panels if len(done) == 1 else panels[0]
+    first.set_ylabel("part of all use (dotted: due by share)")
+    axes.legend(fontsize="small", loc="best")
+    figure.suptitle(plain(title))
+    return figure
+
+
+def distributions(measures: Mapping[str, ScheduleData], styles: Mapping[str, Mapping[str, Any]], title: str) -> Figure:
+    """Waits and bounded slowdowns: the share of jobs with no more than so much, a line for each combination."""
+    figure, (waits, slowdowns) = new_figure(2, 3.6)
+    for name, jobs in measures.items():
+        style = {**styles[name], "label": plain(name)}
+        waits.ecdf(jobs.wait_s, **style)
+        slowdowns.ecdf(jobs.bounded_slowdown, **style)
+    waits.set_xscale("symlog", linthresh=1)
+    slowdowns.set_xscale("log")
+    for axes, label in ((waits, "wait, s"), (slowdowns, "bounded slowdown")):
+        axes.set_xlabel(label)
+        axes.set_ylabel("share of jobs")
+        axes.grid(alpha=0.3)
+    slowdowns.legend(fontsize="small", loc="lower right")
+    figure.suptitle(plain(title))
+    return figure

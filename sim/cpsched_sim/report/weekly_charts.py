@@ -1,0 +1,101 @@
+"""Pictures of a site's weeks as SVG for a page: colours are the page's own, so that they follow it into the dark."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cpsched_sim.report.comparison_plots import check, plain
+
+INK, QUIET, BAND = "#101011", "#101012", "#101013"
+LINES = tuple(f"#10102{at}" for at in range(8))
+"""Stand-ins that no drawing has by accident; the page's style says what they are."""
+_NAMES = {INK: "ink", QUIET: "quiet", BAND: "band", **{color: f"line{at}" for at, color in enumerate(LINES)}}
+_WIDTH = 7.6
+Line = tuple[Sequence[float], Sequence[float]]
+"""Across, and up."""
+
+
+def dots(rows: Sequence[tuple[str, float, float, float]], label: str, band: float, name: str) -> str:
+    """Differences with their intervals, a row each, (name, value, low, high); `band` is what cannot be told apart."""
+    check()
+    figure, axes = _new(0.75 + 0.34 * len(rows))
+    if band > 0:
+        axes.axvspan(-band, band, color=BAND, linewidth=0)
+    axes.axvline(0, color=QUIET, linewidth=1)
+    for at, (_, value, low, high) in enumerate(rows):
+        axes.plot([low, high], [at, at], color=LINES[0], linewidth=3, solid_capstyle="round")
+        axes.plot([value], [at], "o", color=INK, markersize=6)
+    axes.set_yticks(range(len(rows)), [plain(row[0]) for row in rows])
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set_xlabel(label, loc="right")
+    return _svg(figure, axes, name, label)
+
+
+def lines(
+    series: Mapping[str, tuple[Sequence[float], Sequence[float]]],
+    across: str,
+    up: str,
+    name: str,
+    logarithmic: bool = False,
+) -> str:
+    """Lines by name, each (x, y)."""
+    check()
+    figure, axes = _new(3.2)
+    for at, (title, (x, y)) in enumerate(series.items()):
+        style = {"color": QUIET, "linestyle": "--"} if at == 0 else {"color": LINES[(at - 1) % len(LINES)]}
+        axes.plot(x, y, label=plain(title), linewidth=1.6, **style)
+    if logarithmic:
+        axes.set_xscale("symlog", linthresh=60)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel(across)
+    axes.set_ylabel(up)
+    legend = axes.legend(fontsize="small", frameon=False)
+    for text in legend.get_texts():
+        text.set_color(INK)
+    return _svg(figure, axes, name, f"{up} by {across}")
+
+
+def _new(height: float) -> Any:
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(_WIDTH, height), layout="constrained")
+    FigureCanvasSVG(figure)
+    figure.patch.set_alpha(0)
+    axes = figure.subplots()
+    axes.patch.set_alpha(0)
+    return figure, axes
+
+
+def _svg(figure: Any, axes: Any, name: str, label: str) -> str:
+    """The drawing as an element of a page: names of its own, the page's colours and letters."""
+    from matplotlib import rc_context
+
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(colors=INK)
+    for part in (axes.xaxis.label, axes.yaxis.label):
+        part.set_color(INK)
+    for spine in axes.spines.values():
+        spine.set_color(QUIET)
+    axes.grid(axis="x", color=BAND, linewidth=0.8)
+    axes.set_axisbelow(True)
+    drawn = io.StringIO()
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": name, "font.family": ["sans-serif"]}):
+        figure.savefig(drawn, format="svg", metadata={"Date": None})
+    text = drawn.getvalue()
+    text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
+    text = re.sub(r'\bid="', f'id="{name}-', text)
+    text = re.sub(r'(url\(#|href="#)', rf"\1{name}-", text)
+    for color, variable in _NAMES.items():
+        text = text.replace(color, f"var(--{variable})")
+    head, rest = text.split(">", 1)
+    head = re.sub(r' (width|height)="[^"]*"', "", head)
+    return f'{head} role="img" aria-label="{plain_label(label)}">{rest}'
+
+
+def plain_label(text: str) -> str:
+    """A text that may stand in an attribute."""
+    return re.sub(r'[<>&"]', " ", text)

@@ -1,0 +1,340 @@
+"""One replay from words to figures: a workload, a dispatcher and a predictor in; a schedule and its worth out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import compress
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cpsched.dispatchers.base import Dispatcher
+from cpsched.errors import CpschedError, InvalidValue
+from cpsched.formatting import figure, many
+from cpsched.metrics import METRICS, Metric, ScheduleData, known_metrics, metric
+from cpsched.model import NEVER, EndedJob, frozen_array
+from cpsched.policy import Policy
+from cpsched.policy_spec import PolicySpec
+from cpsched.predictors.base import Predictor
+from cpsched.registry import PolicyRegistries, Registry
+from cpsched_sim import data_frames, pristine_copies
+from cpsched_sim.cluster.replay import Progress, Schedule, SchedulingOverhead, check_all_started, replay
+from cpsched_sim.document import Table, Text, fragment
+from cpsched_sim.errors import InputError
+from cpsched_sim.files import read_json, write_atomically, write_table
+from cpsched_sim.oracle import SIMULATION_REGISTRIES, Clairvoyant
+from cpsched_sim.recorded_schedule import mismatch_warning, recorded_schedule_of
+from cpsched_sim.replay_hints import hints_of
+from cpsched_sim.replay_metrics import DecisionTimes, metric_values
+from cpsched_sim.result_files import SUMMARY, manifest_content
+from cpsched_sim.site.fairness import breakdown, site_metrics
+from cpsched_sim.site.policy_file import SitePolicy
+from cpsched_sim.systems.system_file import SystemFile
+from cpsched_sim.traces.trace_job import TraceJob
+from cpsched_sim.workloads.load import Workload, load, under
+
+if TYPE_CHECKING:
+    from cpsched_sim.data_frames import DataFrame
+
+SCHEDULE = "schedule.csv.gz"
+
+DispatcherLike = str | Dispatcher | type[Dispatcher]
+"""A name, `package.module:Class`, an instance, or a class."""
+PredictorLike = str | Predictor | type[Predictor]
+"""A name, `package.module:Class`, an instance, or a class."""
+MetricLike = str | Metric
+"""A name, `package.module:METRIC`, or a metric."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaySetup:
+    """What to replay a workload with, in words."""
+
+    policy: PolicySpec = field(default_factory=PolicySpec)
+    charge: SchedulingOverhead = None
+
+    def build(self, jobs: Iterable[TraceJob] = (), known: PolicyRegistries = SIMULATION_REGISTRIES) -> Policy:
+        """The policy, new; what is clairvoyant in it is told of `jobs`. Raises what `PolicySpec.build` raises."""
+        policy = self.policy.build(read_json, known)
+        for part in (policy.predictor, policy.dispatcher):
+            if isinstance(part, Clairvoyant):
+                part.observe_truth(jobs)
+        return policy
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Simulation:
+    """A replayed workload: its schedule, and what the jobs that ran make of it.
+
+    Every metric of the table is an attribute (`.bsld`, `.mean_wait_s`, ...); printing shows all of them. `policy` is
+    the one that decided, with what it has learned on the way. `more` are metrics beyond the table's.
+    """
+
+    workload: Workload
+    setup: ReplaySetup
+    schedule: Schedule
+    measures: ScheduleData
+    policy: Policy
+    more: tuple[Metric, ...] = ()
+
+    @property
+    def hints(self) -> tuple[str, ...]:
+        """What a reader of the figures should know of the policy: where another setting is likely to serve better."""
+        return hints_of(self.policy, self.schedule)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the metrics, each with its formula."""
+        head, *rest = repr(self).splitlines()
+        rows = [(row.heading, figure(row.compute(self.measures)), row.unit, row.formula) for row in self._rows()]
+        notes = [line.strip() for line in rest[len(rows) :]]
+        return fragment(Table(head, ("metric", "figure", "unit", "formula"), rows), *map(Text, notes))
+
+    def _rows(self) -> tuple[Metric, ...]:
+        return (*METRICS, *self.more)
+
+    @property
+    def left_waiting(self) -> int:
+        """How many jobs never started: the cluster cannot hold them, or a limit kept them out."""
+        return len(self.workload.jobs) - len(self.measures.start_s)
+
+    def metric(self, name: MetricLike) -> float:
+        """The figure of any metric: one of the table, one of a plug-in, or one that you made yourself."""
+        return metric(name).compute(self.measures)
+
+    def __getattr__(self, name: str) -> float:
+        """The figure of a metric by name."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        known = {row.name: row for row in self._rows()}
+        if name not in known and name not in {plugin.name for plugin in known_metrics().offered()}:
+            raise AttributeError(f"a simulation has no {name!r}; its metrics: {', '.join(known)}")
+        return self.metric(known.get(name, name))
+
+    def summary(self) -> dict[str, Any]:
+        """The figures that `cpsched simulate --json` prints; `jobs` are those that ran, `violations` a count."""
+        measures, schedule = self.measures, self.schedule
+        return {
+            **metric_values(measures, self.more),
+            "rounds": schedule.rounds,
+            "cpu_s": schedule.cpu_s,
+            "violations": len(schedule.violations),
+            "dispatch": asdict(DecisionTimes.of(schedule.dispatch_s)),
+            "paths": dict(schedule.paths),
+            **(breakdown(measures, self.workload.site) if self.workload.site is not None else {}),
+        }
+
+    def mismatch_warning(self) -> str:
+        """Why this may not be a replay of the machine that the trace is from; "" where nothing speaks against it."""
+        return mismatch_warning(recorded_schedule_of(self.workload), [self.metric("mean_wait_s")])
+
+    def to_frame(self) -> DataFrame:
+        """The jobs as a pandas frame, a row each by job id; see `cpsched_sim.data_frames`. Raises `InputError` without
+        pandas.
+
+        Jobs that never started have no times.
+        """
+        return data_frames.frame_of_jobs(self.workload.jobs, self.schedule)
+
+    def __repr__(self) -> str:
+        spec, measures = self.setup.policy, self.measures
+        lines = [
+            f"{display_name(spec.dispatcher)} / {display_name(spec.predictor)}: {self.workload.name} on "
+            f"{self.workload.system}, {many(len(measures.start_s), 'job')} ran"
+        ]
+        lines += [f"  {row.heading:<14}{figure(row.compute(measures)):>12} {row.unit}" for row in self._rows()]
+        if self.left_waiting:
+            lines.append(f"  {many(self.left_waiting, 'job')} never started")
+        lines += [f"  hint: {hint}" for hint in self.hints]
+        if why := self.mismatch_warning():
+            lines.append(f"  warning: {why}")
+        return "\n".join(line.rstrip() for line in lines)
+
+
+def display_name(words: str) -> str:
+    """`SmallestFirst` for `package.module:SmallestFirst`; names as they are."""
+    return words.rpartition(":")[2].rpartition(".")[2] if ":" in words else words
+
+
+def simulate(
+    trace: str | PathLike[str] | Workload,
+    dispatcher: DispatcherLike = "easy",
+    predictor: PredictorLike = "walltime",
+    *,
+    settings: Mapping[str, object] | None = None,
+    system: str | SystemFile | None = None,
+    charge: SchedulingOverhead = None,
+    max_jobs: int | None = None,
+    lenient: bool = False,
+    metrics: Sequence[MetricLike] = (),
+    policy: str | PathLike[str] | SitePolicy | None = None,
+) -> Simulation:
+    """Replay a trace, and say what the schedule is worth.
+
+    `trace` is a file in any known format, or what `load` made of one. `settings` are parameters of the dispatcher or
+    the predictor by name, and `overrun`. `system` is a name or a system file; without one, what the trace names.
+    `charge` is what a decision costs on the simulated clock: nothing, "measured", or milliseconds. `metrics` are shown
+    beside those of the table. `policy` is a site's: a policy file, or what `load_policy` made of one. An instance is
+    used as it is: whatever it has learned before, it knows.
+
+    Raises `CpschedError` for names and values that are wrong, `SimulationError` for files that cannot be used, and
+    `PluginError`, which names file and line, where a dispatcher, a predictor, a metric or a trace format of somebody's
+    own raises, answers what it must not, breaks a rule, or leaves jobs waiting for ever.
+    """
+    workload = open_workload(trace, system, max_jobs, lenient)
+    workload = under(workload, policy) if policy is not None else workload
+    words, known = policy_setup(dispatcher, predictor)
+    for part in (dispatcher, predictor):
+        if isinstance(part, Dispatcher | Predictor):
+            pristine_copies.store_pristine_copy(part)
+    setup = ReplaySetup(PolicySpec.of(*words, settings, known=known), charge)
+    return run(workload, setup, known=known, more=tuple(map(metric, metrics)))
+
+
+def open_workload(
+    trace: str | PathLike[str] | Workload,
+    system: str | SystemFile | None = None,
+    max_jobs: int | None = None,
+    lenient: bool = False,
+) -> Workload:
+    """The workload of a file, or the one given. Raises `InvalidValue` for anything else."""
+    if isinstance(trace, Workload):
+        return trace
+    if not isinstance(trace, str | PathLike):
+        raise InvalidValue("trace", repr(trace), "must be a path or a loaded workload")
+    return load(Path(trace), system, lenient, max_jobs)
+
+
+def policy_setup(
+    dispatcher: DispatcherLike, predictor: PredictorLike, labels: tuple[str, str] = ("", ""), afresh: bool = False
+) -> tuple[tuple[str, str], PolicyRegistries]:
+    """The words for a dispatcher and a predictor, and the catalogues in which these words are found.
+
+    `labels` replace the words for what is no text. With `afresh`, an instance is copied whenever the policy is built,
+    as it was before its first simulation.
+    """
+    dispatcher_words, dispatchers = _described(dispatcher, SIMULATION_REGISTRIES.dispatchers, labels[0], afresh)
+    predictor_words, predictors = _described(predictor, SIMULATION_REGISTRIES.predictors, labels[1], afresh)
+    return (dispatcher_words, predictor_words), PolicyRegistries(dispatchers, predictors)
+
+
+def _described(thing: Any, known: Registry[Any], label: str, afresh: bool) -> tuple[str, Registry[Any]]:
+    if isinstance(thing, str):
+        return thing, known
+    listing = known.registration_of(thing, label)
+    if afresh and isinstance(thing, known.base):
+        listing = replace(listing, factory=lambda: pristine_copies.pristine_copy_of(known.kind, thing))
+    return listing.name, known.with_(listing)
+
+
+def run(
+    workload: Workload,
+    setup: ReplaySetup,
+    progress: Progress | None = None,
+    known: PolicyRegistries = SIMULATION_REGISTRIES,
+    more: tuple[Metric, ...] = (),
+    before: Iterable[EndedJob] = (),
+) -> Simulation:
+    """Replay the workload, under its site's policy if it has one. A policy that learns has learned from `before`.
+
+    Raises `PolicyError` where dispatcher or predictor fails, `InputError` if no job can run at all.
+    """
+    policy, site = setup.build(workload.jobs, known), workload.site
+    for ended in before if policy.learns else ():
+        policy.learn(ended)
+    schedule = replay(workload.jobs, workload.cluster, policy, setup.charge, progress, site, strict=True)
+    ran = schedule.start_s != NEVER
+    if len(schedule.refused) == len(workload.jobs):
+        first = next(iter(schedule.refused.values()))
+        raise InputError(f"{workload.name}: no job can run on {workload.system}: {first}")
+    check_all_started(workload.jobs, schedule.start_s, schedule.refused, policy)
+    jobs = [item.job for item in compress(workload.jobs, ran.tolist())]
+    start_s, end_s = frozen_array(schedule.start_s[ran]), frozen_array(schedule.end_s[ran])
+    measures = ScheduleData(  # read-only: a metric must not change what the next one sees
+        submit_s=frozen_array([job.submit_s for job in jobs]),
+        start_s=start_s,
+        end_s=end_s,
+        processors=frozen_array(schedule.processors[ran]),
+        machine=int(workload.cluster.capacity[:, 0].sum()),
+        jobs=jobs,
+    )
+    more = (*more, *(site_metrics(site) if site is not None else ()))
+    return Simulation(workload, setup, schedule, measures, policy, more)
+
+
+def simulation_summary(simulation: Simulation, folder: Path | None) -> dict[str, Any]:
+    """The summary. Where a metric fails at it, the schedule is written into `folder` first: hours are not lost."""
+    try:
+        return simulation.summary()
+    except BaseException:
+        if folder is not None:
+            _write_schedule(simulation, folder)
+        raise
+
+
+def write_results(
+    simulation: Simulation,
+    folder: Path,
+    summary: Mapping[str, Any] | None = None,
+    more: Mapping[str, Any] | None = None,
+) -> None:
+    """`schedule.csv.gz` and `summary.json` in `folder`, each of them whole or not at all. Raises `InputError`.
+
+    The schedule has one line per job in order of arrival: job, submit_s, start_s, end_s, units, nodes. Nodes are
+    `name:units` joined by blanks; a job that never ran has no times and no nodes. The setup says `more`, too.
+    """
+    setup, workload = simulation.setup, simulation.workload
+    facts = {
+        **(more or {}),
+        "left_waiting": simulation.left_waiting,
+        "notes": list(workload.notes),
+        "hints": list(simulation.hints),
+    }
+    _write_schedule(simulation, folder)
+    written = {**(summary or simulation.summary()), **manifest_content({**identity(setup, workload), **facts})}
+    write_atomically(folder / SUMMARY, (json.dumps(written, indent=2) + "\n").encode())
+
+
+def _write_schedule(simulation: Simulation, folder: Path) -> None:
+    write_table(folder / SCHEDULE, _schedule_rows(simulation))
+
+
+def identity(setup: ReplaySetup, workload: Workload) -> dict[str, Any]:
+    """What a replay depends on, as `summary.json` says it: two replays that agree in it have the same schedule.
+
+    The code of a plug-in may change without its words; so may a search whose limit is seconds.
+    """
+    return {
+        "trace": workload.name,
+        "system": workload.system,
+        **workload.origin,
+        "dispatcher": setup.policy.dispatcher,
+        "predictor": setup.policy.predictor,
+        "settings": setup.policy.settings(),
+        "limits": _limits(setup.policy),
+        "charge": "none" if setup.charge is None else setup.charge,
+    }
+
+
+def _limits(policy: PolicySpec) -> dict[str, Any]:
+    """What bounds a search, as it is set or by default; empty for dispatchers that do not search."""
+    given = policy.dispatcher_settings
+    try:
+        parameters = SIMULATION_REGISTRIES.dispatchers.find(policy.dispatcher).parameters()
+    except CpschedError:  # an instance, or a class that has no words: what its settings are is its own affair
+        return {}
+    return {p.name: given.get(p.name, p.default) for p in parameters if p.name in ("limit_s", "effort", "seed")}
+
+
+def _schedule_rows(simulation: Simulation) -> Iterator[Sequence[object]]:
+    yield "job", "submit_s", "start_s", "end_s", "units", "nodes"
+    names, schedule = simulation.workload.cluster.node_names, simulation.schedule
+    starts, ends = schedule.start_s.tolist(), schedule.end_s.tolist()
+    for index, (item, start_s, end_s) in enumerate(zip(simulation.workload.jobs, starts, ends, strict=True)):
+        job = item.job
+        if start_s == NEVER:
+            yield job.id, job.submit_s, "", "", job.request.units, ""
+            continue
+        nodes = " ".join(f"{names[node]}:{units}" for node, units in schedule.placement_of(index))
+        yield job.id, job.submit_s, start_s, end_s, job.request.units, nodes

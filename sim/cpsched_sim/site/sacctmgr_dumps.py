@@ -1,0 +1,129 @@
+"""What `sacctmgr -P show assoc`, `sacctmgr -P show qos` and `sshare -a -l -P` print, read as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from cpsched.errors import InvalidValue
+from cpsched.parsing.slurm_limits import has_flag, parse_flags, parse_limits, parse_pipe_table
+from cpsched.site.accounts import Association, Limits, Qos
+from cpsched_sim.errors import InputError, InvalidPolicy
+
+MAX_BYTES = 64 * 1024 * 1024
+
+ONE_CLUSTER = "must be of one cluster: print its associations with sacctmgr -P show assoc Cluster=NAME"
+
+Row = Mapping[str, str]
+
+
+def read_associations(path: Path) -> list[Association]:
+    """The associations of a dump, parents first. Raises `InvalidPolicy` with the line, `InputError` without a file."""
+    rows: list[Association] = []
+    accounts: dict[str, int] = {}
+    users: list[tuple[int, Row]] = []
+    waiting: list[tuple[int, Row]] = []
+    cluster, roots = "", 0
+    for line, row in _rows(path, ("Account", "User", "Share")):
+        theirs = row.get("Cluster", "")
+        roots += row["Account"] == "root" and not row["User"]
+        if (cluster and theirs != cluster) or roots > 1:
+            raise InvalidPolicy(path, line, "Cluster", theirs or "a second root", ONE_CLUSTER)
+        cluster = theirs
+        (users if row["User"] else waiting).append((line, row))
+    while waiting:
+        left = [(line, row) for line, row in waiting if not _add(rows, accounts, path, line, row)]
+        if len(left) == len(waiting):
+            line, row = left[0]
+            raise InvalidPolicy(path, line, "ParentName", row.get("ParentName", ""), "must be an account of this dump")
+        waiting = left
+    for line, row in users:
+        if row["Account"] not in accounts:
+            raise InvalidPolicy(path, line, "Account", row["Account"], "must be an account of this dump")
+        rows.append(_association(path, line, row, accounts[row["Account"]]))
+    return rows or [Association("root", parent=-1)]
+
+
+def _add(rows: list[Association], accounts: dict[str, int], path: Path, line: int, row: Row) -> bool:
+    """Add an account whose parent is there; sacctmgr names no parent of accounts right below the root."""
+    name, parent = row["Account"], row.get("ParentName") or row.get("Par Name") or "root"
+    if name != "root" and parent not in accounts:
+        return False
+    accounts[name] = len(rows)
+    rows.append(_association(path, line, row, -1 if name == "root" else accounts[parent]))
+    return True
+
+
+def _association(path: Path, line: int, row: Row, parent: int) -> Association:
+    return Association(
+        row["Account"], row["User"], row.get("Partition", ""), parent, _shares(path, line, row["Share"]),
+        _whole(path, line, "Priority", row.get("Priority", "")), _limits(path, line, row),
+        row.get("Def QOS") or row.get("DefaultQOS") or "",
+    )  # fmt: skip
+
+
+def read_qos(path: Path) -> dict[str, Qos]:
+    """The QOS of a dump by name."""
+    found = {}
+    for line, row in _rows(path, ("Name", "Priority")):
+        flags = parse_flags(row.get("Flags", ""))
+        found[row["Name"]] = Qos(
+            row["Name"],
+            _whole(path, line, "Priority", row["Priority"]),
+            _limits(path, line, row),
+            _real(path, line, "UsageFactor", row.get("UsageFactor", "")) if row.get("UsageFactor") else 1.0,
+            has_flag(flags, "UsageFactorSafe"),
+            _real(path, line, "LimitFactor", row.get("LimitFactor", "")) or None,
+            has_flag(flags, "OverPartQOS"),
+        )
+    return found
+
+
+def read_usage(path: Path) -> dict[tuple[str, str], float]:
+    """What was used so far, in processor seconds by (account, user)."""
+    rows = _rows(path, ("Account", "User", "RawUsage"))
+    return {
+        (row["Account"].strip(), row["User"]): _real(path, line, "RawUsage", row["RawUsage"])
+        for line, row in rows
+        if row["User"]
+    }
+
+
+def _rows(path: Path, needed: tuple[str, ...]) -> list[tuple[int, Row]]:
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise InvalidPolicy(path, 1, "file", path.name, f"must not be larger than {MAX_BYTES:,} bytes")
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as problem:
+        raise InputError(f"{path}: {problem.strerror or problem}") from problem
+    headings = text.partition("\n")[0].split("|")  # lines end where `parse_pipe_table` has them end
+    for name in needed:
+        if name not in headings:
+            raise InvalidPolicy(path, 1, name, headings[0], f"must be a column: print with -P, {', '.join(needed)}")
+    return list(enumerate(parse_pipe_table(text), start=2))
+
+
+def _limits(path: Path, line: int, row: Row) -> Limits:
+    try:
+        return parse_limits(row)
+    except InvalidValue as error:
+        raise InvalidPolicy(path, line, error.field, error.value, error.rule) from error
+
+
+def _shares(path: Path, line: int, text: str) -> int | None:
+    return None if text == "parent" else _whole(path, line, "Share", text or "1")
+
+
+def _whole(path: Path, line: int, field: str, text: str) -> int:
+    if not text:
+        return 0
+    if not text.isdigit():
+        raise InvalidPolicy(path, line, field, text, "must be a whole number")
+    return int(text)
+
+
+def _real(path: Path, line: int, field: str, text: str) -> float:
+    try:
+        return float(text or 0)
+    except ValueError as error:
+        raise InvalidPolicy(path, line, field, text, "must be a number") from error

@@ -1,0 +1,132 @@
+"""How good expected starts are: what jobs were first told, and when they really started.
+
+Every round of a replay is decided with its plan, also those in which nothing can start. The first start that a plan
+names for a job is its *promise*; a job that starts in the round in which it was first planned was promised nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from cpsched import forecast
+from cpsched.model import NEVER, NO_STARTS, Decision, IntArray, Snapshot
+from cpsched.policy import Policy
+from cpsched_sim.cluster.cluster_events import FAULTY, PAUSE_ALWAYS
+from cpsched_sim.cluster.replay import Progress, Replay, check_all_started
+from cpsched_sim.workloads.load import Workload
+
+HORIZONS_S: tuple[tuple[str, int], ...] = tuple(
+    zip(("up to 15 min", "up to 1 h", "up to 6 h", "up to 24 h", "later"), (*forecast.HORIZONS_S, NEVER), strict=True)
+)
+"""How far ahead a promise was, by its largest value."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartTimeErrors:
+    """Promises of one horizon. The error of a promise is the real start less the promised one, in seconds."""
+
+    jobs: int
+    on_time: float
+    """Share of jobs that started no later than promised."""
+    median_error_s: float
+    mean_error_s: float
+    mean_absolute_error_s: float
+    late_p95_s: float
+    """Of twenty jobs nineteen were late by no more than this."""
+
+    @classmethod
+    def of(cls, error_s: IntArray) -> StartTimeErrors:
+        """From the errors of at least one job."""
+        late_s = np.maximum(error_s, 0)
+        return cls(
+            jobs=len(error_s),
+            on_time=float((error_s <= 0).mean()),
+            median_error_s=float(np.median(error_s)),
+            mean_error_s=float(error_s.mean()),
+            mean_absolute_error_s=float(np.abs(error_s).mean()),
+            late_p95_s=float(np.quantile(late_s, 0.95)),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FirstForecasts:
+    """What the jobs that waited were promised, int64 by job: when, for when, and when they started."""
+
+    told_at_s: IntArray
+    told_s: IntArray
+    start_s: IntArray
+    at_once: int
+    """Jobs that started in the round in which they were first planned."""
+    untold: int
+    """Jobs that started, or never did, without ever having had a planned start."""
+
+    def kept(self) -> dict[str, StartTimeErrors]:
+        """By horizon, and for all; horizons without a job are left out."""
+        error_s, ahead_s = self.start_s - self.told_s, self.told_s - self.told_at_s
+        found, least_s = {}, 0
+        for name, most_s in HORIZONS_S:
+            these = (ahead_s > least_s) & (ahead_s <= most_s)
+            least_s = most_s
+            if these.any():
+                found[name] = StartTimeErrors.of(error_s[these])
+        return found | ({"all": StartTimeErrors.of(error_s)} if len(error_s) else {})
+
+
+class ObservedReplay(Replay):
+    """A replay that is looked at round by round, each with its plan, also those in which nothing can start."""
+
+    def rounds(self, learns: bool) -> Iterator[tuple[Snapshot, Decision]]:
+        """What was decided on, and the decision; it is carried out when the next is asked for.
+
+        `learns`: `learn` is to be called where jobs have ended.
+        """
+        starts = NO_STARTS
+        while found := self.state.step(starts, PAUSE_ALWAYS):
+            starts = NO_STARTS
+            if found == FAULTY:
+                self.refuse(self.decision, self.snapshot)
+                continue
+            if learns:
+                self.learn()
+            now = self.state.snapshot()
+            if not len(now.queue):
+                continue
+            self.note(self.within(None, now, "plan"))
+            self.tell()
+            starts = self.decision.starts
+            yield self.snapshot, self.decision
+
+
+class ForecastReplay(ObservedReplay):
+    """A replay that notes what each job is first told."""
+
+    def every_round(self) -> FirstForecasts:
+        """Run until nothing is left to happen, and say what was promised."""
+        told_s, told_at_s = (np.full(self.total, NEVER, np.int64) for _ in range(2))
+        for snapshot, decision in self.rounds(self.predictor_learns or self.dispatcher_learns):
+            if decision.plan_s is not None:
+                new = (told_s[snapshot.queue] == NEVER) & (decision.plan_s != NEVER)
+                told_s[snapshot.queue[new]], told_at_s[snapshot.queue[new]] = decision.plan_s[new], snapshot.now_s
+        start_s = self.state.table.start_s[: self.total]
+        told = (told_s != NEVER) & (start_s != NEVER)
+        waited = told & (told_s > told_at_s)
+        return FirstForecasts(
+            told_at_s[waited], told_s[waited], start_s[waited], int((told & ~waited).sum()),
+            int((~told).sum()),
+        )  # fmt: skip
+
+
+def first_forecasts(workload: Workload, policy: Policy, progress: Progress | None = None) -> FirstForecasts:
+    """What a policy promises the jobs of a workload, and keeps. Raises `PolicyError` where the policy fails."""
+    told = ForecastReplay(workload.jobs, workload.cluster, policy, progress=progress, strict=True)
+    found = told.every_round()
+    check_all_started(workload.jobs, told.state.table.start_s[: told.total], told.refused, policy)
+    return found
+
+
+def errors_as_json(found: FirstForecasts) -> dict[str, dict[str, float]]:
+    """The figures by horizon, as JSON."""
+    return {name: asdict(kept) for name, kept in found.kept().items()}

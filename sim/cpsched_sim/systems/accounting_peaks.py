@@ -1,0 +1,160 @@
+"""A cluster as its accounting shows it: what was in use at once is the least that there was.
+
+Where the file says where jobs ran (NodeList), each node is seen by itself:
+
+- Nodes are alike that were used by the same partitions, and either have had GPUs in use, or not.
+- A node has the most of each resource that its jobs of one node held at once, or that a job of several nodes was given
+  of it; all nodes that are alike have what the best of them has.
+
+Where the file does not say it, all nodes are taken to be alike: a node has the largest part of a node that a job was
+given, and there are as many as hold what was in use at once. Traces that know processors alone become one pool.
+
+Every job of the file fits on what comes out.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from cpsched.formatting import many
+from cpsched.metrics import step_counts
+from cpsched.parsing.hostlist import expand_if_valid as nodes_in
+from cpsched_sim.errors import InputError
+from cpsched_sim.systems.system_draft import NodeKind, SystemDraft, abbreviated_names, prefix_of
+from cpsched_sim.traces.trace_record import CountRequest, NodeRequest, TraceRecord
+
+MAX_NODES = 1 << 53
+"""The largest sum over all jobs that is exact."""
+GUESSED = "Guessed from what was in use at once in the jobs of the file. Check every number: idle nodes leave no trace."
+
+
+def draft_from_records(every: Iterable[TraceRecord], resources: Sequence[str], name: str) -> SystemDraft:
+    """The draft of what jobs used; what each asks for is possible, and in these resources.
+
+    Raises `InputError` where no start is recorded.
+    """
+    records = [record for record in every if record.start_s is not None]
+    if not records:
+        raise InputError("the trace tells no start of a job, so nothing is known of what was in use at once")
+    asks = [record.ask for record in records]
+    if any(isinstance(ask, CountRequest) for ask in asks):
+        return _pool(records, name)
+    placed = [record for record in records if len(nodes_in(record.nodes)) == record.ask.units]  # type: ignore[union-attr]
+    if len(placed) == len(records):
+        return _by_node(records, name)
+    return _all_alike(records, name, resources)
+
+
+def _pool(records: Sequence[TraceRecord], name: str) -> SystemDraft:
+    widths = [r.ask.processors if isinstance(r.ask, CountRequest) else r.ask.units for r in records]
+    count = max(_at_once(records, widths), *widths)
+    notes = [GUESSED, "The trace knows processors alone, not nodes: all of them are one pool."]
+    kind = NodeKind(1, {"processors": count}, prefix="pool")
+    return SystemDraft(name, f"{count:,} processors", [kind], notes, (), ("processors",), "{ rule: pool }")
+
+
+def _at_once(records: Sequence[TraceRecord], weights: Sequence[int]) -> int:
+    """The most that so heavy jobs weighed together while they ran; a job that ends frees its part first."""
+    if sum(weights) > MAX_NODES:
+        raise InputError(f"the jobs of the trace have {sum(weights):,} of something, which no machine has")
+    start_s = np.array([record.start_s for record in records], np.int64)
+    end_s = start_s + np.array([record.run_s for record in records], np.int64)
+    return int(step_counts(start_s, end_s, np.array(weights, np.int64))[1].max())
+
+
+# ------------------------------------------------------------------------------------------ node by node
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What is known of one node: who used it, how much of it wide jobs were given, and the jobs that it had alone."""
+
+    partitions: set[str] = field(default_factory=set)
+    most: dict[str, int] = field(default_factory=dict)
+    own: list[TraceRecord] = field(default_factory=list)
+
+    def add(self, record: TraceRecord) -> None:
+        ask = _units(record)
+        if ask.partition:
+            self.partitions.add(ask.partition)
+        for resource, amount in ask.each:
+            self.most[resource] = max(amount, self.most.get(resource, 0))
+        if ask.units == 1:
+            self.own.append(record)
+
+    def amounts(self) -> dict[str, int]:
+        """The least that the node has of each resource."""
+        found = dict(self.most)
+        for resource in found if self.own else ():
+            weights = [dict(_units(record).each).get(resource, 0) for record in self.own]
+            found[resource] = max(found[resource], _at_once(self.own, weights))
+        return found
+
+
+def _by_node(records: Sequence[TraceRecord], name: str) -> SystemDraft:
+    seen: dict[str, _Seen] = defaultdict(_Seen)
+    for record in records:
+        for node in nodes_in(record.nodes):
+            seen[node].add(record)
+    alike: dict[tuple[frozenset[str], bool], list[str]] = defaultdict(list)
+    amounts = {node: each.amounts() for node, each in seen.items()}
+    for node in sorted(seen):
+        alike[frozenset(seen[node].partitions), amounts[node].get("gpus", 0) > 0].append(node)
+    kinds = [
+        NodeKind(
+            len(nodes), _most(amounts[node] for node in nodes), key[0], prefix_of(nodes), abbreviated_names(nodes, 4)
+        )
+        for key, nodes in sorted(alike.items(), key=lambda item: (item[0][1], item[1]))
+    ]
+    notes = [
+        GUESSED,
+        f"Nodes: the {len(seen):,} that jobs ran on. Alike are those with jobs of the same partitions, with or without "
+        "GPUs in use; those without are filled first.",
+        "Amounts of a node: the most that was in use at once on any of those that are alike.",
+    ]
+    cores = [_units(record).units * dict(_units(record).each).get("cores", 0) for record in records]
+    there = sum(kind.count * kind.each["cores"] for kind in kinds)
+    notes.append(f"In use at once: {_at_once(records, cores):,} of these {there:,} cores.")
+    partitions = sorted({part for each in seen.values() for part in each.partitions})
+    return SystemDraft(name, f"{many(len(seen), 'node')} that jobs ran on", kinds, notes, partitions)
+
+
+def _most(every: Iterable[dict[str, int]]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for amounts in every:
+        for resource in ("cores", "memory_mib", "gpus"):
+            found[resource] = max(found.get(resource, 0), amounts.get(resource, 0))
+    return found
+
+
+# ------------------------------------------------------------------------------------------ without nodes
+
+
+def _all_alike(records: Sequence[TraceRecord], name: str, resources: Sequence[str]) -> SystemDraft:
+    asks = [_units(record) for record in records]
+    amounts = [dict(ask.each) for ask in asks]
+    each = {r: max(part.get(r, 0) for part in amounts) for r in resources}
+    totals = {r: [ask.units * part.get(r, 0) for ask, part in zip(asks, amounts, strict=True)] for r in resources}
+    at_once = {r: _at_once(records, totals[r]) for r in resources if each[r]}
+    widest = max(ask.units for ask in asks)
+    count = max(widest, *(-(-at_once[r] // each[r]) for r in at_once))
+    used = ", ".join(f"{amount:,} {r}" for r, amount in at_once.items())
+    notes = [
+        GUESSED,
+        f"In use at once: {used}; the widest job had {many(widest, 'node')}.",
+        "The file does not say where jobs ran (NodeList): all nodes are taken to be alike, and to be of any partition.",
+        "Amounts of a node: the largest part of a node that a job was given. Nodes: as many as hold what was in use.",
+    ]
+    kind = NodeKind(count, each, prefix="n")
+    return SystemDraft(
+        name, f"{many(count, 'node is', 'nodes are')} enough for what was in use", [kind], notes, (), resources
+    )
+
+
+def _units(record: TraceRecord) -> NodeRequest:
+    assert isinstance(record.ask, NodeRequest), "pools were told apart before"
+    return record.ask

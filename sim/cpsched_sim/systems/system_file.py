@@ -1,0 +1,286 @@
+"""A system file: which nodes there are, and what a job of a trace asks of them.
+
+    name: kit-forhlr2
+    summary: one sentence
+    resources: [cores, memory_mib, gpus]       # the columns of the cluster; the first is what a processor is
+    node_types:                                # in node order; every type is a node set of its own
+      thin: { count: 1152, prefix: t, each: { cores: 20, memory_mib: 65536 } }
+    partitions: { "1": [thin] }                # partition of the trace -> node types it may use; others: all nodes
+    units: { rule: gcd, cores_per_node: 20 }   # how processors become units
+    power: { cap_w: 40000, watts: { cores: 8 } }   # if there is a cap: all jobs together, and a job for each amount
+
+Rules for a job that asks for C processors and nothing else (`distinct: true`: units on nodes of their own):
+
+| rule | units |
+|---|---|
+| `pool` | C units of one processor; without node types, one node of as many processors as the header's MaxProcs |
+| `cores` | C units of one core, anywhere |
+| `gcd`, `cores_per_node: K` | C < K: one unit of C cores; else units of gcd(C, K) cores (pcp20 for KIT: K = 20) |
+| `nodes`, `cores_per_node: K` | ceil(C / K) whole nodes, used by this job alone |
+
+`memory: requested | used` adds the trace's memory per processor to the units (default `none`). Jobs that name their
+amounts per unit (cpsched's own traces, accounting data) are taken as they are; on a `pool` they count their cores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from importlib import resources as package_files
+from math import gcd
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from cpsched import feasibility
+from cpsched.errors import InvalidValue, UnknownName, require
+from cpsched.model import Cluster, PowerCap, Request
+from cpsched_sim.errors import InputError, InvalidSystem, quote_value
+from cpsched_sim.input.input_limits import MAX_AMOUNT, MAX_NODE_SETS, MAX_NODES, MAX_RESOURCES, MAX_UNITS
+from cpsched_sim.input.yaml_tree import YamlTree, parse_tree, read_tree
+from cpsched_sim.traces.trace_record import CountRequest, NodeRequest, ResourceRequest
+
+_STRICT = ConfigDict(extra="forbid", frozen=True)
+Amount = Annotated[int, Field(ge=0, le=MAX_AMOUNT)]
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+class NodeType(BaseModel):
+    """Nodes that are alike: `each` holds the amounts of one node, resources left out are 0."""
+
+    model_config = _STRICT
+    count: Annotated[int, Field(gt=0, le=MAX_NODES)]
+    each: Mapping[str, Amount]
+    prefix: Annotated[str, Field(max_length=200)] = ""
+
+
+class UnitRule(BaseModel):
+    """How C processors become units."""
+
+    model_config = _STRICT
+    rule: Literal["pool", "cores", "gcd", "nodes"]
+    cores_per_node: Annotated[int, Field(gt=0, le=MAX_UNITS)] | None = None
+    distinct: bool = False
+    memory: Literal["none", "requested", "used"] = "none"
+
+    @model_validator(mode="after")
+    def _knows_its_nodes(self) -> UnitRule:
+        if (self.rule in ("gcd", "nodes")) != (self.cores_per_node is not None):
+            raise ValueError("cores_per_node belongs to the rules gcd and nodes, and they need it")
+        return self
+
+    def split(self, processors: int) -> tuple[int, int]:
+        """(units, cores of each)."""
+        if self.rule in ("pool", "cores") or self.cores_per_node is None:
+            return processors, 1
+        if self.rule == "nodes":
+            return -(-processors // self.cores_per_node), self.cores_per_node
+        if processors < self.cores_per_node:
+            return 1, processors
+        each = gcd(processors, self.cores_per_node)
+        return processors // each, each
+
+
+class PowerSchema(BaseModel):
+    """What all running jobs may draw together, and what a job is taken to draw for each amount that it asks for."""
+
+    model_config = _STRICT
+    cap_w: Annotated[int, Field(gt=0, le=MAX_AMOUNT)]
+    watts: Annotated[Mapping[str, Amount], Field(min_length=1)]
+
+
+class SystemFile(BaseModel):
+    """The content of a system file."""
+
+    model_config = _STRICT
+    name: Name
+    summary: str = ""
+    resources: Annotated[Sequence[Name], Field(min_length=1, max_length=MAX_RESOURCES)]
+    node_types: Mapping[Name, NodeType] = Field(default_factory=dict)
+    partitions: Mapping[Name, Annotated[Sequence[str], Field(min_length=1)]] = Field(default_factory=dict)
+    units: UnitRule
+    power: PowerSchema | None = None
+
+    @model_validator(mode="after")
+    def _names_what_it_has(self) -> SystemFile:
+        known = set(self.resources)
+        if len(known) < len(self.resources):
+            raise ValueError("resources must be named once each")
+        nodes = sum(kind.count for kind in self.node_types.values())
+        if nodes > MAX_NODES:
+            raise ValueError(f"node_types have {nodes:,} nodes, must not be more than {MAX_NODES:,}")
+        if len(self.node_types) + len(self.partitions) > MAX_NODE_SETS:
+            raise ValueError(f"node_types and partitions must not be more than {MAX_NODE_SETS:,}")
+        for name, kind in self.node_types.items():
+            if unknown := set(kind.each) - known:
+                raise ValueError(f"node_types.{name}.each names {', '.join(sorted(unknown))}, not in resources")
+        for name, types in self.partitions.items():
+            if missing := set(types) - set(self.node_types):
+                raise ValueError(f"partitions.{name} names {', '.join(sorted(missing))}, not in node_types")
+        if self.power is not None and (strange := set(self.power.watts) - known):
+            raise ValueError(f"power.watts names {', '.join(sorted(strange))}, not in resources")
+        if not self.node_types and self.units.rule != "pool":
+            raise ValueError("node_types may be left out with the unit rule pool only")
+        if self.units.memory != "none" and "memory_mib" not in known:
+            raise ValueError("units.memory needs the resource memory_mib")
+        return self
+
+
+class System:
+    """A system for one trace: its cluster, and the request that a job's words mean here. Requests are interned."""
+
+    def __init__(self, file: SystemFile, header: Mapping[str, str] | None = None) -> None:
+        self.file = file
+        power = None if file.power is None else PowerCap.of(file.power.cap_w, file.power.watts)
+        self.cluster = replace(_cluster(file, header or {}), power=power)
+        self._requests: dict[ResourceRequest, Request] = {}
+        self._interned: dict[Request, Request] = {}
+
+    @property
+    def name(self) -> str:
+        """The name in the file."""
+        return self.file.name
+
+    def request(self, ask: ResourceRequest) -> Request:
+        """The request; raises `InvalidValue` where it could never fit, or names a resource that is not here."""
+        known = self._requests.get(ask)
+        if known is not None:
+            return known
+        request = self._of_processors(ask) if isinstance(ask, CountRequest) else self._of_units(ask)
+        request = self._interned.setdefault(request, request)
+        room = self._room(request)
+        if request.units > room:
+            raise InvalidValue("units", request.units, f"no more than {room} of {self._spelled(request)} fit")
+        self._requests[ask] = request
+        return request
+
+    def lacks(self, partition: str) -> bool:
+        """Whether there are partitions here, and a job names one that is not among them."""
+        return bool(partition and self.file.partitions) and partition not in self._set_of
+
+    def _spelled(self, request: Request) -> str:
+        """A unit of a request in words, and where it may be."""
+        amounts = zip(self.file.resources, request.per_unit, strict=True)
+        words = ", ".join(f"{amount} {name}" for name, amount in amounts if amount)
+        names = self.cluster.node_set_names
+        return words + (f" in {names[request.node_set]}" if request.node_set else "")
+
+    def _of_processors(self, ask: CountRequest) -> Request:
+        rule = self.file.units
+        require(0 < ask.processors <= MAX_UNITS, "processors", ask.processors, f"must be from 1 to {MAX_UNITS:,}")
+        units, cores = rule.split(ask.processors)
+        mib = {"none": 0, "requested": ask.requested_mib, "used": ask.used_mib}[rule.memory]
+        amounts = {self.file.resources[0]: cores, "memory_mib": mib * cores}
+        return Request(
+            units, self._row(amounts), rule.distinct, rule.rule == "nodes", self._set_of.get(ask.partition, 0)
+        )
+
+    def _of_units(self, ask: NodeRequest) -> Request:
+        amounts = dict(ask.each)
+        require(ask.units <= MAX_UNITS, "units", ask.units, f"must not be more than {MAX_UNITS:,}")
+        if self.file.units.rule == "pool":
+            cores = ask.units * amounts.get("cores", 1)
+            require(cores <= MAX_UNITS, "cores", cores, f"must not be more than {MAX_UNITS:,} in all")
+            return Request(cores, self._row({self.file.resources[0]: 1}))
+        for name, amount in amounts.items():
+            require(name in self.file.resources, name, amount, f"{self.name} has {', '.join(self.file.resources)}")
+        return Request(ask.units, self._row(amounts), ask.distinct, ask.exclusive, self._set_of.get(ask.partition, 0))
+
+    def _row(self, amounts: Mapping[str, int]) -> tuple[int, ...]:
+        for name, amount in amounts.items():
+            require(amount <= MAX_AMOUNT, name, amount, f"must not be more than {MAX_AMOUNT:,}")
+        return tuple(amounts.get(name, 0) for name in self.file.resources)
+
+    @cached_property
+    def _set_of(self) -> dict[str, int]:
+        return {name: row for row, name in enumerate(self.cluster.node_set_names) if row > 0}
+
+    def _room(self, request: Request) -> int:
+        """How many such units the empty system holds."""
+        return feasibility.units_on_empty_cluster(request, self.cluster)
+
+
+class UnlimitedSystem(System):
+    """Room for every job, whatever it asks for, in columns of these names: for studies that place no jobs."""
+
+    def __init__(self, resources: Sequence[str]) -> None:
+        everything = NodeType(count=1, each=dict.fromkeys(resources, MAX_AMOUNT))
+        units = UnitRule(rule="cores")
+        super().__init__(SystemFile(name="boundless", resources=resources, node_types={"all": everything}, units=units))
+
+    def _room(self, request: Request) -> int:
+        return MAX_UNITS
+
+
+def _cluster(file: SystemFile, header: Mapping[str, str]) -> Cluster:
+    if not file.node_types:
+        return Cluster.of([[_processors(file, header)]], file.resources, ["pool"])
+    rows: list[list[int]] = []
+    names: list[str] = []
+    of_type: dict[str, list[int]] = {}
+    numbers: dict[str, int] = {}
+    total_of = _totals_by_prefix(file)
+    for type_name, kind in file.node_types.items():
+        prefix = kind.prefix or type_name
+        for _ in range(kind.count):
+            numbers[prefix] = numbers.get(prefix, 0) + 1
+            of_type.setdefault(type_name, []).append(len(rows))
+            rows.append([kind.each.get(name, 0) for name in file.resources])
+            names.append(f"{prefix}{numbers[prefix]:0{len(str(total_of[prefix]))}d}")
+    partitions = {name: [node for kind in types for node in of_type[kind]] for name, types in file.partitions.items()}
+    return Cluster.of(rows, file.resources, names, of_type | partitions)
+
+
+def _totals_by_prefix(file: SystemFile) -> dict[str, int]:
+    totals: dict[str, int] = {}
+    for name, kind in file.node_types.items():
+        totals[kind.prefix or name] = totals.get(kind.prefix or name, 0) + kind.count
+    return totals
+
+
+def _processors(file: SystemFile, header: Mapping[str, str]) -> int:
+    for key in ("MaxProcs", "MaxNodes"):
+        words = header.get(key, "").split()
+        if words and words[0].isascii() and words[0].isdigit() and words[0].strip("0"):
+            require(
+                len(words[0]) < 20 and int(words[0]) <= MAX_UNITS, key, words[0], f"must be from 1 to {MAX_UNITS:,}"
+            )
+            return int(words[0])
+    raise InputError(f"system {file.name}: the header of the trace has no MaxProcs; name a system that has nodes")
+
+
+def known_systems() -> list[str]:
+    """Names of the systems that come with the project."""
+    folder = package_files.files("cpsched_sim") / "systems"
+    return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+
+
+def named_system(name: str) -> SystemFile:
+    """A system that comes with the project; no file is opened for any other name. Raises `UnknownName`."""
+    if name not in known_systems():
+        raise UnknownName("system", quote_value(name), known_systems())
+    return load_system(name)
+
+
+def load_system(name_or_path: str) -> SystemFile:
+    """A system by name or from a file. Raises `UnknownName`, `InvalidSystem`, `InputError`."""
+    if name_or_path in known_systems():
+        path = Path(str(package_files.files("cpsched_sim") / "systems" / f"{name_or_path}.yaml"))
+    else:
+        path = Path(name_or_path)
+        if not path.suffix and not path.exists():
+            raise UnknownName("system", quote_value(name_or_path), known_systems())
+    return _validated(read_tree(path, InvalidSystem))
+
+
+def parse_system(path: Path, text: str) -> SystemFile:
+    """The content of a system file; `path` is what messages name."""
+    return _validated(parse_tree(path, text, InvalidSystem))
+
+
+def _validated(tree: YamlTree) -> SystemFile:
+    if tree.content is None:
+        raise tree.wrong((), "empty", "must describe a system")
+    return tree.as_model(SystemFile)

@@ -1,0 +1,287 @@
+"""What the commands show in a terminal: progress on stderr, tables on stdout. Every table fits 80 columns.
+
+Lists of names are shown without the simulator, which is imported where a comparison is printed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from cpsched.formatting import short, span
+
+if TYPE_CHECKING:
+    from cpsched.metrics import Metric
+    from cpsched_sim.comparison import ComparisonRow
+    from cpsched_sim.simulation import Simulation
+    from cpsched_sim.tuning.tuner import Tuned
+
+BESIDE = 7
+"""Figures that stand beside each other on a terminal of 80 columns; those beyond follow in a table below."""
+
+TOLD_EVERY_S = 60.0
+_UNBROKEN = 240
+_SYMBOLS = "W: wait, D: run time, F = W + D: response time, r: processors"
+
+
+def _console() -> Console:
+    """Standard output; lines are not broken where it is no terminal."""
+    found = Console()
+    return found if found.is_terminal else Console(width=_UNBROKEN)
+
+
+@contextmanager
+def progress_bar(title: str, of: str = "jobs") -> Iterator[Callable[[float, int | None], None]]:
+    """A function of (done, total) that draws on stderr; a line a minute where that is no terminal."""
+    console = Console(stderr=True)
+    began_s = told_s = time.monotonic()
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TextColumn(of))
+    hidden = not console.is_terminal
+    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True, disable=hidden) as bar:
+        task = bar.add_task(title, total=None)
+
+        def show(done: float, total: int | None) -> None:
+            nonlocal told_s
+            bar.update(task, completed=done, total=total)
+            now_s = time.monotonic()
+            if hidden and done and total and now_s - told_s > TOLD_EVERY_S:
+                told_s = now_s
+                left = span((now_s - began_s) * (total - done) / done)
+                console.print(Text(f"note: {int(done)} of {total} {of}, about {left} left"))
+
+        yield show
+
+
+def print_simulation(simulation: Simulation, summed_up: Mapping[str, Any]) -> None:
+    """The summary of one replay."""
+    policy, workload = simulation.setup.policy, simulation.workload
+    console = _console()
+    who = Text(f"{policy.dispatcher} / {policy.predictor}", style="bold")
+    console.print(who.append(f": {workload.name} on {workload.system}", style="not bold"))
+    table = Table(show_header=False)
+    table.add_column(style="bold")
+    table.add_column(justify="right")
+    summary = dict(summed_up)
+    groups = {name: summary.pop(name) for name in ("accounts", "qos") if name in summary}
+    for name, value in _flat(summary):
+        table.add_row(Text(name), _plain(value))
+    console.print(table)
+    for name, rows in groups.items():
+        if name == "accounts" or len(rows) > 1:
+            console.print(_groups(name, rows))
+    for metric in simulation.more:
+        console.print(Text(f"{metric.heading}: {metric.formula}", "dim"))
+
+
+def _groups(title: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
+    """One line per account or QOS."""
+    shares = all("share" in row for row in rows.values())
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column({"accounts": "account", "qos": "QOS"}[title])
+    for heading in (*(("share %", "used %") if shares else ()), "jobs", "mean wait s", "BSLD"):
+        table.add_column(heading, justify="right")
+    for name, row in rows.items():
+        part = [short(100 * row[key]) for key in ("share", "used")] if shares else []
+        table.add_row(Text(name or "-"), *part, f"{row['jobs']:,}", short(row["mean_wait_s"]), short(row["bsld"]))
+    return table
+
+
+def _plain(value: float | None) -> str:
+    """A figure in full; a dash for what was not measured."""
+    if value is None:
+        return "-"
+    return f"{value:,.6g}" if isinstance(value, float) else f"{value:,}"
+
+
+def _flat(summary: Mapping[str, Any]) -> Iterator[tuple[str, float | None]]:
+    for name, value in summary.items():
+        if isinstance(value, Mapping):
+            for part, figure in value.items():
+                yield f"{name} {part}", figure
+        else:
+            yield name, value
+
+
+def print_list(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Names with a sentence each; below it the parameters with their defaults, and the source."""
+    table = Table(show_header=False, box=None, padding=(0, 2, 1, 0))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for row in rows:
+        settings = "  ".join(f"{name}={value}" for name, value in row["parameters"].items())
+        parts = [(row["summary"], ""), *([(settings, "cyan")] if settings else []), (row["source"], "dim")]
+        table.add_row(Text(row["name"]), Text("\n").join(Text(text, style) for text, style in parts))
+    _console().print(table)
+
+
+def print_metrics(rows: Sequence[Mapping[str, str]]) -> None:
+    """Names with their formulas; below, the unit, which way is better, and the source."""
+    table = Table(show_header=False, box=None, padding=(0, 2, 1, 0))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for row in rows:
+        unit = f" in {row['unit']}" if row["unit"] else ""
+        facts = Text(f"{row['heading']}{unit}, {row['better']} is better", "cyan")
+        table.add_row(Text(row["name"]), Text("\n").join((Text(row["formula"]), facts, Text(row["source"], "dim"))))
+    _console().print(table)
+
+
+class FigureColumn(NamedTuple):
+    """A column of figures: its heading, the name of the figure, by what it is multiplied, and how it is written."""
+
+    heading: str
+    name: str
+    scale: float = 1.0
+    form: str = ",.1f"
+
+
+_JOBS = FigureColumn("jobs", "jobs", 1, ",d")
+ACCURACY = (
+    _JOBS, FigureColumn("mean error\nmin", "mean_absolute_error_min"), FigureColumn("under\n%", "under", 100),
+    FigureColumn("over\n%", "over", 100), FigureColumn("0.75 to 1.25\n%", "close", 100),
+)  # fmt: skip
+CALIBRATION = (
+    _JOBS, FigureColumn("held\n%", "held", 100), FigureColumn("shorter\n%", "shorter", 100),
+    FigureColumn("longer\n%", "longer", 100), FigureColumn("median width\n% of walltime", "median_width", 100),
+)  # fmt: skip
+PROMISES = (
+    _JOBS, FigureColumn("no later\n%", "on_time", 100), FigureColumn("median error\nmin", "median_error_s", 1 / 60),
+    FigureColumn("mean error\nmin", "mean_error_s", 1 / 60),
+    FigureColumn("mean |error|\nmin", "mean_absolute_error_s", 1 / 60),
+    FigureColumn("late, p95\nmin", "late_p95_s", 1 / 60),
+)  # fmt: skip
+INTERVALS = (
+    FigureColumn("told", "told", 1, ",d"), FigureColumn("held\n%", "held", 100),
+    FigureColumn("earlier\n%", "early", 100), FigureColumn("later\n%", "late", 100),
+    FigureColumn("median width\nmin", "median_width_s", 1 / 60),
+    FigureColumn("median wait\nmin", "median_wait_s", 1 / 60),
+)  # fmt: skip
+
+
+def print_figures(
+    title: str, labels: Sequence[str], rows: Mapping[str, Mapping[str, Any]], columns: Sequence[FigureColumn]
+) -> None:
+    """One line per name; with two labels, one per name and part."""
+    table = Table(title=Text(title))
+    for label in labels:
+        table.add_column(label)
+    for column in columns:
+        table.add_column(column.heading, justify="right")
+    for name, row in rows.items():
+        parts = row.items() if len(labels) == 2 else [("", row)]
+        for at, (part, figures) in enumerate(parts):
+            cells = [f"{each.scale * figures[each.name]:{each.form}}" for each in columns]
+            table.add_row(Text(name if at == 0 else ""), *([part] if len(labels) == 2 else []), *cells)
+    _console().print(table)
+
+
+def print_comparison(
+    title: str,
+    rows: Sequence[ComparisonRow],
+    baselines: Mapping[str, ComparisonRow | None],
+    more: Sequence[Metric] = (),
+) -> None:
+    """Two lines per combination: figures, and below them what they are of the baseline's. A legend explains them."""
+    from cpsched_sim.comparison import compared
+
+    shown, console = compared(more), _console()
+    beside = BESIDE if console.is_terminal else len(shown)
+    for at in range(0, len(shown), beside):
+        part = shown[at : at + beside]
+        last = at + beside >= len(shown)
+        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        table.title = None if at else Text(f"{title}: figures, and % of the baseline")
+        table.caption = Text(f"{_which_way(shown)}; 74x: 74 times the baseline") if last else None
+        _fill_in(table, rows, baselines, part, more, times=at == 0)
+        console.print(table)
+    for metric in shown:
+        console.print(Text(f"{metric.heading}: {metric.formula}", "dim"))
+    console.print(Text(_SYMBOLS, "dim"))
+
+
+def _fill_in(
+    table: Table, rows: Sequence[ComparisonRow], baselines: Mapping[str, ComparisonRow | None], shown: Sequence[Metric],
+    more: Sequence[Metric], times: bool,
+) -> None:  # fmt: skip
+    """The columns of some metrics, and of how long decisions took where `times` says so."""
+    from cpsched_sim.comparison import percentages
+
+    table.add_column("dispatcher\npredictor", no_wrap=True)
+    for heading in (*map(_column, shown), *(["dispatch ms\nCPU s"] if times else ())):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in rows:
+        label = Text(row.dispatcher, "bold").append(f"\n{row.predictor}", "not bold")
+        if row.summary is None:
+            table.add_row(label, "failed", style="red")
+            continue
+        percent = percentages(row, baselines[row.name], more)
+        names = [metric.name for metric in shown]
+        shares = [share(percent[name]) if name in percent else "" for name in names]
+        cells = [f"{short(row.summary[name])}\n{part}" for name, part in zip(names, shares, strict=True)]
+        took = [f"{short(row.summary['dispatch']['mean_ms'])}\n{short(row.summary['cpu_s'])}"] if times else []
+        table.add_row(label, *cells, *took)
+
+
+def _column(metric: Metric) -> str:
+    """A narrow heading: its first word, and below it the rest with the unit."""
+    first, *rest = metric.heading.split()
+    return "\n".join(line for line in (first, " ".join((*rest, metric.unit)).strip()) if line)
+
+
+def _which_way(shown: Sequence[Metric]) -> str:
+    """`lower is better, but for: in use`."""
+    others = [metric.heading for metric in shown if metric.better == "higher"]
+    return "lower is better" + (f", but for: {', '.join(others)}" if others else "")
+
+
+def share(percent: float) -> str:
+    """A percentage, or how many times as much where it is large: 83.1%, 74x."""
+    return f"{short(percent)}%" if percent < 999.5 else f"{short(percent / 100)}x"
+
+
+_FEW_TRIED = 6
+
+
+def print_tuned(title: str, found: Tuned) -> None:
+    """What `cpsched tune` found: the verdict, the settings on windows that did not choose, and the best tried."""
+    from cpsched.goal_presets import GOAL_METRICS
+    from cpsched_sim.tuning.tuner import BASELINE, in_percent
+
+    console = _console()
+    console.print(Text(found.sentence, "bold"))
+    console.print(Text(f"{title}; goal: {found.goal}", "dim"))
+    rows = {"present": found.present, **({"chosen": found.chosen} if found.chosen else {})}
+    rows |= {each.spec.dispatcher: each for each in found.beside}
+    judged = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    judged.title = f"{found.windows[1]} windows that did not choose, {found.jobs[1]:,} jobs: % of {BASELINE.dispatcher}"
+    judged.add_column("")
+    judged.add_column(BASELINE.dispatcher, justify="right")
+    for name in rows:
+        judged.add_column(name, justify="right")
+    for figure, words in GOAL_METRICS.items():
+        shares = [f"{100 * each.against_baseline[figure].ratio:.1f}" for each in rows.values()]
+        judged.add_row(words, short(found.baseline[figure]), *shares)
+    console.print(judged)
+    if found.chosen is not None:
+        for figure in ("score", *found.goal.weights):
+            words = "by the goal" if figure == "score" else GOAL_METRICS[figure]
+            told = in_percent(found.chosen.against_present[figure])
+            console.print(Text(f"chosen against present, {words}: {told}"))
+    tried = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    tried.title = f"{found.windows[0]} windows that chose, {found.jobs[0]:,} jobs: % of {BASELINE.dispatcher}"
+    for heading, side in (("changes", "left"), ("score", "right"), ("beyond a limit", "left")):
+        tried.add_column(heading, justify="left" if side == "left" else "right", overflow="fold")
+    for each in found.tried[:_FEW_TRIED]:
+        beyond = each.error or " ".join(f"{name} {percent:.0f}" for name, percent in each.broken.items())
+        tried.add_row(Text(each.changes), "-" if each.error else f"{100 * each.score:.1f}", Text(beyond))
+    console.print(tried)
+    if len(found.tried) > _FEW_TRIED:
+        console.print(Text(f"{len(found.tried) - _FEW_TRIED} more settings were tried; --json has all.", "dim"))

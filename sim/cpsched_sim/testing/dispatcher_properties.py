@@ -1,0 +1,169 @@
+"""The promises that every dispatcher makes, each held against random clusters, queues and traces.
+
+A promise takes the words for a dispatcher (a name, or `package.module:Class`) and raises `AssertionError`, with the
+smallest world that was found, where the dispatcher breaks it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cpsched.dispatchers.base import Dispatcher
+from cpsched.feasibility import verify
+from cpsched.model import NEVER, Cluster, Snapshot
+from cpsched.policy import Policy
+from cpsched.policy_spec import setting_names
+from cpsched.registry import DISPATCHERS, PREDICTORS
+from cpsched_sim.cluster.replay import Schedule, replay
+from cpsched_sim.testing.example_counts import tries
+from cpsched_sim.testing.strategies import can_run, full_clusters, snapshots, traces
+from cpsched_sim.traces.trace_job import TraceJob
+
+EFFORT = "100"
+"""The deterministic limit of dispatchers that search: no promise may depend on a clock."""
+
+
+def dispatcher_of(words: str) -> Dispatcher:
+    """A new dispatcher. If it searches, its limit is a deterministic effort and not a time."""
+    limited = "effort" in setting_names(DISPATCHERS.find(words))
+    return DISPATCHERS.build(words, {"effort": EFFORT} if limited else None)
+
+
+def policy_of(words: str, predictor: str = "walltime") -> Policy:
+    """A new policy with this dispatcher."""
+    return Policy(PREDICTORS.build(predictor), dispatcher_of(words))
+
+
+def max_examples(words: str, many: int) -> settings:
+    """How many worlds to try: fewer for a dispatcher that may call a solver; see `tries`."""
+    searches = "effort" in setting_names(DISPATCHERS.find(words))
+    return tries(many // 6 if searches else many)
+
+
+def decisions_are_feasible_and_explained(words: str) -> None:
+    """No rule broken; each queued job starts or has its wait; plans are not in the past and start what starts."""
+    dispatcher = dispatcher_of(words)
+
+    @max_examples(words, 60)
+    @given(st.one_of(snapshots(), full_clusters()))
+    def check(snapshot: Snapshot) -> None:
+        decision = dispatcher.decide(snapshot, "plan")
+        assert verify(decision, snapshot) == []
+        started, jobs = decision.starts_by_job(snapshot), snapshot.queued_jobs()
+        assert set(started) | set(decision.waits) == {job.id for job in jobs}, "each job starts or has a wait"
+        assert not set(started) & set(decision.waits), "no job does both"
+        assert all(wait.reason.arguments != ("",) for wait in decision.waits.values()), "each wait has a reason"
+        plan = decision.plan_by_job(snapshot)
+        assert all(plan[id] == snapshot.now_s for id in started if id in plan), "what starts is planned for now"
+        assert all(start_s >= snapshot.now_s for start_s in plan.values()), "no plan is in the past"
+
+    check()
+
+
+def decisions_are_deterministic(words: str) -> None:
+    """Two new dispatchers, the same snapshot: the same starts on the same nodes."""
+
+    @max_examples(words, 20)
+    @given(st.one_of(snapshots(), full_clusters()))
+    def check(snapshot: Snapshot) -> None:
+        first = dispatcher_of(words).decide(snapshot, "starts")
+        second = dispatcher_of(words).decide(snapshot, "starts")
+        assert first.starts_by_job(snapshot) == second.starts_by_job(snapshot)
+
+    check()
+
+
+def memory_round_trips(words: str) -> None:
+    """One dispatcher through several snapshots; before each, a new one that recalls its memory decides the same."""
+
+    @max_examples(words, 20)
+    @given(st.lists(snapshots(), min_size=2, max_size=4))
+    def check(rounds: list[Snapshot]) -> None:
+        first = dispatcher_of(words)
+        for snapshot in rounds:
+            second, memory = dispatcher_of(words), first.memory()
+            if memory is None and first.learns:
+                return
+            if memory is not None:
+                second.recall(json.loads(json.dumps(memory)))
+            decision, again = first.decide(snapshot, "plan"), second.decide(snapshot, "plan")
+            assert decision.starts_by_job(snapshot) == again.starts_by_job(snapshot)
+            assert decision.plan_by_job(snapshot) == again.plan_by_job(snapshot)
+
+    check()
+
+
+def jobs_run_within_capacity(words: str) -> None:
+    """Whole traces: all start, where they may; the others are refused with a reason; the same trace twice, the same."""
+
+    @max_examples(words, 40)
+    @given(traces(), st.sampled_from(["walltime", "last-two"]))
+    def check(world: tuple[Cluster, list[TraceJob]], predictor: str) -> None:
+        cluster, trace = world
+        schedule = replay(trace, cluster, policy_of(words, predictor))
+        assert schedule.violations == ()
+        able = [can_run(cluster, item.job) for item in trace]
+        assert (schedule.start_s != NEVER).tolist() == able, "whatever can run starts at some time"
+        assert [i not in schedule.refused for i in range(len(trace))] == able
+        assert misplaced(cluster, trace, schedule) == []
+        assert overfull(cluster, trace, schedule) == []
+        again = replay(trace, cluster, policy_of(words, predictor))
+        assert np.array_equal(again.start_s, schedule.start_s)
+        for index in range(len(trace)):
+            assert again.placement_of(index) == schedule.placement_of(index)
+
+    check()
+
+
+PROPERTIES: tuple[Callable[[str], None], ...] = (
+    decisions_are_feasible_and_explained,
+    decisions_are_deterministic,
+    memory_round_trips,
+    jobs_run_within_capacity,
+)
+
+
+def overfull(cluster: Cluster, trace: Sequence[TraceJob], schedule: Schedule) -> list[tuple[int, int]]:
+    """(second, node) pairs at which more is in use than there is; whole-node jobs use all of a node, and are alone."""
+    found, steps = [], {0}
+    ran = [i for i in range(len(trace)) if schedule.start_s[i] != NEVER]
+    steps.update(int(schedule.start_s[i]) for i in ran)
+    for second in sorted(steps):
+        used, jobs = np.zeros_like(cluster.capacity), np.zeros(cluster.size, np.int64)
+        alone = np.zeros(cluster.size, np.int64)
+        for i in ran:
+            if schedule.start_s[i] <= second < schedule.end_s[i]:
+                request = trace[i].job.request
+                for node, units in schedule.placement_of(i):
+                    used[node] += units * np.array(request.per_unit)
+                    jobs[node] += 1
+                    alone[node] += request.exclusive
+        too_much = (used > cluster.capacity).any(axis=1) | ((alone > 0) & (jobs > 1))
+        found += [(second, node) for node in np.flatnonzero(too_much).tolist()]
+    return found
+
+
+def misplaced(cluster: Cluster, trace: Sequence[TraceJob], schedule: Schedule) -> list[int]:
+    """Jobs whose placement is not what they asked for: units, distinct nodes, node set, time."""
+    found = []
+    for i, item in enumerate(trace):
+        if schedule.start_s[i] == NEVER:
+            continue
+        request, placement = item.job.request, schedule.placement_of(i)
+        nodes = [node for node, _ in placement]
+        right = (
+            sum(units for _, units in placement) == request.units
+            and len(set(nodes)) == len(nodes)
+            and (not request.distinct or all(units == 1 for _, units in placement))
+            and cluster.node_sets[request.node_set, nodes].all()
+            and schedule.start_s[i] >= item.job.submit_s
+            and schedule.end_s[i] - schedule.start_s[i] == item.run_s
+        )
+        if not right:
+            found.append(item.job.id)
+    return found

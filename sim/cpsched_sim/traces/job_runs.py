@@ -1,0 +1,86 @@
+"""Numbers for the runs of a job: accounting data tells of one job as often as it was requeued.
+
+Tables made of it may have the tasks of an array under the number of the array: they begin together, and end apart.
+"""
+
+from __future__ import annotations
+
+from cpsched.errors import InvalidValue
+from cpsched_sim.input.input_limits import MAX_ID
+
+NEXT_RUN = 10**16
+"""Added to a job's number for each further run: 10000000000000007 is the second run of job 7."""
+TASKS = 10**7
+"""More than the tasks of any array: -70000003 is task 3 of the array 7."""
+_UNNUMBERED = 5 * 10**6
+"""-75000001 is the second task of the array 7 where their numbers are lost; Slurm's arrays end at task 4,000,000."""
+_MOST_UNNUMBERED = 4 * 10**6
+READ_BEFORE = "line of a job that was read before"
+FURTHER_RUN = "is a further run of a job that was requeued"
+UNDER_ONE_NUMBER = "has number and start of another job, but other end or nodes: taken for a task of an array"
+
+
+class _Several:
+    """The runs of a number that more than one has: by start and end, where they were."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[tuple[int, int], set[str]] = {}
+        self.starts: set[int] = set()
+        self.further = self.tasks = 0
+
+    def add(self, start_s: int, end_s: int, nodes: str) -> bool:
+        """Keep a run; False for one that is there. A file may not say where a run was."""
+        there = self.nodes.setdefault((start_s, end_s), set())
+        if nodes in there or "" in there or (there and not nodes):
+            return False
+        there.add(nodes)
+        return True
+
+
+class JobRuns:
+    """The runs that were seen so far, told apart by when they began and ended, and where."""
+
+    def __init__(self) -> None:
+        self._first: dict[int, tuple[int, int, str]] = {}
+        self._several: dict[int, _Several] = {}
+
+    def number(self, id: int, start_s: int, end_s: int = 0, nodes: str = "") -> tuple[int | None, bool]:
+        """The number of a run, and whether it is one of several that began together. Raises `InvalidValue`.
+
+        It is the job's own for the first run, and None for one that was seen.
+        """
+        first = self._first.setdefault(id, run := (start_s, end_s, nodes))
+        if first is run:
+            return id, False
+        several = self._several.get(id)
+        if several is None:
+            several = self._several[id] = _Several()
+            several.add(*first)
+            several.starts.add(first[0])
+        if not several.add(start_s, end_s, nodes):
+            return None, False
+        if start_s in several.starts and id >= 0:
+            several.tasks += 1
+            return self._task(id, several.tasks), True
+        several.starts.add(start_s)
+        several.further += 1
+        further = several.further * NEXT_RUN
+        if abs(id) + further > MAX_ID:
+            raise InvalidValue("job", id, f"must not have more than {MAX_ID // NEXT_RUN + 1} runs")
+        return (id + further if id >= 0 else id - further), False
+
+    def has_begun(self, id: int, since_s: int, nodes: str = "") -> bool:
+        """Whether a run of the job is known that began then or later, and on these nodes where some are named."""
+        if id not in self._first:
+            return False
+        start_s, end_s, where = self._first[id]
+        several = self._several.get(id)
+        runs = several.nodes if several is not None else {(start_s, end_s): {where}}
+        return any(
+            begin_s >= since_s and (not nodes or nodes in there or "" in there) for (begin_s, _), there in runs.items()
+        )
+
+    def _task(self, id: int, number: int) -> int:
+        if number >= _MOST_UNNUMBERED or id * TASKS > MAX_ID - TASKS:
+            raise InvalidValue("job", id, "must not be the number of so many jobs")
+        return -(id * TASKS + _UNNUMBERED + number)

@@ -1,0 +1,128 @@
+"""What the readers of Parquet tables share: a row is a job, and messages name file, row and column."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from datetime import UTC
+from math import isfinite
+from pathlib import Path
+from sys import intern
+from typing import Any, ClassVar
+
+from cpsched.errors import InvalidValue
+from cpsched_sim.input.input_limits import MAX_FIELD_CHARS
+from cpsched_sim.input.parquet_reader import columns_of, rows_of
+from cpsched_sim.traces.timestamps import possible_times
+from cpsched_sim.traces.trace_record import NodeRequest, Reader, TraceRecord
+
+_ROW = "row"
+"""Stands for the text of a line, which a row has none of."""
+
+
+class TableReader(Reader):
+    """A trace in a Parquet table. A format says which columns it reads, and makes a record of `self.row`.
+
+    `NEEDED` are the columns without which nothing can be replayed, `ALSO` those that may be missing. Times are seconds
+    since 1970.
+    """
+
+    NEEDED: ClassVar[tuple[str, ...]]
+    ALSO: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def recognises_columns(cls, names: Collection[str]) -> bool:
+        """Whether a table with columns of these names is of this format."""
+        return set(cls.NEEDED) <= set(names)
+
+    def __init__(self, path: Path, lenient: bool = False) -> None:
+        super().__init__(path, lenient)
+        self.resources = ("cores", "memory_mib", "gpus")
+        self.row: dict[str, Any] = {}
+        self._asks: dict[NodeRequest, NodeRequest] = {}
+        there = columns_of(path)
+        if missing := [name for name in self.NEEDED if name not in there]:
+            raise self._wrong("columns", ", ".join(missing), "must be there")
+
+    def _lines(self) -> Iterator[tuple[int, str]]:
+        for number, row in rows_of(self.path, {*self.NEEDED, *self.ALSO}):
+            self.row = row
+            yield number, _ROW
+
+    def _record(self, text: str) -> TraceRecord | None:
+        return self._job()
+
+    def _job(self) -> TraceRecord | None:
+        """The job of `self.row`; None where it holds none that can be replayed, which is counted."""
+        raise NotImplementedError
+
+    # ------------------------------------------------------------------------------------------ values
+
+    def _whole(self, column: str) -> int | None:
+        """A whole number; None where the column is not there, or does not tell."""
+        value = self.row.get(column)
+        if value is None or value != value:
+            return None
+        try:
+            number = int(value)
+        except (ValueError, TypeError, OverflowError):
+            number = None
+        if number is None or (isinstance(value, float) and number != value):
+            raise self._wrong(column, value, "must be a whole number")
+        return number
+
+    def _count(self, column: str) -> int:
+        """A number of things; 0 where it is not told."""
+        number = self._whole(column) or 0
+        if number < 0:
+            raise self._wrong(column, number, "must not be negative")
+        return number
+
+    def _time_s(self, column: str) -> int | None:
+        """A time, which may also be spelled out (`2026-02-19 16:17:31-07`); without a zone it counts as UTC.
+
+        Fractions of a second are cut.
+        """
+        value = self.row.get(column)
+        if isinstance(value, float) and isfinite(value):
+            return int(value)
+        if not isinstance(value, str):
+            return self._whole(column)
+        try:
+            return next(iter(possible_times(value, UTC)), None)
+        except InvalidValue as error:
+            raise self._wrong(column, value, error.rule) from error
+
+    def _text(self, column: str) -> str:
+        value = self.row.get(column)
+        if value is None:
+            return ""
+        text = str(value)
+        if len(text) > MAX_FIELD_CHARS:
+            raise self._wrong(column, text, f"must not be longer than {MAX_FIELD_CHARS:,} characters")
+        return intern(text)
+
+    def _names(self, column: str) -> str:
+        """A list of node names, as Slurm spells one: `n1,n2`; the table has a list, or text such as `{n1,n2}`."""
+        value = self.row.get(column)
+        return ",".join(map(str, value)) if isinstance(value, list) else self._text(column).strip("{}[]")
+
+    # ------------------------------------------------------------------------------------------ a job
+
+    def _spread(self, nodes: int, totals: dict[str, int], exclusive: bool, partition: str) -> NodeRequest:
+        """Units on nodes of their own, each with its share, rounded up, of what the job had in all."""
+        each = tuple((name, -(-total // nodes)) for name, total in totals.items() if total)
+        ask = NodeRequest(nodes, each, distinct=nodes > 1, exclusive=exclusive, partition=partition)
+        return self._asks.setdefault(ask, ask)
+
+    def _times(self, submit: str, start: str, end: str) -> tuple[int, int, int] | None:
+        """Submission, start and run time; None where the job never ran or has not ended, which is counted."""
+        submit_s, start_s, end_s = map(self._time_s, (submit, start, end))
+        if submit_s is None:
+            raise self._wrong(submit, "", "must be told")
+        if start_s is None or end_s is None:
+            self.tally.dropped["never started, or had not ended"] += 1
+            return None
+        if end_s <= start_s:
+            self.tally.dropped["run time below 1 s"] += 1
+            return None
+        return submit_s, start_s, end_s - start_s

@@ -1,0 +1,74 @@
+"""Times as Slurm's commands print them: local times without a zone, which an hour of each autumn has twice.
+
+`TZ=UTC sacct` avoids all of this. Where a file was made without, its owner names the zone (`--zone Europe/Berlin`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime, tzinfo
+from functools import lru_cache
+from itertools import pairwise, product
+from zoneinfo import ZoneInfo
+
+from cpsched.errors import InvalidValue
+
+UNKNOWN = frozenset({"", "unknown", "none", "n/a", "-", "null", "(null)", "nan", "nat", "<na>"})
+"""What stands where a time is not known, in small letters."""
+HOUR_S = 3600
+_EPOCH_DIGITS = range(9, 13)
+"""A number of so many digits is in seconds since 1970, as `SLURM_TIME_FORMAT=%s` prints."""
+_WHOLE = re.compile(r"^(\d+)\.0*$", re.ASCII)
+"""Seconds as tables write them again once a job had none: `1763862092.0`."""
+_FORM = "must be a time like 2016-12-22T07:15:12, or seconds since 1970 (is SLURM_TIME_FORMAT set?)"
+
+PossibleTimes = tuple[int, ...]
+"""Seconds since 1970 that a text may mean: none where it tells no time, two in the hour that the clock showed twice."""
+
+
+def zone_of(name: str) -> tzinfo:
+    """The zone by its name in the IANA database; UTC for "". Raises `InvalidValue`."""
+    if not name:
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (ValueError, OSError, LookupError) as error:
+        rule = "must be a zone such as Europe/Berlin (no such file in the time zone database)"
+        raise InvalidValue("--zone", name, rule) from error
+
+
+@lru_cache(maxsize=1024)
+def possible_times(text: str, zone: tzinfo) -> PossibleTimes:
+    """What a time may mean; raises `InvalidValue` where it is none, or one that the zone's clock never showed."""
+    if not text[:1].isdigit() and text.lower() in UNKNOWN:
+        return ()
+    text = _WHOLE.sub(r"\1", text)
+    if len(text) in _EPOCH_DIGITS and text.isdecimal() and text.isascii():
+        return (int(text),)
+    try:
+        at = datetime.fromisoformat(text)
+        if zone is UTC and at.tzinfo is None:
+            at = at.replace(tzinfo=UTC)
+        if at.tzinfo is not None:
+            return (int(at.timestamp()),)
+        first, second = (int(at.replace(tzinfo=zone, fold=fold).timestamp()) for fold in (0, 1))
+    except (ValueError, OverflowError):
+        raise InvalidValue("time", text, _FORM) from None
+    if first > second:
+        raise InvalidValue("time", text, f"was skipped by the clock of {zone}: is --zone where sacct ran?")
+    return (first,) if first == second else (first, second)
+
+
+def resolve_times(times: Sequence[PossibleTimes], elapsed_s: int | None) -> tuple[list[int | None], bool]:
+    """One meaning for each time, and whether it is the only one that is possible.
+
+    Each time is no earlier than the one before, and the last two (start and end) are `elapsed_s` apart where one of
+    their meanings is. Of several possible meanings the first counts, and so it does where none is possible.
+    """
+    known = [at for at in times if at]
+    ascending = [choice for choice in product(*known) if all(a <= b for a, b in pairwise(choice))]
+    exact = [choice for choice in ascending if times[-2] and times[-1] and choice[-1] - choice[-2] == elapsed_s]
+    possible = exact or ascending
+    chosen = iter(possible[0] if possible else [at[0] for at in known])
+    return [next(chosen) if at else None for at in times], len(possible) == 1

@@ -1,0 +1,27 @@
+"""What the owner of accounting data says of it; see the command line's --columns, --zone and --arrival."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from cpsched.errors import require
+from cpsched_sim.traces.timestamps import zone_of
+
+Arrival = Literal["eligible", "submit"]
+
+
+@dataclass(frozen=True, slots=True)
+class TraceDialect:
+    """The columns of a table, the zone of its times, and when its jobs arrive."""
+
+    columns: str = ""
+    zone: str = ""
+    arrival: Arrival = "eligible"
+
+    def __post_init__(self) -> None:
+        require(self.arrival in ("eligible", "submit"), "--arrival", self.arrival, "must be eligible or submit")
+        zone_of(self.zone)
+
+
+DEFAULT_DIALECT = TraceDialect()

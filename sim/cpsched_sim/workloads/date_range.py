@@ -1,0 +1,77 @@
+"""Parts of a trace by date: `2012-02-01`, `2012-02-01T12:00`, or `+30d` and `+12h`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from cpsched.errors import InvalidValue, require
+from cpsched_sim.traces.timestamps import zone_of
+from cpsched_sim.traces.trace_job import TraceJob
+
+_LATER = re.compile(r"\+(\d{1,6})([dh])", re.ASCII)
+_UNIT_S = {"d": 86_400, "h": 3_600}
+_FIRST_DATED_S = 100_000_000
+"""Seconds since 1970 of March 1973: no job is older, and times that a trace counts from its own begin are less."""
+_FORM = "must be a date such as 2026-10-01, a date and a time, or +30d (days) or +12h (hours)"
+
+
+@dataclass(frozen=True, slots=True)
+class DateRange:
+    """Jobs that arrive from `from_` on, and before `to`; "" is no bound.
+
+    `+30d` counts from the first job in `from_`, and from the begin of the part in `to`. `zone` is of the dates, UTC
+    by default.
+    """
+
+    from_: str = ""
+    to: str = ""
+    zone: str = ""
+
+    def of(self, jobs: Sequence[TraceJob], epoch_s: int) -> list[TraceJob]:
+        """These of the jobs, which are in order of arrival. Raises `InvalidValue`."""
+        if not jobs or self == ALL_DATES:
+            return list(jobs)
+        first_s = jobs[0].job.submit_s
+        is_dated = first_s + epoch_s >= _FIRST_DATED_S
+        begin_s = self._at("--from", self.from_, first_s, epoch_s, is_dated)
+        end_s = self._at("--to", self.to, begin_s, epoch_s, is_dated) if self.to else jobs[-1].job.submit_s + 1
+        require(begin_s < end_s, "--from, --to", (self.from_, self.to), "the first must be before the second")
+        return [entry for entry in jobs if begin_s <= entry.job.submit_s < end_s]
+
+    def _at(self, option: str, text: str, since_s: int, epoch_s: int, is_dated: bool) -> int:
+        if not text:
+            return since_s
+        if match := _LATER.fullmatch(text):
+            return since_s + int(match[1]) * _UNIT_S[match[2]]
+        try:
+            at = datetime.fromisoformat(text)
+        except ValueError:
+            raise InvalidValue(option, text, _FORM) from None
+        require(is_dated, option, text, "needs a trace with dates (UnixStartTime in its header); +30d needs none")
+        return int((at if at.tzinfo is not None else at.replace(tzinfo=zone_of(self.zone))).timestamp()) - epoch_s
+
+
+ALL_DATES = DateRange()
+"""The whole trace."""
+
+
+def epoch_of(header: Mapping[str, str]) -> int:
+    """What is added to a trace's times to have seconds since 1970: the header's UnixStartTime, else 0."""
+    start = header.get("UnixStartTime", "").split()
+    return int(start[0]) if start and start[0].isascii() and start[0].isdigit() and len(start[0]) < 13 else 0
+
+
+def dates_of(jobs: Sequence[TraceJob], epoch_s: int) -> str:
+    """From when to when jobs arrive: `2012-02-03 to 2012-10-12`, or for how many days; "" where there are none."""
+    if not jobs:
+        return ""
+    first_s, last_s = (jobs[at].job.submit_s + epoch_s for at in (0, -1))
+    if first_s < _FIRST_DATED_S:
+        return f"{(last_s - first_s) / 86_400:.1f} days"
+    try:
+        return " to ".join(f"{datetime.fromtimestamp(at_s, UTC):%Y-%m-%d}" for at_s in (first_s, last_s))
+    except (ValueError, OverflowError, OSError):  # a trace may count further than dates do
+        return f"{(last_s - first_s) / 86_400:.1f} days"

@@ -1,0 +1,194 @@
+"""YAML files of others: what is read, and which line and rule are named where it is not."""
+
+import re
+
+import pytest
+from pydantic import BaseModel, ConfigDict, Field
+
+from cpsched_sim.errors import InputError, InvalidFile
+from cpsched_sim.input import yaml_tree as trees
+from cpsched_sim.input.input_limits import MAX_YAML_BYTES, MAX_YAML_DEPTH, MAX_YAML_INTEGER
+from cpsched_sim.input.yaml_tree import YamlTree, parse_tree, read_tree
+
+
+class Inner(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    size: int = 1
+    names: list[str] = []
+
+
+class Outer(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    count: int = Field(default=1, gt=0)
+    inner: Inner = Inner()
+
+
+def parsed(tmp_path, text):
+    return parse_tree(tmp_path / "f.yaml", text)
+
+
+def refused(tmp_path, text):
+    with pytest.raises(InvalidFile) as error:
+        parse_tree(tmp_path / "f.yaml", text)
+    return str(error.value).removeprefix(f"{tmp_path}/f.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("a: 1\nb: [x, 2.5, true, null, ~, 'no']", {"a": 1, "b": ["x", 2.5, True, None, None, "no"]}),
+        ("day: 2026-11-21", {"day": "2026-11-21"}),
+        ("'1': 0x10", {"1": 16}),
+        ("a: &x [1]\nb: *x", {"a": [1], "b": [1]}),
+        ('a: "tab\\tline\\nblank\\u00a0"', {"a": "tab\tline\nblank\u00a0"}),
+        ("! a: b", {"a": "b"}),
+        (f"a: {MAX_YAML_INTEGER}\nb: -{MAX_YAML_INTEGER}", {"a": MAX_YAML_INTEGER, "b": -MAX_YAML_INTEGER}),
+        ("", None),
+        ("# nothing", None),
+    ],
+)
+def test_plain_values_are_read(tmp_path, text, value):
+    assert parsed(tmp_path, text).content == value
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: 1\nb: !!int x", ":2: yaml: tag:yaml.org,2002:int: tags are not read"),
+        ("a: 1\nb: 2\na: 3", ":3: a: given twice: must be given once"),
+        ("a: 1\n[1, 2]: 3", ":2: yaml: a list or mapping: must not be a key"),
+        ('a: 1\nb: "x\\u0007"', ":2: text: "),
+        ('a: 1\nb: "x\\0"', ":2: text: "),
+        (f"a: 1\nb: {MAX_YAML_INTEGER + 1}", ":2: number: "),
+        (f"a: 1\nb: -{MAX_YAML_INTEGER + 1}", "must be within 64 bits"),
+        ("a: 1\nb: [", ":2: yaml: b: [: must be YAML: expected"),
+        ("a: 1\n\x07", ":2: yaml"),
+        ("a: 1\n\x07", "must not hold control characters"),
+        ("a: 1\n---\nb: 2", ":2: yaml"),
+        ('a: "\\UFFFFFFFF"', ":1: yaml"),
+        ("a: &x\n  b: *x", "must not stand for more than"),
+    ],
+)
+def test_what_is_not_read_is_named_by_line_and_rule(tmp_path, text, message):
+    assert message in refused(tmp_path, text)
+
+
+def test_nesting_is_bounded(tmp_path):
+    def nested(depth):
+        return "[" * depth + "]" * depth
+
+    assert parsed(tmp_path, nested(MAX_YAML_DEPTH)).content is not None
+    mappings = "{a: " * MAX_YAML_DEPTH + "1" + "}" * MAX_YAML_DEPTH
+    assert parsed(tmp_path, mappings).content is not None
+    assert f":1: yaml: nesting: must not be deeper than {MAX_YAML_DEPTH}" in refused(
+        tmp_path, nested(MAX_YAML_DEPTH + 1)
+    )
+    deep = "a: &x " + nested(MAX_YAML_DEPTH - 1) + "\nb: [[*x]]"
+    assert "aliases" in refused(tmp_path, deep), "an alias is as deep as what it stands for"
+
+
+def test_the_number_of_values_is_bounded_written_or_by_alias(tmp_path, monkeypatch):
+    monkeypatch.setattr(trees, "MAX_YAML_VALUES", 6)
+    assert parsed(tmp_path, "[1, 2, 3, 4, 5]").content == [1, 2, 3, 4, 5]
+    assert "must not be more than 6" in refused(tmp_path, "- 1\n- 2\n- 3\n- 4\n- 5\n- 6\n- 7")
+    assert ":7: yaml: values" in refused(tmp_path, "- 1\n- 2\n- 3\n- 4\n- 5\n- 6\n- 7")
+    assert parsed(tmp_path, "[&x [1], *x]").content == [[1], [1]]
+    assert "aliases" in refused(tmp_path, "[&x [1], *x, *x]"), "seven in all: lists count too"
+
+
+def test_a_file_is_read_whole_up_to_its_bound(tmp_path):
+    path = tmp_path / "f.yaml"
+    path.write_bytes(b"\xef\xbb\xbfa: 1\n" + b"#" * (MAX_YAML_BYTES - 8))
+    assert read_tree(path).content == {"a": 1}
+    path.write_bytes(b"a: 1\n" + b"#" * (MAX_YAML_BYTES - 4))
+    with pytest.raises(InvalidFile, match=re.escape(f"{path}:1: file: f.yaml: must not be larger than")):
+        read_tree(path)
+
+
+def test_bytes_that_are_no_text_are_named_with_their_line(tmp_path):
+    path = tmp_path / "f.yaml"
+    path.write_bytes(b"a: 1\nb: \xff\n")
+    with pytest.raises(InvalidFile, match=r"f\.yaml:2: file: byte 0xff: must be UTF-8 text"):
+        read_tree(path)
+
+
+def test_what_is_no_file_is_said(tmp_path):
+    with pytest.raises(InputError, match="No such file"):
+        read_tree(tmp_path / "nothing.yaml")
+    with pytest.raises(InputError, match="not a file"):
+        read_tree(tmp_path)
+
+
+TEXT = """\
+count: 3
+inner:
+  size: 2
+  names:
+    - a
+    - b
+"""
+
+
+@pytest.mark.parametrize(
+    ("where", "line"),
+    [
+        ((), 1),
+        (("count",), 1),
+        (("inner",), 2),
+        (("inner", "size"), 3),
+        (("inner", "names", 1), 6),
+        (("inner", "names", 2), 4),
+        (("inner", "names", "x"), 4),
+        (("inner", "other"), 2),
+        (("count", "deeper"), 1),
+        (("nothing", "size"), 1),
+    ],
+)
+def test_errors_name_the_line_of_the_deepest_part_that_is_there(tmp_path, where, line):
+    assert parsed(tmp_path, TEXT).line_of(where) == line
+
+
+def model_error(tmp_path, text, **options):
+    with pytest.raises(InvalidFile) as error:
+        parsed(tmp_path, text).as_model(Outer, **options)
+    return str(error.value).removeprefix(f"{tmp_path}/f.yaml")
+
+
+def test_a_file_becomes_a_model(tmp_path):
+    assert parsed(tmp_path, TEXT).as_model(Outer) == Outer(count=3, inner=Inner(size=2, names=["a", "b"]))
+    assert parsed(tmp_path, TEXT).as_model(Inner, at=("inner",), content={"size": 5}) == Inner(size=5)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("count: 0", ":1: count: 0: must be above 0"),
+        ("inner:\n  size: [1]", ":2: inner.size: list: must be a whole number"),
+        ("inner:\n  size: {a: 1}", ":2: inner.size: dict: "),
+        ("inner:\n  sise: 1", ":2: inner.sise: 1: no such setting; did you mean 'size'?"),
+        ("cuont: 1", ":1: cuont: 1: no such setting; did you mean 'count'?"),
+        ("zzzzz: 1", ":1: zzzzz: 1: no such setting"),
+        (
+            "count: 0\ninner:\n  size: x\n  names: 3",
+            "0: must be above 0; also wrong: line 3: inner.size: x: must be a whole number; also wrong: line 4: inner",
+        ),
+    ],
+)
+def test_what_the_model_refuses_is_named_where_it_stands(tmp_path, text, message):
+    assert message in model_error(tmp_path, text)
+
+
+def test_no_more_than_five_further_mistakes_are_named_and_nothing_is_guessed_from_afar(tmp_path):
+    assert model_error(tmp_path, "zzzzz: 1").endswith("no such setting")
+    many = "".join(f"zz{i}: 1\n" for i in range(8))
+    assert model_error(tmp_path, many).endswith("also wrong: line 6: zz5: 1: no such setting")
+
+
+def test_what_stands_elsewhere_is_named_by_its_place(tmp_path):
+    message = model_error(tmp_path, TEXT, at=("inner",), content={"count": 0, "zzz": 1})
+    assert message.startswith(":2: inner.count: 0: ")
+    assert message.endswith("also wrong: line 2: inner.zzz: 1: no such setting")
+
+
+def test_a_file_that_is_wrong_as_a_whole_is_named_as_such(tmp_path):
+    assert str(YamlTree(tmp_path / "x", None).wrong((), 3, "must be more")).endswith("x:1: file: 3: must be more")

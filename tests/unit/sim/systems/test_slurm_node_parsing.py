@@ -1,0 +1,159 @@
+"""What Slurm prints of its nodes."""
+
+from pathlib import Path
+
+import pytest
+
+from cpsched_sim.errors import InputError
+from cpsched_sim.systems.slurm_node_parsing import ParsedNodes, SlurmNode, parse_nodes
+
+DATA = Path(__file__).parents[3] / "data" / "slurm" / "nodes"
+LAB = [
+    ("n1", 16, 16384, 0, {"main", "short", "closed"}), ("n2", 16, 16384, 0, {"main", "short", "closed"}),
+    ("n3", 16, 16384, 2, {"main", "gpu", "closed"}), ("n4", 16, 16384, 2, {"main", "gpu", "closed"}),
+]  # fmt: skip
+
+
+def nodes(text):
+    return parse_nodes(text, "x").nodes
+
+
+def facts(node):
+    return node.name, node.cores, node.memory_mib, node.gpus, set(node.partitions)
+
+
+@pytest.mark.parametrize("name", ["scontrol.txt", "scontrol-o.txt", "sinfo-N-o.txt", "sinfo-o.txt"])
+def test_every_way_to_print_the_nodes_of_the_test_cluster_tells_the_same(name):
+    printed = parse_nodes((DATA / name).read_text(), name)
+    assert sorted(map(facts, printed.nodes)) == LAB
+    assert [node.features for node in printed.nodes] == [
+        ("cpu", "rack1"), ("cpu", "rack2"), ("gpu", "rack1"), ("gpu", "rack2"),
+    ]  # fmt: skip
+    assert printed.lacks == ()
+    assert not any(node.is_away for node in printed.nodes)
+
+
+def test_the_aligned_table_of_sinfo_lacks_gpus_and_says_so():
+    printed = parse_nodes((DATA / "sinfo-N-l.txt").read_text(), "x")
+    assert [facts(node)[:3] for node in printed.nodes] == [row[:3] for row in LAB]
+    assert printed.lacks == ("GRES",)
+
+
+def test_what_sinfo_prints_by_default_is_refused_with_the_command_that_does():
+    with pytest.raises(
+        InputError, match=r"sinfo.txt:1: the columns of sinfo lack cores, memory; print with: sinfo -N -o"
+    ):
+        parse_nodes((DATA / "sinfo.txt").read_text(), "sinfo.txt")
+
+
+def test_what_is_set_aside_for_the_system_is_no_jobs():
+    (node,) = nodes("NodeName=a CPUEfctv=62 CPUTot=64 RealMemory=1000 MemSpecLimit=100 Weight=7")
+    assert (node.cores, node.memory_mib, node.weight) == (62, 900, 7)
+    (node,) = nodes("NodeName=a CPUTot=64 RealMemory=1000")
+    assert (node.cores, node.memory_mib, node.weight) == (64, 1000, 1)
+
+
+@pytest.mark.parametrize(
+    ("gres", "gpus", "others"),
+    [
+        ("(null)", 0, ()), ("gpu:4", 4, ()), ("gpu", 1, ()), ("gpu:a100:4(S:0-1),gpu:v100:2(S:0,1)", 6, ()),
+        ("mic:2,gpu:tesla:1", 1, ("mic:2",)), ("gpu:a100:2(IDX:0-1),mps:400", 2, ("mps:400",)),
+        ("gpux:3", 0, ("gpux:3",)), ("gpu:2080ti:8(S:0-1)", 8, ()), ("gpu:h100:2(S:0,3),gpu:1g.10gb:7(S:1)", 9, ()),
+        ("gpu:2080ti", 1, ()), ("shard:1K", 0, ("shard:1024",)),
+    ],
+)  # fmt: skip
+def test_gpus_of_whatever_type_are_counted_and_other_things_kept_by_name(gres, gpus, others):
+    (node,) = nodes(f"NodeName=a CPUTot=1 RealMemory=1 Gres={gres}")
+    assert (node.gpus, node.other_gres) == (gpus, others)
+
+
+def test_what_any_number_of_jobs_use_at_once_is_told_apart():
+    text = "NodeName=a CPUTot=1 RealMemory=1 Gres=gpu:a100:2(S:2,7),scratch:fast:no_consume:1,gpu:tesla:no_consume:4"
+    (node,) = nodes(text)
+    assert (node.gpus, node.other_gres, node.shared_gres) == (2, (), ("scratch:fast:1", "gpu:tesla:4"))
+
+
+@pytest.mark.parametrize("end", ["\x0b", "\x0c", "\x85", "\u2028"])
+def test_only_slurms_line_ends_begin_a_node(end):
+    found = nodes(f"NodeName=a CPUTot=8 RealMemory=1 Comment=x{end}NodeName=b CPUTot=9 RealMemory=1\n")
+    assert [(node.name, node.cores) for node in found] == [("a", 8)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "HOSTNAMES CPUS MEMORY\nn1 16 64000\n", "HOSTNAMES|CPUS(A/I/O/T)|MEMORY\nn1|3/13/0/16|64000\n",
+        "CLUSTER: lab\nNODELIST CPUS MEMORY STATECOMPLETE\nn1 16 64000 idle+cloud\n",
+        "NODELIST CPUS MEMORY REASON\nn1 16 64000 not yet ready\n",
+        "CPUS NODELIST MEMORY\n16 n1 64000\nMEMORY NODELIST CPUS\n64000 n1 16\n",
+    ],
+)  # fmt: skip
+def test_the_columns_of_sinfo_are_found_by_their_headings(text):
+    assert [(node.name, node.cores, node.memory_mib, node.is_away) for node in nodes(text)] == [
+        ("n1", 16, 64_000, False)
+    ]
+
+
+def test_a_comment_cannot_change_what_a_node_has():
+    (node,) = nodes(
+        "NodeName=a CPUTot=8 RealMemory=1 Partitions=p\n   Comment=CPUTot=9999 Partitions=root RealMemory=7"
+    )
+    assert (node.cores, node.memory_mib, node.partitions) == (8, 1, ("p",))
+
+
+def test_a_node_that_is_printed_twice_is_one():
+    assert len(nodes("NodeName=a CPUTot=8 RealMemory=1\nNodeName=a CPUTot=8 RealMemory=1\n")) == 1
+
+
+def test_nodes_of_one_line_of_sinfo_are_alike_and_have_all_their_partitions():
+    text = "NODELIST|PARTITION|CPUS|MEMORY|GRES\nn[01-03]|main*|16+|1000+|\nn[02-03]|gpu|16|1000|gpu:1\n"
+    assert [facts(node) for node in nodes(text)] == [
+        ("n01", 16, 1000, 0, {"main"}), ("n02", 16, 1000, 0, {"main", "gpu"}), ("n03", 16, 1000, 0, {"main", "gpu"}),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("state", "away"),
+    [
+        *((state, False) for state in (
+            "", "IDLE", "MIXED+PLANNED", "idle", "mix", "mix-", "alloc", "alloc+", "ALLOCATED+COMPLETING", "comp",
+            "plnd", "idle@", "IDLE+CLOUD", "block", "IDLE+DYNAMIC_NORM",
+        )),
+        *((state, True) for state in (
+            "down*", "IDLE+DRAIN", "alloc*", "maint", "drng", "drain", "drng*", "resv", "inval", "unk", "unk*",
+            "pow_dn", "pow_up", "powering_up", "IDLE+CLOUD+POWERED_DOWN", "IDLE+POWER_DOWN", "idle~", "mix#", "idle%",
+            "idle!", "alloc$", "boot^", "failg", "futr", "FUTURE", "IDLE+RESERVED", "IDLE+MAINTENANCE+RESERVED", "npc",
+            "?", "IDLE+INVALID_REG", "MIXED+NOT_RESPONDING",
+        )),
+    ],
+)  # fmt: skip
+def test_nodes_that_could_not_be_used_are_told_by_their_state(state, away):
+    assert SlurmNode("a", 1, 1, state=state).is_away is away
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "x: is neither what scontrol nor what sinfo prints"),
+        ("hello", "x: is neither"),
+        ("NodeName=a RealMemory=1", "x:1: CPUTot: nothing: must be a whole number; print with: scontrol -o show node"),
+        ("\nNodeName=a CPUTot=x RealMemory=1", "x:2: CPUTot: x: must be a whole number"),
+        ("NodeName=a CPUTot=1 RealMemory=" + "9" * 30, "x:1: RealMemory: 9999"),
+        ("NODELIST|CPUS|MEMORY\nn[1-2|1|1", "x:2: node list 'n.1-2': brackets do not match"),
+        ("NODELIST|CPUS|MEMORY\nn1|1\n", "x:2: memory: nothing: must be a whole number"),
+        ("NODELIST|CPUS|MEMORY\n", "x: holds no node"),
+        ("NODELIST REASON CPUS MEMORY\nn1 not ready 16 640\n", "x:2: fields: 5: must be 4"),
+        ("CLUSTER|NODELIST|CPUS|MEMORY\nlab|n1|1|1\ngpu|n1|1|1\n", "x:3: CLUSTER: gpu: must be lab, as above"),
+        ("CLUSTER: lab\nNODELIST CPUS MEMORY\nn1 1 1\nCLUSTER: gpu\n", "x:4: CLUSTER: gpu: must be lab"),
+        ("NodeName=a CPUTot=1 RealMemory=1 Gres=gpu:(", "x:1: generic resources 'gpu:.': brackets do not match"),
+        ("NodeName=\x1b[31m CPUTot=\x1b[31m RealMemory=1", r"x:1: CPUTot: .x1b.31m: must be"),
+    ],
+)
+def test_what_cannot_be_read_is_named_by_line_and_what_to_do(text, message):
+    with pytest.raises(InputError, match=message) as error:
+        parse_nodes(text, "x")
+    assert str(error.value).isprintable()
+
+
+def test_a_list_of_nodes_is_a_value():
+    assert parse_nodes("NodeName=a CPUTot=1 RealMemory=1", "x") == ParsedNodes((SlurmNode("a", 1, 1),))

@@ -1,0 +1,180 @@
+from pathlib import Path
+
+import pytest
+
+from cpsched.errors import InvalidValue, UnknownName
+from cpsched.model import PowerCap, Request
+from cpsched_sim.errors import InputError, InvalidSystem
+from cpsched_sim.systems.system_file import System, known_systems, load_system, parse_system
+from cpsched_sim.traces.trace_record import CountRequest, NodeRequest
+
+TWO_TYPES = """
+name: small
+resources: [cores, memory_mib]
+node_types:
+  a: { count: 2, each: { cores: 4, memory_mib: 1000 } }
+  b: { count: 1, each: { cores: 8, memory_mib: 9000 } }
+partitions: { "3": [b] }
+units: { rule: cores }
+"""
+
+
+def a_system(text=TWO_TYPES, header=None, **changes):
+    for old, new in changes.items():
+        text = text.replace({"units": "rule: cores"}[old], new)
+    return System(parse_system(Path("x.yaml"), text), header)
+
+
+def test_the_systems_that_come_along_load():
+    assert known_systems() == ["eurora", "kit-forhlr2", "pool"]
+    eurora, kit = System(load_system("eurora")).cluster, System(load_system("kit-forhlr2")).cluster
+    assert (eurora.size, eurora.capacity.sum(axis=0).tolist()) == (64, [1024, 64 * 16384, 64, 64])
+    assert (eurora.node_names[0], eurora.node_names[63]) == ("node01", "node64")
+    assert (kit.size, int(kit.capacity[:, 0].sum())) == (1173, 24048)
+
+
+def test_pool_takes_its_size_from_the_header():
+    pool = System(load_system("pool"), {"MaxProcs": "100"})
+    assert pool.cluster.capacity.tolist() == [[100]]
+    assert pool.request(CountRequest(7)) == Request(7, (1,))
+    with pytest.raises(InputError, match="no MaxProcs"):
+        System(load_system("pool"), {})
+
+
+@pytest.mark.parametrize(
+    ("cores", "units", "each"),
+    [(1, 1, 1), (19, 1, 19), (20, 1, 20), (600, 30, 20), (48, 12, 4), (50, 5, 10), (361, 361, 1), (512, 128, 4)],
+)
+def test_kit_maps_cores_to_units_by_the_greatest_common_divisor(cores, units, each):
+    request = System(load_system("kit-forhlr2")).request(CountRequest(cores))
+    assert (request.units, request.per_unit) == (units, (each, 0, 0))
+
+
+def test_partitions_become_node_sets():
+    system = a_system()
+    assert system.cluster.node_set_names == ("all", "a", "b", "3")
+    assert system.request(CountRequest(2, partition="3")).node_set == 3
+    assert [system.request(CountRequest(2, partition=name)).node_set for name in ("a", "b", "unheard of")] == [1, 2, 0]
+
+
+def test_a_partition_may_have_the_name_of_a_type_of_node():
+    """Another partition that names the type still means the type's nodes."""
+    system = a_system(TWO_TYPES.replace('{ "3": [b] }', "{ a: [a, b], later: [a] }"))
+    sizes = dict(zip(system.cluster.node_set_names, system.cluster.node_sets.sum(axis=1).tolist(), strict=True))
+    assert sizes["later"] < sizes["a"] == system.cluster.size
+
+
+def test_whole_nodes_are_exclusive_and_distinct_units_stay_apart():
+    whole = a_system(units="rule: nodes, cores_per_node: 4").request(CountRequest(5))
+    assert (whole.units, whole.per_unit, whole.exclusive) == (2, (4, 0), True)
+    apart = a_system(units="rule: cores, distinct: true")
+    assert apart.request(CountRequest(3)).distinct
+    with pytest.raises(InvalidValue, match="no more than 3"):
+        apart.request(CountRequest(4))
+
+
+def test_memory_of_the_trace_counts_where_the_system_says_so():
+    asked = CountRequest(2, requested_mib=100, used_mib=30)
+    assert a_system().request(asked).per_unit == (1, 0)
+    assert a_system(units="rule: cores, memory: requested").request(asked).per_unit == (1, 100)
+    assert a_system(units="rule: gcd, cores_per_node: 4, memory: used").request(asked).per_unit == (2, 60)
+
+
+def test_named_amounts_are_taken_as_they_are_and_requests_are_interned():
+    system = a_system()
+    ask = NodeRequest(2, (("cores", 4), ("memory_mib", 500)), distinct=True)
+    assert system.request(ask) == Request(2, (4, 500), distinct=True)
+    assert system.request(CountRequest(3)) is system.request(CountRequest(3, used_mib=8))
+    with pytest.raises(InvalidValue, match="gpus=1: small has cores, memory_mib"):
+        system.request(NodeRequest(1, (("gpus", 1),)))
+
+
+def test_what_can_never_fit_is_refused():
+    with pytest.raises(InvalidValue, match="units=17: no more than 16"):
+        a_system().request(CountRequest(17))
+    with pytest.raises(InvalidValue, match="no more than 8"):
+        a_system().request(CountRequest(9, partition="3"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("count: 2", "count: 0", "x.yaml:5: node_types.a.count: 0: must be above 0"),
+        ("rule: cores", "rule: magic", "x.yaml:8: units.rule: magic:"),
+        ("rule: cores", "rule: gcd", "x.yaml:8: units: dict: cores_per_node belongs to"),
+        ("[b]", "[c]", "x.yaml:1: file: dict: partitions.3 names c, not in node_types"),
+        ("cores: 8", "gpus: 8", "node_types.b.each names gpus, not in resources"),
+        ("name: small", "nome: small", "x.yaml:1: name: nothing: must be given"),
+        ("[cores, memory_mib]", "[cores", "x.yaml:4: yaml:"),
+        (
+            "count: 2",
+            "count: 1000000000",
+            "x.yaml:5: node_types.a.count: 1000000000: must be",
+        ),
+        ("count: 2", "count: 250000", "node_types have 250,001 nodes, must not be more than 250,000"),
+        ("count: 2", "count: !!int x", "x.yaml:5: yaml: tag:yaml.org,2002:int: tags are not read"),
+        ("count: 2", "count: " + "9" * 30, "x.yaml:5: number: 999999999999999999999999999999: must be within 64 bits"),
+        ("count: 2", "count: 1, count: 2", "x.yaml:5: count: given twice: must be given once"),
+        (
+            "cores: 4,",
+            "cores: 1099511627777,",
+            "x.yaml:5: node_types.a.each.cores: 1099511627777: must be",
+        ),
+        ("[cores, memory_mib]", "[cores, memory_mib, cores]", "resources must be named once each"),
+        ("[cores, memory_mib]", "[]", "x.yaml:3: resources: list: Value should have at least 1 item"),
+        ("[b]", "[]", "x.yaml:7: partitions.3: list: Value should have at least 1 item"),
+        ("name: small", "name: a\x07b", "x.yaml:2: yaml: '\\x07': must not hold control characters"),
+        ("name: small", "name: " + "[" * 2000, "x.yaml:2: yaml: nesting: must not be deeper than 30"),
+    ],
+)
+def test_a_wrong_system_file_names_line_field_value_and_rule(old, new, message):
+    with pytest.raises(InvalidSystem) as error:
+        parse_system(Path("x.yaml"), TWO_TYPES.replace(old, new))
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["", "# nothing", "- a", "just text"])
+def test_a_file_that_describes_no_system_is_refused(text):
+    with pytest.raises(InvalidSystem, match=r"x.yaml:1: file: "):
+        parse_system(Path("x.yaml"), text)
+
+
+def test_a_folder_is_no_system(tmp_path):
+    with pytest.raises(InputError, match="is a directory, not a file"):
+        load_system(str(tmp_path))
+
+
+def test_a_large_machine_is_read():
+    cluster = a_system(TWO_TYPES.replace("count: 2", "count: 20000")).cluster
+    assert (cluster.size, cluster.node_names[0], cluster.node_names[-1]) == (20_001, "a00001", "b1")
+
+
+def test_unknown_systems_list_the_known_ones(tmp_path):
+    with pytest.raises(UnknownName, match="eurora, kit-forhlr2, pool"):
+        load_system("marconi")
+    with pytest.raises(InputError, match=r"gone\.yaml: No such file"):
+        load_system(str(tmp_path / "gone.yaml"))
+
+
+POWER = TWO_TYPES + "power: { cap_w: 100, watts: { cores: 8 } }\n"
+
+
+def test_a_system_may_have_a_cap_of_power():
+    assert a_system(POWER).cluster.power == PowerCap(100, (("cores", 8),))
+    assert a_system(TWO_TYPES).cluster.power is None
+    assert a_system().file.power is None
+
+
+@pytest.mark.parametrize(
+    ("power", "rule"),
+    [
+        ("{ cap_w: 0, watts: { cores: 8 } }", "power.cap_w: 0"),
+        ("{ cap_w: 5 }", "power.watts"),
+        ("{ cap_w: 5, watts: {} }", "power.watts"),
+        ("{ cap_w: 5, watts: { gpus: 8 } }", "power.watts names gpus, not in resources"),
+    ],
+)
+def test_a_cap_of_power_that_makes_no_sense_is_refused(power, rule):
+    with pytest.raises(InvalidSystem) as error:
+        parse_system(Path("x.yaml"), TWO_TYPES + f"power: {power}\n")
+    assert rule in str(error.value)

@@ -1,0 +1,44 @@
+"""A whole trace at once: never worse than the list schedules that it begins at, and every job runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from cpsched.errors import InvalidValue
+from cpsched.model import Cluster
+from cpsched_sim.simulation import simulate
+from cpsched_sim.traces.trace_job import TraceJob
+from cpsched_sim.workloads.load import Workload
+from tests.builders import a_job
+
+
+def a_workload(nodes: int = 1) -> Workload:
+    jobs = [
+        TraceJob(a_job(i, units=1 + 3 * i % 5, walltime_s=200, submit_s=7 * i), 5 + 37 * i % 90) for i in range(1, 17)
+    ]
+    return Workload("made", "pool", Cluster.of([[6 // nodes]] * nodes, ["cores"]), jobs, {}, ())
+
+
+@pytest.mark.parametrize("name", ["bsld", "af", "awf", "p2sf"])
+def test_knowing_the_future_is_never_worse_than_a_list_schedule(name: str) -> None:
+    work = a_workload()
+    off = simulate(work, f"cp-off-{name}", "oracle", settings={"effort": "200"})
+    lists = [simulate(work, dispatcher, "oracle") for dispatcher in ("list-reg", "list-saf", "list-spf", "list-laf")]
+    assert off.schedule.violations == ()
+    assert off.left_waiting == 0
+    assert off.metric(name) <= min(each.metric(name) for each in lists) * (1 + 1e-9)
+    found = off.policy.dispatcher.found
+    if name != "p2sf":  # its plan may idle, and then starts between two events come a little later
+        assert off.metric(name) == pytest.approx(found.cost)
+    assert found.bound is None or found.bound <= found.cost * (1 + 1e-9)
+
+
+def test_on_nodes_every_job_still_runs() -> None:
+    off = simulate(a_workload(nodes=2), "cp-off-af", "oracle", settings={"effort": "50"})
+    assert off.schedule.violations == ()
+    assert off.left_waiting == 0
+
+
+def test_a_trace_that_is_too_large_is_refused() -> None:
+    with pytest.raises(InvalidValue, match="jobs=16: must not be more than most=10"):
+        simulate(a_workload(), "cp-off-af", "oracle", settings={"most": "10"})

@@ -1,0 +1,95 @@
+import json
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from cpsched.predictors.last_two import LastTwoPredictor
+from cpsched.predictors.walltime import WalltimePredictor
+from cpsched_sim.predictor_accuracy import Accuracy, calibration, ecdf, predictions_s, write_figures
+from cpsched_sim.traces.trace_job import TraceJob
+from tests.builders import a_job
+from tests.fuzz.command_line import invoke
+
+
+def ran(submit_s, run_s, user="ada"):
+    return TraceJob(a_job(id=submit_s + 1, submit_s=submit_s, walltime_s=1000, user=user), run_s)
+
+
+def test_a_job_teaches_from_the_second_of_its_end_on():
+    trace = [ran(0, 50), ran(49, 1), ran(50, 1), ran(60, 1, user="bob")]
+    assert predictions_s(trace, LastTwoPredictor()).tolist() == [1000, 1000, 25, 1000]
+
+
+def test_predictors_that_learn_nothing_are_asked_all_the_same():
+    assert predictions_s([ran(0, 50), ran(1, 2)], WalltimePredictor()).tolist() == [1000, 1000]
+
+
+def test_rates_by_hand():
+    found = Accuracy.of(np.array([60, 75, 125, 300]), np.array([60, 100, 100, 60]))
+    assert found == Accuracy(4, pytest.approx((0 + 25 + 25 + 240) / 4 / 60), under=0.5, over=0.25, close=0.75)
+
+
+def test_ecdf_rises_to_one():
+    points = ecdf(np.array([10, 20, 20, 40]), np.array([20, 20, 20, 20]))
+    assert points == [(0.5, 0.25), (1.0, 0.75), (1.0, 0.75), (2.0, 1.0)]
+
+
+def test_intervals_of_a_user_who_always_runs_alike_hold_and_are_narrow():
+    trace = [ran(100 * number, 50) for number in range(200)]
+    found = calibration(trace)
+    assert found["all"].jobs == 200
+    assert found["10 jobs or more"].held == 1.0
+    assert found["10 jobs or more"].median_width < 0.2
+    first = found["user not seen before"]
+    assert (first.jobs, first.held, first.shorter) == (1, 0.0, 1.0)
+
+
+def test_intervals_hold_about_as_often_as_they_say():
+    draw = np.random.default_rng(1)
+    trace = [ran(1000 * number, int(draw.integers(1, 1000)), user=f"u{number % 5}") for number in range(3000)]
+    found = calibration(trace)["all"]
+    assert 0.75 < found.held < 0.87
+    assert found.held + found.shorter + found.longer == pytest.approx(1)
+    assert found.shorter == pytest.approx(found.longer, abs=0.05)
+
+
+def test_nothing_is_known_of_a_job_before_it_ends():
+    """The same job again and again, each before the one before has ended: nobody has been seen to run."""
+    found = calibration([ran(number, 900) for number in range(100)])
+    assert list(found) == ["user not seen before", "all"]
+
+
+def test_jobs_without_a_user_count_as_unknown():
+    assert list(calibration([ran(2000 * number, 5, user="") for number in range(9)])) == ["user not seen before", "all"]
+
+
+@dataclass
+class Kind:
+    jobs: int
+
+
+@pytest.mark.parametrize(
+    ("labels", "rows", "lines"),
+    [
+        (("kind",), {"a": {"jobs": 1}, "b": {"jobs": 2}}, ["kind,jobs", "a,1", "b,2"]),
+        (("name", "part"), {"a": {"x": {"jobs": 1}, "y": {"jobs": 2}}}, ["name,part,jobs", "a,x,1", "a,y,2"]),
+        (("name", "part"), {"a": {}}, ["name,part,jobs"]),
+    ],
+)
+def test_figures_are_written_a_line_each_beside_their_settings(tmp_path, labels, rows, lines):
+    write_figures(tmp_path / "out.csv", labels, rows, Kind, {"trace": "made"})
+    assert (tmp_path / "out.csv").read_text().splitlines() == lines
+    assert json.loads((tmp_path / "out.csv.json").read_text())["setup"] == {"trace": "made"}
+
+
+def test_the_command_shows_calibration_and_writes_it(four_jobs, tmp_path):
+    shown, plain = (
+        invoke("accuracy", str(four_jobs), "--intervals"),
+        ("accuracy", str(four_jobs), "--intervals", "--json"),
+    )
+    assert "to hold 80 %" in shown.stdout
+    ended = invoke(*plain, "--out", str(tmp_path / "out"))
+    assert json.loads(ended.stdout)["all"]["jobs"] == 4
+    assert (tmp_path / "out" / "calibration.csv").read_text().startswith("kind,jobs,held,shorter,longer,median_width")
+    assert invoke(*plain, "--out", str(tmp_path / "out")).exit_code == 2

@@ -1,0 +1,59 @@
+"""A comparison begins anew, also with instances that were simulated with before."""
+
+import threading
+
+import pytest
+
+import cpsched
+import cpsched_sim
+from cpsched import registry
+from cpsched_sim import pristine_copies
+from cpsched_sim.cli.workload_command import workload_eurora
+
+
+@pytest.fixture(scope="module")
+def workload(tmp_path_factory):
+    path = tmp_path_factory.mktemp("trace") / "day.csv.gz"
+    workload_eurora(path, days=0.2, seed=1, load=2.5)
+    return cpsched_sim.load(path, max_jobs=300)
+
+
+@pytest.mark.parametrize(
+    ("dispatcher", "predictor"), [("lookahead", "walltime"), ("prb", "last-two"), ("easy", "quantile")]
+)
+def test_a_used_instance_is_compared_as_a_new_one(workload, dispatcher, predictor):
+    used = registry.dispatcher(dispatcher), registry.predictor(predictor)
+    first = cpsched_sim.simulate(workload, *used)
+    cpsched_sim.simulate(workload, *used)
+    by_name = cpsched_sim.compare(workload, [dispatcher], [predictor]).rows[0]
+    by_instance = cpsched_sim.compare(workload, [used[0]], [used[1]]).rows[0]
+    assert by_instance.error == ""
+    for name in ("bsld", "mean_wait_s", "rounds"):
+        assert by_instance.summary[name] == by_name.summary[name] == first.summary()[name]
+
+
+class Copyless(cpsched.Predictor):
+    """Holds what cannot be copied."""
+
+    def __init__(self):
+        self.lock = threading.Lock()
+
+    def predict(self, job):
+        return job.walltime_s
+
+
+def test_what_cannot_be_copied_is_simulated_and_refused_in_a_comparison(workload):
+    predictor = Copyless()
+    assert cpsched_sim.simulate(workload, "easy", predictor).left_waiting == 0
+    with pytest.raises(cpsched.PluginLoadError, match=r"Copyless: cannot be copied \(TypeError.*give its class"):
+        cpsched_sim.compare(workload, ["easy"], [predictor])
+    assert cpsched_sim.compare(workload, ["easy"], [Copyless]).rows[0].error == ""
+
+
+def test_nothing_is_kept_of_an_instance_that_is_gone(workload):
+    predictor = Copyless()
+    pristine_copies.store_pristine_copy(predictor)
+    key = id(predictor)
+    assert key in pristine_copies._KEPT  # noqa: SLF001
+    del predictor
+    assert key not in pristine_copies._KEPT  # noqa: SLF001

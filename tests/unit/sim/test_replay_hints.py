@@ -1,0 +1,68 @@
+"""A hint comes where a setting bites, and nowhere else."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+import cpsched_sim
+from cpsched_sim.cli import app
+from cpsched_sim.cli.workload_command import workload_eurora
+
+TOLD = "of the jobs outlived their estimates, and overrun=one-second then expects each to end in a second"
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory):
+    path = tmp_path_factory.mktemp("trace") / "day.csv.gz"
+    workload_eurora(path, days=0.2, seed=1, load=2.5)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("dispatcher", "predictor", "overrun", "bites"),
+    [
+        ("easy", "last-two", "one-second", True),
+        ("easy", "last-two", None, True),
+        ("list-reg", "last-two", None, True),
+        ("easy", "last-two", "walltime", False),
+        ("easy", "last-two", "double", False),
+        ("easy", "walltime", None, False),
+        ("easy", "oracle", None, False),
+        ("fcfs", "last-two", None, False),
+        ("greedy", "last-two", None, False),
+        ("lookahead", "last-two", None, False),
+    ],
+)
+def test_a_hint_comes_where_reservations_rest_on_jobs_that_are_overdue(trace, dispatcher, predictor, overrun, bites):
+    result = cpsched_sim.simulate(trace, dispatcher, predictor, settings={"overrun": overrun}, max_jobs=300)
+    assert [TOLD in hint for hint in result.hints] == [True] * bites
+    assert (TOLD in str(result)) is bites
+    assert (TOLD in result._repr_html_()) is bites
+
+
+def test_the_share_that_is_told_is_that_of_jobs_that_ran_longer_than_predicted(trace):
+    result = cpsched_sim.simulate(trace, "easy", "walltime", max_jobs=300)
+    assert result.schedule.overran == sum(item.run_s > item.job.walltime_s for item in result.workload.jobs)
+
+
+def test_commands_say_it_on_stderr_and_a_comparison_of_which_row(trace, tmp_path):
+    chosen = ["--max-jobs", "300", "--json"]
+    one = CliRunner().invoke(app, ["simulate", str(trace), "--predictor", "last-two", *chosen])
+    assert f"hint: {json.loads(one.stdout)['jobs'] and ''}" in one.stderr
+    assert TOLD in one.stderr
+    both = ["compare", str(trace), "--dispatchers", "easy", "--predictors", "walltime,last-two", *chosen]
+    both += ["--out", str(tmp_path / "out")]
+    for resumed in ([], ["--resume"]):
+        told = CliRunner().invoke(app, [*both, *resumed]).stderr
+        assert [line for line in told.splitlines() if line.startswith("hint: ")] == [
+            line for line in told.splitlines() if line.startswith("hint: easy/last-two: ") and TOLD in line
+        ]
+        assert TOLD in told
+
+
+@pytest.mark.parametrize("dispatcher", ["slurm", "advised"])
+def test_parameters_of_slurm_that_its_twin_does_not_heed_are_told(trace, dispatcher):
+    settings = {"scheduler_parameters": "bf_licenses,bf_yield_interval=100"}
+    result = cpsched_sim.simulate(trace, dispatcher, "walltime", settings=settings, max_jobs=50)
+    assert result.hints[-1] == "SchedulerParameters that the twin does not model: bf_licenses"

@@ -1,0 +1,133 @@
+import numpy as np
+import pytest
+
+from cpsched.metrics import METRICS, bounded_slowdown, known_metrics, metric
+from cpsched.model import EndedJob
+from cpsched_sim.replay_metrics import DecisionTimes, ScheduleData, step_counts
+from tests.builders import a_job
+
+
+def measures(*jobs):
+    """From (submit, start, end, processors) per job."""
+    return ScheduleData(*(np.array(column, dtype=np.int64) for column in zip(*jobs, strict=True)))
+
+
+TWO = measures((0, 0, 100, 2), (10, 100, 105, 4))
+
+
+def test_per_job_metrics():
+    assert TWO.wait_s.tolist() == [0, 90]
+    assert TWO.run_s.tolist() == [100, 5]
+    assert TWO.slowdown.tolist() == [1.0, 19.0]
+    assert TWO.bounded_slowdown.tolist() == [1.0, 9.5]
+
+
+def test_sums_by_hand():
+    assert TWO.bsld == 5.25
+    assert TWO.af == (100 + 95) / 2
+    assert TWO.awf == (200 * 100 + 20 * 95) / 220
+    assert TWO.makespan_s == 105
+    assert TWO.utilization(processors=4) == 220 / (4 * 105)
+    assert TWO.mean_queue_length() == 90 / 105
+
+
+@pytest.mark.parametrize("a", [0, 1, 2, 3])
+def test_pasf_by_hand(a):
+    upper = 2 * 100 ** (a + 2) + 4 * (95 ** (a + 2) - 90 ** (a + 2))
+    lower = 2 * 100 ** (a + 1) + 4 * (95 ** (a + 1) - 90 ** (a + 1))
+    assert TWO.pasf(a) == pytest.approx((a + 1) / (a + 2) * upper / lower, rel=1e-12)
+    assert TWO.p2sf == TWO.pasf(2)
+
+
+def test_queue_length_steps_through_arrivals_and_starts():
+    at, length = TWO.queue_length()
+    assert list(zip(at.tolist(), length.tolist(), strict=True)) == [(0, 0), (10, 1), (100, 0)]
+    at, count = step_counts(np.array([3, 3, 1]), np.array([5, 9, 3]))
+    assert list(zip(at.tolist(), count.tolist(), strict=True)) == [(1, 1), (3, 2), (5, 1), (9, 0)]
+
+
+def test_latencies_are_in_milliseconds():
+    assert DecisionTimes.of([0.001, 0.002, 0.009]) == DecisionTimes(
+        mean_ms=pytest.approx(4.0), median_ms=pytest.approx(2.0), p99_ms=pytest.approx(8.86), max_ms=pytest.approx(9.0)
+    )
+    assert DecisionTimes.of([]) == DecisionTimes(None, None, None, None)
+
+
+def test_the_makespan_is_from_the_first_submission_to_the_last_end():
+    measures = ScheduleData(*(np.array(column, np.int64) for column in ([5, 7], [9, 8], [20, 30], [1, 1])))
+    assert measures.makespan_s == 25
+
+
+def test_ended_jobs_become_columns_of_whole_seconds_and_processors():
+    jobs = [a_job(1, units=3, per_unit=(2, 7), submit_s=5), a_job(2, units=1, per_unit=(4, 0), submit_s=6)]
+    found = ScheduleData.of([EndedJob(jobs[0], 8, 20), EndedJob(jobs[1], 9, 10)], machine=64)
+    columns = (found.submit_s, found.start_s, found.end_s, found.processors)
+    assert [column.tolist() for column in columns] == [[5, 6], [8, 9], [20, 10], [6, 4]]
+    assert {column.dtype for column in columns} == {np.dtype(np.int64)}
+    assert (found.machine, found.jobs) == (64, jobs)
+    assert ScheduleData.of([]).wait_s.tolist() == []
+
+
+def test_a_queue_of_one_second_is_as_long_as_it_was():
+    """Submitted at 0, started and ended at 1: one job waited for the whole makespan of one second."""
+    assert measures((0, 1, 1, 1)).mean_queue_length() == 1
+
+
+def test_each_metric_is_listed_with_its_formula_and_source():
+    listings = {listing.name: listing for listing in known_metrics().builtins()}
+    assert (listings["mean_wait_s"].summary, listings["mean_wait_s"].source) == ("mean of W", "mod17 section 5; cp19")
+    assert metric("mean_wait_s").of(TWO) == 45
+
+
+@pytest.mark.parametrize(
+    ("wait_s", "run_s", "expected"),
+    [(0, 1, 1.0), (9, 1, 1.0), (10, 1, 1.1), (0, 10, 1.0), (5, 9, 1.4), (5, 10, 1.5), (5, 11, 16 / 11), (100, 0, 10.0)],
+)
+def test_bounded_slowdown_counts_short_runs_as_ten_seconds(wait_s, run_s, expected):
+    assert bounded_slowdown(wait_s, run_s) == pytest.approx(expected)
+
+
+BY_HAND = {
+    "bsld": 5.25,
+    "af": 97.5,
+    "awf": (200 * 100 + 20 * 95) / 220,
+    "p2sf": 3 / 4 * (2 * 100**4 + 4 * (95**4 - 90**4)) / (2 * 100**3 + 4 * (95**3 - 90**3)),
+    "mean_slowdown": 10.0,
+    "mean_wait_s": 45.0,
+    "utilization": 220 / (8 * 105),
+    "makespan_s": 105,
+}
+
+
+@pytest.mark.parametrize("row", METRICS, ids=lambda row: row.name)
+def test_each_row_of_the_table_is_what_it_says(row):
+    known = ScheduleData(TWO.submit_s, TWO.start_s, TWO.end_s, TWO.processors, machine=8)
+    assert row.of(known) == pytest.approx(BY_HAND[row.name], rel=1e-12)
+    if row.per_job is not None:
+        assert row.per_job(known).mean() == pytest.approx(row.of(known))
+    assert (row.better == "higher") == (row.name == "utilization")
+    assert row.compared == (row.name != "makespan_s")
+    assert row.drawn == (row.name in {"bsld", "mean_slowdown", "mean_wait_s"})
+    assert metric(row.name) == row
+    assert metric(row) is row
+
+
+def test_every_metric_is_reckoned_by_hand_under_the_name_that_results_have():
+    assert [row.name for row in METRICS] == list(BY_HAND)
+
+
+def test_labels_say_unit_and_direction():
+    assert metric("mean_wait_s").label == "mean wait, s (lower is better)"
+    assert metric("utilization").label == "in use (higher is better)"
+
+
+def test_a_makespan_of_nothing_divides_nothing_by_nothing():
+    nothing = measures((5, 5, 5, 4))
+    assert (nothing.makespan_s, nothing.utilization(4), nothing.mean_queue_length()) == (0, 0.0, 0.0)
+    assert measures((5, 5, 6, 4)).utilization(4) == 1.0
+    assert measures((5, 7, 8, 4)).utilization(4) == pytest.approx(1 / 3)
+
+
+def test_where_nobody_says_how_large_the_machine_is_it_has_no_processors_and_jobs_are_left_out():
+    assert (TWO.machine, TWO.jobs) == (0, ())
+    assert ScheduleData.of([EndedJob(a_job(1), 0, 5)]).machine == 0

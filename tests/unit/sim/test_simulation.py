@@ -1,0 +1,161 @@
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cpsched import Dispatcher, plan
+from cpsched.dispatchers.easy import EasyDispatcher
+from cpsched.errors import InvalidValue, PolicyError, UnknownName
+from cpsched.model import Job, PowerCap, Request
+from cpsched.policy_spec import PolicySpec
+from cpsched.predictors.profile import ProfilePredictor
+from cpsched_sim.errors import InputError
+from cpsched_sim.oracle import SIMULATION_REGISTRIES, OraclePredictor
+from cpsched_sim.simulation import ReplaySetup, run, simulate, write_results
+from cpsched_sim.traces.trace_job import TraceJob
+from cpsched_sim.workloads.load import Workload
+from tests.builders import a_cluster, a_job
+
+
+def a_workload(*jobs, nodes=1, cores=4):
+    return Workload("made", "up", a_cluster(nodes, cores), list(jobs), {}, ("a note",))
+
+
+def ran(id, run_s=10, submit_s=0, **request):
+    return TraceJob(a_job(id, submit_s=submit_s, walltime_s=100, **request), run_s)
+
+
+def test_settings_reach_dispatcher_predictor_and_policy():
+    settings = {"option": "greedy", "remember": "7", "overrun": "double"}
+    policy = ReplaySetup(PolicySpec.of("list-reg", "profile", settings)).build()
+    assert isinstance(policy.predictor, ProfilePredictor)
+    assert (policy.predictor.remember, policy.overrun) == (7, "double")
+
+
+def test_expected_waits_are_read_from_the_file_that_a_setting_names(tmp_path):
+    path = tmp_path / "waits.json"
+    path.write_text('{"long": 600}')
+    policy = ReplaySetup(PolicySpec.of("prb", settings={"ewt_file": str(path)})).build()
+    assert policy.dispatcher.expected_waits.of("long") == 600
+    path.write_text('{"long": 0}')
+    with pytest.raises(InvalidValue, match="long=0: must be a positive number of seconds"):
+        ReplaySetup(PolicySpec.of("prb", settings={"ewt_file": str(path)})).build()
+    with pytest.raises(InvalidValue, match=r"ewt_file=.*gone.json: cannot be read as JSON"):
+        ReplaySetup(PolicySpec.of("prb", settings={"ewt_file": str(tmp_path / "gone.json")})).build()
+
+
+def test_the_oracle_knows_the_trace():
+    policy = ReplaySetup(PolicySpec("easy", "oracle")).build([ran(1, run_s=33)])
+    assert isinstance(policy.predictor, OraclePredictor)
+    assert policy.predictor.predict(a_job(1)) == 33
+
+
+def test_the_truth_of_the_oracle_is_not_a_setting():
+    with pytest.raises(UnknownName, match="'trace'"):
+        PolicySpec.of("easy", "oracle", {"trace": "x"}, known=SIMULATION_REGISTRIES)
+
+
+def test_options_belong_to_dispatchers_that_search():
+    with pytest.raises(InvalidValue, match="effort=3: easy has no such parameter"):
+        PolicySpec.of("easy", options={"effort": "3"})
+
+
+def test_an_simulation_measures_the_jobs_that_ran():
+    simulation = run(a_workload(ran(1, units=3), ran(2, units=2), ran(3, units=9)), ReplaySetup(PolicySpec("fcfs")))
+    assert simulation.left_waiting == 1
+    assert simulation.measures.wait_s.tolist() == [0, 10]
+    assert simulation.measures.processors.tolist() == [3, 2]
+    assert simulation.summary()["utilization"] == 50 / (4 * 20)
+
+
+def test_a_workload_of_which_nothing_runs_is_unusable():
+    with pytest.raises(InputError, match="made: no job can run on up: asks for 9 units"):
+        run(a_workload(ran(1, units=9)), ReplaySetup())
+
+
+def test_of_a_dispatcher_that_fails_in_every_round_the_first_fault_is_told():
+    with pytest.raises(PolicyError, match=r"dispatcher RaisingDispatcher: ZeroDivisionError: .*bad_plugins.py:\d+"):
+        run(a_workload(ran(1), ran(2), nodes=2), ReplaySetup(PolicySpec("tests.bad_plugins:RaisingDispatcher")))
+
+
+def test_results_are_written_whole(tmp_path):
+    write_results(run(a_workload(ran(1)), ReplaySetup(charge=2.0)), tmp_path / "deep" / "folder")
+    written = json.loads((tmp_path / "deep" / "folder" / "summary.json").read_text())
+    assert written["setup"] == {
+        "trace": "made",
+        "system": "up",
+        "dispatcher": "easy",
+        "predictor": "walltime",
+        "settings": {},
+        "limits": {},
+        "charge": 2.0,
+        "left_waiting": 0,
+        "notes": ["a note"],
+        "hints": [],
+    }
+
+
+def test_whole_nodes_count_in_full():
+    job = Job(1, 0, 100, Request(1, (1,), exclusive=True))
+    simulation = run(a_workload(TraceJob(job, 10), nodes=2), ReplaySetup())
+    assert simulation.measures.processors.tolist() == [4]
+
+
+def test_figures_are_plain_numbers_for_json():
+    summary = run(a_workload(ran(1), ran(2)), ReplaySetup()).summary()
+    assert not any(isinstance(value, np.generic) for value in summary.values())
+    json.dumps(summary)
+
+
+@pytest.mark.parametrize("dispatcher", ["list-reg", "greedy", "easy", "lookahead", "hcp19", "pcp20", "cp-af", "prb"])
+def test_the_cap_of_a_system_holds_whoever_decides(dispatcher):
+    """Two jobs of 16 W under a cap of 31 W, and of 32 W, on room for both."""
+    for cap_w, starts in ((31, [0, 10]), (32, [0, 0])):
+        workload = a_workload(ran(1, units=2), ran(2, units=2))
+        cluster = replace(workload.cluster, power=PowerCap.of(cap_w, {"cores": 8}))
+        simulation = run(replace(workload, cluster=cluster), ReplaySetup(PolicySpec(dispatcher)))
+        assert simulation.schedule.start_s.tolist() == starts
+
+
+def test_a_job_that_draws_more_than_the_cap_never_runs_and_stops_nobody():
+    workload = a_workload(ran(1, units=2), ran(2, units=1))
+    cluster = replace(workload.cluster, power=PowerCap.of(15, {"cores": 8}))
+    schedule = run(replace(workload, cluster=cluster), ReplaySetup()).schedule
+    assert schedule.refused == {0: "draws 16 W, the cap of power is 15 W"}
+    assert schedule.start_s.tolist()[1] == 0
+
+
+def test_what_a_dispatcher_starts_beyond_the_cap_is_a_fault():
+    """It answers with the slots of the whole queue, whatever it is given."""
+
+    class Deaf(EasyDispatcher):
+        def decide(self, snapshot, need="plan"):
+            return super().decide(replace(snapshot, queue=np.arange(2), by_construction=True), need)
+
+    workload = a_workload(ran(1, units=2), ran(2, units=2))
+    cluster = replace(workload.cluster, power=PowerCap.of(31, {"cores": 8}))
+    with pytest.raises(PolicyError, match="second 0: job 2: not in the queue"):
+        simulate(replace(workload, cluster=cluster), Deaf())
+
+
+class Looking(Dispatcher):
+    """Like EASY; keeps every job that it was shown."""
+
+    def __init__(self):
+        self.shown = []
+
+    def decide(self, snapshot, need="plan"):
+        self.shown += snapshot.queued_jobs()
+        return plan(snapshot, reservations=1, need=need)
+
+
+def test_no_dispatcher_is_shown_a_recorded_start():
+    """What a dispatcher gets are `Job`s, a type that has no place for one; so starts recorded change no decision."""
+    jobs = [ran(1, 50, units=4), ran(2, 20, 1, units=4), ran(3, 20, 2, units=1)]
+    recorded = [replace(item, recorded_start_s=1000 - item.job.id) for item in jobs]
+    looking = Looking()
+    plain, told = (simulate(a_workload(*items), looking).schedule for items in (jobs, recorded))
+    assert plain.start_s.tolist() == told.start_s.tolist()
+    assert {type(job) for job in looking.shown} == {Job}
+    assert not {name for name in Job.__dataclass_fields__ if "record" in name or name == "start_s"}

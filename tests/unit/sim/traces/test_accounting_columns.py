@@ -1,0 +1,90 @@
+"""Which column is what: by the header line, or as the owner of the file says."""
+
+import pytest
+
+from cpsched.errors import InvalidValue
+from cpsched_sim.errors import InvalidTrace
+from cpsched_sim.traces.accounting_columns import AccountingColumns
+from cpsched_sim.traces.sacct import SacctReader
+from cpsched_sim.traces.trace_dialect import TraceDialect
+from cpsched_sim.workloads.load import open_trace
+
+FIRST = "Job Number;owner;queued at;began;ended;limit;nodes;cores;what"
+THEIRS = "JobID=Job Number,User=owner,Submit=queued at,Start=began,End=ended,Timelimit=limit,NNodes=nodes,NCPUS=cores"
+LINE = "7;ada;2026-01-01T00:00:00;2026-01-01T00:01:00;2026-01-01T00:11:00;00:30:00;1;8;x"
+
+
+def the_record(tmp_path, text, columns):
+    path = tmp_path / "jobs.txt"
+    path.write_text(text)
+    (record,) = SacctReader(path, dialect=TraceDialect(columns=columns))
+    return record.id, record.user, record.run_s, dict(record.ask.each)["cores"]
+
+
+def test_columns_of_other_names_are_told(tmp_path):
+    assert the_record(tmp_path, f"{FIRST}\n{LINE}\n", THEIRS) == (7, "ada", 600, 8)
+
+
+def test_capitals_and_blanks_do_not_matter(tmp_path):
+    words = THEIRS.upper().replace(",", " , ").replace("=", " = ")
+    assert the_record(tmp_path, f"{FIRST}\n{LINE}\n", words) == (7, "ada", 600, 8)
+
+
+def test_a_header_line_that_comes_again_is_passed_over(tmp_path):
+    assert the_record(tmp_path, f"\n{FIRST}\n{LINE}\n{FIRST}\n", THEIRS)[0] == 7
+
+
+def test_a_file_without_a_header_line_has_its_columns_named_in_order(tmp_path):
+    words = "JobIDRaw,User,Submit,Start,End,Timelimit,NNodes,NCPUS,-"
+    assert the_record(tmp_path, f"{LINE}\n", words) == (7, "ada", 600, 8)
+    assert the_record(tmp_path, f"{FIRST}\n{LINE}\n", words) == (7, "ada", 600, 8), "no digit: a header line"
+
+
+def test_columns_may_be_told_by_number(tmp_path):
+    words = "JobIDRaw=1,User=2,Submit=3,Start=4,End=5,Timelimit=6,NNodes=7,NCPUS=8"
+    assert the_record(tmp_path, f"{LINE}\n", words) == (7, "ada", 600, 8)
+    assert the_record(tmp_path, f"{FIRST}\n{LINE}\n", words)[0] == 7
+
+
+def test_one_column_of_sacct_may_be_taken_for_another():
+    columns = AccountingColumns.of("JobID|User|Submit|Planned", "User=Planned")
+    assert (columns.where("User"), columns.where("Submit")) == (3, 2)
+
+
+def test_another_column_stands_in_where_one_is_not_there():
+    columns = AccountingColumns.of("JobID|AllocCPUS|ReqCPUS|TimelimitRaw|ElapsedRaw|ReqNodes")
+    places = [columns.where(name) for name in ("JobIDRaw", "NCPUS", "Timelimit", "Elapsed", "NNodes", "User")]
+    assert places == [0, 1, 3, 4, 5, None]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("User=boss", "--columns=boss: is not in the header line: Job Number, owner, queued at"),
+        ("Usr=owner", "--columns=Usr: is no column that is read: JobIDRaw, .*; did you mean 'User'"),
+        ("User=owner,Submit", "--columns=Submit: must be NAME=COLUMN, as are the others"),
+        ("User=", "--columns=User=: must be NAME=COLUMN"),
+        ("User=10", "--columns=User=10: the first line has 9 fields"),
+        ("User=0", "--columns=User=0: the first line has 9 fields"),
+        ("JobID,User", "--columns=2 names: must name every column: the first line has 9 fields between ';'"),
+        ("JobID,Colour", "--columns=Colour: is no column that is read"),
+    ],
+)
+def test_words_that_do_not_fit_the_file_are_refused(words, message):
+    with pytest.raises(InvalidValue, match=message):
+        AccountingColumns.of(FIRST, words)
+
+
+def test_columns_between_blanks_are_refused_with_the_option_that_is_missing(tmp_path):
+    path = tmp_path / "jobs.txt"
+    path.write_text("JobID           JobName  Partition    Account\n------- ------- ------ -----\n7 x main lab\n")
+    with pytest.raises(InvalidTrace, match=r"jobs.txt:1: columns: JobID .*: must be separated: .*--parsable2"):
+        open_trace(path)
+
+
+def test_a_needed_column_that_is_not_told_is_named(tmp_path):
+    path = tmp_path / "jobs.txt"
+    path.write_text(f"\n{FIRST}\n{LINE}\n")
+    with pytest.raises(InvalidTrace) as error:
+        SacctReader(path, dialect=TraceDialect(columns=THEIRS.replace("End=ended,", "")))
+    assert str(error.value).startswith(f"{path}:2: columns: End: is missing; add it to sacct's --format, or say which")

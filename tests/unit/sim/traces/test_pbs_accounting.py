@@ -1,0 +1,273 @@
+"""PBS's accounting log: lines as a server writes them, and what becomes of each."""
+
+import gzip
+from datetime import UTC, datetime
+
+import pytest
+
+from cpsched_sim.errors import InputError, InvalidTrace
+from cpsched_sim.traces.job_runs import NEXT_RUN
+from cpsched_sim.traces.pbs_accounting import FORGED, PbsReader
+from cpsched_sim.traces.pbs_lines import Fields
+from cpsched_sim.traces.pbs_requests import DIFFERENT, NOTHING, OTHERS, mib_of
+from cpsched_sim.traces.trace_dialect import TraceDialect
+from cpsched_sim.traces.trace_record import NodeRequest
+from cpsched_sim.whatif.history import read_history
+from cpsched_sim.workloads.load import load, open_trace
+
+T0 = 1_795_426_800
+"""2026-11-23 09:40:00 UTC."""
+
+
+def stamp(at_s, ahead_s=0):
+    return datetime.fromtimestamp(at_s + ahead_s, UTC).strftime("%m/%d/%Y %H:%M:%S")
+
+
+def line(kind="E", id="7.vm", at=60, ahead_s=0, account="", select="1:ncpus=2:mem=1gb", more="", **fields):
+    """A record written `at` seconds after T0; `fields` change or (None) take away what it says."""
+    said = {
+        "user": "ada", "group": "ada", **({"account": f'"{account}"'} if account else {}),
+        "project": "_pbs_project_default", "jobname": "relax", "queue": "workq", "ctime": T0, "qtime": T0, "etime": T0,
+        "start": T0 + 10, "exec_host": "n1/0*2", "exec_vnode": "(n1:ncpus=2:mem=1048576kb)", "Resource_List.ncpus": 2,
+        "Resource_List.place": "free", "Resource_List.select": select, "Resource_List.walltime": "01:00:00",
+        "end": T0 + at if kind in "ER" else None,
+    } | {name.replace("__", "."): value for name, value in fields.items()}  # fmt: skip
+    words = " ".join(f"{name}={value}" for name, value in said.items() if value is not None)
+    return f"{stamp(T0 + at, ahead_s)};{kind};{id};{words}{more}"
+
+
+def queued(id="7.vm", at=0, **fields):
+    return line("Q", id, at, **{"start": None, "exec_host": None, "exec_vnode": None, **fields})
+
+
+@pytest.fixture
+def read(tmp_path):
+    def reader(*lines, lenient=False, dialect=TraceDialect()):
+        path = tmp_path / "20261123"
+        path.write_text("\n".join([*lines, ""]))
+        found = PbsReader(path, lenient, dialect)
+        return found, list(found)
+
+    return reader
+
+
+def test_an_ended_job_becomes_a_record(read):
+    _, (job,) = read(queued(), line("S", at=10), line(account="phys"))
+    assert (job.id, job.submit_s, job.start_s, job.run_s, job.walltime_s) == (7, T0, T0 + 10, 50, 3600)
+    assert (job.user, job.name, job.queue, job.account, job.nodes) == ("ada", "relax", "workq", "phys", "n1")
+    assert job.ask == NodeRequest(1, (("cores", 2), ("memory_mib", 1024)), partition="workq")
+
+
+@pytest.mark.parametrize(
+    ("select", "place", "units"),
+    [
+        ("2:ncpus=4", "scatter", NodeRequest(2, (("cores", 4),), distinct=True, partition="workq")),
+        ("2:ncpus=4", "vscatter:excl", NodeRequest(2, (("cores", 4),), distinct=True, exclusive=True, partition="workq")),  # noqa: E501
+        ("1:ncpus=4+1:ncpus=4", "free", NodeRequest(2, (("cores", 4),), partition="workq")),
+        ("2:ncpus=4:ngpus=1", "pack:exclhost",
+         NodeRequest(1, (("cores", 8), ("gpus", 2)), exclusive=True, partition="workq")),
+        ("3:mem=1048576kb", "free:shared", NodeRequest(3, (("cores", 1), ("memory_mib", 1024)), partition="workq")),
+    ],
+)  # fmt: skip
+def test_select_and_place_become_units(read, select, place, units):
+    _, (job,) = read(line(select=select, Resource_List__place=place))
+    assert job.ask == units
+
+
+def torque(nodes, exec_host, **fields):
+    """A record of Torque's: no `select`, no `place`; `nodes` and a slot of `exec_host` for each core."""
+    gone = dict.fromkeys(("Resource_List__select", "Resource_List__place", "exec_vnode", "Resource_List__ncpus"))
+    return line(exec_host=exec_host, **(gone | {"Resource_List__nodes": nodes, **fields}))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "exec_host", "fields", "units", "nodes_had"),
+    [
+        ("1", "n1/7", {}, NodeRequest(1, (("cores", 1),)), "n1"),
+        ("2:ib:ppn=8", "+".join(f"n{n}/{at}" for n in (1, 2) for at in range(8)), {"Resource_List__ncpus": 1},
+         NodeRequest(2, (("cores", 8),), distinct=True), "n1,n2"),
+        ("n3:ppn=2+n4:ppn=2", "n3/0-1+n4/0-1", {"Resource_List__mem": "3gb"},
+         NodeRequest(2, (("cores", 2), ("memory_mib", 1536)), distinct=True), "n3,n4"),
+        ("1:ppn=4:gpus=2#shared", "n1/0-3", {"Resource_List__pmem": "1gb"},
+         NodeRequest(1, (("cores", 4), ("memory_mib", 4096), ("gpus", 2))), "n1"),
+        ("2:ppn=4", "n1/0-7", {}, NodeRequest(2, (("cores", 4),)), "n1"),
+        ("1:ppn=8+2:ppn=2", "n1/0-7+n2/0-1+n3/0-1", {}, NodeRequest(3, (("cores", 4),), distinct=True), "n1,n2,n3"),
+        (None, "n1/0-3,7+n2/0", {}, NodeRequest(2, (("cores", 3),), distinct=True), "n1,n2"),
+        (None, "n1/0*4", {"Resource_List__ncpus": 4}, NodeRequest(1, (("cores", 4),)), "n1"),
+    ],
+)  # fmt: skip
+def test_nodes_and_slots_of_torque_become_units(read, nodes, exec_host, fields, units, nodes_had):
+    _, (job,) = read(torque(nodes, exec_host, **fields))
+    assert (job.ask, job.nodes) == (units._replace(partition="workq"), nodes_had)
+
+
+def test_what_torque_asks_of_a_node_beside_cores_is_told(read):
+    reader, _ = read(torque("1:ib:ppn=2", "n1/0-1"))
+    assert reader.tally.taken[OTHERS] == 1
+    with pytest.raises(InvalidTrace, match="ppn: two: must be a whole number"):
+        read(torque("1:ppn=two", "n1/0"))
+
+
+def test_a_task_of_an_old_torque_is_a_subjob(read):
+    _, (job,) = read(line(id="7-3.vm"))
+    assert job.id == -70000003
+
+
+def test_chunks_that_differ_become_units_on_the_hosts_that_the_job_had(read):
+    reader, (job,) = read(line(select="1:ncpus=2+2:ncpus=1:mem=100mb", exec_host="n1/0*2+n1/1+n2/0"))
+    assert job.ask == NodeRequest(2, (("cores", 2), ("memory_mib", 100)), distinct=True, partition="workq")
+    assert reader.tally.taken[DIFFERENT] == 1
+
+
+def test_a_job_without_select_asks_for_its_sums_and_one_that_asks_for_nothing_for_a_core(read):
+    reader, jobs = read(line(select=None), line(id="8.vm", select="1:ncpus=0"))
+    assert [job.ask.each for job in jobs] == [(("cores", 2),), (("cores", 1),)]
+    assert reader.tally.taken[NOTHING] == 1
+
+
+def test_subjobs_are_jobs_and_their_array_is_none(read):
+    array = {"array_indices": "1-3"}
+    reader, jobs = read(queued("7[].vm", **array), line(id="7[3].vm"), line(id="7[].vm", **array))
+    assert [job.id for job in jobs] == [-70_000_003]
+    assert reader.tally.dropped == {"the array as a whole, whose subjobs are jobs": 1}
+
+
+def test_each_run_of_a_requeued_job_is_a_job_and_the_second_arrives_when_the_first_ended(read):
+    _, (first, second) = read(queued(), line("S", at=10), line("R", at=30), line("S", at=40, start=T0 + 40),
+                              line(at=90, start=T0 + 40))  # fmt: skip
+    assert (first.id, first.submit_s, first.run_s) == (7, T0, 20)
+    assert (second.id, second.submit_s, second.start_s, second.run_s) == (7 + NEXT_RUN, T0 + 30, T0 + 40, 50)
+
+
+def test_a_job_arrives_when_it_became_eligible_unless_its_submission_is_wanted(read):
+    assert read(line(etime=T0 + 5))[1][0].submit_s == T0 + 5
+    assert read(line(etime=T0 + 5), dialect=TraceDialect(arrival="submit"))[1][0].submit_s == T0
+    assert read(line(etime=0))[1][0].submit_s == T0
+
+
+def test_a_job_without_a_limit_has_its_run_time(read):
+    assert read(line(Resource_List__walltime=None))[1][0].walltime_s == 50
+
+
+def test_what_has_not_ended_is_counted(read):
+    deleted = f"{stamp(T0 + 20)};D;8.vm;requestor=ada@vm"
+    reader, jobs = read(queued("7.vm"), line("S", "7.vm", 10), queued("8.vm"), deleted, queued("9.vm"))
+    assert jobs == []
+    assert reader.tally.dropped == {
+        "still running when the file was made": 1, "deleted while waiting": 1,
+        "still waiting when the file was made": 1,
+    }  # fmt: skip
+
+
+def test_a_job_deleted_while_it_ran_counts_once(read):
+    reader, jobs = read(queued(), line("S", at=10), f"{stamp(T0 + 60)};D;7.vm;requestor=ada@vm", line())
+    assert (len(jobs), reader.tally.dropped.total()) == (1, 0)
+
+
+def test_other_records_are_passed_over_and_time_suspended_is_told(read):
+    others = [f"{stamp(T0)};{kind};R1.vm;requestor=ada@vm" for kind in "UYBFKk"]
+    licence, altered = f"{stamp(T0)};L;license;floating license", f"{stamp(T0)};a;7.vm;Priority=5"
+    reader, jobs = read(*others, licence, altered, f"{stamp(T0)};z;7.vm;x=1", f"{stamp(T0)};z;7.vm;x=1", line())
+    assert len(jobs) == 1
+    assert reader.tally.taken == {"was suspended, and that time counts as run time": 1}
+
+
+def test_a_file_joined_with_itself_counts_once(read):
+    reader, jobs = read(line(), line())
+    assert len(jobs) == 1
+    assert reader.tally.dropped == {"line of a job that was read before": 1}
+
+
+def test_an_account_that_looks_like_fields_drops_its_own_job_alone(read):
+    reader, jobs = read(line(account='x" start=5 end=9 y="\''), line(id="8.vm"))
+    assert [job.id for job in jobs] == [8]
+    assert reader.tally.dropped == {FORGED: 1}
+
+
+@pytest.mark.parametrize(
+    ("end", "others", "dropped"), [("y", [(7, "ada")], {}), ('y" project=p start=1 jobname=z x="', [], {FORGED: 1})]
+)
+def test_an_account_with_line_ends_forges_no_record(read, end, others, dropped):
+    forged = line(id="9.vm", user="bob")
+    reader, jobs = read(line(account=f"x\n{forged}\n{end}"), line(id="8.vm"))
+    assert [(job.id, job.user) for job in jobs] == [*others, (8, "ada")]
+    assert reader.tally.dropped == dropped
+    assert reader.line == 4
+
+
+def test_values_between_quotes_are_one():
+    fields = Fields('account="a b" Resource_List.software=\'c "d\' e=f')
+    assert fields == {"account": "a b", "Resource_List.software": 'c "d', "e": "f"}
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ("what is this", ":2: line: what is this: must be like 11/23/2026"),
+        (line(id="x.vm"), ":2: job: x.vm: must be like 7.server"),
+        (line(start="soon"), ":2: start: soon: must be seconds since 1970"),
+        (line(ctime=None), ":2: ctime: : must be there"),
+        (line(Resource_List__walltime="1h"), ":2: walltime: 1h: must be a time like 36:00:00"),
+        (line(select="1:ncpus=2:mem=1xb"), ":2: mem: 1xb: must be a size like 100mb"),
+        (line(select="1:ncpus=many"), ":2: ncpus: many: must be a whole number"),
+        (line(select="0:ncpus=1"), ":2: Resource_List.select: 0:ncpus=1: must have from 1"),
+        (line(select="2:ncpus"), ":2: Resource_List.select: 2:ncpus: must be like"),
+        ("13/45/2026 09:40:00" + line()[19:], ":2: time: 2026-13-45T09:40:00: must be a time"),
+    ],
+)
+def test_bad_lines_are_named_or_skipped(read, bad, message):
+    with pytest.raises(InvalidTrace) as error:
+        read(line(id="1.vm"), bad)
+    assert message in str(error.value)
+    _, jobs = read(line(id="1.vm"), bad, line(id="2.vm"), lenient=True)
+    assert [job.id for job in jobs] == [1, 2]
+
+
+def test_a_folder_of_days_is_one_trace_packed_or_not_and_an_error_names_the_day(tmp_path):
+    (tmp_path / "20261123").write_text(line(id="8.vm", at=90) + "\n")
+    (tmp_path / "20261122.gz").write_bytes(gzip.compress((queued("8.vm") + "\n" + line() + "\n").encode()))
+    (tmp_path / "notes.txt").write_text("no accounting")
+    reader = open_trace(tmp_path)
+    assert [job.id for job in reader] == [7, 8]
+    assert reader.tally.dropped.total() == 0
+    one = load(tmp_path, "eurora").origin["trace_sha256"]
+    (tmp_path / "20261123").write_text(line(id="9.vm", at=90) + "\n")
+    assert load(tmp_path, "eurora").origin["trace_sha256"] != one
+    (tmp_path / "20261124").write_text("\nbroken\n")
+    with pytest.raises(InvalidTrace, match=r"20261124:2: line: broken"):
+        list(open_trace(tmp_path))
+
+
+def test_a_folder_without_days_is_refused(tmp_path):
+    with pytest.raises(InputError, match="seems to be a directory, no trace"):
+        open_trace(tmp_path)
+    with pytest.raises(InputError, match="is a directory without files that are named after a day"):
+        open_trace(tmp_path, format="pbs")
+
+
+def test_columns_are_for_tables(tmp_path):
+    with pytest.raises(InputError, match="has no columns"):
+        PbsReader(tmp_path / "x", dialect=TraceDialect(columns="JobIDRaw=1"))
+
+
+@pytest.mark.parametrize(
+    ("text", "mib"), [("1b", 1), ("1048576kb", 1024), ("10mw", 80), ("2GB", 2048), ("1048577", 2), ("0", 0)]
+)
+def test_sizes(text, mib):
+    assert mib_of(text) == mib
+
+
+def test_whatif_takes_along_who_gave_up_who_waits_and_who_runs(tmp_path):
+    """The clock of these lines is an hour ahead of UTC, which a deletion's moment shows."""
+    ahead = {"ahead_s": 3600}
+    deleted = f"{stamp(T0 + 20, 3600)};D;8.vm;requestor=ada@vm"
+    (tmp_path / "log").write_text("\n".join([
+        line(id="1.vm", **ahead), queued("7.vm", **ahead), line("S", "7.vm", 10, **ahead), queued("8.vm", **ahead),
+        deleted, queued("9.vm", **ahead), queued("10.vm", Resource_List__walltime=None, **ahead), "",
+    ]))  # fmt: skip
+    history = read_history(tmp_path / "log")
+    assert [record.id for record in history.ran] == [1]
+    assert [(job.id, job.start_s, job.left_s) for job in history.open] == [
+        (8, None, T0 + 20), (7, T0 + 10, None), (9, None, None),
+    ]  # fmt: skip
+    assert history.reader.tally.dropped == {"still waiting when the file was made": 1}

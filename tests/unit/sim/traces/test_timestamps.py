@@ -1,0 +1,46 @@
+"""Times without a zone."""
+
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cpsched_sim.traces.timestamps import possible_times, resolve_times
+
+BERLIN = ZoneInfo("Europe/Berlin")
+AUTUMN = datetime(2026, 10, 24, 22, tzinfo=UTC)
+"""Three hours before the clock of Berlin went back."""
+
+
+def test_a_time_is_one_moment_and_in_one_hour_of_the_year_two():
+    first, second = possible_times("2026-10-25T02:30:00", BERLIN)
+    assert second - first == 3600
+    assert len(possible_times("2026-10-25T03:00:00", BERLIN)) == len(possible_times("2026-10-25T01:59:59", BERLIN)) == 1
+
+
+def test_words_for_no_time_are_no_moment():
+    assert {possible_times(word, UTC) for word in ("", "Unknown", "NONE", "N/A", "-")} == {()}
+
+
+def local(seconds):
+    return (AUTUMN + timedelta(seconds=seconds)).astimezone(BERLIN).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+@given(st.integers(0, 14400), st.integers(0, 14400), st.integers(1, 14400))
+def test_a_job_of_the_night_in_which_the_clock_goes_back_is_read_as_it_was_where_it_can_be_known(submit, wait_s, run_s):
+    """What Elapsed and the order leave open is one of the possible pasts; what they do not is the true one."""
+    true = [submit, submit + wait_s, submit + wait_s + run_s]
+    times, certain = resolve_times([possible_times(local(at), BERLIN) for at in true], run_s)
+    found = [at - int(AUTUMN.timestamp()) for at in times]
+    assert found[2] - found[1] == run_s
+    assert found[0] <= found[1]
+    assert not certain or found == true
+
+
+def test_where_no_meaning_is_possible_the_first_counts():
+    assert resolve_times([(10,), (5, 8), (4,)], None) == ([10, 5, 4], False)
+
+
+def test_a_time_that_is_not_known_stays_so():
+    assert resolve_times([(1,), (), (5, 9)], None) == ([1, None, 5], False)
