@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from cpsched_sim.study import benchmark
+from cpsched_sim.study import benchmark_suite
 from cpsched_sim.study.campaign import Case
-from cpsched_sim.study.store import KeptResult
+from cpsched_sim.study.result_store import StoredResult
 from cpsched_sim.study.study_results import row_of
 from docs.scripts.papers.spreads import STUDIES
 
@@ -17,7 +17,7 @@ def table() -> str:
     """What `cpsched benchmark` prints of these results."""
     lines = map(json.loads, FILE.read_text(encoding="utf-8").splitlines())
     rows = [
-        row_of(Case(line["labels"], {}, line["inputs"]), KeptResult(line["inputs"], line["result"], line["made"]))
+        row_of(Case(line["labels"], {}, line["inputs"]), StoredResult(line["inputs"], line["result"], line["made"]))
         for line in lines
     ]
-    return benchmark.table(benchmark.suite()["report"]["metrics"], rows).rstrip()
+    return benchmark_suite.table(benchmark_suite.suite()["report"]["metrics"], rows).rstrip()

@@ -8,7 +8,7 @@ What a researcher needs stands here: `load`, `simulate`, `compare`, `recorded_sc
 back:
 `Workload`, `TraceJob`, `Simulation`, `Comparison`, `Schedule`, and what there is to say of accounting data:
 `TraceDialect`.
-Many replays by one file: `run_study`, which gives `Results`. To draw results: `draw_bars`, `draw_distributions`,
+Many replays by one file: `run_study`, which gives `StudyResults`. To draw results: `draw_bars`, `draw_distributions`,
 `draw_utilization`, `draw_account_shares`, which give a `Chart`. A name is loaded when it is first used.
 """
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from cpsched_sim.recorded_schedule import recorded_schedule_of
     from cpsched_sim.report.charts import Chart, draw_account_shares, draw_bars, draw_distributions, draw_utilization
     from cpsched_sim.simulation import Simulation, simulate
-    from cpsched_sim.study.running import run_study
-    from cpsched_sim.study.study_results import Results
+    from cpsched_sim.study.case_runner import run_study
+    from cpsched_sim.study.study_results import StudyResults
     from cpsched_sim.traces.trace_dialect import TraceDialect
     from cpsched_sim.traces.trace_job import TraceJob
     from cpsched_sim.workloads.load import Workload, load
@@ -37,7 +37,7 @@ _HOME_OF = {
     "Comparison": "cpsched_sim.comparison",
     "TraceDialect": "cpsched_sim.traces.trace_dialect",
     "Chart": "cpsched_sim.report.charts",
-    "Results": "cpsched_sim.study.study_results",
+    "StudyResults": "cpsched_sim.study.study_results",
     "Schedule": "cpsched_sim.cluster.replay",
     "Simulation": "cpsched_sim.simulation",
     "TraceJob": "cpsched_sim.traces.trace_job",
@@ -49,7 +49,7 @@ _HOME_OF = {
     "draw_utilization": "cpsched_sim.report.charts",
     "load": "cpsched_sim.workloads.load",
     "recorded_schedule_of": "cpsched_sim.recorded_schedule",
-    "run_study": "cpsched_sim.study.running",
+    "run_study": "cpsched_sim.study.case_runner",
     "simulate": "cpsched_sim.simulation",
 }
 """Name -> the module that it comes from."""
@@ -58,9 +58,9 @@ __all__ = [
     "METRICS",
     "Chart",
     "Comparison",
-    "Results",
     "Schedule",
     "Simulation",
+    "StudyResults",
     "TraceDialect",
     "TraceJob",
     "Workload",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cpsched.metrics import Metric
     from cpsched_sim.comparison import ComparisonRow
     from cpsched_sim.simulation import Simulation
-    from cpsched_sim.tuning.tuner import Tuned
+    from cpsched_sim.tuning.tuner import TuningResult
 
 BESIDE = 7
 """Figures that stand beside each other on a terminal of 80 columns; those beyond follow in a table below."""
@@ -250,10 +250,10 @@ def share(percent: float) -> str:
 _FEW_TRIED = 6
 
 
-def print_tuned(title: str, found: Tuned) -> None:
+def print_tuned(title: str, found: TuningResult) -> None:
     """What `cpsched tune` found: the verdict, the settings on windows that did not choose, and the best tried."""
     from cpsched.goal_presets import GOAL_METRICS
-    from cpsched_sim.tuning.tuner import BASELINE, in_percent
+    from cpsched_sim.tuning.tuner import BASELINE, format_percent_range
 
     console = _console()
     console.print(Text(found.sentence, "bold"))
@@ -273,7 +273,7 @@ def print_tuned(title: str, found: Tuned) -> None:
     if found.chosen is not None:
         for figure in ("score", *found.goal.weights):
             words = "by the goal" if figure == "score" else GOAL_METRICS[figure]
-            told = in_percent(found.chosen.against_present[figure])
+            told = format_percent_range(found.chosen.against_present[figure])
             console.print(Text(f"chosen against present, {words}: {told}"))
     tried = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     tried.title = f"{found.windows[0]} windows that chose, {found.jobs[0]:,} jobs: % of {BASELINE.dispatcher}"

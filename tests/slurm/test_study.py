@@ -12,8 +12,8 @@ from contextlib import contextmanager
 import pytest
 import yaml
 
-from cpsched_sim.study.running import run_study
-from cpsched_sim.study.words import EXAMPLE
+from cpsched_sim.study.case_runner import run_study
+from cpsched_sim.study.study_schema import EXAMPLE
 from tests.slurm.harness import REPOSITORY, CommandFailed, Slurm
 
 PAGE = REPOSITORY / "docs" / "studies-campaigns.md"

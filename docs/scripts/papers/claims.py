@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from cpsched_sim.study.ranking import Ratio, compared
+from cpsched_sim.study.policy_ranking import Ratio, compared
 from cpsched_sim.study.study_results import decision_ms
 from docs.scripts.markdown import table
 from docs.scripts.papers.spreads import ALL, SPREAD
@@ -126,7 +126,7 @@ def _told(pair: Sequence[str], ratio: Ratio) -> str:
     one, other = pair
     if ratio.low is None or ratio.high is None:
         return f"{one} {ratio.ratio:.4g} times {other} (one workload: no interval)"
-    apart = "" if ratio.apart else ", not told apart"
+    apart = "" if ratio.is_significant else ", not told apart"
     return f"{one} {ratio.ratio:.4g} times {other} ({ratio.low:.2g} to {ratio.high:.2g}{apart})"
 
 

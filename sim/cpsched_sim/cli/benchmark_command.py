@@ -49,12 +49,12 @@ def benchmark(
 
     from cpsched.errors import require
     from cpsched_sim.files import write_atomically
-    from cpsched_sim.study.benchmark import TABLE, adopt, suite, table
+    from cpsched_sim.study.benchmark_suite import TABLE, adopt, suite, table
     from cpsched_sim.study.campaign import campaign_of
-    from cpsched_sim.study.store import Store
+    from cpsched_sim.study.result_store import ResultStore
 
     require(not only or bool(dispatcher), "--only", "nothing", "needs a --dispatcher")
-    words, store = suite(dispatcher or (), training, quick, only), Store(out)
+    words, store = suite(dispatcher or (), training, quick, only), ResultStore(out)
     with redirect_stdout(sys.stderr):  # a plug-in may print when it is imported
         campaign = campaign_of(words)
     for note in campaign.notes:

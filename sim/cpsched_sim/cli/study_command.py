@@ -18,8 +18,8 @@ from cpsched_sim.cli_shell import print_message
 
 if TYPE_CHECKING:
     from cpsched_sim.study.campaign import Campaign
-    from cpsched_sim.study.store import Store
-    from cpsched_sim.study.study_results import Results
+    from cpsched_sim.study.result_store import ResultStore
+    from cpsched_sim.study.study_results import StudyResults
 
 VERIFY = "verify"
 VERIFYING = "Options of study verify"
@@ -65,7 +65,7 @@ def study(
     Exit code 1: cases failed or did not end; verify: results differ.
     """
     from cpsched.errors import require
-    from cpsched_sim.study.words import EXAMPLE
+    from cpsched_sim.study.study_schema import EXAMPLE
 
     if example:
         typer.echo(EXAMPLE, nl=False)
@@ -85,11 +85,11 @@ def study(
 
 def _run(path: Path, out: Path, dry_run: bool, running: ProcessOptions, on: str | None, retry: bool) -> None:
     from cpsched_sim.study.campaign import read_campaign
-    from cpsched_sim.study.store import Store
-    from cpsched_sim.study.writing import LETTER
+    from cpsched_sim.study.result_store import ResultStore
+    from cpsched_sim.study.study_output import LETTER
 
     with redirect_stdout(sys.stderr):  # a plug-in may print when it is imported
-        campaign, store = read_campaign(path), Store(out)
+        campaign, store = read_campaign(path), ResultStore(out)
     for note in campaign.notes:
         print_message("note", note)
     if dry_run:
@@ -101,22 +101,22 @@ def _run(path: Path, out: Path, dry_run: bool, running: ProcessOptions, on: str 
 
 def run_campaign(
     campaign: Campaign,
-    store: Store,
+    store: ResultStore,
     content: bytes,
     jobs: int,
     on: str | None,
     retry: bool,
     timeout_s: float,
     first: Callable[[], None] = lambda: None,
-) -> Results:
+) -> StudyResults:
     """Run it with a bar of progress, and write everything into its folder; `content` is its file.
 
     `first` is called when no other study is at work in the folder. Ctrl-C ends the command with 130.
     """
     from cpsched_sim.experiments.engines import engine_of
     from cpsched_sim.files import write_atomically
-    from cpsched_sim.study.running import run_cases
-    from cpsched_sim.study.writing import write_all
+    from cpsched_sim.study.case_runner import run_cases
+    from cpsched_sim.study.study_output import write_all
     from cpsched_sim.terminal_tables import progress_bar
 
     out = store.folder
@@ -153,7 +153,7 @@ def run_campaign(
 
 def print_study(rows: Sequence[Mapping[str, Any]], out: Path, as_json: bool, text: Callable[[], str]) -> None:
     """Print what came of a study. Exit code 1 where cases have no figures."""
-    from cpsched_sim.study.writing import PAGE
+    from cpsched_sim.study.study_output import PAGE
 
     bad = [row for row in rows if row["outcome"] != "ended"]
     if as_json:
@@ -167,7 +167,7 @@ def print_study(rows: Sequence[Mapping[str, Any]], out: Path, as_json: bool, tex
         raise typer.Exit(1)
 
 
-def count(campaign: Campaign, store: Store, jobs: int, retry: bool, as_json: bool) -> None:
+def count(campaign: Campaign, store: ResultStore, jobs: int, retry: bool, as_json: bool) -> None:
     """Print how many cases there are, and how long those take that are not finished."""
     done = store.before(campaign, retry).done
     left, costs_s = len(campaign.distinct) - len(done), store.costs_s()
@@ -191,7 +191,7 @@ def _verify(results: Path, file: Path | None, sample: int, seed: int, running: P
     from cpsched_sim.errors import InputError
     from cpsched_sim.experiments.engines import engine_of
     from cpsched_sim.study.campaign import campaign_at, read_campaign
-    from cpsched_sim.study.verifying import verify
+    from cpsched_sim.study.study_verification import verify
 
     path = file or (results if results.is_dir() else results.parent) / "study.yaml"
     if not path.is_file():

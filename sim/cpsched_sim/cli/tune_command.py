@@ -54,8 +54,8 @@ def tune(
     from cpsched_sim.oracle import SIMULATION_REGISTRIES
     from cpsched_sim.terminal_tables import print_tuned, progress_bar
     from cpsched_sim.tuning import tuner
-    from cpsched_sim.tuning.replays import KeptTrials, TrialReplays
-    from cpsched_sim.tuning.windows import halves
+    from cpsched_sim.tuning.tuning_windows import halves
+    from cpsched_sim.tuning.window_replays import TrialCache, TrialReplays
     from cpsched_sim.workloads.load import under
 
     require(weeks > 0, "--weeks", weeks, "must be positive")
@@ -72,7 +72,7 @@ def tune(
         cut, notes = halves(workload, weeks, window_days, window_jobs)
     for note in (*workload.notes, *notes):
         print_message("note", note)
-    kept = KeptTrials(folder)
+    kept = TrialCache(folder)
     kept.tidy()
     question = tuner.TuningQuestion(wanted, spec, beside, seeds)
     try:

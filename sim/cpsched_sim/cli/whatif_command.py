@@ -16,10 +16,10 @@ from cpsched_sim.cli_shell import print_message, run_all_steps
 from cpsched_sim.watchdog import watched
 
 if TYPE_CHECKING:
-    from cpsched_sim.whatif.cases import WhatIfCase
     from cpsched_sim.whatif.findings import WhatIfPlan
-    from cpsched_sim.whatif.side_by_side import Replays
-    from cpsched_sim.whatif.window import Span
+    from cpsched_sim.whatif.replay_tasks import ReplayRunner
+    from cpsched_sim.whatif.trace_window import Span
+    from cpsched_sim.whatif.whatif_cases import WhatIfCase
 
 COLLECT = "collect"
 COLLECTING = "Options of whatif collect"
@@ -40,7 +40,7 @@ class SpanOptions:
 
     def span(self) -> Span:
         """Return them as a span."""
-        from cpsched_sim.whatif.window import Span
+        from cpsched_sim.whatif.trace_window import Span
 
         return Span(self.from_ or "", self.to or "", self.days)
 
@@ -78,7 +78,7 @@ class CaseOptions:
     def cases(self) -> list[WhatIfCase]:
         """Return the cases; raises `InvalidValue`."""
         from cpsched.errors import require
-        from cpsched_sim.whatif.cases import cases_of
+        from cpsched_sim.whatif.whatif_cases import cases_of
 
         given = {"add-nodes": self.add_nodes, "like": self.like, "remove-partition": self.remove_partition,
                  "into": self.into, "walltimes": self.walltimes}  # fmt: skip
@@ -144,48 +144,48 @@ def whatif(
     from cpsched.errors import require
     from cpsched_sim.simulation import ReplaySetup
     from cpsched_sim.site.policy_file import load_policy
-    from cpsched_sim.whatif import answers
-    from cpsched_sim.whatif.cases import TWIN, WhatIfCase, beside_site, with_config
+    from cpsched_sim.whatif import whatif_io
+    from cpsched_sim.whatif.collected_folder import CollectedFolder
     from cpsched_sim.whatif.findings import WhatIfPlan
-    from cpsched_sim.whatif.folder import Folder
     from cpsched_sim.whatif.licences import parse_totals
-    from cpsched_sim.whatif.side_by_side import Replays
+    from cpsched_sim.whatif.replay_tasks import ReplayRunner
+    from cpsched_sim.whatif.whatif_cases import TWIN, WhatIfCase, beside_site, with_config
 
     if str(source) == COLLECT:
         _collect(period.days, out, anonymous)
         return
     require(not anonymous, "--anonymous", anonymous, "is for collect")
-    folder = Folder.at(source)
+    folder = CollectedFolder.at(source)
     if folder is not None:
         config = config or folder.config
     cases = [with_config(case, config) for case in choice.cases()]
     totals = parse_totals(licenses) if licenses is not None else {}
-    answers.check_new(out, resume)
+    whatif_io.check_new(out, resume)
     with watched(running.decide_timeout):
         for case in cases:
             ReplaySetup(case.spec).build()  # what is wrong with one is told before any of them is replayed
         site = load_policy(policy) if policy is not None else folder.policy() if folder is not None else None
-        window, digests = answers.read(
+        window, digests = whatif_io.read(
             source, system, period.span(), reading.lenient, reading.format, reading.dialect(), site, earlier, totals
         )
     if window.site is not None:
         cases = [beside_site(case) for case in cases]
     plan = WhatIfPlan(with_config(WhatIfCase.parse(TWIN), config), cases, seeds, sessions, anyway)
-    for note in answers.warnings(window):
+    for note in whatif_io.warnings(window):
         print_message("note", note)
     for hint in filter(None, (case.hint(window) for case in cases)):
         print_message("hint", hint)
     if window.guessed:
-        kept = answers.write_system(window, out)
+        kept = whatif_io.write_system(window, out)
         print_message("note", f"the system is guessed by {window.guessed}: correct {kept}, and give it with --system")
-    replays = Replays(window, out, digests, running.jobs, running.decide_timeout)
+    replays = ReplayRunner(window, out, digests, running.jobs, running.decide_timeout)
     _answer(replays, plan, resume, out, running.as_json)
 
 
-def _answer(replays: Replays, plan: WhatIfPlan, resume: bool, out: Path, as_json: bool) -> None:
+def _answer(replays: ReplayRunner, plan: WhatIfPlan, resume: bool, out: Path, as_json: bool) -> None:
     """Replay, print and write what was found."""
     from cpsched_sim.terminal_tables import progress_bar
-    from cpsched_sim.whatif import answers
+    from cpsched_sim.whatif import whatif_io
     from cpsched_sim.whatif.findings import find
     from cpsched_sim.whatif.report import short
 
@@ -198,10 +198,10 @@ def _answer(replays: Replays, plan: WhatIfPlan, resume: bool, out: Path, as_json
     found["digests"] = dict(replays.digests)
     run_all_steps(
         partial(echo_json, found) if as_json else partial(typer.echo, short(found)),
-        partial(answers.write, found, out),
+        partial(whatif_io.write, found, out),
     )
     if not as_json:
-        print_message("note", f"the report is {out / answers.PAGE}")
+        print_message("note", f"the report is {out / whatif_io.PAGE}")
     if found["fidelity"]["verdict"]["grade"] == "hopeless":
         print_message("error", f"the twin is hopeless: {found['fidelity']['verdict']['why']}")
         raise typer.Exit(HOPELESS)
@@ -209,7 +209,7 @@ def _answer(replays: Replays, plan: WhatIfPlan, resume: bool, out: Path, as_json
 
 def _collect(days: float | None, out: Path, anonymous: bool) -> None:
     """Keep what Slurm says of its last days."""
-    from cpsched_sim.whatif.collecting import collect
+    from cpsched_sim.whatif.slurm_collection import collect
 
     found = collect(DAYS if days is None else days, out, anonymous)
     for name, why in found.lacking.items():

@@ -22,7 +22,7 @@ from cpsched_sim.files import read_json, sha256_of
 from cpsched_sim.input.yaml_tree import YamlTree, read_tree
 from cpsched_sim.oracle import SIMULATION_REGISTRIES
 from cpsched_sim.site.policy_file import load_policy
-from cpsched_sim.study.words import AXES, NONE, WHOLE, CaseWords, StudyWords, TraceWords, WindowWords
+from cpsched_sim.study.study_schema import AXES, NONE, WHOLE, CaseSchema, StudySchema, TraceSchema, WindowSchema
 from cpsched_sim.systems.system_file import known_systems, load_system
 from cpsched_sim.workloads.load import open_trace
 
@@ -56,7 +56,7 @@ class Case:
 class Campaign:
     """A study: its words, its cases in order, and what was left out for which reason."""
 
-    words: StudyWords
+    words: StudySchema
     cases: tuple[Case, ...]
     excluded: Mapping[str, int]
     """Reason -> how many cases."""
@@ -78,13 +78,13 @@ def read_campaign(path: str | PathLike[str]) -> Campaign:
     tree = read_tree(Path(path))
     if tree.content is None:
         raise tree.wrong((), "empty", "must describe a study: cpsched study --example prints one")
-    return _Reading(tree, tree.as_model(StudyWords), Path(path).absolute().parent).campaign()
+    return _Reading(tree, tree.as_model(StudySchema), Path(path).absolute().parent).campaign()
 
 
 def campaign_of(words: Mapping[str, Any], folder: str | PathLike[str] = ".") -> Campaign:
     """The study that a mapping of the same words spells; `folder` is where relative paths begin."""
     tree = YamlTree(Path("study"), words)
-    return _Reading(tree, tree.as_model(StudyWords), Path(folder).absolute()).campaign()
+    return _Reading(tree, tree.as_model(StudySchema), Path(folder).absolute()).campaign()
 
 
 def found_file(name: str, folder: Path) -> Path | None:
@@ -111,7 +111,7 @@ class _Reading:
     """Turns words into cases; what is wrong is raised with the line it stands in."""
 
     tree: YamlTree
-    words: StudyWords
+    words: StudySchema
     folder: Path
     notes: list[str] = field(default_factory=list)
     _traces: dict[str, tuple[dict[str, Any], dict[str, Any]] | None] = field(default_factory=dict)
@@ -163,7 +163,7 @@ class _Reading:
             if name not in (LONGEST, "jobs"):
                 self._told(where, name, partial(metric, name))
 
-    def _points(self) -> Iterator[tuple[tuple[str | int, ...], dict[str, Any], WindowWords | None]]:
+    def _points(self) -> Iterator[tuple[tuple[str | int, ...], dict[str, Any], WindowSchema | None]]:
         """Every combination of every grid, then the named cases: where it stands, its labels, its window."""
         for at, grid in enumerate(self.words.grids):
             windows = [each for window in grid.windows for each in _windows(window)]
@@ -182,7 +182,7 @@ class _Reading:
             for label, window in windows:
                 yield ("cases", at), {"case": case.name, **_axes(case), "window": label}, window
 
-    def _case(self, where: tuple[str | int, ...], labels: dict[str, Any], window: WindowWords | None) -> Case | None:
+    def _case(self, where: tuple[str | int, ...], labels: dict[str, Any], window: WindowSchema | None) -> Case | None:
         """None where its trace is optional, and not here."""
         if (found_trace := self._trace(where, labels)) is None:
             return None
@@ -229,7 +229,7 @@ class _Reading:
             self._traces[name] = self._read_trace(name, self.words.traces[name])
         return self._traces[name]
 
-    def _read_trace(self, name: str, words: TraceWords) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    def _read_trace(self, name: str, words: TraceSchema) -> tuple[dict[str, Any], dict[str, Any]] | None:
         """None for an optional trace that is not here."""
         if words.generate is not None:
             made: dict[str, Any] = {"generate": words.generate, "load": words.load, "max_jobs": words.max_jobs}
@@ -310,7 +310,7 @@ class _Reading:
             raise self.tree.wrong(where, value, str(error)) from error
 
 
-def _axes(case: CaseWords) -> dict[str, Any]:
+def _axes(case: CaseSchema) -> dict[str, Any]:
     return {axis: getattr(case, axis) for axis in AXES}
 
 
@@ -319,12 +319,12 @@ def _spelled(where: Sequence[str | int], axis: str) -> tuple[str, ...]:
     return (f"{axis}s",) if where[0] == "grids" else (axis,)
 
 
-def _windows(words: str | WindowWords) -> list[tuple[str, WindowWords | None]]:
+def _windows(words: str | WindowSchema) -> list[tuple[str, WindowSchema | None]]:
     """Each window with its label: `whole`, or `days 14-21`."""
-    if not isinstance(words, WindowWords):
+    if not isinstance(words, WindowSchema):
         return [(WHOLE, None)]
     parts = [words.from_day + at * words.days for at in range(words.count)]
-    return [(f"days {day:g}-{day + words.days:g}", WindowWords(days=words.days, from_day=day)) for day in parts]
+    return [(f"days {day:g}-{day + words.days:g}", WindowSchema(days=words.days, from_day=day)) for day in parts]
 
 
 def _matches(said: Mapping[str, Any], labels: Mapping[str, Any]) -> bool:
@@ -369,4 +369,4 @@ def campaign_at(path: Path, results: Path) -> Campaign:
     tree = read_tree(path)
     if tree.content is None:
         raise tree.wrong((), "empty", "must describe a study")
-    return _Reading(tree, tree.as_model(StudyWords), home).campaign()
+    return _Reading(tree, tree.as_model(StudySchema), home).campaign()

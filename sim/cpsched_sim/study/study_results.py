@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from cpsched_sim.study.campaign import Campaign, Case
-from cpsched_sim.study.store import KeptResult
+from cpsched_sim.study.result_store import StoredResult
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Results:
+class StudyResults:
     """A study and its results; a case that was not reached has none."""
 
     campaign: Campaign
-    kept: Mapping[str, KeptResult]
+    kept: Mapping[str, StoredResult]
     """By digest."""
     folder: Path
 
@@ -33,7 +33,7 @@ class Results:
         return data_frames.frame_of_lines([names, *([row.get(name) for name in names] for row in rows)])
 
 
-def row_of(case: Case, kept: KeptResult) -> dict[str, Any]:
+def row_of(case: Case, kept: StoredResult) -> dict[str, Any]:
     """One case as a flat row."""
     result, made = kept.result, kept.made
     decision = {f"decision_{name}": value for name, value in (made.get("decision") or {}).items()}

@@ -15,10 +15,18 @@ from typing import Any, Literal
 from cpsched.goal_presets import Goal, ratios
 from cpsched.policy_spec import PolicySpec
 from cpsched_sim.errors import InputError
-from cpsched_sim.tuning.candidates import candidates, changes, draws, replayable
-from cpsched_sim.tuning.judging import Estimate, FigureSums, Progress, each_window, figures, mean_of, paired
-from cpsched_sim.tuning.replays import SettingTrial, Trials
-from cpsched_sim.tuning.windows import Halves, TraceWindow
+from cpsched_sim.tuning.setting_candidates import candidates, changes, draws, replayable
+from cpsched_sim.tuning.tuning_windows import Halves, TraceWindow
+from cpsched_sim.tuning.window_replays import SettingTrial, Trials
+from cpsched_sim.tuning.window_scores import (
+    Estimate,
+    MetricSums,
+    Progress,
+    each_window,
+    mean_of,
+    metric_values,
+    paired_ratios,
+)
 
 FINALISTS = 4
 """Candidates that are replayed with further seeds."""
@@ -64,7 +72,7 @@ class TriedCandidate:
 
 
 @dataclass(frozen=True, slots=True)
-class JudgedSetting:
+class EvaluatedSetting:
     """A setting on the half that judges; each estimate is a ratio by figure, `score` among them."""
 
     spec: PolicySpec
@@ -75,14 +83,14 @@ class JudgedSetting:
 
 
 @dataclass(frozen=True, slots=True)
-class Tuned:
+class TuningResult:
     """What came of it."""
 
     goal: Goal
     verdict: Verdict
-    present: JudgedSetting
-    chosen: JudgedSetting | None
-    beside: tuple[JudgedSetting, ...]
+    present: EvaluatedSetting
+    chosen: EvaluatedSetting | None
+    beside: tuple[EvaluatedSetting, ...]
     tried: tuple[TriedCandidate, ...]
     """By score, the best first; the present setting is among them."""
     baseline: Mapping[str, float]
@@ -107,14 +115,14 @@ class Tuned:
             return "Keep the present setting: on the windows that choose, none within the limits was better."
         assert self.chosen is not None
         assert self.gain is not None
-        change, gain = changes(self.present.spec, self.chosen.spec), in_percent(self.gain)
+        change, gain = changes(self.present.spec, self.chosen.spec), format_percent_range(self.gain)
         where = f"on {self.windows[1]} windows that did not choose it"
         if self.verdict == "better":
             return f"Change {change}: {gain} by the goal {self.goal.name}, {where}."
         return f"No setting can be told from the present one: the best, {change}, came to {gain} {where}."
 
 
-def in_percent(estimate: Estimate) -> str:
+def format_percent_range(estimate: Estimate) -> str:
     """A ratio for people: `-23 % (-31 to -14)`."""
     low, high = (f"{100 * (each - 1):+.0f}" if each < 1e6 else "?" for each in (estimate.low, estimate.high))
     return f"{100 * (estimate.ratio - 1):+.0f} % ({low} to {high})"
@@ -127,7 +135,7 @@ def replays_at_most(question: TuningQuestion, halves: Halves) -> int:
     return tried * choosing + further + (2 * question.seeds + 1 + len(question.beside)) * judging
 
 
-def tune(question: TuningQuestion, halves: Halves, replays: Trials, progress: Progress | None = None) -> Tuned:
+def tune(question: TuningQuestion, halves: Halves, replays: Trials, progress: Progress | None = None) -> TuningResult:
     """Find the best setting for a goal. Raises `InputError` where the present setting or the baseline fails."""
     return _Search(question, halves, replays, progress or (lambda done, total: None)).found()
 
@@ -135,13 +143,13 @@ def tune(question: TuningQuestion, halves: Halves, replays: Trials, progress: Pr
 class _Search:
     def __init__(self, question: TuningQuestion, halves: Halves, replays: Trials, progress: Progress) -> None:
         self._question, self._halves, self._replays, self._progress = question, halves, replays, progress
-        self._known: dict[tuple[str, str], FigureSums] = {}
+        self._known: dict[tuple[str, str], MetricSums] = {}
         """By setting with its seed, and window."""
         self._failed: dict[str, str] = {}
         """By setting, why it could not be replayed."""
         self._done, self._total = 0.0, replays_at_most(question, halves)
 
-    def found(self) -> Tuned:
+    def found(self) -> TuningResult:
         goal, present, seeds = self._question.goal, self._question.present, self._question.seeds
         specs, choosing, judging = candidates(present), self._halves.choosing, self._halves.judging
         self._replay([BASELINE, *specs], choosing, 1)
@@ -164,14 +172,14 @@ class _Search:
             gain, held = chosen.against_present["score"], ratios_of(chosen.against_baseline)
             verdict = "better" if gain.high < 1 and not goal.broken(held) else "unclear"
         self._progress(self._total, self._total)
-        return Tuned(
+        return TuningResult(
             goal,
             verdict,
             self._shown(present),
             chosen,
             tuple(self._shown(spec) for spec in self._question.beside if not self._error(spec)),
             (*second, *rest),
-            figures(self._tallies(BASELINE, judging)),
+            metric_values(self._tallies(BASELINE, judging)),
             (len(choosing), len(judging)),
             (sum(window.judged for window in choosing), sum(window.judged for window in judging)),
             self._each(best.spec, choosing) if best is not None else (),
@@ -207,7 +215,7 @@ class _Search:
             for window, tally in zip(left, outcome, strict=True):
                 self._known[str(seeded), window.digest] = tally
 
-    def _tallies(self, spec: PolicySpec, windows: Sequence[TraceWindow], seeds: int | None = None) -> list[FigureSums]:
+    def _tallies(self, spec: PolicySpec, windows: Sequence[TraceWindow], seeds: int | None = None) -> list[MetricSums]:
         """Per window the mean over the seeds."""
         seeded = _seeded(spec, seeds or self._question.seeds)
         return [mean_of([self._known[str(each), window.digest] for each in seeded]) for window in windows]
@@ -217,17 +225,19 @@ class _Search:
         if error := self._error(spec):
             return TriedCandidate(spec, told, 0, {}, float("inf"), {}, error)
         windows = self._halves.choosing
-        found = ratios(figures(self._tallies(spec, windows, seeds)), figures(self._tallies(BASELINE, windows)))
+        found = ratios(
+            metric_values(self._tallies(spec, windows, seeds)), metric_values(self._tallies(BASELINE, windows))
+        )
         return TriedCandidate(spec, told, seeds if draws(spec) else 1, found, goal.score(found), goal.broken(found))
 
-    def _shown(self, spec: PolicySpec) -> JudgedSetting:
+    def _shown(self, spec: PolicySpec) -> EvaluatedSetting:
         goal, windows = self._question.goal, self._halves.judging
         mine, baseline = self._tallies(spec, windows), self._tallies(BASELINE, windows)
         present = self._tallies(self._question.present, windows)
-        return JudgedSetting(
+        return EvaluatedSetting(
             spec,
-            paired(goal, mine, baseline),
-            paired(goal, mine, present),
+            paired_ratios(goal, mine, baseline),
+            paired_ratios(goal, mine, present),
             self._each(spec, windows),
         )
 
@@ -254,10 +264,10 @@ def ratios_of(estimates: Mapping[str, Estimate]) -> dict[str, float]:
     return {name: each.ratio for name, each in estimates.items()}
 
 
-def as_json(found: Tuned, notes: Sequence[str] = ()) -> dict[str, Any]:
+def as_json(found: TuningResult, notes: Sequence[str] = ()) -> dict[str, Any]:
     """What came of it as one object; ratios are of the baseline or of the present setting, as they say."""
 
-    def shown(each: JudgedSetting | None) -> Any:
+    def shown(each: EvaluatedSetting | None) -> Any:
         if each is None:
             return None
         return {

@@ -13,17 +13,17 @@ import numpy as np
 
 from cpsched.formatting import many, span
 from cpsched_sim.experiments.statistics import FloatArray
-from cpsched_sim.whatif.blocks import Blocks
-from cpsched_sim.whatif.cases import WhatIfCase
-from cpsched_sim.whatif.due import against_shares
-from cpsched_sim.whatif.fidelity import Verdict, fidelity
-from cpsched_sim.whatif.figures import FIGURES, Made, WindowFacts, in_use, real, waits_s
-from cpsched_sim.whatif.gains import OPEN, TOLD, gains, losers
-from cpsched_sim.whatif.groups import groupings, users_of
-from cpsched_sim.whatif.replaying import Replayed
-from cpsched_sim.whatif.side_by_side import Replays, Task, tasks_of
-from cpsched_sim.whatif.stranded import CAUSES, GPUS, PROCESSORS
-from cpsched_sim.whatif.window import ROLES, Window
+from cpsched_sim.whatif.block_bootstrap import BlockBootstrap
+from cpsched_sim.whatif.case_comparison import OPEN, TOLD, compare_case, users_waiting_longer
+from cpsched_sim.whatif.job_classes import groupings, users_of
+from cpsched_sim.whatif.replay_tasks import ReplayRunner, ReplayTask, tasks_of
+from cpsched_sim.whatif.share_usage import usage_against_shares
+from cpsched_sim.whatif.stranded_capacity import CAUSES, GPUS, PROCESSORS
+from cpsched_sim.whatif.trace_window import ROLES, WhatIfWindow
+from cpsched_sim.whatif.twin_fidelity import FidelityGrade, fidelity
+from cpsched_sim.whatif.whatif_cases import WhatIfCase
+from cpsched_sim.whatif.window_metrics import WINDOW_METRICS, WindowFacts, WindowSchedule, in_use, real, waits_s
+from cpsched_sim.whatif.window_replay import WindowResult
 
 QUANTILES = tuple(range(0, 101, 2))
 MOST_POINTS = 400
@@ -43,11 +43,11 @@ class WhatIfPlan:
 
 
 def find(
-    replays: Replays, plan: WhatIfPlan, resume: bool, progress: Callable[[float, int | None], None]
+    replays: ReplayRunner, plan: WhatIfPlan, resume: bool, progress: Callable[[float, int | None], None]
 ) -> dict[str, Any]:
     """Replay, and say what came of it. Raises `Unusable` where a replay fails; what is finished is kept."""
     window = replays.window
-    blocks = Blocks.of(window.from_s, window.to_s)
+    blocks = BlockBootstrap.of(window.from_s, window.to_s)
     applied = [case.applied(window) for case in plan.cases]  # before hours of work: what cannot be is said now
     twin_tasks = tasks_of([plan.twin], 1, plan.sessions)
     twins = _run(replays, twin_tasks, resume, progress)
@@ -61,9 +61,9 @@ def find(
     found["fidelity"] = fidelity(facts, really, twin[OPEN][0], classes)
     found["late_begins"] = twins[0].late_fixed
     found["lines"] = {"real": _lines(facts, really), "twin": _lines(facts, twin[OPEN][0])}
-    found["shares"] = {"real": against_shares(facts, really), "twin": against_shares(facts, twin[OPEN][0])}
+    found["shares"] = {"real": usage_against_shares(facts, really), "twin": usage_against_shares(facts, twin[OPEN][0])}
     found["stranded"] = _stranded(facts, twins[0])
-    verdict = Verdict(**found["fidelity"]["verdict"])
+    verdict = FidelityGrade(**found["fidelity"]["verdict"])
     found["cases"], found["stopped"] = [], verdict.is_hopeless and not plan.anyway
     if plan.cases and not found["stopped"]:
         tasks = tasks_of(plan.cases, plan.seeds, plan.sessions)
@@ -77,23 +77,23 @@ def find(
 
 
 def _run(
-    replays: Replays, tasks: Sequence[Task], resume: bool, progress: Callable[[float, int | None], None]
-) -> list[Replayed]:
+    replays: ReplayRunner, tasks: Sequence[ReplayTask], resume: bool, progress: Callable[[float, int | None], None]
+) -> list[WindowResult]:
     done = replays.finished(tasks) if resume else {}
     replays.run(tasks, done, progress)
     return [done[at] for at in range(len(tasks))]
 
 
-def _by_mode(tasks: Sequence[Task], replayed: Sequence[Replayed]) -> dict[str, list[Made]]:
-    found: dict[str, list[Made]] = {}
+def _by_mode(tasks: Sequence[ReplayTask], replayed: Sequence[WindowResult]) -> dict[str, list[WindowSchedule]]:
+    found: dict[str, list[WindowSchedule]] = {}
     for task, each in zip(tasks, replayed, strict=True):
-        found.setdefault(task.mode, []).append(Made.of(each))
+        found.setdefault(task.mode, []).append(WindowSchedule.of(each))
     return found
 
 
 def _case(
-    facts: WindowFacts, there: Window, really: Made, twin: Mapping[str, Sequence[Made]], case: WhatIfCase,
-    tasks: Sequence[Task], replayed: Mapping[int, Replayed],
+    facts: WindowFacts, there: WhatIfWindow, really: WindowSchedule, twin: Mapping[str, Sequence[WindowSchedule]], case: WhatIfCase,  # noqa: E501
+    tasks: Sequence[ReplayTask], replayed: Mapping[int, WindowResult],
 ) -> dict[str, Any]:  # fmt: skip
     """The findings of one case."""
     runs = _by_mode([tasks[at] for at in replayed], list(replayed.values()))
@@ -107,15 +107,15 @@ def _case(
         "seeds": len(runs[OPEN]),
         "jobs": int(mine.counted.sum()), "never_started": left,
         "cpu_s": sum(each.cpu_s for each in replayed.values()),
-        **gains(mine, mine.on(there), really, twin, runs, classes),
-        "losers": losers(mine, twin, runs, users_of(facts.window)),
+        **compare_case(mine, mine.on(there), really, twin, runs, classes),
+        "losers": users_waiting_longer(mine, twin, runs, users_of(facts.window)),
         "lines": _lines(mine, runs[OPEN][0]),
-        "shares": against_shares(mine, runs[OPEN][0]),
+        "shares": usage_against_shares(mine, runs[OPEN][0]),
         "stranded": _stranded(mine.on(there), next(iter(replayed.values()))),
     }  # fmt: skip
 
 
-def _stranded(facts: WindowFacts, replayed: Replayed) -> list[dict[str, Any]]:
+def _stranded(facts: WindowFacts, replayed: WindowResult) -> list[dict[str, Any]]:
     """By cause, the part of all processors and of all GPUs that stood empty though somebody waited."""
     rows = ((PROCESSORS, "processors", facts.machine), (GPUS, "GPUs", facts.machine_gpus))
     return [
@@ -125,7 +125,7 @@ def _stranded(facts: WindowFacts, replayed: Replayed) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def described(window: Window, plan: WhatIfPlan) -> dict[str, Any]:
+def described(window: WhatIfWindow, plan: WhatIfPlan) -> dict[str, Any]:
     """What was replayed, on what, and what was left out."""
     roles = Counter(window.role.tolist())
     nodes = sum(kind.count for kind in window.system.node_types.values())
@@ -146,7 +146,7 @@ def described(window: Window, plan: WhatIfPlan) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _lines(facts: WindowFacts, made: Made) -> dict[str, list[float]]:
+def _lines(facts: WindowFacts, made: WindowSchedule) -> dict[str, list[float]]:
     """What pictures are drawn from: quantiles of waits, and the queue and the use over time."""
     hourly = in_use(facts, made)
     wait_s = waits_s(made, facts.counted)
@@ -212,5 +212,5 @@ def span_in_words(low: float, high: float) -> str:
 
 def mean_wait(case: Mapping[str, Any]) -> Mapping[str, Any]:
     """The row of a case that tells of the mean wait."""
-    found: Mapping[str, Any] = next(row for row in case["figures"] if row["name"] == FIGURES[0].name)
+    found: Mapping[str, Any] = next(row for row in case["figures"] if row["name"] == WINDOW_METRICS[0].name)
     return found

@@ -157,7 +157,7 @@ def with_licences(claim: LimitSubject, licences: Amounts) -> LimitSubject:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LicencesInPlay:
+class LicenceUsage:
     """Who holds which licences while jobs are replayed; only licences of which the total is known.
 
     - `kind`: int64[J], which row of `held` is the job's; row 0 holds nothing.
@@ -170,7 +170,7 @@ class LicencesInPlay:
     held: IntArray
 
     @classmethod
-    def of(cls, licences: Licences, jobs: int) -> LicencesInPlay | None:
+    def of(cls, licences: Licences, jobs: int) -> LicenceUsage | None:
         """The licences of so many jobs; None where nobody asks for one of which the total is known."""
         if not licences.totals:
             return None

@@ -13,8 +13,8 @@ from cpsched_bridge.errors import SettingsError
 from cpsched_bridge.program.cli import app
 from cpsched_bridge.settings import RENAMED, RETIRED, AdviseSettings, CycleSettings, Retired, Settings, load
 from cpsched_sim.input.yaml_tree import names_below
-from cpsched_sim.whatif.cases import MODES
-from cpsched_sim.whatif.pace import INTERVAL
+from cpsched_sim.whatif.decision_pace import INTERVAL
+from cpsched_sim.whatif.whatif_cases import MODES
 
 
 def written(tmp_path, text):

@@ -13,11 +13,11 @@ from cpsched import former_names
 
 CORE = [
     "Cluster", "CpschedError", "Decision", "Dispatcher", "Effort", "EndedJob", "InvalidValue", "Job", "Registration",
-    "ScheduleData", "Metric", "NEVER", "Placement", "PluginError", "Policy", "PolicySpec", "Predictor", "RequestedUnits",
+    "ScheduleData", "Metric", "NEVER", "Placement", "PluginError", "Policy", "PolicySpec", "Predictor", "RequestedUnits",  # noqa: E501
     "RunningJob", "ClusterState", "Snapshot", "Starts", "UnknownName", "PluginLoadError", "Violation", "Wait", "plan", "verify",  # noqa: E501
 ]  # fmt: skip
 SIMULATOR = [
-    "Comparison", "TraceDialect", "METRICS", "Chart", "Results", "Schedule", "Simulation", "TraceJob",
+    "Comparison", "TraceDialect", "METRICS", "Chart", "StudyResults", "Schedule", "Simulation", "TraceJob",
     "Workload", "compare", "draw_bars", "draw_distributions", "draw_shares", "draw_use", "load", "recorded",
     "run_study", "simulate",
 ]  # fmt: skip

@@ -5,7 +5,7 @@ import gc
 import pytest
 
 from cpsched.gc_pause import gc_paused
-from cpsched_sim.whatif import answers
+from cpsched_sim.whatif import whatif_io
 
 
 def test_it_rests_within_and_goes_on_after_a_failure():
@@ -35,6 +35,6 @@ def test_reading_lets_it_rest(monkeypatch, tmp_path):
     def read_history(*_):
         raise ValueError(f"collector is on: {gc.isenabled()}")
 
-    monkeypatch.setattr(answers, "read_history", read_history)
+    monkeypatch.setattr(whatif_io, "read_history", read_history)
     with pytest.raises(ValueError, match="collector is on: False"):
-        answers.read(tmp_path / "jobs.txt", None, answers.Span(), False, None, answers.TraceDialect(), None)
+        whatif_io.read(tmp_path / "jobs.txt", None, whatif_io.Span(), False, None, whatif_io.TraceDialect(), None)

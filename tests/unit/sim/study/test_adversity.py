@@ -18,13 +18,13 @@ from cpsched_sim.errors import InputError
 from cpsched_sim.experiments import engines, runner
 from cpsched_sim.experiments.runner import Failed, Processes
 from cpsched_sim.study.campaign import campaign_of
-from cpsched_sim.study.running import decided, run_cases, run_study
-from cpsched_sim.study.store import Store
-from cpsched_sim.study.writing import write_all
+from cpsched_sim.study.case_runner import run_case, run_cases, run_study
+from cpsched_sim.study.result_store import ResultStore
+from cpsched_sim.study.study_output import write_all
 from tests import warm
 from tests.patience import ENOUGH_S
 from tests.unit.sim.study.studies import plugin, words, written
-from tests.unit.sim.study.test_running import Here, own_dispatchers, results_in, told_of
+from tests.unit.sim.study.test_case_runner import Here, own_dispatchers, results_in, told_of
 
 
 def invoke(*arguments):
@@ -152,13 +152,13 @@ def test_what_a_case_forked_ends_with_it_when_its_time_is_over_and_when_the_stud
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_cases(campaign_of(study), Store(tmp_path / "stopped"), Processes(2), progress=stop)
+        run_cases(campaign_of(study), ResultStore(tmp_path / "stopped"), Processes(2), progress=stop)
     forked = noted.read_text().split()
     assert len(forked) == 1
     noted.rename(tmp_path / "forked before")
     monkeypatch.setattr(runner, "time", SimpleNamespace(monotonic=lambda: 1e6 if noted.exists() else 0.0))
     campaign = campaign_of(study | {"limits": {"minutes": 2}})
-    row = told_of(run_cases(campaign, Store(tmp_path / "out"), Processes(2)))["slow"]
+    row = told_of(run_cases(campaign, ResultStore(tmp_path / "out"), Processes(2)))["slow"]
     assert (row["why"], row["wall_s"], row["share"]) == ("did not end in 2 min", 1e6, 0.0)
     assert 0 < row["cpu_s"] < 60
     noted.write_text(noted.read_text() + forked[0])
@@ -183,7 +183,7 @@ def test_a_worker_hears_one_outcome_of_a_case_and_waits_for_nothing_that_it_fork
     cases = [case for case in campaign_of(study).cases if case.labels["dispatcher"] != "easy"]
     path = [each for each in sys.path if each]
     twice, leaves = (
-        done_apart(pickle.dumps((decided, {**case.task, "memory_mib": None}, 0.0)), ENOUGH_S, path) for case in cases
+        done_apart(pickle.dumps((run_case, {**case.task, "memory_mib": None}, 0.0)), ENOUGH_S, path) for case in cases
     )
     assert leaves == Failed.died(4)
     outcome = pickle.loads(twice)
@@ -197,7 +197,7 @@ def test_a_second_study_in_a_folder_is_refused_and_changes_nothing(tmp_path):
     (tmp_path / "by another name").symlink_to(out)
     written(tmp_path, title="another")
     before = {each: each.read_bytes() for each in out.rglob("*") if each.is_file()}
-    with Store(out).alone():
+    with ResultStore(out).alone():
         for name in (out, tmp_path / "by another name"):
             found = warm.cpsched("study", path, "--out", name, timeout=ENOUGH_S)
             assert found.returncode == 2
@@ -223,13 +223,13 @@ def test_a_file_that_changes_while_the_study_runs_fails_what_read_it_and_leaves_
     study = words(grids=[{"traces": ["four"], **axes}])
     campaign = campaign_of(study, tmp_path)
     path.write_text(f"# another line\n{text}")
-    told = {row["dispatcher"]: row for row in run_cases(campaign, Store(tmp_path / "out"), Processes(2)).rows()}
+    told = {row["dispatcher"]: row for row in run_cases(campaign, ResultStore(tmp_path / "out"), Processes(2)).rows()}
     failed = told.pop("easy" if kind == "system" else own)
     assert failed["outcome"] == "failed"
     assert failed["why"].endswith("has changed since the study was read")
     assert all(row["outcome"] == "ended" for row in told.values())
     path.unlink()
-    assert run_cases(campaign, Store(tmp_path / "gone"), Processes(2)).rows()[0]["outcome"] == "failed"
+    assert run_cases(campaign, ResultStore(tmp_path / "gone"), Processes(2)).rows()[0]["outcome"] == "failed"
 
 
 @pytest.mark.parametrize("content", [b"", b"no archive", b"PK\3\4cut"], ids=["empty", "text", "cut"])
@@ -237,15 +237,15 @@ def test_a_damaged_schedule_is_named_and_decided_again_when_it_is_gone(tmp_path,
     pytest.importorskip("pyarrow")
     study, out = words() | {"jobs": True}, tmp_path / "out"
     written(tmp_path)
-    write_all(run_cases(campaign_of(study, tmp_path), Store(out), Here()))
+    write_all(run_cases(campaign_of(study, tmp_path), ResultStore(out), Here()))
     schedule = sorted((out / "jobs").iterdir())[0]
     schedule.write_bytes(content)
     with pytest.raises(
         InputError, match=f"{schedule.name}: is no schedule: take it away, and the same command decides"
     ):
-        write_all(run_cases(campaign_of(study, tmp_path), Store(out), Here()))
+        write_all(run_cases(campaign_of(study, tmp_path), ResultStore(out), Here()))
     schedule.unlink()
-    write_all(run_cases(campaign_of(study, tmp_path), Store(out), once := Here()))
+    write_all(run_cases(campaign_of(study, tmp_path), ResultStore(out), once := Here()))
     assert (len(once.decided), schedule.exists()) == (1, True)
 
 
@@ -278,8 +278,8 @@ def test_a_study_that_goes_on_reads_each_kept_result_once(tmp_path, monkeypatch)
     monkeypatch.setattr(engines, "engine_of", lambda on, processes, patience_s=0.0: Here())
     path, out, read = written(tmp_path), tmp_path / "out", []
     run_study(path, out)
-    find = Store.find
-    monkeypatch.setattr(Store, "find", lambda store, digest: read.append(digest) or find(store, digest))
+    find = ResultStore.find
+    monkeypatch.setattr(ResultStore, "find", lambda store, digest: read.append(digest) or find(store, digest))
     (out / "cases" / "0.json").write_text("{}")
     told = invoke(path, "--out", out).stderr
     assert "1 results are of other code, data or settings than these cases: they are not used" in told
@@ -289,19 +289,19 @@ def test_a_study_that_goes_on_reads_each_kept_result_once(tmp_path, monkeypatch)
 
 
 def test_a_clock_that_is_set_back_changes_no_result_and_no_time(tmp_path, monkeypatch):
-    from cpsched_sim.study import deciding
+    from cpsched_sim.study import case_execution
 
-    class Yesterday(deciding.datetime):
+    class Yesterday(case_execution.datetime):
         @classmethod
         def now(cls, tz=None):
             return cls(1999, 12, 31, tzinfo=tz)
 
     written(tmp_path)
     study = words()
-    run_cases(campaign_of(study, tmp_path), Store(tmp_path / "now"), Here())
-    monkeypatch.setattr(deciding, "datetime", Yesterday)
+    run_cases(campaign_of(study, tmp_path), ResultStore(tmp_path / "now"), Here())
+    monkeypatch.setattr(case_execution, "datetime", Yesterday)
     then = iter(range(10**9, 0, -1000))
     monkeypatch.setattr("time.time", lambda: next(then))
-    rows = run_cases(campaign_of(study, tmp_path), Store(tmp_path / "then"), Here()).rows()
+    rows = run_cases(campaign_of(study, tmp_path), ResultStore(tmp_path / "then"), Here()).rows()
     assert results_in(tmp_path / "now") == results_in(tmp_path / "then")
     assert all(row["wall_s"] >= 0 and row["date"].startswith("1999-12-31") for row in rows)

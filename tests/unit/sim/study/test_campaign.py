@@ -6,8 +6,8 @@ import yaml
 from cpsched_sim.errors import InvalidFile
 from cpsched_sim.study import campaign
 from cpsched_sim.study.campaign import TRACES, campaign_at, campaign_of, read_campaign
-from cpsched_sim.study.deciding import decide
-from cpsched_sim.study.words import EXAMPLE
+from cpsched_sim.study.case_execution import execute_case
+from cpsched_sim.study.study_schema import EXAMPLE
 from tests.unit.sim.study.studies import plugin, words, written
 
 
@@ -225,7 +225,7 @@ def test_a_made_up_workload_of_lublin_is_another_one_for_each_seed():
     grid = {"traces": ["made"], "dispatchers": ["easy"], "seeds": [0, 1]}
     one, two = campaign_of({"title": "t", "traces": {"made": made}, "grids": [grid]}).cases
     assert one.inputs["trace"] == {**made, "seed": 0}
-    schedules = [decide({**case.task, "memory_mib": None}).result["schedule_sha256"] for case in (one, one, two)]
+    schedules = [execute_case({**case.task, "memory_mib": None}).result["schedule_sha256"] for case in (one, one, two)]
     assert schedules[0] == schedules[1] != schedules[2]
 
 

@@ -7,7 +7,7 @@ import yaml
 from typer.testing import CliRunner
 
 from cpsched_sim.cli import app
-from cpsched_sim.study.words import EXAMPLE
+from cpsched_sim.study.study_schema import EXAMPLE
 from tests.unit.sim.study.studies import written
 
 

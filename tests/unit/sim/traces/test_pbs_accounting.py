@@ -12,7 +12,7 @@ from cpsched_sim.traces.pbs_lines import Fields
 from cpsched_sim.traces.pbs_requests import DIFFERENT, NOTHING, OTHERS, mib_of
 from cpsched_sim.traces.trace_dialect import TraceDialect
 from cpsched_sim.traces.trace_record import NodeRequest
-from cpsched_sim.whatif.history import read_history
+from cpsched_sim.whatif.job_history import read_history
 from cpsched_sim.workloads.load import load, open_trace
 
 T0 = 1_795_426_800

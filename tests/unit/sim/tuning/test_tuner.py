@@ -15,11 +15,11 @@ from cpsched.policy_spec import PolicySpec
 from cpsched_sim.errors import InputError
 from cpsched_sim.experiments import keys
 from cpsched_sim.tuning import tuner
-from cpsched_sim.tuning.candidates import in_full
-from cpsched_sim.tuning.judging import FigureSums
-from cpsched_sim.tuning.replays import KeptTrials, TrialReplays, key_of, tally_of
-from cpsched_sim.tuning.tuner import Tuned, TuningQuestion, as_json, tune
-from cpsched_sim.tuning.windows import halves
+from cpsched_sim.tuning.setting_candidates import in_full
+from cpsched_sim.tuning.tuner import TuningQuestion, TuningResult, as_json, tune
+from cpsched_sim.tuning.tuning_windows import halves
+from cpsched_sim.tuning.window_replays import TrialCache, TrialReplays, key_of, tally_of
+from cpsched_sim.tuning.window_scores import MetricSums
 from tests.fuzz.command_line import invoke
 from tests.unit.sim.tuning.weeks import as_swf, weeks
 
@@ -46,7 +46,7 @@ def made_up(worth):
                 if any(wait is None for wait in waits):
                     found.append("broke")
                     continue
-                found.append([FigureSums(100, 100 * w, 100 * w, 100 * w, 1, w, w, 1, w) for w in waits])
+                found.append([MetricSums(100, 100 * w, 100 * w, 100 * w, 1, w, w, 1, w) for w in waits])
             told(float(sum(len(trial.windows) for trial in trials)))
             return found
 
@@ -62,7 +62,7 @@ def noise(window, spec):
     return 1 + 0.02 * math.sin(zlib.crc32(f"{window.digest} {spec}".encode()))
 
 
-def found_with(cut, worth, goal="waits", limits="none", present=PRESENT, **more) -> Tuned:
+def found_with(cut, worth, goal="waits", limits="none", present=PRESENT, **more) -> TuningResult:
     stand = made_up(worth)
     found = tune(TuningQuestion(Goal.of(goal, limits), present, **more), cut, stand)
     return found, stand.asked
@@ -203,7 +203,7 @@ def test_everything_is_in_the_json(cut):
 
 
 def test_a_replay_is_found_again_and_its_damage_is_not_believed(cut, tmp_path):
-    window, kept = cut.all[0], KeptTrials(tmp_path)
+    window, kept = cut.all[0], TrialCache(tmp_path)
     tally = tally_of(PolicySpec("easy"), window)
     assert tally.jobs == window.judged
     kept.keep(PolicySpec("easy"), window, tally)
@@ -219,16 +219,16 @@ def test_old_results_are_taken_away(cut, tmp_path):
     old.write_text("[]")
     new.write_text("[]")
     os.utime(old, (0, 0))
-    KeptTrials(tmp_path).tidy()
+    TrialCache(tmp_path).tidy()
     assert (old.exists(), new.exists()) == (False, True)
-    KeptTrials(tmp_path / "none").tidy()
-    KeptTrials(None).tidy()
+    TrialCache(tmp_path / "none").tidy()
+    TrialCache(None).tidy()
 
 
 def test_replays_here_and_in_processes_are_the_same_and_the_second_run_makes_none(cut, tmp_path):
     windows = cut.all[:2]
     trials = [tuner.SettingTrial(PolicySpec("easy"), windows), tuner.SettingTrial(PolicySpec("nobody"), windows)]
-    kept = KeptTrials(tmp_path)
+    kept = TrialCache(tmp_path)
     told = []
     apart = TrialReplays(2, kept)(trials, told.append)
     assert told[-1] == 4.0
@@ -301,12 +301,12 @@ def test_a_negative_window_is_refused_where_it_is_asked_for():
 
 def test_each_part_of_the_key_of_a_kept_result_counts(cut, tmp_path, monkeypatch):
     """Each part of the key is changed by itself: results of older code, too, are made again."""
-    kept, window, tally = KeptTrials(tmp_path), cut.all[0], FigureSums(*map(float, range(9)))
+    kept, window, tally = TrialCache(tmp_path), cut.all[0], MetricSums(*map(float, range(9)))
     kept.keep(PRESENT, window, tally)
     assert (kept.find(PRESENT, window), kept.taken) == (tally, 1)
     assert kept.find(PolicySpec("easy"), window) is None
     assert kept.find(replace(PRESENT, dispatcher_settings={"effort": "1"}), window) is None
     assert kept.find(PRESENT, cut.all[1]) is None
-    assert KeptTrials(None).find(PRESENT, window) is None
+    assert TrialCache(None).find(PRESENT, window) is None
     monkeypatch.setattr(keys, "code_identity", lambda: "newer")
     assert (kept.find(PRESENT, window), kept.taken) == (None, 1)

@@ -7,12 +7,12 @@ import pytest
 
 from cpsched_sim.errors import InvalidTrace
 from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT, TraceDialect
-from cpsched_sim.whatif.answers import read
-from cpsched_sim.whatif.collecting import collect
-from cpsched_sim.whatif.figures import real
-from cpsched_sim.whatif.window import OUTAGE, Span
+from cpsched_sim.whatif.slurm_collection import collect
+from cpsched_sim.whatif.trace_window import OUTAGE, Span
+from cpsched_sim.whatif.whatif_io import read
+from cpsched_sim.whatif.window_metrics import real
 from tests.unit.sim.whatif.accounting import SYSTEM
-from tests.unit.sim.whatif.test_collecting import NOW, answers, at
+from tests.unit.sim.whatif.test_slurm_collection import NOW, answers, at
 
 BERLIN = TraceDialect(zone="Europe/Berlin")
 COLUMNS = "JobIDRaw|User|Partition|Submit|Eligible|Start|End|Elapsed|State|Timelimit|NNodes|NCPUS"

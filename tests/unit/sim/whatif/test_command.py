@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 from cpsched.errors import InvalidValue
 from cpsched_sim.cli import app
 from cpsched_sim.systems.system_file import parse_system
-from cpsched_sim.whatif.answers import TABLES
-from cpsched_sim.whatif.cases import WhatIfCase
+from cpsched_sim.whatif.whatif_cases import WhatIfCase
+from cpsched_sim.whatif.whatif_io import TABLES
 from tests.unit.sim.whatif.accounting import SYSTEM, a_file, a_line, a_site, a_window
 
 

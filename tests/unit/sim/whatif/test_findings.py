@@ -7,12 +7,19 @@ import pytest
 
 from cpsched.errors import InvalidValue, UnknownName
 from cpsched_sim.experiments.statistics import DRAWS, interval
-from cpsched_sim.whatif.blocks import Blocks, joined
-from cpsched_sim.whatif.cases import WhatIfCase, cases_of, with_config
-from cpsched_sim.whatif.fidelity import judged
-from cpsched_sim.whatif.figures import FIGURES, Made, WindowFacts, figures_of, in_use, real
-from cpsched_sim.whatif.gains import HALF_CLOSED, OPEN, TOLD, gains, losers
-from cpsched_sim.whatif.groups import groupings, users_of
+from cpsched_sim.whatif.block_bootstrap import BlockBootstrap, union_interval
+from cpsched_sim.whatif.case_comparison import HALF_CLOSED, OPEN, TOLD, compare_case, users_waiting_longer
+from cpsched_sim.whatif.job_classes import groupings, users_of
+from cpsched_sim.whatif.twin_fidelity import judged
+from cpsched_sim.whatif.whatif_cases import WhatIfCase, cases_of, with_config
+from cpsched_sim.whatif.window_metrics import (
+    WINDOW_METRICS,
+    WindowFacts,
+    WindowSchedule,
+    in_use,
+    real,
+    window_metrics_of,
+)
 from tests.unit.sim.whatif.accounting import a_line, a_site, a_window
 
 DAY = 86_400
@@ -32,11 +39,11 @@ def hourly(days, users):
 def facts_and_real(window):
     really = real(window)
     cores = np.array([item.job.request.units * item.job.request.per_unit[0] for item in window.jobs], np.int64)
-    return WindowFacts.of(window, Blocks.of(window.from_s, window.to_s), cores, [really]), really
+    return WindowFacts.of(window, BlockBootstrap.of(window.from_s, window.to_s), cores, [really]), really
 
 
 def later(made, by_s):
-    return Made(made.arrival_s, made.start_s + by_s, made.end_s + by_s)
+    return WindowSchedule(made.arrival_s, made.start_s + by_s, made.end_s + by_s)
 
 
 def mean_wait_of(found):
@@ -57,7 +64,7 @@ def mean_wait_of(found):
     ],
 )  # fmt: skip
 def test_blocks_are_the_longest_of_which_there_are_enough(lasts_s, kind, length_s, count):
-    blocks = Blocks.of(100, 100 + lasts_s)
+    blocks = BlockBootstrap.of(100, 100 + lasts_s)
     assert (blocks.kind, blocks.length_s, blocks.count, blocks.enough) == (kind, length_s, count, count >= 6)
     assert blocks.drawn.shape == (DRAWS, count)
     assert (blocks.drawn.sum(axis=1) == count).all()
@@ -70,13 +77,13 @@ def test_too_few_blocks_give_no_interval_and_tell_nothing(tmp_path):
     window = a_window(tmp_path, [a_line(1, 0, 60, 120), a_line(2, 200, 400, 500)])
     facts, really = facts_and_real(window)
     assert not facts.blocks.enough
-    row = mean_wait_of(gains(facts, facts, really, {OPEN: [really]}, {OPEN: [later(really, -50)]}, []))
+    row = mean_wait_of(compare_case(facts, facts, really, {OPEN: [really]}, {OPEN: [later(really, -50)]}, []))
     assert (row["difference"], row["interval"]) == (-50, None)
     assert row["verdict"] == "not told apart: no interval, the window is too short"
 
 
 def test_a_figure_that_is_the_same_everywhere_has_an_interval_without_width():
-    blocks = Blocks.of(0, 10 * DAY)
+    blocks = BlockBootstrap.of(0, 10 * DAY)
     block = blocks.of_times(np.arange(100) * DAY // 10)
     point, draws = blocks.ratios(blocks.sums(block, 7.0), blocks.sums(block, 1.0))
     assert point[0] == 7
@@ -84,7 +91,7 @@ def test_a_figure_that_is_the_same_everywhere_has_an_interval_without_width():
 
 
 def test_quantiles_of_draws_are_near_the_quantile():
-    blocks = Blocks.of(0, 10 * DAY)
+    blocks = BlockBootstrap.of(0, 10 * DAY)
     wait_s = np.arange(1.0, 1001)
     point, draws = blocks.quantile(np.arange(1000) % 10, wait_s, 0.5)
     assert point == pytest.approx(500.5)
@@ -92,8 +99,8 @@ def test_quantiles_of_draws_are_near_the_quantile():
 
 
 def test_joined_intervals_hold_all_of_them():
-    assert joined((1, 3), None, (2, 5)) == (1, 5)
-    assert joined(None) is None
+    assert union_interval((1, 3), None, (2, 5)) == (1, 5)
+    assert union_interval(None) is None
 
 
 # ------------------------------------------------------------------------------------------ figures
@@ -103,7 +110,9 @@ def test_figures_of_a_schedule_by_hand(tmp_path):
     whole = {"NNodes": 5, "NCPUS": 20, "NodeList": "a[1-3],b[1-2]"}
     window = a_window(tmp_path, [a_line(1, 0, 0, 7200, **whole), a_line(2, 0, 7200, 9000), a_line(3, 7260, 7260, 7300)])
     facts, really = facts_and_real(window)
-    value = dict(zip((f.name for f in FIGURES), (each for each, _ in figures_of(facts, really)), strict=True))
+    value = dict(
+        zip((f.name for f in WINDOW_METRICS), (each for each, _ in window_metrics_of(facts, really)), strict=True)
+    )
     assert value["mean wait"] == 2400
     assert value["median wait"] == 0
     assert value["longest wait"] == 7200
@@ -127,7 +136,7 @@ def test_what_is_empty_while_somebody_waits_counts_and_what_is_empty_otherwise_d
 def test_a_gain_beyond_the_twins_error_is_told(window):
     facts, really = facts_and_real(window)
     twin = {OPEN: [later(really, 10)]}
-    found = gains(facts, facts, really, twin, {OPEN: [later(really, -300)]}, groupings(window, facts.processors))
+    found = compare_case(facts, facts, really, twin, {OPEN: [later(really, -300)]}, groupings(window, facts.processors))
     row = mean_wait_of(found)
     assert (row["difference"], row["interval"], row["verdict"]) == (-310, (-310, -310), TOLD)
     assert row["twin_error"] == 10
@@ -139,7 +148,7 @@ def test_a_gain_beyond_the_twins_error_is_told(window):
 )
 def test_few_days_or_few_people_tell_nothing(tmp_path, days, users, why):
     facts, really = facts_and_real(a_window(tmp_path, hourly(days, users)))
-    found = gains(
+    found = compare_case(
         facts, facts, really, {OPEN: [really]}, {OPEN: [later(really, -300)]}, groupings(facts.window, facts.processors)
     )
     told = f"not told apart: {why}; a verdict takes 14 days of 5 users"
@@ -149,7 +158,7 @@ def test_few_days_or_few_people_tell_nothing(tmp_path, days, users, why):
 def test_a_gain_smaller_than_the_twins_error_is_not_told_apart(window):
     facts, really = facts_and_real(window)
     twin = {OPEN: [later(really, 400)]}
-    row = mean_wait_of(gains(facts, facts, really, twin, {OPEN: [later(really, 100)]}, []))
+    row = mean_wait_of(compare_case(facts, facts, really, twin, {OPEN: [later(really, 100)]}, []))
     assert row["difference"] == -300
     assert row["verdict"] == "not told apart: the twin's own error is larger"
 
@@ -158,7 +167,7 @@ def test_the_interval_holds_all_seeds_and_both_kinds_of_users(window):
     facts, really = facts_and_real(window)
     twin = {OPEN: [really], HALF_CLOSED: [later(really, 5)]}
     case = {OPEN: [later(really, -100), later(really, -50)], HALF_CLOSED: [later(really, 25)]}
-    row = mean_wait_of(gains(facts, facts, really, twin, case, []))
+    row = mean_wait_of(compare_case(facts, facts, really, twin, case, []))
     assert row["difference"] == -75
     assert row["interval"] == (-100, 20)
     assert row["half_closed"] == 20
@@ -167,19 +176,21 @@ def test_the_interval_holds_all_seeds_and_both_kinds_of_users(window):
 
 def test_who_loses_most_comes_first_and_only_losers_are_there(tmp_path, monkeypatch):
     """Users by the sum of what their jobs wait longer: eve more than bob, ada less, and for max it is all the same."""
-    monkeypatch.setattr("cpsched_sim.whatif.gains.MOST_LOSERS", 4)
+    monkeypatch.setattr("cpsched_sim.whatif.case_comparison.MOST_LOSERS", 4)
     names = ("ada", "bob", "bob", "eve", "max", "old")
     lines = [a_line(at + 1, 3600 * at, 3600 * at + 600, 3600 * at + 1200, User=names[at % 6]) for at in range(24)]
     window = a_window(tmp_path, lines)
     facts, really = facts_and_real(window)
     more_s = np.array([{"ada": -60, "bob": 30, "eve": 90, "max": 0, "old": 5}[item.job.user] for item in window.jobs])
-    case = Made(really.arrival_s, really.start_s + more_s, really.end_s)
-    rows = losers(facts, {OPEN: [really]}, {OPEN: [case]}, users_of(window))
+    case = WindowSchedule(really.arrival_s, really.start_s + more_s, really.end_s)
+    rows = users_waiting_longer(facts, {OPEN: [really]}, {OPEN: [case]}, users_of(window))
     assert [tuple(row.values()) for row in rows] == [
         ("eve", 4, 600, 690, 360), ("bob", 8, 600, 630, 240), ("old", 4, 600, 605, 20),
     ]  # fmt: skip
-    monkeypatch.setattr("cpsched_sim.whatif.gains.MOST_LOSERS", 1)
-    assert [row["user"] for row in losers(facts, {OPEN: [really]}, {OPEN: [case]}, users_of(window))] == ["eve"]
+    monkeypatch.setattr("cpsched_sim.whatif.case_comparison.MOST_LOSERS", 1)
+    assert [row["user"] for row in users_waiting_longer(facts, {OPEN: [really]}, {OPEN: [case]}, users_of(window))] == [
+        "eve"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -196,7 +207,7 @@ def test_the_twins_grade(really_s, twin_s, use_off, grade):
 
 def test_classes_of_size_and_length_as_a_whole(tmp_path, monkeypatch):
     """On a machine of 400 processors a job of 40, just a tenth, is wide."""
-    monkeypatch.setattr("cpsched_sim.whatif.groups.processors_of", lambda window: 400)
+    monkeypatch.setattr("cpsched_sim.whatif.job_classes.processors_of", lambda window: 400)
     runs_s = (599, 600, 3599, 3600, 21599, 21600, 86399, 86400)
     processors = (1, 2, 4, 5, 16, 17, 39, 40)
     lines = [a_line(at + 1, at, at, at + run_s, Timelimit="3-00:00:00") for at, run_s in enumerate(runs_s)]
@@ -318,7 +329,7 @@ def test_hours_of_the_week_are_those_of_the_zone(tmp_path):
 
 def test_findings_are_plain_values(window):
     facts, really = facts_and_real(window)
-    found = gains(
+    found = compare_case(
         facts, facts, really, {OPEN: [really]}, {OPEN: [later(really, 9)]}, groupings(window, facts.processors)
     )
     assert json.loads(json.dumps(found))["figures"][0]["difference"] == 9

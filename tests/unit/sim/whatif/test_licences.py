@@ -17,17 +17,17 @@ from cpsched_sim.simulation import ReplaySetup
 from cpsched_sim.site.policy_file import parse_policy
 from cpsched_sim.systems.system_file import System
 from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT
-from cpsched_sim.whatif.answers import read
-from cpsched_sim.whatif.cases import WhatIfCase
-from cpsched_sim.whatif.changes import changes
-from cpsched_sim.whatif.collecting import collect
-from cpsched_sim.whatif.history import read_history
-from cpsched_sim.whatif.licences import Licences, LicencesInPlay, parse_totals, read_totals
-from cpsched_sim.whatif.pace import DecidingPace
-from cpsched_sim.whatif.replaying import EVENTS, replay_window
-from cpsched_sim.whatif.window import JUDGED, RUNNING, Span
+from cpsched_sim.whatif.decision_pace import DecidingPace
+from cpsched_sim.whatif.job_history import read_history
+from cpsched_sim.whatif.licences import Licences, LicenceUsage, parse_totals, read_totals
+from cpsched_sim.whatif.site_changes import changes
+from cpsched_sim.whatif.slurm_collection import collect
+from cpsched_sim.whatif.trace_window import JUDGED, RUNNING, Span
+from cpsched_sim.whatif.whatif_cases import WhatIfCase
+from cpsched_sim.whatif.whatif_io import read
+from cpsched_sim.whatif.window_replay import EVENTS, replay_window
 from tests.unit.sim.whatif.accounting import FIRST_S, SYSTEM, a_file, a_line, a_window, clock, replayed
-from tests.unit.sim.whatif.test_collecting import NOW, answers, at
+from tests.unit.sim.whatif.test_slurm_collection import NOW, answers, at
 
 DAY = 86_400
 ONE = {"AllocTRES": "cpu=4,license/matlab=1,node=1"}
@@ -409,7 +409,7 @@ def a_cluster(window):
 def test_the_reason_is_slurms_and_says_how_full_they_are(tmp_path):
     lines = [a_line(1, 0, 0, 500, **TWO), a_line(2, 1, 1, 401, **TWO), a_line(3, 2, 2, 302), a_line(4, 3, 3, 9, **ONE)]
     window = a_window(tmp_path, lines, totals={"matlab": 2})
-    play = LicencesInPlay.of(window.licences, len(window.jobs))
+    play = LicenceUsage.of(window.licences, len(window.jobs))
     assert play is not None
     cluster = a_cluster(window)
     dispatcher = ReplaySetup(WhatIfCase.parse("easy").spec).build(window.jobs)
@@ -427,13 +427,13 @@ def test_the_reason_is_slurms_and_says_how_full_they_are(tmp_path):
 
 def test_where_nobody_in_the_queue_asks_for_one_the_limits_are_those_of_the_site(tmp_path):
     window = a_window(tmp_path, [a_line(1, 0, 0, 500, **ONE), a_line(2, 1, 1, 401)], totals={"matlab": 1})
-    play, cluster = LicencesInPlay.of(window.licences, len(window.jobs)), a_cluster(window)
+    play, cluster = LicenceUsage.of(window.licences, len(window.jobs)), a_cluster(window)
     limits = QueueLimits()
     assert play is not None
     narrow = with_queue_subset(cluster.snapshot(), np.array([1]))
     assert play.beside(None, narrow) is None
     assert play.beside(limits, narrow) is limits
-    assert LicencesInPlay.of(Licences.of({0: (("matlab", 1),)}, {"ansys": 1}), 1) is None
+    assert LicenceUsage.of(Licences.of({0: (("matlab", 1),)}, {"ansys": 1}), 1) is None
 
 
 @pytest.mark.parametrize(("total", "as_the_site_says"), [(3, True), (2, False)])
@@ -442,6 +442,6 @@ def test_where_there_are_enough_for_everybody_at_once_the_limits_are_those_of_th
 ):
     lines = [a_line(1, 0, 0, 500, **ONE), a_line(2, 1, 1, 401, **TWO), a_line(3, 2, 2, 302)]
     window = a_window(tmp_path, lines, totals={"matlab": total})
-    play, limits = LicencesInPlay.of(window.licences, len(window.jobs)), QueueLimits()
+    play, limits = LicenceUsage.of(window.licences, len(window.jobs)), QueueLimits()
     assert play is not None
     assert (play.beside(limits, a_cluster(window).snapshot()) is limits) == as_the_site_says

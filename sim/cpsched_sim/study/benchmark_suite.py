@@ -1,0 +1,107 @@
+"""The benchmark: the study of `benchmark.yaml` beside this module, to which others add dispatchers of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from cpsched_sim.document import Table
+from cpsched_sim.errors import InputError
+from cpsched_sim.experiments.keys import key_of
+from cpsched_sim.experiments.statistics import LEVEL
+from cpsched_sim.study.campaign import Campaign
+from cpsched_sim.study.case_execution import ENDED
+from cpsched_sim.study.policy_ranking import Ratio, compared
+from cpsched_sim.study.result_store import ResultStore
+from cpsched_sim.study.study_report import heading
+from cpsched_sim.study.study_results import decision_ms
+from cpsched_sim.study.study_verification import results_in
+
+SUITE = Path(__file__).with_name("benchmark.yaml")
+TRAINING = Path(__file__).with_name("benchmark-training.yaml")
+TABLE = "benchmark.md"
+DECISION = "decision_cpu_ms"
+BASELINE = "easy"
+"""The dispatcher to which all figures are ratios."""
+
+
+def suite(own: Sequence[str] = (), training: bool = False, quick: bool = False, alone: bool = False) -> dict[str, Any]:
+    """The words of the suite as a study, with dispatchers of one's `own` behind the suite's.
+
+    `quick`: the traces that need no file. `alone`: own dispatchers and the baseline.
+    """
+    words: dict[str, Any] = yaml.safe_load(SUITE.read_text(encoding="utf-8"))
+    other = yaml.safe_load(TRAINING.read_text(encoding="utf-8")) if training else {}
+    names = [BASELINE] if alone else words["grids"][0]["dispatchers"]
+    names = list(dict.fromkeys([*names, *own]))
+    usable = [name for name, trace in words["traces"].items() if "file" not in trace or not quick]
+    grids = [
+        {**grid, **other.get(name, {}), "traces": [name], "dispatchers": names}
+        for grid in words["grids"]
+        for name in grid["traces"]
+        if name in usable
+    ]
+    title = f"{words['title']}, {'training' if training else 'test'}{', quick' if quick else ''}"
+    return {**words, "title": title, "traces": {name: words["traces"][name] for name in usable}, "grids": grids}
+
+
+def adopt(campaign: Campaign, store: ResultStore, path: Path) -> tuple[int, int]:
+    """Take over the results of a file of lines that are of today's code and traces, and not there yet.
+
+    How many were taken, and how many are of other code, other traces or another suite. Raises `InputError` where a line
+    is no result, or is not as it was when it was kept.
+    """
+    taken = others = 0
+    done, lines = store.before(campaign).done, list(results_in(path))
+    for where, digest, line in lines:
+        if line is None or key_of(line.inputs) != digest or not line.is_as_kept:
+            raise InputError(f"{where}: has changed since it was kept")
+    for _, digest, line in lines:
+        if digest not in campaign.distinct:
+            others += 1
+        elif digest not in done and line is not None:
+            store.keep_line(campaign.distinct[digest], line)
+            taken += 1
+    return taken, others
+
+
+def table(metrics: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
+    """The table of the benchmark as Markdown: ratios to the baseline under the same estimate, best first by the first
+    measure, with intervals over workloads."""
+    rows = [{**row, DECISION: decision_ms(row.get("cpu_s"), row.get("rounds"))} for row in rows]
+    parts = [
+        f"Ratios to {BASELINE} with the same estimates (geometric means over workloads), in brackets the "
+        f"interval of {LEVEL:.0%}. Less is better. The last columns: CPU time of a decision, and cases with figures.",
+    ]
+    headings = [heading(name).partition(",")[0] for name in metrics]
+    for estimate in dict.fromkeys(row["predictor"] for row in rows):
+        mine = [row for row in rows if row["predictor"] == estimate]
+        names = list(dict.fromkeys(row["dispatcher"] for row in mine))
+        found = {
+            name: [compared(mine, metric, name, BASELINE, by="dispatcher") for metric in (*metrics, DECISION)]
+            for name in names
+        }
+        names.sort(key=lambda name: _rank(found[name][0]))
+        head = ["dispatcher", *headings, "decision", "cases"]
+        lines = []
+        for name in names:
+            ended = [row["outcome"] == ENDED for row in mine if row["dispatcher"] == name]
+            *measures, decision = found[name]
+            cells = [*map(_cell, measures), "-" if decision is None else f"{decision.ratio:.2g}"]
+            lines.append([name, *cells, f"{sum(ended)} of {len(ended)}"])
+        parts.append(f"Estimates: {estimate}")
+        parts.append(Table("", head, lines).markdown())
+    return "\n\n".join(parts) + "\n"
+
+
+def _rank(ratio: Ratio | None) -> tuple[bool, float]:
+    return ratio is None, ratio.ratio if ratio is not None else 0.0
+
+
+def _cell(ratio: Ratio | None) -> str:
+    if ratio is None:
+        return "-"
+    return f"{ratio.ratio:.2f}" + (f" ({ratio.low:.2f}-{ratio.high:.2f})" if ratio.low is not None else "")

@@ -1,0 +1,215 @@
+"""Decides one case: plain values in, plain values out, the same wherever it is done."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import platform
+import resource
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cpsched.errors import CpschedError
+from cpsched.metrics import ScheduleData
+from cpsched.policy_spec import PolicySpec
+from cpsched_sim.errors import InputError, SimulationError
+from cpsched_sim.files import sha256_of
+from cpsched_sim.replay_metrics import DecisionTimes, metric_values
+from cpsched_sim.simulation import ReplaySetup, Simulation, run
+from cpsched_sim.site.policy_file import load_policy
+from cpsched_sim.systems.system_file import System, load_system
+from cpsched_sim.traces.trace_job import TraceJob
+from cpsched_sim.tuning.tuning_windows import DAY_S, TraceWindow, cut_window
+from cpsched_sim.workloads.eurora import eurora
+from cpsched_sim.workloads.load import Workload, load, under
+from cpsched_sim.workloads.lublin import lublin
+
+ENDED, FAILED, LIMITED = "ended", "failed", "did not end"
+LIBRARIES = ("cpsched", "numpy", "numba", "ortools")
+MOST_JOBS = 4_000_000
+MIB = 1 << 20
+CHANGED = "has changed since the study was read"
+
+
+class CaseOutcome(NamedTuple):
+    """What came of a case: `result` is the same in every run, `made` says what it took and where."""
+
+    result: dict[str, Any]
+    made: dict[str, Any]
+    jobs: bytes | None = None
+    """The schedule as NumPy columns, where it is asked for."""
+
+
+def execute_case(task: Mapping[str, Any], progress: Callable[..., None] | None = None) -> CaseOutcome:
+    """Replay a case. What goes wrong with it is a result, too: `outcome` is "failed" and `why` says it."""
+    began_s = time.perf_counter()
+    try:
+        result, made, jobs = _decided(task, progress)
+    except Exception as error:
+        result, made, jobs = _went_wrong(error, task.get("memory_mib")), {}, None
+    return CaseOutcome(result, {**_machine(), "wall_s": time.perf_counter() - began_s, **made}, jobs)
+
+
+def _went_wrong(error: Exception, memory_mib: int | None) -> dict[str, Any]:
+    """The result of a case that raised; what lacks memory has reached its limit, where it has one."""
+    if MemoryError in (type(error), type(error.__cause__)):
+        return (
+            limit_exceeded_result(memory_mib=memory_mib)
+            if memory_mib is not None
+            else failed_result("not enough memory")
+        )
+    on_purpose = isinstance(error, CpschedError | SimulationError)
+    return failed_result(str(error) if on_purpose else f"{type(error).__name__}: {error}")
+
+
+def failed_result(why: str) -> dict[str, Any]:
+    """The result of a case that went wrong."""
+    return {"outcome": FAILED, "why": why}
+
+
+def limit_exceeded_result(minutes: float | None = None, memory_mib: int | None = None) -> dict[str, Any]:
+    """The result of a case that needs more than it may have."""
+    bound = f"{minutes:g} min" if minutes is not None else f"{memory_mib:,} MiB"
+    limit = {"minutes": minutes} if minutes is not None else {"memory_mib": memory_mib}
+    return {"outcome": LIMITED, "why": f"did not end in {bound}", "limit": limit}
+
+
+def bound_memory(memory_mib: int | None) -> None:
+    """Let this process have no more private memory than that."""
+    if memory_mib is not None:
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        most = memory_mib * MIB if hard == resource.RLIM_INFINITY else min(memory_mib * MIB, hard)
+        resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+
+
+def _decided(
+    task: Mapping[str, Any], progress: Callable[..., None] | None
+) -> tuple[dict[str, Any], dict[str, Any], bytes | None]:
+    workload = _workload(task)
+    window = _window(workload, task["window"])
+    spec = PolicySpec(**task["spec"])
+    history = window.history if window is not None else ()
+    found = run(window.workload if window is not None else workload, ReplaySetup(spec), progress, before=history)
+    measures = _judged(found.measures, window)
+    told = {**metric_values(measures, found.more), "longest_wait_s": float(measures.wait_s.max())}
+    schedule = found.schedule
+    result = {
+        "outcome": ENDED, "why": "", "figures": {name: _plain(value) for name, value in told.items()},
+        "left_waiting": found.left_waiting, "rounds": schedule.rounds, "violations": len(schedule.violations),
+        "paths": dict(sorted(schedule.paths.items())), "schedule_sha256": _digest(found),
+    }  # fmt: skip
+    made = {"cpu_s": schedule.cpu_s, "decision": asdict(DecisionTimes.of(schedule.dispatch_s))}
+    return result, made, _columns(found) if task.get("jobs") else None
+
+
+def _workload(task: Mapping[str, Any]) -> Workload:
+    trace, system = task["trace"], task["system"]
+    if "generate" in trace:
+        workload = _made_up(trace, system)
+    else:
+        path = Path(trace["file"])
+        if sha256_of(path) != task["sha256"]:
+            raise InputError(f"{path.name}: {CHANGED}")
+        workload = load(path, system, trace["lenient"], trace["max_jobs"], None, trace["format"])
+    if task["load"] != 1.0:
+        workload = scale_load(workload, task["load"])
+    if task["policy"] is None:
+        return workload
+    site = load_policy(Path(task["policy"]))
+    if site.sha256 != task["policy_sha256"]:
+        raise InputError(f"{task['policy']}: {CHANGED}")
+    return under(workload, site)
+
+
+def _made_up(trace: Mapping[str, Any], system: str | None) -> Workload:
+    if trace["generate"] == "lublin":
+        processors = trace["processors"]
+        target = System(load_system(system or "pool"), {"MaxProcs": str(processors)})
+        records = lublin(trace["max_jobs"], trace["seed"], processors, trace["load"])
+    else:
+        target = System(load_system(system or "eurora"))
+        records = eurora(trace["days"], trace["seed"], trace["load"])[: trace["max_jobs"]]
+    jobs = [record.with_request(target.request(record.ask)) for record in records]
+    return Workload(trace["generate"], target.name, target.cluster, jobs, {}, ())
+
+
+def scale_load(workload: Workload, load: float) -> Workload:
+    """The same jobs, arriving `load` times as fast: times since the first arrival are divided by it."""
+    first_s = workload.jobs[0].job.submit_s
+
+    def moved(item: TraceJob) -> TraceJob:
+        submit_s = first_s + round((item.job.submit_s - first_s) / load)
+        return replace(item, job=replace(item.job, submit_s=submit_s), recorded_start_s=None)
+
+    return replace(workload, jobs=[moved(item) for item in workload.jobs])
+
+
+def _window(workload: Workload, part: tuple[float, float] | None) -> TraceWindow | None:
+    if part is None:
+        return None
+    submits = [item.job.submit_s for item in workload.jobs]
+    from_s = submits[0] + round(part[0] * DAY_S)
+    window = cut_window(workload, submits, from_s, from_s + round(part[1] * DAY_S), MOST_JOBS)
+    if not window.judged:
+        days = f"days {part[0]:g} to {part[0] + part[1]:g}"
+        raise InputError(f"{workload.name}: no job arrives in {days}, counted from its first job")
+    return window
+
+
+def _judged(measures: ScheduleData, window: TraceWindow | None) -> ScheduleData:
+    """The jobs that arrive within the window, without its margins."""
+    if window is None:
+        return measures
+    inside = (measures.submit_s >= window.from_s) & (measures.submit_s < window.to_s)
+    if not inside.any():
+        raise InputError("no job of the window ever started")
+    jobs = [job for job, is_in in zip(measures.jobs, inside.tolist(), strict=True) if is_in]
+    return ScheduleData(
+        measures.submit_s[inside], measures.start_s[inside], measures.end_s[inside], measures.processors[inside],
+        machine=measures.machine, jobs=jobs,
+    )  # fmt: skip
+
+
+def _digest(found: Simulation) -> str:
+    """Of all starts and ends, in order of arrival."""
+    schedule = found.schedule
+    return hashlib.sha256(schedule.start_s.tobytes() + schedule.end_s.tobytes()).hexdigest()
+
+
+def _columns(found: Simulation) -> bytes:
+    jobs, schedule = [item.job for item in found.workload.jobs], found.schedule
+    file = io.BytesIO()
+    np.savez_compressed(
+        file, job=np.array([job.id for job in jobs]), submit_s=np.array([job.submit_s for job in jobs]),
+        start_s=schedule.start_s, end_s=schedule.end_s, processors=schedule.processors,
+    )  # fmt: skip
+    return file.getvalue()
+
+
+def _plain(value: float) -> float | int:
+    return int(value) if isinstance(value, int) else float(value)
+
+
+def _machine() -> dict[str, Any]:
+    """Where and by what a result was made."""
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": {"python": platform.python_version(), **{name: _version(name) for name in LIBRARIES}},
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
+        "load": round(os.getloadavg()[0], 1),
+    }
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "none"

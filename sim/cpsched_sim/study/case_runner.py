@@ -1,0 +1,107 @@
+"""Runs the cases of a study that are not there yet."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from cpsched_sim.errors import InputError, SimulationError
+from cpsched_sim.experiments.engines import engine_of
+from cpsched_sim.experiments.runner import Engine, Failed, Fractions, Tell, run_all
+from cpsched_sim.files import sha256_of
+from cpsched_sim.study.campaign import Campaign, campaign_of, read_campaign
+from cpsched_sim.study.case_execution import (
+    CHANGED,
+    CaseOutcome,
+    bound_memory,
+    execute_case,
+    failed_result,
+    limit_exceeded_result,
+)
+from cpsched_sim.study.result_store import ResultStore, StoredResults
+from cpsched_sim.study.study_output import write_all
+from cpsched_sim.study.study_results import StudyResults
+from cpsched_sim.study.study_schema import LimitSchema
+
+
+def run_case(task: Mapping[str, Any], tell: Tell) -> CaseOutcome:
+    """Decide a case within its bound of memory."""
+    bound_memory(task["memory_mib"])
+    outcome = execute_case(task, tell)
+    path = next((path for path, digest in task["read"].items() if _digest(path) != digest), None)
+    return outcome if path is None else CaseOutcome(failed_result(f"{path}: {CHANGED}"), outcome.made)
+
+
+def _digest(path: str) -> str:
+    try:
+        return sha256_of(Path(path))
+    except SimulationError:
+        return "gone"
+
+
+def run_cases(
+    campaign: Campaign,
+    store: ResultStore,
+    engine: Engine,
+    again: bool = False,
+    progress: Fractions | None = None,
+    before: StoredResults | None = None,
+) -> StudyResults:
+    """Decide what is not there yet, and keep each result at once. The folder must be `alone`.
+
+    `before` is what `store` has, for whoever has looked already.
+
+    Raises `InputError` where a result cannot be written; everything of before stays, and the next call goes on.
+    """
+    done = dict((before if before is not None else store.before(campaign, again)).done)
+    distinct, limits = list(campaign.distinct.values()), campaign.words.limits
+    open_ = {at: case for at, case in enumerate(distinct) if case.digest not in done}
+    tasks = {at: {**case.task, "memory_mib": limits.memory_mib} for at, case in open_.items()}
+
+    def keep(at: int, outcome: CaseOutcome | Failed) -> None:
+        if isinstance(outcome, Failed):
+            outcome = CaseOutcome(_result_of(outcome, limits), {
+                "wall_s": outcome.wall_s or 0.0, "cpu_s": outcome.cpu_s, "share": outcome.share,
+            })  # fmt: skip
+        store.keep(open_[at], outcome)
+        found = store.find(open_[at].digest)
+        if found is None:
+            raise InputError(f"{store.path(open_[at].digest)}: cannot be read again")
+        done[open_[at].digest] = found
+
+    limit_s = 60 * limits.minutes if limits.minutes is not None else math.inf
+    run_all(run_case, tasks, engine, keep, progress, len(distinct) - len(open_), limit_s)
+    return StudyResults(campaign, done, store.folder)
+
+
+def _result_of(outcome: Failed, limits: LimitSchema) -> dict[str, Any]:
+    if outcome.kind == "late":
+        return limit_exceeded_result(minutes=limits.minutes)
+    has = limits.memory_mib if outcome.kind == "died" else None
+    return failed_result(f"{outcome}" + (f" (it may have {has:,} MiB)" if has is not None else ""))
+
+
+def run_study(
+    study: str | PathLike[str] | Mapping[str, Any],
+    out: str | PathLike[str],
+    *,
+    processes: int = 2,
+    on: str | None = None,
+    again: bool = False,
+) -> StudyResults:
+    """Run a study into the folder `out`: what is there already is not run again.
+
+    `study` is the path of its file, or the same words as a mapping. `on` names an engine (see `engine_of`); without
+    one, so many processes of this machine do it. `to_frame()` of what comes back is a row for each case.
+    Raises `InvalidFile` with file, line and field; `InputError`.
+    """
+    campaign = campaign_of(study) if isinstance(study, Mapping) else read_campaign(study)
+    store = ResultStore(Path(out))
+    with store.alone():
+        store.write_study(campaign)
+        results = run_cases(campaign, store, engine_of(on, processes), again)
+        write_all(results)
+    return results

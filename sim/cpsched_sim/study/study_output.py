@@ -1,0 +1,68 @@
+"""What a study leaves beside its results: one table of lines, the same as Parquet, and the report."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from zipfile import BadZipFile
+
+import numpy as np
+
+from cpsched_sim.document import markdown, page
+from cpsched_sim.errors import InputError
+from cpsched_sim.files import write_atomically
+from cpsched_sim.study import parquet_writer, study_report
+from cpsched_sim.study.result_store import JOBS, LINES
+from cpsched_sim.study.study_results import StudyResults
+
+TABLE, SCHEDULES, LETTER, PAGE = "results.parquet", "jobs.parquet", "report.md", "report.html"
+
+
+def write_all(results: StudyResults) -> list[str]:
+    """Write everything into the folder of the study; what could not be, in a sentence each. Raises `InputError`."""
+    folder, notes = results.folder, []
+    write_atomically(folder / LINES, lines_of(results).encode())
+    if parquet_writer.is_there():
+        write_atomically(folder / TABLE, parquet_writer.packed(results.rows()))
+        if results.campaign.words.jobs:
+            write_atomically(folder / SCHEDULES, _schedules(results))
+    else:
+        notes.append(f"no {TABLE}: Parquet needs pyarrow: pip install 'cpsched[study]'")
+    title, blocks = results.campaign.words.title, list(study_report.blocks(results))
+    write_atomically(folder / LETTER, markdown(title, blocks).encode())
+    write_atomically(folder / PAGE, page(title, blocks).encode())
+    return notes
+
+
+def lines_of(results: StudyResults) -> str:
+    """A line of JSON for each case: labels, digest, inputs, result, made."""
+    return "".join(f"{json.dumps(line, sort_keys=True)}\n" for line in _lines(results))
+
+
+def _lines(results: StudyResults) -> Iterator[dict[str, object]]:
+    for case in results.campaign.cases:
+        if (kept := results.kept.get(case.digest)) is not None:
+            made = {name: value for name, value in kept.made.items() if name != "labels"}
+            yield {
+                "labels": dict(case.labels), "digest": case.digest, "inputs": kept.inputs, "result": kept.result,
+                "made": made,
+            }  # fmt: skip
+
+
+def _schedules(results: StudyResults) -> bytes:
+    """All schedules in one table: a row for each job of each distinct case, with the digest of the case."""
+    parts: list[dict[str, np.ndarray]] = []
+    for digest, kept in results.kept.items():
+        if kept.ended:
+            path: Path = results.folder / JOBS / f"{digest}.npz"
+            try:
+                with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as columns:
+                    found = {name: columns[name] for name in columns.files}
+            except (OSError, ValueError, EOFError, BadZipFile) as error:
+                rule = "is no schedule: take it away, and the same command decides its case again"
+                raise InputError(f"{path}: {rule}") from error
+            parts.append({"digest": np.full(len(found["job"]), digest), **found})
+    names = list(parts[0]) if parts else []
+    return parquet_writer.packed_columns({name: np.concatenate([part[name] for part in parts]) for name in names})

@@ -1,0 +1,163 @@
+"""The report of a study: rankings, the tables and pictures that its file asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from cpsched.errors import CpschedError, abbreviate
+from cpsched.formatting import figure
+from cpsched.metrics import metric
+from cpsched_sim.document import Block, Heading, Picture, Table, Text
+from cpsched_sim.errors import quote_value
+from cpsched_sim.experiments.statistics import LEVEL
+from cpsched_sim.report import weekly_charts
+from cpsched_sim.study.policy_ranking import RankedPolicy, common, compared, left_out, ranking
+from cpsched_sim.study.study_results import StudyResults
+from cpsched_sim.study.study_schema import PlotSchema, TableSchema
+
+_MOST_ROWS = 500
+_MOST_NAMED = 5
+
+
+def blocks(results: StudyResults) -> Iterator[Block]:
+    """All parts of the report."""
+    rows = results.rows()
+    words = results.campaign.words.report
+    yield from _counts(results, rows)
+    for name in words.metrics:
+        yield from _ranking(rows, name, words.baseline)
+    for each in words.tables:
+        yield from _table(rows, each)
+    for at, plot in enumerate(words.plots):
+        yield from _plot(rows, plot, f"plot{at}")
+    yield from _others(results, rows)
+
+
+def _counts(results: StudyResults, rows: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
+    campaign = results.campaign
+    outcomes = {name: sum(row["outcome"] == name for row in rows) for name in ("ended", "did not end", "failed")}
+    open_ = len(campaign.cases) - len(rows)
+    said = [
+        f"{len(campaign.cases)} cases, {len(campaign.distinct)} of them different replays.",
+        "; ".join(f"{count} {name}" for name, count in {**outcomes, "not reached yet": open_}.items() if count) + ".",
+    ]
+    yield from (Heading("What was run"), *map(Text, (*said, *campaign.notes)))
+
+
+def _ranking(rows: Sequence[Mapping[str, Any]], name: str, baseline: str | None) -> Iterator[Block]:
+    """Best first, each with its ratio to the first one, and to the baseline."""
+    places = ranking(rows, name)
+    yield Heading(f"Ranking by {heading(name)}")
+    if not places:
+        why = "no workload in which all policies have a figure above zero" if rows else "no results yet"
+        yield Text(f"None: {why}, or fewer than two policies.")
+        return
+    shared = common(rows, name)
+    base = baseline if any(place.name == baseline for place in places) else None
+    head = ["", "policy", "mean", "to the first", f"{LEVEL:.0%} interval"]
+    head += [f"to {base}", f"{LEVEL:.0%} interval"] if base is not None else []
+    lines = []
+    for at, place in enumerate(places):
+        mean = float(np.mean([row[name] for row in shared if row["policy"] == place.name]))
+        line = [str(at + 1), place.name, figure(mean), f"{place.ratio.ratio:.3f}", _span(place.ratio) if at else "-"]
+        if base is not None:
+            found = compared(shared, name, place.name, base)
+            line += (
+                [f"{found.ratio:.3f}", _span(found) if place.name != base else "-"] if found is not None else ["", ""]
+            )
+        lines.append([*line, _alike(place, len(places))])
+    units = places[-1].ratio
+    sentences = [
+        f"Over {units.units} {units.of} that all policies share; ratios are geometric means of pairs.",
+        "An interval of one comparison holds 95 of 100. Told apart is what differs in an interval that is wider, so "
+        f"that all {len(places) * (len(places) - 1) // 2} comparisons hold together 95 of 100.",
+    ]
+    if units.units < 2:
+        sentences = ["One workload and no seeds: ratios without intervals, and nothing can be told apart."]
+    if dropped := left_out(rows, name):
+        some = abbreviate(dropped, _MOST_NAMED, text=quote_value)
+        sentences.append(f"Left out, since a policy has no figure above zero there: {len(dropped)} ({some}).")
+    yield from (*map(Text, sentences), Table("", [*head, "cannot be told from"], lines))
+
+
+def _span(ratio: Any) -> str:
+    return "none" if ratio.low is None else f"{ratio.low:.3f} to {ratio.high:.3f}"
+
+
+def _alike(place: RankedPolicy, all_: int) -> str:
+    return "any" if len(place.alike) == all_ - 1 else ", ".join(place.alike) or "none: told from all"
+
+
+def _table(rows: Sequence[Mapping[str, Any]], words: TableSchema) -> Iterator[Block]:
+    cells = _means(rows, words.metric, words.rows, words.columns)
+    down, across = ([key[at] for key in cells] for at in (0, 1))
+    columns = list(dict.fromkeys(across))
+    lines = [
+        [str(each), *(figure(cells[each, column]) if (each, column) in cells else "-" for column in columns)]
+        for each in dict.fromkeys(down)
+    ]
+    yield Heading(words.title)
+    yield Text(f"{heading(words.metric)}, the mean over all cases of a cell.")
+    if lines:
+        yield Table("", [words.rows, *map(str, columns)], lines[:_MOST_ROWS])
+
+
+def _plot(rows: Sequence[Mapping[str, Any]], words: PlotSchema, name: str) -> Iterator[Block]:
+    cells = _means(rows, words.metric, words.lines, words.across)
+    series: dict[str, tuple[list[float], list[float]]] = {}
+    order = list(dict.fromkeys(across for _, across in cells))
+    for (line, across), value in cells.items():
+        x, y = series.setdefault(str(line), ([], []))
+        x.append(float(across) if isinstance(across, int | float) else float(order.index(across)))
+        y.append(value)
+    lines = [
+        [line, *(figure(cells[line, each]) if (line, each) in cells else "-" for each in order)]
+        for line in dict.fromkeys(line for line, _ in cells)
+    ]
+
+    yield Heading(words.title)
+    if series:
+        numbers = Table("", [words.lines, *map(str, order)], lines)
+        yield Picture(
+            lambda: weekly_charts.lines(series, words.across, heading(words.metric), name), numbers, is_open=True
+        )
+
+
+def _means(rows: Sequence[Mapping[str, Any]], name: str, down: str, across: str) -> dict[tuple[Any, Any], float]:
+    """Mean of a figure by cell."""
+    found: dict[tuple[Any, Any], list[float]] = {}
+    for row in rows:
+        if row["outcome"] == "ended" and row.get(name) is not None:
+            found.setdefault((_of(row, down), _of(row, across)), []).append(float(row[name]))
+    return {key: float(np.mean(values)) for key, values in found.items()}
+
+
+def _of(row: Mapping[str, Any], axis: str) -> Any:
+    """A row's value on an axis; a named case stands under its name where policies stand."""
+    return row["case"] if axis == "policy" and row["case"] else row[axis]
+
+
+def _others(results: StudyResults, rows: Iterable[Mapping[str, Any]]) -> Iterator[Block]:
+    bad = [row for row in rows if row["outcome"] != "ended"]
+    if bad:
+        yield Heading("What has no figures")
+        yield Table("", ["case", "why"], [[_told(row), quote_value(row["why"], 300)] for row in bad[:_MOST_ROWS]])
+    if excluded := results.campaign.excluded:
+        yield Heading("What was left out")
+        yield Table("", ["reason", "cases"], [[why, str(count)] for why, count in excluded.items()])
+
+
+def _told(row: Mapping[str, Any]) -> str:
+    return row["case"] or f"{row['trace']}, load {row['load']:g}, {row['window']}, {row['policy']}, seed {row['seed']}"
+
+
+def heading(name: str) -> str:
+    """How a figure is headed, with its unit."""
+    try:
+        found = metric(name)
+    except CpschedError:
+        return {"longest_wait_s": "longest wait, s"}.get(name, name)
+    return f"{found.heading}{f', {found.unit}' if found.unit else ''}"

@@ -1,0 +1,132 @@
+"""Replays of windows under settings: in processes or in this one, and none of them twice.
+
+A result depends on the window, the setting and the code alone. Each is kept in a small file of its own, so that a
+second run, or one that goes on after Ctrl-C, takes what is there.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import astuple, dataclass, field
+from pathlib import Path
+
+from cpsched.policy_spec import PolicySpec
+from cpsched_sim.errors import InputError, SimulationError
+from cpsched_sim.experiments import keys
+from cpsched_sim.experiments.runner import Failed, Processes, Tell, run_all
+from cpsched_sim.files import write_atomically
+from cpsched_sim.simulation import ReplaySetup, run
+from cpsched_sim.tuning.tuning_windows import TraceWindow
+from cpsched_sim.tuning.window_scores import MetricSums
+from cpsched_sim.watchdog import LIMIT_S
+
+KEPT_DAYS = 60
+"""Results that nobody asked for so long are taken away."""
+
+
+@dataclass(frozen=True, slots=True)
+class SettingTrial:
+    """A setting that is to be replayed on some windows."""
+
+    spec: PolicySpec
+    windows: tuple[TraceWindow, ...]
+
+
+Outcome = list[MetricSums] | str
+"""The tallies of a trial by its windows, or why there are none."""
+Trials = Callable[[Sequence[SettingTrial], Callable[[float], None]], list[Outcome]]
+"""What replays trials, and is told how many replays more are done: the tallies of each, or why there are none."""
+
+
+def tally_of(spec: PolicySpec, window: TraceWindow, renew: Callable[..., None] | None = None) -> MetricSums:
+    """Replay a window. Raises what `run` raises; `InputError` where judged jobs never started."""
+    found = run(window.workload, ReplaySetup(spec), renew, before=window.history)
+    tally = MetricSums.of(found.measures, window.from_s, window.to_s)
+    if tally.jobs < window.judged and not found.schedule.refused:
+        raise InputError(f"{window.judged - tally.jobs:.0f} jobs never started")
+    return tally
+
+
+@dataclass(slots=True)
+class TrialCache:
+    """Results of before, a file each, in `folder`; None: nothing is kept."""
+
+    folder: Path | None
+    taken: int = 0
+    """How many were found."""
+
+    def find(self, spec: PolicySpec, window: TraceWindow) -> MetricSums | None:
+        """The result of before; None where there is none that can be read."""
+        if self.folder is None:
+            return None
+        path = self.folder / key_of(spec, window)
+        try:
+            numbers = json.loads(path.read_bytes())
+            found = MetricSums(*map(float, numbers))
+            path.touch()
+        except (OSError, ValueError, TypeError):
+            return None
+        self.taken += 1
+        return found
+
+    def keep(self, spec: PolicySpec, window: TraceWindow, tally: MetricSums) -> None:
+        """Write a result down; a disk that takes nothing more is no reason to stop."""
+        if self.folder is not None:
+            with suppress(SimulationError):
+                write_atomically(self.folder / key_of(spec, window), json.dumps(astuple(tally)).encode())
+
+    def tidy(self) -> None:
+        """Take away what nobody asked for in `KEPT_DAYS`."""
+        with suppress(OSError):
+            for path in self.folder.glob("*.tally") if self.folder is not None else ():
+                if time.time() - path.stat().st_mtime > 86_400 * KEPT_DAYS:
+                    path.unlink(missing_ok=True)
+
+
+def key_of(spec: PolicySpec, window: TraceWindow) -> str:
+    """The name of the file of a result."""
+    plugins = sorted(keys.plugins_of(spec.dispatcher, spec.predictor).values())
+    inputs = {"code": keys.code_identity(), "plugins": plugins, "spec": str(spec), "window": window.digest}
+    return f"{keys.key_of(inputs)}.tally"
+
+
+@dataclass(slots=True)
+class TrialReplays:
+    """Replays trials, `processes` at once."""
+
+    processes: int
+    kept: TrialCache = field(default_factory=lambda: TrialCache(None))
+    limit_s: float = LIMIT_S
+
+    def __call__(self, trials: Sequence[SettingTrial], told: Callable[[float], None]) -> list[Outcome]:
+        """The tallies of each trial by its windows, or what went wrong with it."""
+        known = {
+            (index, at): self.kept.find(trial.spec, window)
+            for index, trial in enumerate(trials)
+            for at, window in enumerate(trial.windows)
+        }
+        places = [place for place, tally in known.items() if tally is None]
+        tasks = {at: (trials[index].spec, trials[index].windows[window]) for at, (index, window) in enumerate(places)}
+        failed = dict[int, str]()
+
+        def note(at: int, outcome: MetricSums | Failed) -> None:
+            index, window = places[at]
+            if isinstance(outcome, Failed):
+                failed.setdefault(index, str(outcome))
+            else:
+                known[index, window] = outcome
+                self.kept.keep(trials[index].spec, trials[index].windows[window], outcome)
+
+        engine = Processes(self.processes, self.limit_s, reuse=True)
+        run_all(_replayed, tasks, engine, note, lambda done, total: told(done), len(known) - len(places))
+        return [
+            failed.get(index) or [tally for (trial, _), tally in known.items() if trial == index and tally is not None]
+            for index in range(len(trials))
+        ]
+
+
+def _replayed(task: tuple[PolicySpec, TraceWindow], tell: Tell) -> MetricSums:
+    return tally_of(*task, lambda *done: tell())

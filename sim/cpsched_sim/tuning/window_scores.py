@@ -1,0 +1,115 @@
+"""What replayed windows are worth: figures of all windows together, and intervals of how two settings differ."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cpsched.goal_presets import Goal, ratios
+from cpsched.metrics import FloatArray, ScheduleData
+from cpsched_sim.experiments.statistics import drawn, interval
+
+
+@dataclass(frozen=True, slots=True)
+class MetricSums:
+    """Sums over the judged jobs of a window, float64; figures of several windows are made of their sums."""
+
+    jobs: float
+    wait_s: float
+    slowdown: float
+    response_s: float
+    area: float
+    area_response: float
+    upper: float
+    lower: float
+    longest_s: float
+
+    @classmethod
+    def of(cls, measures: ScheduleData, from_s: int, to_s: int) -> MetricSums:
+        """The sums over jobs that arrived from `from_s` on and before `to_s`."""
+        judged = (measures.submit_s >= from_s) & (measures.submit_s < to_s)
+        F, W, r = measures.response_s[judged], measures.wait_s[judged], measures.processors[judged].astype(np.float64)
+        area = r * measures.run_s[judged]
+        return cls(
+            float(judged.sum()), float(W.sum()), float(measures.bounded_slowdown[judged].sum()), float(F.sum()),
+            float(area.sum()), float((area * F).sum()), float((r * (F**4 - W**4)).sum()),
+            float((r * (F**3 - W**3)).sum()), float(W.max(initial=0.0)),
+        )  # fmt: skip
+
+
+def metric_values(tallies: Sequence[MetricSums]) -> dict[str, float]:
+    """The figures of `cpsched.goal_presets.GOAL_METRICS`, over all jobs of these windows."""
+    rows = _rows(tallies)
+    found = _figures(rows[:, :-1].sum(axis=0), rows[:, -1].max())
+    return {name: float(value) for name, value in found.items()}
+
+
+def _rows(tallies: Sequence[MetricSums]) -> FloatArray:
+    """The tallies as float64[windows, sums]."""
+    return np.array([astuple(tally) for tally in tallies])
+
+
+def _resampled(tallies: Sequence[MetricSums]) -> dict[str, FloatArray]:
+    """The figures in each draw of windows."""
+    rows, weights = _rows(tallies), drawn(len(tallies))
+    return _figures(weights @ rows[:, :-1], np.where(weights > 0, rows[:, -1], 0.0).max(axis=1))
+
+
+def _figures(sums: FloatArray, longest_s: FloatArray) -> dict[str, FloatArray]:
+    """Figures of sums over windows, float64[..., sums], and of the longest waits in them."""
+    jobs, wait_s, slowdown, response_s, area, area_response, upper, lower = np.moveaxis(sums, -1, 0)
+    return {
+        "mean_wait": wait_s / jobs,
+        "bsld": slowdown / jobs,
+        "af": response_s / jobs,
+        "awf": area_response / area,
+        "p2sf": 0.75 * upper / lower,
+        "longest": longest_s,
+    }
+
+
+def mean_of(tallies: Sequence[MetricSums]) -> MetricSums:
+    """The mean over replays of one window with several seeds."""
+    return MetricSums(*_rows(tallies).mean(axis=0).tolist())
+
+
+class Estimate(NamedTuple):
+    """A ratio, with the ends of its interval."""
+
+    ratio: float
+    low: float
+    high: float
+
+
+def paired_ratios(goal: Goal, these: Sequence[MetricSums], those: Sequence[MetricSums]) -> dict[str, Estimate]:
+    """The `score` of these windows against the same windows of another setting, and each figure as a ratio.
+
+    Intervals are by the bootstrap: windows are drawn with replacement, the same ones for both settings. With fewer than
+    two windows the interval is all there is.
+    """
+    centre = _scored(goal, ratios(metric_values(these), metric_values(those)))
+    if len(these) < 2:
+        return {name: Estimate(ratio, 0.0, math.inf) for name, ratio in centre.items()}
+    resampled = _scored(goal, ratios(_resampled(these), _resampled(those)))
+    ends = {name: interval(draws, len(these)) or (0.0, math.inf) for name, draws in resampled.items()}
+    return {name: Estimate(ratio, *ends[name]) for name, ratio in centre.items()}
+
+
+def _scored(goal: Goal, found: dict[str, Any]) -> dict[str, Any]:
+    """Ratios, with the goal's score of them."""
+    total = sum(goal.weights.values())
+    score = np.exp(sum(weight * np.log(found[name]) for name, weight in goal.weights.items()) / total)
+    return {"score": score, **found}
+
+
+def each_window(goal: Goal, these: Sequence[MetricSums], those: Sequence[MetricSums]) -> list[float]:
+    """The score of each window by itself."""
+    return [goal.score(ratios(metric_values([a]), metric_values([b]))) for a, b in zip(these, those, strict=True)]
+
+
+Progress = Callable[[float, int], None]
+"""Called with (replays done, replays in all)."""

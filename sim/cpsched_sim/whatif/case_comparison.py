@@ -1,0 +1,163 @@
+"""Counterfactuals against the twin: who would have waited less, who longer, and what cannot be told apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from cpsched.formatting import many
+from cpsched_sim.experiments.statistics import FloatArray, interval
+from cpsched_sim.whatif.block_bootstrap import union_interval
+from cpsched_sim.whatif.job_classes import Grouping
+from cpsched_sim.whatif.window_metrics import WINDOW_METRICS, WindowFacts, WindowSchedule, waits_s, window_metrics_of
+
+OPEN, HALF_CLOSED = "open", "half-closed"
+"""Users who submit whatever happens, and users who go on when a job of theirs is over."""
+TOLD = "told"
+LEAST_DAYS, LEAST_USERS = 14, 5
+"""A window that is shorter, or has fewer users, tells of those days and of those people alone."""
+MOST_LOSERS = 10
+
+Runs = Mapping[str, Sequence[WindowSchedule]]
+"""By how users react: a schedule for each seed."""
+
+
+def compare_case(
+    facts: WindowFacts, there: WindowFacts, real: WindowSchedule, twin: Runs, case: Runs, groupings: Sequence[Grouping]
+) -> dict[str, Any]:
+    """What a case brings, over all judged jobs and by class. Plain values for JSON.
+
+    `there` are the facts of the case's own machine.
+
+    Each figure has an interval: blocks drawn anew and seeds drawn at random, in the open replay and in the half-closed
+    one; the interval holds both. It is told apart where the interval has no zero in it and the difference is larger
+    than the twin's own error at the same figure.
+    """
+    return {
+        "figures": _figures(facts, there, real, twin, case),
+        "classes": [row for each in groupings for row in _classes(facts, real, twin, case, each)],
+    }
+
+
+def _figures(
+    facts: WindowFacts, there: WindowFacts, real: WindowSchedule, twin: Runs, case: Runs
+) -> list[dict[str, Any]]:
+    really = window_metrics_of(facts, real)
+    by_mode = {mode: (window_metrics_of(facts, twin[mode][0]), [window_metrics_of(there, made) for made in case[mode]])
+               for mode in case}  # fmt: skip
+    rows, few = [], insufficient_data(facts)
+    for at, figure in enumerate(WINDOW_METRICS):
+        spans, points = [], dict[str, float]()
+        for mode, (base, runs) in by_mode.items():
+            values = [run[at] for run in runs]
+            points[mode] = float(np.mean([value[0] for value in values]) - base[at][0])
+            if figure.name == "longest wait":  # weeks drawn anew know no longer wait than the longest
+                each = [value[0] - base[at][0] for value in values]
+                spans.append((min(each), max(each)) if np.isfinite(each).all() else None)
+            else:
+                spans.append(interval(_of_seeds([value[1] for value in values]) - base[at][1], facts.blocks.count))
+        base, runs = by_mode[OPEN]
+        value = float(np.mean([run[at][0] for run in runs]))
+        error = abs(base[at][0] - really[at][0])
+        rows.append({
+            "name": figure.name, "unit": figure.unit, "less_is_better": figure.less_is_better,
+            "twin": _told(base[at][0]), "case": _told(value),
+            **_difference(points[OPEN], union_interval(*spans), error, points.get(HALF_CLOSED), few),
+        })  # fmt: skip
+    return rows
+
+
+def _classes(
+    facts: WindowFacts, real: WindowSchedule, twin: Runs, case: Runs, grouping: Grouping
+) -> list[dict[str, Any]]:
+    blocks, block, groups = facts.blocks, facts.block, len(grouping.names)
+    of = grouping.of[facts.counted[facts.window.judged]]
+    one = blocks.sums(block, 1.0, of, groups)
+
+    def mean(values: FloatArray) -> tuple[FloatArray, FloatArray]:
+        return blocks.ratios(blocks.sums(block, values, of, groups), one)
+
+    base_s = waits_s(twin[OPEN][0], facts.counted)
+    twins, _ = mean(base_s)
+    errors, _ = mean(base_s - waits_s(real, facts.counted))
+    spans: list[list[tuple[float, float] | None]] = [[] for _ in grouping.names]
+    points: dict[str, FloatArray] = {}
+    for mode, runs in case.items():
+        against_s = waits_s(twin[mode][0], facts.counted)
+        each = [mean(waits_s(made, facts.counted) - against_s) for made in runs]
+        points[mode] = np.mean([point for point, _ in each], axis=0)
+        drawn = _of_seeds([draws for _, draws in each])
+        for at in range(groups):
+            spans[at].append(interval(drawn[at], blocks.count))
+    half, few = points.get(HALF_CLOSED), insufficient_data(facts)
+    return [
+        {
+            "kind": grouping.kind, "name": name, "jobs": int(one[at].sum()), "twin_mean_wait_s": float(twins[at]),
+            "case_mean_wait_s": float(twins[at] + points[OPEN][at]),
+            **_difference(float(points[OPEN][at]), union_interval(*spans[at]), abs(float(errors[at])),
+                          float(half[at]) if half is not None else None, few),
+        }
+        for at, name in enumerate(grouping.names)
+        if one[at].sum()
+    ]  # fmt: skip
+
+
+def insufficient_data(facts: WindowFacts) -> str:
+    """Why a window tells too little for a verdict; "" where it does not."""
+    window = facts.window
+    days = (window.to_s - window.from_s) / 86_400
+    users = len({item.job.user for item, judged in zip(window.jobs, window.judged.tolist(), strict=True) if judged})
+    if days >= LEAST_DAYS and users >= LEAST_USERS:
+        return ""
+    return f"{days:.1f} days of {many(users, 'user')}; a verdict takes {LEAST_DAYS} days of {LEAST_USERS} users"
+
+
+def users_waiting_longer(facts: WindowFacts, twin: Runs, case: Runs, users: Grouping) -> list[dict[str, Any]]:
+    """The users whose jobs would have waited longest more in all, worst first; none who gains is among them."""
+    of = users.of[facts.counted[facts.window.judged]]
+    count = np.bincount(of, minlength=len(users.names))
+    base_s = waits_s(twin[OPEN][0], facts.counted)
+    case_s = np.mean([waits_s(made, facts.counted) for made in case[OPEN]], axis=0)
+    more_s = np.bincount(of, case_s - base_s, len(users.names))
+    worst = [at for at in np.argsort(-more_s).tolist()[:MOST_LOSERS] if more_s[at] > 0]
+    before_s = np.bincount(of, base_s, len(users.names))
+    return [
+        {
+            "user": users.names[at], "jobs": int(count[at]), "twin_mean_wait_s": float(before_s[at] / count[at]),
+            "case_mean_wait_s": float((before_s[at] + more_s[at]) / count[at]), "more_wait_s": float(more_s[at]),
+        }
+        for at in worst
+    ]  # fmt: skip
+
+
+def _of_seeds(draws: Sequence[FloatArray]) -> FloatArray:
+    """Of each draw the one of a seed, by turns: seeds count like weeks."""
+    stacked = np.stack(draws)
+    turn = np.arange(stacked.shape[-1]) % len(stacked)
+    found: FloatArray = np.take_along_axis(stacked, np.broadcast_to(turn, (1, *stacked.shape[1:])), axis=0)[0]
+    return found
+
+
+def _difference(
+    point: float, span: tuple[float, float] | None, error: float, half_closed: float | None, few: str
+) -> dict[str, Any]:
+    if span is None or not np.isfinite(point):
+        why = "not told apart: no interval, the window is too short" if np.isfinite(point) else "nothing to tell"
+    elif few:
+        why = f"not told apart: {few}"
+    elif span[0] <= 0 <= span[1]:
+        why = "not told apart: the interval holds zero"
+    elif abs(point) <= error:
+        why = "not told apart: the twin's own error is larger"
+    else:
+        why = TOLD
+    return {
+        "difference": _told(point), "interval": span,
+        "half_closed": None if half_closed is None else _told(half_closed), "twin_error": _told(error), "verdict": why,
+    }  # fmt: skip
+
+
+def _told(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None

@@ -1,0 +1,113 @@
+"""Classes of jobs: by account, QOS, partition, size, length, hour of the week, and by user."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+
+from cpsched.model import IntArray
+from cpsched_sim.systems.system_file import System
+from cpsched_sim.traces.trace_job import TraceJob
+from cpsched_sim.whatif.trace_window import WhatIfWindow
+
+MOST_GROUPS = 25
+"""Classes of one kind; the others are one."""
+OTHERS, NOT_TOLD = "others", "not told"
+LENGTHS = ((600, "below 10 min"), (3600, "10 min to 1 h"), (6 * 3600, "1 to 6 h"), (86_400, "6 h to 1 day"))
+LONGEST = "1 day and more"
+DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+WIDE_PART = 0.1
+"""Part of the machine from which on a job is wide."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Grouping:
+    """A kind of class: the class of each judged job, by number, and the names of the classes."""
+
+    kind: str
+    of: IntArray
+    names: tuple[str, ...]
+
+
+def groupings(window: WhatIfWindow, processors: IntArray) -> list[Grouping]:
+    """The classes of the judged jobs; kinds in which all jobs are alike are left out.
+
+    `processors` is what each judged job has of the first resource.
+    """
+    items = [item for item, judged in zip(window.jobs, window.judged.tolist(), strict=True) if judged]
+    machine = processors_of(window)
+    kinds: list[tuple[str, Iterable[str], bool]] = [
+        ("partition", (item.job.queue for item in items), True),
+        ("size", (_size(count, machine) for count in processors.tolist()), False),
+        ("length", (_length(item.run_s) for item in items), False),
+        ("account", (item.job.account for item in items), True),
+        ("QOS", (item.job.qos for item in items), True),
+        ("hour of the week", _hours(window, items), False),
+    ]
+    found = [_grouped(kind, names, MOST_GROUPS if cut else 10**6) for kind, names, cut in kinds]
+    return [grouping for grouping in found if len(grouping.names) > 1]
+
+
+def users_of(window: WhatIfWindow) -> Grouping:
+    """The judged jobs by user."""
+    judged = window.judged.tolist()
+    return _grouped("user", (item.job.user for item, is_in in zip(window.jobs, judged, strict=True) if is_in), 10**6)
+
+
+def processors_of(window: WhatIfWindow) -> int:
+    """Processors of the machine."""
+    return int(System(window.system, window.header).cluster.capacity[:, 0].sum())
+
+
+def _grouped(kind: str, names: Iterable[str], most: int) -> Grouping:
+    each = [name or NOT_TOLD for name in names]
+    order = [name for name, _ in Counter(each).most_common()]
+    if kind in ("size", "length", "hour of the week"):
+        order.sort(key=_KEYS[kind])
+    kept = order[: most - 1] if len(order) > most else order
+    number = {name: at for at, name in enumerate(kept)}
+    shown = (*kept, OTHERS) if len(order) > most else tuple(kept)
+    return Grouping(kind, np.array([number.get(name, len(kept)) for name in each], np.int64), tuple(shown))
+
+
+def _size(processors: int, machine: int) -> str:
+    if processors >= max(2, WIDE_PART * machine):
+        return f"wide: {WIDE_PART:.0%} of the machine and more"
+    if processors == 1:
+        return "1"
+    power = (processors - 1).bit_length()
+    low = max(2, 4 ** ((power - 1) // 2) + 1)
+    return f"{low} to {4 ** ((power - 1) // 2 + 1)}"
+
+
+def _length(run_s: int) -> str:
+    return next((name for below_s, name in LENGTHS if run_s < below_s), LONGEST)
+
+
+def _hours(window: WhatIfWindow, items: list[TraceJob]) -> Iterable[str]:
+    """Six hours of a day of the week, by the site's clocks, which are asked once an hour of the window."""
+    first = window.moment(window.from_s)
+    known: dict[int, str] = {}
+    for item in items:
+        hour = (item.job.submit_s - window.from_s) // 3600
+        if hour not in known:
+            there = (first + timedelta(hours=hour)) if not window.zone else window.moment(item.job.submit_s)
+            known[hour] = f"{DAYS[there.weekday()]} {there.hour // 6 * 6:02d} to {there.hour // 6 * 6 + 6:02d} h"
+        yield known[hour]
+
+
+def _first_number(name: str) -> int:
+    word = name.split()[0]
+    return int(word) if word.isdecimal() else 1 << 60
+
+
+_KEYS: dict[str, Callable[[str], Any]] = {
+    "size": _first_number,
+    "length": [*(name for _, name in LENGTHS), LONGEST].index,
+    "hour of the week": lambda name: (DAYS.index(name.split()[0]), name),
+}

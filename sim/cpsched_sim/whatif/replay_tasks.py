@@ -1,0 +1,148 @@
+"""All replays of a window, each in a process of its own; what is finished stays, and is found again."""
+
+from __future__ import annotations
+
+import gc
+import io
+import pickle
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cpsched.gc_pause import gc_paused
+from cpsched.policy_spec import PolicySpec
+from cpsched_sim.errors import InputError
+from cpsched_sim.experiments.keys import code_identity, key_of, plugins_of
+from cpsched_sim.experiments.runner import Failed, Processes, Tell, run_all
+from cpsched_sim.files import sha256_of, write_atomically
+from cpsched_sim.simulation import ReplaySetup
+from cpsched_sim.site.policy_file import load_policy
+from cpsched_sim.watchdog import LIMIT_S
+from cpsched_sim.whatif.case_comparison import HALF_CLOSED, OPEN
+from cpsched_sim.whatif.stranded_capacity import CAUSES
+from cpsched_sim.whatif.trace_window import WhatIfWindow
+from cpsched_sim.whatif.whatif_cases import WhatIfCase
+from cpsched_sim.whatif.window_replay import WindowResult, replay_window
+
+REPLAYS = "replays"
+COLUMNS = ("arrival_s", "start_s", "end_s", "processors")
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayTask:
+    """One replay: a case with one seed, and how users react."""
+
+    case: WhatIfCase
+    spec: PolicySpec
+    mode: str
+
+    def words(self, digests: Mapping[str, Any]) -> dict[str, Any]:
+        """All that its schedule depends on: two replays that agree in it have the same schedule."""
+        settings = self.spec.settings()
+        policy = self.case.changes.get("policy")
+        files = {name: sha256_of(Path(name)) for name in settings.values() if Path(name).is_file()}
+        if policy is not None:  # with the dumps that it names
+            files[policy] = load_policy(Path(policy)).sha256
+        return {
+            "code": code_identity(), **digests, "dispatcher": self.spec.dispatcher,
+            "predictor": self.spec.predictor, "settings": settings, "changes": dict(self.case.changes),
+            "pace": asdict(self.case.pace), "mode": self.mode, "files": files,
+            "plugins": sorted(plugins_of(self.spec.dispatcher, self.spec.predictor).values()),
+        }  # fmt: skip
+
+    def digest(self, digests: Mapping[str, Any]) -> str:
+        """The name of its result."""
+        return key_of(self.words(digests))
+
+
+def tasks_of(cases: Sequence[WhatIfCase], seeds: int, sessions: bool) -> list[ReplayTask]:
+    """Every case openly with each seed, and half-closed with the first."""
+    found = []
+    for case in cases:
+        specs = case.seeds(seeds)
+        found += [ReplayTask(case, spec, OPEN) for spec in specs]
+        found += [ReplayTask(case, specs[0], HALF_CLOSED)] if sessions else []
+    return found
+
+
+@dataclass(slots=True)
+class ReplayRunner:
+    """Replays of one window into a folder. `digests` are of what all of them depend on."""
+
+    window: WhatIfWindow
+    out: Path
+    digests: Mapping[str, Any]
+    processes: int = 2
+    limit_s: float = LIMIT_S
+
+    def path(self, task: ReplayTask) -> Path:
+        """Where the schedule of a task is kept."""
+        return self.out / REPLAYS / f"{task.digest(self.digests)}.npz"
+
+    def finished(self, tasks: Sequence[ReplayTask]) -> dict[int, WindowResult]:
+        """What an earlier run finished, by place."""
+        found = {at: _read(self.path(task), len(self.window.jobs)) for at, task in enumerate(tasks)}
+        return {at: replayed for at, replayed in found.items() if replayed is not None}
+
+    def run(
+        self, tasks: Sequence[ReplayTask], done: dict[int, WindowResult], progress: Callable[[float, int | None], None]
+    ) -> None:
+        """Replay what is not in `done`, and put it there. Raises `InputError` where one fails; others are kept."""
+        failed: list[str] = []
+
+        def finished(at: int, replayed: WindowResult | Failed) -> None:
+            if isinstance(replayed, Failed):
+                failed.append(f"{tasks[at].case.name}: {replayed}")
+            else:
+                write_atomically(self.path(tasks[at]), _packed(replayed))
+                done[at] = replayed
+
+        with tempfile.TemporaryDirectory(prefix="cpsched-whatif-") as folder:  # for this user's eyes alone
+            kept = Path(folder) / "window.pickle"
+            with kept.open("wb") as file:
+                pickle.dump(self.window, file, protocol=pickle.HIGHEST_PROTOCOL)
+            todo = {at: (kept, task) for at, task in enumerate(tasks) if at not in done}
+            run_all(_replay_one, todo, Processes(self.processes, self.limit_s), finished, progress, len(done))
+        if failed:
+            raise InputError(f"{len(failed)} of {len(tasks)} replays failed: {failed[0]}")
+
+
+def _replay_one(given: tuple[Path, ReplayTask], tell: Tell) -> WindowResult:
+    """The work of one process."""
+    kept, task = given
+    with gc_paused(), kept.open("rb") as file:
+        window: WhatIfWindow = pickle.load(file)  # written by this program, into a folder of its own
+        window = task.case.applied(window)
+    gc.freeze()  # this process has nothing else to do
+    tell()
+    policy = ReplaySetup(task.spec).build(window.jobs)
+    return replay_window(window, policy, task.mode == HALF_CLOSED, tell, task.case.pace)
+
+
+def _packed(replayed: WindowResult) -> bytes:
+    columns = {name: getattr(replayed, name) for name in COLUMNS}
+    facts = np.array([replayed.rounds, replayed.cpu_s, replayed.late_fixed], np.float64)
+    file = io.BytesIO()
+    np.savez_compressed(file, facts=facts, stranded=replayed.stranded, **columns)
+    return file.getvalue()
+
+
+def _read(path: Path, jobs: int) -> WindowResult | None:
+    """A schedule that was kept; None where there is none, or it is damaged."""
+    try:
+        with np.load(path, allow_pickle=False) as kept:
+            columns = [kept[name] for name in COLUMNS]
+            rounds, cpu_s, late = kept["facts"].tolist()
+            empty = kept["stranded"].astype(np.float64)
+    except Exception:  # whatever a damaged file makes of it, the replay is made again
+        return None
+    if any(column.shape != (jobs,) or column.dtype != np.int64 for column in columns):
+        return None
+    if empty.shape != (2, len(CAUSES)):
+        return None
+    arrival_s, start_s, end_s, processors = columns
+    return WindowResult(arrival_s, start_s, end_s, processors, int(rounds), cpu_s, int(late), empty)

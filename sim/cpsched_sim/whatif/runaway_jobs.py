@@ -1,0 +1,73 @@
+"""Runaway jobs: those that the accounting has as running or waiting, though they cannot be.
+
+Slurm's database keeps such a job where the message of its end was lost; `sacctmgr show runawayjobs` lists them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from cpsched.parsing.hostlist import expand_if_valid as nodes_named
+from cpsched_sim.systems.system_file import SystemFile
+from cpsched_sim.traces.trace_record import NodeRequest, TraceRecord
+from cpsched_sim.whatif.job_history import RecordedHistory, UnfinishedJobRecord, UnfinishedSacctReader
+
+HOUR_S, DAY_S = 3_600, 86_400
+LONGEST_WAIT_S = 30 * DAY_S
+OVER_LIMIT = "runaway job: running far beyond its time limit"
+OVER_NODE = "runaway job: running where others had the node meanwhile"
+OVER_WAIT = "runaway job: waiting far longer than any job did"
+OF_SLURM = "; sacctmgr show runawayjobs lists such jobs, and can end them"
+
+
+def runaways(history: RecordedHistory, system: SystemFile | None) -> dict[int, str]:
+    """By number of a job that was not over, why it cannot be so; `system` is None where nodes are only guessed."""
+    last_s = history.last_s
+    waits_s = (job.start_s - job.submit_s for job in history.ran if job.start_s is not None)
+    most_wait_s = max(LONGEST_WAIT_S, 2 * max(waits_s, default=0))
+    found: dict[int, str] = {}
+    for job in history.open:
+        if job.left_s is not None:
+            continue
+        if job.start_s is None:
+            if last_s - job.submit_s > most_wait_s:
+                found[job.id] = OVER_WAIT
+        elif last_s - job.start_s > job.walltime_s + min(max(job.walltime_s, HOUR_S), DAY_S):
+            found[job.id] = OVER_LIMIT
+    if system is not None and system.node_types:
+        name = system.resources[0]
+        most = max(kind.each.get(name, 0) for kind in system.node_types.values())
+        run = [job for job in history.open if job.start_s is not None and job.id not in found and job.nodes]
+        found |= {job.id: OVER_NODE for job in run if _has_no_room(job, history.ran, name, most)}
+    advice = OF_SLURM if isinstance(history.reader, UnfinishedSacctReader) else ""
+    return {id: why + advice for id, why in found.items()}
+
+
+def _has_no_room(job: UnfinishedJobRecord, ran: Sequence[TraceRecord], name: str, most: int) -> bool:
+    """Whether the jobs that ran since `job` began had so much of one of its nodes that it has no room there."""
+    nodes, own = set(nodes_named(job.nodes)), _of_a_node(job, name)
+    changes: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for other in ran:
+        begin_s, end_s = other.start_s or 0, (other.start_s or 0) + other.run_s
+        if begin_s < (job.start_s or 0) or not other.nodes:
+            continue
+        for node in nodes.intersection(nodes_named(other.nodes)):
+            held = _of_a_node(other, name)
+            changes[node] += [(begin_s, held), (end_s, -held)]
+    return any(_most_at_once(each) + own > most for each in changes.values())
+
+
+def _of_a_node(job: UnfinishedJobRecord | TraceRecord, name: str) -> int:
+    """How much of a resource a job had of each of its nodes, at the least."""
+    if not isinstance(job.ask, NodeRequest):
+        return 0
+    return dict(job.ask.each).get(name, 0) * job.ask.units // max(1, len(nodes_named(job.nodes)))
+
+
+def _most_at_once(changes: Sequence[tuple[int, int]]) -> int:
+    held = most = 0
+    for _, change in sorted(changes):  # what ends at a moment is gone before what begins
+        held += change
+        most = max(most, held)
+    return most

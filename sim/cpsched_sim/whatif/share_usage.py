@@ -1,0 +1,50 @@
+"""Who got how much against shares: use by account in a schedule, and how far it was from what was due."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cpsched.metrics import ScheduleData
+from cpsched.model import NEVER
+from cpsched_sim.site.fairness import WINDOW_S, AccountUsage, account_usage, shares_of
+from cpsched_sim.whatif.trace_window import OUTAGE
+from cpsched_sim.whatif.window_metrics import WindowFacts, WindowSchedule
+
+
+def usage_against_shares(facts: WindowFacts, made: WindowSchedule) -> dict[str, Any] | None:
+    """Parts of all use within the window by account, and the distance from shares; None where no shares are known.
+
+    The distance is that of `account_usage`: in each day, use is divided anew by shares among the accounts whose jobs
+    could have used it, and the part that went to another account counts.
+    """
+    window = facts.window
+    if window.site is None:
+        return None
+    start_s, arrival_s = np.maximum(made.start_s, window.from_s), np.maximum(made.arrival_s, window.from_s)
+    is_there = (made.start_s != NEVER) & (window.role != OUTAGE) & (arrival_s < window.to_s) & (made.end_s > start_s)
+    if not is_there.any():
+        return None
+    jobs = [window.jobs[at].job for at in np.flatnonzero(is_there).tolist()]
+    measures = ScheduleData(
+        arrival_s[is_there], start_s[is_there], made.end_s[is_there], facts.processors[is_there], jobs=jobs
+    )
+    lasts_s = window.to_s - int(arrival_s[is_there].min())
+    days = max(1, round(lasts_s / WINDOW_S))
+    shares = shares_of(window.site)
+    whole = account_usage(measures, shares, -(-lasts_s // days))
+    use = AccountUsage(whole.accounts, whole.used[:, :days], whole.due[:, :days])
+    return {"distance": use.distance, "accounts": _rows(use, shares)}
+
+
+def _rows(use: AccountUsage, shares: dict[str, float]) -> list[dict[str, Any]]:
+    total = max(1e-9, float(use.used.sum()))
+    used, due = use.used.sum(axis=1), (use.due * use.used.sum(axis=0)).sum(axis=1)
+    return [
+        {
+            "account": name, "share": shares.get(name, 0.0), "due": float(due[at]) / total,
+            "used": float(used[at]) / total,
+        }
+        for at, name in enumerate(use.accounts)
+    ]  # fmt: skip

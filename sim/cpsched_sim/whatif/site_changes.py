@@ -1,0 +1,110 @@
+"""What changed at a site between two collects: Slurm's parameters, partitions, QOS, licences, nodes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from cpsched.formatting import many
+from cpsched.parsing.slurm_limits import parse_key_values
+from cpsched_sim.errors import quote_value
+from cpsched_sim.input.text_lines import lines_of
+from cpsched_sim.systems.slurm_node_parsing import SlurmNode, parse_nodes
+from cpsched_sim.whatif.licences import read_totals
+from cpsched_sim.whatif.slurm_collection import CONFIG, KEPT_OF_CONFIG, LICENSES, NODES, PARTITIONS, QOS, rows_of
+
+OF_A_PARTITION = (
+    "Nodes", "MaxTime", "MaxNodes", "PriorityTier", "PriorityJobFactor", "QoS", "State", "OverSubscribe", "AllowQos",
+)  # fmt: skip
+"""What decides which jobs start, of all that `scontrol show partition` prints."""
+BOOT = "BOOT_TIME"
+MOST_NAMED = 5
+
+Facts = Mapping[str, str]
+
+
+def changes(earlier: Path, later: Path) -> list[str]:
+    """A sentence for each thing that is not as it was; files that one of the folders lacks are passed over."""
+    before, after = nodes_in(earlier), nodes_in(later)
+    return [
+        *_differences("slurm.conf", {"": parameters(earlier)}, {"": parameters(later)}),
+        *_differences("partition", _partitions(earlier), _partitions(later)),
+        *_differences("QOS", _qos(earlier), _qos(later)),
+        *_differences("licence", _licences(earlier), _licences(later)),
+        *_listed("new: away until the first job ran there", after.keys() - before.keys()),
+        *_listed("gone, and missing in the replay", before.keys() - after.keys()),
+        *_listed(
+            "of other amounts than before, and of the later ones in the replay",
+            {name for name in before.keys() & after.keys() if _amounts(before[name]) != _amounts(after[name])},
+        ),
+    ]
+
+
+def parameters(folder: Path) -> dict[str, str]:
+    """What `scontrol show config` said of priorities and scheduling, without when slurmctld began."""
+    pairs = (line.partition("=") for _, line in _lines(folder / CONFIG) if KEPT_OF_CONFIG.match(line))
+    return {name.strip(): value.strip() for name, equals, value in pairs if equals and name.strip() != BOOT}
+
+
+def booted(folder: Path) -> str:
+    """When slurmctld began, as its configuration says; "" where it does not."""
+    found = (re.match(rf"\s*{BOOT}\s*=\s*(\S+)", line) for _, line in _lines(folder / CONFIG))
+    return next((match[1] for match in found if match), "")
+
+
+def nodes_in(folder: Path) -> dict[str, SlurmNode]:
+    """The nodes of a folder by name. Raises `Unusable` where they cannot be read."""
+    text = "".join(line for _, line in lines_of(folder / NODES))
+    return {node.name: node for node in parse_nodes(text, NODES).nodes}
+
+
+def _amounts(node: SlurmNode) -> tuple[int, int, int]:
+    return node.cores, node.memory_mib, node.gpus
+
+
+def _partitions(folder: Path) -> dict[str, Facts]:
+    found: dict[str, Facts] = {}
+    for _, line in _lines(folder / PARTITIONS):
+        words = dict(parse_key_values(line))
+        if name := words.get("PartitionName"):
+            found[name] = {key: words.get(key, "") for key in OF_A_PARTITION}
+    return found
+
+
+def _qos(folder: Path) -> dict[str, Facts]:
+    rows = rows_of(folder / QOS)
+    return {row.get("Name") or "": {key: value or "" for key, value in row.items() if key} for row in rows}
+
+
+def _licences(folder: Path) -> dict[str, Facts]:
+    path = folder / LICENSES
+    return {name: {"Total": str(total)} for name, total in read_totals(path).items()} if path.exists() else {}
+
+
+def _differences(what: str, before: Mapping[str, Facts], after: Mapping[str, Facts]) -> Iterator[str]:
+    """A sentence for each fact that differs, and for each thing that came or went; none where nothing is known."""
+    if not any(before.values()) or not any(after.values()):
+        return
+    for name in sorted(before.keys() | after.keys()):
+        called = f"{what} {quote_value(name)}".rstrip() if name else what
+        old, new = before.get(name), after.get(name)
+        if old is None or new is None:
+            yield f"{called} {'is new' if old is None else 'is gone'}"
+            continue
+        for key in sorted(old.keys() & new.keys()):
+            if old[key] != new[key]:
+                yield f"{called}: {key} was {quote_value(old[key]) or 'not set'}, is {quote_value(new[key]) or 'not set'}"  # noqa: E501
+        for key in sorted(old.keys() ^ new.keys()):
+            yield f"{called}: {key} {'is new' if key in new else 'is gone'}"
+
+
+def _listed(what: str, names: set[str]) -> Iterator[str]:
+    if names:
+        some = ", ".join(sorted(names)[:MOST_NAMED])
+        more = ", ..." if len(names) > MOST_NAMED else ""
+        yield f"{many(len(names), 'node is', 'nodes are')} {what}: {quote_value(some)}{more}"
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    return lines_of(path) if path.exists() else iter(())

@@ -1,0 +1,294 @@
+"""Collects what a replay needs on a host with Slurm's commands, into one folder that can be carried elsewhere.
+
+Nothing is written to Slurm: every command that is run only shows (`sacct`, `sacctmgr show`, `sshare`, `scontrol show`).
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from importlib.metadata import version
+from pathlib import Path
+from secrets import token_hex
+
+import yaml
+
+from cpsched.errors import require
+from cpsched.parsing.slurm_limits import has_flag, parse_flags, parse_key_values
+from cpsched_sim.errors import InputError, quote_value
+from cpsched_sim.files import require_writable_folder, write_atomically
+from cpsched_sim.systems.slurm_queries import command_output
+from cpsched_sim.traces.slurm_durations import duration_s, is_number, number_s
+
+JOBS, NODES, PARTITIONS, CONFIG, EVENTS = "jobs.txt", "nodes.txt", "partitions.txt", "config.txt", "events.txt"
+ASSOCIATIONS, QOS, SHARES, RESERVATIONS = "associations.txt", "qos.txt", "shares.txt", "reservations.txt"
+LICENSES = "licenses.txt"
+POLICY, MANIFEST = "policy.yaml", "collected.json"
+FORMAT = (
+    "JobID,JobIDRaw,User,Account,Partition,QOS,Reservation,Submit,Eligible,Start,End,Elapsed,State,NNodes,NCPUS,ReqTRES,"
+    "AllocTRES,Timelimit,NodeList,JobName"
+)
+USER, NAME = FORMAT.split(",").index("User"), -1
+LIMITS = "GrpJobs,GrpTRES,GrpTRESMins,GrpTRESRunMins,GrpWall,MaxTRES,MaxTRESPerNode,MaxTRESMins,MaxWall"
+_QOS = f"Name,Priority,Flags,UsageFactor,LimitFactor,{LIMITS},MaxTRESPU,MaxJobsPU,MaxTRESPA,MaxJobsPA"
+_ASSOC = f"Account,User,Partition,ParentName,Share,Priority,DefaultQOS,MaxJobs,{LIMITS}"
+SACCT = (
+    "sacct --local --allusers --allocations --duplicates --parsable2 --delimiter {between} "
+    "--starttime {since} --endtime {until} --format " + FORMAT
+)
+TABLES = {
+    EVENTS: "sacctmgr --parsable2 show event{of} Start={since} Format=NodeName,TimeStart,TimeEnd,State,Duration",
+    ASSOCIATIONS: f"sacctmgr --parsable2 show association{{of}} Format={_ASSOC}",
+    QOS: f"sacctmgr --parsable2 show qos Format={_QOS}",
+    SHARES: "sshare --all --long --parsable2",
+    RESERVATIONS: "sacctmgr --parsable2 show reservation{of} Start={since} Format=Name,Start,End,NodeNames",
+    CONFIG: "scontrol show config",
+    PARTITIONS: "scontrol -o show partition",
+    LICENSES: "scontrol -o show license",
+}
+"""What helps, and may be lacking; accounting and nodes are needed. `{of}` asks for this cluster alone."""
+MIXED = (
+    "sacctmgr printed associations of more than one cluster, so shares and limits of accounts are left out; "
+    "write those of this cluster there: sacctmgr --parsable2 show association Cluster=NAME"
+)
+ENVIRONMENT = {"TZ": "UTC", "SLURM_TIME_FORMAT": "standard"}
+HOURS_A_QUESTION = 24
+"""Accounting is asked for a day at a time, so that no answer is large."""
+LIMIT_S = 600
+KEPT_OF_CONFIG = re.compile(
+    r"\s*(Priority|Scheduler|Select|AccountingStorageEnforce|FairShare|Preempt|SLURM_VERSION|BOOT_TIME)"
+)
+"""Lines of the configuration that decide what starts; others are left out where nobody is to be named."""
+_SECRET = re.compile(r"\s(Reason|Comment|Extra|Owner|OS|AdminComment)=.*?(?=\s[A-Z]\w+=|$)")
+
+Ask = Callable[[str], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What was collected: lines by file, and what could not be had."""
+
+    lines: Mapping[str, int]
+    lacking: Mapping[str, str]
+
+
+def slurm_output(command: str) -> str:
+    """What a command of Slurm prints, its times in UTC. Raises `InputError`."""
+    return command_output(command, ENVIRONMENT, LIMIT_S, "collect where Slurm is, and carry the folder here")
+
+
+def collect(
+    days: float, out: Path, anonymous: bool = False, ask: Ask = slurm_output, now: datetime | None = None
+) -> Collected:
+    """Ask Slurm for the last so many days, and keep the answers in `out`. Raises `InputError`, `InvalidValue`."""
+    require(days > 0, "--days", days, "must be positive")
+    require_writable_folder(out)
+    if (out / MANIFEST).exists():
+        raise InputError(f"{out}: holds what was collected before: name another folder")
+    until = (now or datetime.now(UTC)).astimezone(UTC).replace(microsecond=0, tzinfo=None)
+    since = (until - timedelta(days=days)).replace(microsecond=0)  # sacct takes no fractions
+    people = Pseudonyms("u")
+    files = {JOBS: _accounting(since, until, ask, people if anonymous else None), NODES: ask("scontrol -o show node")}
+    lacking: dict[str, str] = {}
+    of = ""
+    for name in sorted(TABLES, key=lambda name: name != CONFIG):  # it names the cluster
+        try:
+            files[name] = ask(TABLES[name].format(since=since.isoformat(), of=of))
+        except InputError as error:
+            lacking[name] = str(error)
+        if name == CONFIG:
+            of = _of_cluster(files.get(CONFIG, ""))
+    if _has_several_roots(files.get(ASSOCIATIONS, "")):
+        del files[ASSOCIATIONS]
+        lacking[ASSOCIATIONS] = MIXED
+    if anonymous:
+        files |= {name: pseudonymize(name, text, people) for name, text in files.items() if name != JOBS}
+    if CONFIG in files and PARTITIONS in files:
+        files[POLICY] = policy_words(files)
+    for name, text in files.items():
+        write_atomically(out / name, text.encode())
+    lines = {name: text.count("\n") for name, text in files.items()}
+    manifest = {
+        "version": version("cpsched"), "since": since.isoformat(), "until": until.isoformat(), "zone": _zone(),
+        "anonymous": anonymous, "lines": lines, "lacking": lacking,
+    }  # fmt: skip
+    write_atomically(out / MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode())
+    return Collected(lines, lacking)
+
+
+def _accounting(since: datetime, until: datetime, ask: Ask, people: Pseudonyms | None) -> str:
+    """The accounting of all days; a job that two days tell of comes twice, and counts once where it is read."""
+    between, wanted = f"|{token_hex(8)}|", FORMAT.split(",")
+    jobs: dict[str, None] = {}
+    works, begin = Pseudonyms("j"), since
+    while begin < until:
+        end = min(until, begin + timedelta(hours=HOURS_A_QUESTION))
+        said = ask(SACCT.format(between=between, since=begin.isoformat(), until=end.isoformat()))
+        head, _, rest = said.partition("\n")
+        separator = between if between in head else "|"  # what users write holds no such mark, but perhaps a bar
+        if head.split(separator) != wanted and (said or begin == since):
+            raise InputError(
+                f"sacct: began with {quote_value(head) or 'nothing'}, not with the columns that were asked for"
+            )
+        for fields in _rows(rest, separator, len(wanted)):
+            if people is not None:
+                fields[USER], fields[NAME] = people.of(fields[USER]), works.of(fields[NAME])
+            jobs["|".join(fields)] = None
+        begin = end
+    return "\n".join(["|".join(wanted), *jobs, ""])
+
+
+def _rows(text: str, separator: str, count: int) -> Iterator[list[str]]:
+    """The fields of each job. A line with too few of them goes on with the name of the job before, which is the last.
+
+    A name is kept in one line: what could end a line where it is read is a blank in it.
+    """
+    row: list[str] = []
+    for line in text.split("\n"):
+        fields = line.split(separator, count - 1)
+        if len(fields) == count:
+            if row:
+                yield [_one_line(field) for field in row]
+            row = fields
+        elif row and line:
+            row[-1] += f" {line}"
+    if row:
+        yield [_one_line(field) for field in row]
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.splitlines())
+
+
+def _of_cluster(config: str) -> str:
+    """What asks sacctmgr for the cluster of this configuration; "" where it does not say its name."""
+    found = re.search(r"^\s*ClusterName\s*=\s*([\w.-]+)\s*$", config, re.MULTILINE)
+    return f" Cluster={found[1]}" if found else ""
+
+
+def _has_several_roots(associations: str) -> bool:
+    return sum(row["Account"] == "root" and not row["User"] for row in _table(associations)) > 1
+
+
+def _table(text: str) -> Iterator[dict[str, str]]:
+    return csv.DictReader(io.StringIO(text), delimiter="|", quoting=csv.QUOTE_NONE)
+
+
+class Pseudonyms:
+    """Numbers in the place of names, in the order in which they come."""
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self._known: dict[str, str] = {}
+
+    def of(self, name: str) -> str:
+        """The same for the same name; "" stays."""
+        return self._known.setdefault(name, f"{self.prefix}{len(self._known) + 1}") if name else ""
+
+
+def pseudonymize(name: str, text: str, people: Pseudonyms) -> str:
+    """A file with numbers for users, and without what people wrote into it."""
+    if name == CONFIG:
+        return "".join(f"{line}\n" for line in text.split("\n") if KEPT_OF_CONFIG.match(line))
+    header, *rest = text.removesuffix("\n").split("\n")
+    if name in (NODES, PARTITIONS):
+        return "".join(f"{_SECRET.sub('', line)}\n" for line in (header, *rest))
+    names = header.split("|")
+    if "User" not in names:
+        return text
+    at = names.index("User")
+    rows = [line.split("|") for line in rest]
+    kept = ["|".join([*row[:at], people.of(row[at]), *row[at + 1 :]]) for row in rows if len(row) == len(names)]
+    return "\n".join([header, *kept, ""])
+
+
+def _zone() -> str:
+    """The zone of this machine's clocks by its name in the IANA database; "" where that is not to be seen."""
+    parts = os.path.realpath("/etc/localtime").partition("zoneinfo/")
+    return parts[2] if parts[2] not in ("", "localtime") else ""
+
+
+# ------------------------------------------------------------------------------------------ the site's policy
+
+
+def policy_words(files: Mapping[str, str]) -> str:
+    """The policy file of what was collected, which names the dumps beside it."""
+    config = {}
+    for line in files[CONFIG].split("\n"):
+        name, equals, value = line.partition("=")
+        if equals:
+            config[name.strip()] = "" if value.strip() == "(null)" else value.strip()
+    flags = parse_flags(config.get("PriorityFlags", ""))
+    kind = "basic" if config.get("PriorityType", "").endswith("basic") else "multifactor"
+
+    def number(name: str) -> int:
+        value = config.get(name, "")
+        return int(value) if value.isdecimal() else 0
+
+    priority: dict[str, object] = {
+        "kind": kind, "age": number("PriorityWeightAge"), "fair_share": number("PriorityWeightFairShare"),
+        "job_size": number("PriorityWeightJobSize"), "partition": number("PriorityWeightPartition"),
+        "qos": number("PriorityWeightQOS"), "association": number("PriorityWeightAssoc"),
+        "tres": dict(_weights(config.get("PriorityWeightTRES", ""))), "max_age": config.get("PriorityMaxAge") or "7-0",
+        "favor_small": config.get("PriorityFavorSmall", "").lower() in ("yes", "1", "true"),
+        "size_over_time": has_flag(flags, "SMALL_RELATIVE_TO_TIME"),
+    }  # fmt: skip
+    half_life = days_of(config.get("PriorityDecayHalfLife", ""))
+    enforced = config.get("AccountingStorageEnforce", "").lower().split(",")
+    dumps = {"associations": ASSOCIATIONS, "qos": QOS, "shares": SHARES}
+    content = {
+        "partitions": dict(_partitions(files[PARTITIONS], files.get(QOS, ""))),
+        "priority": priority,
+        "fair_share": {
+            "algorithm": "classic" if has_flag(flags, "NO_FAIR_TREE") else "fair-tree",
+            "half_life_days": 7.0 if half_life is None else half_life,
+        },
+        "enforce": [word for word in ("limits", "safe") if word in enforced],
+        "dumps": {name: file for name, file in dumps.items() if file in files},
+    }
+    said = "# From what Slurm said when this was collected: correct it where it was otherwise in the weeks before.\n"
+    return said + yaml.safe_dump(content, sort_keys=False)
+
+
+def _weights(text: str) -> Iterator[tuple[str, float]]:
+    for part in filter(None, text.replace(" ", "").split(",")):
+        name, _, weight = part.partition("=")
+        if re.fullmatch(r"\d+(\.\d+)?", weight):
+            yield name.lower(), float(weight)
+
+
+def _partitions(text: str, qos: str) -> Iterator[tuple[str, dict[str, object]]]:
+    known = {line.split("|")[0] for line in qos.split("\n")}
+    for line in text.split("\n"):
+        words = dict(parse_key_values(line))
+        if "PartitionName" not in words:
+            continue
+        entry: dict[str, object] = {
+            word: int(words[key]) for word, key in (("tier", "PriorityTier"), ("factor", "PriorityJobFactor"))
+            if words.get(key, "").isdecimal()
+        }  # fmt: skip
+        if words.get("QoS", "N/A") in known:
+            entry["qos"] = words["QoS"]
+        yield words["PartitionName"], entry
+
+
+def days_of(text: str) -> float | None:
+    """`7-00:00:00` in days, as Slurm reads it; None where it is no time."""
+    try:
+        seconds = number_s(text, 60) if is_number(text) else duration_s(text)
+    except ValueError:
+        return None
+    return None if seconds is None else seconds / 86_400
+
+
+def rows_of(path: Path) -> Iterator[dict[str, str]]:
+    """The rows of a table of `sacctmgr --parsable2`; none where it is not there."""
+    if path.exists():
+        text = path.read_text(encoding="utf-8", errors="replace")
+        yield from _table(text)

@@ -1,0 +1,322 @@
+"""The weeks that are replayed: which jobs are judged, which are only there, and what could not be taken along.
+
+- Judged are the jobs that became eligible within the window and really ran.
+- Jobs that ran when the window begins hold what they have until their real ends; jobs that waited then wait.
+- Jobs that gave up waiting leave the queue when they really did. Where a replay starts one before, it runs until then.
+- Jobs of a reservation begin when they really began: the replay knows no reservations.
+- A node that could not be used is a job that has a whole node of its kind, before all others, from when one is free:
+  in a replay other jobs are on other nodes.
+- Later jobs come until the last judged job has really started, so that nobody is judged in an empty queue.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta, tzinfo
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import numpy.typing as npt
+
+from cpsched.errors import InvalidValue, require
+from cpsched.formatting import many
+from cpsched.model import NEVER, IntArray, Job
+from cpsched_sim.errors import InputError, quote_value
+from cpsched_sim.site.policy_file import SitePolicy
+from cpsched_sim.systems import accounting_peaks, system_draft
+from cpsched_sim.systems.system_file import System, SystemFile, load_system, named_system
+from cpsched_sim.traces.trace_job import TraceJob
+from cpsched_sim.traces.trace_record import NodeRequest, ResourceRequest, TraceRecord
+from cpsched_sim.whatif.job_history import RecordedHistory, UnfinishedJobRecord
+from cpsched_sim.whatif.licences import Amounts, Licences, Totals, licences_told, too_many
+from cpsched_sim.whatif.runaway_jobs import runaways
+
+DAY_S, HOUR_S = 86_400, 3_600
+JUDGED, QUEUED, RUNNING, LATER, GAVE_UP, RESERVED, OUTAGE = range(7)
+"""Why a job is in a window: it is judged; it waited or ran when the window began; it came afterwards; it gave up;
+it belonged to a reservation; it is no job, but a node that could not be used."""
+ROLES = ("judged", "waited when the window began", "ran when the window began", "came after the window",
+         "gave up waiting", "ran in a reservation", "outages of nodes")  # fmt: skip
+FEW_DAYS = 4
+"""Days below which a window begins within a day, not at midnight."""
+WARM_UP = 0.01
+"""Part of a file's jobs that came before the window begins, where nobody says when it does: what ran before the file
+begins is not in the file."""
+MOST_NAMED = 5
+_OUTAGES = 10**18
+"""Numbers of outages are below -this, where no job has any."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """From when to when, as texts: a date, or a date with a time; and how many days, counted from the end."""
+
+    from_: str = ""
+    to: str = ""
+    days: float | None = None
+
+    def __post_init__(self) -> None:
+        require(self.days is None or self.days > 0, "--days", self.days, "must be positive")
+        require(not (self.days and self.from_), "--days, --from", (self.days, self.from_), "only one of them")
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """A node of a kind that could not be used for a time; seconds since 1970."""
+
+    kind: str
+    begin_s: int
+    end_s: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WhatIfWindow:
+    """Jobs in order of arrival, and what is known of each; columns are int64[J].
+
+    `leaves_s` is when a job gave up waiting, `fixed_s` when a job begins whatever the scheduler says; NEVER for others.
+    `real_start_s` is NEVER where a job never started. `role` is one of the numbers above.
+    """
+
+    name: str
+    system: SystemFile
+    header: Mapping[str, str]
+    from_s: int
+    to_s: int
+    epoch_s: int
+    zone: str
+    jobs: list[TraceJob]
+    asks: list[ResourceRequest]
+    role: IntArray
+    leaves_s: IntArray
+    fixed_s: IntArray
+    real_start_s: IntArray
+    site: SitePolicy | None
+    guessed: str
+    """By what the system was guessed; "" where it was given."""
+    left_out: Mapping[str, int]
+    """What is not replayed: how many jobs, by reason."""
+    notes: tuple[str, ...]
+    licences: Licences = field(default_factory=Licences)
+
+    @property
+    def judged(self) -> npt.NDArray[np.bool_]:
+        """Which jobs are judged."""
+        found: npt.NDArray[np.bool_] = self.role == JUDGED
+        return found
+
+    def moment(self, at_s: int) -> datetime:
+        """A second of the window as the site's clocks showed it."""
+        return datetime.fromtimestamp(at_s + self.epoch_s, _zone(self.zone))
+
+
+def _zone(name: str) -> tzinfo:
+    return ZoneInfo(name) if name else UTC
+
+
+def system_of(history: RecordedHistory, system: str | None, name: str) -> tuple[SystemFile, str]:
+    """The system given, else the one that the file names or shows, and by what it was guessed ("" where it was not)."""
+    if system is not None:
+        return load_system(system), ""
+    if named := history.header.get("system"):
+        return named_system(named), ""
+    if history.header.get("MaxProcs") or history.header.get("MaxNodes"):
+        return load_system("pool"), "the file's header (MaxProcs), as one pool of processors"
+    draft = accounting_peaks.draft_from_records(history.ran, history.reader.resources, name)
+    seen = any(record.nodes for record in history.ran)
+    by = (
+        "the nodes that jobs ran on (NodeList), and what was in use on each at once"
+        if seen
+        else "what was in use at once"
+    )
+    return system_draft.checked_draft(draft)[1], by
+
+
+def window_of(
+    history: RecordedHistory,
+    system: SystemFile,
+    span: Span,
+    guessed: str = "",
+    zone: str = "",
+    site: SitePolicy | None = None,
+    outages: Sequence[Outage] = (),
+    totals: Totals | None = None,
+) -> WhatIfWindow:
+    """The window of a history on a system; `totals` says how many licences there are, as far as anybody knows.
+
+    Raises `InputError` where it holds no job, `InvalidValue` for a wrong span.
+    """
+    totals = totals or {}
+    from_s, to_s, notes = _span(history, span, zone)
+    history.leave_out(runaways(history, None if guessed else system))
+    left_out: Counter[str] = Counter(history.reader.tally.dropped)
+    left_out.update({f"line is broken: {why}": count for why, count in history.reader.tally.skipped.items()})
+    judged = [r for r in history.ran if from_s <= r.submit_s < to_s]
+    if not judged:
+        first, last = (_told(history, at, zone) for at in _ends(history))
+        spoken = f"{_told(history, from_s, zone)} to {_told(history, to_s, zone)}"
+        raise InputError(
+            f"{history.path}: no job that ran became eligible from {spoken}; its jobs came {first} to {last}"
+        )
+    last_needed_s = max((r.start_s or 0) for r in judged)
+    target = System(system, history.header)
+    drafts: list[tuple[TraceJob, ResourceRequest, int, int, int, int]] = []
+    too_large: Counter[str] = Counter()
+    strange: Counter[str] = Counter()
+    last_s = history.last_s
+    everyone: list[TraceRecord | UnfinishedJobRecord] = [*history.ran, *history.open]
+    for each in everyone:
+        found = _placed(each, from_s, to_s, last_needed_s, last_s)
+        if found is None:
+            continue
+        try:
+            request = target.request(each.ask)
+        except InvalidValue as error:
+            too_large[f"{error.field} {error.rule} on {target.name}"] += 1
+            continue
+        if why := too_many(history.licences.get(each.id, ()), totals):
+            too_large[why] += 1
+            continue
+        if target.lacks(each.ask.partition):
+            strange[each.ask.partition] += 1
+        submit_s, walltime_s, run_s, role, leaves_s, fixed_s = found
+        qos = each.qos if site is not None and each.qos in site.site.qos else ""
+        job = Job(each.id, submit_s, walltime_s, request, each.user, each.name, each.queue, each.account, qos=qos)
+        real_s = each.start_s if isinstance(each, TraceRecord) else None
+        drafts.append(
+            (TraceJob(job, run_s, real_s), each.ask, role, leaves_s, fixed_s, NEVER if real_s is None else real_s)
+        )
+    for number, outage in enumerate(outages):
+        begin_s, end_s = max(from_s, outage.begin_s), min(outage.end_s, last_s)
+        if begin_s < end_s and begin_s <= last_needed_s:
+            ask = NodeRequest(1, ((target.file.resources[0], 1),), exclusive=True, partition=outage.kind)
+            job = Job(-_OUTAGES - number, begin_s, end_s - begin_s, target.request(ask))
+            drafts.append((TraceJob(job, end_s - begin_s), ask, OUTAGE, NEVER, begin_s, NEVER))
+    left_out.update({f"does not fit: {why}": count for why, count in too_large.items()})
+    drafts.sort(key=lambda draft: draft[0].job.submit_s)
+    jobs = [draft[0] for draft in drafts]
+    if not any(draft[2] == JUDGED for draft in drafts):
+        raise InputError(f"{history.path}: no job of the window fits {system.name}: {next(iter(too_large), '')}")
+    if strange:
+        names = ", ".join(quote_value(name) for name, _ in strange.most_common(MOST_NAMED))
+        notes.append(
+            f"{many(strange.total(), 'job names', 'jobs name')} a partition ({names}) "
+            f"that {system.name} lacks: any node will do"
+        )
+    notes += history.reader.tally.lines(left_out=False)
+    licences = _licences(jobs, history.licences)
+    held = (
+        (draft[5], max(draft[5], draft[0].job.submit_s) + draft[0].run_s, licences[at])
+        for at, draft in enumerate(drafts) if at in licences and draft[5] != NEVER
+    )  # fmt: skip
+    notes += licences_told(licences.values(), held, totals)
+    if site is not None:
+        site, jobs = site.assigned(jobs)
+    roles, leaves, fixed, real = (
+        np.fromiter((draft[at] for draft in drafts), np.int64, len(drafts)) for at in (2, 3, 4, 5)
+    )
+    return WhatIfWindow(
+        quote_value(history.path.name), system, dict(history.header), from_s, to_s, history.epoch_s, zone, jobs,
+        [draft[1] for draft in drafts], roles, leaves, fixed, real, site, guessed,
+        dict(sorted(left_out.items(), key=lambda item: -item[1])), tuple(notes), Licences.of(licences, totals),
+    )  # fmt: skip
+
+
+def _licences(jobs: Sequence[TraceJob], known: Mapping[int, Amounts]) -> dict[int, Amounts]:
+    """By place of a job, the licences that it asks for."""
+    return {at: known[item.job.id] for at, item in enumerate(jobs) if item.job.id in known} if known else {}
+
+
+def _placed(
+    each: TraceRecord | UnfinishedJobRecord, from_s: int, to_s: int, needed_s: int, last_s: int
+) -> tuple[int, ...] | None:
+    """(arrival, walltime, run time, role, when it leaves, when it is begun) in a window; None where it is not in it."""
+    limit_s = each.walltime_s
+    if isinstance(each, UnfinishedJobRecord):
+        left_s = last_s if each.left_s is None else each.left_s
+        if left_s <= from_s or each.submit_s > needed_s:
+            return None
+        if each.start_s is None:
+            return each.submit_s, limit_s, limit_s, GAVE_UP, max(left_s, each.submit_s + 1), NEVER
+        start_s, run_s = each.start_s, max(1, left_s - each.start_s)
+        if start_s >= from_s:  # it waited like any other, but nobody knows how long it runs
+            role = JUDGED if from_s <= each.submit_s < to_s else LATER if each.submit_s >= to_s else QUEUED
+            return each.submit_s, limit_s, run_s, LATER if role == JUDGED else role, NEVER, NEVER
+        return from_s, max(1, limit_s - (from_s - start_s)), max(1, left_s - from_s), RUNNING, NEVER, from_s
+    assert each.start_s is not None, "a history has no others"
+    submit_s, start_s, end_s = each.submit_s, each.start_s, each.start_s + each.run_s
+    if end_s <= from_s or submit_s > needed_s:
+        return None
+    if start_s < from_s:
+        elapsed_s = from_s - start_s
+        return from_s, max(1, limit_s - elapsed_s), end_s - from_s, RUNNING, NEVER, from_s
+    if each.reservation:
+        return submit_s, limit_s, each.run_s, RESERVED, NEVER, start_s
+    role = QUEUED if submit_s < from_s else JUDGED if submit_s < to_s else LATER
+    return submit_s, limit_s, each.run_s, role, NEVER, NEVER
+
+
+# ------------------------------------------------------------------------------------------ from when to when
+
+
+def _ends(history: RecordedHistory) -> tuple[int, int]:
+    arrivals = [record.submit_s for record in history.ran]
+    return min(arrivals), max(arrivals)
+
+
+def _span(history: RecordedHistory, span: Span, zone: str) -> tuple[int, int, list[str]]:
+    """The window's first second and the one after its last; what was taken for granted."""
+    arrivals = np.sort(np.array([record.submit_s for record in history.ran], np.int64))
+    to_s = _moment(span.to, "--to", history, zone) if span.to else int(arrivals[-1]) + 1
+    if span.from_:
+        from_s = _moment(span.from_, "--from", history, zone)
+    elif span.days is not None:
+        from_s = to_s - round(span.days * DAY_S)
+    else:
+        from_s = int(arrivals[min(len(arrivals) - 1, int(WARM_UP * len(arrivals)))])
+        if to_s - from_s > FEW_DAYS * DAY_S:
+            there = datetime.fromtimestamp(from_s + history.epoch_s, _zone(zone))
+            midnight = datetime.combine(there.date() + timedelta(days=1), datetime.min.time(), there.tzinfo)
+            from_s = int(midnight.timestamp()) - history.epoch_s
+    if not span.to:  # a window behind the file's end is an empty one
+        to_s = max(to_s, from_s + 1)
+    require(from_s < to_s, "--from, --to", (span.from_, span.to), "the first must be before the second")
+    notes = []
+    if not span.from_ and span.days is None:
+        notes.append(
+            "The window begins where a hundredth of the file's jobs had come: what ran before is not all known."
+        )
+    return from_s, to_s, notes
+
+
+def _moment(text: str, option: str, history: RecordedHistory, zone: str) -> int:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidValue(option, text, "must be a date such as 2026-10-01, or a date and a time") from None
+    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=_zone(zone))
+    return int(moment.timestamp()) - history.epoch_s
+
+
+def _told(history: RecordedHistory, at_s: int, zone: str) -> str:
+    return f"{datetime.fromtimestamp(at_s + history.epoch_s, _zone(zone)):%Y-%m-%d %H:%M}"
+
+
+# ------------------------------------------------------------------------------------------ other systems
+
+
+def on_system(
+    window: WhatIfWindow, file: SystemFile, asks: Sequence[ResourceRequest], queues: Mapping[str, str]
+) -> WhatIfWindow:
+    """The same weeks on another system, where jobs ask for `asks`; queues are renamed as `queues` has it.
+
+    Raises `InvalidValue` where a job cannot run on it.
+    """
+    target, jobs = System(file, window.header), []
+    for item, ask in zip(window.jobs, asks, strict=True):
+        job = item.job
+        jobs.append(
+            replace(item, job=replace(job, request=target.request(ask), queue=queues.get(job.queue, job.queue)))
+        )
+    return replace(window, system=file, jobs=jobs, asks=list(asks))

@@ -1,0 +1,294 @@
+"""What is asked: a policy in words, and what else would have been another way.
+
+    lookahead objective=slowdown
+    advise / quantile
+    slurm scheduler_parameters=bf_interval=60
+    slurm add-nodes=20 like=cpu16-62g
+    slurm remove-partition=old into=main
+    lookahead walltimes=0.5
+    control interval=10 lag=2
+
+What changes the site stands beside the settings of dispatcher and predictor; without a dispatcher it is Slurm's own.
+`advise` and `control` are the bridge's modes: a dispatcher at the bridge's own pace.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import ceil
+from pathlib import Path
+
+from cpsched.dispatchers.slurm.scheduler_parameters import (
+    BOUNDS,
+    merge_parameters,
+    parameters_of_config,
+    parse_parameters,
+)
+from cpsched.errors import InvalidValue, UnknownName, abbreviate, did_you_mean, require
+from cpsched.formatting import many
+from cpsched.policy_spec import PolicySpec, setting_names
+from cpsched_sim.errors import quote_value
+from cpsched_sim.files import read_json
+from cpsched_sim.oracle import SIMULATION_REGISTRIES
+from cpsched_sim.site.policy_file import load_policy
+from cpsched_sim.systems.system_file import SystemFile
+from cpsched_sim.traces.trace_job import TraceJob
+from cpsched_sim.whatif.decision_pace import BRIDGE_INTERVAL_S, BRIDGE_LAG_S, INTERVAL, LAG, DecidingPace
+from cpsched_sim.whatif.trace_window import WhatIfWindow, on_system
+
+TWIN = "slurm"
+BY_SLURM = (TWIN, "advised")
+"""The dispatchers under which Slurm starts the jobs."""
+_MOST_NAMED = 5
+CHANGES = ("add-nodes", "like", "remove-partition", "into", "walltimes", "policy", INTERVAL, LAG)
+SEARCH_SEEDS, PARAMETERS, SITE_WEIGHT = "seed", "scheduler_parameters", "site_weight"
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """A mode of the bridge: the dispatcher that stands for it, and what holds there unless a case says otherwise.
+
+    `beside_a_site` are the settings that the bridge adds on a Slurm whose priorities it knows.
+    """
+
+    dispatcher: str
+    settings: Mapping[str, str]
+    pace: Mapping[str, str]
+    beside_a_site: Mapping[str, str]
+
+
+MODES = {
+    "advise": Mode("advised", {"every_s": "30"}, {}, {SITE_WEIGHT: "1"}),
+    "control": Mode("lookahead", {}, {INTERVAL: f"{BRIDGE_INTERVAL_S}", LAG: f"{BRIDGE_LAG_S}"}, {SITE_WEIGHT: "1"}),
+}
+"""What the bridge does by default: `advise.every_s`, `cycle.interval_s`, and how late its starts were on a live one."""
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIfCase:
+    """One thing that is replayed. `changes` are texts by the names above; `mode` is one of `MODES`, or "" for none."""
+
+    name: str
+    spec: PolicySpec
+    changes: Mapping[str, str] = field(default_factory=dict)
+    mode: str = ""
+
+    @classmethod
+    def parse(cls, text: str, twin: str = TWIN) -> WhatIfCase:
+        """The case that `text` spells; raises `InvalidValue`, `UnknownName`, before anything is replayed."""
+        try:
+            words = shlex.split(text)
+        except ValueError as error:
+            raise InvalidValue("--with", text, f"must be readable as words: {error}") from error
+        changes: dict[str, str] = {}
+        rest: list[str] = []
+        for word in words:
+            name, equals, value = word.partition("=")
+            if equals and name in CHANGES:
+                require(bool(value), name, value, "must have a value")
+                changes[name] = value
+            else:
+                rest.append(word)
+        mode = rest[0] if rest and rest[0] in MODES else ""
+        if mode:
+            rest[0] = MODES[mode].dispatcher
+        named = bool(rest) and "=" not in rest[0]
+        spelled = " ".join(shlex.quote(word) for word in rest)
+        try:
+            spec = PolicySpec.parse(spelled if named else f"{twin} {spelled}", SIMULATION_REGISTRIES)
+        except UnknownName as error:
+            _check_spelling(error)
+            raise
+        if mode:
+            spec = _with_settings(spec, MODES[mode].settings)
+        parse_parameters(spec.dispatcher_settings.get(PARAMETERS, ""))
+        _check(changes, spec)
+        return cls(" ".join(text.split()), spec, changes, mode)
+
+    @property
+    def pace(self) -> DecidingPace:
+        """How fast whoever decides is: as the case says, else as its mode has it."""
+        return DecidingPace.of({**self._assumed, **self.changes})
+
+    @property
+    def pace_in_words(self) -> str:
+        """The pace as a reader is told it, and what of it nobody has told us."""
+        by = {INTERVAL: "the bridge's default", LAG: "what a live bridge took beyond Slurm"}
+        assumed = [f"{name}: {by[name]}" for name in self._assumed if name not in self.changes]
+        return self.pace.words + (f" (assumed; {', '.join(assumed)})" if assumed else "")
+
+    @property
+    def _assumed(self) -> Mapping[str, str]:
+        return MODES[self.mode].pace if self.mode else {}
+
+    def seeds(self, count: int) -> tuple[PolicySpec, ...]:
+        """The policy once for each seed, where its dispatcher draws and nobody chose a seed."""
+        listing = SIMULATION_REGISTRIES.dispatchers.find(self.spec.dispatcher)
+        if SEARCH_SEEDS not in setting_names(listing) or SEARCH_SEEDS in self.spec.dispatcher_settings:
+            return (self.spec,)
+        settings = self.spec.dispatcher_settings
+        return tuple(
+            replace(self.spec, dispatcher_settings={**settings, SEARCH_SEEDS: str(seed)}) for seed in range(count)
+        )
+
+    def hint(self, window: WhatIfWindow) -> str:
+        """What a reader should know before the case is replayed; "" where there is nothing."""
+        file = window.system
+        if "add-nodes" not in self.changes or not file.node_types:
+            return ""
+        kind = _kind_like(file, self.changes.get("like", ""))
+        shut = {name for name, kinds in file.partitions.items() if kind not in kinds}
+        asks = [ask for ask, judged in zip(window.asks, window.judged.tolist(), strict=True) if judged]
+        apart = Counter(ask.partition for ask in asks if ask.partition in shut)
+        if 2 * apart.total() <= len(asks):
+            return ""
+        names = abbreviate([name for name, _ in apart.most_common()], _MOST_NAMED, text=quote_value)
+        return (
+            f"{self.name}: {apart.total():,} of {many(len(asks), 'job')} are in partitions "
+            f"that have no nodes like {kind} ({names}), so these nodes are not for them"
+        )
+
+    def applied(self, window: WhatIfWindow) -> WhatIfWindow:
+        """The window as it is in this case. Raises `InvalidValue`, and what a policy file may raise."""
+        changes = self.changes
+        if "add-nodes" in changes:
+            window = _with_nodes(window, int(changes["add-nodes"]), changes.get("like", ""))
+        if "remove-partition" in changes:
+            window = _without(window, changes["remove-partition"], changes.get("into", ""))
+        if "walltimes" in changes:
+            window = replace(window, jobs=_cut(window, float(changes["walltimes"])))
+        if "policy" in changes:
+            site, jobs = load_policy(Path(changes["policy"])).assigned(window.jobs)
+            window = replace(window, site=site, jobs=jobs)
+        return window
+
+
+def _check_spelling(error: UnknownName) -> None:
+    """Raise `InvalidValue` for an unknown name that is a line of slurm.conf, or nearly a mode or a change of ours."""
+    name = error.name.lower()
+    if name.startswith("priority"):
+        rule = "is a part of the site's policy: change it in a copy of the policy file, and give that by --with-policy"
+        raise InvalidValue("setting", error.name, rule) from error
+    if name in BOUNDS:
+        raise InvalidValue("setting", error.name, f"must be given as {PARAMETERS}={name}=NUMBER") from error
+    if meant := did_you_mean(name, MODES if error.kind == "dispatcher" else CHANGES):
+        raise InvalidValue("--with", error.name, f"is not known{meant}") from error
+
+
+def _with_settings(spec: PolicySpec, settings: Mapping[str, str]) -> PolicySpec:
+    """The policy with these settings of its dispatcher, but for those that it has already."""
+    return replace(spec, dispatcher_settings={**settings, **spec.dispatcher_settings})
+
+
+def _check(changes: Mapping[str, str], spec: PolicySpec) -> None:
+    paced = [name for name in (INTERVAL, LAG) if name in changes]
+    if paced and spec.dispatcher in BY_SLURM:
+        rule = f"is for a bridge that starts jobs itself; under {spec.dispatcher} Slurm does, at its own pace"
+        raise InvalidValue(paced[0], changes[paced[0]], rule)
+    DecidingPace.of(changes)
+    if (count := changes.get("add-nodes")) is not None:
+        require(count.isdecimal() and 0 < int(count) <= 10**6, "add-nodes", count, "must be a number from 1 on")
+    if (part := changes.get("walltimes")) is not None:
+        try:
+            right = 0 < float(part) <= 1
+        except ValueError:
+            right = False
+        require(right, "walltimes", part, "must be a part of the limits, from 0 to 1")
+    for name, needs in (("like", "add-nodes"), ("into", "remove-partition")):
+        require(name not in changes or needs in changes, name, changes.get(name), f"belongs to {needs}")
+
+
+def _with_nodes(window: WhatIfWindow, count: int, like: str) -> WhatIfWindow:
+    """More nodes of a kind: the one of that name, the one of a node of that name, or the only one."""
+    file = window.system
+    if not file.node_types:
+        known = next((name for name in ("MaxProcs", "MaxNodes") if window.header.get(name)), "MaxProcs")
+        more = int(window.header[known].split()[0]) + count
+        return on_system(replace(window, header={**window.header, known: str(more)}), file, window.asks, {})
+    name = _kind_like(file, like)
+    kind = file.node_types[name]
+    types = {**file.node_types, name: kind.model_copy(update={"count": kind.count + count})}
+    return on_system(window, file.model_copy(update={"node_types": types}), window.asks, {})
+
+
+def _kind_like(file: SystemFile, like: str) -> str:
+    kinds = list(file.node_types)
+    found = [kind for kind in kinds if like in (kind, "") or _is_of(file, kind, like)]
+    rule = f"must be one of the kinds of node of {file.name}, or the name of a node: {', '.join(kinds)}"
+    require(len(found) == 1, "like", like or "(not given)", rule)
+    return found[0]
+
+
+def _is_of(file: SystemFile, kind: str, node: str) -> bool:
+    """Whether a node of that name is of a kind, as far as names can tell: prefix, then digits."""
+    prefix = file.node_types[kind].prefix or kind
+    alone = sum((other.prefix or name) == prefix for name, other in file.node_types.items()) == 1
+    return alone and node.startswith(prefix) and node[len(prefix) :].isdecimal()
+
+
+def _without(window: WhatIfWindow, partition: str, into: str) -> WhatIfWindow:
+    """Dissolve a partition: its nodes and its jobs are those of another one, by default of the largest."""
+    file = window.system
+    others = {name: types for name, types in file.partitions.items() if name != partition}
+    known = ", ".join(file.partitions) or "it has none"
+    require(partition in file.partitions, "remove-partition", partition, f"must be a partition of {file.name}: {known}")
+    require(bool(others), "remove-partition", partition, "is the only one")
+    largest = max(others, key=lambda name: sum(file.node_types[kind].count for kind in others[name]))
+    into = into or largest
+    require(into in others, "into", into, f"must be another partition of {file.name}: {', '.join(others)}")
+    joined = tuple(dict.fromkeys((*others[into], *file.partitions[partition])))
+    smaller = file.model_copy(update={"partitions": {**others, into: joined}})
+    asks = [ask._replace(partition=into) if ask.partition == partition else ask for ask in window.asks]
+    return on_system(window, smaller, asks, {partition: into})
+
+
+def _cut(window: WhatIfWindow, part: float) -> list[TraceJob]:
+    """The jobs with limits cut to a part of what they are, but not below what each really ran."""
+    found = []
+    for item in window.jobs:
+        limit_s = max(item.run_s, ceil(part * item.job.walltime_s))
+        found.append(replace(item, job=replace(item.job, walltime_s=min(limit_s, item.job.walltime_s) or 1)))
+    return found
+
+
+def cases_of(
+    texts: Sequence[str], settings: Sequence[str], changes: Mapping[str, str], policy: str | None, twin: str = TWIN
+) -> list[WhatIfCase]:
+    """The cases of a command line, each once: every `--with`; all of `--set`; each other change alone, by the twin."""
+    spelled = list(texts)
+    if settings:
+        spelled.append(" ".join(shlex.quote(word) for word in settings))
+    if policy is not None:
+        spelled.append(f"policy={shlex.quote(policy)}")
+    pairs = (("add-nodes", "like"), ("remove-partition", "into"), ("walltimes", ""))
+    for first, second in pairs:
+        if first in changes:
+            more = f" {second}={shlex.quote(changes[second])}" if second in changes else ""
+            spelled.append(f"{first}={shlex.quote(changes[first])}{more}")
+    return [WhatIfCase.parse(text, twin) for text in dict.fromkeys(spelled)]
+
+
+def with_config(case: WhatIfCase, config: Path | None) -> WhatIfCase:
+    """The case with Slurm's own parameters from a file, where its dispatcher has them and the case names no file.
+
+    Parameters that the case gives itself stand in place of the file's; the others are the file's. Raises what
+    `read_json` and `parameters_of_config` raise.
+    """
+    settings = dict(case.spec.dispatcher_settings)
+    names = setting_names(SIMULATION_REGISTRIES.dispatchers.find(case.spec.dispatcher))
+    if config is None or "config_file" not in names or "config_file" in settings:
+        return case
+    if (given := settings.get(PARAMETERS)) is None:
+        settings["config_file"] = str(config)
+    else:
+        text = str(read_json("config_file", str(config), text=True))
+        settings[PARAMETERS] = merge_parameters(parameters_of_config(text), given)
+    return replace(case, spec=replace(case.spec, dispatcher_settings=settings))
+
+
+def beside_site(case: WhatIfCase) -> WhatIfCase:
+    """The case as the bridge has it where the site's own priorities are known."""
+    return replace(case, spec=_with_settings(case.spec, MODES[case.mode].beside_a_site)) if case.mode else case

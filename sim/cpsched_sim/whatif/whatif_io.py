@@ -1,0 +1,157 @@
+"""What goes in and what comes out: a file read for a window, findings written into a folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from cpsched.errors import require
+from cpsched.formatting import many
+from cpsched.gc_pause import gc_paused
+from cpsched_sim.document import markdown, page
+from cpsched_sim.errors import InputError
+from cpsched_sim.files import require_writable_folder, sha256_of_all, write_atomically, write_table
+from cpsched_sim.input.dated_files import dated_files
+from cpsched_sim.result_files import created_note
+from cpsched_sim.site.policy_file import SitePolicy
+from cpsched_sim.systems.system_file import load_system
+from cpsched_sim.traces.trace_dialect import TraceDialect
+from cpsched_sim.whatif import report
+from cpsched_sim.whatif.collected_folder import CollectedFolder
+from cpsched_sim.whatif.job_history import read_history
+from cpsched_sim.whatif.licences import Totals
+from cpsched_sim.whatif.replay_tasks import REPLAYS
+from cpsched_sim.whatif.site_changes import changes
+from cpsched_sim.whatif.trace_window import Span, WhatIfWindow, system_of, window_of
+
+PAGE, LETTER, FINDINGS, SYSTEM = "report.html", "report.md", "findings.json", "system.yaml"
+TABLES = {"gains.csv": report.class_rows, "fidelity.csv": report.fidelity_rows, "losers.csv": report.loser_rows}
+GUESSED = "guessed"
+MOST_TOLD = 5
+MOST_CHANGES = 40
+
+
+def check_new(out: Path, resume: bool) -> None:
+    """Raise `InputError` where `out` holds results already, and nobody wants to go on with them."""
+    require_writable_folder(out)
+    if not resume and ((out / FINDINGS).exists() or (out / REPLAYS).exists()):
+        raise InputError(
+            f"{out}: holds results already{created_note(out / FINDINGS)}; --resume goes on, another --out is apart"
+        )
+
+
+def read(
+    source: Path,
+    system: str | None,
+    span: Span,
+    lenient: bool,
+    format: str | None,
+    dialect: TraceDialect,
+    site: SitePolicy | None,
+    earlier: Path | None = None,
+    totals: Totals | None = None,
+) -> tuple[WhatIfWindow, dict[str, Any]]:
+    """The window of a file or a folder, and the digests of all that it depends on. Raises what reading raises.
+
+    `earlier` is another folder of the same site, collected before: what changed since is noted. `totals` are of
+    licences, and count before those of the folder.
+    """
+    folder = CollectedFolder.at(source)
+    with gc_paused():
+        if folder is not None:
+            before = CollectedFolder.of(earlier) if earlier is not None else None
+            return _read_folder(folder, system, span, lenient, dialect, site, before, totals or {})
+        require(earlier is None, "--earlier", str(earlier), "is for a folder of `cpsched whatif collect`")
+        history = read_history(source, lenient, format, dialect)
+        file, guessed = system_of(history, system, GUESSED)
+        window = window_of(history, file, span, guessed, dialect.zone, site, (), totals)
+        return window, _digests(window, source, lenient, dialect)
+
+
+def _read_folder(
+    folder: CollectedFolder, system: str | None, span: Span, lenient: bool, dialect: TraceDialect, site: SitePolicy | None,  # noqa: E501
+    earlier: CollectedFolder | None, totals: Totals,
+) -> tuple[WhatIfWindow, dict[str, Any]]:  # fmt: skip
+    """The same from what was collected: its nodes, its outages, and the clocks of its site."""
+    require(not dialect.zone, "--zone", dialect.zone, "is known: what was collected has its times in UTC")
+    history = read_history(folder.jobs, lenient, "sacct", dialect)
+    file = load_system(system) if system is not None else folder.system()
+    outages, strange = folder.outages(file) if system is None else ([], 0)
+    if earlier is not None and system is None:
+        outages = [*outages, *folder.not_yet(earlier, file, history.ran)]
+    window = window_of(history, file, span, "", folder.zone, site, outages, {**folder.licences(), **totals})
+    window = replace(window, notes=(*window.notes, *_unlike(folder, earlier, window)))
+    if strange:
+        note = f"{many(strange, 'outage is', 'outages are')} of nodes that are gone, or that changed: left out"
+        window = replace(window, notes=(*window.notes, note))
+    digests = _digests(window, folder.jobs, lenient, dialect)
+    return window, digests | {"outages": len(outages), "outages_sha256": sha256(repr(outages).encode()).hexdigest()}
+
+
+def _unlike(folder: CollectedFolder, earlier: CollectedFolder | None, window: WhatIfWindow) -> Iterator[str]:
+    """What may have been otherwise within the window than when the folder was collected."""
+    if earlier is None:
+        booted_s = folder.booted_s
+        if booted_s is not None and window.from_s < booted_s < window.to_s:
+            began = f"{window.moment(booted_s):%Y-%m-%d %H:%M}"
+            yield (
+                f"slurmctld began anew at {began}, within the window: slurm.conf may have been another one before. "
+                "All is replayed as it was in the end; --earlier FOLDER tells what changed"
+            )
+        return
+    require(earlier.until_s < folder.until_s, "--earlier", str(earlier.path), "must have been collected before")
+    when = f"{window.moment(earlier.until_s):%Y-%m-%d %H:%M}"
+    found = changes(earlier.path, folder.path)
+    if not found:
+        yield f"nothing that was collected has changed since {when}"
+        return
+    if earlier.until_s >= window.to_s:
+        when += ", which is after the window"
+    yield f"changed since {when}, while all is replayed as it was in the end (--to ends the window before):"
+    yield from found[:MOST_CHANGES]
+    if len(found) > MOST_CHANGES:
+        yield f"and {len(found) - MOST_CHANGES:,} changes more"
+
+
+def _digests(window: WhatIfWindow, jobs: Path, lenient: bool, dialect: TraceDialect) -> dict[str, Any]:
+    """What every replay of a window depends on."""
+    file, site = window.system, window.site
+    licences = {"licences": window.licences.spelled} if window.licences.totals else {}
+    return {
+        "input_sha256": sha256_of_all(dated_files(jobs)),
+        "system_sha256": sha256(file.model_dump_json().encode()).hexdigest(),
+        "policy_sha256": site.sha256 if site is not None else "", "from_s": window.from_s, "to_s": window.to_s,
+        "lenient": lenient, "dialect": asdict(dialect), **licences,
+    }  # fmt: skip
+
+
+def warnings(window: WhatIfWindow) -> Iterator[str]:
+    """What there is to say before hours of work."""
+    yield from window.notes
+    out = list(window.left_out.items())
+    yield from (f"not replayed: {many(count, 'job')}: {why}" for why, count in out[:MOST_TOLD])
+    if len(out) > MOST_TOLD:
+        yield f"not replayed: {sum(count for _, count in out[MOST_TOLD:]):,} more, see the report"
+
+
+def write_system(window: WhatIfWindow, out: Path) -> Path:
+    """Write the system that was guessed, to be corrected."""
+    text = yaml.safe_dump(window.system.model_dump(mode="json", exclude_none=True), sort_keys=False)
+    write_atomically(out / SYSTEM, f"# Guessed by {window.guessed}. Check every number.\n{text}".encode())
+    return out / SYSTEM
+
+
+def write(found: Mapping[str, Any], out: Path) -> None:
+    """The report as a page and as a letter, the findings as JSON, tables of commas. Raises `InputError`."""
+    write_atomically(out / FINDINGS, (json.dumps(found, indent=1) + "\n").encode())
+    title, blocks = report.title(found), list(report.blocks(found))
+    write_atomically(out / LETTER, markdown(title, blocks).encode())
+    for name, rows in TABLES.items():
+        write_table(out / name, rows(found))
+    write_atomically(out / PAGE, page(title, blocks).encode())

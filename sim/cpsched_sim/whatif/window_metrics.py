@@ -1,0 +1,236 @@
+"""What one schedule of the judged jobs was worth, in figures that weeks can be drawn anew for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from cpsched.metrics import bounded_slowdown, step_counts
+from cpsched.model import NEVER, IntArray
+from cpsched_sim.experiments.statistics import FloatArray
+from cpsched_sim.systems.system_file import System
+from cpsched_sim.whatif.block_bootstrap import BlockBootstrap
+from cpsched_sim.whatif.job_classes import WIDE_PART
+from cpsched_sim.whatif.trace_window import HOUR_S, OUTAGE, WhatIfWindow
+from cpsched_sim.whatif.window_replay import WindowResult
+
+LONG_WAIT_S = 3600
+
+
+@dataclass(frozen=True, slots=True)
+class WindowMetric:
+    """A figure by name. Where less is better, a counterfactual that makes it smaller is one that gains."""
+
+    name: str
+    unit: str
+    less_is_better: bool = True
+    is_part: bool = False
+
+
+WINDOW_METRICS = (
+    WindowMetric("mean wait", "s"),
+    WindowMetric("median wait", "s"),
+    WindowMetric("wait of the unluckiest twentieth", "s"),
+    WindowMetric("mean bounded slowdown", ""),
+    WindowMetric("jobs that waited an hour and more", "%"),
+    WindowMetric("mean wait of wide jobs", "s"),
+    WindowMetric("longest wait", "s"),
+    WindowMetric("processors in use", "%", False),
+    WindowMetric("processors empty though somebody waited", "%"),
+    WindowMetric("GPUs empty though somebody waited for one", "%"),
+)
+"""The unluckiest twentieth waited that long or longer: the 95th percentile."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WindowSchedule:
+    """One schedule of a window: times of all its jobs, int64[J]; NEVER where a job never started."""
+
+    arrival_s: IntArray
+    start_s: IntArray
+    end_s: IntArray
+
+    @classmethod
+    def of(cls, replayed: WindowResult) -> WindowSchedule:
+        """The schedule of a replay."""
+        return cls(replayed.arrival_s, replayed.start_s, replayed.end_s)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WindowFacts:
+    """What is the same in every schedule of a window. Columns of all jobs, int64[J], but for `counted`."""
+
+    window: WhatIfWindow
+    blocks: BlockBootstrap
+    counted: npt.NDArray[np.bool_]
+    """The judged jobs that started in every schedule."""
+    processors: IntArray
+    gpus: IntArray
+    wide: npt.NDArray[np.bool_]
+    machine: int
+    machine_gpus: int
+
+    @classmethod
+    def of(
+        cls, window: WhatIfWindow, blocks: BlockBootstrap, processors: IntArray, schedules: list[WindowSchedule]
+    ) -> WindowFacts:
+        """The facts of a window, and which of its jobs started in all `schedules`."""
+        counted = window.judged.copy()
+        for each in schedules:
+            counted &= each.start_s != NEVER
+        at = _gpus_at(window)
+        requests = [item.job.request for item in window.jobs]
+        gpus = np.array([0 if at is None else r.units * r.per_unit[at] for r in requests], np.int64)
+        machine, machine_gpus = _sizes(window)
+        wide = processors >= max(2, WIDE_PART * machine)
+        return cls(window, blocks, counted, processors, gpus, wide, machine, machine_gpus)
+
+    def on(self, window: WhatIfWindow) -> WindowFacts:
+        """The same jobs on the machine of another window: what is wide stays wide."""
+        machine, machine_gpus = _sizes(window)
+        return replace(self, machine=machine, machine_gpus=machine_gpus)
+
+    @property
+    def block(self) -> IntArray:
+        """The block of each counted job, by when it really came."""
+        submit_s = np.array([item.job.submit_s for item in self.window.jobs], np.int64)
+        return self.blocks.of_times(submit_s[self.counted])
+
+
+def _gpus_at(window: WhatIfWindow) -> int | None:
+    resources = list(window.system.resources)
+    return next((resources.index(name) for name in ("gpus", "gpu") if name in resources), None)
+
+
+def _sizes(window: WhatIfWindow) -> tuple[int, int]:
+    """Processors and GPUs of a window's machine."""
+    totals = System(window.system, window.header).cluster.capacity.sum(axis=0)
+    at = _gpus_at(window)
+    return int(totals[0]), int(totals[at]) if at is not None else 0
+
+
+def real(window: WhatIfWindow) -> WindowSchedule:
+    """The schedule as it really was; jobs that ran when the window began begin with it."""
+    arrival_s = np.array([item.job.submit_s for item in window.jobs], np.int64)
+    run_s = np.array([item.run_s for item in window.jobs], np.int64)
+    start_s = np.where(window.fixed_s != NEVER, window.fixed_s, window.real_start_s)
+    known = start_s != NEVER
+    return WindowSchedule(arrival_s, start_s, np.where(known, start_s + run_s, NEVER))
+
+
+def waits_s(made: WindowSchedule, where: npt.NDArray[np.bool_]) -> FloatArray:
+    """Waits of some jobs."""
+    found: FloatArray = (made.start_s - made.arrival_s)[where].astype(np.float64)
+    return found
+
+
+def window_metrics_of(facts: WindowFacts, made: WindowSchedule) -> list[tuple[float, FloatArray]]:
+    """The figures in the order of `WINDOW_METRICS`, each as it is and in every draw of blocks."""
+    blocks, counted, block = facts.blocks, facts.counted, facts.block
+    wait_s = waits_s(made, counted)
+    run_s = (made.end_s - made.start_s)[counted]
+    wide = facts.wide[counted]
+    one = blocks.sums(block, 1.0)
+
+    def mean(values: npt.ArrayLike, where: npt.NDArray[np.bool_] | None = None) -> tuple[float, FloatArray]:
+        if where is None:
+            point, draws = blocks.ratios(blocks.sums(block, values), one)
+        else:
+            weights = where.astype(np.float64)
+            point, draws = blocks.ratios(blocks.sums(block, np.asarray(values) * weights), blocks.sums(block, weights))
+        return float(point[0]), draws[0]
+
+    hourly = in_use(facts, made)
+    longest = float(wait_s.max(initial=0.0))
+    return [
+        mean(wait_s),
+        blocks.quantile(block, wait_s, 0.5),
+        blocks.quantile(block, wait_s, 0.95),
+        mean(bounded_slowdown(wait_s, run_s)),
+        mean(100.0 * (wait_s >= LONG_WAIT_S)),
+        mean(wait_s, wide),
+        (longest, np.full(len(blocks.drawn), longest)),
+        _of_hours(facts, hourly.used, facts.machine),
+        _of_hours(facts, hourly.empty, facts.machine),
+        _of_hours(facts, hourly.empty_gpus, facts.machine_gpus),
+    ]
+
+
+def _of_hours(facts: WindowFacts, hourly: FloatArray, of: int) -> tuple[float, FloatArray]:
+    """A part of the machine in percent, from what each hour of the window had of it."""
+    if not of:
+        return float("nan"), np.full(len(facts.blocks.drawn), np.nan)
+    at_s = facts.window.from_s + np.arange(len(hourly)) * HOUR_S
+    block = facts.blocks.of_times(at_s)
+    above = facts.blocks.sums(block, 100.0 * hourly / of)
+    point, draws = facts.blocks.ratios(above, facts.blocks.sums(block, 1.0))
+    return float(point[0]), draws[0]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Hourly:
+    """Means over the hours of a window, float64[hours]."""
+
+    used: FloatArray
+    empty: FloatArray
+    """Processors that nobody used while a job waited."""
+    empty_gpus: FloatArray
+    waiting: FloatArray
+    """Jobs that waited."""
+
+
+def in_use(facts: WindowFacts, made: WindowSchedule) -> Hourly:
+    """Use and queue, hour by hour."""
+    window = facts.window
+    ran, is_job = made.start_s != NEVER, window.role != OUTAGE
+    left_s = np.where(ran, made.start_s, np.where(window.leaves_s != NEVER, window.leaves_s, made.arrival_s))
+    left_s = np.maximum(left_s, made.arrival_s)
+    edges = window.from_s + HOUR_S * np.arange((window.to_s - window.from_s) // HOUR_S + 1)
+    if len(edges) < 2:
+        edges = np.array([window.from_s, window.to_s])
+    works, wants_gpus = ran & is_job, (facts.gpus > 0) & is_job
+    used = _line(made.start_s[works], made.end_s[works], facts.processors[works])
+    taken = _line(made.start_s[ran], made.end_s[ran], facts.processors[ran])
+    taken_gpus = _line(made.start_s[ran], made.end_s[ran], facts.gpus[ran])
+    one = np.ones(len(ran), np.int64)
+    waiting = _line(made.arrival_s[is_job], left_s[is_job], one[is_job])
+    waiting_gpus = _line(made.arrival_s[wants_gpus], left_s[wants_gpus], one[wants_gpus])
+    return Hourly(
+        _means(used, edges),
+        _means(_empty(taken, waiting, facts.machine), edges),
+        _means(_empty(taken_gpus, waiting_gpus, facts.machine_gpus), edges),
+        _means(waiting, edges),
+    )
+
+
+Line = tuple[IntArray, IntArray]
+"""Seconds ascending, and the height from each on; 0 before the first."""
+
+
+def _line(begin_s: IntArray, end_s: IntArray, weight: IntArray) -> Line:
+    if not len(begin_s):
+        return np.zeros(1, np.int64), np.zeros(1, np.int64)
+    return step_counts(begin_s, end_s, weight)
+
+
+def _at(line: Line, at_s: IntArray) -> IntArray:
+    place = np.searchsorted(line[0], at_s, side="right") - 1
+    found: IntArray = np.where(place >= 0, line[1][np.maximum(place, 0)], 0)
+    return found
+
+
+def _empty(used: Line, waiting: Line, machine: int) -> Line:
+    """What nobody uses while somebody waits."""
+    at_s = np.union1d(used[0], waiting[0])
+    return at_s, np.where(_at(waiting, at_s) > 0, np.maximum(0, machine - _at(used, at_s)), 0)
+
+
+def _means(line: Line, edges: IntArray) -> FloatArray:
+    """The mean height between each two edges."""
+    at_s = np.union1d(line[0], edges)
+    area = np.concatenate(([0.0], np.cumsum(_at(line, at_s)[:-1] * np.diff(at_s).astype(np.float64))))
+    upto = area[np.searchsorted(at_s, edges)]
+    means: FloatArray = np.diff(upto) / np.diff(edges)
+    return means

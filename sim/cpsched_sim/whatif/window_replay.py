@@ -1,0 +1,329 @@
+"""Replays a window: an ordinary replay, with jobs that run already, that give up waiting, or that follow others.
+
+A half-closed replay lets users react: a job that somebody submitted within `THINK_S` of the end of an own job comes as
+long after that job's end in the replay. Sessions begin when they really began. (Zakay and Feitelson, "Preserving user
+behavior characteristics in trace-based simulation of parallel job scheduling", MASCOTS 2014, have the idea.)
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from typing_extensions import override
+
+from cpsched.errors import PolicyError
+from cpsched.feasibility import free_units_by_node
+from cpsched.model import NEVER, Decision, EndedJob, IntArray, Need, Snapshot, Starts
+from cpsched.policy import Policy
+from cpsched.site.admission import QueueLimits
+from cpsched_sim.cluster import cluster_events, replay_clock
+from cpsched_sim.cluster.cluster_events import ASK_ALWAYS, FAULTY, MAY_START, NOTHING_LEFT, PAUSE_ALWAYS
+from cpsched_sim.cluster.replay import Progress, Replay, Schedule
+from cpsched_sim.cluster.simulated_cluster import view_of
+from cpsched_sim.experiments.statistics import FloatArray
+from cpsched_sim.systems.system_file import System
+from cpsched_sim.whatif.decision_pace import DecidingPace, StartDelays
+from cpsched_sim.whatif.licences import LicenceUsage, with_licences
+from cpsched_sim.whatif.stranded_capacity import RanSchedule, stranded
+from cpsched_sim.whatif.trace_window import OUTAGE, WhatIfWindow
+
+THINK_S = 1200
+"""Pauses up to this belong to a session: 20 minutes, where the think times of eleven traces show a break (Zilber,
+Amit, Talby, "What is worth learning from parallel workloads?", ICS 2005)."""
+
+EVENTS = DecidingPace()
+"""A round in each second in which anything happens, its starts there at once."""
+
+_LEAVES, _BEGINS, _ARRIVES = range(3)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WindowResult:
+    """What became of a window; int64[J] in its order. `arrival_s` differs from the jobs' own in half-closed replays.
+
+    Jobs hold their nodes from the round that starts them, and `start_s` is later by the lag of that start.
+    `late_fixed` counts the jobs that were to begin as they really did, and found no room then. `stranded` is what stood
+    empty though somebody waited, see `cpsched_sim.whatif.stranded_capacity`.
+    """
+
+    arrival_s: IntArray
+    start_s: IntArray
+    end_s: IntArray
+    processors: IntArray
+    rounds: int
+    cpu_s: float
+    late_fixed: int
+    stranded: FloatArray
+
+
+def session_dependencies(window: WhatIfWindow) -> dict[int, list[tuple[int, int]]]:
+    """Place of a job -> the jobs that were submitted after its end, each with the seconds in between."""
+    ended: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for at, item in enumerate(window.jobs):
+        real_s = int(window.real_start_s[at])
+        if item.job.user and real_s != NEVER:
+            begun_s = max(real_s, window.from_s) if window.fixed_s[at] != NEVER else real_s
+            ended[item.job.user].append((begun_s + item.run_s, at))
+    for ends in ended.values():
+        ends.sort()
+    found: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for at, item in enumerate(window.jobs):
+        if window.fixed_s[at] != NEVER or item.job.submit_s <= window.from_s:
+            continue
+        ends = ended.get(item.job.user, [])
+        last = bisect_right(ends, (item.job.submit_s, NEVER)) - 1
+        if last >= 0 and 0 <= (think_s := item.job.submit_s - ends[last][0]) <= THINK_S and ends[last][1] != at:
+            found[ends[last][1]].append((at, think_s))
+    return dict(found)
+
+
+def replay_window(
+    window: WhatIfWindow,
+    policy: Policy,
+    half_closed: bool = False,
+    progress: Progress | None = None,
+    pace: DecidingPace = EVENTS,
+) -> WindowResult:
+    """Replay a window under its site's policy, where there is one, at a pace. Raises `PolicyError`."""
+    run = _WindowReplay(window, policy, session_dependencies(window) if half_closed else {}, progress, pace)
+    schedule = run.run()
+    arrival_s = run.state.table.submit_s[: run.total].copy()
+    start_s = np.where(schedule.start_s != NEVER, schedule.start_s + run.lag_s, NEVER)
+    return WindowResult(
+        arrival_s, start_s, schedule.end_s, schedule.processors, schedule.rounds, schedule.cpu_s,
+        int(run.late_fixed), _stranded(window, run, arrival_s, schedule),
+    )  # fmt: skip
+
+
+def _stranded(window: WhatIfWindow, run: _WindowReplay, arrival_s: IntArray, schedule: Schedule) -> FloatArray:
+    """What stood empty in a schedule."""
+    waited_s = np.where(run.leaves_s != NEVER, run.leaves_s, arrival_s)
+    ran = RanSchedule(
+        arrival_s, np.where(schedule.start_s != NEVER, schedule.start_s, waited_s), schedule.start_s, schedule.end_s,
+        schedule.place_at, schedule.place_count, schedule.place_node, schedule.place_units,
+    )  # fmt: skip
+    requests = [item.job.request for item in window.jobs]
+    return stranded(run.state.cluster, requests, window.role == OUTAGE, ran, window.from_s, window.to_s)
+
+
+class _WindowReplay(Replay):
+    """A replay that begins in the middle of things, and has a calendar of its own.
+
+    Jobs that begin at their real starts are placed before anybody is asked, first come first, wherever there is room;
+    while there is none they stay first.
+
+    A job that a round starts holds its nodes at once, and for `lag_s` longer than it runs: it begins that much later.
+    """
+
+    def __init__(
+        self, window: WhatIfWindow, policy: Policy, after: Mapping[int, list[tuple[int, int]]], progress: Progress | None,  # noqa: E501
+        pace: DecidingPace,
+    ) -> None:  # fmt: skip
+        cluster = System(window.system, window.header).cluster
+        super().__init__(window.jobs, cluster, policy, None, progress, window.site, strict=True)
+        self.licences = LicenceUsage.of(window.licences, self.total)
+        if self.site is not None:
+            for at, licences in window.licences.asked.items():
+                self.site.claims[at] = with_licences(self.site.claims[at], licences)
+        self.window, self.after = window, after
+        self.interval_s = pace.interval_s
+        self.lags, self.lag_s = StartDelays(pace.lag_s), np.zeros(self.total, np.int64)
+        self.calendar: list[tuple[int, int, int]] = []
+        self.to_begin: list[int] = []
+        self.late_fixed = 0
+        self.leaves_s = window.leaves_s.copy()
+        following = {at for jobs in after.values() for at, _ in jobs}
+        never_runs = {at for at in after if at in self.refused}
+        following -= {at for first in never_runs for at, _ in after[first]}
+        apart = np.zeros(self.total, np.bool_)
+        apart[list(following)] = True
+        apart |= window.fixed_s != NEVER
+        self.arrivals = self.arrivals[~apart[self.arrivals]]
+        self.state.state.replace(arrivals=self.arrivals)
+        for at in np.flatnonzero(window.fixed_s != NEVER).tolist():
+            if at not in self.refused:
+                self.calendar.append((int(window.fixed_s[at]), _BEGINS, at))
+        for at in np.flatnonzero(self.leaves_s != NEVER).tolist():
+            if at not in self.refused and at not in following:
+                self.calendar.append((max(int(self.leaves_s[at]), window.from_s + 1), _LEAVES, at))
+        heapq.heapify(self.calendar)
+
+    def run(self) -> Schedule:
+        """Every round from the window's first second until nothing is left to happen."""
+        began, state = replay_clock.cpu_s(), self.state
+        pause = PAUSE_ALWAYS if self.predictor_learns or self.after else cluster_events.PAUSE_WHERE_NEEDED
+        pause = ASK_ALWAYS if getattr(self.policy.dispatcher, "every_round", False) else pause
+        state.pass_until(self.window.from_s)
+        self._happen(self.window.from_s)
+        state.state.due = 1
+        starts: Starts | None = None
+        decided = 0
+        while found := (self._step(starts, pause) or self.wait_for_limits()):
+            starts = None
+            if found == FAULTY:
+                self.refuse(self.decision, self.snapshot)
+                continue
+            self.learn()
+            if self.to_begin:
+                self._begin()
+            if found == MAY_START and state.queue_length:
+                starts = self.decide()
+                decided += 1
+                if decided % 500 == 0:
+                    self.tell()
+        return self.schedule(replay_clock.cpu_s() - began)
+
+    def _step(self, starts: Starts | None, pause: int) -> int:
+        """Start jobs, then let time pass to the next round; what the calendar holds comes before the round then."""
+        state = self.state
+        if starts is not None and len(starts):
+            state.state.fault = state.try_apply(starts)
+            if state.state.fault >= 0:
+                return FAULTY
+        return self._to_look(pause) if self.interval_s > 1 else self._to_event(pause)
+
+    def _to_event(self, pause: int) -> int:
+        """Let time pass to the next round: one comes in each second in which anything happens."""
+        state = self.state
+        while True:
+            if self.to_begin and pause == cluster_events.PAUSE_WHERE_NEEDED:
+                pause = PAUSE_ALWAYS
+            limit_s = self.calendar[0][0] if self.calendar else NEVER - 1
+            found = cluster_events.advance(state.state, pause, limit_s - 1)
+            if found != NOTHING_LEFT or not self.calendar:
+                return found
+            state.pass_until(limit_s)
+            self._happen(limit_s)
+
+    def _to_look(self, pause: int) -> int:
+        """The same where rounds come at multiples of the interval: what happens in between is seen at the next one."""
+        state = self.state
+        while (happens_s := self._next_s()) < NEVER:
+            look_s = -(-happens_s // self.interval_s) * self.interval_s
+            while self.calendar and (at_s := self.calendar[0][0]) <= look_s:
+                state.pass_until(at_s)
+                self._happen(at_s)
+            state.pass_until(look_s)
+            state.state.due = 1
+            if state.state.again_s <= look_s:
+                state.state.again_s = NEVER
+            if self.to_begin and pause == cluster_events.PAUSE_WHERE_NEEDED:
+                pause = PAUSE_ALWAYS
+            found = cluster_events.advance(state.state, pause, look_s)
+            if found != NOTHING_LEFT:
+                return found
+        return NOTHING_LEFT
+
+    def _next_s(self) -> int:
+        """The second in which something happens next, which may be now; NEVER where nothing is left to happen."""
+        state = self.state
+        if state.state.due:
+            return state.now_s
+        arrived, end_s = state.state.arrived, state.next_end_s()
+        return min(
+            int(state.table.submit_s[self.arrivals[arrived]]) if arrived < len(self.arrivals) else NEVER,
+            NEVER if end_s is None else end_s,
+            state.state.again_s,
+            self.calendar[0][0] if self.calendar else NEVER,
+        )
+
+    def _happen(self, now_s: int) -> None:
+        """What the calendar has for this second; a round is due where it changed anything."""
+        state, table = self.state, self.state.table
+        if state.state.again_s <= now_s:
+            state.state.due = 1
+        while self.calendar and self.calendar[0][0] <= now_s:
+            _, kind, at = heapq.heappop(self.calendar)
+            if kind == _BEGINS:
+                self.to_begin.append(at)
+            elif kind == _LEAVES:
+                if state.state.phase[at] == cluster_events.WAITING:
+                    cluster_events.cancel(state.state, at)
+            else:
+                patience_s = int(self.leaves_s[at]) - self.window.jobs[at].job.submit_s
+                table.submit_s[at] = now_s
+                if self.leaves_s[at] != NEVER:
+                    self.leaves_s[at] = now_s + patience_s
+                    heapq.heappush(self.calendar, (now_s + patience_s, _LEAVES, at))
+                state.site.queue[state.site.queued] = at
+                state.state.phase[at] = cluster_events.WAITING
+                state.site.queued += 1
+                if self.predictor_learns:
+                    self.predict(np.array([at], np.int64))
+            state.state.due = 1
+
+    def _begin(self) -> None:
+        """Begin what is to begin now, as far as there is room."""
+        state, left = self.state, list[int]()
+        for at in self.to_begin:
+            request, now_s = self.window.jobs[at].job.request, state.now_s
+            room = free_units_by_node(request, state.cluster, state.state.free)
+            if room.sum() < request.units or not self._has_licences(at):
+                left.append(at)
+                continue
+            upto = np.minimum(np.cumsum(room), request.units)
+            units = np.diff(upto, prepend=0)
+            nodes = np.flatnonzero(units)
+            end_s = int(self.window.fixed_s[at]) + self.window.jobs[at].run_s
+            self.late_fixed += now_s > self.window.fixed_s[at]
+            state.state.run_s[at] = max(1, end_s - now_s)
+            state.state.phase[at] = cluster_events.WAITING
+            state.apply(Starts.of({at: tuple(zip(nodes.tolist(), units[nodes].tolist(), strict=True))}))
+            if self.site is not None and self.window.role[at] != OUTAGE:
+                self.site.started([at])
+        self.to_begin = left
+
+    def _has_licences(self, at: int) -> bool:
+        site = self.state.site
+        return self.licences is None or self.licences.has_room(at, view_of(site.running)[: site.active])
+
+    @override
+    def within(self, limits: QueueLimits | None, snapshot: Snapshot, need: Need) -> Decision:
+        """Decide, with at most the available licences in use."""
+        limits = self.licences.beside(limits, snapshot) if self.licences is not None else limits
+        return super().within(limits, snapshot, need)
+
+    @override
+    def decide(self) -> Starts:
+        """Decide; a job that its user gave up ends at that second."""
+        starts = super().decide()
+        now_s, run_s = self.state.now_s, self.state.state.run_s
+        for at in starts.slots.tolist():
+            lag_s = self.lags.next()
+            if self.leaves_s[at] != NEVER:
+                limit_s = self.window.jobs[at].job.walltime_s
+                run_s[at] = max(1, min(limit_s, int(self.leaves_s[at]) - now_s - lag_s))
+            run_s[at] += lag_s
+            self.lag_s[at] = lag_s
+        return starts
+
+    def ended_job(self, at: int) -> EndedJob:
+        """The job of a slot that has ended, as it ran."""
+        ended = self.state.ended_job(at)
+        return EndedJob(ended.job, ended.start_s + int(self.lag_s[at]), ended.end_s) if self.lag_s[at] else ended
+
+    def learn(self) -> None:
+        """Tell whoever learns of ended jobs, and let those come that follow them."""
+        state, policy = self.state, self.policy
+        if state.state.ended_count:
+            slots = state.take_ended_slots()
+            if self.site is not None:
+                self.site.ended(slots)
+            for at in slots:
+                if self.predictor_learns or self.dispatcher_learns:
+                    try:
+                        policy.learn(self.ended_job(at))
+                    except PolicyError as fault:
+                        self.count(fault)
+                for later, think_s in self.after.get(at, ()):
+                    due_s = max(int(state.state.end_at[at]) + think_s, state.now_s + 1)
+                    heapq.heappush(self.calendar, (due_s, _ARRIVES, later))
+        arrived = state.state.arrived
+        if self.predictor_learns and arrived > self.predicted:
+            self.predict(self.arrivals[self.predicted : arrived])
+            self.predicted = arrived

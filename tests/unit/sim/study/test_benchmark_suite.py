@@ -1,0 +1,216 @@
+"""`cpsched benchmark`: a fixed suite, to which an outsider adds a dispatcher, and which anybody decides again."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from cpsched_sim.cli import app
+from cpsched_sim.errors import InputError
+from cpsched_sim.experiments import engines
+from cpsched_sim.files import sha256_of
+from cpsched_sim.study import benchmark_suite
+from cpsched_sim.study.benchmark_suite import BASELINE, adopt, suite, table
+from cpsched_sim.study.campaign import campaign_of, read_campaign
+from cpsched_sim.study.case_runner import run_cases
+from cpsched_sim.study.result_store import ResultStore
+from cpsched_sim.study.study_output import write_all
+from tests.unit.sim.study.test_case_runner import Here
+from tests.unit.sim.test_cli import FOUR_JOBS
+
+METRICS = ["af", "longest_wait_s"]
+OUTSIDER = """
+from cpsched import Dispatcher, plan
+
+
+class Own(Dispatcher):
+    def decide(self, snapshot, need="plan"):
+        return plan(snapshot, order="saf", reservations=1, need=need)
+"""
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, [str(each) for each in arguments])
+
+
+@pytest.fixture
+def small(tmp_path, monkeypatch):
+    """A suite of four jobs in a file and sixteen made-up ones, in the folder where commands run."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delenv("CPSCHED_TRACES", raising=False)
+    (tmp_path / "four.swf").write_text(FOUR_JOBS)
+    four = {"file": "four.swf", "sha256": sha256_of(tmp_path / "four.swf"), "recipe": "write it yourself"}
+    lublin = {"generate": "lublin", "max_jobs": 16, "processors": 16, "load": 4.0}
+    four |= {"optional": True}
+    shared = {"dispatchers": ["conservative", "easy"], "predictors": ["walltime", "actual"], "loads": [1.0, 2.0]}
+    content = {
+        "title": "small suite", "traces": {"four": four, "lublin": lublin},
+        "dispatchers": {"conservative": "list-reg"}, "predictors": {"actual": "oracle"},
+        "grids": [{"traces": ["lublin"], "seeds": [1, 2], **shared}, {"traces": ["four"], **shared}],
+        "limits": {"minutes": 2}, "report": {"metrics": METRICS},
+    }  # fmt: skip
+    (tmp_path / "training.yaml").write_text(yaml.safe_dump({"lublin": {"seeds": [0]}}))
+    monkeypatch.setattr(benchmark_suite, "TRAINING", tmp_path / "training.yaml")
+    path = tmp_path / "suite.yaml"
+    path.write_text(yaml.safe_dump(content, sort_keys=False))
+    monkeypatch.setattr(benchmark_suite, "SUITE", path)
+    monkeypatch.setattr(engines, "engine_of", lambda on, processes, patience_s: Here())
+    return tmp_path
+
+
+def test_every_trace_of_the_suite_is_had_by_a_digest_and_a_recipe_or_made_up():
+    words = suite()
+    for trace in words["traces"].values():
+        assert "generate" in trace or (trace["sha256"] and trace["optional"] and "\n" not in trace["recipe"])
+    assert BASELINE in words["dispatchers"]
+    assert {name for grid in words["grids"] for name in grid["traces"]} == set(words["traces"])
+
+
+def judged(grid, load):
+    """Seeds, or the days of the trace itself that a window judges: at 1.2 a day of arrivals is 1.2 days of it."""
+    ((window,), seeds) = grid.get("windows", ["whole"]), grid.get("seeds", [0])
+    if window == "whole":
+        return {(seed, seed + 1) for seed in seeds}
+    return {(load * window["from_day"], load * (window["from_day"] + window["days"]))}
+
+
+def test_training_and_test_judge_no_job_twice_at_any_load():
+    for test, training in zip(suite()["grids"], suite(training=True)["grids"], strict=True):
+        assert test["traces"] == training["traces"]
+        for a in (each for load in test["loads"] for each in judged(test, load)):
+            for b in (each for load in test["loads"] for each in judged(training, load)):
+                assert a[1] <= b[0] or b[1] <= a[0]
+
+
+def test_the_suite_is_a_study_that_anybody_runs_and_none_of_it_ends_by_the_clock(monkeypatch):
+    monkeypatch.delenv("CPSCHED_TRACES", raising=False)
+    campaign = read_campaign(benchmark_suite.SUITE)
+    assert [note.partition(" ")[0] for note in campaign.notes] == ["KTH-SP2", "SDSC-BLUE", "UniLu-Gaia", "LLNL-Atlas"]
+    assert {case.labels["dispatcher"] for case in campaign.cases} == set(suite()["dispatchers"])
+    assert {case.digest for case in campaign.cases} == {case.digest for case in campaign_of(suite(quick=True)).cases}
+    assert len(campaign.distinct) == len(campaign.cases)
+
+
+def test_what_is_missing_is_left_out_with_its_recipe(small):
+    (small / "four.swf").unlink()
+    found = campaign_of(suite())
+    assert found.notes == ("four is left out: four.swf is not here; to get it: write it yourself",)
+    assert {case.labels["trace"] for case in found.cases} == {"lublin"}
+    (small / "four.swf").write_text("another file")
+    (told,) = campaign_of(suite()).notes
+    assert f"is another file, by its digest {sha256_of(small / 'four.swf')}; to get it" in told
+    assert campaign_of(suite(quick=True)).notes == ()
+
+
+@pytest.mark.parametrize(
+    ("more", "workloads", "dispatchers"),
+    [
+        ({}, 6, ["conservative", "easy"]),
+        ({"quick": True}, 4, ["conservative", "easy"]),
+        ({"training": True}, 4, ["conservative", "easy"]),
+        ({"own": ["fcfs", "easy", "fcfs"]}, 6, ["conservative", "easy", "fcfs"]),
+        ({"own": ["fcfs"], "alone": True}, 6, ["easy", "fcfs"]),
+    ],
+)
+def test_what_is_chosen(small, more, workloads, dispatchers):
+    cases = campaign_of(suite(**more)).cases
+    assert list(dict.fromkeys(case.labels["dispatcher"] for case in cases)) == dispatchers
+    assert len(cases) == workloads * len(dispatchers) * 2, "two estimates"
+
+
+def test_an_outsider_adds_his_rows_to_results_of_ours_and_all_are_decided_again(small):
+    assert invoke("benchmark", "--out", "ours", "--quick").exit_code == 0
+    (small / "outsider.py").write_text(OUTSIDER)
+    arguments = ("--out", "mine", "--quick", "--dispatcher", "outsider:Own", "--from", "ours/results.jsonl")
+    done = invoke("benchmark", *arguments)
+    assert done.exit_code == 0, done.stderr
+    assert "16 results taken from ours/results.jsonl; 0 are of other code" in done.stderr
+    assert "16 of 24 replays were finished before" in done.stderr
+    assert "| outsider:Own |" in done.stdout
+    assert (small / "mine" / benchmark_suite.TABLE).read_text() == done.stdout
+    for case in (small / "ours" / "cases").iterdir():
+        assert (small / "mine" / "cases" / case.name).read_bytes() == case.read_bytes()
+    found = invoke("study", "verify", "mine", "--sample", 24)
+    assert found.stdout == "24 results read, 24 decided again, 24 of them the same\n"
+    again = invoke("benchmark", "--out", "two", "--quick", "--from", "mine/results.jsonl")
+    assert "16 results taken from mine/results.jsonl; 8 are of other code" in again.stderr
+
+
+def kept_lines(small):
+    campaign = campaign_of(suite(quick=True))
+    write_all(run_cases(campaign, ResultStore(small / "ours"), Here()))
+    return campaign, small / "ours" / "results.jsonl"
+
+
+def test_a_line_that_changed_is_not_taken(small):
+    campaign, path = kept_lines(small)
+    lines = path.read_text().splitlines()
+    line = json.loads(lines[3])
+    line["result"]["figures"]["af"] += 1
+    lines[3] = json.dumps(line, sort_keys=True)
+    path.write_text("\n".join(lines) + "\n")
+    with pytest.raises(InputError, match=r"results.jsonl:4: has changed since it was kept"):
+        adopt(campaign, ResultStore(small / "other"), path)
+    assert not (small / "other").exists()
+
+
+def test_what_is_there_already_is_not_taken(small):
+    campaign, path = kept_lines(small)
+    assert adopt(campaign, ResultStore(small / "ours"), path) == (0, 0)
+    assert adopt(campaign, ResultStore(small / "other"), path) == (16, 0)
+    half = campaign_of(suite(["fcfs"], quick=True, alone=True))
+    assert adopt(half, ResultStore(small / "third"), path) == (8, 8)
+
+
+def test_a_line_of_a_later_version_may_say_more(small):
+    campaign, path = kept_lines(small)
+    lines = [{**json.loads(line), "later": {"new": 1}} for line in path.read_text().splitlines()]
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    assert adopt(campaign, ResultStore(small / "other"), path) == (16, 0)
+
+
+def row(dispatcher, af, seed=0, predictor="walltime", **more):
+    return {
+        "dispatcher": dispatcher, "predictor": predictor, "trace": "t", "system": "", "load": 1.0, "window": "whole",
+        "site_policy": "none", "seed": seed, "drawn": True, "case": "", "outcome": "ended",
+        "digest": f"{dispatcher}{seed}",
+        "af": af, "longest_wait_s": af and 10 * af, "cpu_s": af, "rounds": 1000, **more,
+    }  # fmt: skip
+
+
+def test_the_table_has_ratios_to_the_baseline_best_first(small):
+    rows = [row("easy", 2.0), row("easy", 4.0, 1), row("good", 1.0), row("good", 2.0, 1), row("bad", 3.0, 0)]
+    rows += [row("bad", None, 1, outcome="failed")]
+    text = table(METRICS, rows)
+    lines = [line for line in text.splitlines() if line.startswith("| ")]
+    head = ["| dispatcher | AF | longest wait | decision | cases |", "| --- | --- | --- | --- | --- |"]
+    assert lines == [
+        *head,
+        "| good | 0.50 (0.50-0.50) | 0.50 (0.50-0.50) | 0.5 | 2 of 2 |",
+        "| easy | 1.00 (1.00-1.00) | 1.00 (1.00-1.00) | 1 | 2 of 2 |",
+        "| bad | 1.50 | 1.50 | 1.5 | 1 of 2 |",
+    ]
+
+
+def test_a_dispatcher_without_figures_stands_last(small):
+    rows = [row("none", None, outcome="did not end"), row("easy", 2.0), row("slow", 8.0, cpu_s=None)]
+    names = [line.split(" | ") for line in table(METRICS, rows).splitlines() if line.startswith("| ")]
+    assert [cells[0] for cells in names[2:5]] == ["| easy", "| slow", "| none"]
+    assert names[4][1:] == ["-", "-", "-", "0 of 1 |"]
+    assert names[3][3] == "-"
+
+
+def test_what_would_be_run_is_counted(small):
+    found = invoke("benchmark", "--out", "out", "--dry-run")
+    assert "24 cases, 24 different replays" in found.stdout
+    assert not Path("out").exists()
+    assert "16 cases" in invoke("benchmark", "--out", "out", "--dry-run", "--quick").stdout
+    assert "16 cases" in invoke("benchmark", "--out", "out", "--dry-run", "--training").stdout
+
+
+def test_alone_needs_a_dispatcher(small):
+    found = invoke("benchmark", "--out", "out", "--only")
+    assert (found.exit_code, "--only=nothing: needs a --dispatcher" in found.stderr) == (2, True)

@@ -1,0 +1,165 @@
+"""One case from plain values to plain values."""
+
+import hashlib
+import io
+import json
+import os
+import resource
+
+import numpy as np
+import pytest
+
+from cpsched_sim.study.campaign import campaign_of
+from cpsched_sim.study.case_execution import MIB, bound_memory, execute_case, scale_load
+from cpsched_sim.workloads.load import load
+from tests.unit.sim.study.studies import words, written
+
+DAY_S = 86_400
+
+
+def line(number, submit_s, run_s=100, walltime_s=1000, user=1, processors=1):
+    return f"{number} {submit_s} 0 {run_s} {processors} -1 -1 {processors} {walltime_s} -1 1 {user} 1 -1 1 -1 -1 -1\n"
+
+
+def decided(folder, lines, processors=1, **axes):
+    """The outcome of easy over a trace of these lines."""
+    written(folder)
+    (folder / "four.swf").write_text(f"; MaxProcs: {processors}\n" + "".join(lines))
+    grid = {"traces": ["four"], "dispatchers": ["easy"], **axes}
+    (case,) = campaign_of(words(grids=[grid]), folder).cases
+    return execute_case({**case.task, "memory_mib": None})
+
+
+def test_a_window_judges_from_its_first_second_to_before_its_last(tmp_path):
+    submits = (0, DAY_S - 1, DAY_S, 2 * DAY_S - 1, 2 * DAY_S)
+    lines = [line(at, submit_s) for at, submit_s in enumerate(submits, 1)]
+    found = decided(tmp_path, lines, windows=[{"days": 1, "from_day": 1}]).result
+    assert found["figures"]["jobs"] == 2
+
+
+@pytest.mark.parametrize(("learned_of", "longest_wait_s"), [(1, 999), (2, 1998)])
+def test_predictors_learn_from_the_jobs_before_a_window(tmp_path, learned_of, longest_wait_s):
+    """The last job is let past the wide one where its user's jobs of the day before were short."""
+    before = [line(1, 0, walltime_s=5000, user=learned_of), line(2, 2000, walltime_s=5000, user=learned_of)]
+    running, wide = line(3, DAY_S, 1000, user=3), line(4, DAY_S + 1, 1000, user=3, processors=2)
+    lines = [*before, running, wide, line(5, DAY_S + 2, walltime_s=5000)]
+    found = decided(tmp_path, lines, 2, predictors=["last-two"], windows=[{"days": 1, "from_day": 1}]).result
+    assert (found["figures"]["jobs"], found["figures"]["longest_wait_s"]) == (3, longest_wait_s)
+
+
+def test_the_days_of_a_window_begin_with_the_first_job(tmp_path):
+    """Whatever second of a day that is: a trace of three hours has no second day, though midnight is in it."""
+    lines = [line(1, DAY_S - 5000), line(2, DAY_S + 5000)]
+    assert decided(tmp_path, lines, windows=[{"days": 1}]).result["figures"]["jobs"] == 2
+    none = decided(tmp_path, lines, windows=[{"days": 1, "from_day": 1}]).result
+    assert none == {"outcome": "failed", "why": "four.swf: no job arrives in days 1 to 2, counted from its first job"}
+
+
+def test_jobs_obey_the_policy_of_the_site(tmp_path):
+    """Of two jobs that fit beside each other the second waits: its user may run one."""
+    (tmp_path / "site.yaml").write_text("accounts: { all: { users: { '1': { limits: { MaxJobs: 1 } } } } }\n")
+    lines = [line(1, 0), line(2, 0)]
+    assert decided(tmp_path, lines, 2).result["figures"]["longest_wait_s"] == 0
+    found = decided(tmp_path, lines, 2, policies=["site.yaml"]).result
+    assert found["figures"]["longest_wait_s"] == 100
+
+
+def test_waits_count_within_a_window_and_not_in_its_margins(tmp_path):
+    """In both margins a wide job waits; in the window no job does."""
+    first, alone = line(1, 0), line(2, DAY_S + 9000)
+    margins = [
+        each
+        for number, from_s in ((3, DAY_S - 5000), (5, 2 * DAY_S + 100))
+        for each in (line(number, from_s, 1000), line(number + 1, from_s + 1, processors=2))
+    ]
+    lines = [first, *margins[:2], alone, *margins[2:]]
+    assert decided(tmp_path, lines, 2).result["figures"]["longest_wait_s"] > 0
+    inside = decided(tmp_path, lines, 2, windows=[{"days": 1, "from_day": 1}]).result["figures"]
+    assert (inside["jobs"], inside["longest_wait_s"]) == (1, 0)
+
+
+def test_a_denser_trace_does_not_say_when_its_jobs_started(tmp_path):
+    """What was recorded belongs to other arrivals."""
+    trace = tmp_path / "recorded.swf"
+    trace.write_text("; MaxProcs: 1\n1 0 5 100 1 -1 -1 1 100 -1 1 1 1 -1 1 -1 -1 -1\n")
+    workload = load(trace)
+    assert [item.recorded_start_s for item in workload.jobs] == [5]
+    assert [item.recorded_start_s for item in scale_load(workload, 2.0).jobs] == [None]
+
+
+def bounds_of_a_child(hard_mib, asked_mib):
+    """Soft and hard bound of memory, in bytes, of a process that may have `hard_mib` and bounds itself."""
+    here, there = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            if hard_mib is not None:
+                resource.setrlimit(resource.RLIMIT_DATA, (hard_mib * MIB, hard_mib * MIB))
+            bound_memory(asked_mib)
+            os.write(there, json.dumps(resource.getrlimit(resource.RLIMIT_DATA)).encode())
+        finally:
+            os._exit(0)
+    os.close(there)
+    os.waitpid(child, 0)
+    with os.fdopen(here) as told:
+        return json.loads(told.read())
+
+
+@pytest.mark.parametrize(
+    ("hard", "asked", "soft"), [(None, 1500, 1500), (2000, 1500, 1500), (1500, 2000, 1500), (1500, None, 1500)]
+)
+def test_memory_is_bounded_as_far_as_the_process_may_have_any(hard, asked, soft):
+    """A case that may have more has as much as its process, whose own bound stays."""
+    before = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    assert bounds_of_a_child(hard, asked) == [soft * MIB, before if hard is None else hard * MIB]
+
+
+def test_a_schedule_is_known_by_all_its_starts_and_ends(tmp_path):
+    written(tmp_path)
+    found = execute_case({**campaign_of(words(jobs=True), tmp_path).cases[0].task, "memory_mib": None})
+    with np.load(io.BytesIO(found.jobs)) as columns:
+        times = columns["start_s"].tobytes() + columns["end_s"].tobytes()
+    assert found.result["schedule_sha256"] == hashlib.sha256(times).hexdigest()
+
+
+def test_counts_stay_whole_numbers(tmp_path):
+    figures = decided(tmp_path, [line(1, 0), line(2, 0)]).result["figures"]
+    assert type(figures["jobs"]) is int
+    assert (type(figures["longest_wait_s"]), figures["longest_wait_s"]) == (float, 100.0)
+
+
+def test_another_file_than_the_one_that_was_read_is_refused(tmp_path):
+    written(tmp_path)
+    case = campaign_of(words(), tmp_path).cases[0]
+    assert execute_case({**case.task, "sha256": "0" * 64}).result == {
+        "outcome": "failed", "why": "four.swf: has changed since the study was read",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("error", "memory_mib", "told"),
+    [
+        (MemoryError(), None, {"outcome": "failed", "why": "not enough memory"}),
+        (MemoryError(), 300, {"outcome": "did not end", "why": "did not end in 300 MiB", "limit": {"memory_mib": 300}}),
+        (ZeroDivisionError("by zero"), None, {"outcome": "failed", "why": "ZeroDivisionError: by zero"}),
+    ],
+)
+def test_what_a_replay_raises_is_its_result(tmp_path, monkeypatch, error, memory_mib, told):
+    from cpsched_sim.study import case_execution
+
+    def raises(*args, **more):
+        raise error
+
+    written(tmp_path)
+    monkeypatch.setattr(case_execution, "run", raises)
+    case = campaign_of(words(), tmp_path).cases[0]
+    assert execute_case({**case.task, "memory_mib": memory_mib}).result == told
+
+
+def test_the_first_jobs_of_a_made_up_workload_are_those_of_the_whole():
+    def made(**more):
+        traces = {"made": {"generate": "eurora", "days": 0.1, **more}}
+        grid = {"traces": ["made"], "dispatchers": ["easy"]}
+        (case,) = campaign_of({"title": "t", "traces": traces, "grids": [grid]}).cases
+        return execute_case({**case.task, "memory_mib": None}).result["figures"]["jobs"]
+
+    assert made(max_jobs=7) == 7 < made()

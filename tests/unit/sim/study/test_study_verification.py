@@ -1,0 +1,144 @@
+"""A planted digit is found, wherever it stands."""
+
+import hashlib
+import json
+
+import pytest
+
+from cpsched_sim.errors import InputError
+from cpsched_sim.experiments.runner import Failed
+from cpsched_sim.study.campaign import read_campaign
+from cpsched_sim.study.case_runner import run_cases
+from cpsched_sim.study.result_store import ResultStore, encoded
+from cpsched_sim.study.study_output import write_all
+from cpsched_sim.study.study_verification import verify
+from tests.unit.sim.study.studies import written
+from tests.unit.sim.study.test_case_runner import Here
+
+
+@pytest.fixture
+def study(tmp_path):
+    """The path of a study that was run, and its folder of results."""
+    path = written(tmp_path)
+    write_all(run_cases(read_campaign(path), ResultStore(tmp_path / "out"), Here()))
+    return path, tmp_path / "out"
+
+
+def checked(path, source, sample=4):
+    return verify(read_campaign(path), source, Here(), sample)
+
+
+def test_what_nobody_touched_is_the_same(study):
+    path, out = study
+    for source in (out, out / "results.jsonl"):
+        found = checked(path, source)
+        assert (found.read, found.decided, found.same, found.differs, found.other) == (4, 4, 4, [], [])
+
+
+def edit_case(out, change, forged=False):
+    """Change the content of a case; `forged`: and the digest that it was kept with."""
+    case = sorted((out / "cases").iterdir())[0]
+    content = json.loads(case.read_bytes())
+    change(content)
+    case.write_bytes(encoded(content))
+    made = out / "made" / case.name
+    if forged:
+        digest = hashlib.sha256(case.read_bytes()).hexdigest()
+        made.write_bytes(encoded({**json.loads(made.read_bytes()), "result_sha256": digest}))
+    return case
+
+
+def another_figure(content):
+    content["result"]["figures"]["bsld"] += 1e-9
+
+
+def another_load(content):
+    content["inputs"]["load"] = 3.0
+
+
+@pytest.mark.parametrize(("change", "forged"), [(another_figure, False), (another_load, True)])
+def test_a_case_that_was_changed_is_found_without_deciding_again(study, change, forged):
+    path, out = study
+    case = edit_case(out, change, forged)
+    assert checked(path, out, 0).differs == [f"{case}: is damaged, or has changed since it was kept"]
+
+
+def test_a_digit_whose_digest_was_forged_too_is_found_by_deciding_again(study):
+    path, out = study
+    edit_case(out, another_figure, forged=True)
+    (out / "results.jsonl").unlink()
+    assert checked(path, out, 0).differs == []
+    (told,) = checked(path, out).differs
+    assert "decided again: bsld is" in told
+
+
+def test_a_case_that_was_cut_is_found(study):
+    path, out = study
+    case = sorted((out / "cases").iterdir())[0]
+    case.write_bytes(case.read_bytes()[:-9])
+    assert checked(path, out, 0).differs == [f"{case}: is damaged, or has changed since it was kept"]
+
+
+def test_a_digit_in_the_lines_is_found(study):
+    path, out = study
+    lines = (out / "results.jsonl").read_text().splitlines()
+    line = json.loads(lines[0])
+    another_figure(line)
+    (out / "results.jsonl").write_text("\n".join([json.dumps(line), *lines[1:]]) + "\n")
+    assert [each.partition(": ")[0] for each in checked(path, out, 0).differs] == [f"{out / 'results.jsonl'}:1"]
+
+
+def test_results_of_other_data_are_told_and_not_decided(study):
+    path, out = study
+    with (path.parent / "four.swf").open("a") as file:
+        file.write("; changed\n")
+    found = checked(path, out)
+    assert (found.decided, len(found.other)) == (0, 4)
+
+
+def test_where_there_is_nothing_nothing_is_fine(study, tmp_path):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="has no results"):
+        checked(study[0], tmp_path / "empty")
+
+
+def test_another_seed_is_another_sample_and_the_same_seed_the_same(study):
+    path, out = study
+
+    def sample(seed):
+        engine = Here()
+        verify(read_campaign(path), out, engine, 1, seed)
+        return engine.decided
+
+    assert sample(3) == sample(3)
+    assert len({tuple(sample(seed)) for seed in range(8)}) == 2, "easy and list-sjf"
+
+
+def test_what_ends_by_the_clock_or_has_no_figures_is_not_decided_again(tmp_path):
+    windows = ["whole", {"days": 1, "from_day": 9}]
+    path = written(tmp_path, grids=[{"traces": ["four"], "dispatchers": ["pcp20", "easy"], "windows": windows}])
+    write_all(run_cases(read_campaign(path), ResultStore(tmp_path / "out"), Here()))
+    found = checked(path, tmp_path / "out")
+    assert (found.read, found.by_clock, found.decided, found.differs) == (4, 1, 1, [])
+
+
+def test_a_case_that_dies_when_it_is_decided_again_differs(study):
+    path, out = study
+
+    def dying(work, tasks, heard, looked, limit_s):
+        for at in tasks:
+            heard(at, 0.5)
+            heard(at, Failed.died(-9))
+
+    found = verify(read_campaign(path), out, dying, 1)
+    assert (found.decided, found.same) == (1, 0)
+    assert found.differs[0].endswith("its process died with exit code -9")
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"digest": "0"}', '{"digest": "0", "inputs": {}, "result": {}}'])
+def test_what_is_no_line_of_results_is_told_with_its_number(study, text):
+    path, out = study
+    lines = out / "results.jsonl"
+    lines.write_text(lines.read_text() + text + "\n")
+    with pytest.raises(InputError, match=r"results.jsonl:5: is no line of results"):
+        checked(path, lines, 0)

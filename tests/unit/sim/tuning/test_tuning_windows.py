@@ -1,0 +1,121 @@
+"""Windows of the last weeks: what is judged, what is replayed besides, and what is told of what was left out."""
+
+from dataclasses import replace
+
+import pytest
+
+from cpsched.errors import InvalidValue
+from cpsched.model import Cluster
+from cpsched_sim.errors import InputError
+from cpsched_sim.traces.trace_job import TraceJob
+from cpsched_sim.tuning.tuning_windows import DAY_S, FEWEST_JOBS, FEWEST_WINDOWS, cut_window, halves
+from tests.unit.sim.tuning.weeks import weeks
+
+
+def submits(window):
+    return [entry.job.submit_s for entry in window.workload.jobs]
+
+
+def test_windows_cover_the_last_weeks_and_judge_each_job_once():
+    whole = weeks(days=28)
+    found, notes = halves(whole, 2, 3.5, 4000)
+    assert notes == []
+    assert len(found.all) == 4
+    ends = [(window.from_s, window.to_s) for window in found.all]
+    assert ends[-1][1] == 28 * DAY_S
+    assert ends[0][0] == 14 * DAY_S
+    assert [to_s for _, to_s in ends[:-1]] == [from_s for from_s, _ in ends[1:]]
+    assert sum(window.judged for window in found.all) == sum(e.job.submit_s >= 14 * DAY_S for e in whole.jobs)
+
+
+def test_the_halves_share_no_window_and_each_has_every_part_of_the_week():
+    found, _ = halves(weeks(days=28), 4, 3.5, 4000)
+    assert {window.digest for window in found.choosing}.isdisjoint(window.digest for window in found.judging)
+    order = [window in found.choosing for window in found.all]
+    assert order == [True, False, False, True, True, False, False, True]
+
+
+def test_a_short_trace_makes_shorter_windows_and_says_so():
+    found, notes = halves(weeks(days=8), 8, 3.5, 4000)
+    assert len(found.all) == FEWEST_WINDOWS
+    assert len(notes) == 2
+    assert "1.1 weeks, of 8" in notes[0]
+    assert "2 days long" in notes[1]
+
+
+def test_a_window_with_too_many_jobs_is_cut_and_one_with_too_few_is_left_out():
+    found, notes = halves(weeks(days=28), 4, 3.5, 100)
+    assert all(window.judged <= 101 for window in found.all)
+    assert "8 windows have more than 100 jobs, and were cut there" in notes
+    busy = weeks(days=28)
+    first_week = [e for e in busy.jobs if e.job.submit_s < 21 * DAY_S or e.job.submit_s > 24.6 * DAY_S]
+    found, notes = halves(replace(busy, jobs=first_week), 4, 3.5, 4000)
+    assert notes == [f"1 of 8 windows have fewer than {FEWEST_JOBS} jobs: left out"]
+    assert len(found.all) == 7
+
+
+@pytest.mark.parametrize("jobs_a_day", [0, 2])
+def test_too_few_jobs_are_refused_with_what_is_needed(jobs_a_day):
+    with pytest.raises(InputError, match=f"made-up: 0 windows .* {FEWEST_WINDOWS} are needed"):
+        halves(weeks(days=14, jobs_a_day=jobs_a_day), 2, 1, 4000)
+
+
+def test_a_trace_of_one_moment_is_refused():
+    one = weeks(days=1, jobs_a_day=0)
+    jobs = [TraceJob(replace(one.jobs[0].job, id=number), 5) for number in range(50)]
+    with pytest.raises(InvalidValue, match="must last longer"):
+        halves(replace(one, jobs=jobs), 2, 1, 4000)
+
+
+def a_cut(most_jobs=4000, from_s=100, to_s=170, **other):
+    """A window of jobs that arrive at these seconds, each running for ten."""
+    at_s = (0, 50, 85, 89, 90, 99, 100, 110, 120, 120, 120, 130, 169, 170, 179, 180, 200)
+    whole = weeks(days=1, jobs_a_day=0)
+    first = replace(whole.jobs[0].job, walltime_s=60)
+    jobs = [TraceJob(replace(first, id=number, submit_s=submit_s), 10) for number, submit_s in enumerate(at_s)]
+    changed = other.pop("job", {})
+    whole = replace(whole, jobs=[changed.get(entry.job.id, entry) for entry in jobs])
+    return cut_window(replace(whole, **other), [entry.job.submit_s for entry in whole.jobs], from_s, to_s, most_jobs)
+
+
+@pytest.mark.parametrize(
+    ("most_jobs", "to_s", "judged", "first", "last", "ended"),
+    [
+        (4000, 170, 7, 4, 14, 2),
+        (7, 170, 7, 4, 14, 2),
+        (4, 120, 2, 4, 10, 2),
+        (3, 120, 2, 4, 10, 2),
+        (1, 110, 1, 5, 7, 4),
+    ],
+)
+def test_a_window_as_a_whole(most_jobs, to_s, judged, first, last, ended):
+    """Jobs of the second at which a window of too many is cut are not judged; margins are a seventh, and cut too."""
+    found = a_cut(most_jobs)
+    ids = [entry.job.id for entry in found.workload.jobs]
+    assert (found.from_s, found.to_s, found.judged, ids[0], ids[-1]) == (100, to_s, judged, first, last)
+    assert [each.job.id for each in found.history] == list(range(ended))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"from_s": 101}, {"to_s": 171}, {"most_jobs": 4},
+        {"cluster": Cluster.of([[17]], ["cores"])}, {"cluster": Cluster.of([[16]], ["cpus"])},
+        {"cluster": Cluster.of([[16]], ["cores"], node_sets={"p": [0]})},
+        {"cluster": Cluster.of([[16]], ["cores"], node_names=["other"])},
+    ],
+)  # fmt: skip
+def test_each_part_of_a_window_changes_its_digest(other):
+    assert a_cut(**other).digest != a_cut().digest == a_cut().digest
+
+
+@pytest.mark.parametrize("place", [0, 4, 8])
+@pytest.mark.parametrize("fact", ["run", "walltime", "user"])
+def test_each_fact_of_each_job_changes_the_digest(place, fact):
+    """Of those that are judged, of the margins, and of the history."""
+    window = a_cut()
+    entry = next((e for e in window.workload.jobs if e.job.id == place), None)
+    job = entry.job if entry else window.history[place].job
+    changed = {"walltime": replace(job, walltime_s=61), "user": replace(job, user="zoe")}.get(fact, job)
+    other = a_cut(job={place: TraceJob(changed, 11 if fact == "run" else 10)})
+    assert other.digest != window.digest

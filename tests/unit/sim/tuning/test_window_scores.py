@@ -1,0 +1,66 @@
+"""Figures over windows are those of all their jobs; intervals hold what they are of."""
+
+import math
+
+import numpy as np
+import pytest
+
+from cpsched.goal_presets import Goal
+from cpsched.metrics import ScheduleData
+from cpsched_sim.tuning.window_scores import MetricSums, each_window, mean_of, metric_values, paired_ratios
+
+
+def measures(seed, jobs=60, slower=1.0):
+    draw = np.random.default_rng(seed)
+    submit_s = np.sort(draw.integers(0, 10_000, jobs))
+    wait_s = (draw.exponential(500, jobs) * slower).astype(np.int64)
+    run_s = draw.integers(1, 3000, jobs)
+    return ScheduleData(submit_s, submit_s + wait_s, submit_s + wait_s + run_s, draw.integers(1, 9, jobs))
+
+
+def test_the_figures_of_windows_are_those_of_all_their_jobs():
+    whole = measures(1)
+    parts = [MetricSums.of(whole, begin, begin + 2500) for begin in range(0, 10_000, 2500)]
+    found = metric_values(parts)
+    assert found["mean_wait"] == pytest.approx(whole.wait_s.mean())
+    assert found["longest"] == whole.wait_s.max()
+    for name in ("bsld", "af", "awf", "p2sf"):
+        assert found[name] == pytest.approx(getattr(whole, name))
+
+
+def test_the_sums_of_a_window_as_a_whole():
+    """A job that arrives as the window begins is judged, one that arrives as it ends is not."""
+    submit_s, wait_s, run_s, cores = np.array([[9, 10, 19, 20], [1, 5, 30, 1], [1, 20, 10, 1], [1, 2, 3, 1]])
+    whole = ScheduleData(submit_s, submit_s + wait_s, submit_s + wait_s + run_s, cores)
+    slowdown = float(whole.bounded_slowdown[1:3].sum())
+    upper = 2 * (25**4 - 5**4) + 3 * (40**4 - 30**4)
+    lower = 2 * (25**3 - 5**3) + 3 * (40**3 - 30**3)
+    area = 2 * 20 + 3 * 10
+    expected = MetricSums(2, 35, slowdown, 65, area, 40 * 25 + 30 * 40, upper, lower, 30)
+    assert MetricSums.of(whole, 10, 20) == expected
+
+
+def test_several_seeds_count_as_their_mean():
+    one, two = MetricSums.of(measures(1), 0, 10_000), MetricSums.of(measures(1, slower=3), 0, 10_000)
+    assert mean_of([one, two]).wait_s == (one.wait_s + two.wait_s) / 2
+
+
+def tallies(seeds, slower=1.0):
+    return [MetricSums.of(measures(seed, slower=slower), 0, 10_000) for seed in seeds]
+
+
+def test_the_same_on_both_sides_is_no_difference():
+    these = tallies(range(6))
+    assert all(tuple(each) == (1.0, 1.0, 1.0) for each in paired_ratios(Goal.of("waits"), these, these).values())
+    assert each_window(Goal.of("waits"), these, these) == [1.0] * 6
+
+
+def test_paired_windows_tell_a_gain_that_is_in_all_of_them():
+    found = paired_ratios(Goal.of({"mean_wait": 1}), tallies(range(6), 0.5), tallies(range(6)))
+    assert found["score"].ratio == pytest.approx(0.5, abs=0.01)
+    assert 0.49 < found["score"].low < found["score"].high < 0.51
+
+
+def test_one_window_tells_nothing():
+    found = paired_ratios(Goal.of("waits"), tallies([1], 0.5), tallies([1]))
+    assert (found["score"].low, found["score"].high) == (0.0, math.inf)

@@ -1,0 +1,135 @@
+"""What changed between two collects, and nodes that were not there at first."""
+
+import json
+
+import pytest
+
+from cpsched.errors import InvalidValue
+from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT
+from cpsched_sim.whatif.site_changes import changes, parameters
+from cpsched_sim.whatif.slurm_collection import CONFIG, Pseudonyms, collect, pseudonymize
+from cpsched_sim.whatif.trace_window import OUTAGE, Span
+from cpsched_sim.whatif.whatif_io import read
+from tests.unit.sim.whatif.accounting import FIRST_S
+from tests.unit.sim.whatif.test_slurm_collection import NODES, NOW, answers, at
+
+HOUR = 3600
+
+
+def a_folder(path, **other):
+    """What is collected where some files say something else."""
+    collect(2, path, False, answers, NOW)
+    for name, (old, new) in other.items():
+        file = path / f"{name}.txt"
+        assert old in file.read_text()
+        file.write_text(file.read_text().replace(old, new))
+    return path
+
+
+def before(path, until_h=10, **other):
+    """The same, collected earlier."""
+    folder = a_folder(path, **other)
+    manifest = json.loads((folder / "collected.json").read_text())
+    (folder / "collected.json").write_text(json.dumps(manifest | {"until": at(until_h)}))
+    return folder
+
+
+def window_of(folder, earlier=None, to=""):
+    span = Span(from_=at(0) + "+00:00", to=to)
+    return read(folder, None, span, False, None, DEFAULT_DIALECT, None, earlier)[0]
+
+
+def test_two_that_are_alike_differ_in_nothing(tmp_path):
+    earlier, later = before(tmp_path / "one"), a_folder(tmp_path / "two")
+    assert changes(earlier, later) == []
+    assert any(note.startswith("nothing that was collected has changed") for note in window_of(later, earlier).notes)
+
+
+def test_each_thing_that_is_not_as_it_was_is_named_with_both_values(tmp_path):
+    earlier = before(
+        tmp_path / "one", config=("Age       = 1000", "Age       = 500"),
+        partitions=("PriorityTier=3", "PriorityTier=1"), qos=("fast|9", "fast|4"),
+        nodes=("NodeName=n1 CPUTot=4 CPUEfctv=4", "NodeName=n1 CPUTot=2 CPUEfctv=2"),
+    )  # fmt: skip
+    found = changes(earlier, a_folder(tmp_path / "two"))
+    assert found == [
+        "slurm.conf: PriorityWeightAge was 500, is 1000",
+        "partition main: PriorityTier was 1, is 3",
+        "QOS fast: Priority was 4, is 9",
+        "1 node is of other amounts than before, and of the later ones in the replay: n1",
+    ]
+
+
+def test_what_came_and_what_went_is_told(tmp_path):
+    earlier = before(
+        tmp_path / "one", config=("SchedulerParameters     = bf_interval=45\n", ""),
+        partitions=("PartitionName=main", "PartitionName=old"), nodes=("NodeName=n3 ", "NodeName=n9 "),
+    )  # fmt: skip
+    found = changes(earlier, a_folder(tmp_path / "two"))
+    assert found == [
+        "slurm.conf: SchedulerParameters is new", "partition main is new", "partition old is gone",
+        "1 node is new: away until the first job ran there: n3", "1 node is gone, and missing in the replay: n9",
+    ]  # fmt: skip
+
+
+def test_a_new_node_is_away_until_a_job_ran_there(tmp_path):
+    earlier = before(tmp_path / "one", nodes=("NodeName=n1 ", "NodeName=n9 "))
+    later = a_folder(tmp_path / "two")
+    first_h = 12
+    rows = (later / "jobs.txt").read_text().splitlines()
+    moved = [
+        row.replace("|n1|", "|n2|") if row[0].isdigit() and int(row.split("|")[0]) < first_h else row for row in rows
+    ]
+    (later / "jobs.txt").write_text("\n".join([*moved, ""]))
+    ends = [end(window_of(later, each)) for each in (None, earlier)]
+    assert sorted(ends[1] - ends[0]) == [first_h * HOUR]
+
+
+def end(window):
+    """When outages that begin with the window end, in seconds of the first day."""
+    return {
+        int(item.job.submit_s) + item.run_s - FIRST_S
+        for item, role in zip(window.jobs, window.role.tolist(), strict=True)
+        if role == OUTAGE and item.job.submit_s == window.from_s
+    }
+
+
+def test_a_change_after_the_window_is_said_to_be_that(tmp_path):
+    earlier = before(tmp_path / "one", until_h=30, partitions=("PriorityTier=3", "PriorityTier=1"))
+    later = a_folder(tmp_path / "two")
+    assert any("which is after the window" in note for note in window_of(later, earlier, at(20) + "+00:00").notes)
+    assert not any("after the window" in note for note in window_of(later, earlier).notes)
+
+
+def test_the_earlier_folder_must_be_earlier(tmp_path):
+    one, two = a_folder(tmp_path / "one"), before(tmp_path / "two")
+    with pytest.raises(InvalidValue, match="must have been collected before"):
+        window_of(two, one)
+
+
+def test_a_bare_file_has_no_earlier_folder(tmp_path):
+    with pytest.raises(InvalidValue, match="is for a folder"):
+        read(
+            a_folder(tmp_path / "one") / "jobs.txt", None, Span(), False, None, DEFAULT_DIALECT, None, tmp_path / "one"
+        )
+
+
+@pytest.mark.parametrize(("hour", "is_told"), [(5, True), (-100, False), (47, False)])
+def test_a_slurmctld_that_began_within_the_window_is_told(tmp_path, hour, is_told):
+    later = a_folder(tmp_path / "two", config=("PriorityType ", f"BOOT_TIME               = {at(hour)}\nPriorityType "))
+    notes = window_of(later, to=at(30) + "+00:00").notes
+    assert any("slurmctld began anew" in note for note in notes) is is_told
+    assert "BOOT_TIME" not in parameters(later)
+
+
+def test_when_slurmctld_began_names_nobody_and_is_kept():
+    text = "SlurmUser = zoe(1)\nBOOT_TIME = 2026-09-21T00:00:00\n"
+    assert pseudonymize(CONFIG, text, Pseudonyms("u")) == "BOOT_TIME = 2026-09-21T00:00:00\n"
+
+
+def test_files_that_one_folder_lacks_are_no_change(tmp_path):
+    earlier, later = before(tmp_path / "one"), a_folder(tmp_path / "two")
+    for name in ("config", "partitions", "qos"):
+        (earlier / f"{name}.txt").unlink()
+    assert changes(earlier, later) == []
+    assert NODES.count("NodeName") == 3

@@ -1,0 +1,327 @@
+"""What is collected from a stand-in of Slurm's commands, and what a folder of it becomes."""
+
+import json
+import os
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from typer.testing import CliRunner
+
+from cpsched_sim.cli import app
+from cpsched_sim.errors import InputError
+from cpsched_sim.simulation import ReplaySetup
+from cpsched_sim.site.policy_file import load_policy
+from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT
+from cpsched_sim.whatif.collected_folder import CollectedFolder
+from cpsched_sim.whatif.job_history import read_history
+from cpsched_sim.whatif.slurm_collection import FORMAT, collect, days_of, slurm_output
+from cpsched_sim.whatif.trace_window import OUTAGE, Span
+from cpsched_sim.whatif.whatif_cases import WhatIfCase
+from cpsched_sim.whatif.whatif_io import read
+from cpsched_sim.whatif.window_replay import replay_window
+from tests.unit.sim.whatif.accounting import FIRST_S
+
+NOW = datetime.fromtimestamp(FIRST_S + 2 * 86_400, UTC)
+NODES = "".join(
+    f"NodeName=n{at} CPUTot=4 CPUEfctv=4 RealMemory=8000 Gres=(null) State=IDLE Partitions=main "
+    f"Reason=zoe was here [root@x] Weight=1\n"
+    for at in range(1, 4)
+)
+CONFIG = """Configuration data as of now
+PriorityType            = priority/multifactor
+PriorityWeightAge       = 1000
+PriorityWeightFairShare = 100000
+PriorityDecayHalfLife   = 14-00:00:00
+PriorityFlags           = NO_FAIR_TREE
+PriorityMaxAge          = (null)
+AccountingStorageEnforce = associations,limits
+SchedulerParameters     = bf_interval=45
+SchedulerType           = sched/backfill
+SlurmUser               = zoe(64030)
+"""
+
+
+def at(hours):
+    return (datetime.fromtimestamp(FIRST_S, UTC) + timedelta(hours=hours)).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def a_job(id, hour, user="ada", runs=1.0, wait=0.0):
+    row = {
+        "JobID": id, "JobIDRaw": id, "User": user, "Account": "phys", "Partition": "main", "QOS": "normal",
+        "Submit": at(hour), "Eligible": at(hour), "Start": at(hour + wait), "End": at(hour + wait + runs),
+        "State": "COMPLETED", "NNodes": 1, "NCPUS": 4, "ReqTRES": "cpu=4,mem=1G,node=1",
+        "AllocTRES": "cpu=4,mem=1G,node=1", "Timelimit": "02:00:00", "NodeList": "n1", "JobName": f"{user}|secret",
+    }  # fmt: skip
+    return "|".join(str(row.get(name, "")) for name in FORMAT.split(","))
+
+
+def answers(command):
+    """What Slurm would say; sacct tells each job whose hour is asked for."""
+    words = command.split()
+    if words[0] == "sacct":
+        since, until = (words[words.index(name) + 1] for name in ("--starttime", "--endtime"))
+        rows = [
+            a_job(n, n, "zoe" if n % 5 == 0 else "ada") for n in range(1, 40) if since <= at(n + 1) and at(n) < until
+        ]
+        return "\n".join([FORMAT.replace(",", "|"), *rows, ""])
+    said = {
+        "scontrol -o show node": NODES,
+        "scontrol show config": CONFIG,
+        "scontrol -o show partition": "PartitionName=main PriorityTier=3 PriorityJobFactor=7 QoS=fast Nodes=n[1-3]\n",
+        "scontrol -o show license": "LicenseName=matlab Total=2 Used=0 Free=2 Reserved=0 Remote=no\n",
+        "sshare --all --long --parsable2": "Account|User|RawUsage\nphys|zoe|5\nphys|ada|1000\n",
+    }
+    if command in said:
+        return said[command]
+    what = words[words.index("show") + 1]
+    if what == "event":
+        return (f"NodeName|TimeStart|TimeEnd|State|Duration\n|{at(0)}|Unknown||\nn2|{at(3)}|{at(9)}|DOWN*|\n"
+                f"n3|{at(1)}|Unknown|DRAIN|\ngone|{at(1)}|{at(2)}|DOWN|\nn1|{at(1)}|{at(2)}|IDLE|\n")  # fmt: skip
+    if what == "association":
+        head = "Account|User|Partition|ParentName|Share|Priority|DefaultQOS|MaxJobs"
+        return f"{head}\nroot||||1|||\nphys|||root|10|||\nphys|ada|||1||normal|2\n"
+    if what == "qos":
+        return "Name|Priority|Flags|UsageFactor\nnormal|5||1\nfast|9||1\n"
+    raise InputError(f"{command}: no such table")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    collect(2, tmp_path / "site", False, answers, NOW)
+    return tmp_path / "site"
+
+
+def test_everything_is_kept_each_job_once_and_what_lacks_is_said(tmp_path):
+    found = collect(2, tmp_path / "site", False, answers, NOW)
+    assert found.lines["jobs.txt"] == 40, "39 jobs; those that two days tell of come once"
+    assert list(found.lacking) == ["reservations.txt"]
+    manifest = json.loads((tmp_path / "site" / "collected.json").read_text())
+    assert manifest["until"] == "2026-09-23T00:00:00"
+    with pytest.raises(InputError, match="name another folder"):
+        collect(2, tmp_path / "site", False, answers, NOW)
+
+
+def test_accounting_is_asked_for_a_day_at_a_time_without_gaps(tmp_path):
+    """A day of which sacct prints nothing at all loses no other day."""
+    asked = []
+
+    def ask(command):
+        words = command.split()
+        if words[0] != "sacct":
+            return answers(command)
+        asked.append(tuple(words[words.index(name) + 1] for name in ("--starttime", "--endtime")))
+        return "" if asked[-1][1] == at(48) else answers(command)
+
+    found = collect(2, tmp_path / "site", False, ask, NOW)
+    assert asked == [(at(0), at(24)), (at(24), at(48))]
+    assert found.lines["jobs.txt"] > 20
+
+
+def test_slurm_is_asked_for_times_in_utc(tmp_path, monkeypatch):
+    program = tmp_path / "sacct"
+    program.write_text('#!/bin/sh\necho "$TZ $SLURM_TIME_FORMAT"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    assert slurm_output("sacct") == "UTC standard\n"
+
+
+def test_a_part_of_a_day_is_asked_for_in_whole_seconds(tmp_path):
+    """sacct refuses fractions: "Invalid time specification"."""
+    asked = []
+    collect(0.012345678, tmp_path / "site", False, lambda command: asked.append(command) or answers(command), NOW)
+    begins = [word for command in asked for word in command.replace("=", " ").split() if word.startswith("2026-")]
+    assert begins
+    assert not any("." in word for word in begins)
+
+
+def test_only_commands_that_show_are_run(tmp_path):
+    asked = []
+    collect(1, tmp_path / "site", False, lambda command: asked.append(command) or answers(command), NOW)
+    assert all(word.split()[0] in ("sacct", "sshare") or " show " in word for word in asked), asked
+
+
+def test_nobody_is_named_where_that_is_wanted(tmp_path):
+    collect(2, tmp_path / "site", True, answers, NOW)
+    text = "".join(path.read_text() for path in (tmp_path / "site").iterdir())
+    for name in ("ada", "zoe", "secret"):
+        assert name not in text
+    lines = (tmp_path / "site" / "jobs.txt").read_text().splitlines()[1:]
+    users = [line.split("|")[2] for line in lines]
+    assert len(set(users)) == 2
+    shares = (tmp_path / "site" / "shares.txt").read_text()
+    assert shares == "Account|User|RawUsage\nphys|u2|5\nphys|u1|1000\n", "the same number everywhere"
+    accounts = (tmp_path / "site" / "associations.txt").read_text().splitlines()[1:]
+    assert [row.split("|")[1] for row in accounts] == ["", "", "u1"], "accounts have no user"
+    assert "bf_interval=45" in (tmp_path / "site" / "config.txt").read_text()
+
+
+def test_the_policy_is_the_sites(folder):
+    policy = load_policy(folder / "policy.yaml")
+    assert (policy.file.priority.age, policy.file.priority.fair_share) == (1000, 100_000)
+    assert policy.file.partitions["main"].tier == 3
+    assert policy.file.fair_share.algorithm == "classic"
+    assert policy.file.fair_share.half_life_days == 14
+    assert policy.used_s == {("phys", "ada"): 1000.0, ("phys", "zoe"): 5.0}
+    assert policy.file.priority.max_age == "7-0", "(null) says nothing"
+    assert (days_of("1-12:00:00"), days_of("00:36:00"), days_of("08:38:24")) == (1.5, 0.025, 0.36)
+
+
+def test_use_that_never_fades_stays_so_and_what_a_site_lacks_is_not_named(tmp_path):
+    def ask(command):
+        if command.startswith("sshare"):
+            raise InputError("no shares")
+        told = answers(command).replace("14-00:00:00", "00:00:00")
+        return told.replace("QoS=fast", "QoS=gone")
+
+    collect(2, tmp_path / "site", False, ask, NOW)
+    policy = load_policy(tmp_path / "site" / "policy.yaml")
+    assert policy.file.fair_share.half_life_days == 0
+    assert policy.used_s == {}
+    assert policy.file.partitions["main"].qos == ""
+
+
+def test_outages_hold_whole_nodes_for_their_time(folder):
+    there = CollectedFolder.of(folder)
+    outages, strange = there.outages(there.system())
+    assert strange == 1, "a node that is not there any more"
+    assert [(o.begin_s - FIRST_S, o.end_s - FIRST_S) for o in outages] == [(3 * 3600, 9 * 3600), (3600, 48 * 3600)]
+    window, digests = read(folder, None, Span(from_=at(0)), False, None, DEFAULT_DIALECT, there.policy())
+    away = window.role == OUTAGE
+    assert away.sum() == 2
+    assert digests["outages"] == 2
+    found = replay_window(window, ReplaySetup(WhatIfCase.parse("slurm").spec).build())
+    assert found.processors[away].tolist() == [4, 4]
+    assert sorted((found.start_s[away] - FIRST_S).tolist()) == [3600, 3 * 3600]
+
+
+def test_what_is_no_such_folder_is_refused(tmp_path):
+    with pytest.raises(InputError, match="is no folder of `cpsched whatif collect`"):
+        CollectedFolder.of(tmp_path)
+    (tmp_path / "collected.json").write_text('{"until": "nonsense"}')
+    with pytest.raises(InputError, match="is no folder"):
+        CollectedFolder.of(tmp_path)
+
+
+def test_accounting_with_other_columns_is_refused(tmp_path):
+    with pytest.raises(InputError, match="not with the columns"):
+        collect(1, tmp_path / "x", False, lambda command: "Slurm accounting storage is disabled\n", NOW)
+    assert not (tmp_path / "x").exists()
+
+
+def test_from_the_commands_of_a_host_to_a_report(tmp_path, monkeypatch):
+    """Stand-ins of the commands on the PATH, as a host with Slurm has them."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("sacct", "sacctmgr", "sshare", "scontrol"):
+        script = programs / name
+        script.write_text(
+            "#!/usr/bin/env python3\nimport os, sys\n"
+            f"sys.path.insert(0, {os.getcwd()!r}); sys.path[1:1] = {[p for p in __import__('sys').path if p]!r}\n"
+            "from tests.unit.sim.whatif.test_slurm_collection import answers\n"
+            f"try:\n    print(answers(' '.join([{name!r}, *sys.argv[1:]])), end='')\n"
+            "except Exception as error:\n    sys.exit(str(error))\n"
+        )
+        script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    days = (datetime.now(UTC) - datetime.fromtimestamp(FIRST_S, UTC)).days + 2
+    if days < 1:
+        days = 1
+    monkeypatch.setattr("cpsched_sim.whatif.slurm_collection.HOURS_A_QUESTION", 24 * 400)
+    site = tmp_path / "site"
+    said = CliRunner().invoke(app, ["whatif", "collect", "--days", str(days), "--out", str(site)])
+    assert said.exit_code == 0, said.output
+    assert "note: without reservations.txt" in said.stderr
+    out = tmp_path / "out"
+    done = CliRunner().invoke(
+        app, ["whatif", str(site), "--from", at(0), "--with", "easy", "--out", str(out), "--no-sessions", "--anyway"]
+    )
+    assert done.exit_code in (0, 3), done.output
+    found = json.loads((out / "findings.json").read_text())
+    assert found["system"]["guessed_by"] == ""
+    assert found["window"]["jobs"]["outages of nodes"] == 2
+    assert found["twin"] == "slurm"
+    assert found["cases"][0]["name"] == "easy"
+
+
+def test_where_slurm_is_not_the_folder_is_collected_elsewhere(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(InputError, match="sacct is not on this machine: collect where Slurm is, and carry the folder"):
+        slurm_output("sacct")
+
+
+# ------------------------------------------------------------------------------------------ what users and sites write
+
+
+def replied(said, between=None):
+    """`answers`, but for what begins with one of these commands; sacct's fields may be between `between`."""
+
+    def ask(command):
+        for begin, text in said.items():
+            if command.startswith(begin):
+                mark = command.split()[command.split().index("--delimiter") + 1] if begin == "sacct " else ""
+                return text.replace("\0", mark if between is None else between)
+        return answers(command)
+
+    return ask
+
+
+def told(*names):
+    """What sacct prints of jobs with these names; each field ends in the mark that stands between fields."""
+    rows = [[*a_job(n, n).split("|")[: FORMAT.count(",")], name] for n, name in enumerate(names, start=1)]
+    return "\n".join("\0".join(row) for row in (FORMAT.split(","), *rows)) + "\n"
+
+
+FORGED = "x\n8|8|zoe|" + "|".join(a_job(8, 1).split("|")[3:])
+
+
+@pytest.mark.parametrize("between", [None, "|"])
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [
+        ("first\nsecond", "first second"), ("a\fb\vc\x85d\u2028e", "a b c d e"), ("a\n\nb|c", "a b|c"),
+        ("\x1c", ""), ("", ""),
+    ],
+)  # fmt: skip
+def test_a_name_may_hold_whatever_ends_a_line(tmp_path, name, kept, between):
+    site = tmp_path / "site"
+    collect(1, site, False, replied({"sacct ": told(name, "next")}, between), NOW)
+    lines = (site / "jobs.txt").read_bytes().decode().splitlines()
+    assert [line.split("|", FORMAT.count(","))[-1] for line in lines] == ["JobName", kept, "next"]
+    assert [job.id for job in read_history(site / "jobs.txt").ran] == [1, 2]
+
+
+def test_a_name_cannot_forge_a_job(tmp_path):
+    collect(1, tmp_path / "site", False, replied({"sacct ": told(FORGED)}), NOW)
+    (job,) = read_history(tmp_path / "site" / "jobs.txt").ran
+    assert (job.id, job.user, job.name) == (1, "ada", FORGED.replace("\n", " "))
+
+
+def test_slurm_is_asked_for_this_cluster_alone(tmp_path):
+    asked = []
+
+    def ask(command):
+        asked.append(command)
+        return replied({"scontrol show config": "ClusterName = lab\n" + CONFIG})(command)
+
+    collect(1, tmp_path / "site", False, ask, NOW)
+    shows = {command.split()[3]: command for command in asked if command.startswith("sacctmgr")}
+    assert [" Cluster=lab " in shows[name] for name in ("association", "event", "reservation", "qos")] == [
+        True, True, True, False,
+    ]  # fmt: skip
+    assert all("--local" in command for command in asked if command.startswith("sacct "))
+
+
+def test_associations_of_several_clusters_are_left_out_and_told(tmp_path):
+    root = "root||||1|||\nphys|||root|10|||\nphys|ada|||1|||\n"
+    head = "Account|User|Partition|ParentName|Share|Priority|DefaultQOS|MaxJobs\n"
+    site = tmp_path / "site"
+    found = collect(1, site, False, replied({"sacctmgr --parsable2 show assoc": head + root + root}), NOW)
+    assert "more than one cluster" in found.lacking["associations.txt"]
+    assert not (site / "associations.txt").exists()
+    assert load_policy(site / "policy.yaml").file.dumps.associations == ""
+
+
+@pytest.mark.parametrize(("text", "days"), [("7-0", 7), ("90", 0.0625), ("90:00", 0.0625), ("soon", None), ("", None)])
+def test_a_time_of_the_configuration_is_read_as_slurm_reads_it(text, days):
+    assert days_of(text) == days
