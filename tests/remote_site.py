@@ -18,7 +18,7 @@ from typing_extensions import override
 
 from cpsched.model import EndedJob
 from cpsched_bridge.adapters import mock
-from cpsched_bridge.adapters.mock.backend import MockBackend
+from cpsched_bridge.adapters.mock.mock_backend import MockBackend
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable
 from cpsched_bridge.ports import (
     Advice,

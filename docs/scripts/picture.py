@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.terminal_theme import MONOKAI
 
-from cpsched_bridge.adapters.mock.clocks import EventPace
+from cpsched_bridge.adapters.mock.simulated_clocks import EventPace
 from cpsched_bridge.program.demo import LiveView, bridge_run, demo_policy, sites
 from cpsched_bridge.report import CycleReport
 from cpsched_bridge.settings import PolicySettings

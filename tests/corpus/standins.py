@@ -16,13 +16,13 @@ from types import SimpleNamespace
 from typing import Any, Literal
 from unittest.mock import patch
 
-from cpsched_bridge.adapters.mock.backend import MockBackend
-from cpsched_bridge.adapters.mock.site import MockCluster
-from cpsched_bridge.adapters.pbs.backend import PbsBackend
-from cpsched_bridge.adapters.slurm.adapter import SlurmBackend
-from cpsched_bridge.adapters.slurm.transport.cli import reading
-from cpsched_bridge.adapters.slurm.transport.cli.reading import Reading
-from cpsched_bridge.adapters.slurm.transport.cli.transport import CliTransport
+from cpsched_bridge.adapters.mock.mock_backend import MockBackend
+from cpsched_bridge.adapters.mock.mock_cluster import MockCluster
+from cpsched_bridge.adapters.pbs.pbs_backend import PbsBackend
+from cpsched_bridge.adapters.slurm.slurm_backend import SlurmBackend
+from cpsched_bridge.adapters.slurm.transport.cli import cli_reader
+from cpsched_bridge.adapters.slurm.transport.cli.cli_reader import CliReader
+from cpsched_bridge.adapters.slurm.transport.cli.cli_transport import CliTransport
 from cpsched_bridge.cycle.pace import RealPace
 from cpsched_bridge.ports import Backend, Can
 from cpsched_bridge.program import assembly
@@ -95,7 +95,7 @@ def virtual_time(lasts_s: int, at_the_end: Callable[[], None] = lambda: None) ->
         patch.object(assembly, "RealPace", VirtualPace),
         patch.object(assembly, "steps", lambda *_: nullcontext([])),
         patch.object(assembly, "recall", lambda outlook, path: TIME.outlooks.append(outlook)),
-        patch.object(reading, "time", SimpleNamespace(time=lambda: float(TIME.now_s), monotonic=time.monotonic)),
+        patch.object(cli_reader, "time", SimpleNamespace(time=lambda: float(TIME.now_s), monotonic=time.monotonic)),
     ):
         yield
 
@@ -258,4 +258,4 @@ def _slurm(options: Options) -> Backend:
     site = SlurmSite(options.seed)
     TIME.now_s, TIME.tick = SLURM_T0, site.tick
     site.tick(SLURM_T0)
-    return SlurmBackend(CliTransport(reading=Reading(programs=site)))
+    return SlurmBackend(CliTransport(reading=CliReader(programs=site)))

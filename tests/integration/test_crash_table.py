@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from cpsched_bridge.adapters.mock.backend import MockBackend
-from cpsched_bridge.adapters.mock.clocks import StandingClock
-from cpsched_bridge.adapters.mock.site import MockCluster, Pin
+from cpsched_bridge.adapters.mock.mock_backend import MockBackend
+from cpsched_bridge.adapters.mock.mock_cluster import MockCluster, Pin
+from cpsched_bridge.adapters.mock.simulated_clocks import ManualClock
 from cpsched_bridge.cycle.loop import Bridge
 from cpsched_bridge.ports import Hold, Outcome, StartOrder
 from cpsched_bridge.store.ledger import KEPT, State
@@ -50,7 +50,7 @@ class Mortal(MockBackend):
     """Starts that are refused, all of a batch."""
 
     def __post_init__(self):
-        super().__init__(self.site, StandingClock(self.site))
+        super().__init__(self.site, ManualClock(self.site))
 
     def observe(self, pinned=()):
         seen = super().observe(pinned)

@@ -10,7 +10,7 @@ import urllib.request
 
 import pytest
 
-from cpsched_bridge.adapters.mock.site import MockCluster
+from cpsched_bridge.adapters.mock.mock_cluster import MockCluster
 from cpsched_bridge.program.demo import mean_wait_s, verdict
 from cpsched_sim.traces.trace_job import TraceJob
 from tests import warm

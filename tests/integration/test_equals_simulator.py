@@ -6,10 +6,10 @@ from functools import cache
 import pytest
 
 from cpsched.policy_spec import PolicySpec
-from cpsched_bridge.adapters.mock.backend import MockBackend
-from cpsched_bridge.adapters.mock.clocks import EventPace, StandingClock
-from cpsched_bridge.adapters.mock.morning import loaded_morning
-from cpsched_bridge.adapters.mock.site import MockCluster
+from cpsched_bridge.adapters.mock.demo_workload import loaded_morning
+from cpsched_bridge.adapters.mock.mock_backend import MockBackend
+from cpsched_bridge.adapters.mock.mock_cluster import MockCluster
+from cpsched_bridge.adapters.mock.simulated_clocks import EventPace, ManualClock
 from cpsched_bridge.store.ledger import State
 from cpsched_bridge.store.redecide import decide_again
 from cpsched_sim.cluster.replay import replay as simulate
@@ -46,7 +46,7 @@ def bridge_run(folder, record, pace=EventPace):
 
     bridge = a_bridge(
         folder,
-        MockBackend(site, StandingClock(site)),
+        MockBackend(site, ManualClock(site)),
         pace=(clock := pace(site)),
         listeners=(note, clock.note),
         policy_spec=record,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from cpsched_bridge.adapters import mock
 from cpsched_bridge.adapters.mock import Options
-from cpsched_bridge.adapters.mock.backend import MockBackend
+from cpsched_bridge.adapters.mock.mock_backend import MockBackend
 from cpsched_bridge.ports import Outcome, StartOrder
 
 __all__ = ["Options", "connect"]

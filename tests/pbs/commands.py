@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from cpsched_bridge.adapters.pbs.records import Reading
-from cpsched_bridge.adapters.pbs.transport.programs import Programs, judge
-from cpsched_bridge.adapters.pbs.transport.reading import Reader
+from cpsched_bridge.adapters.pbs.pbs_records import PbsReading
+from cpsched_bridge.adapters.pbs.transport.pbs_programs import Programs, interpret_exit
+from cpsched_bridge.adapters.pbs.transport.pbs_reader import PbsReader
 from cpsched_bridge.errors import BackendTimeout, CommandRefused
 from tests.chaos.site import Fuse
 from tests.pbs import printing
@@ -142,16 +142,16 @@ class StandIn(Programs):
     def missing(self) -> list[str]:
         return []
 
-    def ask(self, commands: Mapping[str, Sequence[str]], until_s: float | None = None) -> dict[str, str]:
+    def query(self, commands: Mapping[str, Sequence[str]], until_s: float | None = None) -> dict[str, str]:
         found = {}
         for name, argv in commands.items():
             status, text, complaint = self._execute(argv)
-            if error := judge(argv[0], status, complaint):
+            if error := interpret_exit(argv[0], status, complaint):
                 raise error
             found[name] = text
         return found
 
-    def tell(self, command: Sequence[str], within_s: float | None = None) -> None:
+    def command(self, command: Sequence[str], within_s: float | None = None) -> None:
         status, _, complaint = self._execute(command)
         self.fuse.burn()
         if complaint == UNREACHED[command[0]][1]:
@@ -174,12 +174,12 @@ class StandIn(Programs):
         raise BackendTimeout(f"{argv[0]}: no answer within 10 s")
 
 
-class ServersClock(Reader):
+class ServersClock(PbsReader):
     """Readings are made when the server says."""
 
     def __init__(self, programs: StandIn) -> None:
         super().__init__(programs, lambda: float(programs.server.now_s))
         self._server = programs.server
 
-    def read(self) -> Reading:
+    def read(self) -> PbsReading:
         return replace(super().read(), now_s=self._server.now_s)

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("cpsched_bridge.adapters.pbs", reason="the PBS adapter is not there")
 
-from cpsched_bridge.adapters.pbs.backend import PbsBackend
+from cpsched_bridge.adapters.pbs.pbs_backend import PbsBackend
 from cpsched_bridge.ports import NO_WAY_BACK
 from cpsched_bridge.store.journal_reader import BACKED_OFF
 from tests.pbs.commands import Fault
@@ -170,16 +170,16 @@ def test_a_clock_that_jumps_starts_nothing_twice(world, jump_s):
 
 def between(world, event):
     """`event` happens when the bridge has read all there is to decide by, before it sends the command."""
-    answer = world.commands.ask
+    answer = world.commands.query
 
     def ask(commands, until_s=None):
         found = answer(commands, until_s)
         if "vnodes" in commands:
-            world.commands.ask = answer
+            world.commands.query = answer
             event()
         return found
 
-    world.commands.ask = ask
+    world.commands.query = ask
 
 
 def test_a_vnode_that_an_operators_refused_start_left_taken_gets_nothing_and_the_doctor_names_it(world):

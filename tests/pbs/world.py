@@ -12,7 +12,7 @@ from pathlib import Path
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched.dispatchers.list_orders import ListDispatcher
-from cpsched_bridge.adapters.pbs.backend import PbsBackend
+from cpsched_bridge.adapters.pbs.pbs_backend import PbsBackend
 from cpsched_bridge.cycle.loop import Bridge
 from cpsched_bridge.report import CycleReport
 from tests.bridges import a_bridge, narrow_advice

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cpsched.parsing.gres import Gres, parse_gres
-from cpsched_bridge.adapters.slurm.policy.answers import picture_of
-from cpsched_bridge.adapters.slurm.translation.observation import Translator
-from cpsched_bridge.adapters.slurm.transport.cli.reading import Reading
+from cpsched_bridge.adapters.slurm.policy.policy_parsing import parse_site_policy
+from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
+from cpsched_bridge.adapters.slurm.transport.cli.cli_reader import CliReader
 from tests.odd_slurm import TYPES, OddSlurm
 from tests.unit.bridge.adapters.slurm.policy.replies import ALL, QOS_LINE, STATE, association
 from tests.unit.bridge.adapters.slurm.transport.cli.standin import Job, Programs
@@ -42,7 +42,7 @@ def test_no_reading_of_odd_objects_is_lost(seed: int, release: str) -> None:
         "scontrol --all show partitions": "".join(each.text for each in partitions),
         "scontrol --all show reservations": "".join(each.text for each in reservations),
     }
-    seen = Reading(programs=Programs(jobs, release, broken=said)).read()
+    seen = CliReader(programs=Programs(jobs, release, broken=said)).read()
     for records, made in ((seen.nodes, nodes), (seen.partitions, partitions), (seen.reservations, reservations)):
         assert [{name: got[name] for name in each.record} for got, each in zip(records, made, strict=True)] == [
             each.record for each in made
@@ -50,7 +50,7 @@ def test_no_reading_of_odd_objects_is_lost(seed: int, release: str) -> None:
     assert [job["gres_per_node"] for job in seen.jobs] == [
         {job.columns["tres-per-node"].removeprefix("gres/").rpartition(":")[0]: 2} for job in jobs
     ]
-    observed = Translator().observe(seen)
+    observed = SlurmTranslator().observe(seen)
     assert observed.unusable == ()
     assert len(observed.pending) + len(observed.left) == len(jobs)
 
@@ -64,7 +64,7 @@ def test_no_association_with_an_odd_name_is_lost(seed: int) -> None:
     rows += [association(name, user, number, per_job="gres/gpu:1g.10gb+me=1,cpu=3") for name, user, number in users]
     qos = [odd.name() for _ in range(4)]
     state = "\n".join([STATE, *rows, *(QOS_LINE.format(name=name) for name in qos)])
-    found = picture_of(ALL | {"state": state})
+    found = parse_site_policy(ALL | {"state": state})
     assert found.trouble.all() == ()
     assert all(found.site.accounts.find(name, user) is not None for name, user, _ in users)
     assert set(qos) < found.spent.qos_minutes.keys()

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cpsched.feasibility import amounts_used, free_units_by_node
-from cpsched_bridge.adapters.slurm.translation.observation import Translator
-from cpsched_bridge.adapters.slurm.translation.settling import Sent, beside
+from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
+from cpsched_bridge.adapters.slurm.translation.start_layouts import SentStart, without_reserved_conflicts
 from tests.unit.bridge.adapters.slurm.scenes import LATER, Scene
 
 MINUTE_S = 60
@@ -60,7 +60,7 @@ def scene_of(reservations: list[Any], jobs: list[Any], running: list[Any]) -> Sc
 def test_no_start_takes_what_a_reservation_holds(
     reservations: list[Any], jobs: list[Any], running: list[Any], chance: Any
 ) -> None:
-    scene, translator = scene_of(reservations, jobs, running), Translator()
+    scene, translator = scene_of(reservations, jobs, running), SlurmTranslator()
     seen = translator.observe(scene.read())
     assert (seen.free >= 0).all()
     free, starts = seen.free.copy(), []
@@ -70,11 +70,11 @@ def test_no_start_takes_what_a_reservation_holds(
             room[(free != seen.cluster.capacity).any(axis=1)] = 0
         nodes = room.nonzero()[0].tolist()
         if job.ineligible is None and nodes:
-            sent = Sent(job.request, ((nodes[0], 1),), job.walltime_s)
+            sent = SentStart(job.request, ((nodes[0], 1),), job.walltime_s)
             starts.append(sent)
             for node, amounts in amounts_used(sent.request, sent.placement, seen.cluster.capacity).items():
                 free[node] -= amounts
-    found = beside(starts, (), translator.to_come, seen.cluster.capacity, scene.now_s)
+    found = without_reserved_conflicts(starts, (), translator.to_come, seen.cluster.capacity, scene.now_s)
     begun = [each for each in found if not isinstance(each, str)]
     if starts:
         assert begun, "of the starts that fit by themselves one at least is sent"
@@ -94,5 +94,5 @@ def test_no_start_takes_what_a_reservation_holds(
             assert not ours or own <= (0 if whole else CORES - cores)
 
 
-def _meets(sent: Sent, begin: int) -> bool:
+def _meets(sent: SentStart, begin: int) -> bool:
     return max(begin, 0) * MINUTE_S < sent.walltime_s

@@ -28,8 +28,8 @@ AT_ONCE = 350
 BURST = """
 import json, os, sys, time
 import numpy as np
-from cpsched_bridge.adapters.slurm.adapter import SlurmBackend
-from cpsched_bridge.adapters.slurm.options import Options, transport_of
+from cpsched_bridge.adapters.slurm.slurm_backend import SlurmBackend
+from cpsched_bridge.adapters.slurm.slurm_options import Options, transport_of
 from cpsched_bridge.ports import StartOrder
 count = int(sys.argv[1])
 backend = SlurmBackend(transport_of(Options(transport=os.environ["CPSCHED_TRANSPORT"])))

@@ -15,8 +15,8 @@ pytestmark = pytest.mark.slurm
 PRELUDE = """
 import json, os, signal, sys, time
 import numpy as np
-from cpsched_bridge.adapters.slurm.adapter import SlurmBackend
-from cpsched_bridge.adapters.slurm.options import Options, transport_of
+from cpsched_bridge.adapters.slurm.slurm_backend import SlurmBackend
+from cpsched_bridge.adapters.slurm.slurm_options import Options, transport_of
 from cpsched_bridge.errors import BackendError
 from cpsched_bridge.ports import StartOrder
 

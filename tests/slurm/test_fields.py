@@ -6,10 +6,10 @@ no list has is left to Slurm.
 
 import pytest
 
-from cpsched_bridge.adapters.slurm.records import has_trouble
-from cpsched_bridge.adapters.slurm.transport.cli import cluster
+from cpsched_bridge.adapters.slurm.slurm_records import has_trouble
+from cpsched_bridge.adapters.slurm.transport.cli import scontrol_objects
 from cpsched_bridge.adapters.slurm.transport.cli.known_fields import KINDS
-from cpsched_bridge.adapters.slurm.transport.programs.environment import FIXED
+from cpsched_bridge.adapters.slurm.transport.programs.slurm_environment import FIXED
 from tests.slurm.harness import Slurm
 
 PLURAL = {"node": "nodes", "partition": "partitions", "reservation": "reservations", "job": "jobs"}
@@ -38,9 +38,9 @@ def test_no_object_of_this_cluster_is_left_out(slurm: Slurm) -> None:
         return slurm.run("env", *settings, "scontrol", "--all", "show", kind)
 
     found = [
-        *cluster.nodes(shown("nodes")),
-        *cluster.partitions(shown("partitions")),
-        *cluster.reservations(shown("reservations")),
+        *scontrol_objects.nodes(shown("nodes")),
+        *scontrol_objects.partitions(shown("partitions")),
+        *scontrol_objects.reservations(shown("reservations")),
     ]
     assert {each["name"]: (each["unreadable"], each["unknown"]) for each in found if has_trouble(each)} == {}
     assert found[-1]["name"] == "fields"

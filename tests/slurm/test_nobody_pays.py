@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cpsched_bridge.adapters.slurm.translation.reasons import REASONS
+from cpsched_bridge.adapters.slurm.translation.pending_reasons import REASONS
 from tests.slurm.bridges import LiveBridge
 from tests.slurm.harness import Slurm, wait_until
 

@@ -32,7 +32,7 @@ def weighed(slurm: Slurm) -> Iterator[Slurm]:
 ASK = textwrap.dedent(
     """
     import json, os, time
-    from cpsched_bridge.adapters.slurm.options import Options, connect
+    from cpsched_bridge.adapters.slurm.slurm_options import Options, connect
     backend = connect(Options(transport=os.environ["CPSCHED_TRANSPORT"]))
     seen = backend.observe()
     checks = {check.name: (check.ok, check.detail) for check in backend.checks()}

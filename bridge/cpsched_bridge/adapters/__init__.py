@@ -16,7 +16,8 @@ Another one is a module of the same shape anywhere, such as
         return Can(ranks_jobs=True, decide_s=0.5)
 
 Whoever writes one reads two more files: `cpsched_bridge/ports.py`, which says what a `Backend` must do, and
-`cpsched_bridge/adapters/mock/backend.py`, which is a whole one. A backend turns what goes wrong into three errors of
+`cpsched_bridge/adapters/mock/mock_backend.py`, which is a whole one. A backend turns what goes wrong into three errors
+of
 `cpsched_bridge.errors`: `BackendUnavailable` (the cluster was not reached, nothing took effect), `BackendTimeout` (no
 answer in time, the next reading shows what took effect) and `CommandRefused` (a call was refused as a whole).
 

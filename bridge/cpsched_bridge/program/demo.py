@@ -21,10 +21,10 @@ from cpsched.dispatchers.slurm.slurm_dispatcher import SlurmDispatcher
 from cpsched.formatting import many, percent, span
 from cpsched.policy_spec import PolicySpec, setting_names
 from cpsched.registry import DISPATCHERS
-from cpsched_bridge.adapters.mock.backend import MockBackend
-from cpsched_bridge.adapters.mock.clocks import AcceleratedPace, EventPace, StandingClock
-from cpsched_bridge.adapters.mock.morning import loaded_morning
-from cpsched_bridge.adapters.mock.site import MockCluster
+from cpsched_bridge.adapters.mock.demo_workload import loaded_morning
+from cpsched_bridge.adapters.mock.mock_backend import MockBackend
+from cpsched_bridge.adapters.mock.mock_cluster import MockCluster
+from cpsched_bridge.adapters.mock.simulated_clocks import AcceleratedPace, EventPace, ManualClock
 from cpsched_bridge.cycle.loop import Bridge, BridgeParts
 from cpsched_bridge.cycle.telling import Listener
 from cpsched_bridge.errors import AddressTaken
@@ -148,7 +148,7 @@ def bridge_run(policy: PolicySpec, site: MockCluster, pace: EventPace, listeners
         settings = Settings(mode="control", adapter="mock", state_dir=Path(folder), durable=False)
         ledger, journal = Ledger(ledger_path(settings), durable=False), Journal(journal_path(settings))
         parts = BridgeParts(
-            MockBackend(site, StandingClock(site)), policy_of(policy), InForce(policy), ledger, journal,
+            MockBackend(site, ManualClock(site)), policy_of(policy), InForce(policy), ledger, journal,
             pause_file(settings), pace, settings, (pace.note, *listeners),
         )  # fmt: skip
         try:

@@ -7,8 +7,8 @@ from typer.testing import CliRunner
 from cpsched.model import PowerCap
 from cpsched_bridge import settings
 from cpsched_bridge.adapters.mock import Options
-from cpsched_bridge.adapters.pbs.options import Options as PbsOptions
-from cpsched_bridge.adapters.slurm.options import Options as SlurmOptions
+from cpsched_bridge.adapters.pbs.pbs_options import Options as PbsOptions
+from cpsched_bridge.adapters.slurm.slurm_options import Options as SlurmOptions
 from cpsched_bridge.errors import SettingsError
 from cpsched_bridge.program.cli import app
 from cpsched_bridge.settings import RENAMED, RETIRED, AdviseSettings, CycleSettings, Retired, Settings, load

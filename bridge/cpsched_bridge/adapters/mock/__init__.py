@@ -9,9 +9,9 @@ from pydantic import Field
 
 from cpsched.errors import CpschedError
 from cpsched.model import Cluster
-from cpsched_bridge.adapters.mock.backend import MockBackend
-from cpsched_bridge.adapters.mock.clocks import RunningClock
-from cpsched_bridge.adapters.mock.site import Maintenance, MockCluster
+from cpsched_bridge.adapters.mock.mock_backend import MockBackend
+from cpsched_bridge.adapters.mock.mock_cluster import Maintenance, MockCluster
+from cpsched_bridge.adapters.mock.simulated_clocks import ScaledClock
 from cpsched_bridge.errors import WrongSetting
 from cpsched_bridge.ports import Can
 from cpsched_bridge.settings import Section
@@ -78,7 +78,7 @@ def connect(options: Options) -> MockBackend:
     scheduler = SlurmDispatcher() if options.scheduler == "priority" else None
     maintenance = _maintenance(options, cluster, start_s)
     site = MockCluster(cluster, jobs, options.plugin, maintenance=maintenance, scheduler=scheduler)
-    return MockBackend(site, RunningClock(options.speed, start_s))
+    return MockBackend(site, ScaledClock(options.speed, start_s))
 
 
 def _maintenance(options: Options, cluster: Cluster, start_s: int) -> list[Maintenance]:

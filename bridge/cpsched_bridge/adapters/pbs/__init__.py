@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from cpsched_bridge.adapters.pbs.options import Options, can, connect
+from cpsched_bridge.adapters.pbs.pbs_options import Options, can, connect
 
 __all__ = ["Options", "can", "connect"]

@@ -9,13 +9,13 @@ import numpy as np
 
 from cpsched.formatting import many
 from cpsched.model import Placement, Request
-from cpsched_bridge.adapters.shared.machine import CORES, FIRST_OTHER, MEMORY, Nodes
+from cpsched_bridge.adapters.shared.node_table import CORES, FIRST_OTHER, MEMORY, NodeTable
 
 Amounts = dict[int, tuple[int, ...]]
 """By node, what a job has there, in the order of the machine's resources."""
 
 
-def as_allocated(amounts: Amounts, exclusive: bool) -> tuple[Request, Placement]:
+def allocation_request(amounts: Amounts, exclusive: bool) -> tuple[Request, Placement]:
     """What a job has as a request: in equal shares, or in equal units, or as little as it surely gives back.
 
     Where no equal units come to exactly what the job has, each node counts for the least that the job has on any of
@@ -39,7 +39,7 @@ def _one_each(nodes: list[int], table: np.ndarray, exclusive: bool) -> tuple[Req
     return request, tuple((node, 1) for node in nodes)
 
 
-def in_words(amounts: Mapping[int, tuple[int, ...]], machine: Nodes) -> str:
+def describe_allocation(amounts: Mapping[int, tuple[int, ...]], machine: NodeTable) -> str:
     """What a job has, node by node, for people."""
     parts = []
     for node in sorted(amounts):

@@ -12,5 +12,5 @@ from typing import Any
 
 def __getattr__(name: str) -> Any:
     if name in ("Options", "connect", "can"):
-        return getattr(import_module("cpsched_bridge.adapters.slurm.options"), name)
+        return getattr(import_module("cpsched_bridge.adapters.slurm.slurm_options"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

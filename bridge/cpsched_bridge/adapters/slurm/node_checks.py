@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Iterable
 
 from cpsched.errors import abbreviate
-from cpsched_bridge.adapters.slurm.records import ClusterRecords, Record
-from cpsched_bridge.adapters.slurm.translation import hostlist, ids, states
+from cpsched_bridge.adapters.slurm.slurm_records import ClusterRecords, Record
+from cpsched_bridge.adapters.slurm.translation import slurm_job_ids, slurm_states, task_ranges
 from cpsched_bridge.adapters.slurm.translation.unknown_nodes import LISTS
 from cpsched_bridge.ports import Check
 
@@ -44,7 +44,7 @@ def passing_nodes(nodes: Iterable[Record]) -> Check:
 
 def sleeping_nodes(nodes: Iterable[Record]) -> Check:
     """The bridge starts jobs on nodes that are up; Slurm wakes nodes for jobs that it starts itself."""
-    names = _flagged(nodes, states.POWER_FLAGS)
+    names = _flagged(nodes, slurm_states.POWER_FLAGS)
     return Check(
         "power saving",
         not names,
@@ -101,11 +101,15 @@ def node_lists(records: ClusterRecords) -> Check:
 
 def _strange(record: Record, known: set[str]) -> str:
     """A waiting job's nodes that Slurm does not show, in words; empty where there are none."""
-    if record["state"] != states.PENDING:
+    if record["state"] != slurm_states.PENDING:
         return ""
-    lists = ((verb, hostlist.expand_if_valid(record[field])) for field, verb in LISTS.items())
+    lists = ((verb, task_ranges.expand_if_valid(record[field])) for field, verb in LISTS.items())
     parts = [f"{verb} {_some(lost)}" for verb, names in lists if (lost := [n for n in names if n not in known])]
-    return f"job {ids.label(ids.of_record(record))} of {record['user_name']} {', '.join(parts)}" if parts else ""
+    return (
+        f"job {slurm_job_ids.label(slurm_job_ids.job_id_of_record(record))} of {record['user_name']} {', '.join(parts)}"
+        if parts
+        else ""
+    )
 
 
 def _flagged(nodes: Iterable[Record], flags: frozenset[str]) -> list[str]:

@@ -3,7 +3,7 @@
 import time
 
 from cpsched.jit import compile_progress
-from cpsched_bridge.adapters.mock.clocks import EventPace
+from cpsched_bridge.adapters.mock.simulated_clocks import EventPace
 
 
 def test_no_time_passes_while_a_kernel_is_compiled():

@@ -3,7 +3,7 @@
 import pytest
 
 from cpsched_bridge.adapters.mock import Options, connect
-from cpsched_bridge.adapters.mock.site import Maintenance, MockCluster
+from cpsched_bridge.adapters.mock.mock_cluster import Maintenance, MockCluster
 from cpsched_bridge.errors import SettingsError
 from cpsched_bridge.ports import StartOrder
 from cpsched_sim.traces.trace_job import TraceJob

@@ -10,20 +10,20 @@ Measured on Slurm 26.05, read in the source of 24.11 (`_update_job`, `_sync_deta
 from __future__ import annotations
 
 from cpsched.errors import abbreviate
-from cpsched_bridge.adapters.slurm.records import Record
-from cpsched_bridge.adapters.slurm.translation import hostlist
-from cpsched_bridge.adapters.slurm.translation.machine import Machine
+from cpsched_bridge.adapters.slurm.slurm_records import Record
+from cpsched_bridge.adapters.slurm.translation import task_ranges
+from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
 
 LISTS = {"required_nodes": "asks for", "excluded_nodes": "excludes"}
 MOST_NAMED = 3
 
 
-def unknown_nodes(field: str, record: Record, machine: Machine) -> str | None:
+def unknown_nodes(field: str, record: Record, machine: SlurmNodeTable) -> str | None:
     """What is wrong with one of a record's `LISTS`, in words; None where the machine has all nodes in it.
 
     Raises ValueError where the list cannot be read.
     """
     if not record[field]:
         return None
-    names = [name for name in hostlist.expand_hostlist(record[field]) if name not in machine.index]
+    names = [name for name in task_ranges.expand_hostlist(record[field]) if name not in machine.index]
     return f"{LISTS[field]} {abbreviate(names, MOST_NAMED)}, which the cluster does not know" if names else None

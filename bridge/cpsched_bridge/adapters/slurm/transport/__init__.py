@@ -6,7 +6,7 @@
 - `choice`: which of the two a bridge takes.
 
 Another one is a package beside them that implements `Transport` and delivers records as
-`cpsched_bridge.adapters.slurm.records` describes them; the translation stays as it is.
+`cpsched_bridge.adapters.slurm.slurm_records` describes them; the translation stays as it is.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from cpsched_bridge.adapters.slurm.records import ClusterRecords, Record
+from cpsched_bridge.adapters.slurm.slurm_records import ClusterRecords, Record
 from cpsched_bridge.ports import OutcomeCode, Result
 
 
@@ -110,7 +110,8 @@ class Transport(Protocol):
         ...
 
     def claim(self, words: str, instead_of: str | None) -> bool:
-        """Write `words`, without blanks and quotes, into the reservation of `translation.claims`; see `Backend.claim`.
+        """Write `words`, without blanks and quotes, into the reservation of `translation.lease_reservation`; see
+        `Backend.claim`.
 
         `instead_of` are the words in it; None: there is no such reservation, and it is made.
         """

@@ -7,34 +7,34 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from cpsched_bridge.adapters.pbs.backend import PbsBackend
-from cpsched_bridge.adapters.pbs.records import Reading, Record, ResourceKind
-from cpsched_bridge.adapters.pbs.transport import wording
-from cpsched_bridge.adapters.pbs.transport.json_text import objects
-from cpsched_bridge.adapters.pbs.transport.programs import Programs
+from cpsched_bridge.adapters.pbs.pbs_backend import PbsBackend
+from cpsched_bridge.adapters.pbs.pbs_records import PbsReading, Record, ResourceKind
+from cpsched_bridge.adapters.pbs.transport import text_parsers
+from cpsched_bridge.adapters.pbs.transport.pbs_json import parse_objects
+from cpsched_bridge.adapters.pbs.transport.pbs_programs import Programs
 from cpsched_bridge.errors import BackendError, CommandRefused
 
 RECORDED = Path(__file__).parent / "recorded"
 NOW_S = 1795426890
 
 
-def recorded(jobs: str = "queued.json", vnodes: str = "vnodes.json") -> Reading:
+def recorded(jobs: str = "queued.json", vnodes: str = "vnodes.json") -> PbsReading:
     """A reading of a real server: OpenPBS 23.06.06, one host with three vnodes of four processors."""
 
     def read(name: str, kind: str) -> dict[str, Record]:
-        return objects((RECORDED / name).read_text(), kind).records
+        return parse_objects((RECORDED / name).read_text(), kind).records
 
     (server,) = read("server.json", "Server").values()
-    resources = wording.resources((RECORDED / "resources.txt").read_text())
+    resources = text_parsers.parse_resources((RECORDED / "resources.txt").read_text())
     queues, nodes = read("queues.json", "Queue"), read(vnodes, "nodes")
-    return Reading(NOW_S, server, read(jobs, "Jobs"), queues, nodes, {}, resources)
+    return PbsReading(NOW_S, server, read(jobs, "Jobs"), queues, nodes, {}, resources)
 
 
 @dataclass
 class Site:
     """Both ends of the backend: what it reads, and what it tells."""
 
-    seen: Reading = field(default_factory=recorded)
+    seen: PbsReading = field(default_factory=recorded)
     told: list[tuple[str, ...]] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
     """What becomes of the queue of the left jobs, which is closed while starts are sent, and what is sent meanwhile."""
@@ -46,7 +46,7 @@ class Site:
     """Jobs that are not altered, nor any that are altered with them."""
     schedulers_seen: dict[str, Record] = field(default_factory=dict)
 
-    def read(self) -> Reading:
+    def read(self) -> PbsReading:
         return self.seen
 
     def jobs_and_queues(self) -> tuple[Any, Any]:

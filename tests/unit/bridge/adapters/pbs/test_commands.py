@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from cpsched_bridge.adapters.pbs.transport.commands import Tells
+from cpsched_bridge.adapters.pbs.transport.pbs_commands import PbsCommands
 from cpsched_bridge.errors import CommandRefused
 
 
@@ -32,9 +32,9 @@ class Programs:
         (lambda to: to.disclaim("claim"), ["qmgr", "-c", "unset server resources_available.claim"]),
     ],
 )  # fmt: skip
-def test_a_command_word_for_word(tell: Callable[[Tells], None], command: list[str]) -> None:
+def test_a_command_word_for_word(tell: Callable[[PbsCommands], None], command: list[str]) -> None:
     programs = Programs()
-    tell(Tells(programs))  # type: ignore[arg-type]
+    tell(PbsCommands(programs))  # type: ignore[arg-type]
     assert programs.told == [command]
 
 
@@ -52,8 +52,8 @@ def test_a_command_word_for_word(tell: Callable[[Tells], None], command: list[st
         lambda to: to.claim("claim", '0aff"'),
     ],
 )
-def test_what_is_more_than_one_word_is_not_sent(tell: Callable[[Tells], None]) -> None:
+def test_what_is_more_than_one_word_is_not_sent(tell: Callable[[PbsCommands], None]) -> None:
     programs = Programs()
     with pytest.raises(CommandRefused, match=r"^cannot be told to PBS: "):
-        tell(Tells(programs))  # type: ignore[arg-type]
+        tell(PbsCommands(programs))  # type: ignore[arg-type]
     assert programs.told == []

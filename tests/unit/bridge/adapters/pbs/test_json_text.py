@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpsched_bridge.adapters.pbs.records import UNREADABLE, Unquoted
-from cpsched_bridge.adapters.pbs.transport import wording
-from cpsched_bridge.adapters.pbs.transport.json_text import objects
+from cpsched_bridge.adapters.pbs.pbs_records import UNREADABLE, Unquoted
+from cpsched_bridge.adapters.pbs.transport import text_parsers
+from cpsched_bridge.adapters.pbs.transport.pbs_json import parse_objects
 from cpsched_bridge.errors import BackendUnavailable
 from cpsched_sim.testing.example_counts import tries
 
@@ -35,7 +35,7 @@ def lines_of(value: str, variable: str = '"A":"1"') -> list[str]:
 
 @pytest.mark.parametrize("variable", ['"foo":005', r'"F":"() { \"a\z b"', '"x":"a"b{}"', '"y":"a\\,c"'])
 def test_what_is_no_json_is_read_job_by_job(variable: str) -> None:
-    found = objects(old(("7.vm", lines_of('"x"', variable)), ("8.vm", lines_of('"y"'))), "Jobs")
+    found = parse_objects(old(("7.vm", lines_of('"x"', variable)), ("8.vm", lines_of('"y"'))), "Jobs")
     assert not found.doubtful
     assert found.records["7.vm"] == {"Job_Name": "x", "job_state": "Q", "Resource_List": {"ncpus": "2"}}
     assert found.records["8.vm"]["Job_Name"] == "y"
@@ -43,31 +43,31 @@ def test_what_is_no_json_is_read_job_by_job(variable: str) -> None:
 
 @pytest.mark.parametrize(("value", "name"), [("5", "5"), ("1e5", "1e5"), ("007", "007"), ("true", "True")])
 def test_a_name_that_json_takes_for_something_else_is_a_name(value: str, name: str) -> None:
-    found = objects(old(("7.vm", lines_of(value))), "Jobs").records["7.vm"]["Job_Name"]
+    found = parse_objects(old(("7.vm", lines_of(value))), "Jobs").records["7.vm"]["Job_Name"]
     assert str(found).lower() == name.lower()
 
 
 def test_brackets_without_an_end_do_no_harm() -> None:
     deep = "[" * 100_000 + "]" * 100_000
-    found = objects(old(("7.vm", lines_of('"x"', f'"A":{deep}')), ("8.vm", lines_of('"y"'))), "Jobs")
+    found = parse_objects(old(("7.vm", lines_of('"x"', f'"A":{deep}')), ("8.vm", lines_of('"y"'))), "Jobs")
     assert found.records["8.vm"]["Job_Name"] == "y"
 
 
 def test_a_job_that_stands_there_twice_is_doubtful() -> None:
     text = old(("7.vm", lines_of('"x"')), ("7.vm", lines_of('"y"')))
-    assert objects(text, "Jobs").doubtful == {"7.vm"}
-    assert objects(text.replace('"A":"1"', '"A":005'), "Jobs").doubtful == {"7.vm"}
+    assert parse_objects(text, "Jobs").doubtful == {"7.vm"}
+    assert parse_objects(text.replace('"A":"1"', '"A":005'), "Jobs").doubtful == {"7.vm"}
 
 
 def test_limits_that_are_printed_several_times_are_all_read() -> None:
     text = '{"timestamp":1,"pbs_server":"vm","Queue":{"q":{"max_run":"[u:a=1]","max_run":"[u:b=2]"}}}'
-    assert objects(text, "Queue").records["q"]["max_run"] == ("[u:a=1]", "[u:b=2]")
+    assert parse_objects(text, "Queue").records["q"]["max_run"] == ("[u:a=1]", "[u:b=2]")
 
 
 @pytest.mark.parametrize("text", ["", "qstat: cannot connect", "[]", '{"a":1}', HEAD])
 def test_what_is_no_answer_or_ends_early_is_no_reading(text: str) -> None:
     with pytest.raises(BackendUnavailable):
-        objects(text, "Jobs")
+        parse_objects(text, "Jobs")
 
 
 @given(st.text(max_size=60), st.text(max_size=60))
@@ -78,7 +78,7 @@ def test_no_word_of_a_user_changes_what_is_read_of_another(name: str, variable: 
     raw = (name.translate({10: "\\n", 13: " ", 34: '\\"'}), variable.translate({10: "\\n", 13: " ", 34: '\\"'}))
     for said, variables in (escaped, (f'"{raw[0]}"', f'"V":"{raw[1]}"')):
         text = old(("7.vm", lines_of(said, variables)), ("8.vm", lines_of('"y"')))
-        found = objects(text, "Jobs")
+        found = parse_objects(text, "Jobs")
         assert set(found.records) == {"7.vm", "8.vm"}
         assert found.records["8.vm"] == {"Job_Name": "y", "job_state": "Q", "Resource_List": {"ncpus": "2"}}
         if "7.vm" not in found.doubtful:
@@ -98,7 +98,7 @@ def test_a_text_that_looks_like_a_number_stays_as_it_is_printed(broken: bool) ->
         + ",\n".join(f'                "r{at}":{text}' for at, text in enumerate(said))
         + "\n            }"
     ]
-    (found,) = objects(old(("vm", lines)), "Jobs").records.values()
+    (found,) = parse_objects(old(("vm", lines)), "Jobs").records.values()
     assert found == {
         "jobs": ("1.vm", "2.vm"),
         "state": "free",
@@ -111,6 +111,6 @@ def test_a_text_that_looks_like_a_number_stays_as_it_is_printed(broken: bool) ->
 
 def test_a_reservation_is_read_and_one_that_is_told_twice_is_marked_with_all_its_vnodes() -> None:
     text = "Resv ID: R28.vm\nReserve_Name = x\nreserve_state = RESV_CONFIRMED\nresv_nodes = (vm[0]:ncpus\n\t=2)\n\n"
-    assert wording.reservations(text)["R28.vm"]["resv_nodes"] == "(vm[0]:ncpus=2)"
-    twice = wording.reservations(text + text.replace("[0]", "[1]"))["R28.vm"]
+    assert text_parsers.parse_reservations(text)["R28.vm"]["resv_nodes"] == "(vm[0]:ncpus=2)"
+    twice = text_parsers.parse_reservations(text + text.replace("[0]", "[1]"))["R28.vm"]
     assert (twice[UNREADABLE], twice["resv_nodes"]) == ("stands there twice", ("(vm[0]:ncpus=2)", "(vm[1]:ncpus=2)"))

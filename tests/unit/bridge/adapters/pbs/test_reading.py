@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cpsched_bridge.adapters.pbs.backend import PbsBackend
-from cpsched_bridge.adapters.pbs.transport.programs import Programs
+from cpsched_bridge.adapters.pbs.pbs_backend import PbsBackend
+from cpsched_bridge.adapters.pbs.transport.pbs_programs import Programs
 from cpsched_bridge.errors import BackendUnavailable
 from cpsched_bridge.ports import Observation
 from tests.builders import words
@@ -53,7 +53,7 @@ class Answers(Programs):
     def __post_init__(self) -> None:
         super().__init__()
 
-    def ask(self, commands: Mapping[str, Sequence[str]], until_s: float | None = None) -> dict[str, str]:
+    def query(self, commands: Mapping[str, Sequence[str]], until_s: float | None = None) -> dict[str, str]:
         return {name: self._answer(tuple(command)) for name, command in commands.items()}
 
     def _answer(self, command: tuple[str, ...]) -> str:

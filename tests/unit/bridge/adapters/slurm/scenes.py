@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from cpsched_bridge.adapters.slurm.records import ClusterRecords
-from cpsched_bridge.adapters.slurm.transport.pyslurm.rows import cluster_records, records
+from cpsched_bridge.adapters.slurm.slurm_records import ClusterRecords
+from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_rows import cluster_records, records
 
 RECORDED = Path(__file__).parents[4] / "data" / "slurm" / "scene.json"
 """36 pending jobs, one of each kind, named for what they ask for; four running; n1 drained, n4 reserved, n3 soon."""

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from cpsched.dispatchers.easy import EasyDispatcher
-from cpsched_bridge.adapters.slurm.adapter import SlurmBackend
-from cpsched_bridge.adapters.slurm.transport.pyslurm.transport import PyslurmTransport
+from cpsched_bridge.adapters.slurm.slurm_backend import SlurmBackend
+from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
 from cpsched_bridge.report import CycleReport
 from tests.bridges import a_bridge
 from tests.builders import words
 from tests.unit.bridge.adapters.slurm.scenes import Scene
-from tests.unit.bridge.adapters.slurm.test_adapter import Played
+from tests.unit.bridge.adapters.slurm.test_slurm_backend import Played
 
 Change = Callable[[Scene], object]
 

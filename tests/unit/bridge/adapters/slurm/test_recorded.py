@@ -11,12 +11,12 @@ import numpy as np
 
 from cpsched.feasibility import amounts_used
 from cpsched.model import RunningJob
-from cpsched_bridge.adapters.slurm import records
-from cpsched_bridge.adapters.slurm.records import ClusterRecords
-from cpsched_bridge.adapters.slurm.translation import ids
-from cpsched_bridge.adapters.slurm.translation.ended import of_database
-from cpsched_bridge.adapters.slurm.translation.observation import Translator
-from cpsched_bridge.adapters.slurm.transport.pyslurm import rows
+from cpsched_bridge.adapters.slurm import slurm_records
+from cpsched_bridge.adapters.slurm.slurm_records import ClusterRecords
+from cpsched_bridge.adapters.slurm.translation import slurm_job_ids
+from cpsched_bridge.adapters.slurm.translation.ended_jobs import of_database
+from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
+from cpsched_bridge.adapters.slurm.transport.pyslurm import pyslurm_rows
 from cpsched_bridge.ports import Hold, Holder, LeftJob, Observation
 from tests.builders import words
 
@@ -36,14 +36,16 @@ class Recorded:
         content = self.content
         snapshot = {
             "now_s": content["recorded_at_s"],
-            "jobs": rows.job_table(as_object(job) for job in content["jobs"]),
-            "nodes": rows.table((SimpleNamespace(**n) for n in content["nodes"]), records.NODE_FIELDS),
-            "partitions": rows.table((SimpleNamespace(**p) for p in content["partitions"]), records.PARTITION_FIELDS),
-            "reservations": rows.table(
-                (SimpleNamespace(**r) for r in content["reservations"]), records.RESERVATION_FIELDS
+            "jobs": pyslurm_rows.job_table(as_object(job) for job in content["jobs"]),
+            "nodes": pyslurm_rows.table((SimpleNamespace(**n) for n in content["nodes"]), slurm_records.NODE_FIELDS),
+            "partitions": pyslurm_rows.table(
+                (SimpleNamespace(**p) for p in content["partitions"]), slurm_records.PARTITION_FIELDS
+            ),
+            "reservations": pyslurm_rows.table(
+                (SimpleNamespace(**r) for r in content["reservations"]), slurm_records.RESERVATION_FIELDS
             ),
         }
-        return rows.cluster_records(snapshot)
+        return pyslurm_rows.cluster_records(snapshot)
 
 
 def as_object(record: dict[str, Any]) -> SimpleNamespace:
@@ -60,7 +62,7 @@ def tres(amounts: dict[str, Any]) -> SimpleNamespace:
 
 def observe(name: str) -> tuple[Recorded, Observation]:
     recorded = Recorded(name)
-    return recorded, Translator().observe(recorded.read())
+    return recorded, SlurmTranslator().observe(recorded.read())
 
 
 def by_case(recorded: Recorded, seen: Observation) -> dict[str, Any]:
@@ -68,11 +70,11 @@ def by_case(recorded: Recorded, seen: Observation) -> dict[str, Any]:
     names = {int(number): case for case, number in recorded.cases.items()}
     found: dict[str, Any] = {}
     for pending in seen.pending:
-        found.setdefault(names.get(ids.split(pending.job.id)[0], ""), pending)
+        found.setdefault(names.get(slurm_job_ids.split_task_id(pending.job.id)[0], ""), pending)
     for left in seen.left:
         found.setdefault(names.get(left.job_id, ""), left)
     for running in seen.running:
-        found.setdefault(names.get(ids.split(running.job.id)[0], ""), running)
+        found.setdefault(names.get(slurm_job_ids.split_task_id(running.job.id)[0], ""), running)
     return found
 
 
@@ -228,17 +230,17 @@ def test_drained_down_silent_and_reserved_nodes_offer_nothing_and_give_nothing_b
 def test_a_requeued_job_with_our_pin_is_taken_for_what_it_is() -> None:
     recorded = Recorded("trouble")
     number = int(recorded.cases["requeued_after_node_failure"])
-    seen = Translator().observe(recorded.read(), pinned=[number])
+    seen = SlurmTranslator().observe(recorded.read(), pinned=[number])
     job = next(p for p in seen.pending if p.job.id == number)
     assert (job.hold, job.pinned) == (Hold.NONE, True)
 
 
 def test_the_accounting_database_tells_what_ran() -> None:
     content = json.loads((DATA / "database.json").read_text())
-    translator = Translator()
+    translator = SlurmTranslator()
     translator.observe(Recorded("running").read())
     assert translator.machine is not None
-    past = [dict(zip(records.PAST_FIELDS, rows.row_of(as_object(job), records.PAST_FIELDS), strict=True))
+    past = [dict(zip(slurm_records.PAST_FIELDS, pyslurm_rows.row_of(as_object(job), slurm_records.PAST_FIELDS), strict=True))  # noqa: E501
             for job in content["jobs"]]  # fmt: skip
     ended = {e.job.id: e for e in of_database(past, translator.machine)}
     cases = {case: int(number) for case, number in content["cases"].items()}

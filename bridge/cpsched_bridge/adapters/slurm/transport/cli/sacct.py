@@ -5,8 +5,8 @@ from __future__ import annotations
 import pwd
 from typing import Any
 
-from cpsched_bridge.adapters.slurm.records import PAST_FIELDS, Record
-from cpsched_bridge.adapters.slurm.transport.cli import wording
+from cpsched_bridge.adapters.slurm.slurm_records import PAST_FIELDS, Record
+from cpsched_bridge.adapters.slurm.transport.cli import word_parsers
 from cpsched_bridge.errors import AnswerNotUnderstood
 
 COLUMNS = (
@@ -55,21 +55,21 @@ def _record(values: dict[str, str], names: dict[int, str | None]) -> Record | No
         user = int(values["UID"])
         record: dict[str, Any] = {
             "id": int(values["JobIDRaw"]),
-            "name": wording.text(values["JobName"]),
+            "name": word_parsers.text(values["JobName"]),
             "user_name": names[user] if user in names else names.setdefault(user, _user_name(user)),
-            "account": wording.text(values["Account"]),
-            "partition": wording.text(values["Partition"]),
-            "submit_time": wording.count(values["Submit"]),
-            "start_time": wording.count(values["Start"]),
-            "end_time": wording.count(values["End"]),
+            "account": word_parsers.text(values["Account"]),
+            "partition": word_parsers.text(values["Partition"]),
+            "submit_time": word_parsers.count(values["Submit"]),
+            "start_time": word_parsers.count(values["Start"]),
+            "end_time": word_parsers.count(values["End"]),
             "time_limit": _limit(values["TimelimitRaw"]),
             "state": values["State"].split(" ")[0],
-            "num_nodes": wording.number(values["NNodes"]) or 0,
-            "cpus": wording.number(values["NCPUS"]) or 0,
+            "num_nodes": word_parsers.number(values["NNodes"]) or 0,
+            "cpus": word_parsers.number(values["NCPUS"]) or 0,
             "array_id": int(array) if is_task else None,
             "array_task_id": int(task) or None if is_task and task.isdigit() else None,
-            "nodelist": wording.text(values["NodeList"]),
-            "allocated_tres": wording.resources(values["AllocTRES"]),
+            "nodelist": word_parsers.text(values["NodeList"]),
+            "allocated_tres": word_parsers.resources(values["AllocTRES"]),
         }
     except ValueError:
         return None
@@ -78,9 +78,9 @@ def _record(values: dict[str, str], names: dict[int, str | None]) -> Record | No
 
 def _limit(word: str) -> int | str | None:
     """Minutes; None for no limit at all, "PartitionLimit" for that of the partition."""
-    if word == wording.UNLIMITED:
+    if word == word_parsers.UNLIMITED:
         return None
-    return wording.count(word) or "PartitionLimit"
+    return word_parsers.count(word) or "PartitionLimit"
 
 
 def _user_name(user: int) -> str:

@@ -4,8 +4,8 @@ knocking at an accounting database that is gone, and must not take the time of t
 
 from __future__ import annotations
 
-from cpsched_bridge.adapters.slurm.records import Record
-from cpsched_bridge.adapters.slurm.transport.programs.scontrol import output_of
+from cpsched_bridge.adapters.slurm.slurm_records import Record
+from cpsched_bridge.adapters.slurm.transport.programs.scontrol_calls import output_of
 
 
 def privilege_of(user: str) -> Record:

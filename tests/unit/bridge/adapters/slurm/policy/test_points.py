@@ -10,15 +10,15 @@ import pytest
 
 from cpsched.site.accounts import Accounts, Association, Limits, Qos, SiteLimits
 from cpsched.site.multifactor import MachineSize, PriorityRules, Weights
-from cpsched_bridge.adapters.slurm.policy import ranking as rankings
-from cpsched_bridge.adapters.slurm.policy.answers import PartitionPolicy, SitePicture
-from cpsched_bridge.adapters.slurm.policy.ranking import (
-    Clearances,
-    Ranking,
+from cpsched_bridge.adapters.slurm.policy import priority_ranking as rankings
+from cpsched_bridge.adapters.slurm.policy.policy_parsing import PartitionPolicy, SitePolicySnapshot
+from cpsched_bridge.adapters.slurm.policy.priority_ranking import (
+    EligibleSince,
+    PriorityRanking,
+    RankedJobs,
     RankingInput,
-    Ranks,
-    accrue_of,
-    points_of,
+    age_start_of,
+    priority_points_of,
     tres_of_record,
 )
 from cpsched_bridge.ports import Hold, Observation, PendingJob
@@ -38,7 +38,7 @@ SITE = SiteLimits(
     {"normal": Qos("normal", priority=5), "fast": Qos("fast", priority=20)},
 )
 WEIGHTS = Weights(age=0, fair_share=100, job_size=1000, partition=50, qos=200, association=80, tres={"cpu": 320.0})
-PICTURE = SitePicture(
+PICTURE = SitePolicySnapshot(
     SITE,
     PriorityRules("multifactor", WEIGHTS),
     fair_share={1: 0.25, 3: 0.75},
@@ -55,8 +55,8 @@ def a_record(**facts: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def told(picture: SitePicture = PICTURE, **facts: Any) -> dict[str, float]:
-    found = points_of([a_record(**facts)], picture, MACHINE, NOW_S, [0])
+def told(picture: SitePolicySnapshot = PICTURE, **facts: Any) -> dict[str, float]:
+    found = priority_points_of([a_record(**facts)], picture, MACHINE, NOW_S, [0])
     return {name: float(getattr(found, name)[0]) for name in found.__slots__}
 
 
@@ -128,16 +128,16 @@ def test_what_a_job_asks_for_of_each_resource(facts: dict[str, Any], expected: d
     ],
 )
 def test_since_when_age_counts(facts: dict[str, Any], freed_s: int, since_s: int) -> None:
-    clearances = Clearances()
+    clearances = EligibleSince()
     if freed_s:
         clearances.note([{"id": 1, "dependencies": {"afterok": ["2"]}}], freed_s - 10)
         clearances.note([{"id": 1, "dependencies": None}], freed_s)
         clearances.note([{"id": 1, "dependencies": None}], freed_s + 10)
-    assert accrue_of(a_record(**facts), PICTURE, clearances) == since_s
+    assert age_start_of(a_record(**facts), PICTURE, clearances) == since_s
 
 
 def test_a_job_that_has_left_the_queue_is_freed_of_nothing_any_more() -> None:
-    clearances = Clearances()
+    clearances = EligibleSince()
     waiting = {"id": 1, "dependencies": {"afterok": ["2"]}}
     clearances.note([waiting], 10)
     assert clearances.of(1) == 0
@@ -152,14 +152,14 @@ def test_a_job_that_has_left_the_queue_is_freed_of_nothing_any_more() -> None:
 
 
 def ranked(
-    picture: SitePicture, *records: dict[str, Any], exclusive: bool = False, machine: MachineSize = MACHINE
-) -> Ranks:
+    picture: SitePolicySnapshot, *records: dict[str, Any], exclusive: bool = False, machine: MachineSize = MACHINE
+) -> RankedJobs:
     pending = [
         PendingJob(a_job(r["id"], user="ada", account="lab", queue="main", exclusive=exclusive), Hold.PLUGIN)
         for r in records
     ]
-    ranks = Ranks.by(picture)
-    around = RankingInput(pending, {r["id"]: r for r in records}, machine, NOW_S, Clearances())
+    ranks = RankedJobs.by(picture)
+    around = RankingInput(pending, {r["id"]: r for r in records}, machine, NOW_S, EligibleSince())
     ranks.rank(around, pending)
     return ranks
 
@@ -195,7 +195,7 @@ def running(**facts: Any) -> dict[str, Any]:
 def test_minutes_of_running_jobs_are_those_to_the_end_of_their_limits(end_s: int | None, minutes: int) -> None:
     limits = Limits(group_running_minutes={"cpu": 10**6})
     picture = dataclasses.replace(PICTURE, site=dataclasses.replace(SITE, qos={"normal": Qos("normal", limits=limits)}))
-    ranks = Ranks.by(picture)
+    ranks = RankedJobs.by(picture)
     used = ranks.used([running(end_time=end_s)], NOW_S)
     assert sum(used) == 4 * minutes
     assert sum(ranks.used([running(end_time=end_s)], NOW_S + 60)) == 4 * max(0, minutes - 1), "worked out anew"
@@ -203,7 +203,7 @@ def test_minutes_of_running_jobs_are_those_to_the_end_of_their_limits(end_s: int
 
 def test_running_jobs_count_by_what_they_hold_and_are_forgotten_when_they_have_ended() -> None:
     site = dataclasses.replace(SITE, qos={"normal": Qos("normal", limits=Limits(group_tres={"cpu": 999}))})
-    ranks = Ranks.by(dataclasses.replace(PICTURE, site=site))
+    ranks = RankedJobs.by(dataclasses.replace(PICTURE, site=site))
     rows = [running(id=1), running(id=2), a_record(id=3), {**running(id=4), "state": "COMPLETING"}]
     assert ranks.used(rows, NOW_S) == [8]
     first = ranks.running[1]
@@ -216,13 +216,13 @@ def test_a_time_limit_counts_in_minutes_rounded_up(walltime_s: int, minutes: int
     limits = Limits(group_running_minutes={"node": 10**6})
     picture = dataclasses.replace(PICTURE, site=dataclasses.replace(SITE, qos={"normal": Qos("normal", limits=limits)}))
     pending = [PendingJob(a_job(1, walltime_s=walltime_s), Hold.PLUGIN)]
-    ranks = Ranks.by(picture)
-    ranks.rank(RankingInput(pending, {1: a_record()}, MACHINE, NOW_S, Clearances()), pending)
+    ranks = RankedJobs.by(picture)
+    ranks.rank(RankingInput(pending, {1: a_record()}, MACHINE, NOW_S, EligibleSince()), pending)
     assert [check.amount for check in ranks.standings[1].checks] == [2 * minutes]
 
 
 def test_jobs_that_have_left_the_queue_are_forgotten_and_those_that_stay_keep_their_rank() -> None:
-    ranking = Ranking()
+    ranking = PriorityRanking()
     ranking.use(PICTURE)
     cluster = a_cluster()
 
@@ -249,7 +249,7 @@ def test_jobs_that_have_left_the_queue_are_forgotten_and_those_that_stay_keep_th
 def test_ranks_that_take_longer_than_a_period_are_finished_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """One job a cycle, and a cycle a period: what was begun is gone on with, not begun anew."""
     monkeypatch.setattr(rankings, "A_CYCLE", 1)
-    ranking, cluster = Ranking(), a_cluster()
+    ranking, cluster = PriorityRanking(), a_cluster()
     ranking.use(dataclasses.replace(PICTURE, period_s=1))
     waiting = tuple(PendingJob(a_job(id, queue="main"), Hold.PLUGIN) for id in (1, 2, 3))
     records = [a_record(id=id, array_id=None, array_tasks_waiting=None) for id in (1, 2, 3)]

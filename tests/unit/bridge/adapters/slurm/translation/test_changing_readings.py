@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cpsched_bridge.adapters.slurm.translation.observation import SPARE_SETS, Translator
+from cpsched_bridge.adapters.slurm.translation.slurm_observation import SPARE_SETS, SlurmTranslator
 from cpsched_bridge.ports import Observation
 from tests.reach import entries
 from tests.unit.bridge.adapters.slurm.scenes import Scene
@@ -117,12 +117,12 @@ CHANGES: dict[str, Callable[[Scene], None]] = {
 
 
 def test_a_translator_that_has_seen_other_readings_sees_what_a_fresh_one_sees() -> None:
-    scene, translator = Scene(), Translator()
+    scene, translator = Scene(), SlurmTranslator()
     before = plain(translator.observe(scene.read()))
     for name, change in CHANGES.items():
         change(scene)
         seen = plain(translator.observe(scene.read()))
-        assert seen == plain(Translator().observe(scene.read())), name
+        assert seen == plain(SlurmTranslator().observe(scene.read())), name
         assert seen != before, f"{name}: the change shows"
         assert plain(translator.observe(scene.read())) == seen, f"{name}: and stays"
         before = seen
@@ -130,7 +130,7 @@ def test_a_translator_that_has_seen_other_readings_sees_what_a_fresh_one_sees() 
 
 @pytest.mark.parametrize("state", ["COMPLETED", "FAILED", "TIMEOUT"])
 def test_an_end_is_told_once_with_the_times_of_the_record_however_often_it_is_read(state: str) -> None:
-    scene, translator = Scene(), Translator()
+    scene, translator = Scene(), SlurmTranslator()
     translator.observe(scene.read())
     start_s, end_s = scene.now_s - 40, scene.now_s + 5
     scene.job("gpu-node").update(state=state, start_time=start_s, end_time=end_s, allocated_nodes="n2,n3", priority=1)
@@ -143,7 +143,7 @@ def test_an_end_is_told_once_with_the_times_of_the_record_however_often_it_is_re
 
 
 def test_a_job_that_the_controller_has_forgotten_is_forgotten_with_all_that_was_kept_for_it() -> None:
-    scene, translator = Scene(), Translator()
+    scene, translator = Scene(), SlurmTranslator()
     translator.observe(scene.read())
     all_jobs = entries(translator)
     scene.only("first")
@@ -152,7 +152,7 @@ def test_a_job_that_the_controller_has_forgotten_is_forgotten_with_all_that_was_
     assert list(translator.queue.asked) == [scene.job("first")["id"]]
     scene.rows["jobs"] = []
     assert translator.observe(scene.read()).pending == ()
-    no_job, fresh = entries(translator), Translator()
+    no_job, fresh = entries(translator), SlurmTranslator()
     fresh.observe(scene.read())
     assert no_job - entries(fresh) == 78, "the node sets that jobs once asked for stay for a while"
     assert all_jobs - no_job > 3000
@@ -161,7 +161,7 @@ def test_a_job_that_the_controller_has_forgotten_is_forgotten_with_all_that_was_
 
 def test_node_lists_that_users_once_wrote_do_not_stay() -> None:
     """Each reading another list of excluded nodes: what no job needs any more is given up now and then."""
-    scene, translator = Scene().only("first"), Translator()
+    scene, translator = Scene().only("first"), SlurmTranslator()
     scene.rows["nodes"] = [{**scene.node("n1"), "name": f"m{at}"} for at in range(9)]
     scene.partition("main")["nodes"] = "m[0-8]"
     sets = []
@@ -169,7 +169,7 @@ def test_node_lists_that_users_once_wrote_do_not_stay() -> None:
         excluded = [f"m{at}" for at in range(9) if number >> at & 1]
         scene.job("first")["excluded_nodes"] = ",".join(excluded)
         seen = translator.observe(scene.read())
-        assert plain(seen) == plain(Translator().observe(scene.read()))
+        assert plain(seen) == plain(SlurmTranslator().observe(scene.read()))
         sets.append(len(seen.cluster.node_sets))
     assert max(sets) < SPARE_SETS + 10
     assert sets.count(max(sets)) < 10, "and not at every reading"
@@ -182,5 +182,5 @@ def test_jobs_come_in_order_of_arrival_and_of_their_numbers_within_a_second() ->
     scene.job("six")["submit_time"] = 200
     scene.job("memory")["submit_time"] = 200
     scene.rows["jobs"].reverse()
-    seen = [p.job.id for p in Translator().observe(scene.read()).pending]
+    seen = [p.job.id for p in SlurmTranslator().observe(scene.read()).pending]
     assert seen == [*sorted((numbers["six"], numbers["memory"])), numbers["first"]]

@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 
 from cpsched.feasibility import amounts_used
 from cpsched.model import Request
-from cpsched_bridge.adapters.shared.allocation import Amounts, as_allocated, in_words
-from cpsched_bridge.adapters.slurm.translation.machine import Machine
-from cpsched_bridge.adapters.slurm.translation.running import amounts_on, as_asked
-from tests.unit.bridge.adapters.slurm.translation.test_machine import a_node
+from cpsched_bridge.adapters.shared.allocation import Amounts, allocation_request, describe_allocation
+from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
+from cpsched_bridge.adapters.slurm.translation.slurm_running import amounts_on, as_asked
+from tests.unit.bridge.adapters.slurm.translation.test_slurm_nodes import a_node
 
 
-def a_machine(**facts: Any) -> Machine:
+def a_machine(**facts: Any) -> SlurmNodeTable:
     """Four nodes of 16 cores, 16000 MiB and 2 GPUs."""
     configured = {"effective_cpus": 16, "real_memory": 16000, "configured_gres": {"gpu": 2}, **facts}
-    return Machine.of([a_node(f"n{i}", **configured) for i in range(4)])
+    return SlurmNodeTable.of([a_node(f"n{i}", **configured) for i in range(4)])
 
 
 RECORD = {"cpus": 17, "allocated_tres": {"cpu": 17, "mem": 17000}}
@@ -84,7 +84,7 @@ def test_a_type_of_gpu_that_was_not_asked_for_counts_as_any() -> None:
     ],
 )
 def test_unequal_shares_are_equal_units_or_the_least_that_comes_free(amounts: Amounts, expected: Any) -> None:
-    assert as_allocated(amounts, False) == expected
+    assert allocation_request(amounts, False) == expected
 
 
 AMOUNTS = st.dictionaries(
@@ -94,7 +94,7 @@ AMOUNTS = st.dictionaries(
 
 @given(AMOUNTS)
 def test_nobody_counts_on_more_cores_and_memory_than_a_job_has(amounts: Amounts) -> None:
-    request, placement = as_allocated(amounts, False)
+    request, placement = allocation_request(amounts, False)
     used = amounts_used(request, placement, np.full((4, 3), 99))
     assert used.keys() == amounts.keys()
     assert all((used[node][:2] <= amounts[node][:2]).all() for node in amounts)
@@ -103,11 +103,11 @@ def test_nobody_counts_on_more_cores_and_memory_than_a_job_has(amounts: Amounts)
 
 @given(AMOUNTS)
 def test_a_job_as_allocated_has_what_it_asks_for(amounts: Amounts) -> None:
-    request, placement = as_allocated(amounts, False)
+    request, placement = allocation_request(amounts, False)
     used = {node: tuple(took.tolist()) for node, took in amounts_used(request, placement, np.full((4, 3), 99)).items()}
     assert as_asked(request, used, a_machine()) == placement
 
 
 def test_in_words_each_node_says_what_is_taken_of_it() -> None:
-    found = in_words({2: (1, 1000, 1), 0: (16, 16000, 0)}, a_machine())
+    found = describe_allocation({2: (1, 1000, 1), 0: (16, 16000, 0)}, a_machine())
     assert found == "n0: 16 cores, 16000 MiB; n2: 1 core, 1000 MiB, 1 gpu"

@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from cpsched.feasibility import why_infeasible
-from cpsched_bridge.adapters.slurm.translation.observation import Translator
-from cpsched_bridge.adapters.slurm.translation.pins import StartPins
+from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
+from cpsched_bridge.adapters.slurm.translation.start_pins import StartPins
 from cpsched_sim.testing.example_counts import tries
 from tests.unit.bridge.adapters.slurm.scenes import Scene
 
@@ -49,7 +49,7 @@ def a_scene(asked: dict[str, Any], partition: dict[str, Any], busy: list[int]) -
 def test_a_job_that_is_kept_can_run_on_the_empty_machine(
     asked: dict[str, Any], partition: dict[str, Any], busy: list[int]
 ) -> None:
-    translator = Translator()
+    translator = SlurmTranslator()
     seen = translator.observe(a_scene(asked, partition, busy).read())
     assert len(seen.pending) + len(seen.left) == 1
     assert all(left.reason and left.held_for_us for left in seen.left)
@@ -63,7 +63,7 @@ def test_a_job_that_is_kept_can_run_on_the_empty_machine(
 def test_seventeen_tasks_on_nodes_of_sixteen_cores_are_kept_and_so_is_every_prime() -> None:
     for tasks in (17, 19, 23, 31, 37, 38, 41, 61):
         asked = {"ntasks": tasks, "num_nodes": -(-tasks // 16), "max_nodes": tasks}
-        seen = Translator().observe(a_scene(asked, {}, [0] * 4).read())
+        seen = SlurmTranslator().observe(a_scene(asked, {}, [0] * 4).read())
         (pending,) = seen.pending
         assert (pending.job.ineligible, pending.job.request.distinct) == (None, False)
         assert pending.job.request.units == tasks
@@ -71,7 +71,7 @@ def test_seventeen_tasks_on_nodes_of_sixteen_cores_are_kept_and_so_is_every_prim
 
 def test_tasks_leave_their_equal_shares_only_where_they_can_start_so_and_stay_so_on_their_way() -> None:
     """Eight tasks in one share, else where nothing but cores on several nodes is free."""
-    scene, translator = a_scene({"ntasks": 8, "num_nodes": 1, "max_nodes": 8}, {}, [16, 16, 16, 8]), Translator()
+    scene, translator = a_scene({"ntasks": 8, "num_nodes": 1, "max_nodes": 8}, {}, [16, 16, 16, 8]), SlurmTranslator()
 
     def units() -> int:
         (pending,) = translator.observe(scene.read(), {scene.job("six")["id"]}).pending
@@ -98,5 +98,5 @@ def test_tasks_leave_their_equal_shares_only_where_they_can_start_so_and_stay_so
 def test_a_job_on_its_way_from_an_earlier_bridge_is_not_taken_for_one_of_another_number_of_nodes() -> None:
     asked = {"ntasks": 17, "num_nodes": 2, "max_nodes": 2, "required_nodes": "n[1-2]", "priority": 7}
     scene = a_scene(asked, {}, [0] * 4)
-    (pending,) = Translator().observe(scene.read(), {scene.job("six")["id"]}).pending
+    (pending,) = SlurmTranslator().observe(scene.read(), {scene.job("six")["id"]}).pending
     assert (pending.job.request.units, pending.job.request.distinct) == (17, False)

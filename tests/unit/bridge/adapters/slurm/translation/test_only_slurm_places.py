@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from cpsched_bridge.adapters.slurm.translation.machine import has_topology
-from cpsched_bridge.adapters.slurm.translation.observation import Translator
-from cpsched_bridge.adapters.slurm.transport.programs.networks import networks_in
+from cpsched_bridge.adapters.slurm.translation.slurm_nodes import has_topology
+from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
+from cpsched_bridge.adapters.slurm.transport.programs.topology import parse_topology
 from tests.builders import words
 from tests.unit.bridge.adapters.slurm.scenes import Scene
 
@@ -42,7 +42,7 @@ OUTSIDE = {"n1": "top", "n2": "top", "n3": "top"}
 
 
 def reason(scene: Scene, name: str, topology: bool = True) -> str | None:
-    seen = Translator(has_topology=topology).observe(scene.read())
+    seen = SlurmTranslator(has_topology=topology).observe(scene.read())
     found = {each.job_id: words(each.reason) for each in seen.left}
     job = scene.job(name)["id"]
     assert job in found or [each.job.id for each in seen.pending] == [job]
@@ -78,7 +78,7 @@ def test_tasks_that_could_be_on_one_node_are_kept_there() -> None:
     for node in scene.rows["nodes"]:
         node.update(state="MIXED", allocated_cpus=12)
     for topology, units in ((False, 6), (True, 1)):
-        seen = Translator(has_topology=topology).observe(scene.read())
+        seen = SlurmTranslator(has_topology=topology).observe(scene.read())
         assert seen.pending[0].job.request.units == units
 
 
@@ -115,7 +115,7 @@ AggregatedBlock=b[1-2] BlockIndex=2 Nodes=n[1-4] BlockSize=4
 )
 def test_the_highest_switch_or_the_block_of_each_node(printed: str, networks: dict[str, str]) -> None:
     """A node below two of them is below none alone."""
-    assert networks_in(printed) == networks
+    assert parse_topology(printed) == networks
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cpsched_bridge.adapters.slurm.translation.observation import Translator
+from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
 from cpsched_bridge.ports import Observation
 from tests.builders import words
 from tests.unit.bridge.adapters.slurm.scenes import Scene
@@ -18,7 +18,7 @@ def observed(asks: dict[str, Any], n1: str = "lustre:no_consume", n2: str = "lus
     for node, key in (("n1", n1), ("n2", n2)):
         scene.node(node)["configured_gres"] = {"gpu": 2, key: 2}
     scene.job("first").update(asks)
-    return Translator().observe(scene.read())
+    return SlurmTranslator().observe(scene.read())
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from cpsched_bridge.adapters.slurm.translation import states
-from cpsched_bridge.adapters.slurm.translation.observation import Translator
-from cpsched_bridge.adapters.slurm.translation.queue import ASLEEP
+from cpsched_bridge.adapters.slurm.translation import slurm_states
+from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
+from cpsched_bridge.adapters.slurm.translation.slurm_queue import ASLEEP
 from cpsched_bridge.ports import LeftJob, Observation
 from tests.unit.bridge.adapters.slurm.scenes import Scene
 
@@ -38,7 +38,7 @@ OFF = "IDLE+CLOUD+POWERED_DOWN"
     ],
 )
 def test_which_nodes_take_jobs_and_which_are_woken(state: str, takes: bool, sleeps: bool) -> None:
-    assert (states.node_takes_jobs(state), states.node_sleeps(state)) == (takes, sleeps)
+    assert (slurm_states.node_takes_jobs(state), slurm_states.node_sleeps(state)) == (takes, sleeps)
 
 
 def scene_of(*jobs: dict[str, Any], **node_states: str) -> Scene:
@@ -54,7 +54,7 @@ def scene_of(*jobs: dict[str, Any], **node_states: str) -> Scene:
 
 
 def observe(scene: Scene) -> Observation:
-    return Translator().observe(scene.read())
+    return SlurmTranslator().observe(scene.read())
 
 
 def split(scene: Scene) -> tuple[list[int], list[int]]:

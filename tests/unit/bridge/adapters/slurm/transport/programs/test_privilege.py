@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from cpsched_bridge.adapters.slurm.transport.programs import scontrol
+from cpsched_bridge.adapters.slurm.transport.programs import scontrol_calls
 from cpsched_bridge.adapters.slurm.transport.programs.privilege import privilege_of
-from cpsched_bridge.adapters.slurm.transport.pyslurm.client import Client
-from cpsched_bridge.adapters.slurm.transport.pyslurm.transport import PyslurmTransport
+from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_client import Client
+from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
 from cpsched_bridge.errors import BackendTimeout
 
 KEPT = """Current Association Manager state
@@ -44,7 +44,7 @@ def test_the_accounting_database_is_asked_first(programs: Path, told: str, level
 def test_the_controller_knows_while_the_database_is_away_or_hangs(
     programs: Path, script: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scontrol.output_of, "__defaults__", (5.0,))  # the other one answers by then
+    monkeypatch.setattr(scontrol_calls.output_of, "__defaults__", (5.0,))  # the other one answers by then
     put(programs, "sacctmgr", script)
     put(programs, "scontrol", f"cat <<EOF\n{KEPT}EOF")
     assert privilege_of("cpsched") == {"admin_level": "Operator", "accounting_answers": False}

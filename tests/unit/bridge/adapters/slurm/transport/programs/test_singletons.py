@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cpsched_bridge.adapters.slurm.records import Record
-from cpsched_bridge.adapters.slurm.transport.pyslurm.reading import Singletons
+from cpsched_bridge.adapters.slurm.slurm_records import Record
+from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_reader import Singletons
 
 SHOWN = """\
 5 (null)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from cpsched_bridge.adapters.slurm.translation.claims import NAME
-from cpsched_bridge.adapters.slurm.transport.pyslurm.commands import claiming
+from cpsched_bridge.adapters.slurm.translation.lease_reservation import NAME
+from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_commands import claiming
 
 
 def loads(*found: Any) -> SimpleNamespace:

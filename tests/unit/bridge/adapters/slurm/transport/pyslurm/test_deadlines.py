@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from cpsched_bridge.adapters.slurm.transport.pyslurm import client as clients
-from cpsched_bridge.adapters.slurm.transport.pyslurm import wire
-from cpsched_bridge.adapters.slurm.transport.pyslurm.client import BEGINNING_S, READING_S, Client
+from cpsched_bridge.adapters.slurm.transport.pyslurm import pyslurm_client as clients
+from cpsched_bridge.adapters.slurm.transport.pyslurm import wire_protocol
+from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_client import BEGINNING_S, READING_S, Client
 from cpsched_bridge.children import STALLED_S
 from cpsched_bridge.errors import (
     BackendBegins,
@@ -39,7 +39,7 @@ class Child:
         self.words, self.environment = (module, *words), environment
         self.pid, self.lives, self.killed = 1000 + len(Child.made), True, 0
         if Child.begins:
-            wire.send(self.end, wire.BEGUN)
+            wire_protocol.send(self.end, wire_protocol.BEGUN)
         Child.made.append(self)
 
     def alive(self) -> bool:
@@ -77,7 +77,7 @@ def children(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Child]]:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     found = Clock()
     monkeypatch.setattr(clients, "time", found)
-    monkeypatch.setattr(wire, "time", found)
+    monkeypatch.setattr(wire_protocol, "time", found)
     return found
 
 
@@ -107,8 +107,8 @@ def test_a_child_is_started_with_the_first_call_and_stays(children: list[Child])
     assert (client.pid, client.starts, client.close()) == (None, 0, None)
     for number in range(3):
         client.ask("hello", 5.0, number=number)
-        assert wire.receive(children[0].end) == {"call": "hello", "arguments": {"number": number}}
-        wire.send(children[0].end, {"result": number})
+        assert wire_protocol.receive(children[0].end) == {"call": "hello", "arguments": {"number": number}}
+        wire_protocol.send(children[0].end, {"result": number})
         assert client.answer() == number
     assert (len(children), client.starts, client.pid) == (1, 1, 1000)
     assert children[0].words == (clients.CHILD, "some_pyslurm")
@@ -155,11 +155,11 @@ def test_no_deadline_runs_before_a_child_has_begun_and_nothing_is_asked_of_it(
             client.call("hello", 0.01)
     assert waits.seconds == [BEGINNING_S, 0.0] * 3, "a while, then a look"
     assert (client.starts, children[0].killed) == (1, 0)
-    wire.send(children[0].end, wire.BEGUN)
+    wire_protocol.send(children[0].end, wire_protocol.BEGUN)
     waits.comes = True
     client.ask("hello", 5.0)
-    assert wire.receive(children[0].end) == {"call": "hello", "arguments": {}}, "the first that it is asked"
-    wire.send(children[0].end, {"result": 7})
+    assert wire_protocol.receive(children[0].end) == {"call": "hello", "arguments": {}}, "the first that it is asked"
+    wire_protocol.send(children[0].end, {"result": 7})
     assert client.answer() == 7
 
 
@@ -232,7 +232,7 @@ def test_an_answer_that_has_begun_to_come_may_be_read_however_late_it_is_looked_
 ) -> None:
     client = a_client_whose_child_has_begun(waits)
     client.ask("hello", 60.0)
-    wire.send(children[0].end, {"result": "late"})
+    wire_protocol.send(children[0].end, {"result": "late"})
     clock.now_s += asked_ago_s
     waits.comes = True
     assert client.answered(0.0)
@@ -243,7 +243,7 @@ def test_an_answer_that_has_begun_to_come_may_be_read_however_late_it_is_looked_
 def test_an_answer_that_nobody_looked_for_in_time_is_none(children: list[Child], clock: Clock) -> None:
     client = Client()
     client.ask("hello", 60.0)
-    wire.send(children[0].end, {"result": "late"})
+    wire_protocol.send(children[0].end, {"result": "late"})
     clock.now_s += 60.0
     with pytest.raises(BackendTimeout, match=r"^hello: no answer from the pyslurm process in 60 s: killed$"):
         client.answer()
@@ -275,7 +275,7 @@ def test_an_error_that_the_child_tells_costs_no_child(
 ) -> None:
     client = Client()
     client.ask("hold", 5.0)
-    wire.send(children[0].end, reply)
+    wire_protocol.send(children[0].end, reply)
     with pytest.raises(error, match=f"^{words}$"):
         client.answer()
     assert (children[0].killed, client.pid) == (0, 1000)
@@ -302,7 +302,7 @@ def test_a_child_that_has_died_unseen_takes_no_call(children: list[Child]) -> No
 def test_what_is_no_message_costs_the_child(children: list[Child]) -> None:
     client = Client()
     client.ask("hello", 5.0)
-    children[0].end.sendall(wire.HEADER.pack(3) + b"abc")
+    children[0].end.sendall(wire_protocol.HEADER.pack(3) + b"abc")
     with pytest.raises(BackendUnavailable, match=r"^hello: the pyslurm process sent no message: "):
         client.answer()
     assert (children[0].killed, client.pid) == (1, None)

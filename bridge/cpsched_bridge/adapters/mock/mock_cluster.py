@@ -1,0 +1,307 @@
+"""A simulated cluster with what surrounds a real one: users who submit, a submit plugin, holds, pins, a scheduler.
+
+What the bridge does not hold, the site's own scheduler starts: EASY on requested times, or what slurmctld would do, by
+priority with the points that somebody has added.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter, deque
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cpsched.dispatchers.base import Dispatcher
+from cpsched.dispatchers.easy import EasyDispatcher
+from cpsched.model import Cluster, EndedJob, IntArray, Placement, Snapshot, Starts
+from cpsched_bridge.adapters.shared.not_modelled import NotModelled
+from cpsched_bridge.ports import (
+    Advice,
+    Claim,
+    Hold,
+    LeftJob,
+    Observation,
+    Outage,
+    Outcome,
+    PendingJob,
+    Rank,
+    StartOrder,
+)
+from cpsched_sim.cluster.simulated_cluster import SimulatedCluster
+from cpsched_sim.traces.trace_job import TraceJob
+
+
+@dataclass(frozen=True, slots=True)
+class Maintenance:
+    """Nodes that are given no job from `from_s` until `to_s`; what runs there runs on."""
+
+    name: str
+    nodes: tuple[int, ...]
+    from_s: int
+    to_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """Where a released job is to run, and from when on."""
+
+    nodes: tuple[tuple[str, int], ...]
+    from_s: int
+
+
+class MockCluster:
+    """A simulated cluster whose jobs arrive by themselves; time is what `advance` says it is.
+
+    `plugin`: every new job arrives held for the bridge. `launch_s`: a pinned job runs so long after its release.
+    `starts` counts how often each job was started, `repeated` the orders to start one that had been started before.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        trace: Sequence[TraceJob],
+        plugin: bool = True,
+        launch_s: int = 0,
+        maintenance: Sequence[Maintenance] = (),
+        scheduler: Dispatcher | None = None,
+    ) -> None:
+        self._maintenance = tuple(maintenance)
+        self._state = SimulatedCluster(cluster)
+        self._arrivals = deque(sorted(trace, key=lambda item: item.job.submit_s))
+        self._hold_of_new = Hold.PLUGIN if plugin else Hold.NONE
+        self._holds: dict[int, Hold] = {}
+        self._launch_s = launch_s
+        self._pins: dict[int, Pin] = {}
+        self._node_index = {name: node for node, name in enumerate(cluster.node_names)}
+        self._scheduler = scheduler or EasyDispatcher()
+        self._again_s: int | None = None
+        self.points: dict[int, int] = {}
+        """What somebody has added to the priority of pending jobs; 0 is left out."""
+        self._left: list[LeftJob] = []
+        self._claim: Claim | None = None
+        self.ended: list[EndedJob] = []
+        self.starts: Counter[int] = Counter()
+        self.repeated: Counter[int] = Counter()
+
+    @property
+    def now_s(self) -> int:
+        """The second the site has reached."""
+        return self._state.now_s
+
+    @property
+    def pending(self) -> int:
+        """How many jobs wait."""
+        return self._state.queue_length
+
+    def next_event_s(self) -> int | None:
+        """When the next job arrives, is launched or ends; None when nothing is left to happen by itself."""
+        times = [self._arrivals[0].job.submit_s] if self._arrivals else []
+        times += [self._again_s] if self._again_s is not None and self._again_s > self.now_s else []
+        times += [pin.from_s for pin in self._pins.values() if pin.from_s > self.now_s]
+        times += [each.to_s for each in self._maintenance if each.to_s > self.now_s]
+        end_s = self._state.next_end_s()
+        return min([*times, end_s]) if end_s is not None else min(times, default=None)
+
+    def advance(self, to_s: int) -> None:
+        """Let time pass: of each second first the arrivals, then the ends, then what the site's scheduler starts."""
+        while (event_s := self.next_event_s()) is not None and event_s <= to_s:
+            at_s = max(event_s, self.now_s)
+            while self._arrivals and self._arrivals[0].job.submit_s <= at_s:
+                self._submit(self._arrivals.popleft())
+            self.ended += self._state.advance(at_s)
+            self._schedule()
+        if to_s > self.now_s:
+            self.ended += self._state.advance(to_s)
+
+    def cancel(self, job_id: int) -> None:
+        """Its owner cancels a pending job."""
+        self._state.cancel(job_id)
+        self._forget(job_id)
+
+    def hold_of(self, job_id: int) -> Hold | None:
+        """Who holds a pending job; None if it does not wait."""
+        return self._holds.get(job_id)
+
+    # ---------------------------------------------------------------------------------------------- the ports' side
+
+    def observe(self, since: int = 0) -> Observation:
+        """The site now; `since` jobs that ended are known already."""
+        scene = self._state.scene()
+        pending = tuple(PendingJob(job, self._holds[job.id], job.id in self._pins) for job in scene.queue)
+        ended, left = tuple(self.ended[since:]), tuple(self._left)
+        outages = tuple(
+            Outage("reserved", each.name, each.nodes, each.from_s, each.to_s)
+            for each in self._maintenance
+            if each.to_s > self.now_s
+        )
+        free = self._open(scene.free)
+        return Observation(
+            scene.now_s, scene.cluster, free, pending, scene.running, ended, left, outages=outages, claim=self._claim,
+            cluster_name="simulated",
+        )  # fmt: skip
+
+    def start(self, orders: Sequence[StartOrder]) -> list[Outcome]:
+        """Start; a job whose nodes are free runs at once."""
+        return [self._start(order) for order in orders]
+
+    def hold(self, job_ids: Collection[int]) -> list[Outcome]:
+        """Hold pending jobs and clear pins."""
+        return [self._change(id, hold=True) for id in job_ids]
+
+    def hand_back(self, job_ids: Collection[int]) -> list[Outcome]:
+        """Release; the site's own scheduler runs at once."""
+        outcomes = [self._change(id, hold=False) for id in job_ids]
+        self._schedule()
+        return outcomes
+
+    def unpin(self, job_ids: Collection[int]) -> list[Outcome]:
+        """Clear the pins of pending jobs."""
+        return [self._unpin(id) for id in job_ids]
+
+    def ranks(self) -> list[Rank]:
+        """Return how the site's scheduler ranks pending jobs."""
+        jobs = {job.id: job for job in self._state.scene().queue}
+        return [
+            Rank(id, (id,), jobs[id].priority, self.points.get(id, 0), jobs[id].tier, hidden=hold is not Hold.NONE)
+            for id, hold in self._holds.items()
+        ]
+
+    def advise(self, advice: Sequence[Advice]) -> list[Outcome]:
+        """Change the points of pending jobs."""
+        return [self._advise(each) for each in advice]
+
+    def claim(self, claim: Claim, instead_of: Claim | None) -> bool:
+        """Write the claim, if `instead_of` is the present one."""
+        if self._claim != instead_of:
+            return False
+        self._claim = claim
+        return True
+
+    def disclaim(self, claim: Claim) -> None:
+        """Remove the claim, if it is the present one."""
+        if self._claim == claim:
+            self._claim = None
+
+    # ---------------------------------------------------------------------------------------------------- inside
+
+    def _submit(self, item: TraceJob) -> None:
+        reason = self._state.submit(item.job, item.run_s)
+        if reason is not None:
+            self._left.append(LeftJob(item.job.id, NotModelled(reason).reason, user=item.job.user))
+            return
+        self._holds[item.job.id] = self._hold_of_new
+
+    def _start(self, order: StartOrder) -> Outcome:
+        id = order.job.id
+        self.repeated[id] += self.starts[id]
+        if self._holds.get(id) not in (Hold.PLUGIN, Hold.ADMIN):
+            return Outcome(id, "refused", "not pending and held")
+        unknown = [name for name, _ in order.nodes if name not in self._node_index]
+        if unknown:
+            return Outcome(id, "refused", f"no such node: {unknown[0]}")
+        shut = [name for name, _ in order.nodes if self._node_index[name] in self._shut()]
+        if shut:
+            return Outcome(id, "refused", f"under maintenance: {shut[0]}")
+        self._holds[id], self._pins[id] = Hold.NONE, Pin(order.nodes, self.now_s + self._launch_s)
+        self._start_pinned(id)
+        return Outcome(id, "done")
+
+    def _change(self, job_id: int, hold: bool) -> Outcome:
+        now = self._holds.get(job_id)
+        if now in (None, Hold.USER):
+            return Outcome(job_id, "refused", "not pending, or held by its owner")
+        self._pins.pop(job_id, None)
+        if not hold:
+            self._holds[job_id] = Hold.NONE
+        elif now is Hold.NONE:
+            self._holds[job_id] = Hold.ADMIN
+        return Outcome(job_id, "done")
+
+    def _unpin(self, job_id: int) -> Outcome:
+        if self._holds.get(job_id) in (None, Hold.NONE):
+            return Outcome(job_id, "refused", "not pending, or held by nobody")
+        self._pins.pop(job_id, None)
+        return Outcome(job_id, "done")
+
+    def _advise(self, advice: Advice) -> Outcome:
+        hold, now = self._holds.get(advice.id), self.points.get(advice.id, 0)
+        if hold is None:
+            return Outcome(advice.id, "refused", "not pending")
+        if (hold is not Hold.NONE and advice.points) or now not in (0, *advice.instead_of):
+            return Outcome(advice.id, "refused", "held, or has points of somebody else's")
+        self.points[advice.id] = advice.points
+        if not advice.points:
+            del self.points[advice.id]
+        return Outcome(advice.id, "done")
+
+    def _start_pinned(self, job_id: int) -> None:
+        pin = self._pins[job_id]
+        if pin.from_s > self.now_s:
+            return
+        placement = tuple(sorted((self._node_index[name], units) for name, units in pin.nodes))
+        self._run({self._state.slot_of(job_id): placement})
+
+    def _schedule(self) -> None:
+        """What a cluster's own scheduler does: pinned jobs where they are pinned, the rest by EASY."""
+        for id in list(self._pins):
+            self._start_pinned(id)
+        released = self._released()
+        if not released:
+            return
+        snapshot = self._state.snapshot()
+        queue = [slot for slot in snapshot.queue.tolist() if snapshot.table.jobs[slot].id in released]
+        free = self._open(snapshot.free)
+        if self.points:
+            self._schedule_by_points(released, free)
+            return
+        snapshot = dataclasses.replace(snapshot, queue=np.array(queue, dtype=np.int64), free=free)
+        decision = self._scheduler.decide(snapshot, "starts")
+        self._again_s = decision.again_s
+        self._run(decision.starts.placements())
+
+    def _schedule_by_points(self, released: Collection[int], free: IntArray) -> None:
+        """The same with the points in the priorities; no priority is below 1."""
+        scene = self._state.scene()
+        jobs = [
+            dataclasses.replace(job, priority=max(1, job.priority + self.points.get(job.id, 0)))
+            for job in scene.queue
+            if job.id in released and job.ineligible is None
+        ]
+        estimates = {job.id: job.walltime_s for job in (*jobs, *(each.job for each in scene.running))}
+        snapshot = Snapshot.of(scene.now_s, scene.cluster, free, jobs, scene.running, estimates)
+        decision = self._scheduler.decide(snapshot, "starts")
+        self._again_s = decision.again_s
+        found = decision.starts_by_job(snapshot)
+        self._run({self._state.slot_of(id): placement for id, placement in found.items()})
+
+    def _shut(self) -> set[int]:
+        """Nodes under maintenance now."""
+        now_s = self.now_s
+        return {node for each in self._maintenance if each.from_s <= now_s < each.to_s for node in each.nodes}
+
+    def _open(self, free: IntArray) -> IntArray:
+        """What is free on nodes that are not under maintenance."""
+        shut = self._shut()
+        if not shut:
+            return free
+        left = free.copy()
+        left[sorted(shut)] = 0
+        return left
+
+    def _released(self) -> set[int]:
+        return {id for id, hold in self._holds.items() if hold is Hold.NONE and id not in self._pins}
+
+    def _run(self, placements: dict[int, Placement]) -> None:
+        """Start the job of a slot if its nodes are free."""
+        if placements and self._state.try_apply(Starts.of(placements)) < 0:
+            for slot in placements:
+                id = self._state.jobs[slot].id
+                self.starts[id] += 1
+                self._forget(id)
+
+    def _forget(self, job_id: int) -> None:
+        self._holds.pop(job_id, None)
+        self._pins.pop(job_id, None)
+        self.points.pop(job_id, None)

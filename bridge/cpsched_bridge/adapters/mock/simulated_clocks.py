@@ -1,0 +1,107 @@
+"""How time passes at a simulated site: as it really does, faster, or from event to event."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Protocol
+
+from typing_extensions import override
+
+from cpsched_bridge.adapters.mock.mock_cluster import MockCluster
+from cpsched_bridge.cycle.pace import RealPace
+from cpsched_bridge.report import CycleReport
+from cpsched_sim.cluster.replay_clock import wall_ns
+
+
+class SiteClock(Protocol):
+    """Says what second it is at the site."""
+
+    def now_s(self) -> int:
+        """The present second."""
+        ...
+
+
+class ScaledClock(SiteClock):
+    """`speed` seconds at the site pass in each real one, from `start_s` on."""
+
+    def __init__(self, speed: float = 1.0, start_s: int = 0) -> None:
+        self._speed, self._start_s = speed, start_s
+        self._began_s = time.monotonic()
+
+    @override
+    def now_s(self) -> int:
+        return self._start_s + int((time.monotonic() - self._began_s) * self._speed)
+
+
+@dataclass(frozen=True, slots=True)
+class ManualClock(SiteClock):
+    """Time stands still between the events: somebody else advances the site."""
+
+    site: MockCluster
+
+    @override
+    def now_s(self) -> int:
+        return self.site.now_s
+
+
+class EventPace(RealPace):
+    """The loop's waits end at the site's next event: one cycle per event second, as the simulator has one round.
+
+    Where `note` is among the bridge's listeners, so do they at a second at which the dispatcher wants to be asked.
+
+    With nothing left to happen by itself but jobs waiting, `patience` more cycles follow, a second apart. While kernels
+    are compiled no time passes: it is counted as nobody's.
+    """
+
+    def __init__(self, site: MockCluster, patience: int = 3) -> None:
+        super().__init__()
+        self._site, self._patience, self._idle = site, patience, 0
+        self._again_s: int | None = None
+
+    def note(self, report: CycleReport) -> None:
+        """For the bridge's listeners: the dispatcher of this cycle may want to be asked again before the next event."""
+        self._again_s = None if report.decision is None else report.decision.again_s
+
+    def _next_s(self) -> int | None:
+        """When the site has its next event, or the dispatcher wants to be asked."""
+        event_s = self._site.next_event_s()
+        again_s = self._again_s if self._again_s is not None and self._again_s > self._site.now_s else None
+        return min((each for each in (event_s, again_s) if each is not None), default=None)
+
+    @override
+    def monotonic_s(self) -> float:
+        return wall_ns() / 1e9
+
+    @override
+    def wait(self, seconds: float) -> bool:
+        """Return False when no event is left."""
+        idle = self._site.next_event_s() is None
+        self._idle = self._idle + 1 if idle else 0
+        if idle and (not self._site.pending or self._idle > self._patience):
+            return False
+        next_s = self._next_s()
+        self._site.advance(next_s if next_s is not None else self._site.now_s + 1)
+        return not self.stopped
+
+
+class AcceleratedPace(EventPace):
+    """From event to event, at most `speed` times as fast as real time; ends after `budget_s` real seconds.
+
+    A machine that does not keep up sees less of the site, decided in the same way.
+    """
+
+    def __init__(self, site: MockCluster, speed: float, budget_s: float) -> None:
+        super().__init__(site)
+        self._speed, self._began_s, self._from_s = speed, self.monotonic_s(), site.now_s
+        self._until_s = self._began_s + budget_s
+
+    @override
+    def wait(self, seconds: float) -> bool:
+        next_s = self._next_s()
+        if next_s is not None:
+            due_s = self._began_s + (next_s - self._from_s) / self._speed
+            rest_s = min(due_s, self._until_s) - self.monotonic_s()
+            if rest_s > 0 and not RealPace.wait(self, rest_s):
+                return False
+        return self.monotonic_s() < self._until_s and super().wait(seconds)

@@ -1,0 +1,445 @@
+"""The backend of a PBS server: its programs, and the translation of what they print.
+
+- A queue that the bridge manages and whose `started` is false is left alone by PBS's own scheduler: its jobs are held
+  for the bridge. No job is changed, marked or bound to a vnode.
+- A start is one `qrun -H`. PBS checks nothing of it, so the bridge reads everything once more, immediately before, and
+  keeps PBS's own scheduler from the jobs that are left to it: see `left_queue`.
+- To adopt jobs means to close their queue; to stand aside means to open it.
+- A job that cannot be modelled, or is given up, is moved out of a closed queue into one that PBS's scheduler serves.
+- In mode advise the queues are open, and the bridge writes points on waiting jobs: see `advising`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+from typing_extensions import override
+
+from cpsched.feasibility import amounts_used
+from cpsched.model import EndedJob
+from cpsched_bridge.adapters.pbs.pbs_boosts import PbsBoosts
+from cpsched_bridge.adapters.pbs.pbs_doctor import CheckContext, run_checks, usable_objects
+from cpsched_bridge.adapters.pbs.pbs_records import PbsReading, Record
+from cpsched_bridge.adapters.pbs.translation import pbs_job_ids, pbs_observation
+from cpsched_bridge.adapters.pbs.translation.pbs_observation import CLAIM, PbsTranslator, ReadingView
+from cpsched_bridge.adapters.pbs.translation.pbs_queues import ExecutionQueue, managed, why_unreadable
+from cpsched_bridge.adapters.pbs.transport.pbs_commands import PbsCommands
+from cpsched_bridge.adapters.pbs.transport.pbs_programs import Programs
+from cpsched_bridge.adapters.pbs.transport.pbs_reader import PbsReader
+from cpsched_bridge.adapters.pbs.unmanaged_queue import UnmanagedQueue
+from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
+from cpsched_bridge.ports import (
+    Advice,
+    Advisable,
+    Backend,
+    Check,
+    Claim,
+    Hold,
+    Observation,
+    Outcome,
+    Postponed,
+    Rank,
+    StandsAside,
+    StartOrder,
+)
+from cpsched_bridge.watch.reasons import text_of
+
+UNKNOWN_JOB = "PBS does not know this job"
+
+
+class PbsReads(Protocol):
+    """What the backend asks of `transport.pbs_reader.PbsReader`."""
+
+    def read(self) -> PbsReading:
+        """PBS now."""
+        ...
+
+    def jobs_and_queues(self) -> tuple[dict[str, Record], dict[str, Record]]:
+        """Jobs and queues alone."""
+        ...
+
+    def queues(self) -> dict[str, Record]:
+        """Queues alone."""
+        ...
+
+    def server(self) -> Record:
+        """The server alone."""
+        ...
+
+    def schedulers(self) -> dict[str, Record]:
+        """PBS's own schedulers."""
+        ...
+
+    def past(self, within_s: float) -> dict[str, Record]:
+        """Jobs of PBS's history."""
+        ...
+
+
+class PbsBackend(Backend, Advisable, StandsAside):
+    """One PBS server; `queues` are those that the bridge manages."""
+
+    child_starts = 0
+    history_missing = False
+    starts_in_one_change = True
+    scheduler_interval_s = 60.0  # PBS also looks at each event, much sooner than `scheduler_iteration` (600 s)
+    speaks = ""
+
+    def __init__(
+        self,
+        programs: Programs,
+        queues: Sequence[str],
+        left_queue: str = "",
+        starting_s: float = 20.0,
+        history_deadline_s: float = 60.0,
+        reader: PbsReads | None = None,
+        tells: PbsCommands | None = None,
+    ) -> None:
+        self._programs = programs
+        self._reader: PbsReads = reader or PbsReader(programs)
+        self._tells = tells or PbsCommands(programs)
+        self._queues = tuple(queues)
+        self._left = UnmanagedQueue(self._reader, self._tells, left_queue)
+        self._starting_s = starting_s
+        self._history_s = history_deadline_s
+        self._translator = PbsTranslator(self._queues)
+        self._advising = PbsBoosts(self._reader, self._tells, self._queues, starting_s, programs.within_s)
+        self._ours: set[str] = set()
+        """Queues that this process has closed, or started jobs in, since it last opened them."""
+        self._by_hand: set[str] = set()
+        """Queues of `_ours` that somebody else has opened since."""
+        self._closed: set[str] | None = None
+        """The managed queues that are closed by the last reading; None before the first."""
+        self._unanswered: set[str] = set()
+        """Queues of which nobody has answered, since the last reading, whether they were opened."""
+
+    @override
+    def waits_for(self) -> str | None:
+        return None
+
+    @override
+    def observe(self, pinned: Collection[int] = ()) -> Observation:
+        """Observe; `pinned` is ignored, PBS has no pins."""
+        self._unanswered = set()
+        seen = self._reader.read()
+        opened = self._note_queues(managed(seen.queues, self._queues))
+        found = self._translator.observe(seen, self._look(seen))
+        if missing := [name for name in self._queues if name not in seen.queues]:
+            opened = [*opened, f"there is no execution queue {missing[0]}"]
+        return dataclasses.replace(found, notes=(*found.notes, *opened)) if opened else found
+
+    def _look(self, seen: PbsReading) -> ReadingView:
+        try:
+            return self._translator.look(seen, self._by_hand)
+        except ValueError as error:
+            raise BackendUnavailable(f"pbsnodes: {error}") from error
+
+    def _note_queues(self, queues: Mapping[str, ExecutionQueue]) -> list[str]:
+        """Take note of who has opened which queue; in words, what is new."""
+        words = []
+        self._closed = {name for name, queue in queues.items() if not queue.started}
+        for name, queue in queues.items():
+            if not queue.started:
+                if name in self._by_hand:
+                    words.append(f"queue {name} is closed again: its jobs are the bridge's")
+                self._by_hand.discard(name)
+            elif name in self._ours and name not in self._by_hand:
+                self._by_hand.add(name)
+                words.append(f"queue {name} was opened by somebody else: its jobs are left to PBS until it is closed")
+        return words
+
+    @override
+    def history(self) -> Sequence[EndedJob]:
+        """Return PBS's job history; empty where the server keeps none."""
+        look = self._look(self._reader.read())
+        try:
+            return pbs_observation.finished(self._reader.past(self._history_s), look.machine)
+        except BackendError:
+            return ()
+
+    @override
+    def settled(self, orders: Sequence[StartOrder]) -> Sequence[StartOrder | Postponed]:
+        """Return the orders unchanged: PBS uses the vnodes of the order."""
+        return orders
+
+    # ------------------------------------------------------------------------------------------------- commands
+
+    @override
+    def start(self, orders: Sequence[StartOrder]) -> Sequence[Outcome]:
+        """Check state, holds, queue, sizes and free room by a new reading, then start.
+
+        Where PBS's scheduler may start jobs of other queues meanwhile, each start has a reading of its own.
+        """
+        until_s = time.monotonic() + self._starting_s
+        with self._left.closed(time.monotonic() + self._starting_s / 2) as in_the_way:
+            if in_the_way:
+                return [_not_sent(order.job.id, in_the_way) for order in orders]
+            return self._start_all(orders, until_s)
+
+    def _start_all(self, orders: Sequence[StartOrder], until_s: float) -> list[Outcome]:
+        look = self._look(self._reader.read())
+        free = look.free.copy()
+        outcomes: list[Outcome] = []
+        lost = ""
+        for at, order in enumerate(orders):
+            number = order.job.id
+            if lost or time.monotonic() >= until_s:
+                outcomes.append(_not_sent(number, lost or "the time for starts is over"))
+                continue
+            if at and look.others_start:
+                look = self._look(self._reader.read())
+                free = look.free.copy()
+            no_room = ""
+            why = _why_not(order, look) or (no_room := _take(order, look, free))
+            if why:
+                outcomes.append(_not_sent(number, why) if no_room else Outcome(number, "refused", why))
+                continue
+            self._ours.add(order.job.queue)
+            placed = look.waiting.asked[number].placed(order.nodes)
+            outcome, lost = self._begin(number, look, placed, until_s)
+            if outcome.result == "done":
+                self._translator.began(order.job, look.now_s)
+            outcomes.append(outcome)
+        return outcomes
+
+    def _begin(self, number: int, look: ReadingView, placed: str, until_s: float) -> tuple[Outcome, str]:
+        """Start one job; where PBS leaves its walltime to whoever starts it, that is written first.
+
+        Also why PBS does not answer any more; empty where it does.
+        """
+        name, sent = look.names[number], False
+        try:
+            if number in look.waiting.fitted:
+                self._tells.walltime(name, look.waiting.fitted[number], self._within_s(until_s))
+            sent = True
+            self._tells.run(name, placed, self._within_s(until_s))
+        except BackendTimeout as error:
+            lost = str(error)
+            return Outcome(number, "unknown", lost) if sent else _not_sent(number, lost), lost
+        except BackendError as error:
+            return Outcome(number, "refused", str(error)), ""
+        return Outcome(number, "done"), ""
+
+    def _within_s(self, until_s: float) -> float:
+        return min(self._programs.within_s, max(1.0, until_s - time.monotonic()))
+
+    @override
+    def hold(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
+        """Close the queues of these jobs to PBS's own scheduler."""
+        jobs, queues = self._now()
+        closed: dict[str, Outcome | None] = {}
+
+        def held(number: int, name: str, record: Record) -> Outcome:
+            queue = queues.get(str(record.get("queue", "")))
+            if queue is None:
+                return Outcome(number, "refused", "its queue is not the bridge's")
+            if str(record.get("job_state")) not in "QW" or str(record.get("Hold_Types", "n")) != "n":
+                return Outcome(number, "refused", f"is {record.get('job_state')}, held: {record.get('Hold_Types')}")
+            if queue.name in self._by_hand:
+                return Outcome(number, "refused", f"queue {queue.name} was opened by somebody else")
+            if queue.started and queue.name not in closed:
+                closed[queue.name] = self._set_started(queue.name, False)
+            failure = closed.get(queue.name)
+            if failure is not None:
+                return dataclasses.replace(failure, job_id=number)
+            self._ours.add(queue.name)
+            return Outcome(number, "done")
+
+        return _each(job_ids, jobs, held)
+
+    @override
+    def hand_back(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
+        """Move each job whose queue is closed to the queue that PBS schedules.
+
+        Not where the queue is being opened and nobody answers: its jobs are free as soon as it is open.
+        """
+        jobs, queues = self._now()
+        moved: dict[str, Outcome] = {}
+
+        def back(number: int, name: str, record: Record) -> Outcome:
+            queue = queues.get(str(record.get("queue", "")))
+            if queue is None or queue.started:
+                return Outcome(number, "done")
+            if queue.name in self._unanswered:
+                return Outcome(number, "unknown", f"queue {queue.name} may still be closed")
+            if str(record.get("job_state", "Q")) not in "QHW":
+                return Outcome(number, "refused", f"is {record.get('job_state')}")
+            whole = pbs_job_ids.parent_of(name) or name
+            if whole not in moved:
+                moved[whole] = self._move(whole)
+            return dataclasses.replace(moved[whole], job_id=number)
+
+        return _each(job_ids, jobs, back)
+
+    @override
+    def unpin(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
+        """Return success: PBS has no pins."""
+        return [Outcome(number, "done") for number in job_ids]
+
+    @override
+    def stand_aside(self) -> Sequence[str]:
+        """Open the managed queues that are closed."""
+        problems = [problem] if (problem := self._left.reopen()) else []
+        if self._closed is not None and not self._closed:
+            return problems
+        opened = False
+        records = self._reader.queues()
+        there = managed(records, self._queues)
+        for name in self._queues:
+            if name not in records or (name not in there and not why_unreadable(records[name])):
+                continue
+            if name not in there or not there[name].started:
+                failure = self._set_started(name, True)
+                if failure is not None:
+                    problems.append(f"queue {name} may still be closed: {failure.detail}")
+                    if failure.result == "unknown":
+                        self._unanswered.add(name)
+                    continue
+                opened = True
+            self._ours.discard(name)
+            self._by_hand.discard(name)
+            if self._closed is not None:
+                self._closed.discard(name)
+        if opened:
+            self._left.have_pbs_look()
+        return problems
+
+    def _now(self) -> tuple[dict[str, Record], dict[str, ExecutionQueue]]:
+        jobs, queues = self._reader.jobs_and_queues()
+        return jobs, managed(queues, self._queues)
+
+    def _set_started(self, queue: str, started: bool) -> Outcome | None:
+        """Open or close a queue; None where that was done."""
+        try:
+            self._tells.set_started(queue, started)
+        except BackendError as error:
+            return Outcome(0, "unknown" if isinstance(error, BackendTimeout) else "refused", str(error))
+        return None
+
+    def _move(self, name: str) -> Outcome:
+        if not self._left.name:
+            return Outcome(0, "refused", "its queue is closed, and left_queue names no other one")
+        try:
+            self._tells.move(name, self._left.name)
+        except BackendError as error:
+            return Outcome(0, "unknown" if isinstance(error, BackendTimeout) else "refused", str(error))
+        return Outcome(0, "done")
+
+    # --------------------------------------------------------------------------------------------------- advice
+
+    @override
+    def ranks(self) -> Sequence[Rank]:
+        return self._advising.ranks()
+
+    @override
+    def advise(self, advice: Sequence[Advice]) -> Sequence[Outcome]:
+        return self._advising.advise(advice)
+
+    # --------------------------------------------------------------------------------------------------- the rest
+
+    @override
+    def claim(self, claim: Claim, instead_of: Claim | None) -> bool:
+        """Write the claim as a custom resource of the server, which only managers may write.
+
+        PBS has no way to write it only where another value stands. So it is read before and after: of two bridges that
+        write at the same moment, the one whose words stand in the end has it.
+        """
+        if pbs_observation.claim_of(self._reader.server()) != instead_of:
+            return False
+        self._left.reopen()
+        try:
+            self._tells.claim(CLAIM, pbs_observation.claim_words(claim))
+        except BackendTimeout as error:
+            raise BackendUnavailable(str(error)) from error
+        return pbs_observation.claim_of(self._reader.server()) == claim
+
+    @override
+    def disclaim(self, claim: Claim) -> None:
+        there = pbs_observation.claim_of(self._reader.server())
+        if there is not None and there.owner == claim.owner:
+            self._tells.disclaim(CLAIM)
+
+    @override
+    def checks(self) -> Sequence[Check]:
+        missing = self._programs.missing()
+        if missing:
+            mend = "install PBS's client commands here, or name their folder in options.bin"
+            return [Check("programs", False, f"not found: {', '.join(missing)}", mend)]
+        try:
+            seen = dataclasses.replace(self._reader.read(), schedulers=self._reader.schedulers())
+        except CommandRefused as error:
+            return [Check("server", False, str(error), "let this account ask PBS")]
+        except BackendError as error:
+            mend = "start PBS's server, or mend pbs.conf on this host"
+            return [Check("server", False, str(error), mend, may_come=True)]
+        around = CheckContext.here(self._queues, self._left.name)
+        try:
+            look = self._look(seen)
+        except BackendError as error:
+            return [Check("vnodes", False, str(error), "pbsnodes -av shows what PBS has")]
+        return [*run_checks(dataclasses.replace(seen, vnodes=look.vnodes), around), usable_objects(look.unusable)]
+
+    @override
+    def close(self) -> None:
+        pass
+
+
+def _not_sent(job_id: int, why: str) -> Outcome:
+    return Outcome(job_id, "refused", f"not sent: {why}", "not_sent")
+
+
+def _each(
+    job_ids: Sequence[int], jobs: Mapping[str, Record], act: Callable[[int, str, Record], Outcome]
+) -> list[Outcome]:
+    """What became of each job, by the records of all."""
+    names = {number: name for name, number in pbs_job_ids.job_numbers(jobs).items()}
+    outcomes = []
+    for number in job_ids:
+        name = names.get(number)
+        outcomes.append(Outcome(number, "refused", UNKNOWN_JOB) if name is None else act(number, name, jobs[name]))
+    return outcomes
+
+
+def _why_not(order: StartOrder, look: ReadingView) -> str:
+    """Why a start must not be sent, by a reading made right before it; empty if nothing is in the way."""
+    number = order.job.id
+    now = next((each for each in look.waiting.pending if each.job.id == number), None)
+    if now is None:
+        left = next((each.reason for each in look.waiting.left if each.job_id == number), None)
+        return text_of(left) if left else ("has begun, or is over" if number in look.names else UNKNOWN_JOB)
+    if now.hold is Hold.NONE:
+        return "its queue is open to PBS's own scheduler, or it has begun"
+    if now.hold is not Hold.PLUGIN or now.job.ineligible is not None:
+        return text_of(now.job.ineligible) if now.job.ineligible is not None else "is held"
+    chosen = look.waiting.fitted.get(number)  # less than it was where a reservation has come nearer
+    same_time = now.job.walltime_s == order.job.walltime_s or (chosen is not None and chosen < order.job.walltime_s)
+    same = same_time and now.job.queue == order.job.queue
+    if not (same and look.waiting.asked[number].may_be(order.job.request, look.machine)):
+        return "asks for something else than it did when it was decided on"
+    return ""
+
+
+def _take(order: StartOrder, look: ReadingView, free: np.ndarray) -> str:
+    """Take the order's room from `free`; in words, why there is not enough of it."""
+    machine, request = look.machine, order.job.request
+    odd = [name for name, _ in order.nodes if name not in machine.index]
+    if odd:
+        return f"no such vnode: {odd[0]}"
+    placement = tuple(sorted((machine.index[name], units) for name, units in order.nodes))
+    if sum(units for _, units in placement) != request.units or (
+        request.distinct and any(units > 1 for _, units in placement)
+    ):
+        return "not all of its units are placed as it asks"
+    members = machine.rows[request.node_set]
+    used = amounts_used(request, placement, machine.capacity)
+    for node, amounts in used.items():
+        if not members[node]:
+            return f"may not run on {machine.names[node]}"
+        if (free[node] < amounts).any() or (request.exclusive and (free[node] < machine.capacity[node]).any()):
+            return f"no room on {machine.names[node]} any more"
+    for node, amounts in used.items():
+        free[node] -= amounts
+    return ""

@@ -1,0 +1,139 @@
+"""Points of advice: a custom resource of the job that managers alone write, added up by PBS's `job_sort_formula`.
+
+PBS's own scheduler starts the jobs of open queues in the order of that formula. A number on a waiting job is all that
+the bridge writes; nothing starts by it, and nobody is held.
+
+OpenPBS 23.06.06:
+
+- A resource with `flag=r` can be seen by all, and asked for or altered by managers and operators alone.
+- `qalter -l` alters jobs that wait, and whole arrays also where some of their subjobs run; it refuses a job that runs.
+- The formula is computed anew whenever PBS's scheduler looks at the queues. Changed points are no reason to look.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from cpsched_bridge.adapters.pbs.pbs_records import Record
+from cpsched_bridge.adapters.pbs.translation import pbs_job_ids
+from cpsched_bridge.adapters.pbs.translation.job_sort_formula import POINTS, Formula, NotComputable
+from cpsched_bridge.adapters.pbs.translation.pbs_ranking import formula_of, may_have_points, points_of, ranks_of
+from cpsched_bridge.adapters.pbs.transport.pbs_commands import PbsCommands
+from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE
+from cpsched_bridge.errors import BackendError, BackendTimeout
+from cpsched_bridge.ports import Advice, Outcome, Rank
+
+MAX_BATCH = 50
+"""Jobs of one command, which all get the same points."""
+NO_FORMULA = Formula.of("0")
+
+
+class OrderReader(Protocol):
+    """What is asked of `transport.pbs_reader.PbsReader`."""
+
+    def jobs_and_queues(self) -> tuple[dict[str, Record], dict[str, Record]]:
+        """Jobs and queues."""
+        ...
+
+    def server(self) -> Record:
+        """The server."""
+        ...
+
+    def schedulers(self) -> dict[str, Record]:
+        """PBS's own schedulers."""
+        ...
+
+
+@dataclass(slots=True)
+class PbsBoosts:
+    """Reads and writes the points of jobs in `queues`; one `advise` takes `telling_s` seconds at most."""
+
+    reader: OrderReader
+    tells: PbsCommands
+    queues: tuple[str, ...]
+    telling_s: float
+    command_s: float
+
+    def ranks(self) -> list[Rank]:
+        """Return ranks; all are fixed where the formula ignores points."""
+        formula = self._formula()
+        jobs, queues = self.reader.jobs_and_queues()
+        found = ranks_of(jobs, queues, self.queues, formula or NO_FORMULA)
+        return found if formula is not None else [replace(each, fixed=True) for each in found]
+
+    def _formula(self) -> Formula | None:
+        try:
+            found = Formula.of(formula_of(self.reader.server(), self.reader.schedulers()))
+        except (NotComputable, *UNREADABLE):
+            return None
+        return found if found.adds_points else None
+
+    def advise(self, advice: Sequence[Advice]) -> list[Outcome]:
+        """Check each job, then change points; jobs with equal points share a command."""
+        jobs, _ = self.reader.jobs_and_queues()
+        names = {number: name for name, number in pbs_job_ids.job_numbers(jobs).items()}
+        outcomes: dict[int, Outcome] = {}
+        told: dict[int, list[str]] = {}
+        for each in advice:
+            name = names.get(each.id, "")
+            settled = _settled(each, name, jobs)
+            if settled is not None:
+                outcomes[each.id] = settled
+            else:
+                told.setdefault(each.points, []).append(name)
+        numbers = {name: number for number, name in names.items()}
+        results = self._tell_all(told)
+        outcomes |= {numbers[name]: replace(result, job_id=numbers[name]) for name, result in results.items()}
+        return [outcomes[each.id] for each in advice]
+
+    def _tell_all(self, told: Mapping[int, Sequence[str]]) -> dict[str, Outcome]:
+        """What became of each job, by name; after a command without an answer no other one is sent."""
+        until_s = time.monotonic() + self.telling_s
+        found: dict[str, Outcome] = {}
+        lost = ""
+        pieces = [
+            (points, names[at : at + MAX_BATCH])
+            for points, names in told.items()
+            for at in range(0, len(names), MAX_BATCH)
+        ]
+        while pieces:
+            points, names = pieces.pop(0)
+            left_s = until_s - time.monotonic()
+            if lost or left_s <= 0:
+                words = f"not sent: {lost or 'the time for advice is over'}"
+                found |= dict.fromkeys(names, Outcome(0, "refused", words, "not_sent"))
+                continue
+            try:
+                self.tells.points(names, POINTS, points, min(self.command_s, max(1.0, left_s)))
+            except BackendTimeout as error:
+                lost = str(error)
+                found |= dict.fromkeys(names, Outcome(0, "unknown", lost))
+            except BackendError as error:
+                if len(names) > 1:  # one of them was refused: each by itself says which
+                    pieces = [(points, [name]) for name in names] + pieces
+                else:
+                    found[names[0]] = Outcome(0, "refused", str(error))
+            else:
+                found |= dict.fromkeys(names, Outcome(0, "done"))
+        return found
+
+
+def _settled(advice: Advice, name: str, jobs: Mapping[str, Record]) -> Outcome | None:
+    """What becomes of advice about which nothing is to be told; None: it is to be told."""
+    record = jobs.get(name)
+    if record is None or not may_have_points(record):
+        if not advice.points:
+            return Outcome(advice.id, "done", "does not wait")
+        return Outcome(advice.id, "refused", "does not wait any more")
+    try:
+        now = points_of(record)
+    except UNREADABLE:
+        return Outcome(advice.id, "refused", f"its {POINTS} cannot be read")
+    if now == advice.points:
+        return Outcome(advice.id, "done")
+    if now not in (0, *advice.instead_of):
+        return Outcome(advice.id, "refused", f"has {POINTS} of somebody else's: {now}")
+    return None

@@ -1,0 +1,194 @@
+"""What must hold before the bridge starts jobs beside PBS, and how to mend what does not."""
+
+from __future__ import annotations
+
+import fnmatch
+import getpass
+import socket
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from cpsched.errors import abbreviate, escape_controls
+from cpsched_bridge.adapters.pbs.pbs_records import PbsReading, Record, all_of, text_of
+from cpsched_bridge.adapters.pbs.translation.job_sort_formula import POINTS, Formula, NotComputable
+from cpsched_bridge.adapters.pbs.translation.pbs_jobs import WAITING
+from cpsched_bridge.adapters.pbs.translation.pbs_observation import CLAIM
+from cpsched_bridge.adapters.pbs.translation.pbs_queues import is_true, managed
+from cpsched_bridge.adapters.pbs.translation.pbs_ranking import THRESHOLD, formula_of
+from cpsched_bridge.adapters.pbs.translation.vnodes import states_of
+from cpsched_bridge.ports import Check, Unusable
+
+MOST_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class CheckContext:
+    """What the bridge is to manage, and as whom it speaks."""
+
+    queues: tuple[str, ...]
+    left_queue: str
+    user: str
+    hosts: tuple[str, ...]
+
+    @classmethod
+    def here(cls, queues: tuple[str, ...], left_queue: str) -> CheckContext:
+        """As this process."""
+        try:
+            user = getpass.getuser()
+        except (KeyError, OSError):
+            user = ""
+        return cls(queues, left_queue, user, tuple({socket.gethostname(), socket.getfqdn()}))
+
+
+def run_checks(seen: PbsReading, around: CheckContext) -> list[Check]:
+    """What a reading shows."""
+    return [
+        Check("server", True, f"PBS {text_of(seen.server, 'pbs_version') or 'of unknown version'} answers"),
+        *_queues(seen, around),
+        _left_queue(seen, around),
+        _scheduling(seen.server),
+        _privilege(seen.server, around),
+        _claim(seen),
+        _points(seen),
+        _formula(seen),
+        _threshold(seen),
+        _stale_vnodes(seen),
+        _history(seen.server),
+    ]
+
+
+def _queues(seen: PbsReading, around: CheckContext) -> Iterable[Check]:
+    if not around.queues:
+        yield Check("queues", False, "options.queues is empty", "name the queues whose jobs the bridge is to start")
+    there = managed(seen.queues, around.queues)
+    for name in around.queues:
+        if name not in there:
+            mend = f"qmgr -c 'create queue {escape_controls(name)} queue_type=execution, enabled=true'"
+            yield Check(f"queue {name}", False, "no execution queue of that name", mend)
+            continue
+        open_to = "PBS's scheduler" if there[name].started else "the bridge"
+        enabled = is_true(there[name].record, "enabled")
+        yield Check(
+            f"queue {name}",
+            enabled,
+            f"{'takes' if enabled else 'takes no'} jobs, which {open_to} may start",
+            f"qmgr -c 'set queue {name} enabled=true'",
+            required=False,
+        )
+
+
+def _left_queue(seen: PbsReading, around: CheckContext) -> Check:
+    """Where jobs go that the bridge does not start: without that they would wait in a closed queue for ever.
+
+    A bridge that died while it sent starts has left it closed.
+    """
+    name = around.left_queue
+    mend = "name a started execution queue, which the bridge does not manage, in options.left_queue"
+    if not name:
+        return Check("left_queue", False, "not named", mend, mode="control")
+    if name in around.queues:
+        return Check("left_queue", False, f"{name} is one of options.queues", mend, mode="control")
+    queue = managed(seen.queues, [name]).get(name)
+    if queue is None:
+        return Check("left_queue", False, f"there is no execution queue {name}", mend, mode="control")
+    ok = is_true(queue.record, "enabled")
+    mend = f"qmgr -c 'set queue {name} enabled=true, started=true'"
+    closed = "" if queue.started else ", and is opened when the bridge takes control"
+    found = f"{name} takes {'' if ok else 'no '}jobs{closed}"
+    return Check("left_queue", ok, found, mend, mode="control")
+
+
+def _scheduling(server: Record) -> Check:
+    ok = is_true(server, "scheduling")
+    mend = "qmgr -c 'set server scheduling=true': jobs that the bridge does not start need somebody who does"
+    return Check("scheduling", ok, f"PBS's own scheduler is {'on' if ok else 'off'}", mend)
+
+
+def _privilege(server: Record, around: CheckContext) -> Check:
+    """Whether this account is a manager: by the server's list, or as root, whom it trusts on its own host."""
+    entries = [each.strip() for value in all_of(server.get("managers")) for each in value.split(",") if each.strip()]
+    mine = [f"{around.user}@{host}" for host in around.hosts]
+    listed = any(fnmatch.fnmatchcase(me, entry if "@" in entry else f"{entry}@*") for entry in entries for me in mine)
+    here = text_of(server, "server_host") in set(around.hosts) | {h.partition(".")[0] for h in around.hosts}
+    ok = listed or (around.user == "root" and (here or not entries))
+    mend = f"qmgr -c 'set server managers += {around.user}@{around.hosts[0]}'"
+    found = f"{around.user} is {'' if ok else 'not '}a manager of PBS"
+    return Check("privilege", ok, found, mend)
+
+
+def _claim(seen: PbsReading) -> Check:
+    kind = seen.resources.get(CLAIM)
+    ok = kind is not None and kind.type == "string" and ("r" in kind.flags or "i" in kind.flags)
+    mend = f"qmgr -c 'create resource {CLAIM} type=string,flag=r'"
+    found = "two bridges see each other" if ok else f"there is no resource {CLAIM} that users cannot ask for"
+    return Check("claim", ok, found, mend, required=False)
+
+
+def _points(seen: PbsReading) -> Check:
+    """The resource that the points of advice stand in: with another flag, users would rank their own jobs."""
+    kind = seen.resources.get(POINTS)
+    ok = kind is not None and kind.type == "long" and set(kind.flags) in ({"r"}, {"i"})
+    mend = f"qmgr -c 'create resource {POINTS} type=long,flag=r'"
+    if kind is not None:
+        mend = f"qmgr -c 'set resource {POINTS} type=long,flag=r'"
+    found = "only managers write points" if ok else f"there is no resource {POINTS} of type long and flag r"
+    return Check("points", ok, found, mend, mode="advise")
+
+
+def _formula(seen: PbsReading) -> Check:
+    """Whether PBS sorts by the points, beside whatever the site sorts by."""
+    where = "as root on the server's host: qmgr -c 'set server job_sort_formula"
+    try:
+        text = formula_of(seen.server, seen.schedulers)
+        if not text:
+            return Check("formula", False, "no job_sort_formula is set", f'{where} = "{POINTS}"\'', mode="advise")
+        formula = Formula.of(text)
+    except (NotComputable, ValueError) as error:
+        mend = "a formula of arithmetic, eligible_time, priorities and requests, the same for all schedulers"
+        return Check("formula", False, f"job_sort_formula {escape_controls(str(error))}", mend, mode="advise")
+    ok = formula.adds_points
+    mend = f'{where} = "({escape_controls(text)}) + {POINTS}"\''
+    found = f"job_sort_formula {'adds' if ok else 'does not add'} {POINTS} once, as it stands"
+    return Check("formula", ok, found, mend, mode="advise")
+
+
+def _threshold(seen: PbsReading) -> Check:
+    """With a threshold of the site's, points would let jobs run that are not to run."""
+    having = [name for name, each in sorted(seen.schedulers.items()) if text_of(each, THRESHOLD)]
+    mend = f"qmgr -c 'unset sched {having[0] if having else 'default'} {THRESHOLD}'"
+    found = f"scheduler {escape_controls(having[0])} has a {THRESHOLD}" if having else f"no scheduler has a {THRESHOLD}"
+    return Check("threshold", not having, found, mend, mode="advise")
+
+
+def _stale_vnodes(seen: PbsReading) -> Check:
+    """Vnodes that PBS keeps for a job that does not run: a `qrun` of several chunks was refused at a later one.
+
+    PBS shows the job there, also when it is deleted, until it has run there or the server restarts (OpenPBS 23.06.06).
+    """
+    taken = {name: each for name, each in sorted(seen.vnodes.items()) if "job-exclusive" in states_of(each)}
+    stale = [name for name, each in taken.items() if not _is_used(each, seen.jobs)]
+    words = f"{', '.join(escape_controls(name) for name in stale[:5])}: job-exclusive, and without a job that runs"
+    mend = "restart PBS's server when it suits: until then no job gets these vnodes"
+    return Check(
+        "vnodes", not stale, words if stale else "none is kept for a job that is not there", mend, required=False
+    )
+
+
+def _is_used(vnode: Record, jobs: Mapping[str, Record]) -> bool:
+    """Whether a vnode has a job that has begun, or a reservation."""
+    there = [jobs[name] for name in all_of(vnode.get("jobs")) if name in jobs]
+    begun = any(str(job.get("job_state")) not in WAITING for job in there)
+    return begun or "resv-exclusive" in states_of(vnode)
+
+
+def usable_objects(unusable: Sequence[Unusable]) -> Check:
+    """Whether every object that PBS shows can be read."""
+    found = f"left out: {abbreviate(unusable, MOST_NAMED, '; ')}" if unusable else "all that PBS shows can be read"
+    return Check("objects", not unusable, found, "correct these values with qmgr", required=False)
+
+
+def _history(server: Record) -> Check:
+    ok = is_true(server, "job_history_enable")
+    mend = "qmgr -c 'set server job_history_enable=true'"
+    found = "ended jobs are remembered" if ok else "ended jobs are forgotten: nothing is learned of them at start"
+    return Check("history", ok, found, mend, required=False)

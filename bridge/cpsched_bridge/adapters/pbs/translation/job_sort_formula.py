@@ -1,0 +1,188 @@
+"""PBS's `job_sort_formula`: by its value PBS's own scheduler sorts waiting jobs, the largest first.
+
+A formula is arithmetic in Python's words, over what a job asks for and some words of PBS:
+
+- a number of the job's `Resource_List`, such as `ncpus`; sizes count in KiB; 0 where the job does not ask for it,
+- `eligible_time` (seconds), `accrue_type`, `job_priority`, `queue_priority`,
+- `fairshare_perc`, `fairshare_tree_usage`, `fairshare_factor`: known to PBS's scheduler alone.
+
+Here a formula is computed as PBS does it, where that can be done from what PBS prints of jobs and queues. PBS keeps the
+value as a number of 32 bits: beyond 16,777,216 it no longer tells neighbouring whole numbers apart.
+
+Source: OpenPBS 23.06.06, `formula_evaluate` of the scheduler, `validate_job_formula` of the server.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from cpsched.parsing.pbs_select import parse_duration_s
+from cpsched_bridge.adapters.pbs.pbs_records import Record, text_of, texts_of
+from cpsched_bridge.adapters.pbs.translation.pbs_units import amount
+from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE
+
+POINTS = "cpsched_points"
+"""The custom resource that managers alone write: the bridge's advice on a job."""
+KIB_IN_MIB = 1024
+SCHEDULERS_OWN = frozenset({"fairshare_perc", "fair_share_perc", "fairshare_tree_usage", "fairshare_factor"})
+"""Terms that PBS prints nowhere."""
+MOST_SIGNS = 1024
+"""The longest formula that is read; PBS itself takes no longer one from its file in one line of qmgr."""
+
+_OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: math.pow,
+}
+_COMPARISONS: dict[type[ast.cmpop], Callable[[float, float], bool]] = {
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+}
+_FUNCTIONS: dict[str, Callable[..., float]] = {
+    "abs": abs, "min": min, "max": max, "int": math.trunc, "float": float, "round": round, "pow": math.pow,
+    "sqrt": math.sqrt, "log": math.log, "log10": math.log10, "log2": math.log2, "exp": math.exp, "ceil": math.ceil,
+    "floor": math.floor, "fabs": math.fabs,
+}  # fmt: skip
+
+
+class NotComputable(Exception):
+    """The formula's value cannot be known outside of PBS's scheduler; says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Formula:
+    """A formula that can be computed; `of` reads one."""
+
+    text: str
+    body: ast.expr
+    names: frozenset[str]
+    """The terms that it uses."""
+
+    @classmethod
+    def of(cls, text: str) -> Formula:
+        """Read a formula. Raises `NotComputable`."""
+        if len(text) > MOST_SIGNS:
+            raise NotComputable(f"is longer than {MOST_SIGNS} signs")
+        try:
+            body = ast.parse(text.strip(), mode="eval").body
+            names = _names(body)
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            raise NotComputable(f"is no arithmetic: {type(error).__name__}") from error
+        hidden = sorted(names & SCHEDULERS_OWN)
+        if hidden:
+            raise NotComputable(f"uses {hidden[0]}, which PBS's scheduler alone knows")
+        return cls(text, body, frozenset(names))
+
+    @property
+    def adds_points(self) -> bool:
+        """Whether a point more on a job makes its value greater by one, whatever else the job is."""
+        everywhere = [each for each in ast.walk(self.body) if isinstance(each, ast.Name) and each.id == POINTS]
+        return len(everywhere) == 1 and any(term is everywhere[0] for term in _added(self.body))
+
+    def value(self, terms: Mapping[str, float]) -> float:
+        """The value for a job; a term that is not given is 0, and so is the value where it cannot be computed."""
+        try:
+            found = float(_value(self.body, terms))
+        except (ArithmeticError, ValueError, TypeError, RecursionError):
+            return 0.0
+        return found if math.isfinite(found) else 0.0
+
+
+def terms_of(formula: Formula, job: Record, queue: Record) -> dict[str, float]:
+    """What the terms of a formula are for a job of a queue; those that cannot be read are left out."""
+    wishes = texts_of(job, "Resource_List")
+    found = {}
+    for name in formula.names:
+        try:
+            found[name] = _term(name, job, queue, wishes)
+        except UNREADABLE:
+            continue
+    return found
+
+
+def _term(name: str, job: Record, queue: Record, wishes: Mapping[str, str]) -> float:
+    match name:
+        case "eligible_time":
+            return float(parse_duration_s(text_of(job, "eligible_time", "0")))
+        case "accrue_type":
+            return float(text_of(job, "accrue_type", "0"))
+        case "job_priority":
+            return float(text_of(job, "Priority", "0"))
+        case "queue_priority":
+            return float(text_of(queue, "Priority", "0"))
+    said = wishes.get(name, "0")
+    if ":" in said:
+        return float(parse_duration_s(said))
+    try:
+        return float(said)
+    except ValueError:
+        return float(amount(said, is_size=True) * KIB_IN_MIB)
+
+
+def _names(body: ast.expr) -> set[str]:
+    """The terms of a formula. Raises `ValueError` for what is not arithmetic."""
+    found: set[str] = set()
+    called = {id(each.func) for each in ast.walk(body) if isinstance(each, ast.Call)}
+    for each in ast.walk(body):
+        match each:
+            case ast.operator() | ast.cmpop() | ast.unaryop() | ast.expr_context():
+                continue
+            case ast.Constant(value=int() | float()) | ast.IfExp():
+                continue
+            case ast.BinOp(op=op) if type(op) in _OPERATORS:
+                continue
+            case ast.Compare(ops=[test]) if type(test) in _COMPARISONS:
+                continue
+            case ast.UnaryOp(op=ast.USub() | ast.UAdd()):
+                continue
+            case ast.Call(func=ast.Name(id=name), keywords=[]) if name in _FUNCTIONS:
+                continue
+            case ast.Name(id=name):
+                if id(each) not in called:
+                    found.add(name)
+            case _:
+                raise ValueError(type(each).__name__)
+    return found
+
+
+def _added(body: ast.expr) -> list[ast.expr]:
+    """The terms of a sum that are added as they stand; of `a + b - c`: a and b."""
+    match body:
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            return [*_added(left), *_added(right)]
+        case ast.BinOp(left=left, op=ast.Sub()):
+            return _added(left)
+    return [body]
+
+
+def _value(each: ast.expr, terms: Mapping[str, float]) -> float:
+    match each:
+        case ast.Constant(value=int() | float() as number):
+            return float(number)
+        case ast.Name(id=name):
+            return terms.get(name, 0.0)
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_value(operand, terms)
+        case ast.UnaryOp(operand=operand):
+            return _value(operand, terms)
+        case ast.BinOp(left=left, op=op, right=right):
+            return _OPERATORS[type(op)](_value(left, terms), _value(right, terms))
+        case ast.IfExp(test=test, body=then, orelse=other):
+            return _value(then if _value(test, terms) else other, terms)
+        case ast.Compare(left=left, ops=[op], comparators=[right]):
+            return float(_COMPARISONS[type(op)](_value(left, terms), _value(right, terms)))
+        case ast.Call(func=ast.Name(id=name), args=arguments):
+            return float(_FUNCTIONS[name](*(_value(argument, terms) for argument in arguments)))
+    raise TypeError(type(each).__name__)

@@ -1,0 +1,212 @@
+"""One reading of PBS as an `Observation`, and what later readings need of earlier ones."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from cpsched.model import EndedJob, IntArray, Job, Request
+from cpsched.parsing.pbs_select import parse_duration_s
+from cpsched_bridge.adapters.pbs.pbs_records import PbsReading, Record, Unreadable, text_of, texts_of
+from cpsched_bridge.adapters.pbs.translation import pbs_job_ids, pbs_queues, pbs_reservations
+from cpsched_bridge.adapters.pbs.translation import vnodes as machine
+from cpsched_bridge.adapters.pbs.translation.pbs_jobs import (
+    PendingContext,
+    PendingJobs,
+    job_of,
+    pending_jobs,
+    walltime_of,
+)
+from cpsched_bridge.adapters.pbs.translation.pbs_limits import PbsLimits
+from cpsched_bridge.adapters.pbs.translation.pbs_queues import ExecutionQueue, is_true, managed, why_unreadable
+from cpsched_bridge.adapters.pbs.translation.pbs_running import RUNNING, amounts_on, running_jobs
+from cpsched_bridge.adapters.pbs.translation.pbs_units import time_s
+from cpsched_bridge.adapters.pbs.translation.select_chunks import ChunkRequest
+from cpsched_bridge.adapters.pbs.translation.vnodes import VnodeTable
+from cpsched_bridge.adapters.shared.allocation import allocation_request
+from cpsched_bridge.adapters.shared.lease_text import format_lease, parse_lease
+from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE
+from cpsched_bridge.ports import Claim, ObjectKind, Observation, Unusable
+
+CLAIM = "cpsched_claim"
+"""The custom resource whose value at the server is the claim of the bridge in control."""
+OVER = frozenset("XF")
+"""States of subjobs and jobs that PBS still shows when they are over."""
+KINDS: Mapping[str, ObjectKind] = {
+    "vnode": "node", "queue": "partition", "reservation": "reservation", "job": "job",
+}  # fmt: skip
+"""PBS's kinds of objects in the words of the ports."""
+SPARE_SETS = 100
+"""Node sets that are kept although no job may need them any more."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReadingView:
+    """What one reading shows, before anything is learned of it."""
+
+    machine: VnodeTable
+    numbers: Mapping[str, int]
+    names: Mapping[int, str]
+    queues: Mapping[str, ExecutionQueue]
+    waiting: PendingJobs
+    free: IntArray
+    vnodes: Mapping[str, Record]
+    """Those that can be read."""
+    reservations: tuple[pbs_reservations.Reservation, ...]
+    unusable: tuple[Unusable, ...]
+    now_s: int
+    others_start: bool
+    """Whether PBS's own scheduler may start jobs at any moment."""
+
+
+@dataclass(slots=True)
+class PbsTranslator:
+    """Turns readings into observations, for the queues `pbs_queues`."""
+
+    queues: tuple[str, ...]
+    _machine: VnodeTable | None = None
+    _known: dict[int, Job] = field(default_factory=dict)
+    """Jobs as they were when they waited or ran."""
+    _ran: dict[int, tuple[Job, int]] = field(default_factory=dict)
+    """Jobs that ran at the last reading, or were started since, each with its start."""
+    _otherwise: dict[int, str] = field(default_factory=dict)
+    _sets: int = 0
+    """Node sets that the jobs of the last reading need."""
+
+    def look(self, seen: PbsReading, by_hand: Collection[str] = ()) -> ReadingView:
+        """What a reading shows; nothing is remembered of it but the machine. Raises `ValueError` without vnodes."""
+        vnodes, odd = machine.split_readable(seen.vnodes)
+        found = VnodeTable.of(vnodes, seen.resources, self._machine)
+        if found is self._machine and len(found.rows) > 2 * self._sets + SPARE_SETS:
+            found = VnodeTable.of(vnodes, seen.resources)
+        if found is not self._machine:
+            self._machine = found
+            self._known.clear()
+        numbers = pbs_job_ids.job_numbers(seen.jobs)
+        kept, odd_reservations = pbs_reservations.reservations_of(seen.reservations, vnodes, found, seen.now_s)
+        free = machine.free_on(vnodes, found)
+        for each in pbs_reservations.conflicting_reservations(kept, seen.now_s, seen.now_s + 1):
+            free[each.members] = 0
+        eligible = is_true(seen.server, "eligible_time_enable")
+        managed_queues = managed(seen.queues, self.queues)
+        scene = PendingContext(seen.now_s, found, free, managed_queues, by_hand, kept, eligible, self._known)
+        wait = pending_jobs(seen.jobs, numbers, scene)
+        self._sets = len({asks.request.node_set for asks in wait.asked.values()})
+        names = {number: name for name, number in numbers.items()}
+        unreadable = (
+            *seen.unreadable, *odd, *machine.without_amounts(vnodes, found),
+            *pbs_queues.unreadable(seen.queues, self.queues), *odd_reservations,
+        )  # fmt: skip
+        return ReadingView(
+            found,
+            numbers,
+            names,
+            managed_queues,
+            wait,
+            free,
+            vnodes,
+            kept,
+            tuple(map(_unusable, unreadable)),
+            seen.now_s,
+            _others_start(seen),
+        )
+
+    def began(self, job: Job, start_s: int) -> None:
+        """Take note of a start that PBS took: the job may be over before the next reading."""
+        self._ran[job.id] = job, start_s
+
+    def observe(self, seen: PbsReading, look: ReadingView) -> Observation:
+        """The observation of a reading that was looked at."""
+        usable = machine.usable(look.vnodes, look.machine)
+        self._known.update({each.job.id: each.job for each in look.waiting.pending})
+        runs, otherwise = running_jobs(
+            seen.jobs, look.numbers, look.machine, self._known, usable, seen.now_s, look.waiting.asked
+        )
+        alive = {number for number, name in look.names.items() if seen.jobs[name].get("job_state") not in OVER}
+        self._otherwise = {
+            number: words for number, words in {**self._otherwise, **otherwise}.items() if number in alive
+        }
+        ended = self._ended(seen.now_s, alive)
+        begins = {n: self._ran[n] for n in look.waiting.begins if n in self._ran}
+        self._ran = begins | {each.job.id: (each.job, each.start_s) for each in runs}
+        self._known = {number: job for number, job in self._known.items() if number in alive}
+        limits = PbsLimits.of(seen.server, {name: queue.record for name, queue in look.queues.items()})
+        placed = [record for name, record in seen.jobs.items() if not pbs_job_ids.is_array(name) and _counts(record)]
+        return Observation(
+            now_s=seen.now_s,
+            cluster=look.machine.cluster(),
+            free=look.free,
+            pending=tuple(look.waiting.pending),
+            running=tuple(runs),
+            ended=ended,
+            left=tuple(look.waiting.left),
+            limits=limits.now(placed, look.waiting.records),
+            notes=tuple(limits.notes),
+            unusable=look.unusable,
+            outages=(
+                *machine.outages(look.vnodes, look.machine, seen.now_s),
+                *pbs_reservations.outages(look.reservations),
+            ),
+            otherwise=dict(self._otherwise),
+            claim=claim_of(seen.server),
+            cluster_name=text_of(seen.server, "server_host"),
+            labels={
+                n: pbs_job_ids.label_of(n)
+                for n in (*self._ran, *(e.job.id for e in ended))
+                if n >> pbs_job_ids.SEQUENCE_BITS
+            },
+        )
+
+    def _ended(self, now_s: int, alive: Collection[int]) -> tuple[EndedJob, ...]:
+        """Jobs that ran at the last reading and are gone; their ends are known no better than readings come."""
+        gone = [(job, start_s) for number, (job, start_s) in self._ran.items() if number not in alive]
+        return tuple(EndedJob(job, start_s, max(now_s, start_s)) for job, start_s in gone)
+
+
+def _others_start(seen: PbsReading) -> bool:
+    """Whether a job without a hold waits in a queue that PBS's own scheduler serves."""
+    served = {name for name, record in seen.queues.items() if why_unreadable(record) or is_true(record, "started")}
+    return any(each.get("job_state") == "Q" and each.get("queue") in served for each in seen.jobs.values())
+
+
+def _unusable(odd: Unreadable) -> Unusable:
+    return Unusable(KINDS[odd.kind], odd.name[:80], "record", "unreadable", odd.why[:200])
+
+
+def _counts(record: Record) -> bool:
+    """Whether limits count a job as running."""
+    return record.get("job_state") in RUNNING
+
+
+def claim_of(server: Record) -> Claim | None:
+    """The claim that stands at the server."""
+    words = texts_of(server, "resources_available").get(CLAIM, "")
+    if not words:
+        return None
+    with contextlib.suppress(ValueError):  # else they are somebody else's words
+        words = bytes.fromhex(words).decode()
+    return parse_lease(words, f"whoever set {CLAIM}")
+
+
+def claim_words(claim: Claim) -> str:
+    """The claim in digits: `qmgr` takes no other signs in a value for granted."""
+    return format_lease(claim).encode().hex()
+
+
+def finished(jobs: Mapping[str, Record], machine: VnodeTable) -> Sequence[EndedJob]:
+    """Jobs of PBS's history that ran and ended, by end; nothing is learned of one whose facts make no sense."""
+    found = []
+    for name, record in jobs.items():
+        try:
+            if record.get("job_state") not in ("F", "X") or pbs_job_ids.is_array(name):
+                continue
+            start_s = time_s(text_of(record, "stime"))
+            end_s = start_s + parse_duration_s(texts_of(record, "resources_used").get("walltime", ""))
+            amounts = amounts_on(text_of(record, "exec_vnode"), machine)
+            request = allocation_request(amounts, False)[0] if amounts else Request(1, (1,) * len(machine.resources))
+            job = job_of(record, pbs_job_ids.job_number(name), ChunkRequest(request, ()), walltime_of(record))
+            found.append(EndedJob(replace(job, submit_s=min(job.submit_s, start_s)), start_s, end_s))
+        except UNREADABLE:
+            continue
+    return sorted(found, key=lambda each: (each.end_s, each.job.id))

@@ -1,0 +1,54 @@
+"""The queues that the bridge manages: whether PBS's own scheduler may start their jobs, and what they set."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from cpsched_bridge.adapters.pbs.pbs_records import UNREADABLE as BROKEN
+from cpsched_bridge.adapters.pbs.pbs_records import Record, Unreadable, text_of
+from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionQueue:
+    """An execution queue. `started`: PBS's own scheduler starts its jobs, so that they are not the bridge's."""
+
+    name: str
+    started: bool
+    record: Record
+
+
+def managed(records: Mapping[str, Record], names: Collection[str]) -> dict[str, ExecutionQueue]:
+    """Those of the queues `names` that are there, have jobs of their own, and can be read, by name."""
+    found = {}
+    for name in names:
+        record = records.get(name)
+        if record is not None and not why_unreadable(record) and _executes(record):
+            found[name] = ExecutionQueue(name, is_true(record, "started"), record)
+    return found
+
+
+def _executes(record: Record) -> bool:
+    return text_of(record, "queue_type").lower().startswith("e")
+
+
+def why_unreadable(record: Record) -> str:
+    """Why the facts of a queue that are asked for here cannot be read; empty where they can."""
+    try:
+        for name in ("queue_type", "started", "enabled", "partition"):
+            text_of(record, name)
+    except UNREADABLE as error:
+        return str(error)
+    return str(record.get(BROKEN, ""))
+
+
+def unreadable(records: Mapping[str, Record], names: Collection[str]) -> list[Unreadable]:
+    """Those of the queues `names` that are there and cannot be read."""
+    said = ((name, why_unreadable(records[name])) for name in names if name in records)
+    return [Unreadable("queue", name, why) for name, why in said if why]
+
+
+def is_true(record: Record, name: str) -> bool:
+    """Whether a truth value is set and true."""
+    return text_of(record, name).lower() in ("true", "t", "1", "y", "yes")

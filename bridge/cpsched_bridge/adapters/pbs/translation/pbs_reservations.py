@@ -1,0 +1,96 @@
+"""Reservations: vnodes that are kept for others for a time. A vnode of which a part is reserved is left alone whole.
+
+Of one whose times cannot be read the vnodes are kept now and at any time. Where its vnodes cannot be read, those are
+kept on which PBS itself shows it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from cpsched.model import BoolArray
+from cpsched.parsing.pbs_select import parse_duration_s
+from cpsched_bridge.adapters.pbs.pbs_records import UNREADABLE as BROKEN
+from cpsched_bridge.adapters.pbs.pbs_records import Record, Unreadable, all_of, text_of
+from cpsched_bridge.adapters.pbs.translation.pbs_units import FOREVER_S, time_s
+from cpsched_bridge.adapters.pbs.translation.vnodes import VnodeTable
+from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE
+from cpsched_bridge.ports import Outage
+
+_VNODE = re.compile(r"([^()+:=\s]+):[^()+:=\s]+=")
+_WITHOUT_VNODES = frozenset({
+    "RESV_NONE", "RESV_UNCONFIRMED", "RESV_FINISHED", "RESV_BEING_DELETED", "RESV_DELETED", "RESV_DELETING_JOBS",
+})  # fmt: skip
+"""States of reservations that have no vnodes yet, or give them up. Any other state, known or not, has them."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reservation:
+    """Vnodes that only the reservation's own jobs get from `from_s` until `to_s`."""
+
+    name: str
+    members: BoolArray
+    from_s: int
+    to_s: int
+
+
+def vnodes_in(words: str) -> list[str]:
+    """The vnodes of an `exec_vnode` or `resv_nodes`, in order, as often as they stand there."""
+    return _VNODE.findall(words)
+
+
+def reservations_of(
+    records: Mapping[str, Record], vnodes: Mapping[str, Record], machine: VnodeTable, now_s: int
+) -> tuple[tuple[Reservation, ...], list[Unreadable]]:
+    """The reservations that are not over, and those that cannot be read."""
+    found, odd = [], []
+    for name, record in sorted(records.items()):
+        try:
+            if BROKEN in record:
+                raise ValueError(str(record[BROKEN]))
+            if text_of(record, "reserve_state") in _WITHOUT_VNODES:
+                continue
+            begin_s = time_s(text_of(record, "reserve_start"))
+            end_s = _end_s(record, begin_s)
+            members = machine.members(vnodes_in(text_of(record, "resv_nodes")))
+        except UNREADABLE as error:
+            odd.append(Unreadable("reservation", name, str(error)))
+            members = machine.members([*_named_in(record), *_showing(name, vnodes)])
+            found.append(Reservation(name, members, now_s, now_s + FOREVER_S))
+            continue
+        if end_s > now_s:
+            found.append(Reservation(name, members, begin_s, end_s))
+    return tuple(sorted(found, key=lambda each: (each.from_s, each.name))), odd
+
+
+def _named_in(record: Record) -> list[str]:
+    """The vnodes of a reservation that cannot be read, as far as it names them."""
+    return [name for words in all_of(record.get("resv_nodes")) for name in vnodes_in(words)]
+
+
+def _showing(name: str, vnodes: Mapping[str, Record]) -> list[str]:
+    """The vnodes on which PBS shows a reservation."""
+
+    def shown(vnode: Record) -> list[str]:
+        return [each.strip() for words in all_of(vnode.get("resv")) for each in words.split(",")]
+
+    return [each for each, vnode in vnodes.items() if name in shown(vnode)]
+
+
+def _end_s(record: Record, begin_s: int) -> int:
+    end = text_of(record, "reserve_end")
+    return time_s(end) if end else begin_s + parse_duration_s(text_of(record, "reserve_duration"))
+
+
+def conflicting_reservations(reservations: Iterable[Reservation], now_s: int, until_s: int) -> tuple[Reservation, ...]:
+    """Those that begin before `until_s`."""
+    return tuple(each for each in reservations if each.from_s < until_s and each.to_s > now_s)
+
+
+def outages(reservations: Iterable[Reservation]) -> Iterable[Outage]:
+    """The same for people."""
+    for each in reservations:
+        rows = tuple(row for row, member in enumerate(each.members.tolist()) if member)
+        yield Outage("reserved", each.name, rows, each.from_s, each.to_s)

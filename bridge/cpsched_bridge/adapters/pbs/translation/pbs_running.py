@@ -1,0 +1,124 @@
+"""Jobs that have vnodes: where they run, and what PBS has given to them there."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Mapping, MutableMapping
+from dataclasses import replace
+
+import numpy as np
+
+from cpsched.feasibility import amounts_used
+from cpsched.model import BoolArray, Job, Placement, Request, RunningJob
+from cpsched_bridge.adapters.pbs.pbs_records import Record, text_of, texts_of
+from cpsched_bridge.adapters.pbs.translation import pbs_job_ids
+from cpsched_bridge.adapters.pbs.translation.pbs_jobs import job_of, walltime_of
+from cpsched_bridge.adapters.pbs.translation.pbs_units import FOREVER_S, amount, time_s
+from cpsched_bridge.adapters.pbs.translation.select_chunks import ChunkRequest, placement_of
+from cpsched_bridge.adapters.pbs.translation.vnodes import VnodeTable
+from cpsched_bridge.adapters.shared.allocation import Amounts, allocation_request, describe_allocation
+from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE, NotModelled
+
+RUNNING = frozenset("REU")
+"""States of jobs that have their vnodes: running, exiting, suspended for a keyboard. A suspended job gave them up."""
+_PART = re.compile(r"([^()+:=\s]+)((?::[A-Za-z][A-Za-z0-9_-]*=[^()+:=\s]*)+)")
+
+
+def running_jobs(
+    jobs: Mapping[str, Record],
+    numbers: Mapping[str, int],
+    machine: VnodeTable,
+    known: MutableMapping[int, Job],
+    usable: BoolArray,
+    now_s: int,
+    begins: Collection[int] = (),
+) -> tuple[list[RunningJob], dict[int, str]]:
+    """The jobs that run, and by number what those have that got something else than they had asked for.
+
+    Those of `begins` count as waiting still.
+    `known` holds jobs as they were read before: a job that has what it asked for stays that job, any other is added.
+    """
+    found, otherwise = [], {}
+    for name, record in jobs.items():
+        state = record.get("job_state")
+        number = numbers[name]
+        if number in begins or pbs_job_ids.is_array(name) or (state not in RUNNING and state != "S"):
+            continue
+        before = known.get(number)
+        try:
+            each = _running(record, number, machine, before, now_s)
+            if before is not None and each.job.request != before.request and state != "S":
+                amounts = amounts_on(text_of(record, "exec_vnode"), machine)
+                otherwise[number] = describe_allocation(amounts, machine)
+        except (*UNREADABLE, NotModelled):
+            each = RunningJob(_unreadable(record, number, machine), now_s, ())
+        known[number] = each.job if state != "S" or before is None else before
+        kept = tuple((node, units) for node, units in each.placement if usable[node])
+        found.append(replace(each, placement=() if state == "S" else kept))
+    return found, otherwise
+
+
+def _running(record: Record, number: int, machine: VnodeTable, before: Job | None, now_s: int) -> RunningJob:
+    said = text_of(record, "stime")
+    start_s = min(time_s(said), now_s) if said else now_s
+    amounts = amounts_on(text_of(record, "exec_vnode"), machine)
+    if not amounts:
+        raise ValueError("runs nowhere that is known")
+    place = texts_of(record, "Resource_List").get("place", "")
+    exclusive = placement_of(place).sharing in ("excl", "exclhost")
+    if before is not None:
+        placement = as_asked(before.request, amounts, machine)
+        if placement is not None:
+            walltime_s = walltime_of(record)  # a manager may have changed it
+            same = before.walltime_s == walltime_s
+            return RunningJob(before if same else replace(before, walltime_s=walltime_s), start_s, placement)
+        exclusive = exclusive or before.request.exclusive
+    request, placement = allocation_request(amounts, exclusive)
+    return RunningJob(job_of(record, number, ChunkRequest(request, ()), walltime_of(record)), start_s, placement)
+
+
+def amounts_on(exec_vnode: str, machine: VnodeTable) -> Amounts:
+    """What a job has, by vnode: `(vm[0]:ncpus=2:mem=1gb)+(vm[1]:ncpus=2)`. Raises `ValueError` for odd words."""
+    found: dict[int, list[int]] = {}
+    for name, words in _PART.findall(exec_vnode):
+        row = machine.index.get(name)
+        if row is None:
+            continue
+        there = found.setdefault(row, [0] * len(machine.resources))
+        for word in words[1:].split(":"):
+            resource, _, value = word.partition("=")
+            if resource in machine.resources:
+                column = machine.resources.index(resource)
+                there[column] += math.ceil(amount(value, resource in machine.sizes))
+    return {row: tuple(amounts) for row, amounts in sorted(found.items())}
+
+
+def as_asked(request: Request, amounts: Amounts, machine: VnodeTable) -> Placement | None:
+    """Where the units of a job are that has exactly what it asked for; None where it has something else.
+
+    What is not told of a vnode, such as memory, counts as asked for. A job with whole vnodes has at least its units.
+    """
+    column = next(at for at, amount in enumerate(request.per_unit) if amount)
+    placement = tuple((node, there[column] // request.per_unit[column]) for node, there in sorted(amounts.items()))
+    if sum(units for _, units in placement) != request.units or any(units == 0 for _, units in placement):
+        return None
+    if request.distinct and any(units > 1 for _, units in placement):
+        return None
+    plain = replace(request, exclusive=False)
+    for node, taken in amounts_used(plain, placement, machine.capacity).items():
+        there = np.array(amounts[node])
+        told = there > 0
+        if (there[told] != taken[told]).any() or there[column] != taken[column]:
+            return None
+    return placement
+
+
+def _unreadable(record: Record, number: int, machine: VnodeTable) -> Job:
+    """A job of which nobody knows what it gives back."""
+    request = Request(1, (1,) * len(machine.resources))
+    try:
+        user = str(record.get("euser", ""))
+        return Job(number, 0, FOREVER_S, request, user=user)
+    except UNREADABLE:
+        return Job(number, 0, FOREVER_S, request)

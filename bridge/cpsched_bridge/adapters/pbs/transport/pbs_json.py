@@ -1,0 +1,190 @@
+"""What PBS's programs print with `-F json`, as records.
+
+A user's words are in these texts: names of jobs, variables of the environment. Programs before OpenPBS 23 print some of
+them as broken JSON (a variable `005`, a stray backslash), and nested brackets may be deeper than any reader goes. So:
+
+- A text that is JSON is read as JSON. An attribute that stands there twice is kept twice: limits are printed so.
+- Of any other text each object is read by itself, line by line, as PBS's programs lay it out: an attribute a line,
+  deeper ones further in. Lines of the environment are passed over. An object that cannot be read so, or that stands
+  there twice, is `doubtful`: whoever asks for it alone gets nobody else's words.
+
+Whatever JSON made of a value (`007`, `true`, `1e5` may all be names of jobs), a record has it as text.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from cpsched_bridge.adapters.pbs.pbs_records import Record, Unquoted, Value, all_of
+from cpsched_bridge.errors import BackendUnavailable
+
+USERS_OWN = frozenset({"Variable_List", "Submit_arguments", "argument_list", "executable", "comment", "jobdir"})
+"""Attributes of jobs that nothing is decided by, passed over: most of the text, and a user's words."""
+_OBJECT = re.compile(r'^([ \t]+)"((?:[^"\\\n]|\\.)*)"[ \t]*:[ \t]*\{[ \t]*$', re.MULTILINE)
+_LINE = re.compile(r'([ \t]*)"([^"\\]*)"[ \t]*:[ \t]*(.*?),?[ \t]*')
+_BARE = re.compile(r"[-+.\w]+(?:\(\w*\))?", re.ASCII)
+"""What C reads as a number, and so is printed without quotes: `07`, `.5`, `+7`, `0x7`, `nan`."""
+
+
+@dataclass(slots=True)
+class Objects:
+    """Records by name, and the names of those that have to be asked for alone."""
+
+    records: dict[str, Record] = field(default_factory=dict)
+    doubtful: set[str] = field(default_factory=set)
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """A JSON object as it stands there."""
+
+
+_AS_PRINTED: dict[str, Any] = {"parse_int": Unquoted, "parse_float": Unquoted, "parse_constant": Unquoted}
+
+
+def parse_objects(text: str, kind: str) -> Objects:
+    """The objects of one kind ("Jobs", "nodes", "Queue", "Server") in what a program printed.
+
+    Raises `BackendUnavailable` for what is no answer of PBS's programs.
+    """
+    try:
+        whole = json.loads(text, object_pairs_hook=_Pairs, strict=False, **_AS_PRINTED)
+    except (ValueError, RecursionError):
+        return _salvaged(text, kind)
+    if not isinstance(whole, _Pairs) or "pbs_server" not in dict(whole):
+        raise BackendUnavailable(f"no answer of PBS's: {text[:60]!r}")
+    found = Objects()
+    for key, value in whole:
+        if key == kind and isinstance(value, _Pairs):
+            for name, each in value:
+                if name in found.records or not isinstance(each, _Pairs):
+                    found.doubtful.add(name)
+                found.records[name] = _record(each if isinstance(each, _Pairs) else _Pairs())
+    return found
+
+
+def _record(pairs: Iterable[tuple[str, Any]]) -> Record:
+    found: Record = {}
+    for name, value in pairs:
+        if name in USERS_OWN:
+            continue
+        told = _value(value)
+        before = found.get(name)
+        if before is None:
+            found[name] = told
+        elif isinstance(before, dict) and isinstance(told, dict):
+            found[name] = {**before, **told}
+        elif not isinstance(before, dict) and not isinstance(told, dict):
+            found[name] = (*_texts(before), *_texts(told))
+    return found
+
+
+def _texts(value: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else value
+
+
+def _value(value: Any) -> Value:
+    if isinstance(value, _Pairs):
+        parts: dict[str, str | tuple[str, ...]] = {}
+        for name, each in value:
+            parts[name] = (*_texts(parts[name]), _text(each)) if name in parts else _text(each)
+        return parts
+    return tuple(map(_text, value)) if isinstance(value, list) else _text(value)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool) or value is None:
+        return Unquoted({True: "True", False: "False", None: ""}[value])
+    return Unquoted(str(value)[:200])
+
+
+def _salvaged(text: str, kind: str) -> Objects:
+    """The objects of a text that is no JSON, each by itself."""
+    head = re.search(rf'^[ \t]*"{kind}"[ \t]*:[ \t]*\{{[ \t]*$', text, re.MULTILINE)
+    if not re.match(r'\s*\{\s*"timestamp"', text) or '"pbs_server"' not in text[: head.start() if head else None]:
+        raise BackendUnavailable(f"no answer of PBS's: {text[:60]!r}")
+    if not text.rstrip().endswith("}"):
+        raise BackendUnavailable(f"an answer of PBS's that ends early: ...{text[-40:]!r}")
+    found = Objects()
+    if head is None:
+        return found
+    body = text[head.end() :]
+    first = _OBJECT.search(body)
+    if first is None:
+        return found
+    starts = [each for each in _OBJECT.finditer(body) if each[1] == first[1]]
+    ends = [each.start() for each in starts[1:]] + [len(body)]
+    for start, end in zip(starts, ends, strict=True):
+        name, piece = start[2], body[start.end() : end]
+        record = _by_lines(piece, len(start[1].expandtabs()))
+        if record is None or name in found.records:
+            found.doubtful.add(name)
+        found.records[name] = record or {}
+    return found
+
+
+def _by_lines(piece: str, indent: int) -> Record | None:
+    """The record whose lines are deeper than `indent`; None where a line that counts makes no sense."""
+    found: Record = {}
+    within: dict[str, str | tuple[str, ...]] | None = None
+    listed = ""
+    skips = False
+    depth: int | None = None
+    for line in piece.split("\n"):
+        here = len(line.expandtabs()) - len(line.expandtabs().lstrip())
+        if not line.strip() or here <= indent:
+            continue
+        depth = here if depth is None else depth
+        if here == depth:
+            if line.strip()[0] in "}]":
+                within, listed, skips = None, "", False
+                continue
+            parts = _LINE.fullmatch(line)
+            if parts is None:
+                if skips:
+                    continue
+                return None
+            name, said = parts[2], parts[3]
+            within, listed, skips = None, "", name in USERS_OWN
+            if skips:
+                continue
+            if name in found:
+                return None
+            if said in ("{", "{}"):
+                found[name] = within = {}
+                continue
+            if said in ("[", "[]"):
+                found[name], listed = (), name
+                continue
+            value = _scalar(said)
+            if value is None:
+                return None
+            found[name] = value
+        elif skips:
+            continue
+        elif within is not None:
+            parts = _LINE.fullmatch(line)
+            value = _scalar(parts[3]) if parts else None
+            if parts is None or value is None or parts[2] in within:
+                return None
+            within[parts[2]] = value
+        elif listed and (value := _scalar(line.strip().rstrip(","))) is not None:
+            found[listed] = (*all_of(found[listed]), value)
+        else:
+            return None
+    return found
+
+
+def _scalar(said: str) -> str | None:
+    if len(said) > 1 and said[0] == said[-1] == '"':
+        try:
+            value = json.loads(said, strict=False)
+        except ValueError:
+            return said[1:-1]  # a stray backslash, or a quote within: told as it stands there
+        return value if isinstance(value, str) else None
+    return Unquoted(said) if _BARE.fullmatch(said) else None

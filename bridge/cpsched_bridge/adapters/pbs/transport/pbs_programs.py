@@ -1,0 +1,82 @@
+"""PBS's programs, run with deadlines."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from cpsched_bridge.adapters.shared.parallel_commands import ParallelCommands, format_complaint
+from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
+
+FIXED = {"LC_ALL": "C", "TZ": "UTC0"}
+"""Untranslated messages; PBS's programs print times in their own zone, without naming the zone."""
+
+
+def environment(own: Mapping[str, str] | None = None) -> dict[str, str]:
+    """This process's own environment, in which pbs.conf is found, with what is fixed."""
+    return dict(os.environ if own is None else own) | FIXED
+
+
+NAMES = ("qstat", "pbsnodes", "pbs_rstat", "qmgr", "qrun", "qmove", "qalter")
+_UNREACHED = re.compile(
+    r"cannot connect|connection refused|no default server|connection timed out|end of file|communication failure|"
+    r"server shutting down|could not connect|pbs_iff|errno=15(?:031|034|096)|broken pipe|connection reset",
+    re.I,
+)
+_REFUSED = re.compile(r"unauthorized|permission denied|access .*denied|illegal option|invalid option", re.I)
+
+
+def interpret_exit(command: str, status: int, complaint: str) -> BackendError | None:
+    """What a program's exit status and complaint say of its answer; None: it counts."""
+    if status == 0:
+        return None
+    words = f"{command}: {format_complaint(complaint, status)}"
+    if _UNREACHED.search(complaint):
+        return BackendUnavailable(words)
+    return CommandRefused(words) if _REFUSED.search(complaint) else BackendUnavailable(words)
+
+
+class Programs:
+    """Runs programs of the folder `bin`; empty: those on the path. `within_s` is for each question."""
+
+    def __init__(self, bin: str = "", within_s: float = 10.0) -> None:
+        self._bin = bin
+        self.within_s = within_s
+
+    def missing(self) -> list[str]:
+        """Programs that are not there."""
+        return [name for name in NAMES if shutil.which(self._at(name)) is None]
+
+    def query(self, commands: Mapping[str, Sequence[str]], until_s: float | None = None) -> dict[str, str]:
+        """Answers by name, all of them or none: raises a `BackendError`; `until_s` is a monotonic time."""
+        left_s = self.within_s if until_s is None else until_s - time.monotonic()
+        if left_s <= 0:
+            raise BackendTimeout(f"{', '.join(commands)}: nothing is left of {self.within_s:g} s")
+        placed = {name: [self._at(words[0]), *words[1:]] for name, words in commands.items()}
+        return ParallelCommands(placed, left_s, environment(), interpret_exit).texts()
+
+    def command(self, command: Sequence[str], within_s: float | None = None) -> None:
+        """Run one command. Raises `CommandRefused` where it was refused, `BackendTimeout` where nobody can tell."""
+        try:
+            deadline_s = self.within_s if within_s is None else within_s
+            ParallelCommands({"": [self._at(command[0]), *command[1:]]}, deadline_s, environment(), _told).texts()
+        except BackendUnavailable as error:
+            raise BackendTimeout(str(error)) from error
+
+    def _at(self, name: str) -> str:
+        return str(Path(self._bin) / name) if self._bin else name
+
+
+def _told(command: str, status: int, complaint: str) -> BackendError | None:
+    """As `interpret_exit`; a program that reached the server, and complains, was refused."""
+    if status == 0:
+        return None
+    words = f"{command}: {format_complaint(complaint, status)}"
+    return BackendUnavailable(words) if _UNREACHED.search(complaint) else CommandRefused(words)
+
+
+Clock = Callable[[], float]

@@ -1,0 +1,165 @@
+"""Asks PBS for everything that one reading takes, whole or not at all."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+
+from cpsched_bridge.adapters.pbs.pbs_records import (
+    UNREADABLE,
+    PbsReading,
+    Record,
+    ResourceKind,
+    Unquoted,
+    Unreadable,
+    is_text,
+)
+from cpsched_bridge.adapters.pbs.transport import text_parsers
+from cpsched_bridge.adapters.pbs.transport.pbs_json import parse_objects
+from cpsched_bridge.adapters.pbs.transport.pbs_programs import Clock, Programs
+from cpsched_bridge.errors import BackendError, BackendUnavailable
+
+JOBS = ("qstat", "-f", "-F", "json", "-t")
+QUEUES = ("qstat", "-Q", "-f", "-F", "json")
+SERVER = ("qstat", "-B", "-f", "-F", "json")
+RESERVATIONS = ("pbs_rstat", "-F")
+VNODES = ("pbsnodes", "-av", "-F", "json")
+VNODES_AS_TEXT = ("pbsnodes", "-av")
+RESOURCES = ("qmgr", "-c", "list resource")
+SCHEDULERS = ("qmgr", "-c", "list sched")
+PAST = ("qstat", "-x", "-f", "-F", "json")
+NO_SENSE = "its record makes no sense"
+RESOURCES_S = 60.0
+"""How long the list of custom resources is kept."""
+ALONE = 20
+"""Doubtful jobs that are asked for alone in one reading; the others cannot be read in it."""
+JOB = re.compile(r"\d{1,12}(?:\[\d{0,7}\])?\.[A-Za-z0-9][A-Za-z0-9._-]{0,254}", re.ASCII)
+
+
+class PbsReader:
+    """Reads PBS through `programs`. Jobs come before vnodes: what starts in between shows in what is free."""
+
+    def __init__(self, programs: Programs, clock: Clock = time.monotonic) -> None:
+        self._programs = programs
+        self._clock = clock
+        self._kinds: tuple[float, Mapping[str, ResourceKind]] | None = None
+
+    def read(self) -> PbsReading:
+        """PBS now. Raises a `BackendError` where any part of it is missing."""
+        until_s = time.monotonic() + self._programs.within_s
+        asked = {"jobs": JOBS, "queues": QUEUES, "server": SERVER, "reservations": RESERVATIONS}
+        if self._kinds is None or self._clock() - self._kinds[0] >= RESOURCES_S:
+            asked["resources"] = RESOURCES
+        texts = self._programs.query(asked, until_s)
+        if "resources" in texts:
+            self._kinds = self._clock(), text_parsers.parse_resources(texts["resources"])
+        jobs, unreadable = self._jobs(texts["jobs"], until_s)
+        assert self._kinds is not None
+        kinds = self._kinds[1]
+        return PbsReading(
+            now_s=int(time.time()),
+            server=_server(texts["server"]),
+            jobs=jobs,
+            queues=_records(texts["queues"], "Queue"),
+            vnodes=self._vnodes(kinds, until_s),
+            reservations=text_parsers.parse_reservations(texts["reservations"]),
+            resources=kinds,
+            unreadable=unreadable,
+        )
+
+    def _vnodes(self, kinds: Mapping[str, ResourceKind], until_s: float) -> dict[str, Record]:
+        """The vnodes, with the texts of their resources as they are."""
+        found = _records(self._programs.query({"vnodes": VNODES}, until_s)["vnodes"], "nodes")
+        unsure = {name: _unsure(record, kinds) for name, record in found.items()}
+        if any(unsure.values()):
+            texts = text_parsers.parse_vnodes(self._programs.query({"vnodes": VNODES_AS_TEXT}, until_s)["vnodes"])
+            for name, attributes in unsure.items():
+                for attribute, part in attributes:
+                    text = texts.get(name, {}).get(f"{attribute}.{part}" if part else attribute)
+                    _put(found[name], attribute, part, text)
+        return found
+
+    def jobs_and_queues(self) -> tuple[dict[str, Record], dict[str, Record]]:
+        """Jobs and queues alone."""
+        until_s = time.monotonic() + self._programs.within_s
+        texts = self._programs.query({"jobs": JOBS, "queues": QUEUES}, until_s)
+        return self._jobs(texts["jobs"], until_s)[0], _records(texts["queues"], "Queue")
+
+    def queues(self) -> dict[str, Record]:
+        """Queues alone."""
+        return _records(self._programs.query({"queues": QUEUES})["queues"], "Queue")
+
+    def server(self) -> Record:
+        """The server alone."""
+        return _server(self._programs.query({"server": SERVER})["server"])
+
+    def schedulers(self) -> dict[str, Record]:
+        """PBS's own schedulers."""
+        return text_parsers.parse_schedulers(self._programs.query({"schedulers": SCHEDULERS})["schedulers"])
+
+    def past(self, within_s: float) -> dict[str, Record]:
+        """Jobs of PBS's history, as far as they can be read."""
+        found = parse_objects(self._programs.query({"past": PAST}, time.monotonic() + within_s)["past"], "Jobs")
+        return {name: record for name, record in found.records.items() if _is_sure(name, found.doubtful)}
+
+    def _jobs(self, text: str, until_s: float) -> tuple[dict[str, Record], tuple[Unreadable, ...]]:
+        """The jobs, and what stands among them under a name that no job has."""
+        found = parse_objects(text, "Jobs")
+        odd = [name for name in found.records if not JOB.fullmatch(name)]
+        for name in odd:
+            del found.records[name]
+        for at, name in enumerate(sorted(found.doubtful - set(odd))):
+            alone = self._alone(name, until_s) if at < ALONE else None
+            found.records[name] = {UNREADABLE: NO_SENSE} if alone is None else alone
+        return found.records, tuple(Unreadable("job", name, "is no name of a job") for name in odd)
+
+    def _alone(self, name: str, until_s: float) -> Record | None:
+        """What PBS prints of one job and no other; None where that makes no sense either."""
+        try:
+            text = self._programs.query({"alone": ("qstat", "-f", "-F", "json", name)}, until_s)["alone"]
+            found = parse_objects(text, "Jobs")
+        except BackendError:
+            return None
+        return found.records[name] if set(found.records) == {name} and not found.doubtful else None
+
+
+def _is_sure(name: str, doubtful: set[str]) -> bool:
+    return name not in doubtful and JOB.fullmatch(name) is not None
+
+
+def _records(text: str, kind: str) -> dict[str, Record]:
+    """Objects that managers alone write; those that make no sense are `UNREADABLE`."""
+    found = parse_objects(text, kind)
+    return found.records | {name: {UNREADABLE: NO_SENSE} for name in found.doubtful}
+
+
+def _unsure(vnode: Record, kinds: Mapping[str, ResourceKind]) -> list[tuple[str, str]]:
+    """The texts of a vnode that were printed as something else, as (attribute, part)."""
+    attributes = [(name, "") for name in ("queue", "partition") if isinstance(vnode.get(name), Unquoted)]
+    parts = vnode.get("resources_available")
+    named = parts.items() if isinstance(parts, dict) else ()
+    unquoted = [("resources_available", name) for name, value in named if not _is_quoted(value)]
+    return attributes + [each for each in unquoted if is_text(each[1], kinds)]
+
+
+def _is_quoted(value: str | tuple[str, ...]) -> bool:
+    return isinstance(value, str) and not isinstance(value, Unquoted)
+
+
+def _put(record: Record, attribute: str, part: str, text: str | None) -> None:
+    """Put a text where it belongs; without it the object cannot be read."""
+    parts = record.get(attribute)
+    if text is None:
+        record[UNREADABLE] = f"{part or attribute} is printed as a number, and not as text"
+    elif isinstance(parts, dict):
+        parts[part] = text
+    else:
+        record[attribute] = text
+
+
+def _server(text: str) -> Record:
+    found = parse_objects(text, "Server")
+    if found.doubtful or len(found.records) != 1:
+        raise BackendUnavailable(f"qstat -B: {NO_SENSE if found.doubtful else f'shows {len(found.records)} servers'}")
+    return next(iter(found.records.values()))

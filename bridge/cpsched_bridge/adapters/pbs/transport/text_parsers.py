@@ -1,0 +1,83 @@
+"""What PBS's programs print otherwise than as JSON: reservations, schedulers, custom resources, values of vnodes."""
+
+from __future__ import annotations
+
+import re
+
+from cpsched_bridge.adapters.pbs.pbs_records import UNREADABLE, Record, ResourceKind, all_of
+from cpsched_bridge.errors import BackendUnavailable
+
+_RESERVATION = re.compile(r"Resv ID:[ \t]*(\S+)", re.ASCII)
+_SCHEDULER = re.compile(r"Sched[ \t]+(\S+)", re.ASCII)
+_RESOURCE = re.compile(r"Resource[ \t]+(\S+)", re.ASCII)
+_ATTRIBUTE = re.compile(r"[ \t]*([A-Za-z_][\w.-]*)[ \t]*=[ \t]?(.*)", re.ASCII)
+
+
+def parse_reservations(text: str) -> dict[str, Record]:
+    """Records of reservations by name, as `pbs_rstat -F` prints them; long lines go on after a tab.
+
+    One that stands there twice cannot be read. Raises `BackendUnavailable` for what is no such text.
+    """
+    found: dict[str, Record] = {}
+    record: Record | None = None
+    for line in text.replace("\n\t", "").splitlines():
+        if not line.strip():
+            continue
+        head = _RESERVATION.fullmatch(line.strip()) if not line[:1].isspace() else None
+        if head is not None:
+            twice = head[1] in found
+            record = found.setdefault(head[1], {})
+            if twice:
+                record[UNREADABLE] = "stands there twice"
+            continue
+        said = _ATTRIBUTE.fullmatch(line)
+        if record is None:
+            raise BackendUnavailable(f"pbs_rstat: {line[:60]!r}")
+        if said is not None:
+            before, text = record.get(said[1]), said[2].strip()
+            record[said[1]] = text if before is None else (*all_of(before), text)
+    return found
+
+
+def parse_resources(text: str) -> dict[str, ResourceKind]:
+    """Custom resources by name, as `qmgr -c 'list resource'` prints them."""
+    found: dict[str, ResourceKind] = {}
+    name = ""
+    for line in text.splitlines():
+        head = _RESOURCE.fullmatch(line.strip())
+        said = _ATTRIBUTE.fullmatch(line)
+        if head is not None and not line[:1].isspace():
+            name = head[1]
+            found[name] = ResourceKind("string")
+        elif said is not None and name in found:
+            kind = found[name]
+            if said[1] == "type":
+                found[name] = ResourceKind(said[2].strip(), kind.flags)
+            elif said[1] == "flag":
+                found[name] = ResourceKind(kind.type, said[2].strip())
+    return found
+
+
+def parse_vnodes(text: str) -> dict[str, dict[str, str]]:
+    """The attributes of vnodes by name, as `pbsnodes -av` prints them: the text of each value, as it is."""
+    found: dict[str, dict[str, str]] = {}
+    record: dict[str, str] = {}
+    for line in text.splitlines():
+        if line and not line[0].isspace():
+            record = found[line.strip()] = {}
+        elif (said := _ATTRIBUTE.fullmatch(line)) is not None:
+            record.setdefault(said[1], said[2])
+    return found
+
+
+def parse_schedulers(text: str) -> dict[str, Record]:
+    """Records of PBS's own schedulers by name, as `qmgr -c 'list sched'` prints them; long lines go on after a tab."""
+    found: dict[str, Record] = {}
+    record: Record | None = None
+    for line in text.replace("\n\t", "").splitlines():
+        head = _SCHEDULER.fullmatch(line.strip()) if not line[:1].isspace() else None
+        if head is not None:
+            record = found[head[1]] = {}
+        elif record is not None and (said := _ATTRIBUTE.fullmatch(line)) is not None:
+            record[said[1]] = said[2].strip()
+    return found

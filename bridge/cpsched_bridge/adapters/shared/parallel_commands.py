@@ -1,0 +1,177 @@
+"""Programs of a cluster run side by side with one deadline: all their answers, or a `BackendError`.
+
+An answer counts only where its program ended by itself, the adapter's own judge finds nothing wrong with that, and the
+program printed no more than `MAX_OUTPUT_BYTES`. Programs are killed at the deadline, and when the bridge dies. The
+deadline
+may be one for silence: then all that is printed moves it, up to a last one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from cpsched_bridge.children import kill_with_parent
+from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
+
+MAX_OUTPUT_BYTES = 256 * 1024 * 1024
+"""A longer answer is none. 10,000 jobs of ordinary length are about 15 MB."""
+_CHUNK = 1 << 18
+_COMPLAINT_BYTES = 4096
+
+ExitInterpreter = Callable[[str, int, str], BackendError | None]
+"""What a program's exit status and complaint say of its answer, by command, status and complaint; None: it counts."""
+
+
+@dataclass(slots=True)
+class _Running:
+    process: subprocess.Popen[bytes]
+    printed: list[bytes] = field(default_factory=list)
+    complained: list[bytes] = field(default_factory=list)
+    sizes: dict[int, int] = field(default_factory=dict)
+
+
+class ParallelCommands:
+    """Programs on their way; `commands` by the name that their answers are to have, run in the environment `around`.
+
+    `typed` is what a program is to read from its standard input, by the same name; the others have none. Where `most_s`
+    is longer than `deadline_s`, all of them may be silent for `deadline_s`, and take `most_s`. Raises `CommandRefused`
+    where a program cannot be run.
+    """
+
+    def __init__(
+        self,
+        commands: Mapping[str, Sequence[str]],
+        deadline_s: float,
+        around: Mapping[str, str],
+        judge: ExitInterpreter,
+        typed: Mapping[str, str] | None = None,
+        most_s: float = 0.0,
+    ) -> None:
+        self._judge = judge
+        self._deadline_s, self._until_s = deadline_s, time.monotonic() + deadline_s
+        self._last_s = time.monotonic() + max(deadline_s, most_s)
+        self._commands = {name: list(command) for name, command in commands.items()}
+        self._selector = selectors.DefaultSelector()
+        self._running: dict[str, _Running] = {}
+        self._texts: dict[str, str] = {}
+        self._error: BackendError | None = None
+        for name, command in self._commands.items():
+            try:
+                self._running[name] = self._begin(name, command, around, (typed or {}).get(name))
+            except OSError as error:
+                self.close()
+                raise CommandRefused(f"{command[0]}: cannot be run: {error.strerror or error}") from error
+
+    def _begin(self, name: str, command: list[str], around: Mapping[str, str], typed: str | None) -> _Running:
+        with contextlib.ExitStack() as files:
+            stdin: int = subprocess.DEVNULL
+            if typed is not None:
+                source = files.enter_context(tempfile.TemporaryFile())
+                source.write(typed.encode())
+                source.seek(0)
+                stdin = source.fileno()
+            process = subprocess.Popen(
+                command,
+                stdin=stdin,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=around,
+                bufsize=0,
+                preexec_fn=kill_with_parent,
+            )
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self._selector.register(process.stdout, selectors.EVENT_READ, name)
+        self._selector.register(process.stderr, selectors.EVENT_READ, name)
+        return _Running(process)
+
+    def answered(self, wait_s: float) -> bool:
+        """Whether `texts` has all answers or an error at once, at the latest after `wait_s` seconds."""
+        waits_until_s = time.monotonic() + wait_s
+        while self._running and self._error is None:
+            left_s = min(waits_until_s, self._until_s) - time.monotonic()
+            for key, _ in self._selector.select(max(0.0, left_s)):
+                self._take(key)
+            self._settle()
+            if left_s <= 0.0:
+                break
+        if self._running and self._error is None and time.monotonic() >= self._until_s:
+            names = ", ".join(" ".join(self._commands[name][:3]) for name in self._running)
+            self._error = BackendTimeout(f"{names}: no answer in {self._deadline_s:.3g} s: killed")
+        return self._error is not None or not self._running
+
+    def texts(self) -> dict[str, str]:
+        """All answers, bytes that are not UTF-8 as backslashes and digits; waits for the deadline.
+
+        - `BackendUnavailable` where the controller was not reached or an answer is damaged,
+        - `BackendTimeout` where the deadline is over,
+        - `CommandRefused` where the controller refused to answer at all (privilege, version).
+        """
+        self.answered(self._last_s - time.monotonic())
+        self.close()
+        if self._error is not None:
+            raise self._error
+        return dict(self._texts)
+
+    def close(self) -> None:
+        """End what still runs."""
+        for running in self._running.values():
+            running.process.kill()
+            self._drop(running)
+        self._running.clear()
+        self._selector.close()
+
+    def _take(self, key: selectors.SelectorKey) -> None:
+        running = self._running[key.data]
+        chunk = os.read(key.fd, _CHUNK)
+        if not chunk:
+            self._selector.unregister(key.fileobj)
+            return
+        self._until_s = max(self._until_s, min(self._last_s, time.monotonic() + self._deadline_s))
+        is_complaint = key.fileobj is running.process.stderr
+        size = running.sizes[key.fd] = running.sizes.get(key.fd, 0) + len(chunk)
+        if is_complaint and size <= _COMPLAINT_BYTES + _CHUNK:
+            running.complained.append(chunk)
+        elif not is_complaint:
+            running.printed.append(chunk)
+        if size > MAX_OUTPUT_BYTES:
+            command = " ".join(self._commands[key.data][:3])
+            self._error = BackendUnavailable(f"{command}: printed more than {MAX_OUTPUT_BYTES} bytes: killed")
+
+    def _settle(self) -> None:
+        """Judge the programs that have closed both of their outputs."""
+        open_names = {key.data for key in self._selector.get_map().values()}
+        for name in [name for name in self._running if name not in open_names]:
+            running = self._running.pop(name)
+            try:
+                status = running.process.wait(max(0.1, self._until_s - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                running.process.kill()
+                status = running.process.wait()
+            self._drop(running)
+            command = " ".join(self._commands[name][:3])
+            complaint = b"".join(running.complained)[:_COMPLAINT_BYTES].decode(errors="backslashreplace").strip()
+            error = self._judge(command, status, complaint)
+            if error is None:
+                self._texts[name] = b"".join(running.printed).decode(errors="backslashreplace")
+            elif self._error is None:
+                self._error = error
+
+    @staticmethod
+    def _drop(running: _Running) -> None:
+        for pipe in (running.process.stdout, running.process.stderr):
+            if pipe is not None:
+                pipe.close()
+        running.process.wait()
+
+
+def format_complaint(complaint: str, status: int) -> str:
+    """A complaint for people; the exit status where a program says nothing."""
+    return "; ".join(line.strip() for line in complaint.splitlines() if line.strip()) or f"exit status {status}"

@@ -1,0 +1,162 @@
+"""The commands that tell a site's policy, run beside the cycle: started together, looked at later, ended by a deadline.
+
+Nothing here waits for a command unless it is told to: a slow accounting database must not hold up a cycle.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import IO, Protocol
+
+from typing_extensions import override
+
+from cpsched_bridge.adapters.slurm.policy.policy_parsing import QOS_FORMAT
+
+MAX_BYTES = 64 * 1024 * 1024
+"""An answer that is longer counts as none."""
+
+COMMANDS: Mapping[str, Sequence[Sequence[str]]] = {
+    "config": (("scontrol", "show", "config"),),
+    "partitions": (("scontrol", "-o", "show", "partition"),),
+    "state": (("scontrol", "-o", "show", "assoc_mgr", "flags=assoc,qos"),),
+    "qos": (("sacctmgr", "-P", "show", "qos", f"format={','.join(f'{name}%1000' for name in QOS_FORMAT)}"),),
+    "shares": (("sshare", "-a", "--json"), ("sshare", "-a", "-P", "-o", "ID,FairShare")),
+}
+"""By the name of an answer, the commands that give it, the best first: what the next stand in for is not everywhere."""
+DEADLINE_S = 10.0
+"""Seconds for all commands together; the last known policy stands in after that."""
+NEEDED = ("config", "partitions")
+"""Without these answers there is no picture; the others are missing where a cluster has no accounting."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyOutput:
+    """What the commands printed, and, by the name of an answer, why there is none."""
+
+    texts: Mapping[str, str]
+    failures: Mapping[str, str]
+
+
+class PolicyQuery(Protocol):
+    """Commands on their way."""
+
+    def start(self) -> None:
+        """Ask, unless an answer is on its way."""
+        ...
+
+    def answer(self, wait: bool = False) -> PolicyOutput | None:
+        """All answers together once every command has ended; None until then. With `wait`, wait for the deadline."""
+        ...
+
+    def close(self) -> None:
+        """End the commands."""
+        ...
+
+
+@dataclass(slots=True)
+class _Running:
+    process: subprocess.Popen[bytes]
+    printed: IO[bytes]
+    complained: IO[bytes]
+
+
+def _uncounted(command: Sequence[str]) -> float:
+    return 0.0
+
+
+@dataclass(slots=True)
+class PolicyCommands(PolicyQuery):
+    """Slurm's commands as processes, with `deadline_s` for all of them together."""
+
+    deadline_s: float = DEADLINE_S
+    commands: Mapping[str, Sequence[Sequence[str]]] = field(default_factory=lambda: COMMANDS)
+    counted: Callable[[Sequence[str]], float] = _uncounted
+    """Counts the calls of a command that begins; returns how much longer all of them may take for that."""
+    _running: dict[str, _Running] = field(default_factory=dict)
+    _tried: dict[str, int] = field(default_factory=dict)
+    _texts: dict[str, str] = field(default_factory=dict)
+    _failures: dict[str, str] = field(default_factory=dict)
+    _until_s: float | None = None
+    _chosen: dict[str, int] = field(default_factory=dict)
+    """By name, the first command that is worth trying: one that failed for good is not asked again."""
+
+    @override
+    def start(self) -> None:
+        if self._until_s is not None:
+            return
+        self._texts, self._failures = {}, {}
+        self._tried = {name: self._chosen.get(name, 0) for name in self.commands}
+        longer_s = max(map(self._begin, self.commands), default=0.0)
+        self._until_s = time.monotonic() + self.deadline_s + longer_s
+
+    @override
+    def answer(self, wait: bool = False) -> PolicyOutput | None:
+        if self._until_s is None:
+            return None
+        while True:
+            for name in list(self._running):
+                self._look(name)
+            late = time.monotonic() >= self._until_s
+            if late:
+                for name in list(self._running):
+                    self._end(name)
+                    self._failures[name] = f"no answer in {self.deadline_s:g} s"
+            if not self._running:
+                self._until_s = None
+                return PolicyOutput(dict(self._texts), dict(self._failures))
+            if not wait:
+                return None
+            time.sleep(0.02)
+
+    @override
+    def close(self) -> None:
+        for name in list(self._running):
+            self._end(name)
+        self._until_s = None
+
+    def _begin(self, name: str) -> float:
+        printed, complained = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115  closed in _end
+        command = list(self.commands[name][self._tried[name]])
+        try:
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=printed, stderr=complained)
+        except OSError as error:
+            printed.close()
+            complained.close()
+            self._failures[name] = f"{command[0]}: {error.strerror or error}"
+            return 0.0
+        self._running[name] = _Running(process, printed, complained)
+        return self.counted(command)
+
+    def _look(self, name: str) -> None:
+        """Take the answer of a command that has ended; where it failed, try what stands in for it."""
+        status = self._running[name].process.poll()
+        if status is None:
+            return
+        printed, complained = self._end(name)
+        command = " ".join(self.commands[name][self._tried[name]][:3])
+        if status == 0 and len(printed) <= MAX_BYTES:
+            self._texts[name] = printed.decode(errors="replace")
+            self._chosen[name] = self._tried[name]
+            self._failures.pop(name, None)
+        elif self._tried[name] + 1 < len(self.commands[name]):
+            self._tried[name] += 1
+            self._begin(name)
+        else:
+            words = complained.decode(errors="replace").strip()
+            self._failures[name] = f"{command}: {words.splitlines()[0] if words else f'exit status {status}'}"
+
+    def _end(self, name: str) -> tuple[bytes, bytes]:
+        running = self._running.pop(name)
+        if running.process.poll() is None:
+            running.process.kill()
+            running.process.wait()
+        found = []
+        for file in (running.printed, running.complained):
+            file.seek(0)
+            found.append(file.read(MAX_BYTES + 1))
+            file.close()
+        return found[0], found[1]

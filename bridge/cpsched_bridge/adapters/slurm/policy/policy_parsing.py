@@ -1,0 +1,492 @@
+"""What Slurm's commands print of a site's policy, as one value. Texts are the same in Slurm 22.05 to 26.05.
+
+The association manager's state (`scontrol show assoc_mgr`) is what slurmctld itself enforces: limits as they are handed
+down, use as it has faded. It does not show flags and factors of QOS, nor limits for each user of a QOS that nobody has
+used yet: those come from `sacctmgr`. Factors of fair share come from `sshare`, since the state has two decimals only.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from cpsched.errors import CpschedError, InvalidValue
+from cpsched.parsing.slurm_limits import (
+    has_flag,
+    parse_flags,
+    parse_limits,
+    parse_minutes,
+    parse_pipe_table,
+    parse_tres,
+    unsupported_limits,
+)
+from cpsched.site.accounts import NO_LIMITS, Accounts, Association, Qos, SiteLimits
+from cpsched.site.limit_checks import LimitUsage
+from cpsched.site.multifactor import PriorityRules, Weights
+from cpsched_bridge.ports import ObjectKind, Unusable
+
+_LONGEST = 80
+"""Letters of a value that are kept for people."""
+_CONFIG_LINE = re.compile(r"(\w+)\s*= ?(.*)")
+_USED = re.compile(r"([^=]+)=[^=(]*\((\d+(?:\.\d+)?)\)", re.ASCII)
+"""One resource of `GrpTRESMins=cpu=100(40),mem=N(0)`: its name, and in brackets what is used."""
+_WALL = re.compile(r"[^(]*\((\d+(?:\.\d+)?)\)", re.ASCII)
+_KEY = re.compile(r"(?:^|(?<=\s))([A-Za-z][\w/]*)=")
+
+CONFIG_NAMES = (
+    "AccountingStorageEnforce", "PriorityType", "PriorityFlags", "PriorityMaxAge", "PriorityFavorSmall",
+    "PriorityCalcPeriod", "PriorityWeightAge", "PriorityWeightAssoc", "PriorityWeightFairShare",
+    "PriorityWeightFairshare", "PriorityWeightJobSize", "PriorityWeightPartition", "PriorityWeightQOS",
+    "PriorityWeightTRES", "SLURM_VERSION",
+)  # fmt: skip
+QOS_FORMAT = (
+    "Name", "Priority", "Flags", "UsageFactor", "LimitFactor", "UsageThreshold", "MinPrioThresh", "GrpJobs", "GrpTRES",
+    "GrpTRESMins", "GrpTRESRunMins", "GrpWall", "MaxTRES", "MaxTRESPerNode", "MaxTRESMins", "MaxWall", "MaxTRESPU",
+    "MaxJobsPU", "MaxTRESPA", "MaxJobsPA", "MaxTRESRunMinsPU", "MaxTRESRunMinsPA", "MinTRES", "MaxJobsAccruePU",
+    "MaxJobsAccruePA", "GrpJobsAccrue",
+)  # fmt: skip
+"""Columns asked of `sacctmgr show qos`."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionPolicy:
+    """What a partition means for the order of jobs."""
+
+    tier: int = 1
+    factor: int = 1
+    qos: str = ""
+    tres: Mapping[str, int] = field(default_factory=dict)
+    """What it has of each trackable resource."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadablePolicy:
+    """What cannot be used of a site's policy; the jobs that it concerns are left to Slurm.
+
+    - `associations`: by index of an association; those below it are concerned, too.
+    - `orphans`: by account and user, associations without a known account above them.
+    - `qos`, `partitions`: by name.
+    """
+
+    associations: Mapping[int, Unusable] = field(default_factory=dict)
+    orphans: Mapping[tuple[str, str], Unusable] = field(default_factory=dict)
+    qos: Mapping[str, Unusable] = field(default_factory=dict)
+    partitions: Mapping[str, Unusable] = field(default_factory=dict)
+
+    def all(self) -> tuple[Unusable, ...]:
+        """Each object once."""
+        parts = (self.associations, self.orphans, self.qos, self.partitions)
+        return tuple(each for part in parts for each in part.values())
+
+    def of_job(self, user: str, account: str, partition: str, qos: str, site: SiteLimits) -> Unusable | None:
+        """Why a job is left to Slurm; None if nothing of its policy is in trouble."""
+        found = self.partitions.get(partition)
+        names = (qos, site.partition_qos.get(partition, "")) if self.qos else ()
+        found = found or next((self.qos[name] for name in names if name in self.qos), None)
+        found = found or self.orphans.get((account, user))
+        at = site.accounts.find(account, user, partition) if self.associations and found is None else None
+        above = site.accounts.chain(at) if at is not None else ()
+        return found or next((self.associations[each] for each in above if each in self.associations), None)
+
+
+ALL_READABLE = UnreadablePolicy()
+
+
+@dataclass(frozen=True, slots=True)
+class SitePolicySnapshot:
+    """A site's policy at one moment.
+
+    - `fair_share`: the factor by index of an association.
+    - `unsupported_limits`: limits that are set and that nobody here knows, in words.
+    - `period_s`: how often Slurm works priorities out anew.
+    - `trouble`: what of it cannot be read.
+    """
+
+    site: SiteLimits = field(default_factory=SiteLimits)
+    rules: PriorityRules = field(default_factory=PriorityRules)
+    spent: LimitUsage = field(default_factory=LimitUsage)
+    fair_share: Mapping[int, float] = field(default_factory=dict)
+    partitions: Mapping[str, PartitionPolicy] = field(default_factory=dict)
+    unmodelled: tuple[str, ...] = ()
+    period_s: int = 300
+    trouble: UnreadablePolicy = field(default_factory=lambda: ALL_READABLE)
+
+    @property
+    def highest_factor(self) -> int:
+        """The largest factor of a partition."""
+        return max((each.factor for each in self.partitions.values()), default=1)
+
+
+class UnreadableAnswer(CpschedError):
+    """An answer that is not of the form that Slurm's commands have."""
+
+
+def parse_config(text: str) -> dict[str, str]:
+    """The settings of `scontrol show config` that matter here; absent ones are empty."""
+    found = dict.fromkeys(CONFIG_NAMES, "")
+    for line in text.splitlines():
+        match = _CONFIG_LINE.fullmatch(line.strip())
+        if match and match.group(1) in found:
+            found[match.group(1)] = "" if match.group(2).strip() == "(null)" else match.group(2).strip()
+    if not found["PriorityType"]:
+        raise UnreadableAnswer("scontrol show config: names no PriorityType")
+    return found
+
+
+def priority_rules_of(config: Mapping[str, str]) -> PriorityRules:
+    """How jobs are ranked; age and fair share count as the weights say."""
+    flags = parse_flags(config["PriorityFlags"])
+    weights = Weights(
+        age=_number(config["PriorityWeightAge"]),
+        fair_share=_number(config["PriorityWeightFairShare"] or config["PriorityWeightFairshare"]),
+        job_size=_number(config["PriorityWeightJobSize"]),
+        partition=_number(config["PriorityWeightPartition"]),
+        qos=_number(config["PriorityWeightQOS"]),
+        association=_number(config["PriorityWeightAssoc"]),
+        tres=_weights_of_tres(config["PriorityWeightTRES"]),
+        max_age_s=60 * (parse_minutes(config["PriorityMaxAge"]) or 7 * 1440),
+        favor_small=config["PriorityFavorSmall"].lower() in ("yes", "1", "true"),
+        size_over_time=has_flag(flags, "SMALL_RELATIVE_TO_TIME"),
+        raw_partition=has_flag(flags, "NO_NORMAL_PART") or has_flag(flags, "NO_NORMAL_ALL"),
+        raw_qos=has_flag(flags, "NO_NORMAL_QOS") or has_flag(flags, "NO_NORMAL_ALL"),
+        raw_association=has_flag(flags, "NO_NORMAL_ASSOC") or has_flag(flags, "NO_NORMAL_ALL"),
+        raw_tres=has_flag(flags, "NO_NORMAL_TRES") or has_flag(flags, "NO_NORMAL_ALL"),
+    )
+    kind = config["PriorityType"].rpartition("/")[2]
+    return PriorityRules("basic" if kind == "basic" else "multifactor", weights, has_flag(flags, "ACCRUE_ALWAYS"))
+
+
+def _weights_of_tres(text: str) -> dict[str, float]:
+    found = {}
+    for part in filter(None, text.replace(" ", "").split(",")):
+        name, _, weight = part.partition("=")
+        try:
+            found[name.lower()] = float(weight)
+        except ValueError as error:
+            raise UnreadableAnswer(f"PriorityWeightTRES={text}: {part} has no weight") from error
+    return found
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdigit() else 0
+
+
+def parse_partitions(text: str) -> tuple[dict[str, PartitionPolicy], dict[str, Unusable]]:
+    """The partitions of `scontrol -o show partition`, and those of which something cannot be read."""
+    found: dict[str, PartitionPolicy] = {}
+    trouble: dict[str, Unusable] = {}
+    for line in text.split("\n"):
+        words = _pairs(line)
+        name, qos = words.get("PartitionName", ""), words.get("QoS", "N/A")
+        if not name:
+            continue
+        present: Mapping[str, int] = {}
+        try:
+            present = _present(words.get("TRES", ""))
+        except InvalidValue as error:
+            trouble[name] = _unusable("partition", name, error)
+        found[name] = PartitionPolicy(
+            _number(words.get("PriorityTier", "1")),
+            _number(words.get("PriorityJobFactor", "1")),
+            "" if qos in ("N/A", "(null)") else qos,
+            present,
+        )
+    return found, trouble
+
+
+def _pairs(line: str) -> dict[str, str]:
+    """The NAME=VALUE words of a line of `scontrol -o`; a value may be empty, or hold blanks."""
+    found: dict[str, str] = {}
+    end = len(line)
+    for key in reversed(list(_KEY.finditer(line))):  # of a name that stands twice the first one counts
+        found[key[1]] = line[key.end() : end].strip()
+        end = key.start()
+    return found
+
+
+def _unusable(kind: ObjectKind, name: str, error: InvalidValue) -> Unusable:
+    return Unusable(kind, name, error.field, "unreadable", f"{error.value}: {error.rule}"[:_LONGEST])
+
+
+def _present(text: str) -> dict[str, int]:
+    return {} if text in ("", "(null)", "N/A") else parse_tres(text)
+
+
+def parse_qos(text: str, limits_hold: bool = True) -> tuple[dict[str, Qos], list[str], dict[str, Unusable]]:
+    """The QOS of `sacctmgr -P show qos`, their limits that are not modelled, and those that cannot be read.
+
+    Limits count only where they hold.
+    """
+    found: dict[str, Qos] = {}
+    unknown: list[str] = []
+    trouble: dict[str, Unusable] = {}
+    headings, *lines = [line.split("|") for line in text.split("\n") if line] or [[]]
+    for values in lines:
+        if len(values) < len(headings):
+            trouble[values[0]] = Unusable("qos", values[0], headings[len(values)], "unreadable", "sacctmgr shows none")
+            continue
+        row = dict(zip(headings, values, strict=False))
+        name, flags = row["Name"], parse_flags(row.get("Flags", ""))
+        limits = NO_LIMITS
+        try:
+            limits = parse_limits(row) if limits_hold else limits
+        except InvalidValue as error:
+            trouble[name] = _unusable("qos", name, error)
+        found[name] = Qos(
+            name, _number(row.get("Priority", "")), limits, _real(row.get("UsageFactor", ""), 1.0),
+            has_flag(flags, "UsageFactorSafe"), _real(row.get("LimitFactor", ""), 0.0) or None,
+            has_flag(flags, "OverPartQOS"),
+        )  # fmt: skip
+        unknown += [f"{limit}={row[limit]} of QOS {name}" for limit in unsupported_limits(row)]
+        unknown += [f"flag {flag} of QOS {name}" for flag in ("relative", "enforceusagethreshold") if flag in flags]
+    return found, unknown, trouble
+
+
+def _real(text: str, default: float) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return default
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What the association manager says."""
+
+    accounts: Accounts
+    ids: Mapping[int, int]
+    """Slurm's number of an association -> its index."""
+    spent: LimitUsage
+    unmodelled: tuple[str, ...]
+    trouble: UnreadablePolicy
+
+
+def parse_assoc_mgr(text: str, limits_hold: bool = True) -> _State:
+    """Associations and what is spent, of `scontrol -o show assoc_mgr flags=assoc,qos`; limits only where they hold."""
+    lines = text.split("\n")
+    rows = [_words(line) for line in lines if line.startswith("ClusterName=")]
+    ordered, parents, lost = _parents_first(rows)
+    if not ordered:
+        raise UnreadableAnswer("scontrol show assoc_mgr: shows no root account; is the bridge an operator?")
+    read = _Spending(limits_hold)
+    associations = [
+        _association(row, parent, read, at) for at, (row, parent) in enumerate(zip(ordered, parents, strict=True))
+    ]
+    for at, row in enumerate(ordered):
+        read.of("association", at, associations[at].label, row)
+    for line in lines:
+        if line.startswith("QOS="):
+            row = _words(line)
+            name = _unnumbered(row["QOS"])
+            read.of("qos", name, name, row)
+    accounts = Accounts(tuple(associations))
+    labels = [association.label for association in associations]
+    return _State(
+        accounts,
+        {_number(row.get("ID", "")): at for at, row in enumerate(ordered)},
+        read.spent(),
+        tuple(f"{limit} of {labels[at]}" for at, row in enumerate(ordered) for limit in unsupported_limits(row)),
+        UnreadablePolicy(read.associations, {_key(row): _orphan(row) for row in lost}, read.qos),
+    )
+
+
+@dataclass(slots=True)
+class _Spending:
+    """What is spent, as it is read row by row, and what of the rows cannot be read."""
+
+    limits_hold: bool
+    associations: dict[int, Unusable] = field(default_factory=dict)
+    qos: dict[str, Unusable] = field(default_factory=dict)
+    minutes: dict[int | str, dict[str, int]] = field(default_factory=dict)
+    walls: dict[int | str, float] = field(default_factory=dict)
+
+    def of(self, kind: Literal["association", "qos"], key: int | str, name: str, row: Mapping[str, str]) -> None:
+        """Read what an association or QOS has spent."""
+        try:
+            self.minutes[key], self.walls[key] = _used_of(row.get("GrpTRESMins", "")), _wall_of(row.get("GrpWall", ""))
+        except InvalidValue as error:
+            self.minutes[key], self.walls[key] = {}, 0.0
+            self.note(kind, key, name, error)
+
+    def note(self, kind: Literal["association", "qos"], key: int | str, name: str, error: InvalidValue) -> None:
+        """Note what cannot be read; without limits that hold it matters to no job."""
+        if self.limits_hold:
+            found: dict[Any, Unusable] = self.associations if kind == "association" else self.qos
+            found.setdefault(key, _unusable(kind, name, error))
+
+    def spent(self) -> LimitUsage:
+        """All of it."""
+        by_qos = {key: value for key, value in self.minutes.items() if isinstance(key, str)}
+        by_row = {key: value for key, value in self.minutes.items() if isinstance(key, int)}
+        qos_walls = {key: value for key, value in self.walls.items() if isinstance(key, str)}
+        return LimitUsage(by_qos, by_row, qos_walls, {k: v for k, v in self.walls.items() if isinstance(k, int)})
+
+
+def _parents_first(rows: Sequence[dict[str, str]]) -> tuple[list[dict[str, str]], list[int], list[dict[str, str]]]:
+    """The associations, each after its parent, the index of each one's parent, and what hangs on no account.
+
+    An account names its parent; a user's parent is the account. Nothing is found without a root.
+    """
+    below: dict[str, list[dict[str, str]]] = {}
+    for row in rows:
+        above = row.get("Account", "") if _user(row) else _unnumbered(row.get("ParentAccount", ""))
+        below.setdefault(above, []).append(row)
+    ordered = [row for row in rows if row.get("Account") == "root" and not _user(row)][:1]
+    parents = [-1] * len(ordered)
+    seen = {"root"}
+    for at, row in enumerate(ordered):
+        for child in below.get(row["Account"], []) if not _user(row) else []:
+            if _user(child) or child.get("Account", "") not in seen | {""}:
+                seen.add("" if _user(child) else child["Account"])
+                ordered.append(child)
+                parents.append(at)
+    kept = set(map(id, ordered))
+    return ordered, parents, [row for row in rows if id(row) not in kept and _key(row) != ("root", "")]
+
+
+def _key(row: Mapping[str, str]) -> tuple[str, str]:
+    return row.get("Account", ""), _user(row)
+
+
+def _orphan(row: Mapping[str, str]) -> Unusable:
+    account, user = _key(row)
+    name = f"{f'user {user} in ' if user else ''}account {account}"
+    return Unusable("association", name, "ParentAccount", "unreadable", row.get("ParentAccount", "")[:_LONGEST])
+
+
+def _words(line: str) -> dict[str, str]:
+    """The words of a line up to the limits by user and account, which braces enclose."""
+    return _pairs(line.partition("Account Limits=")[0].partition("Comment=")[0])
+
+
+def _user(row: Mapping[str, str]) -> str:
+    return _unnumbered(row.get("UserName", ""))
+
+
+def _unnumbered(word: str) -> str:
+    """A name without the number that Slurm puts in brackets behind it."""
+    return word.rpartition("(")[0] if word.endswith(")") else word
+
+
+def _association(row: Mapping[str, str], parent: int, read: _Spending, at: int) -> Association:
+    shares = row.get("SharesRaw/Norm/Level/Factor", "1").partition("/")[0]
+    found = Association(
+        row["Account"], _user(row), row.get("Partition", ""), parent,
+        None if shares == str(0x7FFFFFFF) else _number(shares), _number(row.get("Priority", "")),
+    )  # fmt: skip
+    if not read.limits_hold:
+        return found
+    try:
+        limits = parse_limits({name: value for name, value in row.items() if name != "MaxWall"})
+    except InvalidValue as error:
+        read.note("association", at, found.label, error)
+        return found
+    return dataclasses.replace(found, limits=limits)
+
+
+def _used_of(text: str) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for item in filter(None, text.split(",")):
+        match = _USED.fullmatch(item)
+        if match is None:
+            raise InvalidValue("GrpTRESMins", item, "must be NAME=LIMIT(USED)")
+        found[match[1]] = int(float(match[2]))
+    return found
+
+
+def _wall_of(text: str) -> float:
+    match = _WALL.fullmatch(text)
+    if text and match is None:
+        raise InvalidValue("GrpWall", text, "must be LIMIT(USED)")
+    return float(match[1]) if match else 0.0
+
+
+def parse_shares(text: str, ids: Mapping[int, int]) -> tuple[dict[int, float], dict[int, str]]:
+    """Factors of fair share by index of an association, and the words of those that cannot be read.
+
+    The text is of `sshare -a --json`, or `-P -o ID,FairShare`; raises `UnreadableAnswer` where it is neither.
+    """
+    if text.lstrip().startswith("{"):
+        try:
+            rows = list(json.loads(text)["shares"]["shares"])
+        except (ValueError, LookupError, TypeError) as error:
+            raise UnreadableAnswer(f"sshare --json: {type(error).__name__}: {error}") from error
+        pairs = [_of_json(row) for row in rows]
+    else:
+        table = list(parse_pipe_table(text))
+        if table and "FairShare" not in table[0]:
+            raise UnreadableAnswer("sshare: has no column FairShare")
+        pairs = [(_number(row["ID"].strip()), row["FairShare"]) for row in table if row.get("FairShare")]
+    found: dict[int, float] = {}
+    lost: dict[int, str] = {}
+    for number, word in pairs:
+        factor = _real(str(word), -1.0)
+        if number in ids and factor >= 0:
+            found[ids[number]] = factor
+        elif number in ids:
+            lost[ids[number]] = str(word)[:_LONGEST]
+    return found, lost
+
+
+def _of_json(row: Any) -> tuple[int, float | str]:
+    """Number and factor of one association; -1 and words in place of what cannot be read."""
+    try:
+        number = int(row["id"])
+    except (ValueError, LookupError, TypeError):
+        return -1, ""
+    try:
+        return number, _json_number(row["fairshare"]["factor"])
+    except (ValueError, LookupError, TypeError):
+        return number, str(row)
+
+
+def _json_number(value: object) -> float:
+    """A number, which newer versions wrap together with whether it is set."""
+    if isinstance(value, dict):
+        value = value.get("number", 0) if value.get("set", True) else 0
+    return 0.0 if value is None else float(value)  # type: ignore[arg-type]  # what is no number raises
+
+
+ANSWERS = ("config", "partitions", "state", "qos", "shares")
+"""What a picture is made of: the names of the texts that `parse_site_policy` is given."""
+
+
+def parse_site_policy(texts: Mapping[str, str]) -> SitePolicySnapshot:
+    """The picture that these texts draw, by the names of `ANSWERS`. Raises `UnreadableAnswer`, or `InvalidValue`.
+
+    Without accounting (no text for `state`) there are no limits and no shares, and only the order of jobs remains.
+    """
+    config = parse_config(texts["config"])
+    partitions, odd_partitions = parse_partitions(texts["partitions"])
+    period_s = 60 * (parse_minutes(config["PriorityCalcPeriod"]) or 5)
+    if not texts.get("state"):
+        trouble = UnreadablePolicy(partitions=odd_partitions)
+        site = SiteLimits(limits_hold=False)
+        return SitePolicySnapshot(site, priority_rules_of(config), LimitUsage(), {}, partitions, (), period_s, trouble)
+    enforced = parse_flags(config["AccountingStorageEnforce"])
+    limits_hold = bool(enforced & {"limits", "safe", "all"})
+    state = parse_assoc_mgr(texts["state"], limits_hold)
+    qos, unknown, odd_qos = parse_qos(texts.get("qos", ""), limits_hold)
+    site = SiteLimits(
+        accounts=state.accounts,
+        qos=qos,
+        partition_qos={name: each.qos for name, each in partitions.items() if each.qos},
+        limits_hold=limits_hold,
+        safe="safe" in enforced,
+    )
+    fair_share, odd_shares = parse_shares(texts.get("shares", ""), state.ids)
+    rows = state.accounts.associations
+    associations = {
+        at: Unusable("association", rows[at].label, "FairShare", "unreadable", word)
+        for at, word in odd_shares.items()
+        if rows[at].user
+    } | dict(state.trouble.associations)
+    trouble = UnreadablePolicy(associations, state.trouble.orphans, {**odd_qos, **state.trouble.qos}, odd_partitions)
+    odd = (*state.unmodelled, *unknown) if site.limits_hold else ()
+    return SitePolicySnapshot(
+        site, priority_rules_of(config), state.spent, fair_share, partitions, odd, period_s, trouble
+    )

@@ -1,0 +1,280 @@
+"""Pending jobs with the priorities that Slurm would give them unheld, and how they stand to the site's limits."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from cpsched.model import Job
+from cpsched.site.admission import QueueLimits
+from cpsched.site.limit_checks import JobLimits, LimitSubject, LimitTable
+from cpsched.site.multifactor import (
+    FactorPoints,
+    MachineSize,
+    PriorityInputs,
+    age_start_s,
+    basic_priorities,
+    normalized_priority,
+    priority_points,
+    tres_points,
+)
+from cpsched_bridge.adapters.slurm.policy.policy_parsing import PartitionPolicy, SitePolicySnapshot
+from cpsched_bridge.adapters.slurm.slurm_records import Record
+from cpsched_bridge.adapters.slurm.translation import array_tasks, slurm_job_ids, slurm_states
+from cpsched_bridge.ports import Observation, PendingJob
+
+COUNTED = slurm_states.OCCUPYING - {"COMPLETING", "STAGE_OUT", "REQUEUED"}
+"""States in which Slurm counts a job against its limits: it stops when the job ends, not when its nodes are free."""
+_PLAIN = PartitionPolicy()
+
+
+def tres_of_record(record: Record, field_name: str = "requested_tres") -> dict[str, int]:
+    """What a job asks for, or holds, by trackable resource; `gres/gpu:a100` counts as `gres/gpu`, too."""
+    found = {name: int(amount) for name, amount in (record.get(field_name) or {}).items() if isinstance(amount, int)}
+    found.setdefault("cpu", int(record.get("cpus") or 1))
+    found.setdefault("node", int(record.get("num_nodes") or 1))
+    return found
+
+
+@dataclass(slots=True)
+class EligibleSince:
+    """When jobs were first seen without the dependencies that they had: their age counts from then."""
+
+    _waiting: set[int] = field(default_factory=set)
+    _free_since_s: dict[int, int] = field(default_factory=dict)
+
+    def note(self, pending: Iterable[Record], now_s: int) -> None:
+        """Take note of one reading."""
+        numbers = set()
+        for record in pending:
+            number = record["id"]
+            numbers.add(number)
+            if record.get("dependencies"):
+                self._waiting.add(number)
+            elif number in self._waiting:
+                self._waiting.discard(number)
+                self._free_since_s[number] = now_s
+        self._waiting &= numbers
+        for number in self._free_since_s.keys() - numbers:
+            del self._free_since_s[number]
+
+    def of(self, number: int) -> int:
+        """When the job was freed of its dependencies; 0: it had none that anybody saw."""
+        return self._free_since_s.get(number, 0)
+
+
+def age_start_of(record: Record, picture: SitePolicySnapshot, clearances: EligibleSince) -> int:
+    """Since when a job's age counts: Slurm's own time where it has one, else what it would have accrued unheld."""
+    own = record.get("accrue_time")
+    if record.get("priority") and own:
+        return int(own)
+    begin_s = int(record.get("eligible_time") or 0)
+    return age_start_s(
+        int(record.get("submit_time") or 0), begin_s, clearances.of(record["id"]), picture.rules.always_accrues
+    )
+
+
+def priority_points_of(
+    records: Sequence[Record], picture: SitePolicySnapshot, machine: MachineSize, now_s: int, accrued_s: Sequence[int]
+) -> FactorPoints:
+    """What each factor adds to the priority of each job."""
+    site, weights = picture.site, picture.rules.weights
+    rows = []
+    for record in records:
+        partition = picture.partitions.get(record["partition"] or "", _PLAIN)
+        at = site.accounts.find(record["account"] or "", record["user_name"] or "", record["partition"] or "")
+        qos = site.qos.get(record["qos"] or "")
+        priority = site.accounts.associations[at].priority if at is not None else 0
+        tres = tres_of_record(record) if weights.tres else {}
+        limit = record.get("time_limit")
+        rows.append(
+            (
+                picture.fair_share.get(at, 0.0) if at is not None else 0.0,
+                record.get("num_nodes") or 1,
+                record.get("cpus") or 0,
+                limit if isinstance(limit, int) else 1,
+                normalized_priority(partition.factor, picture.highest_factor, weights.raw_partition),
+                normalized_priority(qos.priority, site.highest_qos_priority, weights.raw_qos) if qos else 0.0,
+                normalized_priority(priority, site.accounts.highest_priority, weights.raw_association),
+                tres_points(tres, partition.tres, weights),
+                record.get("nice") or 0,
+            )
+        )
+    columns = np.array(rows, np.float64).reshape(len(rows), 9).T
+    fair_share, nodes, cpus, limit_min, partition_part, qos_part, association_part, tres_sum, nice = columns
+    jobs = PriorityInputs(
+        accrue_s=np.array(accrued_s, np.int64),
+        fair_share=fair_share,
+        nodes=nodes.astype(np.int64),
+        cpus=cpus.astype(np.int64),
+        limit_min=limit_min.astype(np.int64),
+        partition=partition_part,
+        qos=qos_part,
+        association=association_part,
+        tres=tres_sum,
+        site=np.zeros(len(rows)),
+        nice=nice,
+    )
+    return priority_points(jobs, weights, machine, now_s)
+
+
+def limit_subject_of(record: Record, job: Job, tres: Mapping[str, int], limit_min: int) -> LimitSubject:
+    """What of a job matters to limits."""
+    return LimitSubject(job.user, job.account, job.queue, record["qos"] or "", tuple(sorted(tres.items())), limit_min)
+
+
+A_CYCLE = 250
+"""Jobs that one cycle ranks by a new picture: ten thousand at once would take a third of a second."""
+
+
+@dataclass(slots=True)
+class RankedJobs:
+    """Jobs ranked by one picture, at one time.
+
+    - `known`: by number, a pending job as it was seen, and the same as it is ranked.
+    - `standings`: by number, how each of them stands to the limits.
+    """
+
+    picture: SitePolicySnapshot
+    book: LimitTable
+    known: dict[int, tuple[PendingJob, PendingJob]] = field(default_factory=dict)
+    standings: dict[int, JobLimits] = field(default_factory=dict)
+    running: dict[int, JobLimits] = field(default_factory=dict)
+
+    @classmethod
+    def by(cls, picture: SitePolicySnapshot) -> RankedJobs:
+        """Nothing ranked yet."""
+        return cls(picture, LimitTable(picture.site, picture.spent))
+
+    def stale(self, pending: Sequence[PendingJob]) -> list[PendingJob]:
+        """The jobs that are new, or not what they were."""
+        known, nobody = self.known, (None, None)
+        return [each for each in pending if known.get(each.job.id, nobody)[0] != each]
+
+    def keep(self, numbers: Set[int]) -> None:
+        """Forget all but these jobs."""
+        for number in self.known.keys() - numbers:
+            del self.known[number]
+            self.standings.pop(number, None)
+
+    def rank(self, around: RankingInput, stale: Sequence[PendingJob]) -> None:
+        """Rank these jobs."""
+        if not stale:
+            return
+        records = [around.by_number[each.job.id] for each in stale]
+        for each, record, priority in zip(stale, records, self._priorities(around, stale, records), strict=True):
+            job = each.job
+            tres = _tres_asked(record, job, around.machine)
+            tier = self.picture.partitions.get(job.queue, _PLAIN).tier
+            ranked = dataclasses.replace(job, qos=record["qos"] or "", priority=priority, tier=tier)
+            self.known[job.id] = each, dataclasses.replace(each, job=ranked)
+            self.standings[job.id] = self.book.limits_of(limit_subject_of(record, job, tres, -(-job.walltime_s // 60)))
+
+    def _priorities(self, around: RankingInput, stale: Sequence[PendingJob], records: Sequence[Record]) -> list[int]:
+        if self.picture.rules.kind == "basic":
+            nices = [int(around.by_number[each.job.id].get("nice") or 0) for each in around.pending]
+            numbers = [each.job.id for each in around.pending]
+            by_arrival = dict(zip(numbers, basic_priorities(nices).tolist(), strict=True))
+            return [by_arrival[each.job.id] for each in stale]
+        accrued = [age_start_of(record, self.picture, around.clearances) for record in records]
+        found: list[int] = (
+            priority_points_of(records, self.picture, around.machine, around.now_s, accrued).total().tolist()
+        )
+        return found
+
+    def used(self, records: Sequence[Record], now_s: int) -> list[int]:
+        """How much of every counter the jobs take that run, modelled or not."""
+        found, alive = [], set()
+        timed = self.book.counts_time
+        for record in records:
+            if record["state"] not in COUNTED:
+                continue
+            number = slurm_job_ids.job_id_of_record(record)
+            alive.add(number)
+            standing = None if timed else self.running.get(number)
+            if standing is None:
+                standing = self.running[number] = self.book.limits_of(_running_claimant(record, now_s if timed else 0))
+            found.append(standing)
+        for number in self.running.keys() - alive:
+            del self.running[number]
+        return self.book.usage(found)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RankingInput:
+    """What jobs are ranked with: the whole queue, its records by number, the machine, the time."""
+
+    pending: Sequence[PendingJob]
+    by_number: Mapping[int, Record]
+    machine: MachineSize
+    now_s: int
+    clearances: EligibleSince
+
+
+@dataclass(slots=True)
+class PriorityRanking:
+    """Ranks the jobs of observation after observation.
+
+    As in Slurm, a job is ranked when it is first seen, and all are ranked anew every `period_s`, or when the picture
+    has changed. This is done `A_CYCLE` jobs at a time, beside the ranks in use, which the new ones replace as a whole.
+    """
+
+    clearances: EligibleSince = field(default_factory=EligibleSince)
+    _now: RankedJobs = field(default_factory=lambda: RankedJobs.by(SitePolicySnapshot()))
+    _next: RankedJobs | None = None
+    _due_s: int = 0
+
+    def use(self, picture: SitePolicySnapshot) -> None:
+        """Rank by another picture as soon as all jobs are ranked by it; at once if none is ranked yet."""
+        if self._now.known:
+            self._next = RankedJobs.by(picture)
+        else:
+            self._now = RankedJobs.by(picture)
+
+    def applied(self, seen: Observation, records: Sequence[Record], machine: MachineSize) -> Observation:
+        """The observation with ranked jobs, and how full the limits are."""
+        waiting = [record for record in records if record["state"] == slurm_states.PENDING]
+        self.clearances.note(waiting, seen.now_s)
+        by_number = {number: record for record in waiting for number in array_tasks.numbers_of(record)}
+        around = RankingInput(seen.pending, by_number, machine, seen.now_s, self.clearances)
+        if self._due_s == 0 or seen.now_s >= self._due_s:
+            if self._due_s and self._next is None:
+                self._next = RankedJobs.by(self._now.picture)
+            self._due_s = seen.now_s + self._now.picture.period_s
+        self._work_in(around)
+        now = self._now
+        now.rank(around, now.stale(seen.pending))
+        if len(now.known) > len(seen.pending):
+            now.keep({each.job.id for each in seen.pending})
+        pending = tuple([now.known[each.job.id][1] for each in seen.pending])
+        used = now.used(records, seen.now_s)
+        return dataclasses.replace(seen, pending=pending, limits=QueueLimits(now.standings, used))
+
+    def _work_in(self, around: RankingInput) -> None:
+        """Rank some more jobs by what comes next, which takes over with the last of them."""
+        if self._next is None:
+            return
+        stale = self._next.stale(around.pending)
+        self._next.rank(around, stale[:A_CYCLE])
+        if len(stale) <= A_CYCLE:
+            self._now, self._next = self._next, None
+
+
+def _tres_asked(record: Record, job: Job, machine: MachineSize) -> dict[str, int]:
+    """What the job will hold: of one that has its nodes for itself, all of their processors."""
+    tres = tres_of_record(record)
+    if job.request.exclusive and machine.nodes:
+        tres["cpu"] = max(tres["cpu"], tres["node"] * -(-machine.cpus // machine.nodes))
+    return tres
+
+
+def _running_claimant(record: Record, now_s: int) -> LimitSubject:
+    """A job that runs; with `now_s`, as long as it may still run."""
+    tres = tres_of_record(record, "allocated_tres")
+    left_min = max(0, (record.get("end_time") or now_s) - now_s) // 60 if now_s else 0
+    user = record["user_name"] or str(record["user_id"])
+    account, partition, qos = (record[name] or "" for name in ("account", "partition", "qos"))
+    return LimitSubject(user, account, partition, qos, tuple(sorted(tres.items())), left_min)

@@ -1,0 +1,113 @@
+"""Priorities as computed here beside those that `sprio` shows of jobs that are not held."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from cpsched.errors import escape_controls
+from cpsched.site.multifactor import FactorPoints, MachineSize
+from cpsched_bridge.adapters.slurm.policy.policy_parsing import SitePolicySnapshot
+from cpsched_bridge.adapters.slurm.policy.priority_ranking import EligibleSince, age_start_of, priority_points_of
+from cpsched_bridge.adapters.slurm.slurm_records import Record
+from cpsched_bridge.adapters.slurm.translation import slurm_states
+
+COLUMNS = {
+    "priority": "Y", "age": "A", "association": "B", "fair_share": "F", "job_size": "J", "partition": "P", "qos": "Q",
+    "nice": "N", "site": "S", "tres": "T",
+}  # fmt: skip
+"""What is compared, and sprio's letter for each; resources stand last, since they may be many words or none."""
+_LETTERS = ("i", *COLUMNS.values())
+COMMAND = ("sprio", "-h", "-o", " ".join("%T" if letter == "T" else f"%.30{letter}" for letter in _LETTERS))
+
+
+@dataclass(frozen=True, slots=True)
+class PriorityDifference:
+    """One job whose priority differs from Slurm's, and the factor that differs most."""
+
+    job_id: int
+    here: int
+    slurm: int
+    factor: str
+    points_here: float
+    points_slurm: float
+
+    def __str__(self) -> str:
+        return (
+            f"job {self.job_id}: {self.here:,} here, {self.slurm:,} in Slurm; {self.factor} is "
+            f"{self.points_here:,.1f} here, {self.points_slurm:,.1f} in Slurm"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SprioComparison:
+    """How many jobs were compared, and those that differ by more than rounding and the time between two readings."""
+
+    jobs: int
+    differences: tuple[PriorityDifference, ...]
+
+
+def parse_sprio(text: str) -> dict[int, dict[str, float]]:
+    """By job number, what `COMMAND` prints of it; jobs with several priorities (partitions, QOS) are left out."""
+    found: dict[int, dict[str, float]] = {}
+    several = set()
+    names = list(COLUMNS)
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) < len(names) or not words[0].isdigit():
+            continue
+        number = int(words[0])
+        if number in found:
+            several.add(number)
+        values = [_number(word) for word in words[1 : len(names)]]
+        found[number] = dict(zip(names, values, strict=False)) | {"tres": _sum_of(words[len(names) :])}
+    return {number: row for number, row in found.items() if number not in several}
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
+
+
+def _sum_of(words: Sequence[str]) -> float:
+    """The points of all resources: `cpu=10.00,gres/gpu=30.00`."""
+    return sum(_number(part.rpartition("=")[2]) for word in words for part in word.split(","))
+
+
+def compare_with_sprio(
+    shown: Mapping[int, Mapping[str, float]],
+    records: Sequence[Record],
+    picture: SitePolicySnapshot,
+    machine: MachineSize,
+    now_s: int,
+) -> SprioComparison:
+    """Compare the jobs that `sprio` shows; age may differ by what grows in one period, fractions are cut off."""
+    jobs = [
+        record
+        for record in records
+        if record["state"] == slurm_states.PENDING and record["priority"] and record["id"] in shown
+        and "," not in (record["partition"] or "")
+    ]  # fmt: skip
+    accrued = [age_start_of(record, picture, EligibleSince()) for record in jobs]
+    found = priority_points_of(jobs, picture, machine, now_s, accrued) if jobs else None
+    if found is None or picture.rules.kind == "basic":
+        return SprioComparison(0, ())
+    weights = picture.rules.weights
+    drift = weights.age * (picture.period_s + 60) / weights.max_age_s
+    totals = found.total().tolist()
+    different = []
+    for at, record in enumerate(jobs):
+        slurm = shown[record["id"]]
+        if not -1 <= totals[at] - slurm["priority"] <= drift + 1:
+            different.append(_difference(record["id"], found, at, totals[at], slurm))
+    return SprioComparison(len(jobs), tuple(different))
+
+
+def _difference(number: int, found: FactorPoints, at: int, here: int, slurm: Mapping[str, float]) -> PriorityDifference:
+    mine = {name: float(getattr(found, name)[at]) for name in COLUMNS if name != "priority"}
+    factor = max(mine, key=lambda name: abs(mine[name] - slurm[name]))
+    return PriorityDifference(
+        number, here, int(slurm["priority"]), escape_controls(factor), mine[factor], slurm[factor]
+    )

@@ -1,0 +1,37 @@
+"""Jobs whose policy cannot be read as a whole: they are left to Slurm, which reads it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from cpsched_bridge.adapters.shared.not_modelled import NotModelled
+from cpsched_bridge.adapters.slurm.policy.policy_parsing import SitePolicySnapshot
+from cpsched_bridge.ports import Hold, LeftJob, Observation, PendingJob, Unusable
+
+
+def without_unreadable_jobs(seen: Observation, picture: SitePolicySnapshot) -> Observation:
+    """The observation with the jobs of unusable associations, QOS and partitions left to Slurm, and these named."""
+    unusable = picture.trouble.all()
+    if not unusable:
+        return seen
+    why = {
+        each.job.id: picture.trouble.of_job(each.job.user, each.job.account, each.job.queue, each.job.qos, picture.site)
+        for each in seen.pending
+    }
+    return dataclasses.replace(
+        seen,
+        pending=tuple(each for each in seen.pending if why[each.job.id] is None),
+        left=(*seen.left, *(_left(each, found) for each in seen.pending if (found := why[each.job.id]))),
+        unusable=(*seen.unusable, *unusable),
+    )
+
+
+def _left(pending: PendingJob, why: Unusable) -> LeftJob:
+    return LeftJob(
+        pending.job.id,
+        NotModelled(f"{why.kind} {why.name}", str(why)).reason,
+        pending.label,
+        pending.job.user,
+        held_for_us=pending.hold is Hold.PLUGIN,
+        pinned=pending.pinned and pending.hold is Hold.NONE,
+    )

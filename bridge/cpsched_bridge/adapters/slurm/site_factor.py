@@ -1,0 +1,105 @@
+"""SiteFactor: reads it by `sprio`, writes it by `scontrol`, the same way whichever transport reads the cluster.
+
+`SiteFactor` is a term of Slurm's priority that operators may set on any waiting job. Slurm 22.05, 24.11 and 26.05:
+
+- `sprio` shows it, of jobs that nobody holds; `squeue` and `scontrol show job` show it in none of them.
+- It is taken at once, survives a restart of slurmctld, a hold and a requeue, and is 0 by default.
+- Where somebody has set `Priority` as a whole, it is taken and has no effect, and `sprio` shows 0.
+- Tasks of an array that wait in one record have one number. A task that is split off keeps it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from cpsched_bridge.adapters.slurm.policy.sprio_comparison import COLUMNS, COMMAND, parse_sprio
+from cpsched_bridge.adapters.slurm.slurm_records import Record
+from cpsched_bridge.adapters.slurm.translation import array_tasks, slurm_job_ids, slurm_states
+from cpsched_bridge.adapters.slurm.transport.programs.array_records import words
+from cpsched_bridge.adapters.slurm.transport.programs.command_rules import CallError, RefusedCommand
+from cpsched_bridge.adapters.slurm.transport.programs.scontrol_calls import output_of, unreachable
+from cpsched_bridge.adapters.slurm.transport.programs.scontrol_session import ScontrolSession
+from cpsched_bridge.errors import BackendUnavailable
+from cpsched_bridge.ports import Advice, Outcome, Rank
+
+MAX_BATCH = 100
+"""Changes per look at the present points."""
+ROUNDING = len(COLUMNS) + 1
+"""By how much the factors that `sprio` shows may differ from the priority: each is rounded by itself."""
+_GONE = re.compile(r"invalid job id|already running|not pending|already complet|finish", re.IGNORECASE)
+
+Row = Mapping[str, float]
+
+
+@dataclass(slots=True)
+class SiteFactorBoosts:
+    """Reads and writes within `deadline_s` seconds a call."""
+
+    deadline_s: float = 10.0
+    ask: Callable[[list[str], float], str | None] = output_of
+    dialogue: Callable[[float], ScontrolSession] = ScontrolSession
+    _records: dict[int, Record] = field(default_factory=dict)
+
+    def ranks(self, jobs: Sequence[Record], tiers: Mapping[str, int]) -> list[Rank]:
+        """How Slurm ranks the waiting jobs of a reading; `tiers` are those of the partitions, 1 where unknown.
+
+        Raises `BackendUnavailable` where sprio does not answer.
+        """
+        rows = self._rows()
+        self._records = {record["id"]: record for record in jobs if record["state"] == slurm_states.PENDING}
+        return [rank_of(record, rows.get(number), tiers) for number, record in self._records.items()]
+
+    def advise(self, advice: Sequence[Advice]) -> list[Outcome]:
+        """Tell Slurm the points of jobs of the last `ranks`, each after a look at what it has now."""
+        outcomes: list[Outcome] = []
+        with self.dialogue(self.deadline_s) as dialogue:
+            for at in range(0, len(advice), MAX_BATCH):
+                try:
+                    rows = self._rows()
+                except BackendUnavailable as error:
+                    if not outcomes:
+                        raise
+                    outcomes += [Outcome(each.id, "refused", f"not looked at: {error}") for each in advice[at:]]
+                    break
+                outcomes += [self._one(each, rows, dialogue) for each in advice[at : at + MAX_BATCH]]
+        return outcomes
+
+    def _rows(self) -> dict[int, dict[str, float]]:
+        printed = self.ask(list(COMMAND), self.deadline_s)
+        if printed is None:
+            raise BackendUnavailable("sprio: no answer, or none without an error")
+        return parse_sprio(printed)
+
+    def _one(self, advice: Advice, rows: Mapping[int, Row], dialogue: ScontrolSession) -> Outcome:
+        record, row = self._records.get(advice.id), rows.get(advice.id)
+        if record is None:
+            return Outcome(advice.id, "refused", "not pending")
+        if row is None and advice.points:
+            return Outcome(advice.id, "refused", "not in Slurm's list any more, or held")
+        if row is not None and int(row["site"]) not in (0, *advice.instead_of):
+            return Outcome(advice.id, "refused", f"has a SiteFactor of somebody else's: {int(row['site'])}")
+        try:
+            said = dialogue.tell(f"update JobId={words(record)} SiteFactor={int(advice.points)}")
+        except CallError as error:
+            return Outcome(advice.id, "unknown" if error.lost else "refused", str(error), error.code)
+        except (RefusedCommand, ValueError) as error:
+            return Outcome(advice.id, "refused", str(error))
+        if not said or (not advice.points and _GONE.search(said)):
+            return Outcome(advice.id, "done", said)
+        return Outcome(advice.id, "unknown" if unreachable(said) else "refused", said)
+
+
+def rank_of(record: Record, row: Row | None, tiers: Mapping[str, int]) -> Rank:
+    """The rank of a pending record, with what `sprio` shows of it; None: nothing."""
+    numbers, array = tuple(array_tasks.numbers_of(record)), int(record["array_id"] or 0)
+    label = str(array) if len(numbers) > 1 else slurm_job_ids.label(numbers[0]) if numbers else str(record["id"])
+    tier, kin = tiers.get(record["partition"] or "", 1), array if array != record["id"] else 0
+    if row is None:
+        return Rank(record["id"], numbers, 0, 0, tier, label, hidden=True, kin=kin)
+    points, total = int(row["site"]), int(row["priority"])
+    rest = sum(row[name] for name in COLUMNS if name not in ("priority", "nice", "site")) - row["nice"]
+    own = total - points if total > 1 else min(1 - points, int(rest))
+    fixed = abs(max(1.0, rest + points) - total) > ROUNDING
+    return Rank(record["id"], numbers, own, points, tier, label, fixed=fixed, kin=kin)

@@ -1,0 +1,421 @@
+"""The backend of a real Slurm cluster: a transport that asks and tells, and the translation of its records."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+import structlog
+from typing_extensions import override
+
+from cpsched.model import EndedJob
+from cpsched.site import multifactor
+from cpsched_bridge.adapters.slurm.controller_load import ControllerLoadMonitor
+from cpsched_bridge.adapters.slurm.node_checks import node_checks
+from cpsched_bridge.adapters.slurm.policy import sprio_comparison
+from cpsched_bridge.adapters.slurm.policy.policy_commands import PolicyCommands
+from cpsched_bridge.adapters.slurm.policy.policy_reader import PolicyReader
+from cpsched_bridge.adapters.slurm.policy.priority_ranking import PriorityRanking
+from cpsched_bridge.adapters.slurm.policy.start_boosts import boosts
+from cpsched_bridge.adapters.slurm.policy.unreadable_policy import without_unreadable_jobs
+from cpsched_bridge.adapters.slurm.site_factor import SiteFactorBoosts
+from cpsched_bridge.adapters.slurm.slurm_doctor import policy_checks, run_checks, usable_objects
+from cpsched_bridge.adapters.slurm.slurm_records import ClusterRecords, Record
+from cpsched_bridge.adapters.slurm.translation import array_tasks, lease_reservation, slurm_states
+from cpsched_bridge.adapters.slurm.translation.partition_access import accounts_checked
+from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable, has_topology
+from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
+from cpsched_bridge.adapters.slurm.translation.start_layouts import (
+    SentStart,
+    resolve_layouts,
+    without_reserved_conflicts,
+)
+from cpsched_bridge.adapters.slurm.translation.start_pins import BY_ITSELF, StartPins
+from cpsched_bridge.adapters.slurm.translation.task_distribution import splits_by_itself
+from cpsched_bridge.adapters.slurm.translation.unusable_objects import unusable_in
+from cpsched_bridge.adapters.slurm.transport import Answer, Transport
+from cpsched_bridge.adapters.slurm.transport.programs.slurm_releases import release
+from cpsched_bridge.errors import (
+    AnswerNotUnderstood,
+    BackendBegins,
+    BackendDied,
+    BackendError,
+    BackendTimeout,
+    CommandRefused,
+)
+from cpsched_bridge.ports import (
+    Advice,
+    Advisable,
+    Backend,
+    Check,
+    Claim,
+    Hold,
+    Observation,
+    Outcome,
+    Postponed,
+    Rank,
+    StartOrder,
+)
+
+CLEAR = "ReqNodeList="
+"""scontrol's word for no node list; an empty list sent by pyslurm would change nothing."""
+Command = Callable[[Sequence[Record]], Sequence[Answer]]
+
+BATCH = 100
+"""Orders in one call to the transport, so that one deadline covers a bounded amount of work."""
+HISTORY_S = 7 * 86_400
+"""How far back ended jobs are read at start: a week shows also who submits on certain days only."""
+MOST_CULPRITS = 5
+"""Orders of one part that may each fail the whole part, until it is taken that the fault is not theirs."""
+
+
+class SlurmBackend(Backend, Advisable):
+    """One Slurm controller.
+
+    A start pins a job with a list of nodes. Equal shares are told by a number of tasks per node where Slurm would split
+    the tasks otherwise; that number also fixes the number of nodes. A job that goes task by task is told the number of
+    its nodes, and Slurm splits it as `resolve_layouts` says. What this changes in the record is given back when the
+    pin is
+    cleared.
+    """
+
+    scheduler_interval_s = 60.0  # `sched_interval` of SchedulerParameters
+    history_missing = False
+    """Whether `history` told less than there is, since the accounting database did not answer."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        policy: PolicyReader | None = None,
+        most_boost: int = 0,
+        load: ControllerLoadMonitor | None = None,
+        advising: SiteFactorBoosts | None = None,
+    ) -> None:
+        self._transport = transport
+        self._advising = advising or SiteFactorBoosts()
+        self._policy = policy
+        self._most_boost = most_boost
+        self._load = load
+        self._seen: ClusterRecords | None = None
+        self._ranking = PriorityRanking()
+        self._ranked_by = 0
+        self._translator: SlurmTranslator | None = None
+        self._config: Record = {}
+        self._restores: dict[int, str] = {}
+        """Our pins: job number -> scontrol settings that give the record back what the pin changed."""
+        self._under_way: dict[int, SentStart] = {}
+        """Starts of ours that were not seen running yet, and were not held again."""
+
+    @property
+    @override
+    def child_starts(self) -> int:
+        return self._transport.child_starts
+
+    @property
+    @override
+    def speaks(self) -> str:
+        chosen = self._transport.chosen()
+        return "" if chosen is None else f"{chosen[0]}: {chosen[1]}"
+
+    @property
+    @override
+    def starts_in_one_change(self) -> bool:
+        return self._transport.starts_in_one_change
+
+    @override
+    def waits_for(self) -> str | None:
+        return self._transport.waits_for()
+
+    @override
+    def observe(self, pinned: Collection[int] = ()) -> Observation:
+        translator = self._ready()
+        for job_id in pinned:
+            self._restores.setdefault(job_id, "")
+        records = self._seen = self._transport.read()
+        observation = translator.observe(records, self._restores.keys() | set(pinned), self._above())
+        observation = self._within_policy(observation, records)
+        if self._load is not None and (busy := self._load.look()):
+            observation = dataclasses.replace(observation, busy=busy)
+        for pending in observation.pending:
+            if pending.pinned:
+                self._restores.setdefault(pending.job.id, "")
+        waiting = {pending.job.id for pending in observation.pending}
+        for left in observation.left:
+            if left.pinned:
+                self._restores.setdefault(left.job_id, "")
+                waiting.add(left.job_id)
+        released = {pending.job.id for pending in observation.pending if pending.hold is Hold.NONE}
+        self._under_way = {number: sent for number, sent in self._under_way.items() if number in released}
+        known = waiting | set(pinned)
+        self._restores = {job_id: settings for job_id, settings in self._restores.items() if job_id in known}
+        return observation
+
+    @override
+    def history(self) -> Sequence[EndedJob]:
+        """Return jobs of the accounting database; of the controller's memory if it does not answer."""
+        translator = self._ready()
+        seen = self._transport.read()
+        if not self._config.get("accounting_storage_type"):
+            return translator.remembered(seen)
+        try:
+            past = self._transport.past(int(seen.now_s - HISTORY_S))
+        except BackendError as error:
+            # Learning from less is better than not working at all.
+            if not self.history_missing:
+                structlog.get_logger("slurm").warning("no_history", detail=str(error))
+            self.history_missing = True
+            return translator.remembered(seen)
+        self.history_missing = False
+        return translator.past(past, seen)
+
+    @override
+    def settled(self, orders: Sequence[StartOrder]) -> Sequence[StartOrder | Postponed]:
+        translator = self._ready()
+        machine, free = translator.machine, translator.free
+        if machine is None or free is None:
+            return [Postponed(order.job.id, "the cluster has not been read yet") for order in orders]
+        starts = [_sent(order, machine) for order in orders]
+        found = resolve_layouts(starts, free, machine.capacity, self._under_way.values())
+        now_s = self._seen.now_s if self._seen is not None else 0
+        found = without_reserved_conflicts(found, self._under_way.values(), translator.to_come, machine.capacity, now_s)
+        return [_settled(order, each, machine) for order, each in zip(orders, found, strict=True)]
+
+    @override
+    def start(self, orders: Sequence[StartOrder]) -> Sequence[Outcome]:
+        translator = self._ready()
+        nices = self._nices(orders)
+        sent: list[Record] = []
+        for order in orders:
+            number = order.job.id
+            asked = translator.queue.asked.get(number)
+            told = asked.told if asked else StartPins(0, 0, "")
+            self._restores[number] = told.restore
+            if translator.machine is not None:
+                self._under_way[number] = _sent(order, translator.machine)
+            sent.append(
+                {"job": number, "nodes": [name for name, _ in order.nodes], "tasks_per_node": told.tasks_per_node}
+            )
+            count = len(order.nodes) if splits_by_itself(order.job.request) else told.node_count
+            num_nodes = told.node_count_setting(count) if count else ""
+            if told.tasks_per_node and release(str(self._config["version"])) < BY_ITSELF:
+                num_nodes = told.num_nodes
+                sent[-1] |= {"cpus_per_node": told.cpus_per_node, "cpus": told.cpus}
+                self._restores[number] = told.restore_all
+            if num_nodes:
+                sent[-1]["num_nodes"] = num_nodes
+            if number in nices:
+                own, raised = nices[number]
+                sent[-1]["nice"] = raised
+                self._restores[number] = f"{self._restores[number]} Nice={own}".lstrip()
+        return self._send(self._transport.start, sent)
+
+    def _nices(self, orders: Sequence[StartOrder]) -> dict[int, tuple[int, int]]:
+        """By job number, its own nice value and the one to start it with, where it must pass unmanaged jobs."""
+        picture = self._policy.picture if self._policy is not None else None
+        if not self._most_boost or self._seen is None or picture is None or picture.rules.kind == "basic":
+            return {}
+        wanted = {order.job.id: order.job.priority for order in orders}
+        records = {
+            number: record
+            for record in self._seen.jobs
+            if record["state"] == slurm_states.PENDING
+            for number in array_tasks.numbers_of(record)
+            if number in wanted
+        }
+        starts = {number: (record, wanted[number]) for number, record in records.items()}
+        needed = boosts(starts, self._seen, picture, self._most_boost)
+        own = {number: int(records[number].get("nice") or 0) for number in needed}
+        return {number: (own[number], own[number] - points) for number, points in needed.items()}
+
+    @override
+    def hold(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
+        return self._without_pins(self._transport.hold, job_ids)
+
+    @override
+    def hand_back(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
+        """Release; without an observation, every node list of these jobs counts as a pin."""
+        if self._translator is None:
+            self._restores.update(dict.fromkeys(job_ids, ""))
+        return self._without_pins(self._transport.hand_back, job_ids)
+
+    @override
+    def unpin(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
+        return self._without_pins(self._transport.unpin, job_ids)
+
+    @override
+    def ranks(self) -> Sequence[Rank]:
+        """Return the jobs of the last observation, with their current `sprio_comparison` values."""
+        seen = self._seen or self._transport.read()
+        picture = self._policy.picture if self._policy is not None else None
+        partitions = {} if picture is None else picture.partitions
+        return self._advising.ranks(seen.jobs, {name: partition.tier for name, partition in partitions.items()})
+
+    @override
+    def advise(self, advice: Sequence[Advice]) -> Sequence[Outcome]:
+        """Set `SiteFactor` by scontrol."""
+        return self._advising.advise(advice)
+
+    @override
+    def claim(self, claim: Claim, instead_of: Claim | None) -> bool:
+        """Write the claim into a reservation far ahead, which operators may create."""
+        seen = (
+            None if instead_of is None or self._seen is None else lease_reservation.comment_in(self._seen.reservations)
+        )
+        return self._transport.claim(lease_reservation.format_lease(claim), seen)
+
+    @override
+    def disclaim(self, claim: Claim) -> None:
+        self._transport.disclaim(lease_reservation.format_lease(claim))
+
+    @override
+    def checks(self) -> Sequence[Check]:
+        if self._policy is not None:
+            self._policy.begin()  # its commands run meanwhile
+        try:
+            facts = self._transport.facts()
+        except BackendBegins:
+            raise
+        except BackendError as error:
+            return [Check("controller", False, str(error), _remedy(error), may_come=True)]
+        found = run_checks(facts, self.speaks)
+        try:
+            records = self._transport.read()
+        except BackendError as error:
+            return [*found, Check("reading", False, str(error), _remedy(error), may_come=True)]
+        policy = self._policy_checks(records)
+        picture = self._policy.picture if self._policy is not None else None
+        unusable = [*unusable_in(records), *(picture.trouble.all() if picture is not None else ())]
+        return [*found, usable_objects(unusable), *node_checks(records), *policy]
+
+    def _policy_checks(self, records: ClusterRecords) -> list[Check]:
+        """What the site's policy asks for, read now: the doctor may wait for it."""
+        if self._policy is None:
+            return []
+        if self._policy.picture is None:
+            self._policy.look()
+        shown = PolicyCommands(commands={"sprio": (sprio_comparison.COMMAND,)})
+        shown.start()
+        answers = shown.answer(wait=True)
+        text = answers.texts.get("sprio", "") if answers is not None else ""
+        return policy_checks(self._policy.picture, self._policy.failures, text, records)
+
+    @override
+    def close(self) -> None:
+        if self._policy is not None:
+            self._policy.close()
+        if self._load is not None:
+            self._load.close()
+        self._transport.close()
+
+    def _within_policy(self, seen: Observation, records: ClusterRecords) -> Observation:
+        """The observation with the site's priorities and limits, as far as its policy could ever be read."""
+        if self._policy is None:
+            return seen
+        notes = tuple(self._policy.look())
+        if self._policy.picture is None:
+            return dataclasses.replace(seen, notes=notes)
+        if self._ranked_by != self._policy.version:
+            self._ranking.use(self._policy.picture)
+            self._ranked_by = self._policy.version
+        seen = without_unreadable_jobs(seen, self._policy.picture)
+        cpus = sum(node["effective_cpus"] or 0 for node in records.nodes)
+        ranked = self._ranking.applied(seen, records.jobs, multifactor.MachineSize(len(records.nodes), cpus))
+        return dataclasses.replace(ranked, notes=notes) if notes else ranked
+
+    def _ready(self) -> SlurmTranslator:
+        """The translator, made for the controller's configuration when that is first reached."""
+        if self._translator is None:
+            self._config = self._transport.config()
+            words = " ".join(self._config["select_type_parameters"] or ()).upper()
+            name = str(self._config["cluster_name"] or "")
+            checked, together = accounts_checked(self._config), has_topology(self._config)
+            self._translator = SlurmTranslator(
+                "MEMORY" in words, checked, together, name, self._config.get("job_defaults")
+            )
+        return self._translator
+
+    def _above(self) -> Mapping[str, str] | None:
+        """Of each account the one that it is below, as far as the site's policy could ever be read."""
+        picture = self._policy.picture if self._policy is not None else None
+        return None if picture is None else picture.site.accounts.above
+
+    def _without_pins(self, command: Command, job_ids: Sequence[int]) -> list[Outcome]:
+        """Send a command that takes our pins off the jobs."""
+        outcomes = self._send(command, [{"job": job_id, "clear": self._clear(job_id)} for job_id in job_ids])
+        for outcome in outcomes:
+            if outcome.result == "done":
+                self._restores.pop(outcome.job_id, None)
+        return outcomes
+
+    def _clear(self, job_id: int) -> str:
+        """scontrol settings that take our pin off a job; empty where there is none of ours."""
+        if job_id not in self._restores:
+            return ""
+        return f"{CLEAR} {self._restores[job_id]}".rstrip()
+
+    def _send(self, command: Command, orders: Sequence[Record]) -> list[Outcome]:
+        """Outcomes of orders, part by part. Raises what a first part raises; later failures become outcomes."""
+        outcomes: list[Outcome] = []
+        for at in range(0, len(orders), BATCH):
+            part = orders[at : at + BATCH]
+            try:
+                outcomes += _searched(command, part)
+            except BackendError as error:
+                if not outcomes:
+                    raise
+                outcomes += _failed(part, error)
+                outcomes += [Outcome(order["job"], "refused", "not sent", "not_sent") for order in orders[at + BATCH :]]
+                break
+        return outcomes
+
+
+def _remedy(error: BackendError) -> str:
+    """What to do about a reading that failed as a whole."""
+    if isinstance(error, AnswerNotUnderstood):
+        return "run the command again: where its output looks whole, report it with the version of Slurm"
+    return "start slurmctld, or mend slurm.conf and munge on this host"
+
+
+def _searched(command: Command, orders: Sequence[Record]) -> list[Outcome]:
+    """Outcomes of orders. Where they are refused as a whole, or the child dies of them, the culprits alone fail.
+
+    Halves are sent again until the culprits are found: an order bears to be sent twice. Where all that is sent fails,
+    no order is to blame, and the failure is raised. A call that is not answered in time is not repeated.
+    """
+    culprits: list[BackendError] = []
+
+    def search(part: Sequence[Record]) -> list[Outcome]:
+        try:
+            answers = command(part)
+        except (CommandRefused, BackendDied) as error:
+            if len(part) > 1 and len(culprits) < MOST_CULPRITS:
+                half = len(part) // 2
+                return search(part[:half]) + search(part[half:])
+            culprits.append(error)
+            return _failed(part, error)
+        except BackendError as error:
+            if part is orders:
+                raise
+            return _failed(part, error)
+        return [Outcome(order["job"], *answer) for order, answer in zip(part, answers, strict=True)]
+
+    outcomes = search(orders)
+    if len(culprits) >= MOST_CULPRITS and not any(outcome.result == "done" for outcome in outcomes):
+        raise next((error for error in culprits if isinstance(error, BackendDied)), culprits[0])
+    return outcomes
+
+
+def _sent(order: StartOrder, machine: SlurmNodeTable) -> SentStart:
+    placement = ((machine.index[name], units) for name, units in order.nodes if name in machine.index)
+    return SentStart(order.job.request, tuple(sorted(placement)), order.job.walltime_s)
+
+
+def _settled(order: StartOrder, found: SentStart | str, machine: SlurmNodeTable) -> StartOrder | Postponed:
+    if isinstance(found, str):
+        return Postponed(order.job.id, found)
+    return StartOrder(order.job, tuple((machine.names[node], units) for node, units in found.placement))
+
+
+def _failed(orders: Sequence[Record], error: BackendError) -> list[Outcome]:
+    lost = isinstance(error, BackendTimeout)
+    return [Outcome(order["job"], "unknown" if lost else "refused", str(error)) for order in orders]

@@ -1,0 +1,326 @@
+"""What must hold before the bridge may control a Slurm cluster, judged from plain facts; and how to mend each."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cpsched.errors import abbreviate
+from cpsched.formatting import many
+from cpsched.site.multifactor import MachineSize
+from cpsched_bridge.adapters.slurm.policy.policy_parsing import SitePolicySnapshot
+from cpsched_bridge.adapters.slurm.policy.sprio_comparison import SprioComparison, compare_with_sprio, parse_sprio
+from cpsched_bridge.adapters.slurm.slurm_records import ClusterRecords
+from cpsched_bridge.adapters.slurm.translation.slurm_nodes import has_topology
+from cpsched_bridge.adapters.slurm.transport.programs.slurm_releases import release
+from cpsched_bridge.ports import Check, Unusable
+
+CLOCK_TOLERANCE_S = 3
+SHORTEST_MEMORY_S = 60
+"""A controller that forgets ended jobs sooner could do so between two readings of a bridge that backs off."""
+DEEP_QUEUE = 1000
+SLOWEST_READING_S, MOST_CALLS = 60, 8
+"""A reading, and how many calls it makes, must be possible within so long; or the dead-man timer acts."""
+MOST_NAMED = 5
+"""No check names more jobs, limits or partitions than this."""
+
+
+def run_checks(facts: Mapping[str, Any], speaks: str = "") -> list[Check]:
+    """All checks for what `Transport.facts` gathered; `speaks` says which transport did, and why that."""
+    config = facts["config"]
+    parameters = config["scheduler_parameters"] or {}
+    found = [
+        Check("controller", True, f"{config['cluster_name']}, Slurm {config['version']}"),
+        *([Check("transport", True, speaks)] if speaks else []),
+        privilege(facts),
+        accounting(facts),
+        versions(facts),
+        job_shrink(parameters),
+        intervals(parameters),
+        preemption(config),
+        selection(config),
+        topology(config),
+        gpus(config),
+        clocks(int(facts["clock_ahead_s"])),
+        plugin(config),
+        backfill(config),
+        burst(parameters),
+        memory(config),
+        priority_type(config),
+        site_factor(config),
+        *([call_limit(facts["rate_limit"])] if facts.get("rate_limit") else []),
+    ]
+    return [dataclasses.replace(check, mend="") if check.ok else check for check in found]
+
+
+def policy_checks(
+    picture: SitePolicySnapshot | None, failures: Mapping[str, str], shown: str, records: ClusterRecords
+) -> list[Check]:
+    """Whether the site's policy can be read, and priorities worked out here are those that `sprio` shows (`shown`)."""
+    found = [policy_reading(picture, failures)]
+    if picture is not None:
+        cpus = sum(node["effective_cpus"] or 0 for node in records.nodes)
+        machine = MachineSize(len(records.nodes), cpus)
+        compared = compare_with_sprio(parse_sprio(shown), records.jobs, picture, machine, records.now_s)
+        found += [priorities(compared, picture), unmodelled_limits(picture), unmanaged(records)]
+    return [dataclasses.replace(check, mend="") if check.ok else check for check in found]
+
+
+def usable_objects(unusable: Sequence[Unusable]) -> Check:
+    """What cannot be used of one object takes this object out of the plan, and nothing else."""
+    ok = not unusable
+    return Check(
+        "objects",
+        ok,
+        "all that Slurm shows can be read" if ok else f"left out: {abbreviate(unusable, MOST_NAMED, '; ')}",
+        ""
+        if ok
+        else "correct the field where it is wrong, else report it with what `scontrol show` prints of the object; "
+        "Slurm goes on placing jobs there itself",
+        required=False,
+    )
+
+
+def policy_reading(picture: SitePolicySnapshot | None, failures: Mapping[str, str]) -> Check:
+    """Without accounting there are no shares and limits to read, and nothing is wrong with that."""
+    if picture is None:
+        why = "; ".join(failures.values()) or "no answer"
+        return Check("site policy", False, why, "let scontrol, sacctmgr and sshare run here as the bridge", False)
+    site = picture.site
+    kind = picture.rules.kind
+    enforced = "enforced" if site.limits_hold else "not enforced"
+    detail = f"{kind}, {len(site.accounts.associations):,} associations, {len(site.qos)} QOS, limits {enforced}"
+    lost = {name: why for name, why in failures.items() if name in ("qos", "shares", "state") and site.limits_hold}
+    what = f"{detail}; no {', '.join(f'{name} ({why})' for name, why in lost.items())}" if lost else detail
+    return Check("site policy", not lost, what, "let sacctmgr and sshare run here as the bridge", False)
+
+
+def priorities(compared: SprioComparison, picture: SitePolicySnapshot) -> Check:
+    """Jobs that nobody holds have a priority in Slurm, which must be the one that is worked out here."""
+    different = compared.differences
+    detail = f"equal to sprio on {compared.jobs - len(different)} of {many(compared.jobs, 'job')} not held"
+    if picture.rules.kind == "basic":
+        detail = "priority/basic: jobs go in order of arrival"
+    elif not compared.jobs:
+        detail = "no pending job that is not held: nothing to compare with sprio"
+    if different:
+        detail += "; " + "; ".join(map(str, different[:MOST_NAMED]))
+    return Check(
+        "priorities",
+        not different,
+        detail,
+        "compare the named factor with `sprio -l`; a job_submit or site_factor plugin adds what cannot be known here",
+        required=False,
+    )
+
+
+def unmodelled_limits(picture: SitePolicySnapshot) -> Check:
+    """What is not modelled is left to Slurm: it refuses such a start, and the job waits."""
+    odd = picture.unmodelled
+    return Check(
+        "limits",
+        not odd,
+        f"not modelled: {abbreviate(odd, MOST_NAMED)}" if odd else "all that are set are modelled",
+        "nothing has to be done: Slurm refuses a start that such a limit forbids, and the job is put off",
+        required=False,
+    )
+
+
+def unmanaged(records: ClusterRecords) -> Check:
+    """A job that nobody holds and that does not fit blocks all released jobs below it in its partition."""
+    free: set[str] = set()
+    held: set[str] = set()
+    for record in records.jobs:
+        if record["state"] == "PENDING":
+            (free if record["priority"] else held).update((record["partition"] or "").split(","))
+    mixed = sorted(free & held)
+    return Check(
+        "partitions",
+        not mixed,
+        f"held and free jobs wait side by side in {', '.join(mixed[:MOST_NAMED])}" if mixed else "none managed in part",
+        "let the bridge hold every job of a partition: an unmanaged one that waits blocks released jobs below it, "
+        "unless options.boost allows to raise those above it",
+        required=False,
+        mode="control",
+    )
+
+
+def privilege(facts: Mapping[str, Any]) -> Check:
+    """Operator is enough for holds, releases and node lists; root and SlurmUser have it."""
+    user, level = facts["user"], facts["admin_level"]
+    born = facts["uid"] == 0 or user == facts["config"]["slurm_user_name"]
+    if level is None and not born:
+        words = f"{user}: AdminLevel not known, since the accounting database does not answer"
+        return Check("privilege", False, words, "start slurmdbd; commands are refused if it is too low", required=False)
+    return Check(
+        "privilege",
+        born or level in ("Operator", "Administrator"),
+        f"{user}: {'super user' if born else f'AdminLevel {level}'}",
+        f"sacctmgr modify user where name={user} set AdminLevel=Operator",
+    )
+
+
+def accounting(facts: Mapping[str, Any]) -> Check:
+    """Without it the bridge works with what the controller remembers: less to learn run times from."""
+    kind = facts["config"].get("accounting_storage_type")
+    ok = not kind or bool(facts.get("accounting_answers", True))
+    words = f"{kind} answers" if kind else "no accounting database configured"
+    return Check(
+        "accounting",
+        ok,
+        words if ok else f"{kind} does not answer: run times are learned from what the controller remembers, and later",
+        "start slurmdbd; the bridge asks again by itself",
+        required=False,
+    )
+
+
+def versions(facts: Mapping[str, Any]) -> Check:
+    """Clients, and a client library, may be older than the controller, never newer."""
+    controller, clients = str(facts["config"]["version"] or ""), str(facts["clients"] or "")
+    pyslurm = facts.get("pyslurm")
+    ok = not clients or not controller or release(clients) <= release(controller)
+    return Check(
+        "versions",
+        ok,
+        f"controller {controller}, clients here {clients or 'unknown'}, {f'pyslurm {pyslurm}, ' if pyslurm else ''}"
+        f"nodes {', '.join(facts['node_versions']) or 'unknown'}",
+        f"install Slurm clients{' and a pyslurm' if pyslurm else ''} that are not newer than slurmctld",
+    )
+
+
+def call_limit(limit: Mapping[str, float]) -> Check:
+    """A reading makes up to 8 calls, and a start 1 to 4: beside a limit the bridge reads and starts more slowly."""
+    mend = (
+        "run the bridge and the dead-man timer as SlurmUser, which is exempt; or raise rl_bucket_size and "
+        "rl_refill_rate in SlurmctldParameters; install this release's job_submit.lua, and set options.transport=cli, "
+        "which keeps to the limit"
+    )
+    detail = f"rl_enable: {limit['bucket']:g} calls at once, {limit['per_s']:g} more each second"
+    return Check("call limit", False, detail, mend, required=limit["per_s"] * SLOWEST_READING_S < MOST_CALLS)
+
+
+def job_shrink(parameters: Mapping[str, Any]) -> Check:
+    """Without it a node list set on a job that has just started would shrink it and kill its steps."""
+    ok = bool(parameters.get("disable_job_shrink"))
+    mend = "add disable_job_shrink to SchedulerParameters"
+    return Check("job shrink", ok, "disabled" if ok else "allowed", mend, mode="control")
+
+
+def intervals(parameters: Mapping[str, Any]) -> Check:
+    """With both schedulers off a released job would never start."""
+    main, backfill_s = parameters.get("sched_interval", 60), parameters.get("bf_interval", 30)
+    off = [name for name, value in (("sched_interval", main), ("bf_interval", backfill_s)) if str(value) == "-1"]
+    return Check(
+        "scheduler intervals",
+        not off,
+        f"sched_interval {main} s, bf_interval {backfill_s} s",
+        f"remove {', '.join(f'{name}=-1' for name in off)} from SchedulerParameters",
+    )
+
+
+def preemption(config: Mapping[str, Any]) -> Check:
+    """Preempted jobs would lose nodes that the decision counts on."""
+    kind, mode = config["preempt_type"], str(config["preempt_mode"] or "OFF").upper()
+    ok = kind in (None, "", "preempt/none") and mode == "OFF"
+    return Check("preemption", ok, f"{kind or 'none'}, mode {mode}", "set PreemptType=preempt/none", mode="control")
+
+
+def selection(config: Mapping[str, Any]) -> Check:
+    """What the translation counts needs cons_tres, and cores instead of whole sockets or boards."""
+    parameters = config["select_type_parameters"] or ()
+    whole = any(part in word.upper() for word in parameters for part in ("SOCKET", "BOARD"))
+    ok = config["select_type"] == "select/cons_tres" and not whole
+    mend = "set SelectType=select/cons_tres and SelectTypeParameters=CR_Core_Memory (or CR_Core, CR_CPU, CR_CPU_Memory)"
+    return Check("node selection", ok, f"{config['select_type']} {', '.join(parameters)}", mend)
+
+
+def topology(config: Mapping[str, Any]) -> Check:
+    """A start names its nodes, so that Slurm has no choice among them any more."""
+    plugin, chosen = config.get("topology_plugin"), has_topology(dict(config))
+    return Check(
+        "topology",
+        not chosen,
+        f"{plugin}: the bridge chooses nodes without it, and leaves jobs to Slurm whose nodes it may refuse"
+        if chosen
+        else f"{plugin or 'none'}: decides on no job",
+        "nothing has to be done; in control the dispatcher's choice counts",
+        required=False,
+        mode="control",
+    )
+
+
+def gpus(config: Mapping[str, Any]) -> Check:
+    """pyslurm shows GPUs asked for with --gpus only where accounting tracks them."""
+    tracked = set(config["accounting_storage_tres"] or ())
+    missing = [f"gres/{name}" for name in config["gres_types"] or () if f"gres/{name}" not in tracked]
+    return Check(
+        "generic resources",
+        not missing,
+        f"not tracked: {', '.join(missing)}" if missing else "tracked",
+        f"add {','.join(missing)} to AccountingStorageTRES (needs slurmdbd); without, jobs that use --gpus are misread",
+        required=False,
+    )
+
+
+def clocks(ahead_s: int) -> Check:
+    """Begin times, reservations and waits are told in the controller's time."""
+    ok = abs(ahead_s) <= CLOCK_TOLERANCE_S
+    return Check(
+        "clocks", ok, f"the controller's clock is {ahead_s:+d} s from this host's", "synchronise both with NTP"
+    )
+
+
+def plugin(config: Mapping[str, Any]) -> Check:
+    """Without it new jobs are held only when the bridge first sees them, and Slurm may start some before."""
+    ok = "lua" in (config["job_submit_plugins"] or ())
+    return Check(
+        "submit plugin",
+        ok,
+        "JobSubmitPlugins has lua" if ok else "no lua in JobSubmitPlugins: new jobs are held when first seen",
+        "install job_submit.lua (`cpsched deploy-files` writes it) and set JobSubmitPlugins=lua",
+        required=False,
+        mode="control",
+    )
+
+
+def backfill(config: Mapping[str, Any]) -> Check:
+    """Slurm's own scheduler takes over when the bridge stands down."""
+    ok = config["scheduler_type"] == "sched/backfill"
+    return Check("fallback", ok, str(config["scheduler_type"]), "set SchedulerType=sched/backfill", required=False)
+
+
+def burst(parameters: Mapping[str, Any]) -> Check:
+    """The default depth of 100 lets a burst of released jobs wait for many scheduler passes."""
+    depth, delay = int(parameters.get("default_queue_depth", 100)), int(parameters.get("batch_sched_delay", 3))
+    return Check(
+        "start latency",
+        depth >= DEEP_QUEUE and delay == 0,
+        f"default_queue_depth {depth}, batch_sched_delay {delay} s",
+        "add batch_sched_delay=0,default_queue_depth=10000 to SchedulerParameters",
+        required=False,
+        mode="control",
+    )
+
+
+def memory(config: Mapping[str, Any]) -> Check:
+    """Ended jobs must stay known from one reading to the next."""
+    seconds = int(config["min_job_age"] or 0)
+    return Check(
+        "job memory", seconds >= SHORTEST_MEMORY_S, f"MinJobAge {seconds} s", "set MinJobAge=300", required=False
+    )
+
+
+def priority_type(config: Mapping[str, Any]) -> Check:
+    """Only the multifactor plugin has points to add to."""
+    kind = str(config["priority_type"] or "priority/basic")
+    ok = kind == "priority/multifactor"
+    return Check("priority type", ok, kind, "set PriorityType=priority/multifactor", mode="advise")
+
+
+def site_factor(config: Mapping[str, Any]) -> Check:
+    """A plugin of the site's own would overwrite what the bridge writes."""
+    plugin = config["priority_site_factor_plugin"]
+    ok = not plugin or str(plugin).endswith("/none")
+    mend = "remove PrioritySiteFactorPlugin from slurm.conf: it would overwrite the advice; or use another mode"
+    return Check("site factor", ok, "no plugin sets it" if ok else f"set by {plugin}", mend, mode="advise")

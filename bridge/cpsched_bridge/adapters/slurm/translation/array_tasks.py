@@ -1,0 +1,62 @@
+"""Job arrays: the waiting tasks of a record as jobs of their own, and how many of them may run at a time.
+
+Example: `sbatch --array=0-99%8` has one record for its waiting tasks, of which eight may run at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import chain, islice
+
+from cpsched.model import PendingCode, PendingReason
+from cpsched_bridge.adapters.slurm.slurm_records import Record
+from cpsched_bridge.adapters.slurm.translation import slurm_job_ids, slurm_states, task_ranges
+from cpsched_bridge.ports import MOST_TASKS
+
+FULL = PendingReason(PendingCode.ARRAY_LIMIT, ("tasks",))
+
+
+def numbers_of(record: Record) -> list[int]:
+    """The job numbers that a pending record stands for: one, or the waiting tasks of an array.
+
+    None where it cannot be read which tasks wait.
+    """
+    if not record["array_id"] or not record["array_tasks_waiting"]:
+        return [slurm_job_ids.job_id_of_record(record)]
+    try:
+        ranges = task_ranges.format_task_ranges(record["array_tasks_waiting"])
+    except ValueError:
+        return []
+    return [slurm_job_ids.task_id(record["array_id"], task) for task in islice(chain(*ranges), MOST_TASKS)]
+
+
+def active_tasks(jobs: Iterable[Record]) -> dict[int, int]:
+    """Tasks that occupy nodes, by array."""
+    counts: dict[int, int] = {}
+    for job in jobs:
+        if job["array_id"] and job["state"] in slurm_states.OCCUPYING:
+            counts[job["array_id"]] = counts.get(job["array_id"], 0) + 1
+    return counts
+
+
+@dataclass(slots=True)
+class TaskLimits:
+    """The greatest number of tasks at a time by array: only the record of the waiting tasks tells it."""
+
+    _most: dict[int, int] = field(default_factory=dict)
+
+    def room(self, record: Record, active: Mapping[int, int]) -> int | None:
+        """How many more tasks of this record's array may run; None without a limit."""
+        array = record["array_id"]
+        if not array:
+            return None
+        if record["array_tasks_parallel"]:
+            self._most[array] = record["array_tasks_parallel"]
+        most = self._most.get(array)
+        return None if most is None else max(0, most - active.get(array, 0))
+
+    def keep(self, arrays: set[int]) -> None:
+        """Forget all but these arrays."""
+        for array in self._most.keys() - arrays:
+            del self._most[array]

@@ -1,0 +1,83 @@
+"""Jobs that ran and ended: from the controller's memory reading by reading, and from the accounting database."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from cpsched.model import EndedJob, Job
+from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE
+from cpsched_bridge.adapters.slurm.slurm_records import Record
+from cpsched_bridge.adapters.slurm.translation import slurm_job_ids, slurm_states, task_ranges
+from cpsched_bridge.adapters.slurm.translation.slurm_jobs import placed_job
+from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
+
+NOWHERE = "None assigned"
+"""What the accounting database has for the nodes of a job that never ran."""
+
+
+@dataclass(slots=True)
+class EndedJobTracker:
+    """Which ended jobs were told already."""
+
+    _told: set[tuple[int, int]] = field(default_factory=set)
+    """(job, end) of those that are still in the controller's memory."""
+
+    def read(self, jobs: Sequence[Record], machine: SlurmNodeTable, known: Mapping[int, Job]) -> tuple[EndedJob, ...]:
+        """Jobs that ran and ended since the last reading, by end; the first reading tells all that Slurm remembers.
+
+        So a bridge that was dead meanwhile learns what became of its jobs. A job of `known` is told as it was there.
+        """
+        over = [job for job in jobs if _ran(job) and job["end_time"] >= job["start_time"]]
+        keys = {(slurm_job_ids.job_id_of_record(job), job["end_time"]): job for job in over}
+        fresh = [keys[key] for key in keys if key not in self._told]
+        self._told = set(keys)
+        return tuple(_readable(lambda job: _ended(job, machine, known), fresh))
+
+
+def all_ended(jobs: Iterable[Record], machine: SlurmNodeTable, known: Mapping[int, Job]) -> list[EndedJob]:
+    """Every ended job that the controller still remembers, by end."""
+    return _readable(lambda job: _ended(job, machine, known), filter(_ran, jobs))
+
+
+def of_database(past: Iterable[Record], machine: SlurmNodeTable) -> list[EndedJob]:
+    """The jobs of the accounting database (records of `PAST_FIELDS`) that ran and ended, by end."""
+    return _readable(lambda record: _past(record, machine), filter(_ran_by_database, past))
+
+
+def _ran(record: Record) -> bool:
+    """Whether an ended job ever ran. One that was cancelled while it waited has a start (its end), but no nodes."""
+    over = record["state"] in slurm_states.ENDED and bool(record["start_time"]) and bool(record["end_time"])
+    return over and bool(record["allocated_nodes"])
+
+
+def _ended(record: Record, machine: SlurmNodeTable, known: Mapping[int, Job]) -> EndedJob:
+    number = slurm_job_ids.job_id_of_record(record)
+    job = known.get(number)
+    if job is None:
+        nodes = len(task_ranges.expand_if_valid(record["allocated_nodes"])) or record["num_nodes"] or 1
+        job = placed_job(record, number, machine, nodes)
+    return EndedJob(job, record["start_time"], record["end_time"])
+
+
+def _ran_by_database(record: Record) -> bool:
+    start_s, end_s = record["start_time"], record["end_time"]
+    placed = (record["nodelist"] or NOWHERE) != NOWHERE
+    return bool(placed and start_s and end_s and end_s >= start_s and record["user_name"])
+
+
+def _past(record: Record, machine: SlurmNodeTable) -> EndedJob:
+    """A database record; it does not tell of waiting array tasks, nor always when its job was submitted."""
+    record = {**record, "array_tasks_waiting": None, "submit_time": record["submit_time"] or record["start_time"]}
+    job = placed_job(record, slurm_job_ids.job_id_of_record(record), machine, max(1, record["num_nodes"] or 1))
+    return EndedJob(job, record["start_time"], record["end_time"])
+
+
+def _readable(translate: Callable[[Record], EndedJob], records: Iterable[Record]) -> list[EndedJob]:
+    """The jobs of these records, by end; nothing is learned from one whose facts make no sense."""
+    found = []
+    for record in records:
+        with contextlib.suppress(*UNREADABLE):
+            found.append(translate(record))
+    return sorted(found, key=lambda each: (each.end_s, each.job.id))

@@ -1,0 +1,144 @@
+"""Whether what a job depends on has happened, read off the other jobs of the same reading.
+
+Slurm looks at the dependencies of held jobs once a minute, and clears those that are met. A job that the bridge holds
+would wait that long. So the bridge looks itself, by the rules of Slurm's `test_job_dependency` (slurmctld's
+job_scheduler.c). The verdict stays Slurm's: a released job does not start before Slurm has tested its dependencies.
+
+A record gives dependencies by kind, as lists of jobs with their state: {"afterok": ["14_7(unfulfilled)"], ...}, and
+whether `singleton` is among them; None where the library has lost that. Where no kind is named, it must be that one.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from cpsched.model import PendingCode, PendingReason
+from cpsched_bridge.adapters.slurm.slurm_records import Record
+from cpsched_bridge.adapters.slurm.translation import slurm_job_ids, slurm_states
+
+UNMET = PendingReason(PendingCode.DEPENDENCY)
+
+_ON = re.compile(r"(?P<job>\d{1,10})(_(?P<task>\d{1,10}|\*))?(\+(?P<minutes>\d{1,9}))?(\((?P<state>\w+)\))?")
+_PENDING = frozenset({slurm_states.PENDING, "CONFIGURING"})
+
+
+def _has_begun(record: Record, minutes: int, now_s: int) -> bool:
+    return record["state"] not in _PENDING and (not minutes or now_s - (record["start_time"] or now_s) >= minutes * 60)
+
+
+def _has_ended(record: Record, minutes: int, now_s: int) -> bool:
+    return record["state"] in slurm_states.ENDED
+
+
+def _has_completed(record: Record, minutes: int, now_s: int) -> bool:
+    return bool(record["state"] == slurm_states.COMPLETED)
+
+
+def _has_failed(record: Record, minutes: int, now_s: int) -> bool:
+    return record["state"] in slurm_states.ENDED and record["state"] != slurm_states.COMPLETED
+
+
+KINDS: Mapping[str, Callable[[Record, int, int], bool]] = {
+    "after": _has_begun,
+    "afterany": _has_ended,
+    "afterok": _has_completed,
+    "afternotok": _has_failed,
+    "aftercorr": _has_completed,
+}
+"""By kind of dependency, when a job that is depended on has done what is waited for."""
+
+
+@dataclass(slots=True)
+class DependencyTargets:
+    """The jobs of one reading, as what is depended on."""
+
+    jobs: Sequence[Record]
+    now_s: int
+    _by_number: dict[int, list[Record]] = field(default_factory=dict)
+    """The records of a job, or of all tasks of an array."""
+    _by_task: dict[int, dict[int | None, list[Record]]] = field(default_factory=dict)
+    """By array, the records of its tasks by their numbers; None: of those that wait in one record."""
+    _told: dict[tuple[str, object], bool] = field(default_factory=dict)
+    """What was found out about a kind and what is depended on: many jobs may depend on the same many."""
+    _single: dict[tuple[object, object], tuple[bool, float]] = field(default_factory=dict)
+    """By user and name, whether such a job has nodes, and the smallest number of those that wait."""
+
+    def met(self, record: Record) -> bool:
+        """Whether a pending record depends on nothing, or on nothing any more."""
+        wanted = record["dependencies"]
+        if wanted is None:
+            return True
+        if not isinstance(wanted, dict):
+            return False
+        tests = [self._known(kind, on, record) for kind in wanted for on in _each(wanted[kind])]
+        any_will_do, single = wanted.get("satisfy") == "any", wanted.get("singleton")
+        if single or not tests or (single is None and not any_will_do):  # a lost one may be there: Slurm looks, too
+            tests.append(self._is_single(record))
+        return any(tests) if any_will_do else all(tests)
+
+    def _known(self, kind: str, on: object, record: Record) -> bool:
+        """`_is`, found out once for all jobs of a reading where the job itself does not matter."""
+        if kind == "aftercorr":
+            return self._is(kind, on, record)
+        key = (kind, str(on))
+        if key not in self._told:
+            self._told[key] = self._is(kind, on, record)
+        return self._told[key]
+
+    def _is(self, kind: str, on: object, record: Record) -> bool:
+        """Whether one dependency is met; not if its kind is unknown here, or if it failed for good."""
+        read, happened = _ON.fullmatch(str(on)), KINDS.get(kind)
+        if read is None or happened is None or read["state"] == "failed":
+            return False
+        task = read["task"]
+        if kind == "aftercorr" and record["array_id"]:
+            task = str(record["array_task_id"] or 0)
+        minutes = int(read["minutes"] or 0)
+        whole = task in (None, "*")
+        found = self._records(int(read["job"]), None if whole else int(task))
+        if not found:
+            return True  # what Slurm no longer knows is depended on no more
+        if kind == "afternotok" and whole:
+            ended = all(_has_ended(each, minutes, self.now_s) for each in found)
+            return ended and any(_has_failed(each, minutes, self.now_s) for each in found)
+        return all(happened(each, minutes, self.now_s) for each in found)
+
+    def _records(self, number: int, task: int | None) -> list[Record]:
+        """The records of a job or an array; of one task, its own or the one that it shares with other waiting tasks."""
+        if not self._by_number:
+            for job in self.jobs:
+                self._by_number.setdefault(job["array_id"] or job["id"], []).append(job)
+        found = self._by_number.get(number, [])
+        if task is None:
+            return found
+        if number not in self._by_task:
+            tasks: dict[int | None, list[Record]] = {}
+            for job in found:
+                tasks.setdefault(None if _waits_with_others(job) else slurm_job_ids.job_id_of_record(job), []).append(
+                    job
+                )
+            self._by_task[number] = tasks
+        tasks = self._by_task[number]
+        return tasks.get(slurm_job_ids.task_id(number, task)) or tasks.get(None, [])
+
+    def _is_single(self, record: Record) -> bool:
+        """Whether no other job of the same name and user runs, or waits and came before."""
+        if not self._single:
+            for job in self.jobs:
+                key = (job["user_id"], job["name"])
+                has_nodes, first = self._single.get(key, (False, math.inf))
+                waits = job["id"] if job["state"] == slurm_states.PENDING else math.inf
+                self._single[key] = (has_nodes or job["state"] in slurm_states.OCCUPYING, min(first, waits))
+        has_nodes, first = self._single.get((record["user_id"], record["name"]), (False, math.inf))
+        return not has_nodes and first >= record["id"]
+
+
+def _each(on: object) -> Iterable[object]:
+    return on if isinstance(on, list) else ()
+
+
+def _waits_with_others(job: Record) -> bool:
+    return bool(job["state"] == slurm_states.PENDING and job["array_tasks_waiting"])

@@ -1,0 +1,229 @@
+"""How a Slurm job is split over nodes, as far as Slurm can be told: in equal shares, or task by task.
+
+- Equal shares on distinct nodes (`shares_asked`): Slurm is told the nodes and one number of tasks per node. A fixed
+  number of nodes (`--nodes=k`) makes k shares; otherwise there are the fewest that hold the job, one as a rule.
+  `--ntasks-per-node` makes shares of that many tasks, of which Slurm leaves the last ones partly idle.
+- Task by task (`tasks_asked`): Slurm is told the nodes and their number, and splits the tasks as `splits` says. That is
+  for jobs of which each task asks for amounts of its own, so that a node's share is the sum of its tasks.
+- Whatever else only Slurm can place is left to Slurm.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+
+import numpy as np
+
+from cpsched.feasibility import units_by_node
+from cpsched.formatting import many
+from cpsched.model import IntArray, Request
+from cpsched_bridge.adapters.shared.not_modelled import NotModelled
+from cpsched_bridge.adapters.slurm.slurm_records import Record
+from cpsched_bridge.adapters.slurm.translation.gres_counts import Amounts, gres_amounts, tres_gres
+from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
+from cpsched_bridge.adapters.slurm.translation.start_pins import is_range
+from cpsched_bridge.adapters.slurm.translation.unsupported_requests import NeverFits
+
+MOST_NODES = 100_000
+"""More nodes than a cluster has: so many numbers of nodes are tried, whatever number of tasks somebody writes."""
+
+
+@dataclass(frozen=True, slots=True)
+class EqualSplit:
+    """A job in equal parts: how many, what each takes on its node, and whether the nodes could hold them if empty."""
+
+    units: int
+    amounts: tuple[int, ...]
+    fit: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SplitChoices:
+    """The ways in which a job can be split that fit the empty machine; at least one."""
+
+    equal: EqualSplit | None
+    tasks: EqualSplit | None
+
+
+def parts_asked(
+    record: Record, machine: SlurmNodeTable, node_set: int, least_nodes: int, most_nodes: int | None
+) -> SplitChoices:
+    """How a pending job can be split on so many nodes; raises `NotModelled`, `NeverFits` where only room is lacking."""
+    equal = tasks = None
+    refused: NotModelled | None = None
+    try:
+        equal = shares_asked(record, machine, node_set)
+        _refuse_misfits(equal, least_nodes, most_nodes)
+    except NotModelled as reason:
+        refused, equal = reason, None
+    nodes = int(machine.rows[node_set].sum())
+    if most_nodes is None or most_nodes >= min(record["ntasks"], nodes):
+        with contextlib.suppress(NotModelled):
+            tasks = tasks_asked(record, machine, node_set, least_nodes)
+    if tasks is not None and not tasks.fit:
+        refused, tasks = (
+            NeverFits(
+                "the nodes that it may use hold fewer tasks, even empty",
+                f"the nodes that it may use hold fewer than {many(tasks.units, 'task')}, even empty",
+            ),
+            None,
+        )
+    if equal is None and tasks is None:
+        assert refused is not None
+        raise refused
+    return SplitChoices(equal, tasks)
+
+
+def _refuse_misfits(equal: EqualSplit, least_nodes: int, most_nodes: int | None) -> None:
+    if most_nodes is not None and equal.units > most_nodes:
+        raise NeverFits("more nodes than its partition allows")
+    if equal.units < least_nodes:
+        raise NeverFits("fewer nodes than its partition asks for")
+    if not equal.fit:
+        what = "node(s) that it may use can hold it, even empty"
+        raise NeverFits(f"no {what}", f"no {equal.units} {what}")
+
+
+def shares_asked(record: Record, machine: SlurmNodeTable, node_set: int) -> EqualSplit:
+    """The equal shares of a pending job: the fewest that hold it, of those that it allows; raises `NotModelled`."""
+    tried = []
+    for nodes in counts_asked(record):
+        amounts = share_asked(record, machine, nodes)
+        tried.append(EqualSplit(nodes, amounts, _nodes_that_hold(amounts, machine, node_set) >= nodes))
+        if tried[-1].fit:
+            return tried[-1]
+    return tried[0]
+
+
+def counts_asked(record: Record) -> list[int]:
+    """The numbers of nodes on which a job can be in equal shares, ascending, at least one; raises `NotModelled`.
+
+    Without --nodes Slurm records the number of tasks as the greatest number of nodes.
+    """
+    tasks, low, high = record["ntasks"], record["num_nodes"] or 1, record["max_nodes"]
+    if tasks < 1:
+        raise NotModelled("asks for no tasks")
+    if low > tasks:
+        raise NotModelled("more nodes than tasks")
+    if high is not None and high < low:
+        raise NotModelled("fewer nodes at most than at least")
+    most = min(high or tasks, tasks)
+    if record["ntasks_per_node"]:
+        fewest = max(low, -(-tasks // record["ntasks_per_node"]))
+        if fewest > most:
+            raise NotModelled("more tasks than its nodes may have")
+        if is_range(record) and fewest * record["ntasks_per_node"] != tasks:
+            raise NotModelled("range of node counts with a number of tasks per node that does not fill them")
+        return [fewest]
+    counts = [nodes for nodes in range(low, min(most, max(low, MOST_NODES)) + 1) if tasks % nodes == 0]
+    if not counts:
+        raise NotModelled("tasks do not divide evenly over nodes")
+    return counts
+
+
+def tasks_asked(record: Record, machine: SlurmNodeTable, node_set: int, least_nodes: int = 0) -> EqualSplit | None:
+    """The tasks of a pending job as units that may share nodes; None where Slurm's own split of them is not known.
+
+    That is so where something is asked for each node, or a number of nodes that the tasks alone do not lead to.
+    """
+    tasks, low, high = record["ntasks"], max(record["num_nodes"] or 1, least_nodes), record["max_nodes"]
+    for_each_node = record["ntasks_per_node"] or record["memory_per_node"] is not None or record["gres_per_node"]
+    if tasks < 2 or for_each_node or low == high or (high is not None and high < tasks):
+        return None
+    if record["cpus_per_task"] % machine.threads or (record["min_cpus_per_node"] or 0) > record["cpus_per_task"]:
+        return None
+    amounts = share_asked(record, machine, tasks)
+    room = _room(Request(tasks, amounts), machine, node_set)
+    fewest = -(-tasks // max(1, int(room.max(initial=0))))
+    return EqualSplit(tasks, amounts, int(room.sum()) >= tasks) if low <= fewest else None
+
+
+def share_asked(record: Record, machine: SlurmNodeTable, nodes: int) -> tuple[int, ...]:
+    """Amounts that the largest of `nodes` shares takes on its node, in the order of the machine's resources.
+
+    Shares are equal but where --ntasks-per-node makes the last ones smaller, and Slurm allocates them like the others.
+    """
+    tasks = -(-record["ntasks"] // nodes)
+    used, least = tasks * record["cpus_per_task"], record["min_cpus_per_node"] or 0
+    if least > max(used, (record["ntasks_per_node"] or 0) * record["cpus_per_task"]):
+        raise NotModelled("asks for nodes with more CPUs than its tasks use")
+    cpus = machine.whole_cores(max(used, least))
+    if record["memory_per_node"] is not None:
+        memory_mib = record["memory_per_node"]
+    elif record["memory_per_cpu"] is not None:
+        memory_mib = record["memory_per_cpu"] * cpus
+    elif machine.counts_memory:
+        raise NotModelled("asks for all memory of a node")
+    else:
+        memory_mib = 0
+    amounts = machine.vector(cpus, memory_mib, _gres_asked(record, machine, nodes, tasks))
+    if amounts is None:
+        raise NotModelled("asks for generic resources that no node has")
+    return amounts
+
+
+def _gres_asked(record: Record, machine: SlurmNodeTable, nodes: int, tasks: int) -> Amounts:
+    """Generic resources of one share, from what is asked per node, per task, or for the job on its one node."""
+    per_node = gres_amounts(record["gres_per_node"] or {})
+    per_task = tres_gres(record["tres_per_task"])
+    asked = {n: per_node.get(n, 0) + per_task.get(n, 0) * tasks for n in {*per_node, *per_task}}
+    found = {name: count for name, count in asked.items() if name not in machine.shared}
+    total = {n: count for n, count in tres_gres(record["requested_tres"]).items() if n not in machine.shared}
+    if not found and total:
+        if nodes > 1:
+            raise NotModelled("GPUs counted for the whole job, over several nodes")
+        if any(resource.startswith(f"{name}:") for name in total for resource in machine.resources):
+            what = "GPUs counted for the whole job"
+            raise NotModelled(what, f"{what}: pyslurm does not tell of which type")
+        return total
+    if total and any(total.get(n, 0) != found.get(n, 0) * nodes for n in found if n in total):
+        raise NotModelled("asks for generic resources in a way not understood")
+    return found
+
+
+def gres_asked(record: Record) -> Amounts:
+    """At most so much of each generic resource does one share of a job ask for."""
+    tasks = record["ntasks"] or 1
+    per_node, total = gres_amounts(record["gres_per_node"] or {}), tres_gres(record["requested_tres"])
+    per_task = {name: count * tasks for name, count in tres_gres(record["tres_per_task"]).items()}
+    names = {*per_node, *per_task, *total}
+    return {name: max(asked.get(name, 0) for asked in (per_node, per_task, total)) for name in names}
+
+
+def shared_asked(record: Record, machine: SlurmNodeTable) -> Amounts:
+    """The same of the resources that jobs share."""
+    asked = gres_asked(record) if machine.shared else {}
+    return {name: count for name, count in asked.items() if name in machine.shared}
+
+
+def _nodes_that_hold(amounts: tuple[int, ...], machine: SlurmNodeTable, node_set: int) -> int:
+    """How many nodes of a node set could hold such a share if they were empty."""
+    return int(np.count_nonzero(_room(Request(1, amounts, distinct=True), machine, node_set)))
+
+
+def _room(request: Request, machine: SlurmNodeTable, node_set: int) -> IntArray:
+    """How many units the nodes of a node set could hold if they were empty."""
+    return units_by_node(request, machine.capacity)[machine.rows[node_set]]
+
+
+def share_allocated(record: Record, machine: SlurmNodeTable, nodes: int) -> tuple[int, ...]:
+    """Amounts of one of `nodes` equal shares of what Slurm allocated to a job, rounded up.
+
+    Slurm tells the sums over all nodes. What a database record does not have is taken as not asked for.
+    """
+    tres = record["allocated_tres"] or record.get("requested_tres") or {}
+    gres = tres_gres(tres) or _gres_untracked(record, nodes)
+    shares = {name: -(-count // nodes) for name, count in gres.items() if name in machine.resources}
+    cpus, memory_mib = -(-(record["cpus"] or 1) // nodes), -(-int(tres.get("mem", 0)) // nodes)
+    amounts = machine.vector(cpus, memory_mib, shares)
+    assert amounts is not None
+    return amounts
+
+
+def _gres_untracked(record: Record, nodes: int) -> Amounts:
+    """Generic resources of the whole job by what it asked for: accounting does not track what it got."""
+    per_node = gres_amounts(record.get("gres_per_node") or {})
+    if per_node:
+        return {name: count * nodes for name, count in per_node.items()}
+    return {name: count * record["ntasks"] for name, count in tres_gres(record.get("tres_per_task")).items()}

@@ -1,0 +1,123 @@
+"""What Slurm's nodes have to give at a moment: which of them take jobs, and what is free on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import numpy as np
+
+from cpsched.feasibility import amounts_used
+from cpsched.model import BoolArray, IntArray, RunningJob
+from cpsched.model.value_bounds import MOST_AMOUNT
+from cpsched_bridge.adapters.shared.node_table import CORES, MEMORY
+from cpsched_bridge.adapters.slurm.slurm_records import Record
+from cpsched_bridge.adapters.slurm.translation import slurm_states
+from cpsched_bridge.adapters.slurm.translation.gres_counts import tres_gres
+from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
+from cpsched_bridge.adapters.slurm.translation.slurm_reservations import FutureCoreReservation, Reservation
+
+
+def available(nodes: Sequence[Record], reservations: Iterable[Reservation], now_s: int) -> BoolArray:
+    """Nodes that may be given a job now, bool[N]: up, responding, not drained, not reserved as a whole."""
+    return _in_state(nodes, slurm_states.node_takes_jobs, reservations, now_s)
+
+
+def asleep(nodes: Sequence[Record], reservations: Iterable[Reservation], now_s: int) -> BoolArray:
+    """Nodes that Slurm wakes where it starts a job on them, bool[N]; not those reserved as a whole."""
+    return _in_state(nodes, slurm_states.node_sleeps, reservations, now_s)
+
+
+def _in_state(
+    nodes: Sequence[Record], fits: Callable[[str], bool], reservations: Iterable[Reservation], now_s: int
+) -> BoolArray:
+    """Slurm marks each node of a reservation that has begun; what is known of the reservation says more."""
+    active = [reservation for reservation in reservations if reservation.start_s <= now_s]
+    shut = np.zeros(len(nodes), np.bool_)
+    parts = np.zeros(len(nodes), np.bool_)
+    for each in active:
+        shut |= each.members
+        parts |= each.parts
+    seen = (slurm_states.unreserved(node["state"]) if parts[row] else node["state"] for row, node in enumerate(nodes))
+    return np.fromiter(map(fits, seen), np.bool_, len(nodes)) & ~shut
+
+
+def reserved_now(
+    machine: SlurmNodeTable, reservations: Iterable[Reservation], inside: Mapping[str, Sequence[RunningJob]], now_s: int
+) -> IntArray:
+    """What active reservations hold of nodes and their own running jobs (`inside`) do not use, int64[N, R]."""
+    held = np.zeros_like(machine.capacity)
+    for each in reservations:
+        if each.start_s <= now_s and each.held is not None:
+            held += np.maximum(each.held - taken_by(machine, inside.get(each.name, ())), 0)
+    return held
+
+
+def future_core_reservations(
+    machine: SlurmNodeTable, reservations: Sequence[Reservation], running: Sequence[RunningJob], now_s: int
+) -> tuple[FutureCoreReservation, ...]:
+    """The reservations of parts of nodes that are to come, with what is left beside each of them."""
+    found = []
+    for each in reservations:
+        if each.start_s > now_s and each.held is not None:
+            meeting = [other for other in reservations if other.start_s <= each.start_s < other.end_s]
+            then = [other.held for other in meeting if other.held is not None]
+            lasting = [job for job in running if job.start_s + job.job.walltime_s > each.start_s]
+            room = machine.capacity - taken_by(machine, lasting) - np.sum(then, axis=0)
+            found.append(FutureCoreReservation(each.name, each.start_s, each.parts, np.maximum(room, 0)))
+    return tuple(found)
+
+
+def in_use(nodes: Sequence[Record], machine: SlurmNodeTable) -> IntArray:
+    """What the node records say is allocated, int64[N, R]; generic resources only where accounting tracks them."""
+    used = np.zeros_like(machine.capacity)
+    used[:, CORES] = [min(node["allocated_cpus"] or 0, MOST_AMOUNT) for node in nodes]
+    if machine.counts_memory:
+        used[:, MEMORY] = [min(node["allocated_memory"] or 0, MOST_AMOUNT) for node in nodes]
+    for row, node in enumerate(nodes):
+        for name, count in tres_gres(_counts(node["allocated_tres"])).items():
+            if name in machine.resources:
+                used[row, machine.resources.index(name)] = min(count, MOST_AMOUNT)
+    return used
+
+
+def _counts(tres: Mapping[str, object] | None) -> dict[str, int]:
+    """The entries of an allocated_tres dict that are numbers ("mem" may read "4G")."""
+    return {key: value for key, value in (tres or {}).items() if isinstance(value, int)}
+
+
+def overcommitted(nodes: Sequence[Record], machine: SlurmNodeTable) -> BoolArray:
+    """Nodes on which Slurm says that more is allocated than they have, bool[N]: such a node is given no job.
+
+    Slurm lets that happen where a node's configuration shrinks under its jobs, or memory is over-allocated.
+    """
+    found: BoolArray = np.any(in_use(nodes, machine) > machine.capacity, axis=1)
+    return found
+
+
+def taken_by(machine: SlurmNodeTable, running: Sequence[RunningJob]) -> IntArray:
+    """What running jobs take by their requests, int64[N, R]; an exclusive one uses up its nodes."""
+    used = np.zeros_like(machine.capacity)
+    for job in running:
+        request = job.job.request
+        for node, amounts in amounts_used(request, job.placement, machine.capacity).items():
+            used[node] = amounts if request.exclusive else used[node] + amounts
+    return used
+
+
+def free_on(
+    nodes: Sequence[Record], machine: SlurmNodeTable, running: Sequence[RunningJob], usable: BoolArray, held: IntArray
+) -> IntArray:
+    """What is free, int64[N, R]; 0 on nodes that are not `usable`. `held` is set aside for others.
+
+    Two sources know a part of it, and the one that leaves less counts:
+
+    - The node records know how a job that Slurm placed itself is split over its nodes, and what jobs take that are
+      not modelled.
+    - The running jobs know generic resources where accounting does not track them, and that an exclusive job uses up
+      its nodes.
+
+    So free and running amounts never exceed a node's capacity together.
+    """
+    free: IntArray = machine.capacity - np.maximum(in_use(nodes, machine), taken_by(machine, running)) - held
+    free[~usable] = 0
+    return np.maximum(free, 0, out=free)

@@ -1,0 +1,121 @@
+"""Who may use a partition: its lists of accounts, QOS and Unix groups, allowed or denied, as Slurm reads them.
+
+A list of what is allowed makes Slurm overlook the list of what is denied. What is not known keeps nobody out: Slurm's
+own answer to a start then decides. Not known may be
+
+- whether the controller checks accounts at all, which it does since 23.02 only where associations are enforced,
+- which accounts are above which: since 23.02 a partition that takes an account takes those below it, too,
+- the groups of a user whom this host does not know,
+- from which hosts a partition takes jobs (`AllocNodes`): that is not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from cpsched.errors import abbreviate, escape_controls
+from cpsched.model import PendingCode, PendingReason
+from cpsched_bridge.adapters.slurm.slurm_records import Record
+from cpsched_bridge.adapters.slurm.translation.slurm_partitions import Partition
+
+_SHOWN = 5
+"""Names of a list that a reason tells."""
+_BY_TREE = (23, 2)
+"""The version since which a partition that takes an account takes those below it."""
+
+
+@dataclass(frozen=True, slots=True)
+class AccessContext:
+    """What decides beside a job's and a partition's own records.
+
+    - `accounts_count`: whether the controller checks accounts; None where nobody knows.
+    - `by_tree`: whether an account stands for those below it.
+    - `above`: account -> the account above it; None where nobody knows.
+    - `outside`: user -> groups that the user is known not to be in.
+    """
+
+    accounts_count: bool | None = None
+    by_tree: bool = True
+    above: Mapping[str, str] | None = None
+    outside: Mapping[str, Collection[str]] = field(default_factory=dict)
+
+
+def accounts_checked(config: Record) -> tuple[bool | None, bool]:
+    """`AccessContext.accounts_count` and `.by_tree` of a controller's configuration."""
+    version, enforced = _version(config.get("version")), config.get("accounting_storage_enforce")
+    if version is not None and version < _BY_TREE:
+        return True, False
+    if version is None or enforced is None:
+        return None, True
+    words = " ".join(enforced) if isinstance(enforced, list) else str(enforced)
+    return any(word in words.lower() for word in ("associations", "limits", "qos", "safe", "wckeys")), True
+
+
+def _version(text: object) -> tuple[int, int] | None:
+    parts = str(text or "").split(".")
+    return (int(parts[0]), int(parts[1])) if len(parts) > 1 and parts[0].isdigit() and parts[1].isdigit() else None
+
+
+def access_denied_reason(record: Record, partition: Partition, doors: AccessContext) -> PendingReason | None:
+    """Why a job may not use its partition, Slurm's name for it first; None if it may, or if nobody knows."""
+    return (
+        _by_qos(str(record["qos"] or ""), partition)
+        or _by_account(str(record["account"] or ""), partition, doors)
+        or _by_group(record, partition, doors)
+    )
+
+
+def _by_qos(qos: str, partition: Partition) -> PendingReason | None:
+    if not qos:
+        return None
+    if partition.allowed_qos is not None:
+        kept_out = qos.lower() not in partition.allowed_qos
+        return _told("QOSNotAllowed", partition, "takes QOS", partition.allowed_qos, qos) if kept_out else None
+    return _told("QOSNotAllowed", partition, "denies QOS", [qos]) if qos.lower() in partition.denied_qos else None
+
+
+def _by_account(account: str, partition: Partition, doors: AccessContext) -> PendingReason | None:
+    if not account or not doors.accounts_count:
+        return None
+    line = list(_upwards(account.lower(), doors))
+    if partition.allowed_accounts is not None:
+        unknown = doors.by_tree and account.lower() not in (doors.above or {})
+        if unknown or not partition.allowed_accounts.isdisjoint(line):
+            return None
+        return _told("AccountNotAllowed", partition, "takes accounts", partition.allowed_accounts, account)
+    denied = [each for each in line if each in partition.denied_accounts]
+    return _told("AccountNotAllowed", partition, "denies account", denied) if denied else None
+
+
+def _upwards(account: str, doors: AccessContext) -> Iterator[str]:
+    """The account, and where they count, those above it."""
+    return _climb(account, doors.above if doors.by_tree and doors.above is not None else {})
+
+
+def _climb(account: str, above: Mapping[str, str]) -> Iterator[str]:
+    seen: set[str] = set()
+    while account and account not in seen:
+        seen.add(account)
+        yield account
+        account = above.get(account, "")
+
+
+def account_ancestors(account: str, doors: AccessContext) -> list[str]:
+    """The account and those above it, as far as they are known, in small letters."""
+    return list(_climb(account.lower(), doors.above or {}))
+
+
+def _by_group(record: Record, partition: Partition, doors: AccessContext) -> PendingReason | None:
+    user = str(record["user_name"] or "")
+    if partition.allowed_groups is None or record["user_id"] == 0 or user not in doors.outside:
+        return None
+    if not partition.allowed_groups.issubset(doors.outside[user]):
+        return None
+    return _told("AccountNotAllowed", partition, "takes groups", partition.allowed_groups, f"user {user}")
+
+
+def _told(name: str, partition: Partition, rule: str, names: Collection[str], other: str = "") -> PendingReason:
+    listed = abbreviate(sorted(names), _SHOWN)
+    what = escape_controls(f"partition {partition.name} {rule} {listed or 'none'}" + (other and f", not {other}"))
+    return PendingReason(PendingCode.CLUSTER, (name, what))

@@ -1,0 +1,268 @@
+"""Slurm's reasons why a job waits, one table of all of them: what each means for the job, for others, for the bridge.
+
+The names are those of Slurm 22.05 to 26.05 (`src/common/job_state_reason.c`). Three rules shaped the table:
+
+- What one user's job meets puts off jobs of that user alone. A limit of a whole QOS, account or partition may be met
+  because the job asks for too much, while others would pass; so every user finds out by jobs of their own.
+- Where Slurm says in its own words that the fault is not with the job, a start that does not come true is a failed one.
+- A name that is in no row lies with nobody. The start counts as failed: the job and its like are tried more rarely, and
+  nobody else is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+from cpsched_bridge.adapters.slurm.slurm_records import Record
+from cpsched_bridge.adapters.slurm.translation.slurm_states import LAUNCH_FAILED
+from cpsched_bridge.likes import BackoffKey
+from cpsched_bridge.ports import Obstacle
+
+
+class ReasonSubject(NamedTuple):
+    """A pending job, with what identifies its groups."""
+
+    label: str
+    record: Record
+    alike: BackoffKey
+    """The jobs that are like it."""
+
+
+Group = Callable[[ReasonSubject], BackoffKey]
+"""The key of a group that the job is in."""
+
+
+def of_job(job: ReasonSubject) -> BackoffKey:
+    """The job alone."""
+    return BackoffKey("job", (job.label,))
+
+
+def of_array(job: ReasonSubject) -> BackoffKey:
+    """The array that the job is a task of."""
+    return BackoffKey("array", (str(job.record["array_id"]),)) if job.record["array_id"] else of_job(job)
+
+
+def of_equivalence_class(job: ReasonSubject) -> BackoffKey:
+    """The jobs of the same user, account, partition and QOS that ask for the same."""
+    return job.alike
+
+
+def of_association(job: ReasonSubject) -> BackoffKey:
+    """The user in an account."""
+    return BackoffKey("association", (_user(job), _text(job, "account")))
+
+
+def of_qos(job: ReasonSubject) -> BackoffKey:
+    """The user's jobs of the QOS."""
+    return BackoffKey("qos", (_text(job, "qos"), _user(job)))
+
+
+def of_partition(job: ReasonSubject) -> BackoffKey:
+    """The user's jobs of the partition."""
+    return BackoffKey("partition", (_text(job, "partition"), _user(job)))
+
+
+def of_access(job: ReasonSubject) -> BackoffKey:
+    """The user's jobs of the partition that are under the same account and QOS."""
+    return BackoffKey("access", (_text(job, "partition"), _user(job), _text(job, "account"), _text(job, "qos")))
+
+
+def _text(job: ReasonSubject, field: str) -> str:
+    return job.record[field] or ""
+
+
+def _user(job: ReasonSubject) -> str:
+    return job.record["user_name"] or str(job.record["user_id"])
+
+
+GROUPS: tuple[Group, ...] = (of_job, of_array, of_equivalence_class, of_association, of_qos, of_partition, of_access)
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonMeaning:
+    """What a reason says of a job that was released and does not run.
+
+    - `scope`: with whom the reason lies, in words.
+    - `group`: who is put off for it; None where it lies with none of the user's jobs.
+    - `clears_on_end`: whether each end of one of their jobs may ease it.
+    - `transient`: whether Slurm may show it for a moment after a release, until its scheduler has looked at the job.
+    - `refused`: whether Slurm will not start the job on its nodes, which is a failed start at once.
+    - `lower_priority`: whether other jobs go first, so that a start that takes long is no sign of a broken cluster.
+    - `then`: what the bridge does, in a sentence.
+    """
+
+    scope: str
+    group: Group | None
+    then: str
+    clears_on_end: bool = False
+    transient: bool = False
+    lower_priority: bool = False
+    refused: bool = False
+
+
+_HELD_AGAIN = "Held again at once, no failure;"
+
+JOB = ReasonMeaning("the job", of_job, f"{_HELD_AGAIN} tried again after 2, 4, ... 120 s.")
+MOMENT = ReasonMeaning(
+    "the job", of_job, "The same, if it lasts until the start's time is up: it may pass.", transient=True
+)
+LIKES = ReasonMeaning(
+    "the job and its like", of_equivalence_class, f"{_HELD_AGAIN} one of its like is tried after 2, 4, ... 120 s."
+)
+ACCESS = ReasonMeaning(
+    "its user, with this account and QOS, in the partition", of_access,
+    f"{_HELD_AGAIN} one of these jobs is tried after 2, 4, ... 120 s.",
+)  # fmt: skip
+PARTITION = ReasonMeaning(
+    "the partition",
+    of_partition,
+    f"{_HELD_AGAIN} one job of each user of the partition is tried after 2, 4, ... 120 s.",
+)
+_LIMIT = f"{_HELD_AGAIN} one of theirs is tried after 2, 4, ... 120 s, and one more at each end of one of theirs."
+ARRAY = ReasonMeaning("the array", of_array, _LIMIT, clears_on_end=True)
+ASSOCIATION = ReasonMeaning("its user in its account", of_association, _LIMIT, clears_on_end=True)
+QOS = ReasonMeaning("its user in its QOS", of_qos, _LIMIT, clears_on_end=True)
+ORDER = ReasonMeaning(
+    "nobody: other jobs go first", None,
+    "The start has its time, and then counts as a failed one of this job alone.", lower_priority=True,
+)  # fmt: skip
+NODES = ReasonMeaning(
+    "the chosen nodes", None,
+    "The start has its time, and then counts as a failed one of the job and its like, unless its nodes are taken.",
+)  # fmt: skip
+REFUSED = ReasonMeaning(
+    "the chosen nodes", None,
+    "Held again at once: a failed start of the job and its like, unless its nodes are taken.", refused=True,
+)  # fmt: skip
+EVERYBODY = ReasonMeaning(
+    "everybody: Slurm itself", None,
+    "The start has its time, and then counts as a failed one of the job and its like. Where starts of several users "
+    "fail so, and none of theirs come true, the bridge stands down.",
+)  # fmt: skip
+HELD = ReasonMeaning("whoever holds the job", None, "The hold counts, not the reason: [privileges](privileges.md).")
+RAN = ReasonMeaning("nobody: said of jobs that ran", None, "Not expected of a job that waits; as of everybody.")
+UNKNOWN = ReasonMeaning("nobody knows: a name that is not in this table", None, "As of everybody.")
+
+_NAMES: tuple[tuple[ReasonMeaning, str], ...] = (
+    (JOB, """
+     BurstBufferOperation BurstBufferResources BurstBufferStageIn DeadLine DependencyNeverSatisfied JobHoldMaxRequeue
+     Reservation ReservationDeleted ReservationInvalid"""),
+    (MOMENT, "BeginTime Dependency"),
+    (LIKES, """
+     BadConstraints Constraints Licenses MaxMemPerLimit MpiPortsBusy NvidiaImexChannels PartitionNodeLimit
+     PartitionTimeLimit
+     AssocMaxBBMinutesPerJob AssocMaxBBPerJob AssocMaxBBPerNode AssocMaxBillingMinutesPerJob AssocMaxBillingPerJob
+     AssocMaxBillingPerNode AssocMaxCpuMinutesPerJobLimit AssocMaxCpuPerJobLimit AssocMaxCpuPerNode
+     AssocMaxEnergyMinutesPerJob AssocMaxEnergyPerJob AssocMaxEnergyPerNode AssocMaxGRESMinutesPerJob
+     AssocMaxGRESPerJob AssocMaxGRESPerNode AssocMaxLicenseMinutesPerJob AssocMaxLicensePerJob
+     AssocMaxMemMinutesPerJob AssocMaxMemPerJob AssocMaxMemPerNode AssocMaxNodeMinutesPerJob AssocMaxNodePerJobLimit
+     AssocMaxUnknownMinutesPerJob AssocMaxUnknownPerJob AssocMaxUnknownPerNode AssocMaxWallDurationPerJobLimit
+     QOSMaxBBPerJob QOSMaxBBPerNode QOSMaxBillingMinutesPerJob QOSMaxBillingPerJob QOSMaxBillingPerNode
+     QOSMaxCpuMinutesPerJobLimit QOSMaxCpuPerJobLimit QOSMaxCpuPerNode QOSMaxEnergyMinutesPerJob QOSMaxEnergyPerJob
+     QOSMaxEnergyPerNode QOSMaxGRESMinutesPerJob QOSMaxGRESPerJob QOSMaxGRESPerNode QOSMaxLicenseMinutesPerJob
+     QOSMaxLicensePerJob QOSMaxMemoryMinutesPerJob QOSMaxMemoryPerJob QOSMaxMemoryPerNode QOSMaxNodeMinutesPerJob
+     QOSMaxNodePerJobLimit QOSMaxUnknownMinutesPerJob QOSMaxUnknownPerJob QOSMaxUnknownPerNode
+     QOSMaxWallDurationPerJobLimit QOSMinBB QOSMinBilling QOSMinCpuNotSatisfied QOSMinEnergy QOSMinGRES QOSMinLicense
+     QOSMinMemory QOSMinNode QOSMinUnknown"""),
+    (ACCESS, """
+     AccountNotAllowed AccountingPolicy InvalidAccount InvalidQOS PartitionConfig QOSNotAllowed QOSUsageThreshold"""),
+    (PARTITION, "PartitionDown PartitionInactive"),
+    (ARRAY, "JobArrayTaskLimit"),
+    (ASSOCIATION, """
+     AssocGrpBB AssocGrpBBMinutes AssocGrpBBRunMinutes AssocGrpBilling AssocGrpBillingMinutes AssocGrpBillingRunMinutes
+     AssocGrpCPUMinutesLimit AssocGrpCPURunMinutesLimit AssocGrpCpuLimit AssocGrpEnergy AssocGrpEnergyMinutes
+     AssocGrpEnergyRunMinutes AssocGrpGRES AssocGrpGRESMinutes AssocGrpGRESRunMinutes AssocGrpJobsLimit AssocGrpLicense
+     AssocGrpLicenseMinutes AssocGrpLicenseRunMinutes AssocGrpMemLimit AssocGrpMemMinutes AssocGrpMemRunMinutes
+     AssocGrpNodeLimit AssocGrpNodeMinutes AssocGrpNodeRunMinutes AssocGrpSubmitJobsLimit AssocGrpUnknown
+     AssocGrpUnknownMinutes AssocGrpUnknownRunMinutes AssocGrpWallLimit AssocMaxJobsLimit AssocMaxSubmitJobLimit
+     AssociationJobLimit AssociationResourceLimit AssociationTimeLimit"""),
+    (QOS, """
+     QOSGrpBB QOSGrpBBMinutes QOSGrpBBRunMinutes QOSGrpBilling QOSGrpBillingMinutes QOSGrpBillingRunMinutes
+     QOSGrpCPUMinutesLimit QOSGrpCPURunMinutesLimit QOSGrpCpuLimit QOSGrpEnergy QOSGrpEnergyMinutes
+     QOSGrpEnergyRunMinutes QOSGrpGRES QOSGrpGRESMinutes QOSGrpGRESRunMinutes QOSGrpJobsLimit QOSGrpLicense
+     QOSGrpLicenseMinutes QOSGrpLicenseRunMinutes QOSGrpMemLimit QOSGrpMemoryMinutes QOSGrpMemoryRunMinutes
+     QOSGrpNodeLimit QOSGrpNodeMinutes QOSGrpNodeRunMinutes QOSGrpSubmitJobsLimit QOSGrpUnknown QOSGrpUnknownMinutes
+     QOSGrpUnknownRunMinutes QOSGrpWallLimit QOSJobLimit QOSResourceLimit QOSTimeLimit
+     MaxBBRunMinsPerUser MaxBillingRunMinsPerUser MaxCpuRunMinsPerUser MaxEnergyRunMinsPerUser MaxGRESRunMinsPerUser
+     MaxLicenseRunMinsPerUser MaxMemoryRunMinsPerUser MaxNodeRunMinsPerUser MaxUnknownRunMinsPerUser QOSMaxBBPerUser
+     QOSMaxBillingPerUser QOSMaxCpuPerUserLimit QOSMaxEnergyPerUser QOSMaxGRESPerUser QOSMaxJobsPerUserLimit
+     QOSMaxLicensePerUser QOSMaxMemoryPerUser QOSMaxNodePerUserLimit QOSMaxSubmitJobPerUserLimit QOSMaxUnknownPerUser
+     MaxBBPerAccount MaxBBRunMinsPerAccount MaxBillingPerAccount MaxBillingRunMinsPerAccount MaxCpuPerAccount
+     MaxCpuRunMinsPerAccount MaxEnergyPerAccount MaxEnergyRunMinsPerAccount MaxGRESPerAccount MaxGRESRunMinsPerAccount
+     MaxJobsPerAccount MaxLicensePerAccount MaxLicenseRunMinsPerAccount MaxMemoryPerAccount MaxMemoryRunMinsPerAccount
+     MaxNodePerAccount MaxNodeRunMinsPerAccount MaxSubmitJobsPerAccount MaxUnknownPerAccount
+     MaxUnknownRunMinsPerAccount"""),
+    (ORDER, "Priority"),
+    (NODES, "NodeDown Resources"),
+    (REFUSED, "ReqNodeNotAvail"),
+    (EVERYBODY, """
+     Cleaning FedJobLock FrontEndDown JobLaunchFailure MaxPoweredUpNodes None PowerNotAvail PowerReserved Prolog
+     SchedDefer SystemFailure"""),
+    (HELD, "JobHeldAdmin JobHeldUser"),
+    (RAN, "InactiveLimit NonZeroExitCode OutOfMemory RaisedSignal TimeLimit"),
+)  # fmt: skip
+
+REASONS: dict[str, ReasonMeaning] = {
+    **{name: meaning for meaning, names in _NAMES for name in names.split()},
+    **dict.fromkeys(sorted(LAUNCH_FAILED), JOB),
+}
+"""Every reason that Slurm can show, by name; of launches that failed Slurm says a sentence."""
+
+FAMILIES: tuple[tuple[str, ReasonMeaning], ...] = (
+    (r"(Assoc|QOS)(Max\w+Per(Job|Node)|Min)\w*", LIKES),
+    (r"Assoc\w+", ASSOCIATION),
+    (r"(QOS|Max)\w+", QOS),
+)
+"""What limits mean that later versions of Slurm may add: Slurm forms their names by rule. The first match counts."""
+
+TEXTS: tuple[tuple[str, str], ...] = (
+    (r"Job's QOS not (known|permitted)", "QOSNotAllowed"),
+    (r"Job's account not (known|permitted)|uid \d+ not in group", "AccountNotAllowed"),
+    (r"ReqNodeNotAvail, May be reserved", "Priority"),
+    (r"ReqNodeNotAvail\b", "ReqNodeNotAvail"),
+    (r"Nodes required for job are DOWN", "Resources"),
+    (r"Reservation \S+ was deleted", "ReservationDeleted"),
+    (r"Reservation \S+ is invalid", "ReservationInvalid"),
+    *((re.escape(sentence.replace("_", " ")), sentence) for sentence in sorted(LAUNCH_FAILED)),
+    (r"job requeued in ", "JobHeldUser"),
+    (r"License request .* is no longer valid", "JobHeldAdmin"),
+    (r"burst.buffer/", "BurstBufferOperation"),
+    (r"Job is at or exceeds ", "TimeLimit"),
+)
+"""How sentences begin that Slurm shows in place of a name, and the name."""
+
+
+@lru_cache(maxsize=1024)
+def reason_name(reason: str) -> str:
+    """The name of a reason that Slurm may have put into a sentence; a sentence that nobody knows as it is."""
+    if reason in REASONS:
+        return reason
+    sentence = reason.replace("_", " ")  # scontrol writes one word
+    return next((name for begins, name in TEXTS if re.match(begins, sentence)), reason)
+
+
+@lru_cache(maxsize=1024)
+def meaning_of(reason: str) -> ReasonMeaning:
+    """What a reason means, as Slurm shows it."""
+    name = reason_name(reason)
+    if name in REASONS:
+        return REASONS[name]
+    return next((meaning for pattern, meaning in FAMILIES if re.fullmatch(pattern, name)), UNKNOWN)
+
+
+def pending_reason_of(job: ReasonSubject) -> Obstacle | None:
+    """The reason of a pending job, where it lies with the job or with others of its user."""
+    reason = job.record["state_reason"] or ""
+    meaning = meaning_of(reason)
+    if meaning.group is None:
+        return None
+    return Obstacle(reason_name(reason), meaning.group(job), meaning.transient, meaning.clears_on_end)
+
+
+def groups_of(job: ReasonSubject) -> tuple[BackoffKey, ...]:
+    """Every group that a reason of this job could be about, each once."""
+    return tuple(dict.fromkeys(group(job) for group in GROUPS))

@@ -1,0 +1,44 @@
+"""Job numbers: Slurm's own, and one made here for each task of an array.
+
+Slurm numbers an array task only when the task starts or is touched. The number made here stays with the task from first
+sight to its end, whether its record has been split off the array's or not.
+"""
+
+from __future__ import annotations
+
+from cpsched_bridge.adapters.slurm.slurm_records import Record
+
+TASK_SHIFT = 32
+"""Slurm's job ids fit into 26 bits, its array indices into 22."""
+MOST_TASK = 1 << 22
+
+
+def task_id(array_id: int, task: int) -> int:
+    """The number of one array task."""
+    return (task + 1) << TASK_SHIFT | array_id
+
+
+def split_task_id(job_id: int) -> tuple[int, int | None]:
+    """The job id and, for an array task, its index: (19, 3) for 19_3."""
+    task = job_id >> TASK_SHIFT
+    return job_id & ((1 << TASK_SHIFT) - 1), task - 1 if task else None
+
+
+def label(job_id: int) -> str:
+    """The job's number as people write it: "19_3", "19"."""
+    number, task = split_task_id(job_id)
+    return str(number) if task is None else f"{number}_{task}"
+
+
+def job_id_of_record(record: Record) -> int:
+    """The number of a record that stands for one job or one task.
+
+    pyslurm gives no index for task 0: a record of an array without an index and without waiting tasks is that one. An
+    index that no task can have is none: the number must fit into int64.
+    """
+    array = record.get("array_id")
+    if array and not (record.get("array_tasks_waiting") and record["state"] == "PENDING"):
+        task = record.get("array_task_id") or 0
+        if 0 <= task <= MOST_TASK and 0 < array < 1 << TASK_SHIFT:
+            return task_id(array, task)
+    return int(record["id"])

@@ -1,0 +1,199 @@
+"""Where a Slurm record becomes a `Job`: a pending one as it asks, a placed one as Slurm allocated it.
+
+- `pending_job` reads a record of the queue. A decision about it must come true exactly, node by node, so what cannot
+  be told to Slurm to the letter is refused with `NotModelled`.
+- `placed_job` reads a record that has, or had, nodes: of a running job, an ended one, or one of the database.
+
+- `unreadable_job` stands in for a record whose facts make no sense: its nodes are taken for a year.
+
+How amounts are split over nodes stands in `shares`, what a placed job has on each node in `layouts`. Three fields of a
+`Job` are set, or set anew, elsewhere: `ineligible` by `queue` for what depends on the moment (begin time, dependency, a
+full array); `tier` and `priority` by `policy/ranking.py` of this adapter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cpsched.model import BoolArray, Job, NodeSetPart, PendingCode, PendingReason, Request
+from cpsched_bridge.adapters.shared.not_modelled import NotModelled
+from cpsched_bridge.adapters.slurm.slurm_records import Record
+from cpsched_bridge.adapters.slurm.translation import task_ranges
+from cpsched_bridge.adapters.slurm.translation.job_splits import (
+    EqualSplit,
+    SplitChoices,
+    gres_asked,
+    parts_asked,
+    share_allocated,
+    shared_asked,
+)
+from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SHARING, SlurmNodeTable
+from cpsched_bridge.adapters.slurm.translation.slurm_partitions import Partition
+from cpsched_bridge.adapters.slurm.translation.slurm_reservations import Reservation
+from cpsched_bridge.adapters.slurm.translation.start_pins import StartPins, start_settings, start_settings_by_task
+from cpsched_bridge.adapters.slurm.translation.unknown_nodes import unknown_nodes
+from cpsched_bridge.adapters.slurm.translation.unsupported_requests import NeverFits, require_supported
+
+FOREVER_S = 365 * 86400
+"""Walltime of a job without a time limit in a partition without one."""
+
+
+@dataclass(frozen=True, slots=True)
+class TranslatedPendingJob:
+    """One pending job as read, and what a start of it must tell Slurm besides the nodes.
+
+    Where its units are tasks that may share nodes, a start tells the number of its nodes as well.
+    """
+
+    job: Job
+    told: StartPins
+    task_by_task: TranslatedPendingJob | None = None
+    """The same job as tasks that may share nodes, where it can be in equal shares too."""
+
+
+def pending_job(
+    record: Record, job_id: int, machine: SlurmNodeTable, partition: Partition, conflicts: tuple[Reservation, ...]
+) -> TranslatedPendingJob:
+    """A pending record as a job; raises `NotModelled`.
+
+    `conflicts` are reservations that begin before the job would end. `ineligible` tells of limits, not of
+    times and dependencies: those depend on the moment. A job is never ineligible because it could not run on the empty
+    machine: this project's model may be wrong there, so such a job is Slurm's.
+    """
+    require_supported(record)
+    if (lost := unknown_nodes("excluded_nodes", record, machine)) is not None:
+        raise NotModelled(lost)
+    if partition.unmodelled:
+        what = f"partition {partition.name}"
+        raise NotModelled(what, f"{what}: {partition.unmodelled}")
+    if partition.job_defaults and any(name.partition(":")[0] == "gpu" for name in gres_asked(record)):
+        raise NotModelled(f"asks for GPUs on partition {partition.name}, which has {partition.job_defaults} for them")
+    node_set = nodes_allowed(record, machine, partition, conflicts)
+    walltime_s = walltime(record, partition)
+    reason = partition_limit_reason(partition, walltime_s)
+    try:
+        parts = parts_asked(record, machine, node_set, partition.min_nodes, partition.max_nodes)
+    except NeverFits as too_large:
+        if not conflicts:
+            raise
+        anywhere = nodes_allowed(record, machine, partition, ())
+        parts = parts_asked(record, machine, anywhere, partition.min_nodes, partition.max_nodes)
+        met = [each.name for each in conflicts if (machine.rows[anywhere] & each.members).any()]
+        words = f"reservation {met[0]} is" if len(met) == 1 else f"reservations {', '.join(met)} are"
+        reason = reason or PendingReason(PendingCode.BEFORE_RESERVATION, (str(too_large), f"{words} over"))
+    exclusive = partition.exclusive or record["resource_sharing"] == "NO"
+    parts = placeable(parts, machine, machine.rows[node_set], partition)
+
+    def asked(parts: EqualSplit, distinct: bool) -> Job:
+        request = Request(parts.units, parts.amounts, distinct, exclusive, node_set)
+        return _job(record, job_id, walltime_s, request, reason)
+
+    by_task = None
+    if parts.tasks is not None:
+        by_task = TranslatedPendingJob(asked(parts.tasks, False), start_settings_by_task(record, partition.max_nodes))
+    if parts.equal is None:
+        assert by_task is not None
+        return by_task
+    told = start_settings(record, parts.equal.units, partition.max_nodes)
+    return TranslatedPendingJob(asked(parts.equal, parts.equal.units > 1), told, None if exclusive else by_task)
+
+
+def placed_job(record: Record, job_id: int, machine: SlurmNodeTable, nodes: int) -> Job:
+    """A record of a job that has, or had, `nodes` nodes, as equal shares of what Slurm allocated to it."""
+    limit_min = record["time_limit"]
+    walltime_s = limit_min * 60 if isinstance(limit_min, int) and limit_min > 0 else FOREVER_S
+    exclusive = record.get("resource_sharing") == "NO"
+    amounts = share_allocated(record, machine, nodes)
+    request = Request(nodes, amounts, distinct=nodes > 1, exclusive=exclusive)
+    return _job(record, job_id, walltime_s, request)
+
+
+def unreadable_job(record: Record, job_id: int, machine: SlurmNodeTable, nodes: int) -> Job:
+    """A record of a job that has `nodes` nodes and facts that make no sense: nobody counts on these nodes for long."""
+    amounts = machine.vector(1, 0, {})
+    assert amounts is not None
+    request = Request(nodes, amounts, distinct=nodes > 1, exclusive=True)
+    return _job({**record, "submit_time": 0}, job_id, FOREVER_S, request)
+
+
+def _job(
+    record: Record, job_id: int, walltime_s: int, request: Request, ineligible: PendingReason | None = None
+) -> Job:
+    return Job(
+        id=job_id,
+        submit_s=record["submit_time"] or 0,
+        walltime_s=walltime_s,
+        request=request,
+        user=record["user_name"] or str(record["user_id"]),
+        name=record["name"] or "",
+        queue=record["partition"] or "",
+        account=record["account"] or "",
+        qos=record.get("qos") or "",
+        ineligible=ineligible,
+    )
+
+
+def placeable(parts: SplitChoices, machine: SlurmNodeTable, mask: BoolArray, partition: Partition) -> SplitChoices:
+    """The ways to split a job of which Slurm refuses none on these nodes; raises `NotModelled`."""
+    shared = machine.shares_gpus(mask)
+    for each in (parts.equal, parts.tasks):
+        if each is not None and shared and _asks_for_gpus(each.amounts, machine):
+            what = "GPUs of nodes that give them out in parts"
+            raise NotModelled(what, f"{what} (shard, mps), too")
+    if machine.takes_together(mask) and partition.topology is None:
+        return parts
+    if parts.equal is None or parts.equal.units > 1:
+        raise NotModelled("several nodes, which the topology plugin may not take together")
+    return SplitChoices(parts.equal, None)
+
+
+def _asks_for_gpus(amounts: Sequence[int], machine: SlurmNodeTable) -> bool:
+    names = zip(machine.resources, amounts, strict=True)
+    return any(amount and name.partition(":")[0] in {"gpu", *SHARING} for name, amount in names)
+
+
+def walltime(record: Record, partition: Partition) -> int:
+    """Seconds a pending job may run: its own limit, else its partition's default, else its partition's maximum."""
+    for minutes in (record["time_limit"], partition.default_time_min, partition.max_time_min):
+        if minutes:
+            return int(minutes) * 60
+    return FOREVER_S
+
+
+def nodes_allowed(
+    record: Record, machine: SlurmNodeTable, partition: Partition, conflicts: tuple[Reservation, ...]
+) -> int:
+    """The row of the nodes that a job may use: partition, features, what jobs share, excluded nodes, reservations."""
+    mask = partition.members
+    parts = [NodeSetPart("partition", partition.name)]
+    for constraint in record["constraints"] or ():
+        for feature in constraint.split("&"):
+            if not feature or any(sign in feature for sign in "|[]()*:"):
+                raise NotModelled("features in brackets or with counts", f"features {constraint!r}")
+            mask = mask & machine.features.get(feature, np.zeros_like(mask))
+            parts.append(NodeSetPart("feature", feature))
+    if record["excluded_nodes"]:
+        mask = mask & ~machine.members(task_ranges.expand_hostlist(record["excluded_nodes"]))
+        parts.append(NodeSetPart("excluded", "excluded nodes"))
+    if shared := shared_asked(record, machine):
+        mask = mask & machine.with_shared(shared)
+        parts += [NodeSetPart("resource", name) for name in shared]
+    for reservation in conflicts:
+        if (mask & reservation.members).any():
+            mask = mask & ~reservation.members
+            parts.append(NodeSetPart("reservation", reservation.name))
+    return machine.node_set(mask, *parts)
+
+
+def partition_limit_reason(partition: Partition, walltime_s: int) -> PendingReason | None:
+    """Why the job may not start whatever is free: its partition's state and limits; None if it may."""
+    if partition.state not in ("UP", "DRAIN"):
+        name = "PartitionInactive" if partition.state == "INACTIVE" else "PartitionDown"
+        return PendingReason(PendingCode.CLUSTER, (name, f"partition {partition.name} is {partition.state}"))
+    if partition.max_time_min is not None and walltime_s > partition.max_time_min * 60:
+        what = f"time limit above that of partition {partition.name}"
+        return PendingReason(PendingCode.CLUSTER, ("PartitionTimeLimit", what))
+    return None

@@ -1,0 +1,169 @@
+"""Slurm's nodes as a `Cluster`: names, capacities, and features."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cpsched.model import BoolArray, IntArray
+from cpsched.model.value_bounds import MOST_AMOUNT
+from cpsched_bridge.adapters.shared.node_table import FIRST_OTHER, NodeTable
+from cpsched_bridge.adapters.shared.not_modelled import NotModelled
+from cpsched_bridge.adapters.slurm.slurm_records import Record, has_trouble
+from cpsched_bridge.adapters.slurm.translation.gres_counts import Amounts, gres_amounts, shared_amounts
+
+SHARING = frozenset({"shard", "mps"})
+"""Generic resources that are parts of GPUs: what is taken of one is not free of the other."""
+FLAT = frozenset({"", "topology/flat", "topology/none", "topology/default"})
+"""Topology plugins that refuse nothing."""
+
+
+def has_topology(config: Record) -> bool:
+    """Whether nodes are taken together by a topology plugin; with TopoOptional that is for jobs that ask for it."""
+    plugin, parameters = str(config.get("topology_plugin") or ""), config.get("topology_parameters") or ()
+    words = parameters.split(",") if isinstance(parameters, str) else parameters
+    optional = plugin == "topology/tree" and "topooptional" in {str(word).lower() for word in words}
+    return plugin not in FLAT and not optional
+
+
+@dataclass(slots=True)
+class SlurmNodeTable(NodeTable):
+    """The cluster as configured. `of` builds one; a later reading of the same configuration reuses it.
+
+    Cores are Slurm's CPUs; generic resources follow processors and memory.
+    """
+
+    threads: int
+    """CPUs of a core: requests are rounded up to whole cores."""
+    features: dict[str, BoolArray]
+    counts_memory: bool
+    """Whether Slurm allocates memory at all (CR_*_Memory)."""
+    shared: dict[str, IntArray]
+    """Generic resources that no job uses up (`no_consume`): how many a node has, int64[N], by name."""
+    has_topology: bool = False
+    """Whether a topology plugin decides which nodes Slurm takes together."""
+    networks: tuple[str, ...] = ()
+    """Of each node the highest switch above it, or its block; empty where that is not known."""
+
+    @classmethod
+    def of(
+        cls,
+        nodes: Sequence[Record],
+        counts_memory: bool = True,
+        previous: SlurmNodeTable | None = None,
+        has_topology: bool = False,
+        networks: Mapping[str, str] | None = None,
+    ) -> SlurmNodeTable:
+        """`previous` itself where names, capacities, features and networks are still the same, else a new one."""
+        names_of = networks or {}
+        key = tuple((*_facts(node), names_of.get(node["name"], "")) for node in nodes)
+        if previous is not None and previous.key == key:
+            return previous
+        names = tuple(node["name"] for node in nodes)
+        resources, capacity = _capacities(nodes, counts_memory)
+        return cls(
+            key=key,
+            names=names,
+            index={name: row for row, name in enumerate(names)},
+            resources=resources,
+            capacity=capacity,
+            threads=max((node["threads_per_core"] or 1 for node in nodes), default=1),
+            features=_features(nodes),
+            counts_memory=counts_memory,
+            shared=_shared(nodes),
+            has_topology=has_topology,
+            networks=tuple(names_of.get(name, "") for name in names),
+        )
+
+    def takes_together(self, mask: BoolArray) -> bool:
+        """Whether Slurm takes any of these nodes for one job.
+
+        Measured, and read in the source of 22.05 to 26.05: topology/tree refuses nodes that have no switch in common,
+        topology/block such as do not fill blocks. Nodes below one switch, or in one block, are never refused.
+        """
+        if not self.has_topology:
+            return True
+        found = {network for network, ok in zip(self.networks, mask, strict=True) if ok}
+        return len(found) < 2 and "" not in found
+
+    def shares_gpus(self, mask: BoolArray) -> bool:
+        """Whether one of these nodes gives out GPUs in parts as well, which counts by resource do not show."""
+        return any(
+            name.partition(":")[0] in SHARING and self.capacity[mask, column].any()
+            for column, name in enumerate(self.resources)
+        )
+
+    def vector(self, cpus: int, memory_mib: int, gres: Mapping[str, int]) -> tuple[int, ...] | None:
+        """Amounts in the order of `resources`, without `shared` ones; None where a generic resource is unknown here."""
+        if any(name not in self.resources and name not in self.shared for name in gres):
+            return None
+        memory_mib = memory_mib if self.counts_memory else 0
+        return (self.whole_cores(cpus), memory_mib, *(gres.get(name, 0) for name in self.resources[FIRST_OTHER:]))
+
+    def with_shared(self, gres: Amounts) -> BoolArray:
+        """The nodes that have these `shared` resources, bool[N].
+
+        Raises `NotModelled` where jobs use one up on other nodes, or some nodes have fewer of it than is asked for.
+        """
+        mask = np.ones(len(self.names), np.bool_)
+        for name, count in gres.items():
+            if name in self.shared:
+                have = self.shared[name]
+                if name in self.resources or (count > have[have > 0]).any():
+                    what = f"asks for {name}, which jobs share"
+                    raise NotModelled(what, f"{what} (no_consume), but not on all nodes alike")
+                mask &= have > 0
+        return mask
+
+    def whole_cores(self, cpus: int) -> int:
+        """`cpus` rounded up to the CPUs of whole cores, as Slurm allocates them."""
+        return -(-cpus // self.threads) * self.threads
+
+
+def _facts(node: Record) -> tuple[object, ...]:
+    return (
+        node["name"],
+        node["effective_cpus"],
+        node["threads_per_core"],
+        node["real_memory"],
+        node["memory_reserved_for_system"],
+        tuple(sorted((node["configured_gres"] or {}).items())),
+        tuple(node["active_features"] or ()),
+        has_trouble(node),
+    )
+
+
+def _capacities(nodes: Sequence[Record], counts_memory: bool) -> tuple[tuple[str, ...], IntArray]:
+    """The names of the resources, and their amounts by node, int64[N, R].
+
+    A node with an amount that no node can have (more memory reserved than there is, a number beyond all bounds) has
+    nothing to give, and nor has one with trouble: what fits there alone is left to Slurm.
+    """
+    gres = [gres_amounts(node["configured_gres"] or {}) for node in nodes]
+    resources = ("cores", "memory_mib", *sorted({name for amounts in gres for name in amounts}))
+    capacity = np.zeros((len(nodes), len(resources)), np.int64)
+    for row, (node, amounts) in enumerate(zip(nodes, gres, strict=True)):
+        memory_mib = (node["real_memory"] or 0) - (node["memory_reserved_for_system"] or 0)
+        found = {"cores": node["effective_cpus"] or 0, "memory_mib": memory_mib if counts_memory else 0, **amounts}
+        if not has_trouble(node) and all(0 <= amount < MOST_AMOUNT for amount in found.values()):
+            capacity[row] = [found.get(name, 0) for name in resources]
+    return resources, capacity
+
+
+def _shared(nodes: Sequence[Record]) -> dict[str, IntArray]:
+    found: dict[str, IntArray] = {}
+    for row, node in enumerate(nodes):
+        for name, count in shared_amounts(node["configured_gres"] or {}).items() if not has_trouble(node) else ():
+            found.setdefault(name, np.zeros(len(nodes), np.int64))[row] = min(count, MOST_AMOUNT)
+    return found
+
+
+def _features(nodes: Sequence[Record]) -> dict[str, BoolArray]:
+    """The nodes that have a feature, by feature."""
+    features: dict[str, BoolArray] = {}
+    for row, node in enumerate(nodes):
+        for feature in node["active_features"] or ():
+            features.setdefault(feature, np.zeros(len(nodes), np.bool_))[row] = True
+    return features

@@ -1,0 +1,207 @@
+"""One reading of plain Slurm records as an `Observation`: each subject is walked in a module of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from cpsched.model import EndedJob, IntArray, Job, RunningJob
+from cpsched_bridge.adapters.slurm.slurm_records import ClusterRecords, Record
+from cpsched_bridge.adapters.slurm.translation import array_tasks, lease_reservation, slurm_job_ids, slurm_states
+from cpsched_bridge.adapters.slurm.translation.ended_jobs import EndedJobTracker, all_ended, of_database
+from cpsched_bridge.adapters.slurm.translation.free_capacity import FreeCapacity, WakeableCapacity
+from cpsched_bridge.adapters.slurm.translation.node_availability import (
+    asleep,
+    available,
+    free_on,
+    future_core_reservations,
+    overcommitted,
+    reserved_now,
+)
+from cpsched_bridge.adapters.slurm.translation.partition_access import AccessContext
+from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
+from cpsched_bridge.adapters.slurm.translation.slurm_partitions import Partitions
+from cpsched_bridge.adapters.slurm.translation.slurm_queue import QueueContext, SlurmQueue
+from cpsched_bridge.adapters.slurm.translation.slurm_reservations import (
+    FutureCoreReservation,
+    Reservation,
+    reservations_of,
+)
+from cpsched_bridge.adapters.slurm.translation.slurm_running import RunningJobs, returning_nodes
+from cpsched_bridge.adapters.slurm.translation.unusable_objects import unusable_in
+from cpsched_bridge.ports import Observation, Outage
+
+SPARE_SETS = 100
+"""Node sets that no job of a reading needs any more, beside as many as are in need, until all are given up."""
+
+
+@dataclass(slots=True)
+class SlurmTranslator:
+    """Turns readings into observations, and keeps what later readings need of earlier ones."""
+
+    counts_memory: bool = True
+    """Whether Slurm allocates memory at all (CR_*_Memory)."""
+    accounts_checked: tuple[bool | None, bool] = (None, True)
+    """Whether accounts of partitions are checked, as `partition_access.accounts_checked` returns it."""
+    has_topology: bool = False
+    cluster_name: str = ""
+    job_defaults: str | None = None
+    """What slurm.conf adds to jobs that ask for GPUs, in partitions without `JobDefaults` of their own."""
+    machine: SlurmNodeTable | None = None
+    queue: SlurmQueue = field(default_factory=SlurmQueue)
+    free: IntArray | None = None
+    """What was free at the last reading, int64[N, R]."""
+    to_come: tuple[FutureCoreReservation, ...] = ()
+    """The reservations of parts of nodes that were to come at the last reading."""
+    _partitions: Partitions = field(default_factory=Partitions)
+    _running: RunningJobs = field(default_factory=RunningJobs)
+    _ended: EndedJobTracker = field(default_factory=EndedJobTracker)
+    _jobs: dict[int, Job] = field(default_factory=dict)
+    """Jobs as they were when pending or running: an ended job is learned under the same request."""
+
+    def observe(
+        self, seen: ClusterRecords, pinned: Collection[int] = (), above: Mapping[str, str] | None = None
+    ) -> Observation:
+        """The observation of one reading.
+
+        `pinned` are jobs whose node list is the bridge's own; `above` tells of each account which one it is below,
+        where that is known.
+        """
+        machine = self._machine(seen)
+        partitions = self._partitions.read(machine, seen.partitions, self.job_defaults)
+        reservations = reservations_of(lease_reservation.others(seen.reservations), seen.nodes, machine, seen.now_s)
+        doors = AccessContext(*self.accounts_checked, above, seen.outside)
+        running = self._running.read(seen, machine, self._jobs)
+        usable = available(seen.nodes, reservations, seen.now_s) & ~overcommitted(seen.nodes, machine)
+        inside = _by_reservation(seen.jobs, running)
+        held = reserved_now(machine, reservations, inside, seen.now_s)
+        self.free = free_on(seen.nodes, machine, running, usable, held)
+        self.to_come = future_core_reservations(machine, reservations, running, seen.now_s)
+        sleeping = asleep(seen.nodes, reservations, seen.now_s)
+        around = QueueContext(
+            seen.now_s,
+            machine,
+            partitions,
+            reservations,
+            pinned,
+            seen.guarded,
+            doors,
+            FreeCapacity(machine, self.free),
+            self.to_come,
+            WakeableCapacity(machine, sleeping, free_on(seen.nodes, machine, running, usable | sleeping, held)),
+        )
+        pending, left = self.queue.read(seen.jobs, around)
+        theirs = {job.job.id: each.parts for each in reservations for job in inside.get(each.name, ())}
+        nowhere = np.zeros(len(machine.names), np.bool_)
+        self._jobs.update(self.queue.jobs())
+        ended = self._ended.read(seen.jobs, machine, self._jobs)
+        begun = [*(each.job.id for each in running), *(each.job.id for each in ended)]
+        self._forget(seen.jobs)
+        return Observation(
+            now_s=seen.now_s,
+            cluster=machine.cluster(),
+            free=self.free,
+            pending=tuple(pending),
+            running=tuple(returning_nodes(job, usable & ~theirs.get(job.job.id, nowhere)) for job in running),
+            ended=ended,
+            left=tuple(left),
+            outages=outages_of(seen.nodes, reservations, seen.now_s),
+            otherwise=dict(self._running.otherwise),
+            claim=lease_reservation.lease_of(seen.reservations),
+            unusable=tuple(unusable_in(seen)),
+            cluster_name=self.cluster_name,
+            labels={
+                number: slurm_job_ids.label(number)
+                for number in begun
+                if slurm_job_ids.split_task_id(number)[1] is not None
+            },
+        )
+
+    def remembered(self, seen: ClusterRecords) -> list[EndedJob]:
+        """Every ended job that the controller still remembers, by end; later observations tell them once more."""
+        return all_ended(seen.jobs, self._machine(seen), self._jobs)
+
+    def past(self, records: Sequence[Record], seen: ClusterRecords) -> list[EndedJob]:
+        """Jobs of the accounting database, on the machine of this reading, by end."""
+        return of_database(records, self._machine(seen))
+
+    def _machine(self, seen: ClusterRecords) -> SlurmNodeTable:
+        """The machine as configured; a new one makes what was translated for the old one void.
+
+        Each list of excluded nodes that somebody writes is a node set: those of jobs that are gone must not stay.
+        """
+        previous = None if self._is_crowded() else self.machine
+        machine = SlurmNodeTable.of(seen.nodes, self.counts_memory, previous, self.has_topology, seen.networks)
+        if machine is not self.machine:
+            self.machine = machine
+            self._partitions.clear()
+            self._running.clear()
+            self.queue.clear()
+            self._jobs.clear()
+        return machine
+
+    def _is_crowded(self) -> bool:
+        """Whether most node sets are of jobs that are gone; jobs are looked through only where there are many sets."""
+        if self.machine is None or len(self.machine.rows) <= SPARE_SETS:
+            return False
+        needed = {job.request.node_set for job in self._jobs.values()}
+        return len(self.machine.rows) > 2 * len(needed) + SPARE_SETS
+
+    def _forget(self, jobs: Sequence[Record]) -> None:
+        """Drop what was kept for jobs that the controller no longer knows."""
+        alive = {
+            number
+            for job in jobs
+            for number in (
+                array_tasks.numbers_of(job)
+                if job["state"] == slurm_states.PENDING
+                else [slurm_job_ids.job_id_of_record(job)]
+            )
+        }
+        self.queue.keep(alive)
+        self.queue.limits.keep({job["array_id"] for job in jobs})
+        self._running.keep(alive)
+        for number in self._jobs.keys() - alive:
+            del self._jobs[number]
+
+
+def _by_reservation(jobs: Sequence[Record], running: Sequence[RunningJob]) -> dict[str, list[RunningJob]]:
+    """The running jobs of each reservation, by its name."""
+    names = {
+        slurm_job_ids.job_id_of_record(job): job["reservation"]
+        for job in jobs
+        if job["state"] in slurm_states.OCCUPYING
+    }
+    found: dict[str, list[RunningJob]] = {}
+    for each in running:
+        if name := names.get(each.job.id):
+            found.setdefault(name, []).append(each)
+    return found
+
+
+def outages_of(nodes: Sequence[Record], reservations: Sequence[Reservation], now_s: int) -> tuple[Outage, ...]:
+    """Reservations of whole nodes by start, then nodes that take no jobs now, one outage for each of their states.
+
+    Slurm marks the nodes of an active maintenance in their state, too: those are reported once, as reserved.
+    """
+    found = [
+        Outage("reserved", r.name, tuple(r.members.nonzero()[0].tolist()), r.start_s, r.end_s) for r in reservations
+    ]
+    reserved = {node for outage in found if outage.from_s <= now_s for node in outage.nodes}
+    parts = {row for r in reservations if r.start_s <= now_s for row in r.parts.nonzero()[0].tolist()}
+    by_state: dict[str, list[int]] = {}
+    for row, node in enumerate(nodes):
+        state = slurm_states.unreserved(node["state"]) if row in parts else node["state"]
+        if row not in reserved and not slurm_states.node_takes_jobs(state):
+            by_state.setdefault(state.upper(), []).append(row)
+    found += [Outage(_kind(state), state, tuple(rows), now_s, None) for state, rows in sorted(by_state.items())]
+    return tuple(outage for outage in found if outage.nodes)
+
+
+def _kind(state: str) -> Literal["drained", "down"]:
+    """A drained node is in order but for the work planned on it; every other one is out of reach."""
+    base, *flags = state.split("+")
+    return "drained" if base in slurm_states.USABLE_NODE_STATES and "DRAIN" in flags else "down"

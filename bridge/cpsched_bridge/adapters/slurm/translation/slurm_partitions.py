@@ -1,0 +1,114 @@
+"""Slurm's partitions: which nodes they have, and what they allow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from cpsched.model import BoolArray
+from cpsched_bridge.adapters.slurm.slurm_records import Record, has_trouble
+from cpsched_bridge.adapters.slurm.translation import task_ranges
+from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
+from cpsched_bridge.adapters.slurm.translation.unusable_objects import unusable_of
+
+
+@dataclass(slots=True)
+class Partition:
+    """What a partition allows; None where it sets no limit."""
+
+    name: str
+    state: str
+    members: BoolArray
+    max_time_min: int | None
+    default_time_min: int | None
+    max_nodes: int | None
+    min_nodes: int
+    exclusive: bool
+    unmodelled: str | None
+    """Why jobs of this partition are left to Slurm."""
+    allowed_accounts: frozenset[str] | None = None
+    denied_accounts: frozenset[str] = frozenset()
+    allowed_qos: frozenset[str] | None = None
+    denied_qos: frozenset[str] = frozenset()
+    allowed_groups: frozenset[str] | None = None
+    topology: str | None = None
+    """The name of a topology of its own, of which nothing else is read."""
+    """Names of accounts and QOS are in small letters: Slurm does not tell them apart by case."""
+    job_defaults: str | None = None
+    """What Slurm adds to jobs that ask for GPUs, when it looks for nodes."""
+
+
+@dataclass(slots=True)
+class Partitions:
+    """Partitions by name; a record that did not change is not translated again."""
+
+    _known: dict[str, tuple[Record, Partition]] = field(default_factory=dict)
+
+    def read(
+        self, machine: SlurmNodeTable, table: Sequence[Record], job_defaults: str | None = None
+    ) -> dict[str, Partition]:
+        """The partitions of one reading; `job_defaults` are those of slurm.conf."""
+        for record in table:
+            known = self._known.get(record["name"])
+            if known is None or known[0] != record:
+                self._known[record["name"]] = (record, partition_of(record, machine, job_defaults))
+        return {record["name"]: self._known[record["name"]][1] for record in table}
+
+    def clear(self) -> None:
+        """Forget what was translated for another machine."""
+        self._known.clear()
+
+
+def partition_of(record: Record, machine: SlurmNodeTable, job_defaults: str | None = None) -> Partition:
+    """One partition of this machine; `job_defaults` stand in for what it does not set itself."""
+    sharing = str(record["oversubscribe"] or "NO").upper()
+    return Partition(
+        name=record["name"],
+        state=str(record["state"]),
+        members=machine.members(task_ranges.expand_if_valid(record["nodes"])),
+        max_time_min=_number(record["max_time"]),
+        default_time_min=_number(record["default_time"]),
+        max_nodes=_number(record["max_nodes"]),
+        min_nodes=_number(record["min_nodes"]) or 0,
+        exclusive=sharing == "EXCLUSIVE",
+        unmodelled=_unmodelled(record, sharing),
+        allowed_accounts=_allowed(record, "allowed_accounts", str.lower),
+        denied_accounts=_denied(record, "denied_accounts"),
+        allowed_qos=_allowed(record, "allowed_qos", str.lower),
+        denied_qos=_denied(record, "denied_qos"),
+        allowed_groups=_allowed(record, "allowed_groups", str),
+        job_defaults=record.get("job_defaults") or job_defaults,
+        topology=record.get("topology"),
+    )
+
+
+def _allowed(record: Record, name: str, spelled: Callable[[str], str]) -> frozenset[str] | None:
+    names = record.get(name) or ["ALL"]
+    return None if "ALL" in names else frozenset(map(spelled, names))
+
+
+def _denied(record: Record, name: str) -> frozenset[str]:
+    return frozenset(each.lower() for each in record.get(name) or () if each != "ALL")
+
+
+def _unmodelled(record: Record, sharing: str) -> str | None:
+    """Why jobs of the partition are left to Slurm, if they are."""
+    if has_trouble(record):
+        return unusable_of("partition", record).why
+    per_node = [record[f] for f in ("max_cpus_per_node", "max_cpus_per_socket", "max_memory_per_node")]
+    if sharing not in ("NO", "EXCLUSIVE"):
+        return f"oversubscribed nodes ({sharing})"
+    if any(_number(limit) for limit in (*per_node, record["max_memory_per_cpu"])):
+        return "limits per node"
+    if record["is_user_exclusive"]:
+        return "nodes exclusive to a user"
+    if record.get("is_topology_exclusive"):
+        return "parts of the topology exclusive to a job"
+    if record["requires_reservation"] or record["is_root_only"]:
+        return "closed to ordinary jobs"
+    return None
+
+
+def _number(value: object) -> int | None:
+    """A limit as a number; "UNLIMITED" is none."""
+    return int(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None

@@ -1,0 +1,314 @@
+"""Pending records as jobs to decide on, or as jobs left to Slurm with the reason; array tasks one by one."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from cpsched.errors import escape_controls
+from cpsched.model import Job, NodeSetPart, PendingCode, PendingReason
+from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE, NotModelled, unreadable
+from cpsched_bridge.adapters.slurm.slurm_records import Record
+from cpsched_bridge.adapters.slurm.translation import (
+    array_tasks,
+    job_dependencies,
+    pending_reasons,
+    slurm_job_ids,
+    slurm_states,
+)
+from cpsched_bridge.adapters.slurm.translation.free_capacity import FreeCapacity, WakeableCapacity, units_on
+from cpsched_bridge.adapters.slurm.translation.partition_access import AccessContext, access_denied_reason
+from cpsched_bridge.adapters.slurm.translation.slurm_jobs import TranslatedPendingJob, pending_job, walltime
+from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
+from cpsched_bridge.adapters.slurm.translation.slurm_partitions import Partition
+from cpsched_bridge.adapters.slurm.translation.slurm_reservations import (
+    FutureCoreReservation,
+    Reservation,
+    conflicting_reservations,
+    magnetic_reservation_of,
+)
+from cpsched_bridge.adapters.slurm.translation.start_pins import unpinned
+from cpsched_bridge.adapters.slurm.translation.unknown_nodes import unknown_nodes
+from cpsched_bridge.likes import alike
+from cpsched_bridge.ports import Hold, Holder, LeftJob, PendingJob
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class QueueContext:
+    """What pending records are read against."""
+
+    now_s: int
+    machine: SlurmNodeTable
+    partitions: Mapping[str, Partition]
+    reservations: tuple[Reservation, ...]
+    pinned: Collection[int]
+    """Jobs whose node list is the bridge's own."""
+    guarded: bool
+    """Whether the submit plugin is loaded: only then do its words in a job's comment prove anything."""
+    doors: AccessContext
+    room: FreeCapacity
+    """What fits on what is free now."""
+    to_come: tuple[FutureCoreReservation, ...]
+    wakeable: WakeableCapacity
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A translated record, and what it was translated from."""
+
+    record: Record
+    partition: Partition | None
+    conflicts: tuple[Reservation, ...]
+    asked: TranslatedPendingJob | PendingReason
+    """The reason, where the job is left to Slurm."""
+
+    def still(self, record: Record, partition: Partition, conflicts: tuple[Reservation, ...]) -> bool:
+        """Whether translating again would give the same."""
+        return (
+            self.partition is partition
+            and [r.name for r in self.conflicts] == [r.name for r in conflicts]
+            and all((a.members == b.members).all() for a, b in zip(self.conflicts, conflicts, strict=True))
+            and self.record == record
+        )
+
+
+@dataclass(slots=True)
+class SlurmQueue:
+    """The pending jobs; a record that did not change is not translated again."""
+
+    asked: dict[int, TranslatedPendingJob] = field(default_factory=dict)
+    """The jobs of the last reading that are modelled, by job number."""
+    limits: array_tasks.TaskLimits = field(default_factory=array_tasks.TaskLimits)
+    _known: dict[int, _Known] = field(default_factory=dict)
+    _by_task: set[int] = field(default_factory=set)
+    """Jobs that were last read task by task although they can be in equal shares."""
+
+    def read(self, jobs: Sequence[Record], around: QueueContext) -> tuple[list[PendingJob], list[LeftJob]]:
+        """The pending jobs of one reading in arrival order, and those left to Slurm."""
+        before, self.asked = self.asked, {}
+        pending: list[PendingJob] = []
+        left: list[LeftJob] = []
+        active = array_tasks.active_tasks(jobs)
+        others = job_dependencies.DependencyTargets(jobs, around.now_s)
+        waiting = [record for record in jobs if record["state"] == slurm_states.PENDING]
+        for record in sorted(waiting, key=lambda record: (record["submit_time"] or 0, record["id"])):
+            numbers = array_tasks.numbers_of(record)
+            asked = self._asked(record, numbers, before, around)
+            if isinstance(asked, PendingReason):
+                left.append(_left(record, asked, around.guarded, _is_pinned(record, numbers, around)))
+            else:
+                wait = None if others.met(record) else job_dependencies.UNMET
+                wait = wait or _not_yet(record, around.now_s)
+                wait = wait or access_denied_reason(record, around.partitions[record["partition"]], around.doors)
+                pending += self._pending(record, asked, numbers, self.limits.room(record, active), wait, around)
+        left += [_requeued(record) for record in jobs if record["state"] == slurm_states.SPECIAL_EXIT]
+        sleepers = _sleepers(pending, around)
+        left += [_left_asleep(each) for each in pending if each.job.id in sleepers]
+        return [each for each in pending if each.job.id not in sleepers], left
+
+    def _asked(
+        self, record: Record, numbers: Sequence[int], before: Mapping[int, TranslatedPendingJob], around: QueueContext
+    ) -> TranslatedPendingJob | PendingReason:
+        """What the record asks for, or why it is left to Slurm; a job that is on its way asks for what it did before.
+
+        A pin of ours changes more in the record than the list of nodes.
+        """
+        if not numbers:
+            return NotModelled("its waiting tasks cannot be read").reason
+        ours = _is_pinned(record, numbers, around)
+        try:
+            lost = unknown_nodes("required_nodes", record, around.machine) if ours else None
+            if lost is not None:
+                return NotModelled(lost).reason
+            if ours and numbers[0] in before:
+                return before[numbers[0]]
+            asked = self._translated(unpinned(record) if ours else record, numbers[0], around)
+        except UNREADABLE as error:
+            return unreadable(error)
+        if record["required_nodes"] and not ours:
+            return PendingReason(PendingCode.CHOSEN_NODES)
+        return asked if isinstance(asked, PendingReason) or ours else _attracted(record, asked, around) or asked
+
+    def _translated(self, record: Record, number: int, around: QueueContext) -> TranslatedPendingJob | PendingReason:
+        partition = around.partitions.get(record["partition"] or "")
+        if partition is None:
+            several = "," in (record["partition"] or "")
+            what = "several partitions" if several else f"unknown partition {record['partition']}"
+            return NotModelled(what).reason
+        conflicts = conflicting_reservations(
+            around.reservations, around.now_s, around.now_s + walltime(record, partition)
+        )
+        known = self._known.get(number)
+        if known is None or not known.still(record, partition, conflicts):
+            asked = _translate(record, number, around.machine, partition, conflicts)
+            known = self._known[number] = _Known(record, partition, conflicts, asked)
+        return known.asked
+
+    def _pending(
+        self,
+        record: Record,
+        first: TranslatedPendingJob,
+        numbers: Sequence[int],
+        room: int | None,
+        wait: PendingReason | None,
+        around: QueueContext,
+    ) -> list[PendingJob]:
+        """One pending job for each number of a record; all but the first `room` tasks of an array must wait.
+
+        `wait` is what else the whole record waits for at the moment.
+        """
+        found = []
+        hold, pinned = slurm_states.hold_of(record, around.guarded), bool(record["required_nodes"])
+        holder = slurm_states.holder_of(record) if hold is Hold.USER else Holder.OWNER
+        first = self._split(numbers[0], first, hold, around)
+        for place, number in enumerate(numbers):
+            asked = self.asked[number] = first if number == numbers[0] else _numbered(first, number)
+            full = room is not None and place >= room
+            why = asked.job.ineligible or wait or (array_tasks.FULL if full else None)
+            job = asked.job if why == asked.job.ineligible else dataclasses.replace(asked.job, ineligible=why)
+            likes = alike(job)
+            job = _beside(job, around)
+            label = slurm_job_ids.label(number)
+            subject = pending_reasons.ReasonSubject(label, record, likes)
+            obstacle, groups = pending_reasons.pending_reason_of(subject), pending_reasons.groups_of(subject)
+            meaning = pending_reasons.meaning_of(record["state_reason"] or "")
+            refused = pending_reasons.reason_name(record["state_reason"]) if meaning.refused else ""
+            found.append(
+                PendingJob(job, hold, pinned, label, obstacle, groups, meaning.lower_priority, refused, holder=holder)
+            )
+        return found
+
+    def _split(
+        self, number: int, asked: TranslatedPendingJob, hold: Hold, around: QueueContext
+    ) -> TranslatedPendingJob:
+        """The job in equal shares, or task by task where it can start now only so; on its way it stays as it was.
+
+        Equal shares keep a job on few nodes. What is not ours to start is shown in equal shares.
+        """
+        by_task = asked.task_by_task
+        if by_task is None:
+            return asked
+        if hold in (Hold.PLUGIN, Hold.ADMIN):
+            if around.room.holds(by_task.job.request) and not around.room.holds(asked.job.request):
+                self._by_task.add(number)
+            else:
+                self._by_task.discard(number)
+        return by_task if number in self._by_task else asked
+
+    def jobs(self) -> dict[int, Job]:
+        """The modelled jobs of the last reading by number, as they ask."""
+        return {number: asked.job for number, asked in self.asked.items()}
+
+    def keep(self, numbers: set[int]) -> None:
+        """Forget all but these jobs."""
+        for number in self._known.keys() - numbers:
+            del self._known[number]
+        self._by_task &= numbers
+
+    def clear(self) -> None:
+        """Forget what was translated for another machine."""
+        self._known.clear()
+        self._by_task.clear()
+        self.asked.clear()
+
+
+def _translate(
+    record: Record, number: int, machine: SlurmNodeTable, partition: Partition, conflicts: tuple[Reservation, ...]
+) -> TranslatedPendingJob | PendingReason:
+    try:
+        return pending_job(record, number, machine, partition, conflicts)
+    except NotModelled as reason:
+        return reason.reason
+    except UNREADABLE as error:
+        return unreadable(error)
+
+
+def _attracted(record: Record, asked: TranslatedPendingJob, around: QueueContext) -> PendingReason | None:
+    """Why Slurm must place a job as long as a magnetic reservation could take it."""
+    span = around.now_s, around.now_s + asked.job.walltime_s
+    members = around.partitions[record["partition"]].members
+    request = asked.job.request
+    found = magnetic_reservation_of(around.reservations, record, request, span, members, around.machine, around.doors)
+    return (
+        PendingReason(PendingCode.MAGNETIC_RESERVATION, (escape_controls(found.name),)) if found is not None else None
+    )
+
+
+def _beside(job: Job, around: QueueContext) -> Job:
+    """The job without the nodes on which it would run into cores that are reserved later."""
+    met = [each for each in around.to_come if each.meets(around.now_s, job.walltime_s)]
+    if not met:
+        return job
+    machine, request = around.machine, job.request
+    mask = machine.rows[request.node_set]
+    closed = np.logical_or.reduce([each.closes(request) for each in met])
+    if not (mask & closed).any():
+        return job
+    parts = (*machine.parts_of(request.node_set), NodeSetPart("reservation", met[0].name))
+    request = dataclasses.replace(request, node_set=machine.node_set(mask & ~closed, *parts))
+    why = job.ineligible
+    if why is None and units_on(request, machine.capacity, machine).sum() < request.units:
+        why = PendingReason(PendingCode.BESIDE_RESERVATION, (met[0].name,))
+    return dataclasses.replace(job, request=request, ineligible=why)
+
+
+ASLEEP = PendingReason(PendingCode.SLEEPING_NODES)
+
+
+def _sleepers(pending: Sequence[PendingJob], around: QueueContext) -> set[int]:
+    """The jobs that could start now only if Slurm woke nodes for them, as far as there are such nodes.
+
+    Those without a hold come first, as Slurm may be waking nodes for them already.
+    """
+    found = set()
+    for each in sorted(pending, key=lambda each: each.hold is not Hold.NONE):
+        waits = each.job.ineligible is not None or each.pinned or each.hold in (Hold.USER, Hold.CLUSTER)
+        if not waits and not around.room.holds(each.job.request) and around.wakeable.take(each.job.request):
+            found.add(each.job.id)
+    return found
+
+
+def _left_asleep(pending: PendingJob) -> LeftJob:
+    held = pending.hold is Hold.PLUGIN
+    return LeftJob(pending.job.id, ASLEEP, pending.label, pending.job.user, held_for_us=held)
+
+
+def _numbered(asked: TranslatedPendingJob, number: int) -> TranslatedPendingJob:
+    return dataclasses.replace(asked, job=dataclasses.replace(asked.job, id=number))
+
+
+def _is_pinned(record: Record, numbers: Sequence[int], around: QueueContext) -> bool:
+    """Whether the record has a node list that is the bridge's own."""
+    if not record["required_nodes"]:
+        return False
+    return slurm_states.pinned_by_bridge(record, around.guarded) or any(number in around.pinned for number in numbers)
+
+
+def _requeued(record: Record) -> LeftJob:
+    what = "requeued and held, until an administrator releases it"
+    reason = PendingReason(PendingCode.CLUSTER, ("SPECIAL_EXIT", what))
+    return LeftJob(
+        slurm_job_ids.job_id_of_record(record),
+        reason,
+        slurm_job_ids.label(slurm_job_ids.job_id_of_record(record)),
+        record["user_name"] or "",
+    )
+
+
+def _left(record: Record, reason: PendingReason, guarded: bool, pinned: bool) -> LeftJob:
+    number, hold = slurm_job_ids.job_id_of_record(record), slurm_states.hold_of(record, guarded)
+    return LeftJob(
+        number,
+        reason,
+        slurm_job_ids.label(number),
+        record["user_name"] or "",
+        held_for_us=hold is Hold.PLUGIN,
+        pinned=pinned and hold is Hold.NONE,
+    )
+
+
+def _not_yet(record: Record, now_s: int) -> PendingReason | None:
+    return PendingReason(PendingCode.BEGIN_TIME) if (record["eligible_time"] or 0) > now_s else None

@@ -1,0 +1,208 @@
+"""Slurm's reservations: what is set aside of nodes for a time, and which jobs may use it without asking for it.
+
+Read in Slurm's source, 22.05 to 26.05 (`_foreach_job_test_no_resv`, `job_test_resv`, `_valid_job_access_resv`):
+
+- A reservation holds whole nodes, or some cores of nodes and perhaps generic resources. No job from outside gets those.
+  A job with whole nodes gets no node of which a reservation holds a part.
+- MAINT, ALL_NODES and PART_NODES keep jobs from starting whatever the number of cores: such a reservation closes its
+  nodes, and so does one with flags that cannot be read.
+- IGNORE_JOBS, OVERLAP, REPLACE, STATIC and the like decide how nodes were chosen, and FLEX what its own jobs may use
+  besides. For jobs from outside they change nothing. Of TIME_FLOAT Slurm shows the start as it moves.
+- A MAGNETIC one takes jobs that do not name it: those are Slurm's to place while it could place them there.
+- One without nodes (ANY_NODES) holds licences, and jobs that ask for licences are left to Slurm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from cpsched.feasibility import units_by_node
+from cpsched.model import BoolArray, IntArray, Request
+from cpsched_bridge.adapters.shared.node_table import CORES, MEMORY
+from cpsched_bridge.adapters.slurm.slurm_records import Record
+from cpsched_bridge.adapters.slurm.translation import task_ranges
+from cpsched_bridge.adapters.slurm.translation.gres_counts import tres_gres
+from cpsched_bridge.adapters.slurm.translation.partition_access import AccessContext, account_ancestors
+from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
+
+CLOSING = frozenset({"MAINT", "ALL_NODES", "PART_NODES"})
+"""Flags of reservations that keep jobs from their nodes as a whole."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reservation:
+    """What is set aside from `start_s` to `end_s`."""
+
+    name: str
+    members: BoolArray
+    """The nodes that it holds whole."""
+    start_s: int
+    end_s: int
+    held: IntArray | None = None
+    """What it holds of other nodes, int64[N, R], 0 where it holds nothing; None: nothing anywhere."""
+    record: Record = field(default_factory=dict)
+
+    @property
+    def parts(self) -> BoolArray:
+        """The nodes of which it holds a part."""
+        if self.held is None:
+            return np.zeros_like(self.members)
+        found: BoolArray = np.any(self.held, axis=1)
+        return found
+
+    @property
+    def is_magnetic(self) -> bool:
+        """Whether jobs need not name it; one with flags that cannot be read may be so."""
+        flags = self.record.get("flags", ())
+        return flags is None or "MAGNETIC" in flags
+
+
+def reservations_of(
+    table: Iterable[Record], nodes: Sequence[Record], machine: SlurmNodeTable, now_s: int
+) -> tuple[Reservation, ...]:
+    """Reservations of nodes that are not over, by start.
+
+    One whose nodes cannot be read keeps no node out: Slurm itself refuses what it does not allow there.
+    """
+    threads = {node["name"]: node["threads_per_core"] or 1 for node in nodes}
+    found = [_reservation(r, threads, machine) for r in table if r["nodes"] and (r["end_time"] or 0) > now_s]
+    return tuple(sorted(found, key=lambda r: (r.start_s, r.name)))
+
+
+def _reservation(record: Record, threads: Mapping[str, int], machine: SlurmNodeTable) -> Reservation:
+    nodes = machine.members(task_ranges.expand_if_valid(record["nodes"]))
+    held = np.zeros_like(machine.capacity)
+    flags = record["flags"]
+    if flags is not None and CLOSING.isdisjoint(flags):
+        for name, ids in (record["cpu_ids_by_node"] or {}).items():
+            if name in machine.index:
+                held[machine.index[name], CORES] = _cores(ids) * threads.get(name, 1)
+    parts = nodes & (held[:, CORES] > 0)
+    _hold_others(held, parts, record["tres"] or {}, machine)
+    held[~parts] = 0
+    start_s, end_s = record["start_time"] or 0, record["end_time"] or 0
+    kept = np.minimum(held, machine.capacity) if parts.any() else None
+    return Reservation(record["name"], nodes & ~parts, start_s, end_s, kept, record)
+
+
+def _cores(ids: str) -> int:
+    """How many cores a list such as "0-3,8" names; 0 for one that cannot be read, which closes the node."""
+    try:
+        return sum(map(len, task_ranges.format_task_ranges(ids)))
+    except ValueError:
+        return 0
+
+
+def _hold_others(held: IntArray, parts: BoolArray, tres: Mapping[str, int], machine: SlurmNodeTable) -> None:
+    """Add memory and generic resources, of which Slurm shows the sum over all nodes.
+
+    Memory goes with the cores. Which nodes have the generic resources is not shown: each may have all of them, of any
+    type unless one is named.
+    """
+    cores = held[parts, CORES]
+    if machine.counts_memory and cores.sum():
+        held[parts, MEMORY] = -(-tres.get("mem", 0) * cores // cores.sum())
+    amounts = tres_gres(tres)
+    typed = {name.partition(":")[0] for name in amounts if ":" in name}
+    for column, resource in enumerate(machine.resources[MEMORY + 1 :], MEMORY + 1):
+        general = resource.partition(":")[0]
+        held[parts, column] = amounts.get(resource, 0 if general in typed else amounts.get(general, 0))
+
+
+def conflicting_reservations(reservations: Iterable[Reservation], now_s: int, end_s: int) -> tuple[Reservation, ...]:
+    """The reservations of whole nodes that begin before `end_s`, the end of a job that starts now."""
+    return tuple(r for r in reservations if now_s < r.start_s < end_s and r.members.any())
+
+
+def magnetic_reservation_of(
+    reservations: Iterable[Reservation],
+    record: Record,
+    request: Request,
+    span: tuple[int, int],
+    partition: BoolArray,
+    machine: SlurmNodeTable,
+    doors: AccessContext,
+) -> Reservation | None:
+    """The magnetic reservation in which Slurm could start a job now; `span` is its start and its end.
+
+    Slurm starts no job there that would end later than the reservation, unless that is FLEX. Where it is not known
+    whether the reservation is for the job, Slurm decides.
+    """
+    now_s, end_s = span
+    for each in reservations:
+        if not each.is_magnetic or not is_for(each.record, record, doors):
+            continue
+        if "FLEX" in (each.record["flags"] or ()):
+            return each
+        if each.start_s <= now_s and end_s <= each.end_s and _holds(each, request, partition, machine):
+            return each
+    return None
+
+
+def _holds(reservation: Reservation, request: Request, partition: BoolArray, machine: SlurmNodeTable) -> bool:
+    """Whether a request fits into a reservation if nothing runs in it."""
+    inside = np.zeros_like(machine.capacity) if reservation.held is None else reservation.held.copy()
+    inside[reservation.members] = machine.capacity[reservation.members]
+    inside[:, MEMORY] = machine.capacity[:, MEMORY]  # that of a node is not divided by reservations
+    found = units_by_node(request, inside)
+    found[~((reservation.members | reservation.parts) & partition)] = 0
+    return bool(found.sum() >= request.units)
+
+
+def is_for(reservation: Record, job: Record, doors: AccessContext) -> bool:
+    """Whether a job may use a reservation, as far as that is known."""
+    if "TIME_FLOAT" in (reservation["flags"] or ()):
+        return False
+    if job["user_id"] == 0:
+        return True
+    user = str(job["user_name"] or job["user_id"])
+    line = account_ancestors(str(job["account"] or ""), doors)
+    return (
+        _takes(reservation["users"], [user])
+        and _in_groups(reservation["groups"], user, doors)
+        and (_takes(reservation["accounts"], line) or (doors.above is None and _allows(reservation["accounts"])))
+        and _takes(reservation["qos"], [str(job["qos"] or "")])
+        and _takes(reservation["allowed_partitions"], [str(job["partition"] or "")])
+    )
+
+
+def _allows(names: Sequence[str] | None) -> bool:
+    return not any(name.startswith("-") for name in names or ())
+
+
+def _takes(names: Sequence[str] | None, mine: Iterable[str]) -> bool:
+    """Whether a list of names, allowed or each denied by "-" before it, takes one of these; an empty one takes all."""
+    if not names:
+        return True
+    listed = {name.removeprefix("-").lower() for name in names}
+    return listed.isdisjoint(name.lower() for name in mine) != _allows(names)
+
+
+def _in_groups(groups: Sequence[str] | None, user: str, doors: AccessContext) -> bool:
+    """Whether the user may be in one of the groups; all are taken where there are none."""
+    return not groups or not set(groups) <= set(doors.outside.get(user, ()))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FutureCoreReservation:
+    """A reservation of parts of nodes that is to come, and what it leaves to jobs that run into it."""
+
+    name: str
+    start_s: int
+    parts: BoolArray
+    room: IntArray
+    """int64[N, R]: capacity without what is held then, and what those have that run until then."""
+
+    def meets(self, now_s: int, walltime_s: int) -> bool:
+        """Whether a job that starts now runs into it."""
+        return now_s < self.start_s < now_s + walltime_s
+
+    def closes(self, request: Request) -> BoolArray:
+        """Nodes that hold no unit of a request beside it, bool[N]; a job with whole nodes gets none of its nodes."""
+        if request.exclusive:
+            return self.parts
+        none: BoolArray = units_by_node(request, self.room) == 0
+        return self.parts & none

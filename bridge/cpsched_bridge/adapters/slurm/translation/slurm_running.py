@@ -1,0 +1,174 @@
+"""Jobs that have nodes: where they run, and what Slurm allocated to them there.
+
+Of a job on several nodes of which no layout is known, only the sum is: such a job counts in equal shares.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from cpsched.feasibility import amounts_used, units_by_node
+from cpsched.model import BoolArray, Job, Placement, Request, RunningJob
+from cpsched_bridge.adapters.shared.allocation import Amounts, allocation_request, describe_allocation
+from cpsched_bridge.adapters.shared.node_table import CORES
+from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE
+from cpsched_bridge.adapters.slurm.slurm_records import ClusterRecords, Layout, Record
+from cpsched_bridge.adapters.slurm.translation import slurm_job_ids, slurm_states, task_ranges
+from cpsched_bridge.adapters.slurm.translation.gres_counts import gres_amounts
+from cpsched_bridge.adapters.slurm.translation.job_splits import share_allocated
+from cpsched_bridge.adapters.slurm.translation.node_availability import taken_by
+from cpsched_bridge.adapters.slurm.translation.slurm_jobs import placed_job, unreadable_job
+from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
+from cpsched_bridge.adapters.slurm.translation.task_distribution import distribute_tasks, splits_by_itself
+
+
+@dataclass(slots=True)
+class RunningJobs:
+    """The running jobs; a record that did not change is not translated again."""
+
+    otherwise: dict[int, str] = field(default_factory=dict)
+    """By number, what jobs that were seen pending have now, where that is not what they had asked for."""
+    _known: dict[int, tuple[Record, Layout | None, RunningJob]] = field(default_factory=dict)
+
+    def read(self, seen: ClusterRecords, machine: SlurmNodeTable, known: MutableMapping[int, Job]) -> list[RunningJob]:
+        """The jobs of one reading that occupy nodes.
+
+        `known` holds jobs by number as they were read before. A job that has what it asked for stays that job; any
+        other is added.
+        """
+        placed = (job for job in seen.jobs if job["state"] in slurm_states.OCCUPYING and job["allocated_nodes"])
+        running = [self._read(job, seen.layouts.get(job["id"]), machine, known, seen.now_s) for job in placed]
+        return within_capacity(machine, running)
+
+    def _read(
+        self,
+        record: Record,
+        layout: Layout | None,
+        machine: SlurmNodeTable,
+        jobs: MutableMapping[int, Job],
+        now_s: int,
+    ) -> RunningJob:
+        number = slurm_job_ids.job_id_of_record(record)
+        known = self._known.get(number)
+        if known is not None and known[:2] == (record, layout):
+            return known[2]
+        names = task_ranges.expand_if_valid(record["allocated_nodes"])
+        nodes = sorted({machine.index[name] for name in names if name in machine.index})
+        try:
+            found = self._placed(record, number, nodes, layout, machine, jobs)
+            found = dataclasses.replace(found, start_s=min(record["start_time"] or now_s, now_s))
+        except UNREADABLE:
+            job = unreadable_job(record, number, machine, max(1, len(nodes)))
+            found = RunningJob(job, now_s, tuple((node, 1) for node in nodes))
+        jobs[number] = found.job
+        self._known[number] = (record, layout, found)
+        return found
+
+    def _placed(
+        self,
+        record: Record,
+        number: int,
+        nodes: list[int],
+        layout: Layout | None,
+        machine: SlurmNodeTable,
+        jobs: Mapping[int, Job],
+    ) -> RunningJob:
+        """The job where it is, as begun at 0."""
+        job, amounts = jobs.get(number), amounts_on(record, nodes, layout, machine)
+        each = tuple((node, 1) for node in nodes)
+        if amounts is None:
+            fits = job is not None and job.request.units == len(nodes)
+            return RunningJob(job if job and fits else placed_job(record, number, machine, max(1, len(nodes))), 0, each)
+        placement = as_asked(job.request, amounts, machine) if job is not None else None
+        if job is not None and placement is not None:
+            return RunningJob(job, 0, placement)
+        if job is not None and number not in self._known:
+            self.otherwise[number] = describe_allocation(amounts, machine)
+        job = placed_job(record, number, machine, len(nodes))
+        request, placement = allocation_request(amounts, job.request.exclusive)
+        return RunningJob(dataclasses.replace(job, request=request), 0, placement)
+
+    def keep(self, numbers: set[int]) -> None:
+        """Forget all but these jobs."""
+        for number in self._known.keys() - numbers:
+            del self._known[number]
+        for number in self.otherwise.keys() - numbers:
+            del self.otherwise[number]
+
+    def clear(self) -> None:
+        """Forget what was translated for another machine."""
+        self._known.clear()
+        self.otherwise.clear()
+
+
+def within_capacity(machine: SlurmNodeTable, running: Sequence[RunningJob]) -> list[RunningJob]:
+    """`running`, less the nodes where it would not fit.
+
+    Where equal shares of what a job has in all exceed a node, that node is left out of such a job: nobody then counts
+    on what the job gives back there.
+    """
+    used = taken_by(machine, running)
+    kept = list(running)
+    for node in np.flatnonzero((used > machine.capacity).any(axis=1)).tolist():
+        for at, job in enumerate(kept):
+            if len(job.placement) > 1 and (used[node] > machine.capacity[node]).any():
+                left = tuple(entry for entry in job.placement if entry[0] != node)
+                if len(left) < len(job.placement):
+                    here = tuple(entry for entry in job.placement if entry[0] == node)
+                    used[node] -= amounts_used(job.job.request, here, machine.capacity)[node]
+                kept[at] = dataclasses.replace(job, placement=left)
+    return kept
+
+
+def returning_nodes(running: RunningJob, usable: BoolArray) -> RunningJob:
+    """The job without the nodes that will not return to the scheduler when it ends, such as drained ones."""
+    kept = tuple((node, units) for node, units in running.placement if usable[node])
+    return running if len(kept) == len(running.placement) else RunningJob(running.job, running.start_s, kept)
+
+
+def amounts_on(record: Record, nodes: list[int], layout: Layout | None, machine: SlurmNodeTable) -> Amounts | None:
+    """What a placed job has on its nodes; None where Slurm reports only its total on several nodes."""
+    if len(nodes) == 1:
+        return {nodes[0]: share_allocated(record, machine, 1)}
+    found: Amounts = {}
+    for names, cpus, memory_mib, gres in layout or ():
+        known = {name: count for name, count in gres_amounts(gres).items() if name in machine.resources}
+        amounts = machine.vector(cpus, memory_mib, known)
+        assert amounts is not None
+        found |= {machine.index[name]: amounts for name in task_ranges.expand_if_valid(names) if name in machine.index}
+    return found if sorted(found) == nodes else None
+
+
+def as_asked(request: Request, amounts: Amounts, machine: SlurmNodeTable) -> Placement | None:
+    """Where the units of a job are that has exactly what it asked for; None where it has something else.
+
+    A job with whole nodes has what it asked for on as many nodes. A type of generic resource that was not asked for
+    counts as its general name.
+    """
+    nodes = sorted(amounts)
+    if request.exclusive:
+        room = units_by_node(request, machine.capacity[nodes]).tolist()
+        tasks = distribute_tasks(request.units, room) if splits_by_itself(request) else [1] * len(nodes)
+        return tuple(zip(nodes, tasks, strict=True)) if tasks and sum(tasks) == request.units else None
+    units = {node: _units(request, amounts[node]) for node in nodes}
+    placement = tuple(units.items())
+    if sum(units.values()) != request.units or (request.distinct and max(units.values()) > 1):
+        return None
+    used = amounts_used(request, placement, machine.capacity)
+    asked = _asked_columns(request, machine)
+    exact = all((used[node][asked] == np.array(amounts[node])[asked]).all() for node in nodes)
+    return placement if exact else None
+
+
+def _units(request: Request, amounts: tuple[int, ...]) -> int:
+    return amounts[CORES] // request.per_unit[CORES] if request.per_unit[CORES] else 1
+
+
+def _asked_columns(request: Request, machine: SlurmNodeTable) -> list[int]:
+    """The columns that count: all but types of generic resources that the request does not name."""
+    columns = enumerate(zip(machine.resources, request.per_unit, strict=True))
+    return [at for at, (name, amount) in columns if amount or ":" not in name]

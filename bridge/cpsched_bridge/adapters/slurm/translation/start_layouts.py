@@ -1,0 +1,129 @@
+"""The starts of a round as Slurm will carry them out, where tasks may share nodes: Slurm splits those by itself.
+
+A dispatcher places the tasks of such a job on nodes. Slurm can be told the nodes, not how many tasks each gets: that
+follows from what is free on them when Slurm comes to the job (`splits`). Other starts that are on their way to the same
+nodes may come before or after it. So a start is sent only if the split is the same either way; otherwise the job waits
+a cycle, until those others run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from cpsched.feasibility import amounts_used, units_by_node
+from cpsched.model import IntArray, Placement, Request
+from cpsched_bridge.adapters.slurm.translation.slurm_reservations import FutureCoreReservation
+from cpsched_bridge.adapters.slurm.translation.task_distribution import (
+    distribute_tasks,
+    required_nodes,
+    splits_by_itself,
+)
+
+UNCERTAIN = "other starts on the same nodes would change how Slurm splits its tasks: it waits for them"
+TAKEN = "what is free on its nodes does not hold all of its tasks any more"
+
+
+@dataclass(frozen=True, slots=True)
+class SentStart:
+    """A start that is to be sent, or is on its way."""
+
+    request: Request
+    placement: Placement
+    walltime_s: int = 0
+
+
+def resolve_layouts(
+    starts: Sequence[SentStart], free: IntArray, capacity: IntArray, under_way: Iterable[SentStart]
+) -> list[SentStart | str]:
+    """Each start as Slurm will carry it out, in order, or why it must wait; an earlier start comes before a later one.
+
+    `free` (int64[N, R]) is what the running jobs leave, `under_way` are starts that it does not show yet.
+    """
+    rounds = _Round(free, capacity)
+    for each in under_way:
+        rounds.add(each)
+    return [rounds.settle(start) for start in starts]
+
+
+def without_reserved_conflicts(
+    starts: Sequence[SentStart | str],
+    under_way: Iterable[SentStart],
+    to_come: Iterable[FutureCoreReservation],
+    capacity: IntArray,
+    now_s: int,
+) -> list[SentStart | str]:
+    """The same starts without those that together would run into cores that are reserved later."""
+    found = list(starts)
+    for each in to_come:
+        left = each.room.copy()
+        for sent in under_way:
+            if each.meets(now_s, sent.walltime_s):
+                _take(left, sent, capacity)
+        for at, start in enumerate(found):
+            if not isinstance(start, str) and each.meets(now_s, start.walltime_s):
+                before = left.copy()
+                _take(left, start, capacity)
+                if (left[each.parts] < np.minimum(before[each.parts], 0)).any():
+                    found[at], left = f"other starts leave too little beside reservation {each.name}", before
+    return found
+
+
+def _take(left: IntArray, sent: SentStart, capacity: IntArray) -> None:
+    for node, amounts in amounts_used(sent.request, sent.placement, capacity).items():
+        left[node] -= amounts
+
+
+class _Round:
+    """What has been sent so far, and what it takes of each node."""
+
+    def __init__(self, free: IntArray, capacity: IntArray) -> None:
+        self._free, self._capacity = free, capacity
+        self._taken = np.zeros_like(free)
+        self._split: list[SentStart] = []
+
+    def add(self, sent: SentStart, sign: int = 1) -> None:
+        """Note a start that is sent; with -1, take it off again."""
+        for node, amounts in amounts_used(sent.request, sent.placement, self._capacity).items():
+            self._taken[node] += sign * amounts
+        if splits_by_itself(sent.request):
+            self._split = [*self._split, sent] if sign > 0 else self._split[:-1]
+
+    def settle(self, start: SentStart) -> SentStart | str:
+        """The start as Slurm will carry it out, noted; or why it must wait."""
+        found = self._as_slurm_splits(start) if splits_by_itself(start.request) else start
+        if found is None:
+            return TAKEN
+        self.add(found)
+        nodes = {node for node, _ in found.placement}
+        if all(self._certain(each) for each in self._split if nodes.intersection(node for node, _ in each.placement)):
+            return found
+        self.add(found, -1)
+        return UNCERTAIN
+
+    def _as_slurm_splits(self, start: SentStart) -> SentStart | None:
+        nodes = sorted(node for node, _ in start.placement)
+        room = self._room(start.request, nodes, self._free[nodes] - self._taken[nodes])
+        kept = required_nodes(start.request.units, room)
+        tasks = distribute_tasks(start.request.units, [room[at] for at in kept])
+        if tasks is None:
+            return None
+        return replace(start, placement=tuple(zip((nodes[at] for at in kept), tasks, strict=True)))
+
+    def _certain(self, sent: SentStart) -> bool:
+        """Whether the split is the same whether all other starts come before this one, or none of them."""
+        nodes = [node for node, _ in sent.placement]
+        own = np.array(list(amounts_used(sent.request, sent.placement, self._capacity).values()))
+        planned = [tasks for _, tasks in sent.placement]
+        least = self._room(sent.request, nodes, self._free[nodes] - self._taken[nodes] + own)
+        most = self._room(sent.request, nodes, self._free[nodes])
+        return all(distribute_tasks(sent.request.units, room) == planned for room in (least, most))
+
+    def _room(self, request: Request, nodes: list[int], free: IntArray) -> list[int]:
+        """How many units of the request each of these nodes holds where so much is free, int64[nodes, R]."""
+        found = units_by_node(request, free)
+        if request.exclusive:
+            found[(free != self._capacity[nodes]).any(axis=1)] = 0
+        return [int(units) for units in found]

@@ -1,0 +1,44 @@
+"""Slurm's lists: nodes, `n[1-3,07],gpu1` (see `cpsched.parsing.hostlist`), and the indices of array tasks."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from cpsched.parsing.hostlist import expand_hostlist, expand_if_valid
+from cpsched_bridge.adapters.slurm.translation.slurm_job_ids import MOST_TASK
+
+__all__ = ["expand_hostlist", "expand_if_valid", "format_ranges", "format_task_ranges"]
+
+
+def format_ranges(numbers: list[int]) -> str:
+    """Ascending numbers as ranges: [1, 2, 3, 7] -> "1-3,7" (array tasks)."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+
+
+@lru_cache(maxsize=1024)
+def format_task_ranges(waiting: str | None) -> tuple[range, ...]:
+    """An array's waiting tasks, "0-5,9" or "0-8:2" (every second), as ranges; raises ValueError for what is none.
+
+    They are not counted out: an array may have millions of tasks.
+    """
+    if not waiting:
+        return ()
+    ranges: list[range] = []
+    for part in waiting.strip("[]").split(","):
+        span, _, step = part.partition(":")
+        low, _, high = span.partition("-")
+        ranges.append(range(_task(low), _task(high or low) + 1, _task(step or "1")))
+    return tuple(ranges)
+
+
+def _task(text: str) -> int:
+    number = int(text)
+    if not 0 <= number <= MOST_TASK:
+        raise ValueError(f"array task {text[:20]}: must be from 0 to {MOST_TASK}")
+    return number

@@ -1,0 +1,33 @@
+"""The objects of a reading that cannot be used: a field cannot be read, or stands in no list of the adapter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from cpsched_bridge.adapters.slurm.slurm_records import ClusterRecords, Record, has_trouble
+from cpsched_bridge.adapters.slurm.translation import slurm_job_ids, slurm_states
+from cpsched_bridge.ports import ObjectKind, Unusable
+
+
+def unusable_of(kind: ObjectKind, record: Record) -> Unusable:
+    """The first trouble with a node, partition or reservation that has some."""
+    for reason in ("unreadable", "unknown"):
+        for name, detail in (record.get(reason) or {}).items():
+            return Unusable(kind, str(record["name"]), name, reason, detail)
+    raise ValueError(f"{kind} {record['name']} has no trouble")
+
+
+def unusable_in(seen: ClusterRecords) -> Iterator[Unusable]:
+    """All objects of a reading that cannot be used. Of jobs only those that wait: the others run as they are."""
+    tables: tuple[tuple[ObjectKind, Sequence[Record]], ...] = (
+        ("node", seen.nodes),
+        ("partition", seen.partitions),
+        ("reservation", seen.reservations),
+    )
+    for kind, table in tables:
+        yield from (unusable_of(kind, record) for record in table if has_trouble(record))
+    for job in seen.jobs:
+        if job.get("unreadable") and job["state"] == slurm_states.PENDING:
+            yield Unusable(
+                "job", slurm_job_ids.label(slurm_job_ids.job_id_of_record(job)), job["unreadable"][0], "unreadable"
+            )

@@ -1,0 +1,152 @@
+"""Which transport a bridge takes where its settings leave that open: pyslurm if it works here, else Slurm's commands.
+
+pyslurm is tried in its own process. It works where it can be imported, reads the controller's configuration, and is of
+no newer release than the controller. What is found holds for as long as the bridge runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+
+from typing_extensions import override
+
+from cpsched_bridge.adapters.slurm.slurm_records import ClusterRecords, Record
+from cpsched_bridge.adapters.slurm.transport import Answer, Transport
+from cpsched_bridge.adapters.slurm.transport.cli.cli_transport import CliTransport
+from cpsched_bridge.adapters.slurm.transport.programs.slurm_releases import release
+from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
+from cpsched_bridge.errors import BackendCannotBegin, BackendDied, BackendTimeout, CommandRefused
+
+MOST_TIMEOUTS = 3
+"""How often in a row pyslurm may give no answer before anything is known of it; then it is taken to be broken."""
+
+
+def installed() -> bool:
+    """Whether there is a pyslurm; it is not imported."""
+    try:
+        return find_spec("pyslurm") is not None
+    except (ImportError, ValueError):
+        return False
+
+
+class AutoTransport(Transport):
+    """Choose a transport with the first call that reaches the controller; `waits_for` never chooses pyslurm."""
+
+    def __init__(
+        self,
+        pyslurm: Callable[[], PyslurmTransport],
+        cli: Callable[[str], CliTransport],
+        there: Callable[[], bool] = installed,
+    ) -> None:
+        self._cli = cli
+        self._taken: Transport | None = None
+        self._why = ""
+        self._timeouts = 0
+        self._tried: PyslurmTransport | None = None
+        if there():
+            self._tried = pyslurm()
+        else:
+            self._take_cli("pyslurm is not installed")
+
+    @property
+    @override
+    def child_starts(self) -> int:
+        tried = self._taken or self._tried
+        return 0 if tried is None else tried.child_starts
+
+    @property
+    @override
+    def starts_in_one_change(self) -> bool:
+        """Return False before the choice."""
+        return self._taken is not None and self._taken.starts_in_one_change
+
+    @override
+    def waits_for(self) -> str | None:
+        if self._taken is None and self._tried is not None:
+            try:
+                return self._tried.waits_for()
+            except BackendCannotBegin as error:
+                self._take_cli(str(error))
+        return None if self._taken is None else self._taken.waits_for()
+
+    @override
+    def chosen(self) -> tuple[str, str] | None:
+        found = None if self._taken is None else self._taken.chosen()
+        return None if found is None else (found[0], self._why)
+
+    @override
+    def config(self) -> Record:
+        return self._one().config()
+
+    @override
+    def facts(self) -> Record:
+        return self._one().facts()
+
+    @override
+    def read(self) -> ClusterRecords:
+        return self._one().read()
+
+    @override
+    def past(self, since_s: int) -> Sequence[Record]:
+        return self._one().past(since_s)
+
+    @override
+    def start(self, orders: Sequence[Record]) -> Sequence[Answer]:
+        return self._one().start(orders)
+
+    @override
+    def hold(self, orders: Sequence[Record]) -> Sequence[Answer]:
+        return self._one().hold(orders)
+
+    @override
+    def hand_back(self, orders: Sequence[Record]) -> Sequence[Answer]:
+        return self._one().hand_back(orders)
+
+    @override
+    def unpin(self, orders: Sequence[Record]) -> Sequence[Answer]:
+        return self._one().unpin(orders)
+
+    @override
+    def claim(self, words: str, instead_of: str | None) -> bool:
+        return self._one().claim(words, instead_of)
+
+    @override
+    def disclaim(self, words: str) -> None:
+        self._one().disclaim(words)
+
+    @override
+    def close(self) -> None:
+        for each in (self._taken, self._tried):
+            if each is not None:
+                each.close()
+
+    def _one(self) -> Transport:
+        """The transport that is taken. Raises what keeps pyslurm from being tried: asking again goes on with that."""
+        if self._taken is None and self._tried is not None:
+            try:
+                said = self._tried.hello()
+            except (CommandRefused, BackendCannotBegin, BackendDied) as error:
+                self._take_cli(str(error))
+            except BackendTimeout as error:
+                self._timeouts += 1
+                if self._timeouts < MOST_TIMEOUTS:
+                    raise
+                self._take_cli(f"{error}, {MOST_TIMEOUTS} times in a row")
+            else:
+                self._judge(self._tried, said)
+        assert self._taken is not None
+        return self._taken
+
+    def _judge(self, tried: PyslurmTransport, said: Record) -> None:
+        own, controller = str(said["pyslurm"] or ""), str(said["config"]["version"] or "")
+        if release(own) > release(controller):
+            self._take_cli(f"pyslurm {own} is newer than the controller, which is {controller}")
+        else:
+            self._taken, self._why = tried, f"pyslurm {own} works beside a controller of {controller}"
+
+    def _take_cli(self, why: str) -> None:
+        if self._tried is not None:
+            self._tried.close()
+            self._tried = None
+        self._taken, self._why = self._cli(why), why

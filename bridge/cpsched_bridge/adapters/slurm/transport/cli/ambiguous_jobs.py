@@ -1,0 +1,62 @@
+"""Jobs of whose number several records claim to be: asked for once more, apart from whoever forges them.
+
+One user's job may print records of others. The others alone, in an answer of their own, print each once. So a group is
+asked for in one go; where a number stands there twice again, a forger is in the group, and its halves are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+
+from cpsched_bridge.adapters.slurm.transport.cli.scontrol_job import RawJob, split_records
+from cpsched_bridge.adapters.slurm.transport.cli.squeue import Row
+from cpsched_bridge.errors import BackendError
+
+QUESTIONS = 12
+"""So many groups are asked for in one reading; jobs of the others are unreadable in it."""
+GROUP = 1000
+KEPT_S = 60.0
+"""How long an answer stands in for a new one, while squeue shows the job as it was."""
+
+
+@dataclass(slots=True)
+class AmbiguousJobs:
+    """Remembers answers; `ask` shows some jobs in one answer, None where it fails."""
+
+    ask: Callable[[list[int]], str | None]
+    clock: Callable[[], float]
+    _known: dict[int, tuple[float, Row, RawJob]] = field(default_factory=dict)
+
+    def records(self, numbers: Collection[int], rows: Mapping[int, Row]) -> dict[int, RawJob]:
+        """The records of those of these jobs that can be told apart."""
+        now_s = self.clock()
+        wanted = {number for number in numbers if number in rows}
+        self._known = {
+            number: known
+            for number, known in self._known.items()
+            if number in wanted and known[1] == rows[number] and now_s - known[0] < KEPT_S
+        }
+        missing = sorted(wanted - self._known.keys())
+        groups = [missing[at : at + GROUP] for at in range(0, len(missing), GROUP)]
+        for _ in range(QUESTIONS):
+            if not groups:
+                break
+            group = groups.pop(0)
+            found = self._shown(group)
+            self._known |= {number: (now_s, rows[number], shown) for number, shown in found.items()}
+            left = [number for number in group if number not in found]
+            if len(group) > 1 and left:
+                half = max(1, len(left) // 2)
+                groups += [part for part in (left[:half], left[half:]) if part]
+        return {number: known[2] for number, known in self._known.items()}
+
+    def _shown(self, group: list[int]) -> dict[int, RawJob]:
+        printed = self.ask(group)
+        if printed is None:
+            return {}
+        try:
+            found, _ = split_records(printed)
+        except BackendError:
+            return {}
+        return {number: shown for number, shown in found.items() if number in group}

@@ -1,0 +1,496 @@
+"""The calls that read Slurm by its own commands; see `transport.Transport` for what each of them promises.
+
+How often what is asked, so that slurmctld answers at most six questions in most readings:
+
+- jobs (`squeue`), nodes and reservations: in each reading;
+- what only `scontrol` tells of jobs: of few jobs that `squeue` shows new or changed, by their numbers; of all jobs
+  where many have changed, every `DETAILS_INTERVAL_S` (up to `DETAILS_MOST_S` where that takes long), and in each
+  reading while
+  tasks of an array wait, which squeue may show together;
+- tasks that squeue hides behind others: when scontrol shows anything new of them, at least every `DETAILS_INTERVAL_S`;
+- partitions every `PARTITIONS_S`, the configuration every `CONFIG_S`: so long may a change of the submit plugin, which
+  needs a reconfiguration or a restart of slurmctld, go unnoticed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import pwd
+import re
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from cpsched.formatting import many
+from cpsched_bridge.adapters.slurm.slurm_records import ClusterRecords, Record
+from cpsched_bridge.adapters.slurm.translation import slurm_states
+from cpsched_bridge.adapters.slurm.translation.slurm_nodes import has_topology
+from cpsched_bridge.adapters.slurm.transport.cli import sacct, scontrol_job, scontrol_objects, squeue, word_parsers
+from cpsched_bridge.adapters.slurm.transport.cli.ambiguous_jobs import AmbiguousJobs
+from cpsched_bridge.adapters.slurm.transport.cli.job_records import JobRecordBuilder
+from cpsched_bridge.adapters.slurm.transport.cli.scontrol_job import RawJob
+from cpsched_bridge.adapters.slurm.transport.cli.slurm_programs import SlurmPrograms
+from cpsched_bridge.adapters.slurm.transport.cli.squeue import Row
+from cpsched_bridge.adapters.slurm.transport.cli.stall_timeout import StallTimeout
+from cpsched_bridge.adapters.slurm.transport.programs import topology
+from cpsched_bridge.adapters.slurm.transport.programs.call_budget import CallBudget, calls_of, rate_limit, told_of
+from cpsched_bridge.adapters.slurm.transport.programs.privilege import privilege_of
+from cpsched_bridge.adapters.slurm.transport.programs.unix_groups import UnixGroups
+from cpsched_bridge.errors import AnswerNotUnderstood, BackendError, BackendTimeout, BackendUnavailable
+
+DETAILS_INTERVAL_S = 20.0
+DETAILS_SHARE, DETAILS_MOST_S = 20, 60.0
+"""Where scontrol takes long to show all jobs, it is asked for them less often, but at least every minute."""
+PARTITIONS_S = 15.0
+CONFIG_S = 15.0
+MOST_APART = 50
+"""So many changed jobs are asked for by their numbers, each of which is a question to slurmctld."""
+SHARE_APART = 100
+"""One job in so many, at most, is asked for by its number: all others are asked for together."""
+MOST_APART_WHILE_SLOW = 500
+"""The same after the question for all jobs was not answered: what then remains unknown waits for later readings."""
+MOST_ARRAYS = 20
+"""So many arrays are asked for one by one where more jobs claim to be of arrays than squeue is asked for in one go."""
+NODES_COUNTED_RIGHT = (24, 5)
+"""The first release that tells how many nodes a waiting job needs at least, whatever its CPUs per task."""
+READING_CALLS = 8
+"""Calls of one reading that asks for everything once."""
+_VERSION = re.compile(r"(\d{2})\.(\d{2})\.?(\S*)")
+_DIAG_S = re.compile(r"^sdiag output at .*\((\d+)\)$", re.MULTILINE)
+
+
+@dataclass(slots=True)
+class _Rows:
+    """Jobs as squeue shows them, with those that it hides, and the records of scontrol that go with them."""
+
+    rows: dict[int, Row] = field(default_factory=dict)
+    shown: dict[int, RawJob] = field(default_factory=dict)
+    twice: set[int] = field(default_factory=set)
+    hidden: set[int] = field(default_factory=set)
+    """Numbers of jobs that squeue shows only when asked for them, if there are such jobs."""
+
+    def merged(self) -> set[int]:
+        """The common records that squeue may show together with hidden jobs."""
+        arrays = {_array(self.rows[number]) for number in self.hidden if number in self.rows}
+        arrays |= {str(self.shown[number].array_id) for number in self.hidden if number in self.shown}
+        return {n for n, row in self.rows.items() if "_[" in row["JobArrayID"] and _array(row) in arrays}
+
+
+def _array(row: Row) -> str:
+    """The array that a row is of; of other jobs, their number."""
+    return row["JobArrayID"].partition("_")[0]
+
+
+class CliReader:
+    """Calls come from one thread.
+
+    - `deadline_s` is how long slurmctld may be silent, see `StallTimeout`; `history_deadline_s` is for the accounting
+      database.
+    - `programs` begins programs as `SlurmPrograms` does.
+    """
+
+    def __init__(
+        self,
+        deadline_s: float = 10.0,
+        history_deadline_s: float = 60.0,
+        clock: Callable[[], float] = time.monotonic,
+        programs: Callable[..., SlurmPrograms] = SlurmPrograms,
+        budget: CallBudget | None = None,
+    ) -> None:
+        self._programs = programs
+        self._deadline_s, self._history_deadline_s = deadline_s, history_deadline_s
+        self._patience = StallTimeout(deadline_s)
+        self._budget = budget or CallBudget()
+        self._clock = clock
+        self._version: tuple[int, int] | None = None
+        self._clients = ""
+        self._jobs = JobRecordBuilder()
+        self._groups = UnixGroups()
+        self._suspects, self._looked_suspects = AmbiguousJobs(self._apart, clock), AmbiguousJobs(self._apart, clock)
+        self._kept: dict[str, tuple[float, str]] = {}
+        """Answers that are not asked for anew in each reading, and when they were."""
+        self._nodes = scontrol_objects.NodeRecords()
+        self._squeued: squeue.JobRecords | None = None
+        self._before: dict[int, Row] = {}
+        self._shown: dict[int, RawJob] = {}
+        self._twice: set[int] = set()
+        """What scontrol has shown of the jobs of `_before`, and the numbers of which it showed several records."""
+        self._all_shown_s: float | None = None
+        self._details_period_s = DETAILS_INTERVAL_S
+        self._slow_until_s = -math.inf
+        """Until when scontrol is asked for some jobs only, since it took too long to show all of them."""
+        self._unseen: dict[int, tuple[float, RawJob, Row]] = {}
+        """Rows of tasks that squeue hides, when they were asked for, and what scontrol showed of the task then."""
+        self._past: tuple[SlurmPrograms, str, int] | None = None
+        self._past_wait_s = deadline_s
+
+    # ---- what Transport asks for
+
+    def config(self) -> Record:
+        """Return the last reading's configuration if it is at most `CONFIG_S` old."""
+        self._keep(self._ask(self._due("config", scontrol_objects.CONFIG, CONFIG_S)))
+        return scontrol_objects.config(self._kept["config"][1])
+
+    def facts(self) -> Record:
+        """Return the facts; the first `past` does not wait if accounting does not answer here."""
+        texts = self._ask({"config": scontrol_objects.CONFIG, "nodes": scontrol_objects.NODES, "diag": ("sdiag",)})
+        self._keep(texts)
+        here_s = int(time.time())
+        told = _DIAG_S.search(texts["diag"])
+        user = pwd.getpwuid(os.getuid()).pw_name
+        facts = {
+            "config": scontrol_objects.config(texts["config"]),
+            "user": user,
+            "uid": os.getuid(),
+            "clock_ahead_s": int(told[1]) - here_s if told else 0,
+            "clients": self._release()[1],
+            "pyslurm": "",
+            "rate_limit": told_of(self._budget.limit),
+            "node_versions": sorted(
+                {node["slurm_version"] or "" for node in scontrol_objects.nodes(texts["nodes"])} - {""}
+            ),
+            **privilege_of(user),
+        }
+        if not facts["accounting_answers"]:
+            self._past_wait_s = 0.0
+        return facts
+
+    def read(self) -> ClusterRecords:
+        """Read the jobs, then everything else by one scontrol."""
+        self._budget.wait_for_reading(READING_CALLS)
+        with self._patience.reading():
+            return self._read()
+
+    def _read(self) -> ClusterRecords:
+        release = self._release()[0]
+        self._jobs.counts_one_more = release < NODES_COUNTED_RIGHT
+        found = self._jobs_now(squeue.fields_for(release))
+        around: dict[str, Sequence[str]] = {
+            "nodes": scontrol_objects.NODES,
+            "reservations": scontrol_objects.RESERVATIONS,
+        }
+        around |= self._due("partitions", scontrol_objects.PARTITIONS, PARTITIONS_S)
+        around |= self._due("config", scontrol_objects.CONFIG, CONFIG_S)
+        texts = self._ask_with_details(found, around)
+        self._keep(texts)
+        found = self._known_enough(found)
+        try:
+            everything = self._with_details(found, dict(self._shown), set(self._twice))
+        except BackendError:
+            self._all_shown_s = None  # whatever was wrong, all is asked for again
+            raise
+        self._before = found
+        jobs, layouts = self._jobs.read(everything.rows, everything.shown, everything.merged())
+        partitions = scontrol_objects.partitions(self._kept["partitions"][1])
+        config = scontrol_objects.config(self._kept["config"][1])
+        return ClusterRecords(
+            now_s=int(time.time()),
+            nodes=self._nodes.read(texts["nodes"]),
+            partitions=partitions,
+            reservations=scontrol_objects.reservations(texts["reservations"]),
+            jobs=jobs,
+            layouts=layouts,
+            guarded="lua" in config["job_submit_plugins"],
+            outside=self._outside(jobs, partitions),
+            networks=self._networks() if has_topology(config) else {},
+        )
+
+    def past(self, since_s: int) -> Sequence[Record]:
+        """Return past jobs; only the first call waits, as long as the controller may take."""
+        wait_s, self._past_wait_s = self._past_wait_s, 0.0
+        if self._past is None:
+            end = squeue.word()
+            asked = self._programs({"sacct": sacct.command(since_s, end)}, self._history_deadline_s)
+            self._past = asked, end, since_s
+        asked, end, since_s = self._past
+        if not asked.answered(wait_s):
+            raise BackendTimeout(f"past: no answer in {wait_s:g} s, and none yet")
+        self._past = None
+        return sacct.past(asked.texts()["sacct"], end, since_s)
+
+    def look(self, numbers: Collection[int] | None) -> list[Record]:
+        """A fresh look at jobs by Slurm's own numbers (of an array: all of its records); None: at all jobs.
+
+        The records hold id, state, state_reason, priority, admin_comment, comment, requeue_count, num_nodes, array_id,
+        array_task_id and array_tasks_waiting. A job that is gone is missing, and so is an array's common record that
+        cannot be told apart from records that somebody forges.
+        """
+        if numbers is not None and not numbers:
+            return []
+        rows = self._rows(squeue.LOOKED_AT, numbers or ())
+        found = _Rows(rows)
+        if squeue.arrays_in(rows):
+            shown, twice = scontrol_job.split_records(self._ask({"all": scontrol_job.ALL})["all"])
+            found = self._with_details(rows, shown, twice, whole=False)
+        merged = found.merged()
+        wanted = None if numbers is None else set(numbers)
+        looked = [_looked_at(number, row, found, number in merged) for number, row in found.rows.items()]
+        return [
+            record
+            for record in looked
+            if record is not None and (wanted is None or not wanted.isdisjoint((record["id"], record["array_id"])))
+        ]
+
+    def close(self) -> None:
+        """End what is on its way."""
+        if self._past is not None:
+            self._past[0].close()
+            self._past = None
+
+    # ---- how that is put together
+
+    def _release(self) -> tuple[tuple[int, int], str]:
+        """The release of Slurm's programs here, as numbers and in full; asked once."""
+        if self._version is None:
+            said = self._ask({"version": ("squeue", "--version")})["version"]
+            found = _VERSION.search(said)
+            if found is None:
+                raise BackendUnavailable(f"squeue --version: {said.strip()[:60]!r} tells no version")
+            self._version, self._clients = (int(found[1]), int(found[2])), found[0]
+        return self._version, self._clients
+
+    def _ask(self, commands: Mapping[str, Sequence[str]]) -> dict[str, str]:
+        return self._begun(commands).texts()
+
+    def _begun(self, commands: Mapping[str, Sequence[str]], typed: Mapping[str, str] | None = None) -> SlurmPrograms:
+        """Programs that are on their way; each may be silent for so long, and take so long where it prints."""
+        calls = sum(calls_of(command) for name, command in commands.items() if name not in (typed or {}))
+        self._budget.spend(calls + sum(words.count("\n") for words in (typed or {}).values()))
+        slack_s = self._budget.slack_s
+        return self._programs(commands, self._patience.silence_s + slack_s, typed, self._patience.most_s + slack_s)
+
+    def _apart(self, numbers: list[int]) -> str | None:
+        """What scontrol shows of these jobs and no others."""
+        try:
+            return scontrol_job.without_prompts(self._begin_apart(numbers).texts()["apart"])
+        except BackendError:
+            return None
+
+    def _is_due(self, name: str, period_s: float) -> bool:
+        return name not in self._kept or self._clock() - self._kept[name][0] >= period_s
+
+    def _due(self, name: str, command: Sequence[str], period_s: float) -> dict[str, Sequence[str]]:
+        return {name: command} if self._is_due(name, period_s) else {}
+
+    def _keep(self, texts: Mapping[str, str]) -> None:
+        now_s = self._clock()
+        self._kept |= {name: (now_s, texts[name]) for name in ("partitions", "config") if name in texts}
+        if "config" in texts:
+            self._budget.use(rate_limit(texts["config"], os.getuid()))
+
+    def _jobs_now(self, fields: Sequence[str]) -> dict[int, Row]:
+        """All jobs that squeue shows; one that it shows as before is the same object."""
+        self._squeued = self._squeued or squeue.JobRecords(fields)
+        end = squeue.word()
+        printed = self._ask({"jobs": squeue.command(fields, end)})["jobs"]
+        return squeue.by_number(self._squeued.read(printed, end))
+
+    def _ask_with_details(self, found: Mapping[int, Row], around: dict[str, Sequence[str]]) -> dict[str, str]:
+        """The answers to `around`; beside them scontrol is asked for the jobs of which `_shown` may lack something."""
+        fresh = [number for number, row in found.items() if not squeue.stayed(self._before.get(number), row)]
+        few = len(fresh) <= min(MOST_APART, len(found) // SHARE_APART)
+        now_s = self._clock()
+        if now_s < self._slow_until_s:
+            return self._ask_for_some(found, fresh, around)
+        old = self._all_shown_s is None or now_s - self._all_shown_s >= self._details_period_s
+        if not found or (few and not old and not squeue.arrays_wait(found)):
+            with contextlib.ExitStack() as asked:
+                apart = self._begin_apart(fresh) if fresh else None
+                if apart is not None:
+                    asked.callback(apart.close)
+                texts = self._ask(around)
+                if apart is None or self._take_apart(apart, fresh):
+                    self._shown = {number: self._shown[number] for number in found if number in self._shown}
+                    self._twice &= found.keys()
+                    return texts
+            around = {}
+        else:
+            texts = {}
+        try:
+            texts |= self._ask({**around, "details": scontrol_job.ALL})
+        except BackendTimeout:
+            self._slow_until_s = self._clock() + DETAILS_MOST_S
+            raise
+        self._shown, self._twice = scontrol_job.split_records(texts["details"])
+        self._all_shown_s = now_s
+        took_s = self._clock() - now_s
+        self._details_period_s = min(DETAILS_MOST_S, max(DETAILS_INTERVAL_S, DETAILS_SHARE * took_s))
+        return texts
+
+    def _ask_for_some(
+        self, found: Mapping[int, Row], fresh: Sequence[int], around: dict[str, Sequence[str]]
+    ) -> dict[str, str]:
+        """The answers to `around`, and what scontrol shows of some jobs, after it took too long to show all of them.
+
+        Jobs that have nodes come first, then those that were never shown, the oldest of them first, for as long as
+        slurmctld may be silent.
+        """
+        placed = [number for number in fresh if found[number]["State"] in slurm_states.OCCUPYING]
+        unknown = sorted(number for number in fresh if number not in self._shown and number not in self._twice)
+        wanted = list(dict.fromkeys([*placed, *unknown]))[:MOST_APART_WHILE_SLOW]
+        texts = self._ask(around)
+        until_s = self._clock() + self._patience.silence_s
+        for at in range(0, len(wanted), MOST_APART):
+            if self._clock() > until_s:
+                break
+            part = wanted[at : at + MOST_APART]
+            self._take_apart(self._begin_apart(part), part, whole=False)
+        self._shown = {number: self._shown[number] for number in found if number in self._shown}
+        self._twice &= found.keys()
+        return texts
+
+    def _known_enough(self, found: dict[int, Row]) -> dict[int, Row]:
+        """Without the pending jobs of which scontrol was not asked yet since it is slow: later readings have them."""
+        if self._clock() >= self._slow_until_s:
+            return found
+        pending = slurm_states.PENDING
+        known = self._shown.keys() | self._twice
+        return {number: row for number, row in found.items() if number in known or row["State"] != pending}
+
+    def _begin_apart(self, numbers: Collection[int]) -> SlurmPrograms:
+        return self._begun({"apart": scontrol_job.TYPED}, {"apart": scontrol_job.show_job_input(numbers)})
+
+    def _take_apart(self, apart: SlurmPrograms, numbers: Collection[int], whole: bool = True) -> bool:
+        """Take what scontrol shows of these jobs, of no others: one of them may write records of any job.
+
+        False where it does not show each of them, as where one is gone by now; if `whole`, none is taken then.
+        """
+        try:
+            shown, twice = scontrol_job.split_records(scontrol_job.without_prompts(apart.texts()["apart"]))
+        except BackendError:
+            return False
+        if whole and not all(number in shown or number in twice for number in numbers):
+            return False
+        self._twice = (self._twice - set(numbers)) | twice.intersection(numbers)
+        for number in numbers:
+            self._shown.pop(number, None)
+        self._shown |= {number: shown[number] for number in numbers if number in shown}
+        return True
+
+    def _rows(self, fields: Sequence[str], numbers: Collection[int]) -> dict[int, Row]:
+        parts = squeue.chunks(numbers) or [[]]
+        end = squeue.word()
+        asked = {str(at): squeue.command(fields, end, part) for at, part in enumerate(parts)}
+        try:
+            texts = self._ask(asked)
+        except BackendUnavailable as error:
+            if len(numbers) == 1 and "Invalid job id" in str(error):
+                return {}  # squeue asks for one job in another way than for several, and complains where it is gone
+            raise
+        found: dict[int, Row] = {}
+        for text in texts.values():  # an array may be in several parts
+            found |= squeue.by_number(squeue.JobRecords(fields).read(text, end))
+        return found
+
+    def _with_details(
+        self, rows: dict[int, Row], shown: dict[int, RawJob], twice: set[int], whole: bool = True
+    ) -> _Rows:
+        """The rows together with scontrol's records, and with the rows of waiting tasks that squeue hides.
+
+        Raises `AnswerNotUnderstood` where a job that waits or runs is in squeue's answer only: scontrol's was asked for
+        later, so it must have ended early. With `whole` false, squeue was not asked for all jobs.
+        """
+        arrays = {int(_array(row)) for row in rows.values() if "_[" in row["JobArrayID"]}
+        hidden = {number for number, one in shown.items() if number not in rows and one.array_id in arrays}
+        hidden |= {number for number in twice if number not in rows and arrays}
+        known = self._known_unseen(hidden, shown) if whole else {}
+        asked_for = hidden - known.keys()
+        if len(asked_for) > squeue.MOST_NAMED:
+            asked_for = self._in_arrays(arrays, asked_for)
+            hidden = asked_for | known.keys()
+        rows = {**rows, **known}
+        if asked_for:
+            fields = tuple(next(iter(rows.values())))
+            unseen = self._rows(fields, asked_for)
+            rows |= {number: row for number, row in unseen.items() if number not in rows}
+        if whole:
+            now_s = self._clock()
+            fresh = {n: (now_s, shown[n], rows[n]) for n in asked_for if n in rows and n in shown}
+            self._unseen = {n: self._unseen[n] for n in known} | fresh
+        twice &= rows.keys()
+        if whole:
+            alive = {slurm_states.PENDING, *slurm_states.OCCUPYING}
+            lost = [n for n, row in rows.items() if n not in shown and n not in twice and row["State"] in alive]
+            if lost:
+                raise AnswerNotUnderstood(
+                    f"scontrol show job: lacks {many(len(lost), 'job')} that squeue shows, such as {lost[0]}"
+                )
+            shown |= self._suspects.records(twice, rows)
+        else:
+            shown |= self._looked_suspects.records(twice, rows)
+        return _Rows(rows, shown, twice, hidden)
+
+    def _known_unseen(self, hidden: Collection[int], shown: Mapping[int, RawJob]) -> dict[int, Row]:
+        """Rows of hidden tasks that need not be asked for: scontrol shows the tasks as it did when they were."""
+        found: dict[int, Row] = {}
+        for number in hidden:
+            asked_s, record, row = self._unseen.get(number, (0.0, None, None))
+            if row is not None and record == shown.get(number) and self._clock() - asked_s < DETAILS_INTERVAL_S:
+                found[number] = row
+        return found
+
+    def _in_arrays(self, arrays: Collection[int], numbers: Collection[int]) -> set[int]:
+        """Those of so many numbers that are of these arrays: one array is asked for at a time, and forges its own only.
+
+        No more of an array are taken than squeue can be asked for in one go.
+        """
+        found: set[int] = set()
+        for array in sorted(arrays)[:MOST_ARRAYS]:
+            printed = self._apart([array])
+            shown = scontrol_job.split_records(printed)[0] if printed is not None else {}
+            own = sorted(number for number, one in shown.items() if number in numbers and one.array_id == array)
+            found.update(own[: squeue.MOST_NAMED])
+        return found
+
+    def _networks(self) -> dict[str, str]:
+        """The highest switch or the block of each node; empty where Slurm does not show them."""
+        if self._is_due("topology", topology.PERIOD_S):
+            try:
+                text = self._ask({"topology": topology.COMMAND})["topology"]
+            except BackendError:
+                text = ""
+            self._kept["topology"] = self._clock(), text
+        return topology.parse_topology(self._kept["topology"][1])
+
+    def _outside(self, jobs: Sequence[Record], partitions: Sequence[Record]) -> dict[str, list[str]]:
+        """By user with a pending job, the groups allowed by partitions that the user is known not to be in."""
+        allowed = {name for row in partitions for name in row["allowed_groups"] or () if name != "ALL"}
+        if not allowed:
+            return {}
+        users = {job["user_name"] for job in jobs if job["state"] == slurm_states.PENDING and job["user_name"]}
+        return self._groups.outside(users, allowed)
+
+
+def _looked_at(number: int, row: Row, found: _Rows, merged: bool) -> Record | None:
+    """What `CliReader.look` tells of a job; None where the record cannot be told apart."""
+    array, is_task, task = row["JobArrayID"].partition("_")
+    shown = found.shown.get(number)
+    reason = row["Reason"]
+    waiting: str | None = None
+    try:
+        if task.startswith("["):
+            if shown is None:
+                return None
+            waiting = shown.tasks.partition("%")[0]
+            if merged:
+                one = scontrol_job.detail_of(shown, row["Name"])
+                if one is None:
+                    return None
+                reason = one.reason()
+        return {
+            "id": number,
+            "state": row["State"],
+            "state_reason": word_parsers.text(reason),
+            "priority": int(row["PriorityLong"]),
+            "num_nodes": word_parsers.count(row["NumNodes"]),
+            "admin_comment": word_parsers.text(row["admin_comment"]),
+            "comment": word_parsers.text(row["Comment"]),
+            "requeue_count": word_parsers.number(row["RestartCnt"]) or 0,
+            "array_id": int(array) if is_task else None,
+            "array_task_id": int(task) or None if is_task and waiting is None else None,
+            "array_tasks_waiting": waiting,
+        }
+    except ValueError:
+        return None

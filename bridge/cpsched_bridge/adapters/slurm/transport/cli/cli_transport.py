@@ -1,0 +1,114 @@
+"""Slurm through its own commands, as a `Transport`: nothing is imported but this package, and no process stays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from typing_extensions import override
+
+from cpsched_bridge.adapters.slurm.slurm_records import ClusterRecords, Record
+from cpsched_bridge.adapters.slurm.translation.lease_reservation import comment_in
+from cpsched_bridge.adapters.slurm.transport import Transport
+from cpsched_bridge.adapters.slurm.transport.cli import scontrol_objects
+from cpsched_bridge.adapters.slurm.transport.cli.cli_reader import CliReader
+from cpsched_bridge.adapters.slurm.transport.cli.scontrol_commands import NODE, CliCommands
+from cpsched_bridge.adapters.slurm.transport.cli.slurm_programs import SlurmPrograms
+from cpsched_bridge.adapters.slurm.transport.programs.call_budget import CallBudget, calls_of
+from cpsched_bridge.adapters.slurm.transport.programs.lease_commands import LeaseCommands, LeaseRefused
+from cpsched_bridge.adapters.slurm.transport.programs.scontrol_calls import unreachable
+from cpsched_bridge.errors import BackendUnavailable, CommandRefused
+
+NAME = "cli"
+
+
+class CliTransport(CliCommands, Transport):
+    """Use Slurm's own programs. `history_deadline_s` is for the accounting database, `deadline_s` for the rest."""
+
+    child_starts = 0
+    starts_in_one_change = False
+
+    def __init__(
+        self,
+        deadline_s: float = 10.0,
+        history_deadline_s: float = 60.0,
+        why: str = "",
+        reading: CliReader | None = None,
+        budget: CallBudget | None = None,
+    ) -> None:
+        self._why = why
+        budget = budget or CallBudget()
+        self._records = reading or CliReader(deadline_s, history_deadline_s, budget=budget)
+        super().__init__(self._records, deadline_s, budget)
+        self._claiming = claiming(self.scontrol, deadline_s, budget)
+
+    @override
+    def waits_for(self) -> str | None:
+        return None
+
+    @override
+    def chosen(self) -> tuple[str, str]:
+        return NAME, self._why
+
+    @override
+    def config(self) -> Record:
+        return self._records.config()
+
+    @override
+    def facts(self) -> Record:
+        return self._records.facts()
+
+    @override
+    def read(self) -> ClusterRecords:
+        return self._records.read()
+
+    @override
+    def past(self, since_s: int) -> Sequence[Record]:
+        return self._records.past(since_s)
+
+    @override
+    def claim(self, words: str, instead_of: str | None) -> bool:
+        try:
+            return self._claiming.claim(words, instead_of)
+        except LeaseRefused as error:
+            raise _of_refusal(error) from error
+
+    @override
+    def disclaim(self, words: str) -> None:
+        try:
+            self._claiming.disclaim(words)
+        except LeaseRefused as error:
+            raise _of_refusal(error) from error
+
+    @override
+    def close(self) -> None:
+        self._records.close()
+
+
+def _of_refusal(error: LeaseRefused) -> BackendUnavailable | CommandRefused:
+    words = str(error)
+    return (BackendUnavailable if unreachable(words) else CommandRefused)(words)
+
+
+NODES = ("sinfo", "--noheader", "--Node", "--format=%N")
+
+
+def claiming(
+    scontrol: Callable[[Sequence[str]], Sequence[str]], deadline_s: float, budget: CallBudget | None = None
+) -> LeaseCommands:
+    """The calls about the reservation, each question within `deadline_s` seconds."""
+    spent = budget or CallBudget()
+
+    def asked(command: Sequence[str]) -> str:
+        spent.spend(calls_of(command))
+        return SlurmPrograms({"answer": command}, deadline_s + spent.slack_s).texts()["answer"]
+
+    def words() -> str | None:
+        return comment_in(scontrol_objects.reservations(asked(scontrol_objects.RESERVATIONS)))
+
+    def node() -> str:
+        names = [name for name in asked(NODES).split() if NODE.fullmatch(name)]
+        if not names:
+            raise BackendUnavailable("sinfo: names no node")
+        return min(names)
+
+    return LeaseCommands(words, node, scontrol)

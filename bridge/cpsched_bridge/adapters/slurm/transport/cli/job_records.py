@@ -1,0 +1,302 @@
+"""Jobs of `squeue` and `scontrol` as records of `JOB_FIELDS`.
+
+A field that cannot be read is None and named in `unreadable`: the translation then leaves that job to Slurm, with the
+reason. A job of which scontrol's record cannot be told apart lacks `FROM_DETAILS`.
+"""
+
+from __future__ import annotations
+
+import pwd
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from typing import Any
+
+from cpsched_bridge.adapters.slurm.slurm_records import JOB_FIELDS, Layout, Record
+from cpsched_bridge.adapters.slurm.translation import slurm_states
+from cpsched_bridge.adapters.slurm.transport.cli import word_parsers
+from cpsched_bridge.adapters.slurm.transport.cli.scontrol_job import JobDetail, RawJob, detail_of, same_record
+from cpsched_bridge.adapters.slurm.transport.cli.squeue import Row
+from cpsched_bridge.adapters.slurm.transport.programs.layout_queries import layouts_in
+
+FROM_DETAILS = (
+    "max_nodes", "ntasks", "memory_per_cpu", "memory_per_node", "requested_tres", "excluded_nodes", "batch_constraints",
+    "spreads_over_nodes", "segment_size", "ntasks_per_gpu", "is_cronjob", "time_limit_min",
+)  # fmt: skip
+"""What a pending job lacks without its record of scontrol."""
+
+Read = Callable[[str], Any]
+
+_ROW_ALWAYS: tuple[tuple[str, str, Read], ...] = (
+    ("id", "JobID", int),
+    ("state", "State", str),
+    ("state_reason", "Reason", word_parsers.text),
+    ("priority", "PriorityLong", int),
+    ("name", "Name", word_parsers.text),
+    ("user_id", "UserID", int),
+    ("account", "Account", word_parsers.text),
+    ("partition", "Partition", word_parsers.text),
+    ("qos", "QOS", word_parsers.text),
+    ("submit_time", "SubmitTime", word_parsers.count),
+    ("eligible_time", "EligibleTime", word_parsers.count),
+    ("start_time", "StartTime", word_parsers.count),
+    ("end_time", "EndTime", word_parsers.count),
+    ("num_nodes", "NumNodes", word_parsers.count),
+    ("cpus", "NumCPUs", lambda word: word_parsers.count(word) or 1),
+    ("ntasks_per_node", "NTPerNode", word_parsers.count),
+    ("min_cpus_per_node", "MinCPUs", word_parsers.count),
+    ("gres_per_node", "tres-per-node", word_parsers.gres),
+    ("tres_per_task", "tres-per-task", word_parsers.resources),
+    ("heterogeneous_id", "HetJobID", word_parsers.count),
+    ("admin_comment", "admin_comment", word_parsers.text),
+    ("comment", "Comment", word_parsers.text),
+    ("requeue_count", "RestartCnt", lambda word: word_parsers.number(word) or 0),
+    ("reservation", "Reservation", word_parsers.text),
+)
+
+
+def _or_infinite(word: str) -> int | str | None:
+    """Tasks of a socket or core: squeue prints nothing for no limit, which is what jobs have by default."""
+    return word_parsers.UNLIMITED if word == "N/A" else word_parsers.count(word)
+
+
+_ROW_PENDING: tuple[tuple[str, str, Read], ...] = (
+    ("required_nodes", "ReqNodes", word_parsers.text),
+    ("dependencies", "Dependency", word_parsers.dependencies),
+    ("constraints", "Feature", word_parsers.names),
+    ("preferred_features", "Prefer", word_parsers.text),
+    ("cluster_constraints", "ClusterFeature", word_parsers.names),
+    ("licenses", "Licenses", word_parsers.names),
+    ("burst_buffer", "BurstBuffer", word_parsers.text),
+    ("network", "Network", word_parsers.text),
+    ("deadline", "Deadline", word_parsers.count),
+    ("requires_contiguous_nodes", "Contiguous", word_parsers.flag),
+    ("requires_node_reboot", "Reboot", word_parsers.flag),
+    ("required_switches", "ReqSwitch", word_parsers.count),
+    ("cores_reserved_for_system", "CoreSpec", lambda word: None if "Thread" in word else word_parsers.number(word)),
+    ("threads_reserved_for_system", "CoreSpec", lambda word: int(word.split()[0]) if "Thread" in word else None),
+    ("boards_per_node", "BoardsPerNode", word_parsers.count_or_infinite),
+    ("sockets_per_board", "SPerBoard", word_parsers.count_or_infinite),
+    ("sockets_per_node", "Sockets", word_parsers.count_or_infinite),
+    ("cores_per_socket", "Cores", word_parsers.count_or_infinite),
+    ("threads_per_core", "Threads", word_parsers.count_or_infinite),
+    ("ntasks_per_board", "NTPerBoard", word_parsers.count_or_infinite),
+    ("ntasks_per_socket", "NTPerSocket", _or_infinite),
+    ("ntasks_per_core", "NTPerCore", _or_infinite),
+    ("tres_per_socket", "tres-per-socket", word_parsers.resources),
+    ("temporary_disk_per_node", "MinTmpDisk", word_parsers.mib),
+    ("mcs_label", "MCSLabel", word_parsers.text),
+    ("nice", "Nice", word_parsers.number),
+    ("accrue_time", "AccrueTime", word_parsers.count),
+)
+_EMPTY: Record = dict.fromkeys(JOB_FIELDS)
+
+
+@dataclass(slots=True)
+class JobRecordBuilder:
+    """Makes records; one whose texts did not change is not made again."""
+
+    counts_one_more: bool = False
+    """Whether slurmctld tells one node too many of a waiting job whose tasks have several CPUs each."""
+    _known: dict[int, tuple[Row, RawJob | None, Record, Layout | None, bool]] = field(default_factory=dict)
+    """What each record was made of, the record, its layout, and whether it was merged."""
+
+    def read(
+        self, rows: Mapping[int, Row], shown: Mapping[int, RawJob], hidden: frozenset[int] | set[int] = frozenset()
+    ) -> tuple[list[Record], dict[int, Layout]]:
+        """The records and layouts of one reading.
+
+        `hidden` are the arrays (by number) whose common record squeue has shown together with others: what is told of
+        that record's reason and tasks is scontrol's alone.
+        """
+        known: dict[int, tuple[Row, RawJob | None, Record, Layout | None, bool]] = {}
+        layouts: dict[int, Layout] = {}
+        records = []
+        for number, row in rows.items():
+            before, details = self._known.get(number), shown.get(number)
+            merged = number in hidden and "_[" in row["JobArrayID"]
+            if before is not None and before[0] == row and before[4] == merged and _same(before[1], details, row):
+                found = before
+            else:
+                record, layout = record_of(row, details, merged)
+                if self.counts_one_more:
+                    record["num_nodes"] = _counted(record)
+                found = (row, details, record, layout, merged)
+            known[number] = found
+            records.append(found[2])
+            if found[3] is not None:
+                layouts[number] = found[3]
+        self._known = known
+        return records, layouts
+
+
+def _same(before: RawJob | None, now: RawJob | None, row: Row) -> bool:
+    if before is None or now is None:
+        return before is now
+    return same_record(before, now, row["Name"])
+
+
+def _counted(record: Record) -> int | None:
+    """The least number of nodes of a job, without the one that slurmctld adds before 24.05.
+
+    Its `_pack_default_job_details` adds one where the tasks of a full node do not divide all tasks of a job, as two
+    tasks of three CPUs.
+    """
+    nodes: int | None = record["num_nodes"]
+    least = (record["requested_tres"] or {}).get("node")
+    waits = (
+        record["state"] == slurm_states.PENDING and (record["cpus_per_task"] or 1) > 1 and not record["ntasks_per_node"]
+    )
+    return least if waits and least is not None and nodes == least + 1 else nodes
+
+
+def record_of(row: Row, shown: RawJob | None, merged: bool = False) -> tuple[Record, Layout | None]:
+    """One job; `merged` says that squeue has shown it together with other tasks of its array."""
+    record = _EMPTY.copy()
+    unreadable: list[str] = []
+    detail = detail_of(shown, row["Name"]) if shown is not None else None
+    is_pending = row["State"] == slurm_states.PENDING
+    _fill(record, row, _ROW_ALWAYS, unreadable)
+    record["user_name"] = _user_name(record["user_id"]) if record["user_id"] is not None else None
+    _each(record, unreadable, "cpus_per_task", lambda: _cpus_per_task(row))
+    _each(record, unreadable, "time_limit", lambda: word_parsers.minutes(_time_limit(row, detail)))
+    _each(record, unreadable, "resource_sharing", lambda: sharing(row["OverSubscribe"], row.get("Exclusive")))
+    _array(record, row, shown, merged, unreadable)
+    if merged:
+        record["state_reason"] = detail.reason() if detail is not None else None
+        if detail is None:
+            unreadable.append("state_reason")
+    if detail is not None:
+        _details(record, row, detail, is_pending, unreadable)
+    if is_pending:
+        _fill(record, row, _ROW_PENDING, unreadable)
+        if detail is None:
+            unreadable.extend(FROM_DETAILS)
+        else:
+            _pending_details(record, detail, unreadable)
+            unreadable.extend(detail.unknown)
+    else:
+        _placed(record, row, detail, unreadable)
+    record["unreadable"] = unreadable or None
+    return record, _layout(record, detail)
+
+
+def _fill(record: Record, row: Row, table: tuple[tuple[str, str, Read], ...], unreadable: list[str]) -> None:
+    for name, column, read in table:
+        try:
+            record[name] = read(row[column])
+        except (ValueError, IndexError):
+            unreadable.append(name)
+
+
+def _each(record: Record, unreadable: list[str], name: str, read: Callable[[], Any]) -> None:
+    try:
+        record[name] = read()
+    except (ValueError, KeyError, IndexError):
+        unreadable.append(name)
+
+
+def _time_limit(row: Row, detail: JobDetail | None) -> str:
+    """squeue tells no limit of more than a year, and counts wrongly beyond 136 of them."""
+    return row["TimeLimit"] if detail is None else detail.word("RunTime", "TimeLimit")
+
+
+def _cpus_per_task(row: Row) -> int | None:
+    if word_parsers.text(row["cpus-per-tres"]) not in (None, "N/A"):
+        return None
+    return word_parsers.count(row["CPUsPerTask"]) or 1
+
+
+def sharing(oversubscribe: str, exclusive: str | None) -> str:
+    """How a job shares its nodes, in the words before 26.05, which has two fields for it."""
+    if exclusive in (None, "NO"):
+        return "OK" if exclusive and oversubscribe == "NO" else oversubscribe
+    return "NO" if exclusive == "NODE" else str(exclusive)
+
+
+def _array(record: Record, row: Row, shown: RawJob | None, merged: bool, unreadable: list[str]) -> None:
+    """Which task of which array a record is, or which tasks wait in it."""
+    array, is_task, task = row["JobArrayID"].partition("_")
+    if not is_task:
+        return
+    try:
+        record["array_id"] = int(array)
+        if task.startswith("["):
+            if shown is not None:
+                record["array_tasks_waiting"] = shown.tasks.partition("%")[0] or None
+            elif merged:
+                unreadable.append("array_tasks_waiting")
+            else:
+                record["array_tasks_waiting"] = task.strip("[]").partition("%")[0] or None
+        else:
+            record["array_task_id"] = int(task) or None
+    except ValueError:
+        unreadable.append("array_id")
+    if shown is None:
+        unreadable.append("array_tasks_parallel")
+    else:
+        record["array_tasks_parallel"] = shown.throttle
+
+
+def _details(record: Record, row: Row, detail: JobDetail, is_pending: bool, unreadable: list[str]) -> None:
+    """What scontrol tells of every job."""
+    _each(record, unreadable, "ntasks", lambda: word_parsers.count(detail.word("NumNodes", "NumTasks")) or 1)
+    _each(record, unreadable, "requested_tres", lambda: word_parsers.resources(_requested(detail.settings, is_pending)))
+    line = f" MinCPUsNode={detail.settings['MinCPUsNode']}"
+    nodes = f" {detail.settings.get('NumNodes', '')}".partition(" NumCPUs=")[0]
+    if " MinMemoryCPU=" in line:
+        _each(
+            record, unreadable, "memory_per_cpu", lambda: word_parsers.mib(detail.word("MinCPUsNode", "MinMemoryCPU"))
+        )
+    elif " MinMemoryNode=" in line:
+        _each(
+            record, unreadable, "memory_per_node", lambda: word_parsers.mib(detail.word("MinCPUsNode", "MinMemoryNode"))
+        )
+    if is_pending and not {"-", ","}.isdisjoint(nodes):
+        _each(record, unreadable, "max_nodes", lambda: word_parsers.count(row["MaxNodes"]))
+
+
+def _requested(settings: Mapping[str, str], is_pending: bool) -> str:
+    """What a job asks for; before 23.02 scontrol tells that of pending jobs only."""
+    if "ReqTRES" in settings:
+        return settings["ReqTRES"]
+    return settings["TRES"] if is_pending else ""
+
+
+def _pending_details(record: Record, detail: JobDetail, unreadable: list[str]) -> None:
+    for name, key in (("required_nodes", "ReqNodeList"), ("excluded_nodes", "ExcNodeList")):
+        _each(record, unreadable, name, partial(_nodes, detail, key))
+    _each(record, unreadable, "time_limit_min", lambda: word_parsers.minutes(detail.word("RunTime", "TimeMin")))
+    record["batch_constraints"] = word_parsers.names(detail.settings.get("BatchFeatures", "").split(" BatchHost=")[0])
+    record["is_cronjob"] = detail.settings.get("CronJob", "").startswith("Yes")
+    record["spreads_over_nodes"] = detail.spread
+    record["ntasks_per_gpu"] = detail.per_gpu or None
+    record["segment_size"] = detail.segment or None
+
+
+def _nodes(detail: JobDetail, key: str) -> str | None:
+    return word_parsers.text(detail.word("ReqNodeList", key))
+
+
+def _placed(record: Record, row: Row, detail: JobDetail | None, unreadable: list[str]) -> None:
+    record["allocated_nodes"] = word_parsers.text(row["NodeList"])
+    tres = row["tres-alloc"] if detail is None else detail.settings.get("AllocTRES", row["tres-alloc"])
+    _each(record, unreadable, "allocated_tres", lambda: word_parsers.resources(tres))
+
+
+def _layout(record: Record, detail: JobDetail | None) -> Layout | None:
+    """What a job has on each of its nodes, if it is on several."""
+    nodes = record["num_nodes"] or 0
+    if detail is None or not detail.layout or nodes < 2 or record["state"] not in slurm_states.OCCUPYING:
+        return None
+    number = record["id"]
+    return layouts_in(f"JobId={number} \n{detail.layout}\n", {number: nodes}).get(number)
+
+
+@lru_cache(maxsize=8192)
+def _user_name(user: int) -> str:
+    """The name of a user as this host knows it; the number where it knows none."""
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:
+        return str(user)

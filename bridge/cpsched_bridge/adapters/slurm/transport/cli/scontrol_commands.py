@@ -1,0 +1,218 @@
+"""The commands by scontrol: what it can do with one job, for `programs.job_commands`; and the reservation of a claim.
+
+scontrol cannot pin and release in one change: it takes no priority of INFINITE (`parse_uint32` of Slurm's
+src/common/proc_args.c, the same from 22.05 to 26.05), and its `release` takes nothing else. The submit plugin can: for
+the partition `bridge:start/NODES` it makes one change of both, which costs slurmctld one call instead of four. Where no
+plugin takes that partition out, slurmctld refuses it, and changes nothing.
+
+Without such a plugin a start is two changes of a held job: all that pins it, and then, once that is done, the release.
+A crash between leaves the job held with its pin, never released without one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from typing_extensions import override
+
+from cpsched_bridge.adapters.slurm.slurm_records import Record
+from cpsched_bridge.adapters.slurm.translation import slurm_job_ids
+from cpsched_bridge.adapters.slurm.transport import Answer
+from cpsched_bridge.adapters.slurm.transport.programs import array_records
+from cpsched_bridge.adapters.slurm.transport.programs.call_budget import CallBudget
+from cpsched_bridge.adapters.slurm.transport.programs.command_rules import CallError, RefusedCommand, has_plugin
+from cpsched_bridge.adapters.slurm.transport.programs.job_commands import JobCommands, JobControl
+from cpsched_bridge.adapters.slurm.transport.programs.scontrol_calls import complaint, unreachable
+from cpsched_bridge.adapters.slurm.transport.programs.scontrol_session import ScontrolSession
+from cpsched_bridge.errors import BackendError, BackendUnavailable, CommandRefused
+from cpsched_bridge.ports import OutcomeCode
+
+T = TypeVar("T")
+NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}", re.ASCII)
+"""The name of one node: no list of several, no blank, quote, sign of equality or break of a line."""
+NO_PARTITION = "Invalid partition name"
+"""What scontrol complains of a start in one change that no plugin has taken out."""
+WAIT_S = 6.0
+"""How long the commands of one call wait for a limit on calls: less than a start may take until it is seen."""
+RELEASED_TOGETHER = 50
+"""Jobs in one `release`, each of which is a call of slurmctld's."""
+MOST_TIMES = 6
+"""Deadlines that all commands of one call may take together, each of which has one of its own."""
+
+
+class JobLookup(Protocol):
+    """What the commands ask of `cli.cli_reader.CliReader`."""
+
+    def config(self) -> Record:
+        """Return the controller's configuration."""
+        ...
+
+    def look(self, numbers: Collection[int] | None) -> Sequence[Record]:
+        """Fresh records of jobs by Slurm's own numbers; None: of all jobs."""
+        ...
+
+
+@dataclass(slots=True)
+class PluginStarts:
+    """Whether the submit plugin pins and releases in one change, as far as is known."""
+
+    work: bool = True
+    """Until a first one is refused: by an older plugin, or by one that takes another user for the bridge."""
+
+
+class CliJobControl(JobControl):
+    """Commands by scontrol. All changes of one call go to one scontrol."""
+
+    alone_below = 0  # a look at twenty jobs costs as much as one at a single one: a process
+
+    def __init__(self, reading: JobLookup, dialogue: ScontrolSession, starts: PluginStarts) -> None:
+        self._reading = reading
+        self._dialogue = dialogue
+        self._starts = starts
+        self._guarded = False
+
+    @override
+    def guarded(self) -> bool:
+        self._guarded = has_plugin(_asked(self._reading.config)["job_submit_plugins"])
+        return self._guarded
+
+    @override
+    def look(self, numbers: Collection[int]) -> Sequence[Record]:
+        return _asked(lambda: self._reading.look(numbers))
+
+    @override
+    def one(self, number: int) -> Record:
+        found = [job for job in self.look([number]) if job["id"] == number]
+        if not found:
+            raise RefusedCommand("the controller does not know this job")
+        return found[0]
+
+    @override
+    def start(self, job: Record, order: Record) -> None:
+        """Start the job by the name in the order: an array task by its index."""
+        names = [str(name) for name in order["nodes"]]
+        if odd := [name for name in names if not NODE.fullmatch(name)]:
+            raise RefusedCommand(f"{odd[0]!r} is no name of a node")
+        label = slurm_job_ids.label(order["job"])
+        pin = [f"ReqNodeList={','.join(names)}"]
+        if "num_nodes" in order:
+            pin.append(f"NumNodes={order['num_nodes']}")
+        settings: list[str] = []
+        if tasks := int(order["tasks_per_node"] or 0):
+            settings.append(f"TasksPerNode={tasks}")
+        if least := int(order.get("cpus_per_node") or 0):
+            settings.append(f"MinCPUsNode={least} NumCPUs={int(order['cpus'])}")
+        if "nice" in order:
+            settings.append(f"Nice={int(order['nice'])}")
+        wish = "/".join(["bridge:start", ",".join(names), *([order["num_nodes"]] if "num_nodes" in order else [])])
+        if self._guarded and self._starts.work:
+            try:
+                self._tell(" ".join([f"update JobId={label} Partition={wish}", *settings]))
+                return
+            except CallError as error:
+                if error.lost or NO_PARTITION not in str(error):
+                    raise
+                self._starts.work = False
+        self._tell(" ".join([f"update JobId={label}", *pin, *settings]))
+        try:
+            self._tell(f"release {label}")
+        except CallError as error:
+            raise CallError(f"pinned, but perhaps not released: {error}", lost=True) from error
+
+    @override
+    def hold(self, job: Record) -> None:
+        self._tell(f"hold {array_records.words(job)}")
+
+    @override
+    def release(self, jobs: Sequence[Record]) -> list[Answer]:
+        """Release many jobs by one scontrol; array names may be long, so each array has its own."""
+        plain = [at for at, job in enumerate(jobs) if not job["array_id"]]
+        parts = [plain[at : at + RELEASED_TOGETHER] for at in range(0, len(plain), RELEASED_TOGETHER)]
+        parts += [[at] for at, job in enumerate(jobs) if job["array_id"]]
+        answers: list[Answer] = [Answer("done")] * len(jobs)
+        for part in parts:
+            self._release([jobs[at] for at in part], part, answers)
+        return answers
+
+    def _release(self, jobs: Sequence[Record], part: Sequence[int], answers: list[Answer]) -> None:
+        """Release these jobs by one command; where scontrol complains, a look tells of which of them."""
+        code: OutcomeCode = ""
+        try:
+            words = self._dialogue.tell(f"release {','.join(map(array_records.words, jobs))}")
+            lost = unreachable(words)
+        except (CallError, RefusedCommand) as error:
+            words, lost, code = str(error), isinstance(error, CallError) and error.lost, error.code
+        except ValueError as error:
+            words, lost = str(error), False
+        if not words:
+            return
+        answer = Answer("unknown" if lost else "refused", words, code)
+        still = {job["id"] for job in jobs}
+        if len(jobs) > 1 and code != "not_sent":
+            with contextlib.suppress(CallError):
+                still = {job["id"] for job in self.look(sorted(still)) if job["priority"] == 0}
+        for at, job in zip(part, jobs, strict=True):
+            if job["id"] in still:
+                answers[at] = answer
+
+    @override
+    def scontrol(self, commands: Sequence[str]) -> list[str]:
+        return [complaint(self._dialogue, command) for command in commands]
+
+    def _tell(self, command: str) -> None:
+        if words := self._dialogue.tell(command):
+            raise CallError(words, lost=unreachable(words))
+
+
+class CliCommands:
+    """Orders of `Transport`; scontrol answers each command within `deadline_s` seconds."""
+
+    def __init__(self, reading: JobLookup, deadline_s: float, budget: CallBudget | None = None) -> None:
+        self._reading = reading
+        self._deadline_s = deadline_s
+        self._budget = budget or CallBudget()
+        self._starts = PluginStarts()
+
+    def start(self, orders: Sequence[Record]) -> list[Answer]:
+        """Pin and release."""
+        return self._told(lambda told: told.start(orders))
+
+    def hold(self, orders: Sequence[Record]) -> list[Answer]:
+        """Hold, and clear pins."""
+        return self._told(lambda told: told.hold(orders))
+
+    def hand_back(self, orders: Sequence[Record]) -> list[Answer]:
+        """Clear pins and release."""
+        return self._told(lambda told: told.hand_back(orders))
+
+    def unpin(self, orders: Sequence[Record]) -> list[Answer]:
+        """Clear pins; the holds stay."""
+        return self._told(lambda told: told.unpin(orders))
+
+    def scontrol(self, commands: Sequence[str]) -> list[str]:
+        """What one scontrol complains of each command."""
+        with self._dialogue() as dialogue:
+            return [complaint(dialogue, command) for command in commands]
+
+    def _dialogue(self) -> ScontrolSession:
+        most_s = MOST_TIMES * self._deadline_s
+        return ScontrolSession(self._deadline_s, most_s=most_s, budget=self._budget, wait_s=WAIT_S)
+
+    def _told(self, act: Callable[[JobCommands], list[Answer]]) -> list[Answer]:
+        with self._dialogue() as dialogue:
+            try:
+                return act(JobCommands(CliJobControl(self._reading, dialogue, self._starts)))
+            except CallError as error:  # a look before anything was commanded
+                kind = CommandRefused if isinstance(error.__cause__, CommandRefused) else BackendUnavailable
+                raise kind(str(error)) from error
+
+
+def _asked(ask: Callable[[], T]) -> T:
+    try:
+        return ask()
+    except BackendError as error:
+        raise CallError(str(error), lost=True) from error

@@ -1,0 +1,195 @@
+"""What only `scontrol show job` tells of jobs, taken from lines that no user can write.
+
+scontrol prints names, comments and command lines as they are, so a job named "x\\n\\nJobId=7 ..." prints a record of
+job 7. What is believed, and why:
+
+- A record begins at a line "JobId=7 ". Slurm prints exactly one for each job. Where a number begins two, one is forged,
+  and that job is asked for again, apart from the others (`AmbiguousJobs`).
+- A record's first text is the job's name, which `squeue` has told before. What follows it, up to the line with
+  `MinCPUsNode`, is printed of numbers, times, states and names of things that Slurm has checked. A line that stands
+  there twice makes the job unreadable.
+- Three settings are printed only where they are set, below texts of the job's owner: SpreadJob, NtasksPerTRES and
+  SegmentSize. An owner who forges one of them gets the own job left to Slurm.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from cpsched_bridge.adapters.slurm.transport.cli.known_fields import JOB
+from cpsched_bridge.errors import AnswerNotUnderstood
+
+ALL = ("scontrol", "--details", "show", "job")
+TYPED = ("scontrol", "--details")
+"""scontrol that reads commands, see `show_job_input`."""
+NONE = "No jobs in the system\n"
+LAST_LINE = "\n   MinCPUsNode="
+
+_TEXTS = "\n   Command="
+"""From here on a record holds what the job's owner has written."""
+_NAME = re.compile(r"[ \n]([A-Za-z][^ \n=]*)=")
+_SURE = JOB.names - JOB.only.keys()
+_BEGINNING = "\nJobId="
+_DIGITS = 10
+_PROMPT = re.compile(r"^(?:scontrol: )+(?:show job \d+\n)?", re.MULTILINE)
+_HEAD = re.compile(
+    r"(?:ArrayJobId=(\d+) ArrayTaskId=(\S+) (?:ArrayTaskThrottle=(\d+) )?|HetJobId=\d+ HetJobOffset=\d+ )?JobName="
+)
+_SPREAD = re.compile(r"^   (?:\w+=(?:Yes|No)[ ,]?)*SpreadJob=Yes", re.MULTILINE)
+_PER_GPU = re.compile(r"^   NtasksPerTRES=(\d+) *$", re.MULTILINE)
+_SEGMENT = re.compile(r"^   SegmentSize=(\d+)", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class RawJob:
+    """A record of a job, as yet unread."""
+
+    array_id: int | None
+    tasks: str
+    """The number of an array's task, or those that wait in this record, "0-5,9%3"."""
+    throttle: int | None
+    body: str
+    """What follows "JobName="."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobDetail:
+    """The settings that are believed: of the part between name and texts by their names, and the three others."""
+
+    settings: Mapping[str, str]
+    layout: str
+    """The lines that tell what a job has on its nodes."""
+    spread: bool
+    per_gpu: int | None
+    segment: int | None
+    unknown: tuple[str, ...] = ()
+    """Fields that no list of `known_fields` has, as far as Slurm prints none of the owner's texts before them."""
+
+    def word(self, line: str, name: str) -> str:
+        """The word `name=` on the line that begins with `line=`; raises KeyError where there is none."""
+        found = f" {line}={self.settings[line]}".partition(f" {name}=")
+        if not found[1]:
+            raise KeyError(name)
+        return found[2].split(" ")[0]
+
+    def reason(self) -> str:
+        """Why the job waits, in Slurm's words; scontrol prints blanks in them as underscores."""
+        return self.word("JobState", "Reason").replace("_", " ")
+
+
+def split_records(printed: str) -> tuple[dict[int, RawJob], set[int]]:
+    """The records of an answer by number, and the numbers that begin more than one, which have none.
+
+    Raises `AnswerNotUnderstood` where the answer does not end as a record does.
+    """
+    before, *pieces = f"\n{printed}".split(_BEGINNING)
+    if not pieces:
+        if printed.strip() and printed != NONE:
+            raise AnswerNotUnderstood("scontrol show job: its answer is not in the form that is known")
+        return {}, set()
+    if before.strip() or not printed.endswith("\n\n"):
+        raise AnswerNotUnderstood(f"scontrol show job: its answer of {len(printed)} signs ends early")
+    found: dict[int, RawJob] = {}
+    twice: set[int] = set()
+    for number, text in _numbered(pieces):
+        head = _HEAD.match(text)
+        if number in found or number in twice or head is None:
+            twice.add(number)
+            found.pop(number, None)
+            continue
+        array, tasks, throttle = head.groups()
+        found[number] = RawJob(
+            int(array) if array else None, tasks or "", int(throttle) if throttle else None, text[head.end() :]
+        )
+    return found, twice
+
+
+def _numbered(pieces: Sequence[str]) -> list[tuple[int, str]]:
+    """The records as numbers and what follows; a piece that begins with no number is a text of the record before."""
+    found: list[tuple[int, list[str]]] = []
+    for piece in pieces:
+        number, blank, text = piece.partition(" ")
+        if blank and len(number) <= _DIGITS and number.isascii() and number.isdigit():
+            found.append((int(number), [text]))
+        elif found:
+            found[-1][1].append(piece)
+        else:
+            raise AnswerNotUnderstood("scontrol show job: its answer is not in the form that is known")
+    return [(number, _BEGINNING.join(texts)) for number, texts in found]
+
+
+def same_record(one: RawJob, other: RawJob, name: str) -> bool:
+    """Whether two records of the job of this name tell the same, but for the times that pass by themselves."""
+    if one is other or one == other:
+        return True
+    if (one.array_id, one.tasks, one.throttle) != (other.array_id, other.tasks, other.throttle):
+        return False
+    texts = [_without_times(shown.body, name) for shown in (one, other)]
+    return texts[0] is not None and texts[0] == texts[1]
+
+
+def _without_times(body: str, name: str) -> tuple[str, str, str] | None:
+    """A record without how long the job has run and when it was last looked at; None where they are not found."""
+    start = len(name)
+    run = body.find("\n   RunTime=", start)
+    limit = body.find(" TimeLimit=", run)
+    looked = body.find(" LastSchedEval=", limit)
+    end = body.find("\n", looked)
+    if not body.startswith(name) or min(run, limit, looked, end) < 0:
+        return None
+    return body[:run], body[limit:looked], body[end:]
+
+
+def detail_of(shown: RawJob, name: str) -> JobDetail | None:
+    """The settings of a record of the job of this name, as squeue prints it; None where they cannot be told apart."""
+    body = shown.body
+    start = len(name)
+    end = body.find(LAST_LINE, start)
+    if end < 0 or not body.startswith(name) or not body.startswith("\n   ", start):
+        return None
+    last = body.find("\n", end + 1)
+    first, *lines = body[start : last if last >= 0 else len(body)].split("\n   ")
+    settings: dict[str, str] = {}
+    layout: list[str] = []
+    for line in lines:
+        if line.startswith("  Nodes="):
+            layout.append(line)
+            continue
+        key, _, value = line.partition("=")
+        if key in settings:
+            return None
+        settings[key] = value
+    if first or "UserId" not in settings:
+        return None
+    rest = body[end:]
+    per_gpu = _PER_GPU.search(rest) if "NtasksPerTRES=" in rest else None
+    segment = _SEGMENT.search(rest) if "SegmentSize=" in rest else None
+    spread = "SpreadJob=" in rest and _SPREAD.search(rest) is not None
+    return JobDetail(
+        settings,
+        "\n".join(layout),
+        spread,
+        int(per_gpu[1]) if per_gpu else None,
+        int(segment[1]) if segment else None,
+        _unknown(body[start : max(last, body.find(_TEXTS, end))]),
+    )
+
+
+def _unknown(believed: str) -> tuple[str, ...]:
+    if _SURE.issuperset(_NAME.findall(believed)):
+        return ()
+    return tuple(JOB.left_to_slurm(JOB.words_of(believed)))
+
+
+def show_job_input(numbers: Collection[int]) -> str:
+    """What one scontrol is to read from its standard input, to show these jobs and no others."""
+    return "".join(f"show job {number}\n" for number in sorted(numbers))
+
+
+def without_prompts(printed: str) -> str:
+    """The answer to `show_job_input` without scontrol's prompts, and what some builds of it repeat of what they
+    read.
+    """
+    return _PROMPT.sub("", printed)

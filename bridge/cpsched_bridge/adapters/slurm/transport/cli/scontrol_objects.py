@@ -1,0 +1,279 @@
+"""Nodes, partitions, reservations and the configuration as `scontrol` prints them; administrators write all of it.
+
+Records of the first three begin at a line with their name, and are words `Name=value`, see `known_fields`. What cannot
+be read of a record is None, and named in its `unreadable`: it concerns this record alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from cpsched_bridge.adapters.slurm.slurm_records import (
+    CONFIG_FIELDS,
+    NODE_FIELDS,
+    PARTITION_FIELDS,
+    RESERVATION_FIELDS,
+    Record,
+    closed_node,
+    closed_reservation,
+    has_trouble,
+)
+from cpsched_bridge.adapters.slurm.translation import task_ranges
+from cpsched_bridge.adapters.slurm.transport.cli import word_parsers
+from cpsched_bridge.adapters.slurm.transport.cli.known_fields import (
+    LONGEST_VALUE,
+    NODE,
+    PARTITION,
+    RESERVATION,
+    KnownFields,
+    Words,
+)
+from cpsched_bridge.errors import AnswerNotUnderstood
+
+NODES = ("scontrol", "--all", "show", "nodes")
+PARTITIONS = ("scontrol", "--all", "show", "partitions")
+RESERVATIONS = ("scontrol", "--all", "show", "reservations")
+CONFIG = ("scontrol", "show", "config")
+NOTHING = ("No reservations in the system", "No nodes in the system", "No partitions in the system")
+
+_SETTING = re.compile(r"^([A-Za-z_]+) *= ?(.*)$", re.MULTILINE)
+
+
+def _texts(printed: str, name: str) -> list[str]:
+    """The records of an answer; a record begins with `name`, such as "NodeName".
+
+    Raises `AnswerNotUnderstood` where the answer ends within a record, or is something else.
+    """
+    if printed.strip() in ("", *NOTHING):
+        return []
+    beginning = f"\n{name}="
+    before, *pieces = f"\n{printed}".split(beginning)
+    if before.strip() or not pieces or not printed.endswith("\n\n"):
+        raise AnswerNotUnderstood(f"scontrol: its answer with {name} of {len(printed)} signs ends early")
+    return [f"{name}={piece}" for piece in pieces]
+
+
+def _read(text: str, fields: Sequence[str], how: Mapping[str, Callable[[Words], Any]], known: KnownFields) -> Record:
+    """One record, with what cannot be read of it in `unreadable`, and what no list knows in `unknown`."""
+    return _read_words(known.words_of(text), fields, how, known)
+
+
+def _read_words(
+    words: Mapping[str, Any], fields: Sequence[str], how: Mapping[str, Callable[[Any], Any]], known: KnownFields
+) -> Record:
+    record: Record = dict.fromkeys(fields)
+    unreadable: dict[str, str] = {}
+    for name, read in how.items():
+        try:
+            record[name] = read(words)
+        except KeyError as error:
+            unreadable[name] = f"scontrol shows no {error.args[0]}"
+        except (ValueError, IndexError) as error:
+            unreadable[name] = str(error)[:LONGEST_VALUE]
+    return record | {"unreadable": unreadable or None, "unknown": known.left_to_slurm(words) or None}
+
+
+def _limit(word: str) -> int | str | None:
+    """A limit as a number; 0 and what is not set are none, infinity is "UNLIMITED"."""
+    return word_parsers.UNLIMITED if word in (word_parsers.UNLIMITED, "INFINITE", "-1") else word_parsers.count(word)
+
+
+def _time_limit(word: str) -> int | str | None:
+    return word_parsers.UNLIMITED if word in (word_parsers.UNLIMITED, "INFINITE") else word_parsers.minutes(word)
+
+
+def _at_least(word: str) -> int | str | None:
+    return word_parsers.UNLIMITED if word == word_parsers.UNLIMITED else word_parsers.number(word)
+
+
+def _nodes(word: str) -> str | None:
+    """A list of nodes, as it is printed."""
+    task_ranges.expand_hostlist(word_parsers.text(word))
+    return word_parsers.text(word)
+
+
+def _everybody(word: str) -> list[str]:
+    """A list of names; "ALL" where none is set, however that is printed."""
+    return ["ALL"] if word == "N/A" or word_parsers.text(word) is None else word.split(",")
+
+
+def _amounts(word: str) -> dict[str, Any]:
+    """ "cpu=4,mem=4000M" with numbers as such, and other amounts as they are printed."""
+    pairs = [item.partition("=") for item in word.split(",") if "=" in item]
+    return {name: int(amount) if amount.isdigit() else amount for name, _, amount in pairs}
+
+
+_NODE: dict[str, Callable[[Words], Any]] = {
+    "name": lambda words: words["NodeName"],
+    "state": lambda words: words["State"],
+    "effective_cpus": lambda words: int(words.get("CPUEfctv", words["CPUTot"])),
+    "allocated_cpus": lambda words: int(words["CPUAlloc"]),
+    "threads_per_core": lambda words: word_parsers.count(words["ThreadsPerCore"]),
+    "real_memory": lambda words: word_parsers.count(words["RealMemory"]),
+    "memory_reserved_for_system": lambda words: word_parsers.count(words.get("MemSpecLimit", "0")),
+    "allocated_memory": lambda words: int(words["AllocMem"]),
+    "configured_gres": lambda words: word_parsers.gres(words["Gres"]),
+    "allocated_tres": lambda words: _amounts(words["AllocTRES"]),
+    "active_features": lambda words: word_parsers.names(words["ActiveFeatures"]),
+    "partitions": lambda words: word_parsers.names(words.get("Partitions", "")),
+    "slurm_version": lambda words: word_parsers.text(words.get("Version", "")),
+    "weight": lambda words: word_parsers.number(words.get("Weight", "")),
+}
+
+
+@dataclass(slots=True)
+class NodeRecords:
+    """Makes records of nodes; one that is printed as in the answer before is the same object."""
+
+    _known: dict[str, Record] = field(default_factory=dict)
+
+    def read(self, printed: str) -> list[Record]:
+        """Records of `NODE_FIELDS`."""
+        texts = _texts(printed, "NodeName")
+        self._known = {text: self._known.get(text) or _node(text) for text in texts}
+        return [self._known[text] for text in texts]
+
+
+def nodes(printed: str) -> list[Record]:
+    """Records of `NODE_FIELDS`."""
+    return NodeRecords().read(printed)
+
+
+def _node(text: str) -> Record:
+    record = closed_node(_read(text, NODE_FIELDS, _NODE, NODE))
+    if has_trouble(record):
+        return record
+    idle = record["effective_cpus"] - record["allocated_cpus"]
+    base, *flags = record["state"].split("+")
+    if idle and idle != record["effective_cpus"]:
+        base = "MIXED"  # as scontrol itself says, unless the node's state has changed meanwhile
+    return record | {"state": "+".join((base, *flags))}
+
+
+_PARTITION: dict[str, Callable[[Words], Any]] = {
+    "name": lambda words: words["PartitionName"],
+    "state": lambda words: words["State"],
+    "nodes": lambda words: _nodes(words["Nodes"]),
+    "max_time": lambda words: _time_limit(words["MaxTime"]),
+    "default_time": lambda words: _time_limit(words["DefaultTime"]),
+    "max_nodes": lambda words: _limit(words["MaxNodes"]),
+    "min_nodes": lambda words: _at_least(words["MinNodes"]),
+    "max_cpus_per_node": lambda words: _limit(words["MaxCPUsPerNode"]),
+    "max_cpus_per_socket": lambda words: _limit(words.get("MaxCPUsPerSocket", word_parsers.UNLIMITED)),
+    "max_memory_per_node": lambda words: _limit(words.get("MaxMemPerNode", "0")),
+    "max_memory_per_cpu": lambda words: _limit(words.get("MaxMemPerCPU", "0")),
+    "oversubscribe": lambda words: _sharing(words),
+    "allowed_accounts": lambda words: _everybody(words.get("AllowAccounts", "")),
+    "denied_accounts": lambda words: _everybody(words.get("DenyAccounts", "")),
+    "allowed_qos": lambda words: _everybody(words.get("AllowQos", "")),
+    "denied_qos": lambda words: _everybody(words.get("DenyQos", "")),
+    "allowed_groups": lambda words: _everybody(words["AllowGroups"]),
+    "is_root_only": lambda words: word_parsers.flag(words["RootOnly"]),
+    "is_user_exclusive": lambda words: words.get("ExclusiveUser") == "YES" or words.get("Exclusive") == "USER",
+    "is_topology_exclusive": lambda words: words.get("ExclusiveTopo") == "YES" or words.get("Exclusive") == "TOPO",
+    "topology": lambda words: word_parsers.text(words.get("Topology", "")),
+    "requires_reservation": lambda words: word_parsers.flag(words["ReqResv"]),
+    "job_defaults": lambda words: word_parsers.text(words.get("JobDefaults", "")),
+}
+
+
+def _sharing(words: Words) -> str:
+    """How jobs share nodes, in the words before 26.05, which has a field of its own for whole nodes."""
+    return "EXCLUSIVE" if words.get("Exclusive") in ("NODE", "TOPO") else words["OverSubscribe"]
+
+
+def partitions(printed: str) -> list[Record]:
+    """Records of `PARTITION_FIELDS`."""
+    return [_read(text, PARTITION_FIELDS, _PARTITION, PARTITION) for text in _texts(printed, "PartitionName")]
+
+
+_CORES = re.compile(r"^     NodeName=(\S+) CoreIDs=(\S*) *$", re.MULTILINE)
+"""Of a reservation of cores, a line for each of its nodes."""
+
+_RESERVATION: dict[str, Callable[[Mapping[str, Any]], Any]] = {
+    "name": lambda words: words["ReservationName"],
+    "nodes": lambda words: _nodes(words["Nodes"]),
+    "cpu_ids_by_node": lambda words: words["CoreIDs"],
+    "tres": lambda words: word_parsers.resources(words.get("TRES", "")),
+    "partition": lambda words: word_parsers.text(words.get("PartitionName", "")),
+    "flags": lambda words: word_parsers.names(words.get("Flags", "")),
+    "start_time": lambda words: word_parsers.count(words["StartTime"]),
+    "end_time": lambda words: word_parsers.count(words["EndTime"]),
+    "users": lambda words: word_parsers.names(words["Users"]),
+    "groups": lambda words: word_parsers.names(words.get("Groups", "")),
+    "accounts": lambda words: word_parsers.names(words["Accounts"]),
+    "qos": lambda words: word_parsers.names(words.get("QOS", "")),
+    "allowed_partitions": lambda words: word_parsers.names(words.get("AllowedPartitions", "")),
+    "comment": lambda words: word_parsers.text(words.get("Comment", words.get("BurstBuffer", ""))),
+}
+
+
+def reservations(printed: str) -> list[Record]:
+    """Records of `RESERVATION_FIELDS`; where there is no comment, the burst buffer's words stand for it."""
+    return [_reservation(text) for text in _texts(printed, "ReservationName")]
+
+
+def _reservation(text: str) -> Record:
+    """One reservation; lines of cores in its comment are not read: they come later."""
+    above = text.partition("\n   TRES=")[0]
+    words = {**RESERVATION.words_of(text), "CoreIDs": dict(_CORES.findall(above))}
+    return closed_reservation(_read_words(words, RESERVATION_FIELDS, _RESERVATION, RESERVATION))
+
+
+def _parameters(word: str) -> dict[str, Any]:
+    if word_parsers.text(word) is None:
+        return {}
+    pairs = [item.partition("=") for item in word.split(",")]
+    return {name: (int(value) if value.isdigit() else value) if equals else True for name, equals, value in pairs}
+
+
+def _upper(word: str) -> list[str]:
+    return [] if word in ("none", "(null)", "") else word.upper().split(",")
+
+
+_CONFIG: dict[str, Callable[[Words], Any]] = {
+    "accounting_storage_enforce": lambda words: _upper(words["AccountingStorageEnforce"]),
+    "accounting_storage_tres": lambda words: word_parsers.names(words["AccountingStorageTRES"]),
+    "accounting_storage_type": lambda words: word_parsers.text(words["AccountingStorageType"]),
+    "cluster_name": lambda words: word_parsers.text(words["ClusterName"]),
+    "gres_types": lambda words: word_parsers.names(words["GresTypes"]),
+    "job_defaults": lambda words: word_parsers.text(words.get("JobDefaults", "")),
+    "job_submit_plugins": lambda words: word_parsers.names(words["JobSubmitPlugins"]),
+    "min_job_age": lambda words: word_parsers.count(words["MinJobAge"].split()[0]),
+    "preempt_mode": lambda words: word_parsers.text(words["PreemptMode"]),
+    "preempt_type": lambda words: _preempt_type(words["PreemptType"]),
+    "priority_site_factor_plugin": lambda words: word_parsers.text(words.get("PrioritySiteFactorPlugin", "")),
+    "priority_type": lambda words: word_parsers.text(words.get("PriorityType", "")),
+    "scheduler_parameters": lambda words: _parameters(words["SchedulerParameters"]),
+    "scheduler_type": lambda words: word_parsers.text(words["SchedulerType"]),
+    "select_type": lambda words: word_parsers.text(words["SelectType"]),
+    "select_type_parameters": lambda words: word_parsers.names(words["SelectTypeParameters"]),
+    "slurm_user_name": lambda words: words["SlurmUser"].partition("(")[0],
+    "topology_parameters": lambda words: word_parsers.names(words.get("TopologyParam", "")),
+    "topology_plugin": lambda words: word_parsers.text(words.get("TopologyPlugin", "")),
+    "version": lambda words: word_parsers.text(words["SLURM_VERSION"]),
+}
+
+
+def _preempt_type(word: str) -> str | None:
+    """ "preempt/none" before 23.11 is what later releases do not set."""
+    return None if word == "preempt/none" else word_parsers.text(word)
+
+
+def config(printed: str) -> Record:
+    """A record of `CONFIG_FIELDS`; raises `AnswerNotUnderstood` where one of them cannot be read."""
+    words: Words = {}
+    for name, value in _SETTING.findall(printed):
+        words.setdefault(name, value.rstrip())
+    record: Record = {}
+    for field_name in CONFIG_FIELDS:
+        try:
+            record[field_name] = _CONFIG[field_name](words)
+        except (KeyError, ValueError, IndexError) as error:
+            raise AnswerNotUnderstood(
+                f"scontrol show config: {field_name} cannot be read: {type(error).__name__}: {error}"
+            ) from error
+    return record

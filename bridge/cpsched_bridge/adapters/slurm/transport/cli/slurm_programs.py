@@ -1,0 +1,49 @@
+"""Slurm's programs run side by side with one deadline: all their answers, or a `BackendError`.
+
+An answer counts only where its program ended with exit status 0 and complained of nothing that says that the
+controller was not reached.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from cpsched_bridge.adapters.shared import parallel_commands
+from cpsched_bridge.adapters.shared.parallel_commands import format_complaint
+from cpsched_bridge.adapters.slurm.transport.programs.slurm_environment import environment
+from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
+
+_UNREACHED = re.compile(
+    r"unable to contact|unable to establish|connection refused|zero bytes|socket timed out|_load_\w+ error|\berror:",
+    re.IGNORECASE,
+)
+_REFUSED = re.compile(r"incompatible version|access/permission denied|protocol authentication|invalid .*option", re.I)
+
+
+class SlurmPrograms(parallel_commands.ParallelCommands):
+    """Run Slurm's programs in their environment, and judge them by their complaints."""
+
+    def __init__(
+        self,
+        commands: Mapping[str, Sequence[str]],
+        deadline_s: float,
+        typed: Mapping[str, str] | None = None,
+        most_s: float = 0.0,
+    ) -> None:
+        super().__init__(commands, deadline_s, environment(), interpret_exit, typed, most_s)
+
+
+def interpret_exit(command: str, status: int, complaint: str) -> BackendError | None:
+    """What a program's exit status and complaint say of its answer; None: it counts.
+
+    A program that complains that it did not reach the controller is not believed, whatever its exit status.
+    """
+    if status == 0 and not _UNREACHED.search(complaint):
+        return None
+    words = format_complaint(complaint, status)
+    if _REFUSED.search(complaint):
+        return CommandRefused(f"{command}: {words}")
+    if "timed out" in complaint.lower():
+        return BackendTimeout(f"{command}: {words}")
+    return BackendUnavailable(f"{command}: {words}")

@@ -1,0 +1,142 @@
+"""Single words of Slurm's programs as plain values, as `records` describes them.
+
+Every function raises `ValueError` for a word that it does not know: a value is never guessed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from cpsched.parsing.gres import NO_CONSUME, parse_gres
+
+UNSET = frozenset({"", "N/A", "(null)", "None", "NONE", "Unknown", "NOT_SET", "Partition_Limit"})
+"""How Slurm's programs print what nobody has set."""
+UNLIMITED = "UNLIMITED"
+INFINITE_16 = 0xFFFF
+"""Slurm's infinite in fields of 16 bits, where a program prints it as a number."""
+MOST_EXACT_MIB = 1 << 24
+"""Slurm prints memory by way of a 32-bit float, which is exact up to here (16 TiB)."""
+UNSET_MIB = 1 << 40
+"""More than that is Slurm's number for memory that nobody asked for, 2**64 - 2."""
+
+_MIB = {"": 1.0, "K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3, "E": 1024.0**4, "Z": 1024.0**5}
+_COUNTS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4, "P": 1024**5}
+_AMOUNT = re.compile(r"(\d+(?:\.\d+)?)([KMGTPEZ]?)")
+_TIME = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d\d)")
+_KIND = re.compile(r"[^/:=]*")
+_DEPENDENCY_STATE = re.compile(r"\(\w+\)$")
+_ON_JOBS = ("after", "afterany", "afterburstbuffer", "aftercorr", "afternotok", "afterok")
+
+
+def text(word: str) -> str | None:
+    """Words that somebody chose; None where there are none."""
+    return None if word in ("", "(null)") else word
+
+
+def number(word: str) -> int | None:
+    """A number that may be 0."""
+    return None if word in UNSET else int(word)
+
+
+def count(word: str) -> int | None:
+    """A number of which 0 says that nobody has set it."""
+    return number(word) or None
+
+
+def count_or_infinite(word: str) -> int | str | None:
+    """The same, of 16 bits; "UNLIMITED" for Slurm's infinite, and for "*"'s sake None where there is no number."""
+    found = None if word == "*" else count(word)
+    return UNLIMITED if found == INFINITE_16 else found
+
+
+def flag(word: str) -> bool:
+    """ "1", "0", "Yes", "NO" as a claim."""
+    if word.lower() in ("yes", "no"):
+        return word.lower() == "yes"
+    return bool(number(word))
+
+
+def names(word: str) -> list[str]:
+    """A list with commas."""
+    return [] if text(word) is None else word.split(",")
+
+
+def minutes(word: str) -> int | None:
+    """ "1-02:30:00", "30:00" (minutes and seconds) as minutes; None where there is no limit, or none is set."""
+    if word in UNSET or word == UNLIMITED:
+        return None
+    found = _TIME.fullmatch(word)
+    if found is None or int(found[4]):
+        raise ValueError(f"time {word[:40]!r}")
+    return (int(found[1] or 0) * 24 + int(found[2] or 0)) * 60 + int(found[3])
+
+
+def mib(word: str) -> int | None:
+    """ "4000M", "4G", "0" as MiB; None for 0 and for what nobody asked for."""
+    found = _AMOUNT.fullmatch(word)
+    if found is None:
+        raise ValueError(f"memory {word[:40]!r}")
+    amount = float(found[1]) * _MIB[found[2]]
+    if amount >= UNSET_MIB:
+        return None
+    if amount > MOST_EXACT_MIB or amount != int(amount):
+        raise ValueError(f"memory {word[:40]!r}: not exact")
+    return int(amount) or None
+
+
+def resources(word: str) -> dict[str, int] | None:
+    """ "cpu=4,mem=16G,node=1,gres/gpu:a100=2" with memory in MiB; what is no resource of `records` is left out.
+
+    Generic resources may be in any spelling that `parsing.gres` reads.
+    """
+    if text(word) is None or word == "N/A":
+        return None
+    found: dict[str, int] = {}
+    for item in filter(None, word.split(",")):
+        kind = _KIND.match(item)[0]  # type: ignore[index]  # it matches any text
+        amount = item[len(kind) + 1 :]
+        if kind == "mem":
+            found[kind] = _whole(amount, _MIB)
+        elif kind in ("cpu", "node", "billing"):
+            found[kind] = _whole(amount, _COUNTS)
+        elif kind == "gres":
+            for each in parse_gres(item):
+                found[f"gres/{each.key}"] = found.get(f"gres/{each.key}", 0) + each.count
+    return found or None
+
+
+def _whole(amount: str, units: Mapping[str, float]) -> int:
+    found = _AMOUNT.fullmatch(amount)
+    if found is None or found[2] not in units:
+        raise ValueError(f"amount {amount[:40]!r}")
+    return round(float(found[1]) * units[found[2]]) if found[2] or "." in found[1] else int(found[1])
+
+
+def gres(word: str) -> dict[str, int]:
+    """ "gpu:a100:2(S:0-1),mps:200", "gres/gpu:2" by name and type; those that jobs share end with `NO_CONSUME`."""
+    found: dict[str, int] = {}
+    for each in parse_gres(word):
+        key = each.key if each.is_consumable else f"{each.key}:{NO_CONSUME}"
+        found[key] = found.get(key, 0) + each.count
+    return found
+
+
+def dependencies(word: str) -> dict[str, Any] | None:
+    """A list of dependencies by kind, as `translation.job_dependencies` reads it; raises ValueError for an unknown
+    kind.
+    """
+    if text(word) is None:
+        return None
+    kinds: dict[str, list[int | str]] = {kind: [] for kind in _ON_JOBS}
+    any_will_do, single = "?" in word, False
+    for item in word.split("?" if any_will_do else ","):
+        kind, colon, jobs = item.partition(":")
+        if not colon and _DEPENDENCY_STATE.sub("", kind) == "singleton":
+            single = True
+        elif kind in kinds and jobs:
+            kinds[kind] += [int(job) if job.isdigit() else job for job in jobs.split(":")]
+        elif kind != "expand":  # it is about nodes that the job itself will have, and met at once
+            raise ValueError(f"dependency {item[:40]!r}")
+    return {**kinds, "singleton": single, "satisfy": "any" if any_will_do else "all"}

@@ -1,0 +1,107 @@
+"""Array tasks in the controller: which record stands for which task, and how a task gets a record of its own.
+
+Waiting tasks of an array share one record. A command for that record concerns them all, so a task that is to be started
+alone is split off first: scontrol does that when a command names the task.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import chain
+
+from cpsched_bridge.adapters.slurm.slurm_records import Record
+from cpsched_bridge.adapters.slurm.translation import slurm_job_ids, slurm_states, task_ranges
+
+Common = dict[int, tuple[int, tuple[range, ...]]]
+"""By array: the number of its common record, and the indices of the tasks that wait there."""
+
+
+def numbers(
+    wanted: Sequence[int],
+    look: Callable[[Collection[int]], Iterable[Record]],
+    scontrol: Callable[[Sequence[str]], object],
+    *,
+    separate: bool,
+) -> dict[int, int]:
+    """The controller's number of each wanted job; `look` reads the jobs of some arrays, `scontrol` runs commands.
+
+    `separate` splits array tasks off their common record first. Without it, a task that has no record of its own
+    stands for all waiting tasks of its array.
+    """
+    known = {job_id: job_id for job_id in wanted if slurm_job_ids.split_task_id(job_id)[1] is None}
+    if len(known) == len(wanted):
+        return known
+    among = {slurm_job_ids.split_task_id(job_id)[0] for job_id in wanted if job_id not in known}
+    own, common = array_records(look(among))
+    if separate:
+        commands = splits([job_id for job_id in wanted if job_id not in known and job_id not in own], common)
+        if commands:
+            scontrol(commands)
+            own, common = array_records(look(among))
+    for job_id in wanted:
+        array = slurm_job_ids.split_task_id(job_id)[0]
+        if job_id in own:
+            known[job_id] = own[job_id]
+        elif array in common and not separate:
+            known[job_id] = common[array][0]
+    return known
+
+
+def array_records(jobs: Iterable[Record]) -> tuple[dict[int, int], Common]:
+    """Tasks that have a record of their own, with its number; and the common records of the others."""
+    own: dict[int, int] = {}
+    common: Common = {}
+    for job in jobs:
+        with contextlib.suppress(ValueError):  # an array that cannot be read is left to Slurm
+            if array := job["array_id"]:
+                waiting = (
+                    task_ranges.format_task_ranges(job["array_tasks_waiting"])
+                    if job["state"] == slurm_states.PENDING
+                    else ()
+                )
+                if sum(map(len, waiting)) > 1:
+                    common[array] = (job["id"], waiting)
+                else:
+                    task = next(chain(*waiting), job["array_task_id"] or 0)
+                    own[slurm_job_ids.task_id(array, task)] = job["id"]
+    return own, common
+
+
+def words(job: Record) -> str:
+    """How scontrol is told the record of a job, and nothing besides it.
+
+    Under its bare number an array's record would stand for the tasks that have records of their own too. Raises
+    `ValueError` where the tasks of the record cannot be read.
+    """
+    array = int(job["array_id"] or 0)
+    if not array:
+        return str(int(job["id"]))
+    waiting = task_ranges.format_task_ranges(job["array_tasks_waiting"]) if job["state"] == slurm_states.PENDING else ()
+    if sum(map(len, waiting)) > 1:
+        return f"{array}_[{','.join(map(_span, waiting))}]"
+    return f"{array}_{next(chain(*waiting), int(job['array_task_id'] or 0))}"
+
+
+def _span(tasks: range) -> str:
+    if len(tasks) == 1:
+        return str(tasks[0])
+    return f"{tasks[0]}-{tasks[-1]}" + (f":{tasks.step}" if tasks.step > 1 else "")
+
+
+def splits(tasks: list[int], common: Common) -> list[str]:
+    """Commands that give every wanted task a record of its own; they hold it, as it is already.
+
+    A command for all waiting tasks of an array would leave their common record whole: the last one keeps it.
+    """
+    by_array: dict[int, list[int]] = {}
+    for job_id in tasks:
+        array, task = slurm_job_ids.split_task_id(job_id)
+        if task is not None and array in common and any(task in some for some in common[array][1]):
+            by_array.setdefault(array, []).append(task)
+    commands = []
+    for array, wanted in by_array.items():
+        if len(wanted) == sum(map(len, common[array][1])):
+            wanted = wanted[:-1]
+        commands.append(f"hold {array}_[{task_ranges.format_ranges(wanted)}]")
+    return commands

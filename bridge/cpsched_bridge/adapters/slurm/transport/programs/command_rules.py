@@ -1,0 +1,125 @@
+"""What a command may touch: judged from a record of the job that was read immediately before.
+
+Slurm may have started a job since the bridge read it, and a node list set on a running job would resize it. Its owner
+or an administrator may hold it by now, and such a hold is theirs to lift.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from typing import Any
+
+from cpsched_bridge.adapters.slurm.slurm_records import Record
+from cpsched_bridge.adapters.slurm.translation import slurm_states
+from cpsched_bridge.ports import Hold, OutcomeCode
+
+LOOKED_AT = (
+    "id",
+    "state",
+    "state_reason",
+    "priority",
+    "admin_comment",
+    "comment",
+    "requeue_count",
+    "array_id",
+    "array_task_id",
+    "array_tasks_waiting",
+)
+"""The fields of a record that the rules ask for. Fields that could not be read may be named in "unreadable"."""
+
+
+class RefusedCommand(Exception):
+    """A command that cannot be carried out for this job."""
+
+    def __init__(self, words: str, code: OutcomeCode = "") -> None:
+        super().__init__(words)
+        self.code: OutcomeCode = code
+
+
+class CallError(Exception):
+    """A call to the controller that failed; `lost`: it may have taken effect all the same."""
+
+    def __init__(self, words: str, *, lost: bool, code: OutcomeCode = "") -> None:
+        super().__init__(words)
+        self.lost = lost
+        self.code: OutcomeCode = code
+
+
+def not_sent(why: str) -> CallError:
+    """The error for a command that was not sent, through no fault of its job."""
+    return CallError(f"not sent: {why}", lost=False, code="not_sent")
+
+
+_NODES = r"(?:ReqNodeList|ExcNodeList)=[\w.,\[\]-]*"
+_NUMBERS = r"(?:TasksPerNode|NumNodes|NumTasks|MinCPUsNode|NumCPUs|Nice)=-?\d{1,10}(?:-\d{1,10})?"
+SETTINGS = re.compile(rf"(?:(?:{_NODES}|{_NUMBERS})(?: (?:{_NODES}|{_NUMBERS}))*)?", re.ASCII)
+"""What may be cleared of a job: settings that name nodes and numbers, and nothing else."""
+
+
+def has_plugin(job_submit_plugins: Collection[str] | None) -> bool:
+    """Whether the controller has loaded the submit plugin; asked anew each time, as a reconfiguration changes it."""
+    return "lua" in (job_submit_plugins or ())
+
+
+def require_unpin_settings(words: str) -> None:
+    """Raise `RefusedCommand` for settings of scontrol that are more than undo a pin."""
+    if not SETTINGS.fullmatch(words):
+        raise RefusedCommand(f"cannot be cleared by {words!r}")
+
+
+def require_pending(job: Record) -> None:
+    """Raise `RefusedCommand` unless the job is pending."""
+    state = readable_value(job, "state")
+    if state != slurm_states.PENDING:
+        raise RefusedCommand(f"is {state}")
+
+
+def require_ours(job: Record, guarded: bool) -> None:
+    """Raise `RefusedCommand` unless it is pending, held by nobody else; `guarded`: the submit plugin marks holds."""
+    require_pending(job)
+    hold = slurm_states.hold_by(
+        readable_value(job, "priority"),
+        readable_value(job, "state_reason"),
+        readable_value(job, "admin_comment"),
+        readable_value(job, "comment"),
+        readable_value(job, "requeue_count"),
+        guarded,
+    )
+    if hold is Hold.USER:
+        raise RefusedCommand("is held by its owner, or by an administrator")
+
+
+def require_held(job: Record, guarded: bool) -> None:
+    """Raise `RefusedCommand` unless the job is `require_ours` and held."""
+    require_ours(job, guarded)
+    if is_free(job):
+        raise RefusedCommand(f"is not held (priority {readable_value(job, 'priority')})")
+
+
+def is_free(job: Record) -> bool:
+    """Whether nobody holds the job."""
+    return bool(readable_value(job, "priority") != 0)
+
+
+def may_be_released(job: Record) -> bool:
+    """Whether a held job is held in a way that the bridge may lift."""
+    return not is_free(job) and readable_value(job, "state_reason") not in slurm_states.LASTING_HOLDS
+
+
+def by_administrator(job: Record, guarded: bool) -> bool:
+    """Whether a held job without a pin is held by another than the bridge.
+
+    Somebody may hold a job after the bridge has read that nobody does, and before the bridge's own hold arrives.
+    The plugin marks every hold of the bridge's; without a plugin nobody can tell.
+    """
+    if not guarded or readable_value(job, "admin_comment") == slurm_states.WAIT:
+        return False
+    return slurm_states.WAIT not in (readable_value(job, "comment") or "").split(" ")
+
+
+def readable_value(job: Record, name: str) -> Any:
+    """One value; raises `RefusedCommand` where it could not be read."""
+    if name in (job.get("unreadable") or ()):
+        raise RefusedCommand(f"its {name} cannot be read")
+    return job[name]

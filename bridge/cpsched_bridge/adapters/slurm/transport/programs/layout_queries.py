@@ -1,0 +1,89 @@
+"""What running jobs have on each of their nodes, by `scontrol --details`: pyslurm's own call for it crashes.
+
+A job's layout is asked for once, when the job is first seen on its nodes.
+
+scontrol prints the names and comments that users choose as they are. Only lines of their own are believed, which no
+name can make without a line break; and of them only what is unambiguous: one record of the job, whose parts name each
+of its nodes once. A job that another one speaks of is asked for alone. One that speaks wrongly of itself has none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+
+from cpsched.parsing.gres import parse_gres
+from cpsched_bridge.adapters.slurm.slurm_records import Layout, Record
+from cpsched_bridge.adapters.slurm.translation import slurm_states, task_ranges
+from cpsched_bridge.adapters.slurm.transport.programs.scontrol_calls import output_of
+
+SHOW = ["scontrol", "--details", "show", "job"]
+ONE_BY_ONE = 5
+"""So many jobs are asked for one by one; above that, all jobs in one answer."""
+KEY = ("num_nodes", "cpus", "start_time")
+"""What changes where a job gets other nodes: it was requeued, or lost some of them."""
+
+_RECORD = re.compile(r"^JobId=(\d{1,12}) ", re.MULTILINE)
+_SPAN = r"\d{1,6}(?:-\d{1,6})?"
+_PART = re.compile(
+    rf"^ +Nodes=(\S+) CPU_IDs=({_SPAN}(?:,{_SPAN})*) Mem=(\d{{1,15}}) GRES=(\S*) *$", re.MULTILINE | re.ASCII
+)
+
+
+class LayoutQueries:
+    """The layouts of jobs on several nodes; `show` runs a command and returns what it prints, None where it fails."""
+
+    def __init__(self, show: Callable[[list[str]], str | None] = output_of) -> None:
+        self._show = show
+        self._known: dict[int, tuple[object, Layout | None]] = {}
+
+    def of(self, jobs: Iterable[Record]) -> dict[int, Layout]:
+        """The layouts of those of `jobs` that are on several nodes, by number, as far as they can be read."""
+        placed = {job["id"]: [job[name] for name in KEY] for job in jobs if job["state"] in slurm_states.OCCUPYING}
+        keys = {number: key for number, key in placed.items() if (key[0] or 0) > 1}
+        self._known = {number: known for number, known in self._known.items() if keys.get(number) == known[0]}
+        missing = keys.keys() - self._known.keys()
+        if len(missing) > ONE_BY_ONE and (shown := self._show(SHOW)) is not None:
+            found = layouts_in(shown, {number: keys[number][0] for number in missing})
+            self._known |= {number: (keys[number], layout) for number, layout in found.items()}
+        for number in sorted(keys.keys() - self._known.keys())[:ONE_BY_ONE]:
+            shown = self._show([*SHOW, str(number)])
+            if shown is None:
+                break
+            self._known[number] = (keys[number], layouts_in(shown, {number: keys[number][0]}).get(number))
+        return {number: layout for number, (_, layout) in self._known.items() if layout is not None}
+
+
+def layouts_in(text: str, nodes: Mapping[int, int]) -> dict[int, Layout]:
+    """What scontrol prints without doubt of the layouts of jobs, by number; `nodes`: how many each of them is on."""
+    _, *pieces = _RECORD.split(text)
+    found: dict[int, Layout | None] = {}
+    for words, record in zip(pieces[::2], pieces[1::2], strict=True):
+        number = int(words)
+        if number in nodes:
+            found[number] = None if number in found else _layout(record, nodes[number])
+    return {number: layout for number, layout in found.items() if layout is not None}
+
+
+def _layout(record: str, count: int) -> Layout | None:
+    """The parts of one record, if they are on `count` nodes, each of them once."""
+    try:
+        parts = [[n, _count(ids), int(mib), _gres(gres)] for n, ids, mib, gres in _PART.findall(record)]
+        names = [name for part in parts for name in task_ranges.expand_hostlist(part[0])]
+    except ValueError:
+        return None
+    return parts if len(names) == len(set(names)) == count else None
+
+
+def _count(ids: str) -> int:
+    """How many numbers "0-3,8" names."""
+    ends = [piece.partition("-") for piece in ids.split(",")]
+    return sum(int(last or first) - int(first) + 1 for first, _, last in ends)
+
+
+def _gres(text: str) -> dict[str, int]:
+    """ "gpu:a100:2(IDX:0-1)" as {"gpu:a100": 2}."""
+    found: dict[str, int] = {}
+    for each in parse_gres(text):
+        found[each.key] = found.get(each.key, 0) + each.count
+    return found

@@ -1,0 +1,178 @@
+"""One scontrol that is told one change after the other through its standard input, and listened to after each.
+
+scontrol says nothing where a command was carried out, complains on its standard error where not, and few complaints
+name a job. So after each command it is told a word that it does not know. It complains of that too, in the same place:
+what comes before is the complaint of the command, and that complaint itself proves that the command has ended.
+
+One command is on its way at any time. A bridge that dies in the middle of many leaves at most one of them behind.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import select
+import subprocess
+import time
+from types import TracebackType
+
+from cpsched_bridge.adapters.slurm.transport.programs.call_budget import CallBudget, calls_of_change
+from cpsched_bridge.adapters.slurm.transport.programs.command_rules import CallError, RefusedCommand, not_sent
+from cpsched_bridge.adapters.slurm.transport.programs.slurm_environment import environment
+from cpsched_bridge.children import kill_with_parent
+
+MAX_OUTPUT = 1 << 20
+"""Bytes of complaints about one command; a program that says more is ended."""
+ENDING_S = 1.0
+"""How long a program may take to end that has closed its standard error."""
+_WORD = r"[\w.,:/=%&+~\[\]-]+"
+COMMAND = re.compile(rf"{_WORD}(?: {_WORD}){{0,100}}", re.ASCII)
+"""What may be told: words without quotes, breaks of lines, and what else scontrol or its line editor treat apart."""
+
+
+class _Lost(Exception):
+    """The program has ended, hangs, or says too much."""
+
+
+class ScontrolSession:
+    """Starts scontrol with the first command, and ends it as a context.
+
+    It answers each command within `within_s` seconds, and all of them within `most_s`, by default the same: what
+    answers is not stuck. Beside a limit on calls, each command waits for its share of `budget` first, all of them
+    together no longer than `wait_s`, which does not count as time of scontrol's. A command that would wait longer is
+    not sent.
+    """
+
+    def __init__(
+        self,
+        within_s: float,
+        program: str = "scontrol",
+        most_s: float = 0.0,
+        budget: CallBudget | None = None,
+        wait_s: float = 0.0,
+    ) -> None:
+        self._budget, self._wait_s = budget or CallBudget(), wait_s
+        self._within_s = within_s + self._budget.slack_s
+        self._most_s = max(most_s, self._within_s)
+        self._end_s = time.monotonic() + self._most_s
+        self._until_s = 0.0
+        """When the command under way must be answered, in `time.monotonic`."""
+        self._program = program
+        self._process: subprocess.Popen[bytes] | None = None
+        self._mark = f"cpsched-{secrets.token_hex(8)}"  # no job can know it, whatever its name
+        self._told = 0
+        self._over = ""
+
+    def __enter__(self) -> ScontrolSession:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def tell(self, command: str) -> str:
+        """What scontrol complains of the command; empty if of nothing.
+
+        Raises `RefusedCommand` for words that are not sent to any scontrol, and `CallError` where it gives no answer:
+        then the command may have been carried out, and no other one is sent.
+        """
+        if not COMMAND.fullmatch(command):
+            raise RefusedCommand(f"cannot be told to scontrol: {command!r}")
+        if not self._over and time.monotonic() >= self._end_s:
+            self._over = f"{self._program} has taken {self._most_s:g} s"
+        if self._over:
+            raise not_sent(self._over)
+        waited_s = self._budget.wait_for(calls_of_change(command), self._wait_s)
+        if waited_s is None:
+            raise not_sent("slurmctld accepts no more calls now (rl_enable)")
+        self._wait_s -= waited_s
+        self._end_s += waited_s
+        self._until_s = min(self._end_s, time.monotonic() + self._within_s)
+        process = self._process or self._begin()
+        self._told += 1
+        mark = f"{self._mark}-{self._told}"
+        began_s = time.monotonic()
+        try:
+            said = self._exchange(process, f"{command}\n{mark}\n".encode(), f"invalid keyword: {mark}\n".encode())
+        except _Lost as lost:
+            self._over = str(lost)
+            self.close()
+            raise CallError(self._over, lost=True) from lost
+        self._budget.took(time.monotonic() - began_s)
+        return _in_one_line(said)
+
+    def close(self) -> None:
+        """End scontrol."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        self._over = self._over or "the dialogue is over"
+        process.kill()
+        process.wait()
+        for pipe in (process.stdin, process.stderr):
+            if pipe is not None:
+                pipe.close()
+
+    def _begin(self) -> subprocess.Popen[bytes]:
+        try:
+            process = subprocess.Popen(
+                [self._program],
+                bufsize=0,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                env=environment(),
+                preexec_fn=kill_with_parent,
+            )
+        except OSError as error:
+            self._over = f"{self._program} cannot be run: {error.strerror or error}"
+            raise CallError(self._over, lost=False) from error
+        for pipe in (process.stdin, process.stderr):
+            if pipe is not None:
+                os.set_blocking(pipe.fileno(), False)
+        self._process = process
+        return process
+
+    def _exchange(self, process: subprocess.Popen[bytes], words: bytes, until: bytes) -> bytes:
+        """Write `words`, and read what comes before `until`. Raises `_Lost`."""
+        assert process.stdin is not None
+        assert process.stderr is not None
+        stdin, stderr = process.stdin.fileno(), process.stderr.fileno()
+        waits = select.poll()
+        waits.register(stdin, select.POLLOUT)
+        waits.register(stderr, select.POLLIN)
+        said = bytearray()
+        while until not in said:
+            left_s = self._until_s - time.monotonic()
+            ready = dict(waits.poll(1000.0 * left_s)) if left_s > 0 else {}
+            if not ready:
+                raise _Lost(f"no answer from {self._program} in {self._within_s:g} s: killed")
+            if stdin in ready:
+                try:
+                    words = words[os.write(stdin, words) :]
+                except OSError:  # it reads no more: why, its standard error tells, or its end
+                    words = b""
+                if not words:
+                    waits.unregister(stdin)
+            if stderr in ready:
+                part = os.read(stderr, 1 << 16)
+                if not part:
+                    raise _Lost(f"{self._program} ended (exit status {_status(process)}): {_in_one_line(said)}")
+                said += part
+                if len(said) > MAX_OUTPUT:
+                    raise _Lost(f"{self._program} complains without an end: killed")
+        return bytes(said[: said.index(until)])
+
+
+def _status(process: subprocess.Popen[bytes]) -> int:
+    """The exit status of a process that says no more; one that does not end is killed."""
+    try:
+        return process.wait(ENDING_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()
+
+
+def _in_one_line(said: bytes | bytearray) -> str:
+    lines = said.decode("utf-8", errors="backslashreplace").splitlines()
+    return "; ".join(line.strip() for line in lines if line.strip())

@@ -1,0 +1,163 @@
+"""The bridge's side of the pyslurm child: calls with deadlines, a child that hangs is killed, a dead one replaced.
+
+A deadline is for an answer. The child's import of pyslurm takes as long as the machine is slow: it has a limit of its
+own, and nobody waits for it in one go.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from select import select
+from typing import Any
+
+from cpsched_bridge.adapters.slurm.transport.pyslurm import wire_protocol
+from cpsched_bridge.children import STALLED_S, Child
+from cpsched_bridge.errors import (
+    BackendBegins,
+    BackendCannotBegin,
+    BackendDied,
+    BackendError,
+    BackendTimeout,
+    BackendUnavailable,
+    CommandRefused,
+)
+
+CHILD = "cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_worker"
+
+BEGINNING_S = 20.0
+"""How long a call waits for a child that begins, before it is given up; the next call goes on waiting."""
+READING_S = 5.0
+"""How long an answer may take to be read that has begun to come."""
+
+ERRORS: dict[str, type[BackendError]] = {
+    "unavailable": BackendUnavailable,
+    "timeout": BackendTimeout,
+    "refused": CommandRefused,
+}
+
+
+class Client:
+    """One child process at a time, started when first needed. Calls come from one thread, which outlives the child."""
+
+    def __init__(self, module: str = "pyslurm", environment: dict[str, str] | None = None) -> None:
+        self._module = module
+        self._environment = environment
+        self._child: Child | None = None
+        self._asked, self._deadline_s, self._until_s = "", 0.0, 0.0
+        self._started_s, self._has_begun = 0.0, False
+        self.starts = 0
+        """Children started so far."""
+
+    @property
+    def pid(self) -> int | None:
+        """The child's process id, if there is one."""
+        return None if self._child is None else self._child.pid
+
+    def call(self, name: str, deadline_s: float, **arguments: Any) -> Any:
+        """The answer of the child. Raises `BackendError`: also when no answer comes within `deadline_s` seconds.
+
+        `BackendBegins`, and nothing is asked, where the child has not begun to answer at all.
+        """
+        self.ask(name, deadline_s, **arguments)
+        return self.answer()
+
+    def ask(self, name: str, deadline_s: float, **arguments: Any) -> None:
+        """Make a call without waiting for what comes of it: `answer` tells that, within `deadline_s` seconds."""
+        if not self.begun(BEGINNING_S):
+            raise BackendBegins(f"{name}: not asked yet: {self.waits_for()}")
+        self._asked = name
+        self._deadline_s, self._until_s = deadline_s, time.monotonic() + deadline_s
+        with self._ending():
+            if self._child is None:
+                raise wire_protocol.ChannelClosed("it has ended before")
+            self._child.channel.settimeout(deadline_s)
+            wire_protocol.send(self._child.channel, {"call": name, "arguments": arguments})
+
+    def waits_for(self) -> str | None:
+        """What the child has yet to do before it can be asked, in words; None: it can be asked. Raises as `begun`."""
+        if self.begun(0.0):
+            return None
+        return f"the pyslurm process imports pyslurm, for {time.monotonic() - self._started_s:.0f} s now"
+
+    def begun(self, wait_s: float) -> bool:
+        """Whether the child can be asked, at the latest after `wait_s` seconds; it is started if there is none.
+
+        Raises `BackendCannotBegin` if it cannot be started, or does not begin within `STALLED_S` seconds.
+        """
+        channel = self._running()
+        if self._has_begun:
+            return True
+        left_s = self._started_s + STALLED_S - time.monotonic()
+        if select([channel], (), (), max(0.0, min(wait_s, left_s)))[0]:
+            try:
+                self._has_begun = wire_protocol.receive(channel, time.monotonic() + READING_S) == wire_protocol.BEGUN
+            except (wire_protocol.ChannelClosed, OSError, ValueError) as error:
+                raise BackendCannotBegin(f"the pyslurm process ended (exit status {self.close()}): {error}") from error
+        elif left_s <= wait_s:
+            self.close()
+            raise BackendCannotBegin(f"the pyslurm process has not imported pyslurm in {STALLED_S:g} s: killed")
+        return self._has_begun
+
+    def answered(self, wait_s: float) -> bool:
+        """Whether the last call has come to something, at the latest after `wait_s` seconds.
+
+        If so, `answer` has it at once.
+        """
+        left_s = self._until_s - time.monotonic()
+        if self._child is None or not select([self._child.channel], (), (), max(0.0, min(wait_s, left_s)))[0]:
+            return self._child is None or left_s <= wait_s
+        # An answer that has come is taken, however late it is looked for.
+        self._until_s = max(self._until_s, time.monotonic() + READING_S)
+        return True
+
+    def answer(self) -> Any:
+        """What came of the last call; waits for its deadline. Raises as `call`."""
+        with self._ending():
+            if self._child is None:
+                raise wire_protocol.ChannelClosed("it has ended before")
+            reply = wire_protocol.receive(self._child.channel, self._until_s)
+        if "error" in reply:
+            raise ERRORS[reply["error"]](f"{self._asked}: {reply['detail']}")
+        return reply["result"]
+
+    @contextmanager
+    def _ending(self) -> Iterator[None]:
+        """End the child where it does not do as it should, and raise what that means for the call."""
+        name = self._asked
+        try:
+            yield
+        except TimeoutError:
+            self.close()
+            raise BackendTimeout(
+                f"{name}: no answer from the pyslurm process in {self._deadline_s:g} s: killed"
+            ) from None
+        except (wire_protocol.ChannelClosed, OSError) as error:
+            status = self.close()
+            raise BackendDied(f"{name}: the pyslurm process died (exit status {status}): {error}") from error
+        except ValueError as error:
+            self.close()
+            raise BackendUnavailable(f"{name}: the pyslurm process sent no message: {error}") from error
+
+    def _running(self) -> socket.socket:
+        """A channel to a live child, which is started if there is none."""
+        if self._child is not None and not self._child.alive():
+            self.close()
+        if self._child is None:
+            try:
+                self._child = Child(CHILD, self._module, environment=self._environment)
+            except OSError as error:
+                raise BackendCannotBegin(f"the pyslurm process cannot be started: {error}") from error
+            self._started_s, self._has_begun = time.monotonic(), False
+            self.starts += 1
+        return self._child.channel
+
+    def close(self) -> int | None:
+        """Kill the child; returns its exit status, if there was a child."""
+        if self._child is None:
+            return None
+        status = self._child.kill()
+        self._child = None
+        return status

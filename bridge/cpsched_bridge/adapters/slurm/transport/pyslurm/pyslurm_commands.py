@@ -1,0 +1,127 @@
+"""What pyslurm can do with one job, for the commands of `programs.job_commands`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from typing_extensions import override
+
+from cpsched_bridge.adapters.slurm.slurm_records import Record
+from cpsched_bridge.adapters.slurm.translation import slurm_job_ids
+from cpsched_bridge.adapters.slurm.translation.lease_reservation import NAME
+from cpsched_bridge.adapters.slurm.transport import Answer
+from cpsched_bridge.adapters.slurm.transport.programs import command_rules
+from cpsched_bridge.adapters.slurm.transport.programs.command_rules import CallError, RefusedCommand, has_plugin
+from cpsched_bridge.adapters.slurm.transport.programs.job_commands import LOOKED_AT_TOGETHER, JobCommands, JobControl
+from cpsched_bridge.adapters.slurm.transport.programs.lease_commands import LeaseCommands
+from cpsched_bridge.adapters.slurm.transport.programs.scontrol_calls import scontrol, unreachable
+from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_rows import looked_at, value_of
+
+RELEASE = 0xFFFFFFFF
+"""A priority of INFINITE releases a held job: Slurm computes its priority anew."""
+
+
+class PyslurmJobControl(JobControl):
+    """Commands by pyslurm."""
+
+    alone_below = LOOKED_AT_TOGETHER  # one look at all jobs costs as much as ten at single ones
+
+    def __init__(self, pyslurm: Any) -> None:
+        self._pyslurm = pyslurm
+        self.complaints: dict[int, str] = {}
+        """By job of an order, why the number of its nodes is not taken."""
+
+    @override
+    def guarded(self) -> bool:
+        with self._calling():
+            return has_plugin(self._pyslurm.slurmctld.Config.load().job_submit_plugins)
+
+    @override
+    def look(self, numbers: Collection[int]) -> list[Record]:
+        """Read every job, and make records of the jobs asked for."""
+        with self._calling():
+            loaded = self._pyslurm.Jobs.load().values()
+        return [looked_at(job) for job in loaded if job.id in numbers or job.array_id in numbers]
+
+    @override
+    def one(self, number: int) -> Record:
+        with self._calling():
+            return looked_at(self._pyslurm.Job.load(number))
+
+    @override
+    def start(self, job: Record, order: Record) -> None:
+        if complaint := self.complaints.get(order["job"]):
+            raise RefusedCommand(f"the number of its nodes is not taken: {complaint}")
+        changes: Record = {"required_nodes": order["nodes"], "priority": RELEASE}
+        if order["tasks_per_node"]:
+            changes["ntasks_per_node"] = order["tasks_per_node"]
+        if "nice" in order:
+            changes["nice"] = order["nice"]
+        self._modify(job, **changes)
+
+    @override
+    def hold(self, job: Record) -> None:
+        self._modify(job, priority=0)
+
+    @override
+    def release(self, jobs: Sequence[Record]) -> list[Answer]:
+        answers: list[Answer] = []
+        for job in jobs:
+            try:
+                self._modify(job, priority=RELEASE)
+            except CallError as error:
+                answers.append(Answer("unknown" if error.lost else "refused", str(error), error.code))
+            else:
+                answers.append(Answer("done"))
+        return answers
+
+    @override
+    def scontrol(self, commands: Sequence[str]) -> list[str]:
+        return scontrol(commands)
+
+    def _modify(self, job: Record, **changes: Any) -> None:
+        with self._calling():
+            self._pyslurm.Job(job["id"]).modify(self._pyslurm.JobSubmitDescription(**changes))
+
+    @contextmanager
+    def _calling(self) -> Iterator[None]:
+        try:
+            yield
+        except self._pyslurm.RPCError as error:
+            raise CallError(str(error), lost=unreachable(str(error))) from error
+
+
+class PyslurmCommands(JobCommands):
+    """The commands of `JobCommands`; pyslurm cannot change the number of a job's nodes, so that scontrol does."""
+
+    def __init__(self, pyslurm: Any) -> None:
+        self._own = PyslurmJobControl(pyslurm)
+        super().__init__(self._own)
+
+    @override
+    def start(self, orders: Sequence[Record]) -> list[Answer]:
+        """Set `num_nodes` of the jobs that have it by one scontrol, then start."""
+        numbers = self._numbers(orders, separate=True)
+        counted = [order for order in orders if order.get("num_nodes")]
+        outcomes = self._each(lambda job, _: command_rules.require_held(job, self._guarded), counted, numbers)
+        held = [order for order, each in zip(counted, outcomes, strict=True) if each.result == "done"]
+        said = scontrol(
+            [f"update JobId={slurm_job_ids.label(order['job'])} NumNodes={order['num_nodes']}" for order in held]
+        )
+        self._own.complaints = {order["job"]: words for order, words in zip(held, said, strict=True) if words}
+        return self._each(self._start, orders, numbers)
+
+
+def claiming(pyslurm: Any) -> LeaseCommands:
+    """The reservation of a claim, as pyslurm reads it."""
+
+    def words() -> str | None:
+        found = (each for each in pyslurm.Reservations.load().values() if each.name == NAME)
+        return next((value_of(each, "comment") or "" for each in found), None)
+
+    def node() -> str:
+        return str(min(node.name for node in pyslurm.Nodes.load().values()))
+
+    return LeaseCommands(words, node, scontrol)

@@ -1,0 +1,216 @@
+"""pyslurm's objects as plain records (see `adapters.slurm.slurm_records`), and tables of records as they travel.
+
+A table reads {"fields": [...], "rows": [[...], ...]}, so that the names of the fields travel once. This module runs in
+the child, and does not import pyslurm itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import Flag
+from operator import attrgetter
+from typing import Any
+
+from cpsched_bridge.adapters.slurm.slurm_records import (
+    ALWAYS,
+    JOB_FIELDS,
+    TROUBLE,
+    WHILE_PENDING,
+    WHILE_PLACED,
+    ClusterRecords,
+    Record,
+    closed_node,
+    closed_reservation,
+)
+from cpsched_bridge.adapters.slurm.translation import task_ranges
+from cpsched_bridge.adapters.slurm.transport.programs.command_rules import LOOKED_AT
+
+Table = dict[str, Any]
+
+FLAGS = {
+    "IGNORE_RUNNING_JOBS": "IGNORE_JOBS",
+    "MAINTENANCE": "MAINT",
+    "NO_JOB_HOLD_AFTER_END": "NO_HOLD_JOBS_AFTER_END",
+    "PARTITION_NODES_ONLY": "PART_NODES",
+    "PURGE": "PURGE_COMP",
+    "SPECIFIC_NODES": "SPEC_NODES",
+    "STATIC_NODES": "STATIC",
+    "USER_DELETION": "USER_DELETE",
+}
+"""scontrol's words for flags of reservations that pyslurm calls otherwise."""
+
+
+def plain(value: Any) -> Any:
+    """`value` as JSON can carry it; raises `TypeError` for what this project has not met."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, Flag):
+        return sorted(FLAGS.get(flag.name, flag.name) for flag in value if flag.name)
+    if hasattr(value, "gres") and hasattr(value, "cpu"):
+        return _resources(value)
+    if hasattr(value, "count"):
+        return int(value.count)
+    raise TypeError(f"{type(value).__name__} cannot be sent")
+
+
+def _resources(tres: Any) -> Record:
+    amounts = {name: getattr(tres, name, None) for name in ("cpu", "mem", "node", "billing")}
+    found = {name: int(amount.count) for name, amount in amounts.items() if amount is not None}
+    return found | {f"gres/{name}": int(item.count) for name, item in tres.gres.items()}
+
+
+def row_of(source: Any, fields: Sequence[str]) -> list[Any]:
+    """The values of `fields`; what the library does not have is None, and so is what it cannot read.
+
+    Only the latter is named in the record's `unreadable`, where it has one.
+    """
+    values = {field: _read(source, field) for field in fields if field not in TROUBLE}
+    failed = {field: "pyslurm cannot read it" for field, (_, ok) in values.items() if not ok and _has(source, field)}
+    trouble = {"unreadable": failed or None, "unknown": None}
+    return [trouble[field] if field in trouble else values[field][0] for field in fields]
+
+
+def _has(source: Any, field: str) -> bool:
+    """Whether the library has such a field at all."""
+    return hasattr(type(source), field) or field in getattr(source, "__dict__", ())
+
+
+def _read(source: Any, field: str) -> tuple[Any, bool]:
+    try:
+        return plain(getattr(source, field)), True
+    except UnicodeDecodeError as error:
+        # A user may write any bytes into a name or a comment; the exception holds all of them.
+        return error.object.decode(errors="backslashreplace"), True
+    except Exception:
+        # A property of the library that cannot cope with this record: its own business, but ours to notice.
+        return None, False
+
+
+_SCALARS = (int, str, type(None), bool, float)
+_NAMED_ONCE = "user_name"
+_user_names: dict[int, str] = {}
+"""By user id: pyslurm asks the system anew for every job, which costs more than all other fields together."""
+
+
+class _Reader:
+    """Reads the fields that jobs in one state have a use for, all in one go."""
+
+    def __init__(self, wanted: Sequence[str]) -> None:
+        self.fields = [field for field in wanted if field != _NAMED_ONCE]
+        self.places = [JOB_FIELDS.index(field) for field in self.fields]
+        self.get = attrgetter(*self.fields)
+
+    def row(self, job: Any) -> list[Any]:
+        """A row of `JOB_FIELDS`, `unreadable` last."""
+        row: list[Any] = [None] * len(JOB_FIELDS)
+        unreadable: list[str] = []
+        try:
+            values = self.get(job)
+        except Exception:
+            values = (_Unread,) * len(self.fields)  # one of them: each by itself then
+        for field, place, value in zip(self.fields, self.places, values, strict=True):
+            if type(value) in _SCALARS:
+                row[place] = value
+                continue
+            row[place], ok = _read(job, field)
+            if not ok:
+                unreadable.append(field)
+        row[-1] = unreadable or None
+        row[_NAME_PLACE] = _user_name(job)
+        return row
+
+
+class _Unread:
+    """Stands for a value that is still to be read."""
+
+
+def _user_name(job: Any) -> str | None:
+    name = _user_names.get(job.user_id)
+    if name is None:
+        name = _read(job, _NAMED_ONCE)[0]
+        if name is not None:
+            _user_names[job.user_id] = name
+    return name
+
+
+_NAME_PLACE = JOB_FIELDS.index(_NAMED_ONCE)
+_WAITING = _Reader((*ALWAYS, *WHILE_PENDING))
+_PLACED = _Reader((*ALWAYS, *WHILE_PLACED))
+
+
+_GET_LOOKED_AT = attrgetter(*LOOKED_AT)
+
+
+def looked_at(job: Any) -> Record:
+    """A record of the fields that `programs.command_rules` ask for; see there for "unreadable"."""
+    try:
+        values = _GET_LOOKED_AT(job)
+    except Exception:
+        values = (_Unread,)  # one of them: each by itself then
+    if all(type(value) in _SCALARS for value in values):
+        return dict(zip(LOOKED_AT, values, strict=True))
+    read = {field: _read(job, field) for field in LOOKED_AT}
+    unreadable = [field for field, (_, ok) in read.items() if not ok]
+    return {**{field: value for field, (value, _) in read.items()}, "unreadable": unreadable}
+
+
+def value_of(source: Any, field: str) -> Any:
+    """One value; raises `ValueError` naming the field where the library cannot read it."""
+    value, ok = _read(source, field)
+    if not ok:
+        raise ValueError(f"its {field} cannot be read")
+    return value
+
+
+def job_row(job: Any) -> list[Any]:
+    """One job as a row of `JOB_FIELDS`; fields that its state has no use for are None, and so are unreadable ones."""
+    return (_WAITING if job.state == "PENDING" else _PLACED).row(job)
+
+
+def table(sources: Iterable[Any], fields: Sequence[str]) -> Table:
+    """A table of records."""
+    return {"fields": list(fields), "rows": [row_of(source, fields) for source in sources]}
+
+
+def job_table(jobs: Iterable[Any]) -> Table:
+    """A table of jobs."""
+    return {"fields": list(JOB_FIELDS), "rows": [job_row(job) for job in jobs]}
+
+
+def records(source: Table) -> list[Record]:
+    """The dicts of a table."""
+    fields = source["fields"]
+    return [dict(zip(fields, row, strict=True)) for row in source["rows"]]
+
+
+def cluster_records(snapshot: Record) -> ClusterRecords:
+    """A snapshot of tables, as the child sends it, as one reading."""
+    tables = {name: records(snapshot[name]) for name in ("nodes", "partitions", "reservations", "jobs")}
+    singletons = {int(number): single for number, single in snapshot.get("singletons", {}).items()}
+    for job in tables["jobs"]:
+        if job["dependencies"] and not job["dependencies"].get("singleton"):
+            job["dependencies"]["singleton"] = singletons.get(job["id"])  # pyslurm loses the word until it is met
+    tables["nodes"] = [closed_node(_with_trouble(node)) for node in tables["nodes"]]
+    tables["partitions"] = [_with_trouble(partition) for partition in tables["partitions"]]
+    tables["reservations"] = [closed_reservation(_with_trouble(each)) for each in tables["reservations"]]
+    layouts = {int(number): layout for number, layout in snapshot.get("layouts", {}).items()}
+    guarded, outside = snapshot.get("guarded", True), snapshot.get("outside", {})
+    networks = snapshot.get("networks", {})
+    return ClusterRecords(
+        snapshot["now_s"], **tables, layouts=layouts, guarded=guarded, outside=outside, networks=networks
+    )
+
+
+def _with_trouble(record: Record) -> Record:
+    """The record, with a broken list of nodes among what is unreadable: pyslurm gives it as Slurm has it."""
+    record = {**dict.fromkeys(TROUBLE), **record}
+    try:
+        task_ranges.expand_hostlist(record.get("nodes"))
+    except ValueError as error:
+        unreadable = {**(record["unreadable"] or {}), "nodes": str(error)}
+        return {**record, "nodes": None, "unreadable": unreadable}
+    return record

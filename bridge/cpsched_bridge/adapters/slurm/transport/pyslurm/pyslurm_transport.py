@@ -1,0 +1,135 @@
+"""Slurm through the pyslurm child, as a `Transport`: names of calls, deadlines, tables into records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from typing_extensions import override
+
+from cpsched_bridge.adapters.slurm.slurm_records import ClusterRecords, Record
+from cpsched_bridge.adapters.slurm.transport import Answer, Transport
+from cpsched_bridge.adapters.slurm.transport.programs.privilege import privilege_of
+from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_client import Client
+from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_rows import cluster_records, records
+from cpsched_bridge.errors import BackendTimeout
+
+NAME = "pyslurm"
+
+
+class PyslurmTransport(Transport):
+    """Use pyslurm in a child process. `history_deadline_s` is for the accounting database, `deadline_s` for the rest.
+
+    `why` says why this transport was taken.
+
+    The accounting database is asked by a child of its own: pyslurm goes on knocking at one that is gone, and the
+    controller's child would answer nothing meanwhile.
+    """
+
+    starts_in_one_change = True
+
+    def __init__(
+        self,
+        deadline_s: float = 10.0,
+        history_deadline_s: float = 60.0,
+        client: Client | None = None,
+        accounting: Client | None = None,
+        why: str = "",
+    ) -> None:
+        self._why = why
+        self._deadline_s = deadline_s
+        self._history_deadline_s = history_deadline_s
+        self.client = client or Client()
+        self.accounting = accounting or Client()
+        self._past_wait_s = deadline_s
+        self._past_asked = False
+
+    @property
+    def child_starts(self) -> int:
+        """Child processes started so far that speak to the controller."""
+        return self.client.starts
+
+    def waits_for(self) -> str | None:
+        """What is left to do before the controller can be asked, in words; None: it can be asked."""
+        return self.client.waits_for()
+
+    @override
+    def chosen(self) -> tuple[str, str]:
+        return NAME, self._why
+
+    def hello(self) -> Record:
+        """The controller's configuration as "config", and pyslurm's version as "pyslurm"."""
+        said: Record = self._call("hello")
+        return said
+
+    @override
+    def config(self) -> Record:
+        config: Record = self.hello()["config"]
+        return config
+
+    @override
+    def facts(self) -> Record:
+        facts: Record = self._call("facts")
+        facts = privilege_of(facts["user"]) | facts
+        if not facts["accounting_answers"]:
+            self._past_wait_s = 0.0
+        return facts
+
+    @override
+    def read(self) -> ClusterRecords:
+        return cluster_records(self._call("snapshot"))
+
+    @override
+    def past(self, since_s: int) -> Sequence[Record]:
+        """Return past jobs; only the first call waits, as long as the controller may take.
+
+        Nor does the first, where `facts` have found that accounting does not answer.
+        """
+        wait_s, self._past_wait_s = self._past_wait_s, 0.0
+        if not self._past_asked:
+            if not self.accounting.begun(wait_s):
+                raise BackendTimeout(f"past: no answer in {wait_s:g} s, and none yet: {self.accounting.waits_for()}")
+            self.accounting.ask("past", self._history_deadline_s, since_s=since_s)
+            self._past_asked = True
+        if not self.accounting.answered(wait_s):
+            raise BackendTimeout(f"past: no answer in {wait_s:g} s, and none yet")
+        self._past_asked = False
+        found = self.accounting.answer()
+        self.accounting.close()  # it is asked once
+        return records(found)
+
+    @override
+    def start(self, orders: Sequence[Record]) -> Sequence[Answer]:
+        return self._command("start", orders)
+
+    @override
+    def hold(self, orders: Sequence[Record]) -> Sequence[Answer]:
+        return self._command("hold", orders)
+
+    @override
+    def hand_back(self, orders: Sequence[Record]) -> Sequence[Answer]:
+        return self._command("hand_back", orders)
+
+    @override
+    def unpin(self, orders: Sequence[Record]) -> Sequence[Answer]:
+        return self._command("unpin", orders)
+
+    @override
+    def claim(self, words: str, instead_of: str | None) -> bool:
+        taken: bool = self._call("claim", words=words, instead_of=instead_of)
+        return taken
+
+    @override
+    def disclaim(self, words: str) -> None:
+        self._call("disclaim", words=words)
+
+    @override
+    def close(self) -> None:
+        self.client.close()
+        self.accounting.close()
+
+    def _command(self, name: str, orders: Sequence[Record]) -> list[Answer]:
+        return [Answer(*each) for each in self._call(name, orders=list(orders))]
+
+    def _call(self, name: str, **arguments: Any) -> Any:
+        return self.client.call(name, self._deadline_s, **arguments)

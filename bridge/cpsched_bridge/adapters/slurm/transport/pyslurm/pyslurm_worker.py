@@ -1,0 +1,75 @@
+"""The process that alone imports pyslurm: answers calls over a socket until its parent is gone.
+
+    python -m cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_worker FD PARENT_PID [PYSLURM_MODULE]
+
+It is a process of its own because pyslurm holds the interpreter's lock while it waits for the controller, may
+crash, and is GPL. The child dies with its parent, in mid-call too, so that two bridges never command at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import socket
+import sys
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from cpsched_bridge.adapters.slurm.slurm_records import Record
+from cpsched_bridge.adapters.slurm.transport.programs.scontrol_calls import unreachable
+from cpsched_bridge.adapters.slurm.transport.pyslurm import wire_protocol
+from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_commands import PyslurmCommands, claiming
+from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_reader import Reading
+from cpsched_bridge.children import begin
+
+Calls = dict[str, Callable[..., Any]]
+
+
+def calls(module: str) -> Calls:
+    """What the parent may call, by name; each call takes and returns plain values. Imports pyslurm."""
+    pyslurm = importlib.import_module(module)
+    reading, commands, claims = Reading(pyslurm), PyslurmCommands(pyslurm), claiming(pyslurm)
+    asked = (reading.hello, reading.facts, reading.snapshot, reading.past)
+    told = (commands.start, commands.hold, commands.hand_back, commands.unpin, claims.claim, claims.disclaim)
+    return {call.__name__: call for call in (*asked, *told)}
+
+
+def answer(known: Callable[[], Calls], request: Record) -> Record:
+    """The reply to one request; an exception becomes {"error": kind, "detail": words}."""
+    try:
+        return {"result": known()[request["call"]](**request["arguments"])}
+    except ImportError as error:
+        return {"error": "refused", "detail": f"pyslurm cannot be imported: {error}"}
+    except Exception as error:
+        words = str(error) or type(error).__name__
+        if "timed out" in words.lower():
+            return {"error": "timeout", "detail": words}
+        return {"error": "unavailable" if unreachable(words) else "refused", "detail": words}
+
+
+def serve(channel: socket.socket, module: str) -> None:
+    """Import pyslurm and say so, then answer until the other side closes.
+
+    A pyslurm that cannot be imported is told with each answer.
+    """
+    known = cache(lambda: calls(module))
+    with contextlib.suppress(Exception):
+        known()
+    with contextlib.suppress(wire_protocol.ChannelClosed):
+        wire_protocol.send(channel, wire_protocol.BEGUN)
+        while True:
+            wire_protocol.send(channel, answer(known, wire_protocol.receive(channel)))
+
+
+def main(arguments: list[str]) -> None:
+    """Run as a process."""
+    begin(int(arguments[1]))
+    os.environ["SLURM_BITSTR_LEN"] = "0"  # the tasks of an array in full, not cut off at 64 characters
+    module = arguments[2] if len(arguments) > 2 else "pyslurm"
+    serve(socket.socket(fileno=int(arguments[0])), module)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

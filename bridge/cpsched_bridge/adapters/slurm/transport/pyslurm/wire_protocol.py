@@ -1,0 +1,52 @@
+"""Frames between the bridge and its pyslurm child: a length, then one JSON value; with a deadline on each side."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import time
+from typing import Any
+
+HEADER = struct.Struct(">I")
+CHUNK_BYTES = 1 << 20
+BEGUN = {"begun": True}
+"""A child's first frame: pyslurm is imported, calls are answered from now on."""
+
+
+class ChannelClosed(Exception):
+    """The other side is gone."""
+
+
+def send(channel: socket.socket, value: Any) -> None:
+    """Write one frame; raises `ChannelClosed`, or `TimeoutError` when the channel's timeout passes."""
+    body = json.dumps(value, separators=(",", ":")).encode()
+    try:
+        channel.sendall(HEADER.pack(len(body)) + body)
+    except (BrokenPipeError, ConnectionError) as error:
+        raise ChannelClosed(str(error)) from error
+
+
+def receive(channel: socket.socket, deadline_s: float | None = None) -> Any:
+    """Read one frame; `deadline_s` is on the monotonic clock. Raises `ChannelClosed` or `TimeoutError`."""
+    (length,) = HEADER.unpack(_exactly(channel, HEADER.size, deadline_s))
+    return json.loads(_exactly(channel, length, deadline_s))
+
+
+def _exactly(channel: socket.socket, count: int, deadline_s: float | None) -> bytes:
+    parts: list[bytes] = []
+    while count:
+        if deadline_s is not None:
+            left_s = deadline_s - time.monotonic()
+            if left_s <= 0:
+                raise TimeoutError
+            channel.settimeout(left_s)
+        try:
+            part = channel.recv(min(count, CHUNK_BYTES))
+        except ConnectionError as error:
+            raise ChannelClosed(str(error)) from error
+        if not part:
+            raise ChannelClosed("end of stream")
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import pytest
+
+from cpsched_bridge.adapters.pbs.translation.pbs_limits import PbsLimits
+
+
+def job(user: str, queue: str = "work", **wanted: str) -> dict[str, object]:
+    return {"euser": user, "egroup": "staff", "project": "p1", "queue": queue, "Resource_List": {"ncpus": "4"} | wanted}
+
+
+def told(server: dict[str, object], queues: dict[str, dict[str, object]], running, waiting):
+    """By job and limit in words: (used by what runs, what the job takes, limit)."""
+    now = PbsLimits.of(server, queues).now(running, dict(enumerate(waiting)))
+    assert now is not None
+    found = [
+        ((number, f"{check.reason} {check.whose}"), (now.used[check.counter], check.amount, check.limit))
+        for number, standing in now.standings.items()
+        for check in standing.checks
+    ]
+    assert len(dict(found)) == len(found), "no limit is told twice"
+    return dict(found)
+
+
+def test_without_limits_there_are_none():
+    assert PbsLimits.of({}, {"work": {}}).now([job("ada")], {1: job("bob")}) is None
+
+
+@pytest.mark.parametrize(
+    ("server", "whose", "used"),
+    [
+        ({"max_run": "[o:PBS_ALL=3]"}, "max_run all jobs", 2),
+        ({"max_run": "[u:PBS_GENERIC=3]"}, "max_run user ada", 1),
+        ({"max_run": "[g:staff=3]"}, "max_run group staff", 2),
+        ({"max_run": "[p:p1=3]"}, "max_run project p1", 2),
+        ({"max_running": "3"}, "max_run all jobs", 2),
+        ({"max_user_run": "3"}, "max_run user ada", 1),
+        ({"max_group_run": "3"}, "max_run group staff", 2),
+    ],
+)
+def test_limits_on_jobs_count_those_of_whom_they_are_about(server, whose, used):
+    found = told(server, {}, [job("ada"), job("bob", "other")], [job("ada")])
+    assert found == {(0, whose): (used, 1, 3)}
+
+
+def test_limits_on_amounts_sum_what_jobs_ask_for():
+    server = {"max_run_res": {"ncpus": "[u:PBS_GENERIC=16]", "mem": "[o:PBS_ALL=4gb]"}}
+    found = told(server, {}, [job("ada", mem="1gb"), job("bob")], [job("ada", mem="512mb")])
+    assert found == {
+        (0, "max_run_res.ncpus user ada"): (4, 4, 16),
+        (0, "max_run_res.mem all jobs"): (1 << 30, 512 << 20, 4 << 30),
+    }
+
+
+def test_who_has_an_entry_of_his_own_is_not_each_one():
+    found = told({"max_run": "[u:PBS_GENERIC=1], [u:ada=5]"}, {}, [], [job("ada"), job("bob")])
+    assert {key: limit for key, (_, _, limit) in found.items()} == {
+        (0, "max_run user ada"): 5,
+        (1, "max_run user bob"): 1,
+    }
+
+
+def test_a_queues_limit_is_about_its_own_jobs_and_stands_beside_the_servers():
+    queues = {"work": {"max_run": "[o:PBS_ALL=2]", "resources_available": {"ncpus": "8", "arch": "linux"}}, "other": {}}
+    found = told(
+        {"max_run": "[o:PBS_ALL=9]"}, queues, [job("ada"), job("bob", "other")], [job("cyd"), job("dan", "other")]
+    )
+    assert found == {
+        (0, "max_run all jobs"): (2, 1, 9),
+        (0, "max_run all jobs in queue work"): (1, 1, 2),
+        (0, "max_run_res.ncpus all jobs in queue work"): (4, 4, 8),
+        (1, "max_run all jobs"): (2, 1, 9),
+    }
+
+
+@pytest.mark.parametrize("value", ["[x:ada=1]", "u:ada=1", "[u:ada=many]", "[u:ada=1] and more"])
+def test_an_entry_that_cannot_be_read_is_told(value):
+    found = PbsLimits.of({"max_run": value}, {})
+    assert found.limits == ()
+    assert len(found.notes) == 1
+    assert found.notes[0].startswith("max_run of the server cannot be read")
+
+
+def test_a_jobs_owner_is_a_user_without_the_host():
+    waiting = {key: value for key, value in job("").items() if key != "euser"} | {"Job_Owner": "ada@login1"}
+    assert told({"max_run": "[u:ada=5]"}, {}, [job("ada")], [waiting]) == {(0, "max_run user ada"): (1, 1, 5)}

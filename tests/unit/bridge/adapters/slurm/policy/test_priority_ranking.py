@@ -1,0 +1,243 @@
+"""Recorded jobs under a site's policy: priorities, limits, and the doctor's comparison with sprio."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cpsched.site.admission import first_exceeded_limit
+from cpsched.site.multifactor import MachineSize
+from cpsched_bridge.adapters.slurm.policy import priority_ranking
+from cpsched_bridge.adapters.slurm.policy.policy_commands import PolicyOutput
+from cpsched_bridge.adapters.slurm.policy.policy_parsing import SitePolicySnapshot, parse_site_policy
+from cpsched_bridge.adapters.slurm.policy.policy_reader import PolicyReader
+from cpsched_bridge.adapters.slurm.policy.priority_ranking import EligibleSince, age_start_of
+from cpsched_bridge.adapters.slurm.policy.sprio_comparison import compare_with_sprio, parse_sprio
+from cpsched_bridge.adapters.slurm.slurm_backend import SlurmBackend
+from cpsched_bridge.adapters.slurm.slurm_doctor import policy_checks, unmanaged
+from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
+from cpsched_bridge.ports import Observation
+from tests.builders import words
+from tests.unit.bridge.adapters.slurm.policy.replies import ALL, CONFIG, association
+from tests.unit.bridge.adapters.slurm.policy.test_policy_reader import Clock
+from tests.unit.bridge.adapters.slurm.policy.test_policy_reader import Played as PlayedAsking
+from tests.unit.bridge.adapters.slurm.scenes import Scene
+from tests.unit.bridge.adapters.slurm.test_slurm_backend import Played
+
+
+def state(**limits: object) -> str:
+    """The association manager with alice in account lab."""
+    lines = [association("root"), association("lab", id=2, parent="root(1)"), association("lab", "alice", 3, **limits)]
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("texts", "why"),
+    [
+        ({"state": None},
+         "association user alice in account lab: MaxJobs cannot be read: some(1): must be a whole number"),
+        ({"qos": ALL["qos"].replace("cpu=16", "cpu=?")},
+         "qos normal: MaxTRESPU cannot be read: ?: must be a whole number, perhaps with K, M, G or T"),
+    ],
+)  # fmt: skip
+def test_jobs_whose_policy_cannot_be_read_are_left_to_slurm(texts: dict[str, str | None], why: str) -> None:
+    """Those of others are ranked as ever."""
+    scene = Scene().only("first", "after")
+    scene.job("first").update(account="lab", user_name="alice", qos="normal")
+    scene.job("after").update(account="lab", user_name="bob", qos="part-fast", dependencies=None)
+    replies = {name: state(jobs="some(1)") if text is None else text for name, text in texts.items()}
+    seen = observed(scene, **replies)
+    numbers = [scene.job(name)["id"] for name in ("first", "after")]
+    assert [(left.job_id, words(left.reason), left.held_for_us) for left in seen.left] == [(numbers[0], why, True)]
+    assert [pending.job.id for pending in seen.pending] == [numbers[1]]
+    assert [str(each) for each in seen.unusable] == [why]
+    assert seen.limits is not None
+    assert seen.limits.standings.keys() == {numbers[1]}
+
+
+def observed(scene: Scene, **texts: str) -> Observation:
+    asking = PlayedAsking()
+    lab = {"state": state(), "shares": "ID|FairShare\n3|0.500000\n"}
+    asking.ready = [PolicyOutput(ALL | lab | texts, {})]
+    backend = SlurmBackend(PyslurmTransport(client=Played(scene)), policy=PolicyReader(asking, Clock()))
+    return backend.observe()
+
+
+@pytest.fixture
+def scene() -> Scene:
+    """The recorded cluster as if it had accounting: every job is of account lab and QOS normal."""
+    scene = Scene()
+    scene.tables["jobs"]["fields"] = list(dict.fromkeys([*scene.tables["jobs"]["fields"], "nice", "accrue_time"]))
+    for record in scene.rows["jobs"]:
+        record |= {"account": "lab", "qos": "normal", "nice": 0, "accrue_time": None}
+    return scene
+
+
+def first_of(scene: Scene, seen: Observation, name: str) -> Any:
+    number = scene.job(name)["id"]
+    return next(p.job for p in seen.pending if p.job.id == number)
+
+
+def test_jobs_have_the_priority_that_slurm_would_give_them(scene: Scene) -> None:
+    record = scene.only("six").job("six")
+    config = CONFIG.replace("CPU=100,GRES/gpu=300", "(null)").replace("= 500\n", "= 0\n")
+    seen = observed(scene, config=config)
+    job = first_of(scene, seen, "six")
+    age = 1000 * (scene.now_s - record["submit_time"]) / (7 * 86_400)
+    # fair share 10000 * 0.5, partition 200 * 1/10, qos 2000 * 10/10
+    assert job.priority == int(age + 5000 + 20 + 2000)
+    assert (job.tier, job.qos) == (1, "normal")
+
+
+def test_nice_is_taken_off(scene: Scene) -> None:
+    record = scene.only("six").job("six")
+    plain = first_of(scene, observed(scene), "six").priority
+    record["nice"] = 300
+    assert first_of(scene, observed(scene), "six").priority == plain - 300
+
+
+def test_a_limit_of_the_association_keeps_jobs_waiting_and_running_ones_count(scene: Scene) -> None:
+    for record in scene.rows["jobs"]:
+        record["state"] = "COMPLETING" if record["id"] == 150 else record["state"]
+    running = [r for r in scene.rows["jobs"] if r["state"] == "RUNNING" and r["user_name"] == "alice"]
+    assert len(running) == 3
+    for most, reason in ((3, "AssocMaxJobsLimit"), (4, None)):
+        seen = observed(scene, state=state(jobs=f"{most}(1)"), qos="Name|Priority|Flags\nnormal|1|\n")
+        assert seen.limits is not None
+        alice = next(p.job for p in seen.pending if p.job.user == "alice")
+        check = first_exceeded_limit(seen.limits.standings[alice.id], seen.limits.used)
+        assert (check.reason if check else None) == reason
+
+
+def test_without_a_reader_nothing_changes(scene: Scene) -> None:
+    plain = SlurmBackend(PyslurmTransport(client=Played(scene))).observe()
+    assert plain.limits is None
+    assert all(p.job.priority == 0 for p in plain.pending)
+
+
+def test_where_nothing_could_be_read_jobs_are_observed_all_the_same(scene: Scene) -> None:
+    asking = PlayedAsking()
+    asking.ready = [PolicyOutput({}, {"config": "scontrol: refused"})]
+    backend = SlurmBackend(PyslurmTransport(client=Played(scene)), policy=PolicyReader(asking, Clock()))
+    seen = backend.observe()
+    assert seen.limits is None
+    assert len(seen.pending) == len(SlurmBackend(PyslurmTransport(client=Played(scene))).observe().pending)
+    assert "scontrol: refused" in seen.notes[0]
+
+
+def test_a_job_that_did_not_change_is_the_same_object_in_the_next_reading(scene: Scene) -> None:
+    asking = PlayedAsking()
+    asking.ready = [PolicyOutput(ALL | {"state": state()}, {})]
+    backend = SlurmBackend(PyslurmTransport(client=Played(scene)), policy=PolicyReader(asking, Clock()))
+    before, after = backend.observe(), backend.observe()
+    assert all(a.job is b.job for a, b in zip(before.pending, after.pending, strict=True))
+
+
+def test_a_new_picture_takes_over_as_a_whole_after_as_many_cycles_as_its_jobs_need(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(priority_ranking, "A_CYCLE", 10)
+    texts = ALL | {"state": state(), "shares": "ID|FairShare\n3|0.500000\n"}
+    asking, clock = PlayedAsking(), Clock()
+    asking.ready = [PolicyOutput(texts, {}), PolicyOutput(texts | {"shares": "ID|FairShare\n3|0.000000\n"}, {})]
+    backend = SlurmBackend(PyslurmTransport(client=Played(scene)), policy=PolicyReader(asking, clock))
+    rounds = []
+    for _ in range(8):
+        rounds.append([p.job.priority for p in backend.observe().pending])
+        clock.now_s += 301
+    assert len(rounds[0]) > 20
+    changed = [at for at in range(1, len(rounds)) if rounds[at] != rounds[at - 1]]
+    assert len(changed) == 1
+    assert changed[0] > 2
+    assert all(before - 5000 == after for before, after in zip(rounds[0], rounds[-1], strict=True))
+
+
+def test_priorities_are_worked_out_anew_every_period(scene: Scene) -> None:
+    asking = PlayedAsking()
+    asking.ready = [PolicyOutput(ALL | {"state": state()}, {})]
+    backend = SlurmBackend(PyslurmTransport(client=Played(scene)), policy=PolicyReader(asking, Clock()))
+    scene.only("six")
+    ages = []
+    for seconds in (0, 299, 301):
+        scene.now_s = scene.tables["now_s"] + seconds * 1000 if seconds == 301 else scene.tables["now_s"] + seconds
+        ages.append(first_of(scene, backend.observe(), "six").priority)
+    assert ages[0] == ages[1] < ages[2]
+
+
+def test_basic_ranks_by_arrival(scene: Scene) -> None:
+    seen = observed(scene, config=CONFIG.replace("priority/multifactor", "priority/basic"))
+    ranks = [p.job.priority for p in seen.pending]
+    assert ranks == sorted(ranks, reverse=True)
+
+
+def test_age_counts_from_the_end_of_dependencies_as_seen() -> None:
+    clearances = EligibleSince()
+    waiting = {"id": 7, "submit_time": 100, "eligible_time": 0, "priority": 0, "dependencies": "afterok:6"}
+    clearances.note([waiting], 150)
+    free = {**waiting, "dependencies": None}
+    clearances.note([free], 200)
+    clearances.note([free], 300)
+    assert age_start_of(free, SitePolicySnapshot(), clearances) == 200
+    always = parse_site_policy(
+        ALL | {"config": CONFIG.replace("PriorityFlags           =", "PriorityFlags = ACCRUE_ALWAYS")}
+    )
+    assert age_start_of(free, always, clearances) == 100
+
+
+def test_age_counts_from_slurms_own_time_where_the_job_is_not_held() -> None:
+    record = {"id": 7, "submit_time": 100, "eligible_time": 120, "priority": 55, "accrue_time": 130}
+    assert age_start_of(record, SitePolicySnapshot(), EligibleSince()) == 130
+    assert age_start_of({**record, "priority": 0}, SitePolicySnapshot(), EligibleSince()) == 120
+
+
+MACHINE = MachineSize(4, 32)
+RECORD = {
+    "id": 7, "state": "PENDING", "priority": 2605, "partition": "main", "account": "lab", "user_name": "alice",
+    "qos": "normal", "num_nodes": 1, "cpus": 8, "time_limit": 60, "nice": 0, "submit_time": 1, "accrue_time": 1000,
+    "requested_tres": {"cpu": 8},
+}  # fmt: skip
+SPRIO = "7 {priority} 0 0 {fair_share} 125 20 2000 0 0 cpu=25.00"
+
+
+def compared(**shown: float) -> Any:
+    picture = parse_site_policy(ALL | {"state": state(), "shares": "ID|FairShare\n3|0.043500\n"})
+    text = SPRIO.format(**{"priority": 2605, "fair_share": 435} | shown)
+    return compare_with_sprio(parse_sprio(text), [RECORD], picture, MACHINE, 1000)
+
+
+def test_priorities_that_are_equal_to_sprio() -> None:
+    found = compared()
+    assert (found.jobs, found.differences) == (1, ())
+
+
+def test_a_difference_is_told_with_the_factor_that_makes_it() -> None:
+    (difference,) = compared(priority=3170, fair_share=1000).differences
+    assert str(difference) == ("job 7: 2,605 here, 3,170 in Slurm; fair_share is 435.0 here, 1,000.0 in Slurm")
+
+
+def test_sprio_shows_some_jobs_once_for_each_partition_and_these_are_left_out() -> None:
+    line = SPRIO.format(priority=1, fair_share=1)
+    assert parse_sprio(f"{line}\n{line}\nJOBID nonsense\n") == {}
+    assert parse_sprio(line)[7]["tres"] == 25.0
+
+
+def test_the_doctor_tells_what_it_could_compare(scene: Scene) -> None:
+    picture = parse_site_policy(ALL)
+    checks = {check.name: check for check in policy_checks(picture, {}, "", scene.read())}
+    assert checks["site policy"].detail == "multifactor, 5 associations, 2 QOS, limits enforced"
+    assert "nothing to compare" in checks["priorities"].detail or "equal to sprio" in checks["priorities"].detail
+    assert checks["limits"].detail == "not modelled: UsageThreshold=0.250000 of QOS part-fast"
+    assert not any(check.required for check in checks.values())
+
+
+def test_the_doctor_without_a_picture_says_why(scene: Scene) -> None:
+    (check,) = policy_checks(None, {"config": "scontrol: refused"}, "", scene.read())
+    assert (check.ok, check.detail) == (False, "scontrol: refused")
+
+
+def test_the_doctor_warns_of_partitions_that_are_managed_in_part(scene: Scene) -> None:
+    assert not unmanaged(scene.only("six").read()).detail.startswith("held")
+    record = scene.job("six")
+    scene.rows["jobs"] = [{**record, "priority": 0}, {**record, "id": 99_999, "priority": 500}]
+    assert unmanaged(scene.read()).detail.startswith("held and free jobs wait side by side in")

@@ -1,0 +1,112 @@
+"""How far a start is raised above jobs that nobody manages, and that it is given back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cpsched.site.multifactor import PriorityRules, Weights
+from cpsched_bridge.adapters.slurm.policy.policy_commands import PolicyOutput
+from cpsched_bridge.adapters.slurm.policy.policy_parsing import PartitionPolicy, SitePolicySnapshot
+from cpsched_bridge.adapters.slurm.policy.policy_reader import PolicyReader
+from cpsched_bridge.adapters.slurm.policy.start_boosts import boosts
+from cpsched_bridge.adapters.slurm.slurm_backend import SlurmBackend
+from cpsched_bridge.adapters.slurm.slurm_records import ClusterRecords
+from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
+from tests.unit.bridge.adapters.slurm.policy.replies import ALL
+from tests.unit.bridge.adapters.slurm.policy.test_policy_reader import Clock
+from tests.unit.bridge.adapters.slurm.policy.test_policy_reader import Played as PlayedAsking
+from tests.unit.bridge.adapters.slurm.policy.test_priority_ranking import state
+from tests.unit.bridge.adapters.slurm.scenes import Scene
+from tests.unit.bridge.adapters.slurm.test_slurm_backend import Played, order
+
+STEADY = PriorityRules(weights=Weights(age=100), always_accrues=True)
+TIERS = {"main": PartitionPolicy(tier=1), "fast": PartitionPolicy(tier=5), "late": PartitionPolicy(tier=0)}
+MINE: dict[str, Any] = {"partition": "main"}
+
+
+def free(**facts: Any) -> dict[str, Any]:
+    """A pending job of priority 500 that nobody holds."""
+    return {
+        "state": "PENDING", "partition": "main", "priority": 500, "required_nodes": None, "state_reason": "Resources",
+        **facts,
+    }  # fmt: skip
+
+
+def raised(*jobs: dict[str, Any], priority: int = 300, most: int = 1000, rules: PriorityRules = STEADY) -> int:
+    partitions = [
+        {"name": "main", "nodes": "n[1-4]"}, {"name": "fast", "nodes": "n[1-2]"}, {"name": "late", "nodes": "n1"},
+        {"name": "part", "nodes": "n[2-3]"}, {"name": "other", "nodes": "m[1-4]"},
+    ]  # fmt: skip
+    seen = ClusterRecords(now_s=0, nodes=[], partitions=partitions, reservations=[], jobs=list(jobs))
+    return boosts({7: (MINE, priority)}, seen, SitePolicySnapshot(rules=rules, partitions=TIERS), most).get(7, 0)
+
+
+def test_a_start_is_raised_just_above_the_highest_job_that_nobody_holds() -> None:
+    assert raised(free(), free(priority=420)) == 201
+    assert raised(free(partition="part")) == 201
+    assert raised(free(partition="other,part")) == 201
+    assert raised(free(state_reason="Nodes required for job are DOWN, DRAINED or reserved for jobs")) == 201
+    assert raised(free(), priority=500) == 1
+    assert raised(free(), priority=501) == 0
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"state": "RUNNING"},
+        {"priority": 0},
+        {"required_nodes": "n1"},
+        {"state_reason": "Dependency"},
+        {"state_reason": "AssocMaxJobsLimit"},
+        {"partition": "other"},
+        {"partition": "late"},
+    ],
+)
+def test_what_blocks_nobody_raises_nobody(facts: dict[str, Any]) -> None:
+    assert raised(free(**facts)) == 0
+
+
+def test_nothing_helps_against_a_higher_tier() -> None:
+    assert raised(free(), free(partition="fast")) == 0
+
+
+def test_a_start_that_needs_more_than_is_allowed_is_not_raised_at_all() -> None:
+    assert raised(free(), most=201) == 201
+    assert raised(free(), most=200) == 0
+    assert raised(free(), most=0) == 0
+
+
+def test_age_that_starts_over_at_the_release_is_made_good() -> None:
+    assert raised(free(), rules=PriorityRules(weights=Weights(age=100))) == 301
+    assert raised(free(), priority=50, rules=PriorityRules(weights=Weights(age=100))) == 551
+
+
+def test_a_job_that_its_owner_has_put_to_the_end_is_raised_from_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(MINE, "nice", 7)
+    assert raised(free(priority=1), priority=1) == 9
+
+
+@pytest.mark.parametrize("most", [0, 10**6])
+def test_a_raised_start_gets_its_own_nice_value_back_with_its_pin(most: int) -> None:
+    scene = Scene().only("six", "first")
+    scene.tables["jobs"]["fields"] = list(dict.fromkeys([*scene.tables["jobs"]["fields"], "nice", "accrue_time"]))
+    for record in scene.rows["jobs"]:
+        record |= {"account": "lab", "qos": "normal", "nice": 40, "accrue_time": None}
+    scene.job("first").update(priority=200_000, state_reason="Resources", partition=scene.job("six")["partition"])
+    asking, child, number = PlayedAsking(), Played(scene), scene.job("six")["id"]
+    asking.ready = [PolicyOutput(ALL | {"state": state(), "shares": "ID|FairShare\n3|0.500000\n"}, {})]
+    backend = SlurmBackend(PyslurmTransport(client=child), policy=PolicyReader(asking, Clock()), most_boost=most)
+    seen = backend.observe()
+    backend.start([order(seen, number, "n2")])
+    sent = child.sent[-1][1][0]
+    backend.hold([number])
+    cleared = child.sent[-1][1][0]["clear"]
+    if not most:
+        assert "nice" not in sent
+        assert "Nice" not in cleared
+    else:
+        priority = next(p.job.priority for p in seen.pending if p.job.id == number)
+        assert sent["nice"] == 40 - (200_001 - (priority - 1000))
+        assert cleared.endswith(" Nice=40")

@@ -1,0 +1,167 @@
+"""SiteFactor: how the text of sprio becomes ranks, and which orders are told to scontrol."""
+
+from __future__ import annotations
+
+import pytest
+
+from cpsched_bridge.adapters.slurm.site_factor import SiteFactorBoosts
+from cpsched_bridge.adapters.slurm.slurm_records import JOB_FIELDS
+from cpsched_bridge.adapters.slurm.translation import slurm_job_ids
+from cpsched_bridge.adapters.slurm.transport.programs.command_rules import CallError, not_sent
+from cpsched_bridge.errors import BackendUnavailable
+from cpsched_bridge.ports import Advice
+
+
+def record(number: int, **fields):
+    empty = dict.fromkeys(JOB_FIELDS)
+    return {**empty, "id": number, "state": "PENDING", "priority": 1, "partition": "main", **fields}
+
+
+def line(number: int, priority: int, site: int = 0, age: int = 0, nice: int = 0, tres: str = "") -> str:
+    """As sprio 26.05 prints it: number, priority, age, association, fair share, size, partition, QOS, nice, site."""
+    return f"  {number} {priority} {age} 0 0 0 0 0 {nice} {site} {tres}"
+
+
+class Scontrol:
+    """Stands for a dialogue: notes what is told, and says what it was given to say."""
+
+    def __init__(self, within_s: float) -> None:
+        self.told: list[str] = []
+        self.says: dict[str, str | Exception] = {}
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def tell(self, command: str) -> str:
+        self.told.append(command)
+        said = self.says.get(command.split()[1], "")
+        if isinstance(said, Exception):
+            raise said
+        return said
+
+
+class Slurm:
+    def __init__(self, *lines: str) -> None:
+        self.lines: list[str] | None = list(lines)
+        self.scontrol = Scontrol(1)
+        self.looks = 0
+        self.advising = SiteFactorBoosts(3.0, self.ask, lambda within_s: self.scontrol)  # type: ignore[arg-type,return-value]
+
+    def ask(self, command, timeout_s):
+        self.looks += 1
+        assert command[0] == "sprio"
+        return None if self.lines is None else "\n".join(self.lines)
+
+
+def rank(slurm: Slurm, *records, tiers=None):
+    (found,) = slurm.advising.ranks(records, tiers or {})
+    return found
+
+
+def test_a_rank_has_slurms_own_priority_and_the_points_apart():
+    found = rank(Slurm(line(7, 700, site=500, age=200)), record(7), tiers={"main": 3})
+    assert (found.id, found.jobs, found.own, found.points, found.tier) == (7, (7,), 200, 500, 3)
+    assert not found.fixed
+    assert not found.hidden
+
+
+def test_a_priority_that_is_shown_as_1_is_worked_out_from_its_factors():
+    assert rank(Slurm(line(7, 1, age=10, nice=300)), record(7)).own == -290
+    assert rank(Slurm(line(7, 1, site=-20)), record(7)).own == 0
+
+
+def test_resources_count_among_the_factors():
+    assert rank(Slurm(line(7, 1, nice=300, tres="cpu=10.00,mem=5.50")), record(7)).own == -284
+
+
+def test_a_priority_that_somebody_has_set_as_a_whole_is_fixed():
+    assert rank(Slurm(line(7, 5000, age=3)), record(7)).fixed
+
+
+@pytest.mark.parametrize("priority", [206, 194])
+def test_rounded_factors_do_not_count_as_a_set_priority(priority):
+    assert not rank(Slurm(line(7, priority, age=200)), record(7)).fixed
+
+
+def test_a_job_that_sprio_does_not_show_is_hidden():
+    assert rank(Slurm(), record(7, priority=0)).hidden
+
+
+def test_a_job_in_several_partitions_has_several_priorities_and_is_hidden():
+    assert rank(Slurm(line(7, 5), line(7, 9)), record(7, partition="a,b")).hidden
+
+
+def test_waiting_tasks_of_an_array_are_one_entry_and_a_task_apart_knows_its_array():
+    slurm = Slurm(line(5, 9), line(8, 3))
+    together = record(5, array_id=5, array_tasks_waiting="1-3")
+    apart = record(8, array_id=5, array_task_id=4)
+    both = slurm.advising.ranks([together, apart], {})
+    assert both[0].jobs == tuple(slurm_job_ids.task_id(5, task) for task in (1, 2, 3))
+    assert (both[0].label, both[0].kin) == ("5", 0)
+    assert (both[1].jobs, both[1].label, both[1].kin) == ((slurm_job_ids.task_id(5, 4),), "5_4", 5)
+    slurm.advising.advise([Advice(5, 10), Advice(8, 20)])
+    assert slurm.scontrol.told == ["update JobId=5_[1-3] SiteFactor=10", "update JobId=5_4 SiteFactor=20"]
+
+
+def test_running_jobs_have_no_rank():
+    assert Slurm(line(7, 1)).advising.ranks([record(7, state="RUNNING")], {}) == []
+
+
+def test_points_go_to_jobs_that_have_none_or_ours_and_never_replace_somebody_elses():
+    slurm = Slurm(line(1, 9), line(2, 9, site=50), line(3, 9, site=51))
+    slurm.advising.ranks([record(1), record(2), record(3)], {})
+    found = slurm.advising.advise([Advice(1, 5), Advice(2, 6, (40, 50)), Advice(3, 7, (40, 50))])
+    assert [each.result for each in found] == ["done", "done", "refused"]
+    assert "somebody else's: 51" in found[2].detail
+    assert slurm.scontrol.told == ["update JobId=1 SiteFactor=5", "update JobId=2 SiteFactor=6"]
+
+
+def test_a_held_job_is_told_0_only():
+    slurm = Slurm()
+    slurm.advising.ranks([record(1, priority=0), record(2, priority=0)], {})
+    found = slurm.advising.advise([Advice(1, 5), Advice(2, 0, (9,))])
+    assert [each.result for each in found] == ["refused", "done"]
+    assert slurm.scontrol.told == ["update JobId=2 SiteFactor=0"]
+
+
+def test_a_job_that_is_gone_has_no_points_to_take_off():
+    slurm = Slurm(line(1, 9), line(2, 9))
+    slurm.advising.ranks([record(1), record(2)], {})
+    slurm.scontrol.says = dict.fromkeys(["JobId=1", "JobId=2"], "Invalid job id specified for job 1")
+    found = slurm.advising.advise([Advice(1, 0), Advice(2, 5), Advice(3, 5)])
+    assert [each.result for each in found] == ["done", "refused", "refused"]
+
+
+def test_what_became_of_a_command_without_an_answer_is_not_known():
+    slurm = Slurm(line(1, 9), line(2, 9), line(3, 9))
+    slurm.advising.ranks([record(1), record(2), record(3)], {})
+    slurm.scontrol.says = {
+        "JobId=1": CallError("no answer", lost=True),
+        "JobId=2": "Unable to contact slurm controller (connect failure)",
+        "JobId=3": not_sent("scontrol has taken 3 s"),
+    }
+    found = slurm.advising.advise([Advice(id, 5) for id in (1, 2, 3)])
+    assert [each.result for each in found] == ["unknown", "unknown", "refused"]
+    assert found[2].code == "not_sent"
+
+
+def test_long_batches_are_looked_at_anew_every_hundred_changes():
+    slurm = Slurm(*(line(id, 9) for id in range(1, 251)))
+    slurm.advising.ranks([record(id) for id in range(1, 251)], {})
+    slurm.looks = 0
+    assert {each.result for each in slurm.advising.advise([Advice(id, 5) for id in range(1, 251)])} == {"done"}
+    assert slurm.looks == 3
+
+
+def test_a_sprio_that_does_not_answer_is_an_error_before_anything_is_told():
+    slurm = Slurm(line(1, 9))
+    slurm.advising.ranks([record(1)], {})
+    slurm.lines = None
+    with pytest.raises(BackendUnavailable):
+        slurm.advising.advise([Advice(1, 5)])
+    with pytest.raises(BackendUnavailable):
+        slurm.advising.ranks([record(1)], {})
+    assert slurm.scontrol.told == []

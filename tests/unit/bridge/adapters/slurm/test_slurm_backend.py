@@ -1,0 +1,391 @@
+"""The backend behind the ports, with a child that is played by the test."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cpsched_bridge.adapters.slurm.slurm_backend import BATCH, SlurmBackend
+from cpsched_bridge.adapters.slurm.slurm_records import RESERVATION_FIELDS
+from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_client import Client
+from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
+from cpsched_bridge.errors import (
+    AnswerNotUnderstood,
+    BackendDied,
+    BackendError,
+    BackendTimeout,
+    BackendUnavailable,
+    CommandRefused,
+)
+from cpsched_bridge.ports import Claim, Observation, Outcome, Postponed, StartOrder
+from tests.builders import words
+from tests.unit.bridge.adapters.slurm.scenes import Scene
+
+
+class Played(Client):
+    """Answers from a scene; takes note of commands; raises what the test wants, in turn."""
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__()
+        self.scene = scene
+        self.sent: list[tuple[str, list[dict[str, Any]]]] = []
+        self.claims: list[tuple[object, ...]] = []
+        self.fail: list[BackendError | None] = []
+
+    def call(self, name: str, deadline_s: float, **arguments: Any) -> Any:
+        if name in ("hello", "facts"):
+            return self.scene.facts
+        if name == "snapshot":
+            return self.scene.snapshot()
+        if name in ("claim", "disclaim"):
+            self.claims.append((name, *arguments.values()))
+            return True
+        self.sent.append((name, arguments["orders"]))
+        error = self.fail.pop(0) if self.fail else None
+        if error is not None:
+            raise error
+        return [["done", ""]] * len(arguments["orders"])
+
+
+class Silent(Client):
+    """Has no answer."""
+
+    def ask(self, name: str, deadline_s: float, **arguments: Any) -> None:
+        pass
+
+    def answered(self, wait_s: float) -> bool:
+        return False
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+@pytest.fixture
+def child(scene: Scene) -> Played:
+    return Played(scene)
+
+
+@pytest.fixture
+def backend(child: Played) -> SlurmBackend:
+    return SlurmBackend(PyslurmTransport(client=child))
+
+
+def order(seen: Observation, number: int, *nodes: str) -> StartOrder:
+    return StartOrder(next(p.job for p in seen.pending if p.job.id == number), tuple((node, 1) for node in nodes))
+
+
+def test_what_slurm_conf_adds_to_gpus_is_read(scene: Scene, backend: SlurmBackend) -> None:
+    asks_for_gpus = {each["id"] for each in scene.rows["jobs"] if "gpu" in str(each["gres_per_node"])}
+    scene.facts["config"]["job_defaults"] = "DefCpuPerGPU=4"
+    seen = backend.observe()
+    assert asks_for_gpus & {each.job_id for each in seen.left if "has DefCpuPerGPU=4 for them" in words(each.reason)}
+    assert not asks_for_gpus & {each.job.id for each in seen.pending}
+
+
+def test_a_start_names_nodes_and_tasks_per_node(scene: Scene, child: Played, backend: SlurmBackend) -> None:
+    number = scene.job("six")["id"]
+    outcomes = backend.start([order(backend.observe(), number, "n2")])
+    assert child.sent == [("start", [{"job": number, "nodes": ["n2"], "tasks_per_node": 6}])]
+    assert outcomes == [Outcome(number, "done")]
+
+
+@pytest.mark.parametrize(
+    ("version", "all_of_it"), [("22.05.8", True), ("24.11.5", True), ("26.05.5", False), ("27.11.0", False)]
+)
+def test_an_older_controller_is_told_all_that_makes_equal_shares_and_gets_its_own_back(
+    scene: Scene, child: Played, backend: SlurmBackend, version: str, all_of_it: bool
+) -> None:
+    scene.facts["config"]["version"] = version
+    number = scene.job("six")["id"]
+    backend.start([order(backend.observe(), number, "n2")])
+    (sent,) = child.sent[-1][1]
+    more = {"num_nodes": "1-1", "cpus_per_node": 6, "cpus": 6} if all_of_it else {}
+    assert sent == {"job": number, "nodes": ["n2"], "tasks_per_node": 6, **more}
+    backend.hold([number])
+    (undone,) = child.sent[-1][1]
+    restored = "NumNodes=1-6 NumTasks=6 MinCPUsNode=1 NumCPUs=6" if all_of_it else "NumTasks=6"
+    assert undone["clear"] == f"ReqNodeList= TasksPerNode=0 {restored}"
+
+
+@pytest.mark.parametrize(
+    ("tasks", "nodes", "told", "restored"),
+    [
+        (6, {"n1": 1}, None, "NumTasks=6 MinCPUsNode=1 NumCPUs=6"),
+        (17, {"n1": 16, "n3": 1}, "2-17", "NumNodes=1-17 NumTasks=17"),
+    ],
+)
+def test_a_job_without_a_greatest_number_of_nodes_is_not_given_one(
+    scene: Scene,
+    child: Played,
+    backend: SlurmBackend,
+    tasks: int,
+    nodes: dict[str, int],
+    told: str | None,
+    restored: str,
+) -> None:
+    scene.facts["config"]["version"] = "22.05.8"
+    scene.only("six").job("six").update(ntasks=tasks, cpus=tasks, num_nodes=1, max_nodes=None)
+    (waiting,) = backend.observe().pending
+    backend.start([StartOrder(waiting.job, tuple(nodes.items()))])
+    ((_, [sent]),) = child.sent
+    assert sent.get("num_nodes") == told
+    backend.hold([waiting.job.id])
+    (undone,) = child.sent[-1][1]
+    assert undone["clear"].endswith(restored)
+
+
+def a_prime(scene: Scene) -> int:
+    """17 tasks of 1 core and 1000 MiB on four idle nodes of 16 cores; the job's number."""
+    scene.only("six").job("six").update(ntasks=17, cpus=17, num_nodes=2, max_nodes=17)
+    return scene.job("six")["id"]
+
+
+def test_a_job_task_by_task_is_told_its_nodes_and_their_number(
+    scene: Scene, child: Played, backend: SlurmBackend
+) -> None:
+    number = a_prime(scene)
+    (waiting,) = backend.observe().pending
+    assert (waiting.job.request.units, waiting.job.request.distinct) == (17, False)
+    (settled,) = backend.settled([StartOrder(waiting.job, (("n1", 5), ("n3", 12)))])
+    assert settled == StartOrder(waiting.job, (("n1", 16), ("n3", 1)))
+    backend.start([settled])
+    sent = {"job": number, "nodes": ["n1", "n3"], "tasks_per_node": 0, "num_nodes": "2-2"}
+    assert child.sent == [("start", [sent])]
+    backend.hold([number])
+    assert child.sent[-1] == ("hold", [{"job": number, "clear": "ReqNodeList= NumNodes=2-17 NumTasks=17"}])
+
+
+def test_a_start_that_another_on_its_way_would_change_is_postponed(scene: Scene, backend: SlurmBackend) -> None:
+    a_prime(scene)
+    other = {**scene.job("six"), "id": 4711, "name": "other", "ntasks": 4, "num_nodes": 1, "max_nodes": 4}
+    scene.rows["jobs"].append(other)
+    prime, small = sorted(backend.observe().pending, key=lambda waiting: waiting.job.id == 4711)
+    backend.start([StartOrder(small.job, (("n1", 1),))])
+    other.update(priority=4, required_nodes="n1")
+    wanted = StartOrder(prime.job, (("n1", 12), ("n3", 5)))
+    backend.observe([4711])
+    (found,) = backend.settled([wanted])
+    assert isinstance(found, Postponed)
+    assert "other starts" in found.why
+    assert backend.settled([StartOrder(prime.job, (("n2", 12), ("n3", 5)))]) != [found]
+    scene.rows["jobs"].remove(other)
+    backend.observe()
+    assert backend.settled([wanted]) == [StartOrder(prime.job, (("n1", 16), ("n3", 1)))]
+
+
+def test_nothing_is_settled_before_the_cluster_was_read(scene: Scene, child: Played, backend: SlurmBackend) -> None:
+    number = scene.job("six")["id"]
+    wanted = order(backend.observe(), number, "n2")
+    (found,) = SlurmBackend(PyslurmTransport(client=child)).settled([wanted])
+    assert isinstance(found, Postponed)
+
+
+def test_a_roll_back_gives_the_record_back_what_the_pin_changed(
+    scene: Scene, child: Played, backend: SlurmBackend
+) -> None:
+    number = scene.job("six")["id"]
+    backend.start([order(backend.observe(), number, "n2")])
+    scene.job("six").update(required_nodes="n2", ntasks_per_node=6, max_nodes=1, priority=4)
+    seen = backend.observe([number])
+    assert next(p for p in seen.pending if p.job.id == number).pinned
+    backend.hold([number])
+    assert child.sent[-1] == ("hold", [{"job": number, "clear": "ReqNodeList= TasksPerNode=0 NumTasks=6"}])
+
+
+def test_a_pin_of_an_earlier_life_is_cleared_too(scene: Scene, child: Played, backend: SlurmBackend) -> None:
+    number = scene.job("first")["id"]
+    scene.job("first")["required_nodes"] = "n2"
+    backend.observe([number])
+    backend.hold([number])
+    assert child.sent == [("hold", [{"job": number, "clear": "ReqNodeList="}])]
+
+
+def test_the_pin_of_a_job_that_is_left_is_cleared_though_no_ledger_knows_it(
+    scene: Scene, child: Played, backend: SlurmBackend
+) -> None:
+    scene.job("first").update(required_nodes="n2", licenses=["matlab:1"], priority=4, comment="bridge:pinned()")
+    number = scene.job("first")["id"]
+    seen = backend.observe()
+    assert [left.job_id for left in seen.left if left.pinned] == [number]
+    backend.hand_back([number])
+    assert child.sent == [("hand_back", [{"job": number, "clear": "ReqNodeList="}])]
+
+
+def test_an_owners_node_list_survives_a_hand_back(scene: Scene, child: Played, backend: SlurmBackend) -> None:
+    number = scene.job("chosen")["id"]
+    backend.observe()
+    backend.hand_back([number])
+    assert child.sent == [("hand_back", [{"job": number, "clear": ""}])]
+
+
+def test_jobs_are_handed_back_without_an_observation(scene: Scene, child: Played, backend: SlurmBackend) -> None:
+    backend.hand_back([7])
+    assert child.sent == [("hand_back", [{"job": 7, "clear": "ReqNodeList="}])]
+
+
+def test_bursts_go_in_batches(child: Played, backend: SlurmBackend) -> None:
+    outcomes = backend.hold(range(1, 2 * BATCH + 2))
+    assert [len(orders) for _, orders in child.sent] == [BATCH, BATCH, 1]
+    assert [outcome.job_id for outcome in outcomes] == list(range(1, 2 * BATCH + 2))
+
+
+def test_a_failure_before_anything_was_done_is_raised(child: Played, backend: SlurmBackend) -> None:
+    child.fail = [BackendUnavailable("gone")]
+    with pytest.raises(BackendUnavailable):
+        backend.hold(range(1, 2 * BATCH))
+
+
+def test_a_failure_in_between_tells_what_is_done_unknown_and_not_sent(child: Played, backend: SlurmBackend) -> None:
+    child.fail = [None, BackendTimeout("late")]
+    outcomes = backend.hold(range(1, 3 * BATCH + 1))
+    assert [outcome.result for outcome in outcomes] == ["done"] * BATCH + ["unknown"] * BATCH + ["refused"] * BATCH
+    assert [outcome.code for outcome in outcomes] == [""] * 2 * BATCH + ["not_sent"] * BATCH
+
+
+class Poisoned(Played):
+    """A child that some jobs make fail, whatever else is in the batch."""
+
+    poison: frozenset[int] = frozenset()
+    error: type[BackendError] = CommandRefused
+
+    def call(self, name: str, deadline_s: float, **arguments: Any) -> Any:
+        self.fail = [None]
+        if self.poison & {order["job"] for order in arguments.get("orders", ())}:
+            self.fail = [self.error("odd")]
+        return super().call(name, deadline_s, **arguments)
+
+
+@pytest.mark.parametrize(("error", "result"), [(CommandRefused, "refused"), (BackendDied, "unknown")])
+@pytest.mark.parametrize("poison", [{1}, {60}, {100}, {3, 4, 77}])
+def test_a_batch_does_not_fail_because_of_its_members(
+    scene: Scene, error: type[BackendError], result: str, poison: set[int]
+) -> None:
+    """It is split until the culprits are found: they alone fail, with the reason, and the others are done."""
+    child = Poisoned(scene)
+    child.poison, child.error = frozenset(poison), error
+    outcomes = SlurmBackend(PyslurmTransport(client=child)).hold(range(1, BATCH + 1))
+    assert [outcome.job_id for outcome in outcomes] == list(range(1, BATCH + 1))
+    assert {outcome.job_id for outcome in outcomes if outcome.result != "done"} == poison
+    assert {(o.result, o.detail) for o in outcomes if o.job_id in poison} == {(result, "odd")}
+    assert len(child.sent) <= 1 + 2 * 7 * len(poison)
+
+
+@pytest.mark.parametrize("error", [CommandRefused, BackendDied])
+def test_a_batch_of_which_nothing_works_is_not_searched_to_its_end(scene: Scene, error: type[BackendError]) -> None:
+    child = Poisoned(scene)
+    child.poison, child.error = frozenset(range(BATCH + 1)), error
+    with pytest.raises(error):
+        SlurmBackend(PyslurmTransport(client=child)).hold(range(1, BATCH + 1))
+    assert len(child.sent) < 20
+
+
+def test_a_controller_lost_during_the_search_leaves_the_rest_unsent(child: Played, backend: SlurmBackend) -> None:
+    """Something was done already: so it is told by outcomes."""
+    child.fail = [CommandRefused("odd"), None, BackendUnavailable("gone")]
+    outcomes = backend.hold(range(1, 9))
+    assert [outcome.result for outcome in outcomes] == ["done"] * 4 + ["refused"] * 4
+
+
+def test_checks_of_an_unreachable_controller_fail(child: Played, backend: SlurmBackend) -> None:
+    child.scene.facts = {}
+
+    class Dead(Played):
+        def call(self, name: str, deadline_s: float, **arguments: Any) -> Any:
+            raise BackendUnavailable("connect failure")
+
+    checks = SlurmBackend(PyslurmTransport(client=Dead(child.scene))).checks()
+    assert [(check.name, check.ok, check.may_come) for check in checks] == [("controller", False, True)]
+
+
+def test_checks_tell_of_nodes_too_where_the_cluster_can_be_read(child: Played, backend: SlurmBackend) -> None:
+    names = [check.name for check in backend.checks()]
+    assert names[-6:] == [
+        "objects", "dynamic nodes", "power saving", "node weights", "reservations", "node lists",
+    ]  # fmt: skip
+
+    class Half(Played):
+        def call(self, name: str, deadline_s: float, **arguments: Any) -> Any:
+            if name == "snapshot":
+                raise BackendUnavailable("connect failure")
+            return super().call(name, deadline_s, **arguments)
+
+    half = SlurmBackend(PyslurmTransport(client=Half(child.scene))).checks()
+    assert [check.name for check in half] == [*names[:-6], "reading"]
+    assert (half[-1].ok, half[-1].required, half[-1].detail) == (False, True, "connect failure")
+
+
+def test_checks_name_what_is_left_out_and_blame_no_service_for_it(child: Played, scene: Scene) -> None:
+    """A field that cannot be read, and an answer of another form, are not a slurmctld that does not answer."""
+    for name in ("n1", "n2", "n3"):
+        scene.node(name)["unreadable"] = {"configured_gres": "brackets do not match"}
+    scene.partition("main")["unknown"] = {"Colour": "red"}
+    for table in ("nodes", "partitions"):
+        scene.tables[table]["fields"] += ["unreadable", "unknown"]
+    checks = {check.name: check for check in SlurmBackend(PyslurmTransport(client=child)).checks()}
+    assert (checks["objects"].ok, checks["objects"].required, checks["objects"].detail) == (
+        False, False,
+        "left out: node n1: configured_gres cannot be read: brackets do not match; "
+        "node n2: configured_gres cannot be read: brackets do not match; "
+        "node n3: configured_gres cannot be read: brackets do not match; "
+        "partition main: Colour=red: this version has no rule for it",
+    )  # fmt: skip
+
+    class Garbled(Played):
+        def call(self, name: str, deadline_s: float, **arguments: Any) -> Any:
+            raise AnswerNotUnderstood("scontrol: its answer ends early")
+
+    (check,) = SlurmBackend(PyslurmTransport(client=Garbled(child.scene))).checks()
+    assert (check.name, check.ok, "slurmctld" in check.mend) == ("controller", False, False)
+
+
+def test_without_accounting_the_history_is_what_the_controller_remembers(scene: Scene, backend: SlurmBackend) -> None:
+    ended = backend.history()
+    told = [job["id"] for job in scene.rows["jobs"] if job["state"] == "CANCELLED" and job["allocated_nodes"]]
+    assert 0 < len(ended) <= len(told)
+    assert [e.end_s for e in ended] == sorted(e.end_s for e in ended)
+
+
+def test_an_accounting_database_that_does_not_answer_is_done_without(scene: Scene, backend: SlurmBackend) -> None:
+    remembered = backend.history()
+    scene.facts["config"]["accounting_storage_type"] = "accounting_storage/slurmdbd"
+    without = SlurmBackend(PyslurmTransport(client=Played(scene), accounting=Silent()))
+    assert without.history() == remembered
+    assert without.history_missing
+    assert not backend.history_missing
+
+
+CLAIM = Claim("aa", "1", 2, "one:/state")
+WORDS = "bridge=aa&run=1&beat=2&on=one:/state"
+
+
+def test_a_claim_is_made_where_none_was_read(backend: SlurmBackend, child: Played) -> None:
+    backend.observe()
+    assert backend.claim(CLAIM, None)
+    backend.disclaim(CLAIM)
+    assert child.claims == [("claim", WORDS, None), ("disclaim", WORDS)]
+
+
+def test_a_claim_takes_the_place_of_exactly_the_words_that_were_read(
+    backend: SlurmBackend, child: Played, scene: Scene
+) -> None:
+    """Whatever they are: the words of somebody unknown, too."""
+    times = {"start_time": 2_100_000_000, "end_time": 2_100_000_060}
+    odd = dict.fromkeys(RESERVATION_FIELDS) | {
+        "name": "cpsched-bridge",
+        "nodes": "n1",
+        **times,
+        "comment": "beat=x  odd",
+    }
+    scene.rows["reservations"] = [odd]
+    before = backend.observe().claim
+    assert before is not None
+    backend.claim(CLAIM, before)
+    assert child.claims == [("claim", WORDS, "beat=x  odd")]
+
+
+def test_a_reading_names_the_cluster(scene: Scene, backend: SlurmBackend) -> None:
+    scene.facts["config"]["cluster_name"] = "alpha"
+    assert backend.observe().cluster_name == "alpha"

@@ -1,0 +1,184 @@
+"""Which dependencies are met, by the other jobs of a reading, as Slurm's own test of them would say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cpsched_bridge.adapters.slurm.translation.job_dependencies import DependencyTargets
+
+NOW_S = 10_000
+
+
+def job(number: int, state: str, **facts: Any) -> dict[str, Any]:
+    plain = {"array_id": None, "array_task_id": None, "array_tasks_waiting": None, "start_time": NOW_S - 100}
+    return {"id": number, "state": state, "name": "x", "user_id": 1, "dependencies": None, **plain, **facts}
+
+
+def task(number: int, array: int, index: int | None, state: str) -> dict[str, Any]:
+    return job(number, state, array_id=array, array_task_id=index)
+
+
+def wishes(**kinds: Any) -> dict[str, Any]:
+    """What pyslurm makes of a dependency."""
+    kind = dict.fromkeys(("after", "afterany", "afterburstbuffer", "aftercorr", "afternotok", "afterok"), ())
+    return {
+        **{name: list(kinds.get(name, ())) for name in kind},
+        "singleton": False,
+        "satisfy": kinds.get("satisfy", "all"),
+    }
+
+
+def met(others: list[dict[str, Any]], facts: dict[str, Any] | None = None, **kinds: Any) -> bool:
+    own = job(50, "PENDING", dependencies=wishes(**kinds), **(facts or {}))
+    return DependencyTargets([*others, own], NOW_S).met(own)
+
+
+@pytest.mark.parametrize(
+    ("kind", "by_state"),
+    [
+        ("after", {"PENDING": False, "CONFIGURING": False, "RUNNING": True, "COMPLETED": True, "CANCELLED": True}),
+        ("afterany", {"PENDING": False, "RUNNING": False, "COMPLETING": False, "COMPLETED": True, "TIMEOUT": True}),
+        ("afterok", {"PENDING": False, "RUNNING": False, "COMPLETED": True, "FAILED": False, "REQUEUED": False}),
+        ("afternotok", {"PENDING": False, "RUNNING": False, "COMPLETED": False, "FAILED": True, "NODE_FAIL": True}),
+        ("aftercorr", {"PENDING": False, "RUNNING": False, "COMPLETED": True, "FAILED": False}),
+        ("afterburstbuffer", {"COMPLETED": False, "RUNNING": False}),
+    ],
+)
+def test_each_kind_by_the_state_of_the_other(kind: str, by_state: dict[str, bool]) -> None:
+    seen = {state: met([job(7, state)], **{kind: ["7(unfulfilled)"]}) for state in by_state}
+    assert seen == by_state
+
+
+def test_a_job_without_dependencies_depends_on_nothing() -> None:
+    own = job(50, "PENDING")
+    assert DependencyTargets([own], NOW_S).met(own)
+
+
+def test_what_slurm_has_forgotten_is_depended_on_no_more() -> None:
+    assert all(met([], **{kind: ["7(unfulfilled)"]}) for kind in ("after", "afterany", "afterok", "afternotok"))
+
+
+def test_minutes_after_a_start() -> None:
+    others = [job(7, "RUNNING", start_time=NOW_S - 300)]
+    assert [met(others, after=[f"7+{minutes}(unfulfilled)"]) for minutes in (4, 5, 6)] == [True, True, False]
+
+
+def test_all_of_them_or_any() -> None:
+    others = [job(7, "COMPLETED"), job(8, "RUNNING")]
+    both = {"afterok": ["7(unfulfilled)"], "afterany": ["8(unfulfilled)"]}
+    assert not met(others, **both)
+    assert met(others, **both, satisfy="any")
+    assert not met(others[1:], afterok=["8"], afterany=["8"], satisfy="any")
+
+
+@pytest.mark.parametrize(
+    ("single", "satisfy", "expected"),
+    [(True, "all", False), (False, "all", True), (None, "all", False), (True, "any", True), (None, "any", True)],
+)
+def test_singleton_counts_beside_other_kinds(single: bool | None, satisfy: str, expected: bool) -> None:
+    """None: the library has lost whether the word is there, so the job waits until Slurm has looked."""
+    own = job(50, "PENDING", dependencies={**wishes(afterok=["7"]), "singleton": single, "satisfy": satisfy})
+    others = [job(7, "COMPLETED", name="y"), job(8, "RUNNING")]
+    assert DependencyTargets([*others, own], NOW_S).met(own) is expected
+    assert DependencyTargets([others[0], own], NOW_S).met(own)
+
+
+def test_singleton_alone_is_enough_where_any_will_do() -> None:
+    own = job(50, "PENDING", dependencies={**wishes(afterok=["7"]), "singleton": True, "satisfy": "any"})
+    assert DependencyTargets([job(7, "RUNNING", name="y"), own], NOW_S).met(own)
+    assert not DependencyTargets([job(7, "RUNNING"), own], NOW_S).met(own)
+
+
+def test_a_failed_one_is_never_met() -> None:
+    assert not met([job(7, "COMPLETED")], afterok=["7(failed)"])
+
+
+@pytest.mark.parametrize("odd", ["7@other", "x", "", "7_", "7_[1-2]", "-7", "7" * 30, "7(unfulfilled) "])
+def test_what_cannot_be_read_is_left_to_slurm(odd: str) -> None:
+    assert not met([job(7, "COMPLETED")], afterok=[odd])
+    own = job(50, "PENDING", dependencies="afterok:7")
+    assert not DependencyTargets([job(7, "COMPLETED"), own], NOW_S).met(own)
+
+
+def test_one_task_of_an_array_and_all_of_them() -> None:
+    waiting = job(7, "PENDING", array_id=7, array_tasks_waiting="3-9")
+    others = [task(8, 7, None, "COMPLETED"), task(9, 7, 1, "FAILED"), task(10, 7, 2, "RUNNING"), waiting]
+    assert met(others, afterok=["7_0(unfulfilled)"])
+    assert not met(others, afterok=["7_1(unfulfilled)"])
+    assert met(others, afternotok=["7_1(unfulfilled)"])
+    assert not met(others, afterany=["7_2(unfulfilled)"])
+    assert not met(others, afterany=["7_5(unfulfilled)"]), "it waits in the common record"
+    assert not met(others, after=["7_*(unfulfilled)"])
+    assert met(others[:3], after=["7_*(unfulfilled)"])
+    assert not met(others[:3], afterany=["7_*(unfulfilled)"])
+    assert met(others[:2], afterany=["7_*(unfulfilled)"])
+    assert not met(others[:2], afterok=["7_*(unfulfilled)"])
+
+
+@pytest.mark.parametrize(
+    ("states", "failed"),
+    [(("COMPLETED", "FAILED"), True), (("COMPLETED", "COMPLETED"), False), (("FAILED", "RUNNING"), False)],
+)
+def test_an_array_has_failed_where_all_is_over_and_one_task_failed(states: tuple[str, ...], failed: bool) -> None:
+    others = [task(8 + at, 7, at, state) for at, state in enumerate(states)]
+    assert met(others, afternotok=["7_*(unfulfilled)"]) is failed
+
+
+def test_corresponding_tasks_of_two_arrays() -> None:
+    others = [task(8, 7, None, "COMPLETED"), task(9, 7, 1, "RUNNING")]
+    own = [met(others, {"array_id": 60, "array_task_id": index}, aftercorr=["7_*(unfulfilled)"]) for index in (None, 1)]
+    assert own == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("other", "single"),
+    [
+        (job(7, "COMPLETED"), True),
+        (job(7, "RUNNING"), False),
+        (job(7, "SUSPENDED"), False),
+        (job(7, "PENDING"), False),
+        (job(70, "PENDING"), True),
+        (job(7, "RUNNING", name="y"), True),
+        (job(7, "RUNNING", user_id=2), True),
+    ],
+)
+def test_singleton(other: dict[str, Any], single: bool) -> None:
+    """pyslurm loses the word while it is not fulfilled: nothing else is named then."""
+    assert met([other]) is single
+
+
+class Counted(dict[str, Any]):
+    """A record that counts how often it is looked at."""
+
+    looks = 0
+
+    def __getitem__(self, name: str) -> Any:
+        Counted.looks += 1
+        return super().__getitem__(name)
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        wishes(),
+        wishes(afterany=[f"{number}(unfulfilled)" for number in range(400, 800)]),
+        wishes(aftercorr=["7_*(unfulfilled)"]),
+        wishes(afterok=["7_*(unfulfilled)"]),
+        wishes(afterok=[f"7_{index}(unfulfilled)" for index in range(400)]),
+    ],
+    ids=["singleton", "many others", "corresponding tasks", "a whole array", "many tasks"],
+)
+def test_a_thousand_dependent_jobs_of_one_user_are_no_burden(wanted: dict[str, Any]) -> None:
+    """One more job costs a few more looks, not one at each of the others."""
+    own = [job(1000 + at, "PENDING", name=f"x{at}", array_id=60, array_task_id=at) for at in range(400)]
+    others = [job(number, "COMPLETED") for number in range(400, 800)]
+    array = [task(2000 + at, 7, at, "COMPLETED") for at in range(400)]
+    for one in own:
+        one["dependencies"] = wanted
+    records = [Counted(record) for record in (*own, *others, *array)]
+    Counted.looks = 0
+    seen = DependencyTargets(records, NOW_S)
+    assert all(seen.met(record) for record in records)
+    assert Counted.looks < 30 * len(records)

@@ -1,0 +1,430 @@
+"""How a job is split over nodes: tables of what is asked, what each share takes, and what is left to Slurm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cpsched.model import NodeSetPart
+from cpsched_bridge.adapters.shared.not_modelled import NotModelled
+from cpsched_bridge.adapters.slurm.translation.job_splits import (
+    EqualSplit,
+    SplitChoices,
+    counts_asked,
+    parts_asked,
+    share_allocated,
+    share_asked,
+    shares_asked,
+    tasks_asked,
+)
+from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
+from cpsched_bridge.adapters.slurm.translation.start_pins import StartPins, start_settings, unpinned
+from cpsched_bridge.adapters.slurm.translation.unsupported_requests import NeverFits
+from tests.unit.bridge.adapters.slurm.translation.test_slurm_nodes import a_node
+
+EVENLY = "tasks do not divide evenly over nodes"
+TOO_MANY = "more tasks than its nodes may have"
+MORE_CPUS = "nodes with more CPUs than its tasks use"
+WHOLE_JOB = "GPUs counted for the whole job"
+NOT_UNDERSTOOD = "asks for generic resources in a way not understood"
+
+
+def a_machine(nodes: int = 4, counts_memory: bool = True, **facts: Any) -> SlurmNodeTable:
+    """Nodes of 8 cores, 1000 MiB and 2 GPUs."""
+    configured = {"configured_gres": {"gpu": 2}, **facts}
+    return SlurmNodeTable.of([a_node(f"n{i}", **configured) for i in range(nodes)], counts_memory)
+
+
+def asked(**facts: Any) -> dict[str, Any]:
+    """A pending record: one task of one core and 100 MiB on one node."""
+    return {
+        "ntasks": 1,
+        "num_nodes": 1,
+        "max_nodes": 1,
+        "ntasks_per_node": None,
+        "cpus_per_task": 1,
+        "min_cpus_per_node": None,
+        "cpus": facts.get("ntasks", 1),
+        "memory_per_node": None,
+        "memory_per_cpu": 100,
+        "gres_per_node": None,
+        "tres_per_task": None,
+        "requested_tres": None,
+        **facts,
+    }
+
+
+@pytest.mark.parametrize(
+    ("tasks", "low", "high", "per_node", "expected"),
+    [
+        (1, 1, 1, None, [1]),
+        (4, 2, 2, None, [2]),
+        (4, 2, 2, 2, [2]),
+        (4, 4, 4, 2, [4]),
+        (4, None, 1, None, [1]),
+        (4, 0, 1, None, [1]),
+        (4, 1, 4, None, [1, 2, 4]),
+        (4, 2, 4, None, [2, 4]),
+        (4, 1, None, None, [1, 2, 4]),
+        (4, None, None, None, [1, 2, 4]),
+        (4, 3, None, None, [4]),
+        (4, 1, 3, None, [1, 2]),
+        (4, 1, 5, None, [1, 2, 4]),
+        (4, 3, 3, None, EVENLY),
+        (5, 2, 4, None, EVENLY),
+        (4, 1, 4, 2, [2]),
+        (4, 1, None, 1, [4]),
+        (4, 1, None, 4, [1]),
+        (4, 1, 2, 2, [2]),
+        (4, 1, 4, 3, [2]),
+        (4, 1, 3, 3, "does not fill them"),
+        (4, 1, None, 5, [1]),
+        (17, 1, 17, 5, [4]),
+        (17, 5, 6, 5, "does not fill them"),
+        (15, 2, 4, 5, [3]),
+        (4, 2, 2, 1, TOO_MANY),
+        (17, 2, 3, 5, TOO_MANY),
+        (2, 2, 2, 3, [2]),
+        (2, 3, None, None, "more nodes than tasks"),
+        (4, 1, 0, None, "fewer nodes at most than at least"),
+        (4, 3, 2, None, "fewer nodes at most than at least"),
+    ],
+)
+def test_on_how_many_nodes_a_record_can_be_in_equal_shares(
+    tasks: int, low: int | None, high: int | None, per_node: int | None, expected: list[int] | str
+) -> None:
+    record = asked(ntasks=tasks, num_nodes=low, max_nodes=high, ntasks_per_node=per_node)
+    if isinstance(expected, str):
+        with pytest.raises(NotModelled, match=expected):
+            counts_asked(record)
+    else:
+        assert counts_asked(record) == expected
+
+
+@pytest.mark.parametrize(
+    ("facts", "nodes", "amounts"),
+    [
+        ({}, 1, (1, 100, 0)),
+        ({"ntasks": 4}, 1, (4, 400, 0)),
+        ({"ntasks": 4}, 2, (2, 200, 0)),
+        ({"ntasks": 4, "cpus_per_task": 3}, 2, (6, 600, 0)),
+        ({"min_cpus_per_node": 5}, 1, MORE_CPUS),
+        ({"ntasks": 2, "min_cpus_per_node": 3}, 1, MORE_CPUS),
+        ({"ntasks": 2, "min_cpus_per_node": 3, "ntasks_per_node": 2}, 1, MORE_CPUS),
+        ({"ntasks": 2, "min_cpus_per_node": 3, "ntasks_per_node": 3}, 1, (3, 300, 0)),
+        ({"ntasks": 5, "min_cpus_per_node": 6, "ntasks_per_node": 3, "cpus_per_task": 2}, 2, (6, 600, 0)),
+        ({"ntasks": 6, "min_cpus_per_node": 5}, 1, (6, 600, 0)),
+        ({"min_cpus_per_node": 0}, 1, (1, 100, 0)),
+        ({"memory_per_node": 70}, 1, (1, 70, 0)),
+        ({"memory_per_node": 0}, 1, (1, 0, 0)),
+        ({"ntasks": 4, "memory_per_node": 70}, 2, (2, 70, 0)),
+        ({"memory_per_cpu": 0}, 1, (1, 0, 0)),
+        ({"gres_per_node": {"gres:gpu": 2}}, 1, (1, 100, 2)),
+        ({"ntasks": 4, "gres_per_node": {"gres:gpu": 1}}, 2, (2, 200, 1)),
+        ({"ntasks": 4, "tres_per_task": {"gres/gpu": 1}}, 2, (2, 200, 2)),
+        ({"tres_per_task": {"cpu": 4}}, 1, (1, 100, 0)),
+        ({"ntasks": 2, "gres_per_node": {"gpu": 1}, "tres_per_task": {"gres/gpu": 1}}, 2, (1, 100, 2)),
+        ({"requested_tres": {"cpu": 1, "gres/gpu": 2}}, 1, (1, 100, 2)),
+        ({"requested_tres": {"cpu": 1, "mem": 100}}, 1, (1, 100, 0)),
+        ({"gres_per_node": {"gpu": 2}, "requested_tres": {"gres/gpu": 2}}, 1, (1, 100, 2)),
+        ({"ntasks": 2, "gres_per_node": {"gpu": 2}, "requested_tres": {"gres/gpu": 4}}, 2, (1, 100, 2)),
+        ({"gres_per_node": {"gpu": 2}, "requested_tres": {"gres/shard": 9}}, 1, (1, 100, 2)),
+        ({"ntasks": 2, "requested_tres": {"gres/gpu": 2}}, 2, WHOLE_JOB),
+        ({"gres_per_node": {"gpu": 2}, "requested_tres": {"gres/gpu": 1}}, 1, NOT_UNDERSTOOD),
+        ({"ntasks": 2, "gres_per_node": {"gpu": 2}, "requested_tres": {"gres/gpu": 2}}, 2, NOT_UNDERSTOOD),
+        ({"gres_per_node": {"fpga": 1}}, 1, "generic resources that no node has"),
+        ({"memory_per_cpu": None}, 1, "all memory of a node"),
+    ],
+)
+def test_what_one_share_takes(facts: dict[str, Any], nodes: int, amounts: tuple[int, ...] | str) -> None:
+    if isinstance(amounts, str):
+        with pytest.raises(NotModelled, match=amounts):
+            share_asked(asked(**facts), a_machine(), nodes)
+    else:
+        assert share_asked(asked(**facts), a_machine(), nodes) == amounts
+
+
+def test_memory_of_which_nothing_is_said_is_none_where_slurm_does_not_count_it() -> None:
+    machine = a_machine(counts_memory=False)
+    assert share_asked(asked(memory_per_cpu=None), machine, 1) == (1, 0, 0)
+    assert share_asked(asked(), machine, 1) == (1, 0, 0)
+
+
+@pytest.mark.parametrize(("tasks", "cores", "memory_mib"), [(1, 2, 200), (2, 2, 200), (3, 4, 400)])
+def test_cores_are_whole_and_memory_goes_with_them(tasks: int, cores: int, memory_mib: int) -> None:
+    """Nodes of two threads a core: what is asked per CPU counts for the thread that nobody else can use, too."""
+    assert share_asked(asked(ntasks=tasks), a_machine(threads_per_core=2), 1) == (cores, memory_mib, 0)
+
+
+def test_gpus_of_a_type_counted_for_the_whole_job_are_left_to_slurm_where_nodes_have_types() -> None:
+    machine = a_machine(configured_gres={"gpu:a100": 2})
+    with pytest.raises(NotModelled, match=r"pyslurm does not tell of which type"):
+        share_asked(asked(requested_tres={"gres/gpu": 1}), machine, 1)
+    assert share_asked(asked(gres_per_node={"gpu:a100": 1}), machine, 1) == (1, 100, 1, 1)
+    other = a_machine(configured_gres={"gpu": 2, "gpux:a": 1})
+    assert share_asked(asked(requested_tres={"gres/gpu": 1}), other, 1) == (1, 100, 1, 0, 0), "of another name"
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        ({}, EqualSplit(1, (1, 100, 0), True)),
+        ({"ntasks": 8, "max_nodes": 8}, EqualSplit(1, (8, 800, 0), True)),
+        ({"ntasks": 9, "max_nodes": 9}, EqualSplit(3, (3, 300, 0), True)),
+        ({"ntasks": 12, "max_nodes": 12}, EqualSplit(2, (6, 600, 0), True)),
+        ({"ntasks": 12, "max_nodes": 12, "num_nodes": 3}, EqualSplit(3, (4, 400, 0), True)),
+        ({"ntasks": 11, "max_nodes": 11}, EqualSplit(1, (11, 1100, 0), False)),
+        ({"ntasks": 33, "max_nodes": 33}, EqualSplit(1, (33, 3300, 0), False)),
+        ({"ntasks": 4, "num_nodes": 4, "max_nodes": 4}, EqualSplit(4, (1, 100, 0), True)),
+        ({"ntasks": 5, "num_nodes": 5, "max_nodes": 5}, EqualSplit(5, (1, 100, 0), False)),
+        ({"ntasks": 32, "num_nodes": 4, "max_nodes": 4}, EqualSplit(4, (8, 800, 0), True)),
+        ({"ntasks": 36, "num_nodes": 4, "max_nodes": 4}, EqualSplit(4, (9, 900, 0), False)),
+        ({"ntasks": 3, "num_nodes": 2, "max_nodes": 2}, EVENLY),
+        ({"ntasks": 0}, "asks for no tasks"),
+        ({"ntasks": -3}, "asks for no tasks"),
+        ({"ntasks": 2, "num_nodes": 3, "max_nodes": None}, "more nodes than tasks"),
+        ({"ntasks": 2, "num_nodes": 2, "max_nodes": None}, EqualSplit(2, (1, 100, 0), True)),
+    ],
+)
+def test_a_job_is_split_over_the_nodes_it_asks_for_else_over_the_fewest_that_hold_it(
+    facts: dict[str, Any], expected: EqualSplit | str
+) -> None:
+    """Four nodes of 8 cores. What fits nowhere is told on the fewest nodes that were asked for."""
+    if isinstance(expected, str):
+        with pytest.raises(NotModelled, match=expected):
+            shares_asked(asked(**facts), a_machine(), 0)
+    else:
+        assert shares_asked(asked(**facts), a_machine(), 0) == expected
+
+
+@pytest.mark.parametrize(
+    ("tasks", "expected"),
+    [
+        (16, EqualSplit(2, (8, 800, 0), True)),
+        (24, EqualSplit(1, (24, 2400, 0), False)),
+        (4, EqualSplit(1, (4, 400, 0), True)),
+    ],
+)
+def test_only_nodes_of_the_node_set_count(tasks: int, expected: EqualSplit) -> None:
+    machine = a_machine()
+    row = machine.node_set(np.array([True, False, True, False]), NodeSetPart("feature", "two of four"))
+    assert shares_asked(asked(ntasks=tasks, max_nodes=tasks), machine, row) == expected
+
+
+@pytest.mark.parametrize(
+    ("facts", "nodes", "amounts"),
+    [
+        ({}, 1, (8, 800, 0)),
+        ({}, 2, (4, 400, 0)),
+        ({"cpus": 9, "allocated_tres": {"mem": 801}}, 2, (5, 401, 0)),
+        ({"cpus": None}, 1, (1, 800, 0)),
+        ({"cpus": 0}, 1, (1, 800, 0)),
+        ({"cpus": None, "allocated_tres": {"cpu": 1}}, 2, (1, 0, 0)),
+        ({"allocated_tres": {"mem": 800, "gres/gpu": 3}}, 2, (4, 400, 2)),
+        ({"allocated_tres": {"mem": 800, "gres/fpga": 3}}, 2, (4, 400, 0)),
+        ({"allocated_tres": None, "requested_tres": {"mem": 600, "gres/gpu": 2}}, 2, (4, 300, 1)),
+        ({"allocated_tres": {}, "requested_tres": {"mem": 600}}, 2, (4, 300, 0)),
+        ({"allocated_tres": {"mem": 800}, "requested_tres": {"mem": 600, "gres/gpu": 2}}, 2, (4, 400, 0)),
+        ({"allocated_tres": None, "requested_tres": None}, 2, (4, 0, 0)),
+        ({"allocated_tres": None}, 2, (4, 0, 0)),
+        ({"gres_per_node": {"gpu": 1}}, 2, (4, 400, 1)),
+        ({"gres_per_node": {"gpu": 1}, "tres_per_task": {"gres/gpu": 2}}, 2, (4, 400, 1)),
+        ({"ntasks": 4, "tres_per_task": {"gres/gpu": 1}}, 2, (4, 400, 2)),
+        ({"ntasks": 3, "tres_per_task": {"gres/gpu": 1}}, 2, (4, 400, 2)),
+        ({"allocated_tres": {"gres/gpu": 1}, "gres_per_node": {"gpu": 2}}, 1, (8, 0, 1)),
+    ],
+)
+def test_what_one_share_of_an_allocated_job_takes_rounded_up(
+    facts: dict[str, Any], nodes: int, amounts: tuple[int, ...]
+) -> None:
+    """Where accounting does not track what a job got, what it asked for counts."""
+    record = {"cpus": 8, "allocated_tres": {"mem": 800}, "ntasks": 1, **facts}
+    assert share_allocated(record, a_machine(), nodes) == amounts
+
+
+@pytest.mark.parametrize(
+    ("facts", "nodes", "most", "told"),
+    [
+        ({"ntasks": 1, "max_nodes": 1}, 1, None, StartPins(0, 0, "")),
+        ({"ntasks": 4, "num_nodes": 4, "max_nodes": 4}, 4, None, StartPins(0, 0, "")),
+        ({"ntasks": 8, "num_nodes": 4, "max_nodes": 4}, 4, None, StartPins(2, 0, "TasksPerNode=0 NumTasks=8")),
+        ({"ntasks": 4, "num_nodes": 1, "max_nodes": 4, "ntasks_per_node": 2}, 2, None, StartPins(0, 0, "")),
+        ({"ntasks": 4, "num_nodes": 1, "max_nodes": 4}, 1, None, StartPins(4, 0, "TasksPerNode=0 NumTasks=4")),
+        ({"ntasks": 4, "num_nodes": 4, "max_nodes": None}, 4, None, StartPins(1, 0, "TasksPerNode=0 NumTasks=4")),
+        ({"ntasks": 6, "num_nodes": None, "max_nodes": 6}, 1, None, StartPins(6, 0, "TasksPerNode=0 NumTasks=6")),
+        (
+            {"ntasks": 6, "num_nodes": None, "max_nodes": 6},
+            2,
+            4,
+            StartPins(3, 0, "TasksPerNode=0 NumNodes=1-4 NumTasks=6"),
+        ),
+        (
+            {"ntasks": 6, "num_nodes": 1, "max_nodes": 6},
+            2,
+            None,
+            StartPins(3, 0, "TasksPerNode=0 NumNodes=1-6 NumTasks=6"),
+        ),
+        (
+            {"ntasks": 6, "num_nodes": 1, "max_nodes": 6},
+            2,
+            0,
+            StartPins(3, 0, "TasksPerNode=0 NumNodes=1-1 NumTasks=6"),
+        ),
+        (
+            {"ntasks": 6, "num_nodes": 2, "max_nodes": 6},
+            3,
+            1,
+            StartPins(2, 0, "TasksPerNode=0 NumNodes=2-2 NumTasks=6"),
+        ),
+        (
+            {"ntasks": 6, "num_nodes": 1, "max_nodes": 6},
+            2,
+            9,
+            StartPins(3, 0, "TasksPerNode=0 NumNodes=1-6 NumTasks=6"),
+        ),
+        (
+            {"ntasks": 6, "num_nodes": 1, "max_nodes": None},
+            2,
+            4,
+            StartPins(3, 0, "TasksPerNode=0 NumNodes=1-4 NumTasks=6"),
+        ),
+        (
+            {"ntasks": 6, "num_nodes": 2, "max_nodes": None},
+            3,
+            None,
+            StartPins(2, 0, "TasksPerNode=0 NumNodes=2-6 NumTasks=6"),
+        ),
+        (
+            {"ntasks": 6, "num_nodes": 2, "max_nodes": 4},
+            2,
+            None,
+            StartPins(3, 2, "TasksPerNode=0 NumNodes=2-4 NumTasks=6"),
+        ),
+        (
+            {"ntasks": 6, "num_nodes": 2, "max_nodes": 4, "ntasks_per_node": 3},
+            2,
+            None,
+            StartPins(0, 2, "NumNodes=2-4 NumTasks=6"),
+        ),
+        ({"ntasks": 6, "num_nodes": 2, "max_nodes": 2}, 2, None, StartPins(3, 0, "TasksPerNode=0 NumTasks=6")),
+    ],
+)
+def test_what_slurm_must_be_told_and_how_that_is_taken_back(
+    facts: dict[str, Any], nodes: int, most: int | None, told: StartPins
+) -> None:
+    found = start_settings(asked(**facts), nodes, most)
+    assert (found.tasks_per_node, found.node_count, found.restore) == (
+        told.tasks_per_node,
+        told.node_count,
+        told.restore,
+    )
+
+
+@pytest.mark.parametrize(
+    ("facts", "nodes", "told"),
+    [
+        ({"ntasks": 4, "cpus": 4, "min_cpus_per_node": 1}, 2, (2, 4, "2-4 NumTasks=4 MinCPUsNode=1 NumCPUs=4")),
+        (
+            {"ntasks": 8, "cpus": 16, "cpus_per_task": 2, "min_cpus_per_node": 2},
+            4,
+            (4, 16, "4-8 NumTasks=8 MinCPUsNode=2 NumCPUs=16"),
+        ),
+        ({"ntasks": 4, "cpus": 8, "min_cpus_per_node": 4}, 2, (4, 8, "2-4 NumTasks=4 MinCPUsNode=4 NumCPUs=8")),
+        ({"ntasks": 4, "cpus": 4, "min_cpus_per_node": None}, 4, (1, 4, "4-4 NumTasks=4 MinCPUsNode=1 NumCPUs=4")),
+    ],
+)
+def test_the_cpus_of_a_node_go_with_its_tasks_and_all_that_changes_is_given_back(
+    facts: dict[str, Any], nodes: int, told: tuple[int, int, str]
+) -> None:
+    found = start_settings(asked(num_nodes=nodes, max_nodes=None, **facts), nodes, None)
+    assert (found.cpus_per_node, found.cpus) == told[:2]
+    assert found.restore_all == f"TasksPerNode=0 NumNodes={told[2]}"
+
+
+def test_who_is_told_no_tasks_of_a_node_is_told_no_cpus() -> None:
+    assert start_settings(asked(ntasks=1, max_nodes=1), 1, None) == StartPins(0, 0, "")
+
+
+TASK = (1, 100, 0)
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        ({"ntasks": 17, "num_nodes": 3, "max_nodes": 17}, EqualSplit(17, TASK, True)),
+        ({"ntasks": 17, "num_nodes": 3, "max_nodes": None}, EqualSplit(17, TASK, True)),
+        ({"ntasks": 17, "num_nodes": 1, "max_nodes": 20}, EqualSplit(17, TASK, True)),
+        ({"ntasks": 33, "num_nodes": 5, "max_nodes": 33}, EqualSplit(33, TASK, False)),
+        ({"ntasks": 7, "num_nodes": 1, "max_nodes": 7, "cpus_per_task": 3}, EqualSplit(7, (3, 300, 0), True)),
+        ({"ntasks": 9, "num_nodes": 1, "max_nodes": 9, "cpus_per_task": 3}, EqualSplit(9, (3, 300, 0), False)),
+        ({"ntasks": 2, "max_nodes": 2, "tres_per_task": {"gres/gpu": 1}}, EqualSplit(2, (1, 100, 1), True)),
+        ({"ntasks": 1, "max_nodes": 1}, None),
+        ({"ntasks": 17, "num_nodes": 3, "max_nodes": 3}, None),
+        ({"ntasks": 17, "num_nodes": 3, "max_nodes": 16}, None),
+        ({"ntasks": 17, "num_nodes": 4, "max_nodes": 17}, None),
+        ({"ntasks": 17, "max_nodes": 17, "ntasks_per_node": 5}, None),
+        ({"ntasks": 17, "max_nodes": 17, "memory_per_node": 100}, None),
+        ({"ntasks": 17, "max_nodes": 17, "gres_per_node": {"gpu": 1}}, None),
+        ({"ntasks": 17, "max_nodes": 17, "min_cpus_per_node": 2}, None),
+    ],
+)
+def test_tasks_go_one_by_one_where_nothing_is_asked_of_a_node_and_no_number_of_nodes(
+    facts: dict[str, Any], expected: EqualSplit | None
+) -> None:
+    """Four nodes of 8 cores. Three nodes at least are what 17 tasks come to by themselves; four are a wish."""
+    assert tasks_asked(asked(**facts), a_machine(), 0) == expected
+
+
+def test_tasks_that_do_not_fill_their_cores_share_them_in_ways_that_only_slurm_knows() -> None:
+    machine, record = a_machine(threads_per_core=2), asked(ntasks=5, max_nodes=5)
+    assert tasks_asked(record, machine, 0) is None
+    assert tasks_asked({**record, "cpus_per_task": 2}, machine, 0) == EqualSplit(5, (2, 200, 0), True)
+
+
+PRIME = {"ntasks": 17, "num_nodes": 3, "max_nodes": 17}
+
+
+@pytest.mark.parametrize(
+    ("facts", "least", "most", "expected"),
+    [
+        (
+            {"ntasks": 4, "max_nodes": 4},
+            0,
+            None,
+            SplitChoices(EqualSplit(1, (4, 400, 0), True), EqualSplit(4, TASK, True)),
+        ),
+        (PRIME, 0, None, SplitChoices(None, EqualSplit(17, TASK, True))),
+        (PRIME, 3, 4, SplitChoices(None, EqualSplit(17, TASK, True))),
+        (PRIME, 0, 3, "more nodes than its partition allows"),
+        (PRIME, 4, None, "no 17 node"),
+        ({**PRIME, "memory_per_node": 10}, 0, None, "no 17 node"),
+        ({"ntasks": 37, "num_nodes": 5, "max_nodes": 37}, 0, None, "hold fewer than 37 tasks"),
+        ({"ntasks": 2, "num_nodes": 2, "max_nodes": 2}, 0, 1, "more nodes than its partition allows"),
+        ({"ntasks": 2, "num_nodes": 2, "max_nodes": 2}, 3, None, "fewer nodes than its partition asks for"),
+    ],
+)
+def test_a_job_that_fits_in_some_way_has_that_way_and_one_that_fits_in_none_is_too_large(
+    facts: dict[str, Any], least: int, most: int | None, expected: SplitChoices | str
+) -> None:
+    if isinstance(expected, str):
+        with pytest.raises(NeverFits, match=expected):
+            parts_asked(asked(**facts), a_machine(), 0, least, most)
+    else:
+        assert parts_asked(asked(**facts), a_machine(), 0, least, most) == expected
+
+
+@pytest.mark.parametrize(
+    ("facts", "as_before"),
+    [
+        ({"ntasks": 17, "num_nodes": 2, "max_nodes": 2}, {"num_nodes": 1, "max_nodes": 17}),
+        ({"ntasks": 16, "num_nodes": 2, "max_nodes": 2}, {}),
+        ({"ntasks": 17, "num_nodes": 1, "max_nodes": 17}, {}),
+        ({"ntasks": 17, "num_nodes": 4, "max_nodes": 4, "ntasks_per_node": 5}, {}),
+    ],
+)
+def test_a_number_of_nodes_that_only_a_pin_of_ours_can_have_set_is_not_the_owners(
+    facts: dict[str, Any], as_before: dict[str, Any]
+) -> None:
+    assert unpinned(asked(**facts)) == asked(**facts) | as_before

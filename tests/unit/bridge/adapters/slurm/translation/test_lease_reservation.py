@@ -1,0 +1,66 @@
+"""A bridge's claim in a reservation: read, written, and no reservation for anything else."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from cpsched_bridge.adapters.slurm.translation import lease_reservation
+from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
+from cpsched_bridge.ports import Claim
+from tests.unit.bridge.adapters.slurm.scenes import Scene
+
+CLAIM = Claim("4be1c2d3", "00ff", 17, "login2:/var/lib/cpsched")
+
+
+def reservation(comment: str | None, name: str = lease_reservation.NAME) -> dict[str, Any]:
+    times = {"start_time": 2_100_000_000, "end_time": 2_100_000_060}
+    return {"name": name, "nodes": "n2", **times, "users": ["cpsched"], "accounts": None, "comment": comment}
+
+
+@pytest.mark.parametrize("where", ["login2:/var/lib/cpsched", "a:/with blank", 'b:/"&=%', "c:/\n\x1b[2J", "d:/ü"])
+def test_what_is_written_is_read_and_has_no_blanks_quotes_or_control_characters(where: str) -> None:
+    words = lease_reservation.format_lease(dataclasses.replace(CLAIM, where=where))
+    assert words.isprintable()
+    assert not set(words) & set(" \"'")
+    found = lease_reservation.lease_of([reservation("x", "other"), reservation(words)])
+    assert found is not None
+    assert (found.bridge, found.run, found.beat) == ("4be1c2d3", "00ff", 17)
+    assert lease_reservation.format_lease(found) == words
+
+
+def test_the_words_are_those_that_the_dead_man_script_reads() -> None:
+    assert lease_reservation.format_lease(CLAIM) == "bridge=4be1c2d3&run=00ff&beat=17&on=login2:/var/lib/cpsched"
+
+
+@pytest.mark.parametrize("comment", [None, "", "maintenance", "bridge=1&run=2&beat=x&on=y", "bridge=1&run=2&beat=3"])
+def test_a_reservation_of_that_name_with_other_words_is_a_claim_of_somebody_unknown(comment: str | None) -> None:
+    found = lease_reservation.lease_of([reservation(comment)])
+    assert found is not None
+    assert found.bridge == ""
+    assert lease_reservation.UNKNOWN in found.where
+
+
+def test_without_such_a_reservation_there_is_no_claim() -> None:
+    assert lease_reservation.lease_of([]) is None
+    assert lease_reservation.lease_of([reservation("words", "other")]) is None
+
+
+def test_a_claim_keeps_no_node_from_a_job_and_is_no_outage() -> None:
+    scene = Scene()
+    without = SlurmTranslator().observe(scene.read())
+    read = scene.read()
+    claimed = dataclasses.replace(
+        read,
+        reservations=[
+            *read.reservations,
+            {**reservation(lease_reservation.format_lease(CLAIM)), "start_time": read.now_s + 5},
+        ],
+    )
+    with_claim = SlurmTranslator().observe(claimed)
+    assert with_claim.claim == CLAIM
+    assert without.claim is None
+    assert with_claim.outages == without.outages
+    assert [each.job for each in with_claim.pending] == [each.job for each in without.pending]

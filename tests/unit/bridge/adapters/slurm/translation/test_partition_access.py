@@ -1,0 +1,164 @@
+"""Who may use a partition, and what nobody knows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cpsched_bridge.adapters.slurm.translation.partition_access import (
+    AccessContext,
+    access_denied_reason,
+    accounts_checked,
+)
+from cpsched_bridge.adapters.slurm.translation.slurm_partitions import Partition
+from tests.builders import words
+from tests.unit.bridge.adapters.slurm.scenes import Scene
+from tests.unit.bridge.adapters.slurm.translation.test_slurm_observation import observe, pending
+
+RECORD = {"user_name": "alice", "user_id": 2001, "account": "optics", "qos": "normal"}
+TREE = {"root": "", "science": "root", "optics": "science", "arts": "root"}
+DOORS = AccessContext(True, True, TREE, {"alice": ["staff", "wheel"], "bob": []})
+
+
+def why(doors: AccessContext = DOORS, record: dict[str, Any] = RECORD, **partition: Any) -> str | None:
+    lists = {name: frozenset(names) for name, names in partition.items()}
+    whole = Partition("main", "UP", np.ones(1, np.bool_), None, None, None, 0, False, None, **lists)
+    return words(access_denied_reason(record, whole, doors))
+
+
+@pytest.mark.parametrize(
+    ("lists", "reason"),
+    [
+        ({}, None),
+        ({"allowed_qos": ["fast", "normal"]}, None),
+        ({"allowed_qos": ["fast"]}, "QOSNotAllowed: partition main takes QOS fast, not normal"),
+        ({"allowed_qos": []}, "QOSNotAllowed: partition main takes QOS none, not normal"),
+        ({"denied_qos": ["fast"]}, None),
+        ({"denied_qos": ["fast", "normal"]}, "QOSNotAllowed: partition main denies QOS normal"),
+        ({"allowed_qos": ["normal"], "denied_qos": ["normal"]}, None),
+        ({"allowed_accounts": ["optics"]}, None),
+        ({"allowed_accounts": ["arts"]}, "AccountNotAllowed: partition main takes accounts arts, not optics"),
+        ({"denied_accounts": ["arts"]}, None),
+        ({"denied_accounts": ["optics"]}, "AccountNotAllowed: partition main denies account optics"),
+        ({"allowed_accounts": ["optics"], "denied_accounts": ["optics"]}, None),
+        ({"allowed_groups": ["staff"]}, "AccountNotAllowed: partition main takes groups staff, not user alice"),
+        ({"allowed_groups": ["staff", "students"]}, None),
+    ],
+)  # fmt: skip
+def test_lists_of_a_partition(lists: dict[str, list[str]], reason: str | None) -> None:
+    """What is allowed counts before what is denied; a group that nobody knows lets everybody in."""
+    assert why(**lists) == reason
+
+
+def test_an_account_stands_for_those_below_it() -> None:
+    assert why(allowed_accounts=["science"]) is None
+    assert why(allowed_accounts=["root"]) is None
+    assert why(denied_accounts=["science"]) == "AccountNotAllowed: partition main denies account science"
+    before = replace(DOORS, by_tree=False)
+    assert why(before, allowed_accounts=["science"]) is not None
+    assert why(before, denied_accounts=["science"]) is None
+
+
+@pytest.mark.parametrize(
+    ("doors", "record"),
+    [
+        (AccessContext(None, True, TREE), RECORD),
+        (AccessContext(False, True, TREE), RECORD),
+        (AccessContext(True, True, None), RECORD),
+        (AccessContext(True, True, {"arts": ""}), RECORD),
+        (AccessContext(True, True, {}), {**RECORD, "account": None}),
+    ],
+)
+def test_where_nobody_knows_an_account_it_is_let_in(doors: AccessContext, record: dict[str, Any]) -> None:
+    """Slurm's answer to a start decides then."""
+    assert why(doors, record, allowed_accounts=["arts"]) is None
+
+
+def test_accounts_that_are_denied_by_name_need_no_tree() -> None:
+    assert why(AccessContext(True, True, None), denied_accounts=["optics"]) is not None
+
+
+def test_a_loop_of_accounts_ends() -> None:
+    assert why(replace(DOORS, above={"optics": "science", "science": "optics"}), allowed_accounts=["arts"]) is not None
+
+
+@pytest.mark.parametrize(
+    "record",
+    [{**RECORD, "user_name": "eve"}, {**RECORD, "user_id": 0}, {**RECORD, "user_name": None}],
+)
+def test_users_of_whom_no_groups_are_known_and_root_are_let_in(record: dict[str, Any]) -> None:
+    assert why(record=record, allowed_groups=["staff"]) is None
+    assert why(AccessContext(outside={"None": ["staff"]}), record, allowed_groups=["staff"]) is None
+
+
+def test_a_group_that_a_user_is_not_known_to_be_outside_of_lets_them_in() -> None:
+    assert why(record={**RECORD, "user_name": "bob"}, allowed_groups=["staff"]) is None
+
+
+def test_no_difference_is_made_between_large_and_small_letters() -> None:
+    record = {**RECORD, "account": "Optics", "qos": "Normal"}
+    assert why(record=record, allowed_qos=["normal"], allowed_accounts=["optics"]) is None
+    assert why(record=record, denied_qos=["normal"]) is not None
+    assert why(record=record, denied_accounts=["optics"]) is not None
+
+
+def test_a_long_list_is_told_in_part() -> None:
+    found = why(allowed_qos=[f"q{number}" for number in range(9)])
+    assert found == "QOSNotAllowed: partition main takes QOS q0, q1, q2, q3, q4 and 4 more, not normal"
+
+
+def test_what_is_told_cannot_steer_a_terminal() -> None:
+    found = why(record={**RECORD, "qos": "\x1b[2J"}, allowed_qos=["fast"])
+    assert found is not None
+    assert "\x1b" not in found
+
+
+@pytest.mark.parametrize(
+    ("version", "enforced", "expected"),
+    [
+        ("26.05.5", ["associations", "limits"], (True, True)),
+        ("23.02.0", ["limits"], (True, True)),
+        ("26.05.5", ["none"], (False, True)),
+        ("26.05.5", [], (False, True)),
+        ("26.05.5", "associations,qos", (True, True)),
+        ("22.05.8", ["none"], (True, False)),
+        ("22.05.8", None, (True, False)),
+        ("26.05.5", None, (None, True)),
+        (None, ["associations"], (None, True)),
+        ("unknown", ["associations"], (None, True)),
+        ("26", ["associations"], (None, True)),
+        ("x.5.1", ["associations"], (None, True)),
+        ("26.x.1", ["associations"], (None, True)),
+    ],
+)
+def test_whether_the_controller_checks_accounts(
+    version: object, enforced: object, expected: tuple[object, bool]
+) -> None:
+    assert accounts_checked({"version": version, "accounting_storage_enforce": enforced}) == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ({"allowed_qos": ["fast"]}, "QOSNotAllowed"),
+        ({"denied_qos": ["normal"]}, "QOSNotAllowed"),
+    ],
+)
+def test_a_reading_marks_jobs_that_are_shut_out_and_no_others(change: dict[str, Any], name: str) -> None:
+    scene = Scene()
+    scene.tables["partitions"]["fields"] += ["denied_qos", "allowed_groups"]
+    for row in scene.rows["partitions"]:
+        row.update(denied_qos=["ALL"], allowed_groups=["ALL"])
+    scene.job("first")["qos"] = "normal"
+    before = observe(scene)
+    scene.partition("main").update(change)
+    after = observe(scene)
+    told = words(pending(scene, "first", after).job.ineligible)
+    assert told is not None
+    assert told.startswith(name)
+    elsewhere = [each.job for each in before.pending if each.job.queue != "main"]
+    assert elsewhere == [each.job for each in after.pending if each.job.queue != "main"]
+    assert pending(scene, "first", before).job.ineligible is None

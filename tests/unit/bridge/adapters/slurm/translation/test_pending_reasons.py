@@ -1,0 +1,172 @@
+"""Each of Slurm's reasons, with whom it lies."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from cpsched_bridge.adapters.slurm.translation import pending_reasons, slurm_states
+from cpsched_bridge.adapters.slurm.translation.pending_reasons import ReasonSubject
+from cpsched_bridge.likes import BackoffKey
+
+RECORD = {"array_id": 7, "user_name": "alice", "user_id": 2001, "account": "lab", "qos": "fast", "partition": "main"}
+ALIKE = BackoffKey("alike", ("alice", "", "main", "fast", "one node"))
+
+KINDS = ("CPU", "Mem", "Node", "Energy", "GRES", "License", "BB", "Billing", "Unknown")
+
+
+def subject(reason: str | None = None, label: str = "7_3", **facts: object) -> ReasonSubject:
+    return ReasonSubject(label, {**RECORD, "state_reason": reason, **facts}, ALIKE)
+
+
+WHOM = {
+    "job 7_3": [
+        *("Dependency", "DependencyNeverSatisfied", "BeginTime", "DeadLine", "JobHoldMaxRequeue"),
+        *("Reservation", "ReservationDeleted", "ReservationInvalid", "BurstBufferResources", "BurstBufferStageIn"),
+    ],
+    "jobs of user alice, QOS fast that ask for one node": [
+        *("AssocMaxCpuPerJobLimit", "AssocMaxCpuMinutesPerJobLimit", "AssocMaxNodePerJobLimit"),
+        *("AssocMaxWallDurationPerJobLimit", "AssocMaxBBMinutesPerJob", "QOSMaxWallDurationPerJobLimit"),
+        *("QOSMaxCpuPerJobLimit", "QOSMinCpuNotSatisfied", "QOSMaxCpuPerNode"),
+        *(f"AssocMax{kind}Per{what}" for kind in KINDS for what in ("Job", "Node")),
+        *(f"AssocMax{kind}MinutesPerJob" for kind in KINDS),
+        *(f"QOSMax{kind}Per{what}" for kind in KINDS for what in ("Job", "Node")),
+        *(f"QOSMin{kind}" for kind in KINDS),
+        *("BadConstraints", "Constraints", "PartitionNodeLimit", "PartitionTimeLimit", "MaxMemPerLimit", "Licenses"),
+    ],
+    "array 7": ["JobArrayTaskLimit"],
+    "user alice of account lab": [
+        *("AssocMaxJobsLimit", "AssocMaxSubmitJobLimit", "AssocGrpJobsLimit", "AssocGrpCpuLimit"),
+        *("AssocGrpWallLimit", "AssociationJobLimit", "AssociationResourceLimit", "AssociationTimeLimit"),
+        *(f"AssocGrp{kind}{what}" for kind in KINDS for what in ("", "Minutes", "RunMinutes")),
+    ],
+    "QOS fast of user alice": [
+        *("QOSGrpCpuLimit", "QOSGrpJobsLimit", "QOSGrpCPURunMinutesLimit", "QOSGrpWallLimit"),
+        *("QOSJobLimit", "QOSResourceLimit", "QOSTimeLimit"),
+        *(f"QOSGrp{kind}{what}" for kind in KINDS for what in ("", "Minutes", "RunMinutes")),
+        *("QOSMaxJobsPerUserLimit", "QOSMaxCpuPerUserLimit", "QOSMaxNodePerUserLimit", "QOSMaxSubmitJobPerUserLimit"),
+        *(f"QOSMax{kind}PerUser" for kind in KINDS),
+        *(f"Max{kind}RunMinsPerUser" for kind in KINDS),
+        "MaxJobsPerAccount",
+        *(f"Max{kind}PerAccount" for kind in KINDS),
+        *(f"Max{kind}RunMinsPerAccount" for kind in KINDS),
+    ],
+    "partition main of user alice": ["PartitionDown", "PartitionInactive"],
+    "partition main of user alice with account lab and QOS fast": [
+        *("AccountNotAllowed", "QOSNotAllowed", "InvalidAccount", "InvalidQOS", "AccountingPolicy", "PartitionConfig"),
+        "QOSUsageThreshold",
+    ],
+}
+
+
+@pytest.mark.parametrize("whom", WHOM)
+def test_with_whom_a_reason_lies(whom: str) -> None:
+    """Names of limits that no version of Slurm has yet are among them: they are formed by rule."""
+    found = {reason: pending_reasons.pending_reason_of(subject(reason)) for reason in WHOM[whom]}
+    assert {reason: str(each.whom) if each else None for reason, each in found.items()} == dict.fromkeys(
+        WHOM[whom], whom
+    )
+    assert whom in map(str, pending_reasons.groups_of(subject()))
+
+
+@pytest.mark.parametrize("reason", sorted(pending_reasons.REASONS))
+def test_no_reason_puts_off_jobs_of_anybody_else(reason: str) -> None:
+    """What one user's job meets says nothing of another's: it may ask for too much."""
+    alices = pending_reasons.pending_reason_of(subject(reason, array_id=None))
+    others = {**RECORD, "array_id": None, "user_name": "bob", "user_id": 2002}
+    bobs = pending_reasons.groups_of(ReasonSubject("8", others, BackoffKey("alike", ("bob", "", "", "", ""))))
+    assert alices is None or alices.whom not in bobs
+
+
+def test_every_name_stands_in_one_row() -> None:
+    names = [name for _, row in pending_reasons._NAMES for name in row.split()]  # noqa: SLF001
+    assert len(names) == len(set(names)) == 219
+    assert len(pending_reasons.REASONS) == 219 + len(slurm_states.LAUNCH_FAILED)
+
+
+def test_every_hold_of_slurms_own_is_in_the_table() -> None:
+    assert (
+        slurm_states.OWN_HOLDS | {slurm_states.HELD_BY_ADMIN, slurm_states.HELD_BY_USER}
+        <= pending_reasons.REASONS.keys()
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("Job's QOS not permitted to use this partition (main allows fast not normal)", "QOSNotAllowed"),
+        ("Job's QOS not known, so it can't use this partition (main allows fast)", "QOSNotAllowed"),
+        ("Job's account not permitted to use this partition (main allows a not b)", "AccountNotAllowed"),
+        ("Job's account not known, so it can't use this partition (main allows a)", "AccountNotAllowed"),
+        ("uid 2001 not in group permitted to use this partition (main). groups allowed: a", "AccountNotAllowed"),
+        ("ReqNodeNotAvail, UnavailableNodes:n2", "ReqNodeNotAvail"),
+        ("ReqNodeNotAvail, Reserved for maintenance", "ReqNodeNotAvail"),
+        ("ReqNodeNotAvail, May be reserved for other job", "Priority"),
+        ("Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions", "Resources"),
+        ("Reservation night was deleted", "ReservationDeleted"),
+        ("Reservation night is invalid", "ReservationInvalid"),
+        *((sentence, sentence) for sentence in sorted(slurm_states.LAUNCH_FAILED)),
+        ("job requeued in special exit state", "JobHeldUser"),
+        ("License request 'a:1' is no longer valid, holding job", "JobHeldAdmin"),
+        ("burst_buffer/lua: stage in failed", "BurstBufferOperation"),
+        ("Job is at or exceeds QOS fast's group wall limit of 5 with 6", "TimeLimit"),
+        ("something else that nobody has heard of", "something else that nobody has heard of"),
+    ],
+)
+def test_a_sentence_in_place_of_a_name_means_the_name(text: str, name: str) -> None:
+    """scontrol writes the same sentence with underscores."""
+    assert pending_reasons.reason_name(text) == name
+    written = pending_reasons.reason_name(text.replace(" ", "_"))
+    assert name not in pending_reasons.REASONS or written == name
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        *("None", "Resources", "ReqNodeNotAvail", "ReqNodeNotAvail, UnavailableNodes:n2", "NodeDown"),
+        *("Prolog", "JobHeldUser", "JobHeldAdmin", "SystemFailure", "JobLaunchFailure", "SchedDefer", "", "Novelty"),
+        "Priority",
+    ],
+)
+def test_reasons_that_lie_with_the_cluster_or_the_bridge(reason: str) -> None:
+    """A start that ends with one of these counts as failed; so does one that nobody has heard of."""
+    assert pending_reasons.pending_reason_of(subject(reason)) is None
+    assert pending_reasons.meaning_of(reason).lower_priority == (reason == "Priority")
+
+
+def test_slurm_refuses_nodes_by_one_reason_alone() -> None:
+    """`Resources` may pass: what ended there may still be cleaned up."""
+    assert {name for name, meaning in pending_reasons.REASONS.items() if meaning.refused} == {"ReqNodeNotAvail"}
+
+
+def test_no_reason_at_all_lies_with_nobody() -> None:
+    assert pending_reasons.pending_reason_of(subject(None)) is None
+    assert pending_reasons.meaning_of("Novelty") is pending_reasons.UNKNOWN
+
+
+def test_only_what_the_scheduler_has_not_looked_at_yet_may_pass() -> None:
+    assert {name for name, meaning in pending_reasons.REASONS.items() if meaning.transient} == {
+        "Dependency",
+        "BeginTime",
+    }
+    found = pending_reasons.pending_reason_of(subject("Dependency"))
+    assert found is not None
+    assert found.passes
+
+
+def test_ends_ease_limits_on_what_runs_at_once_and_nothing_else() -> None:
+    eased = {name for name, meaning in pending_reasons.REASONS.items() if meaning.clears_on_end}
+    assert all(re.match(r"Assoc|QOS|Max|JobArray", name) for name in eased)
+    assert not any(re.search(r"PerJob|PerNode|NotAllowed|QOSMin", name) for name in eased)
+    found = pending_reasons.pending_reason_of(subject("AssocMaxJobsLimit"))
+    assert found is not None
+    assert found.eased
+
+
+def test_without_user_account_or_array_there_is_still_a_group() -> None:
+    nobody = {"array_id": None, "user_name": None, "account": None}
+    found = pending_reasons.pending_reason_of(subject("JobArrayTaskLimit", "9", **nobody))
+    assert found is not None
+    assert found.whom == ("job", ("9",))
+    assert ("association", ("2001", "")) in pending_reasons.groups_of(subject(None, "9", **nobody))

@@ -1,0 +1,173 @@
+"""A Slurm record as a job: walltime, nodes allowed, limits of the partition, and what was allocated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cpsched.model import Request
+from cpsched_bridge.adapters.shared.not_modelled import NotModelled
+from cpsched_bridge.adapters.slurm.translation.slurm_jobs import (
+    FOREVER_S,
+    nodes_allowed,
+    partition_limit_reason,
+    placed_job,
+    unreadable_job,
+    walltime,
+)
+from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
+from cpsched_bridge.adapters.slurm.translation.slurm_partitions import Partition
+from cpsched_bridge.adapters.slurm.translation.slurm_reservations import Reservation
+from tests.builders import words
+from tests.unit.bridge.adapters.slurm.translation.test_slurm_nodes import a_node
+
+
+def a_machine(**facts: Any) -> SlurmNodeTable:
+    features = (["big", "new"], ["big"], ["new"], None)
+    return SlurmNodeTable.of([a_node(f"n{i}", active_features=each, **facts) for i, each in enumerate(features)])
+
+
+def a_partition(**facts: Any) -> Partition:
+    parts: dict[str, Any] = {
+        "name": "main",
+        "state": "UP",
+        "members": np.array([True, True, True, False]),
+        "max_time_min": None,
+        "default_time_min": None,
+        "max_nodes": None,
+        "min_nodes": 0,
+        "exclusive": False,
+        "unmodelled": None,
+    }
+    return Partition(**parts | facts)
+
+
+def a_record(**facts: Any) -> dict[str, Any]:
+    return {
+        "submit_time": 7,
+        "user_name": "ada",
+        "user_id": 1001,
+        "name": "run",
+        "partition": "main",
+        "account": "physics",
+        "time_limit": 10,
+        "constraints": None,
+        "excluded_nodes": None,
+        "resource_sharing": "OK",
+        "allocated_tres": {"mem": 4000},
+        "cpus": 8,
+        **facts,
+    }
+
+
+@pytest.mark.parametrize(
+    ("limit", "default", "most", "expected_s"),
+    [(10, 20, 30, 600), (None, 20, 30, 1200), (0, 20, 30, 1200), (None, None, 30, 1800), (None, None, None, FOREVER_S)],
+)
+def test_walltimes(limit: int | None, default: int | None, most: int | None, expected_s: int) -> None:
+    partition = a_partition(default_time_min=default, max_time_min=most)
+    assert walltime(a_record(time_limit=limit), partition) == expected_s
+
+
+def test_forever_is_a_year() -> None:
+    assert FOREVER_S == 31_536_000
+
+
+@pytest.mark.parametrize(
+    ("partition", "walltime_s", "reason"),
+    [
+        ({}, 60, None),
+        ({"state": "DRAIN"}, 60, None),
+        ({"state": "DOWN"}, 60, "PartitionDown: partition main is DOWN"),
+        ({"state": "INACTIVE"}, 60, "PartitionInactive: partition main is INACTIVE"),
+        ({"max_time_min": 10}, 600, None),
+        ({"max_time_min": 10}, 601, "PartitionTimeLimit: time limit above that of partition main"),
+    ],
+)
+def test_limits_of_a_partition_on_both_sides(partition: dict[str, Any], walltime_s: int, reason: str | None) -> None:
+    assert words(partition_limit_reason(a_partition(**partition), walltime_s)) == reason
+
+
+def reservation(name: str, *members: bool) -> Reservation:
+    return Reservation(name, np.array(members), 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("facts", "conflicts", "allowed", "named"),
+    [
+        ({}, (), [0, 1, 2], "main"),
+        ({"constraints": ["big"]}, (), [0, 1], "main & big"),
+        ({"constraints": ["big&new"]}, (), [0], "main & big & new"),
+        ({"constraints": ["big", "new"]}, (), [0], "main & big & new"),
+        ({"constraints": ["nobody has this"]}, (), [], "main & nobody has this"),
+        ({"excluded_nodes": "n[0-1],elsewhere"}, (), [2], "main & excluded nodes"),
+        ({}, (reservation("maint", True, False, True, True),), [1], "main & not maint"),
+        (
+            {"constraints": ["new"], "excluded_nodes": "n0"},
+            (reservation("a", False, False, False, False), reservation("b", False, True, False, False)),
+            [2],
+            "main & new & excluded nodes",
+        ),
+    ],
+)
+def test_nodes_that_a_job_may_use(
+    facts: dict[str, Any], conflicts: tuple[Reservation, ...], allowed: list[int], named: str
+) -> None:
+    machine = a_machine()
+    row = nodes_allowed(a_record(**facts), machine, a_partition(), conflicts)
+    assert np.flatnonzero(machine.rows[row]).tolist() == allowed
+    assert machine.cluster().node_set_names[row] == named
+
+
+@pytest.mark.parametrize("sign", "|[]()*:")
+def test_features_that_are_more_than_a_list_are_left_to_slurm(sign: str) -> None:
+    with pytest.raises(NotModelled, match="features"):
+        nodes_allowed(a_record(constraints=[f"big{sign}new"]), a_machine(), a_partition(), ())
+
+
+def test_an_empty_feature_is_left_to_slurm() -> None:
+    with pytest.raises(NotModelled, match="features 'big&'"):
+        nodes_allowed(a_record(constraints=["big&"]), a_machine(), a_partition(), ())
+
+
+@pytest.mark.parametrize(
+    ("facts", "nodes", "request_", "walltime_s"),
+    [
+        ({}, 1, Request(1, (8, 4000)), 600),
+        ({}, 2, Request(2, (4, 2000), distinct=True), 600),
+        ({"cpus": 9, "allocated_tres": {"mem": 4001}}, 2, Request(2, (5, 2001), distinct=True), 600),
+        ({"resource_sharing": "NO"}, 1, Request(1, (8, 4000), exclusive=True), 600),
+        ({"time_limit": None}, 1, Request(1, (8, 4000)), FOREVER_S),
+        ({"time_limit": 0}, 1, Request(1, (8, 4000)), FOREVER_S),
+        ({"time_limit": 1}, 1, Request(1, (8, 4000)), 60),
+        ({"time_limit": "UNLIMITED"}, 1, Request(1, (8, 4000)), FOREVER_S),
+        ({"cpus": None}, 1, Request(1, (1, 4000)), 600),
+    ],
+)
+def test_a_job_that_has_nodes_takes_equal_shares_of_what_it_got(
+    facts: dict[str, Any], nodes: int, request_: Request, walltime_s: int
+) -> None:
+    job = placed_job(a_record(**facts), 5, a_machine(), nodes)
+    assert (job.id, job.submit_s, job.request, job.walltime_s) == (5, 7, request_, walltime_s)
+    assert (job.user, job.name, job.queue, job.account, words(job.ineligible)) == (
+        "ada",
+        "run",
+        "main",
+        "physics",
+        None,
+    )
+
+
+def test_facts_that_are_not_there_are_empty_and_a_user_without_a_name_has_a_number() -> None:
+    facts = dict.fromkeys(("submit_time", "user_name", "name", "partition", "account"))
+    job = placed_job(a_record(**facts), 5, a_machine(), 1)
+    assert (job.submit_s, job.user, job.name, job.queue, job.account) == (0, "1001", "", "", "")
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_job_of_which_nothing_makes_sense_keeps_its_nodes_to_itself(nodes: int) -> None:
+    job = unreadable_job(a_record(submit_time="never", cpus="?"), 5, a_machine(), nodes)
+    assert job.request == Request(nodes, (1, 0), distinct=nodes > 1, exclusive=True)
+    assert (job.submit_s, job.walltime_s) == (0, FOREVER_S)

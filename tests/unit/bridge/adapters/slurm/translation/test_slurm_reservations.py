@@ -1,0 +1,269 @@
+"""Reservations: what they close of nodes, and whose jobs are left to Slurm for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cpsched.model import Request
+from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
+from cpsched_bridge.adapters.slurm.translation.start_layouts import SentStart, without_reserved_conflicts
+from cpsched_bridge.ports import Observation, Outage
+from tests.builders import words
+from tests.unit.bridge.adapters.slurm.scenes import LATER, Scene
+
+HOUR_S = 3600
+CORES = 0
+
+
+def scene_with(*names: str, **facts: Any) -> Scene:
+    """`names` wait on four idle nodes of 16 cores, n1 and n2 with two GPUs, beside one reservation of bob's."""
+    scene = Scene().only(*(names or ("first",)))
+    record = {**LATER["reservations"], "name": "r", "nodes": "n[1-4]", "users": ["bob"], "accounts": []}
+    record |= {"start_time": scene.now_s - 60, "end_time": scene.now_s + HOUR_S, **facts}
+    scene.rows["reservations"] = [record]
+    for node in scene.rows["nodes"]:
+        active = record["start_time"] <= scene.now_s
+        node["state"] = "IDLE+RESERVED" if active else "IDLE"
+    return scene
+
+
+def observe(scene: Scene, **options: Any) -> Observation:
+    return SlurmTranslator().observe(scene.read(), **options)
+
+
+def free(scene: Scene, column: str = "cores") -> list[int]:
+    seen = observe(scene)
+    found: list[int] = seen.free[:, seen.cluster.resources.index(column)].tolist()
+    return found
+
+
+def nodes_of(seen: Observation) -> list[str]:
+    """Where the one waiting job may go."""
+    mask = seen.cluster.node_sets[seen.pending[0].job.request.node_set]
+    return [name for name, ok in zip(seen.cluster.node_names, mask, strict=True) if ok]
+
+
+SOME = {"n1": "0,8", "n2": "0-3", "n3": "1", "n4": "5"}
+
+
+@pytest.mark.parametrize(
+    ("facts", "cores"),
+    [
+        ({}, [0, 0, 0, 0]),
+        ({"cpu_ids_by_node": SOME}, [14, 12, 15, 15]),
+        ({"cpu_ids_by_node": {"n1": "0-15", "n2": "0"}, "nodes": "n[1-2]"}, [0, 15, 0, 0]),
+        ({"cpu_ids_by_node": {"n1": "0"}}, [15, 0, 0, 0]),
+        ({"cpu_ids_by_node": {**SOME, "n2": "0-x"}}, [14, 0, 15, 15]),
+        ({"cpu_ids_by_node": SOME, "flags": ["MAINT", "SPEC_NODES"]}, [0, 0, 0, 0]),
+        ({"cpu_ids_by_node": SOME, "flags": ["PART_NODES"]}, [0, 0, 0, 0]),
+        ({"cpu_ids_by_node": SOME, "flags": ["FLEX", "IGNORE_JOBS", "OVERLAP", "REPLACE", "DAILY"]}, [14, 12, 15, 15]),
+        ({"cpu_ids_by_node": SOME, "flags": None}, [0, 0, 0, 0]),
+        ({"cpu_ids_by_node": None}, [0, 0, 0, 0]),
+        ({"cpu_ids_by_node": SOME, "end_time": 1}, [0, 0, 0, 0]),
+    ],
+)
+def test_a_reservation_closes_the_cores_that_it_holds(facts: dict[str, Any], cores: list[int]) -> None:
+    """What cannot be read closes whole nodes, and so does Slurm's own mark where no reservation explains it."""
+    assert free(scene_with(**facts)) == cores
+
+
+def test_cores_of_several_threads_are_as_many_processors() -> None:
+    scene = scene_with(cpu_ids_by_node=SOME)
+    for node in scene.rows["nodes"]:
+        node["threads_per_core"] = 2
+    assert free(scene) == [12, 8, 14, 14]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "tres", "gpus", "memory_mib"),
+    [
+        ("n1", {"cpu": 2, "gres/gpu": 1, "mem": 500}, [1, 2], [15500, 16000]),
+        ("n[1-2]", {"cpu": 6, "gres/gpu": 1, "mem": 600}, [1, 1], [15800, 15600]),
+        ("n[1-2]", {"cpu": 6, "gres/gpu": 5}, [0, 0], [16000, 16000]),
+        ("n[1-2]", None, [2, 2], [16000, 16000]),
+    ],
+)
+def test_memory_goes_with_the_cores_and_any_node_may_have_the_gpus(
+    nodes: str, tres: dict[str, int] | None, gpus: list[int], memory_mib: list[int]
+) -> None:
+    cores = {name: SOME[name] for name in ("n1", "n2") if name == nodes or nodes == "n[1-2]"}
+    scene = scene_with(nodes=nodes, cpu_ids_by_node=cores, tres=tres)
+    for name in ("n2", "n3", "n4"):
+        if name not in cores:
+            scene.node(name)["state"] = "IDLE"
+    assert free(scene, "gpu")[:2] == gpus
+    assert free(scene, "memory_mib")[:2] == memory_mib
+
+
+def test_what_runs_in_a_reservation_uses_its_cores_and_gives_back_none() -> None:
+    """2 of 4 reserved cores are in use by its own job: 12 are free for others, and stay so when it ends."""
+    scene = scene_with("first", nodes="n2", cpu_ids_by_node={"n2": "0-3"})
+    running = {**scene.job("first"), "id": 900, "name": "theirs", "state": "RUNNING", "allocated_nodes": "n2"}
+    tres = {"cpu": 2, "mem": 2000, "node": 1}
+    running |= {"cpus": 2, "allocated_tres": tres, "start_time": scene.now_s - 50, "reservation": "r", "priority": 1}
+    scene.rows["jobs"].append(running)
+    scene.node("n2").update(state="MIXED+RESERVED", allocated_cpus=2, allocated_memory=2000)
+    seen = observe(scene)
+    assert seen.free[1, CORES] == 12
+    assert [(each.job.id, each.placement) for each in seen.running] == [(900, ())]
+    running["reservation"] = None
+    seen = observe(scene)
+    assert seen.free[1, CORES] == 10
+    assert [(each.job.id, each.placement) for each in seen.running] == [(900, ((1, 1),))]
+
+
+def test_a_job_with_whole_nodes_gets_none_of_which_a_part_is_reserved() -> None:
+    """The fit rule wants such nodes wholly free, and later ones are taken out of what it may use."""
+    scene = scene_with("exclusive", nodes="n[1-2]", cpu_ids_by_node={"n1": "0", "n2": "0"})
+    scene.rows["reservations"][0].update(start_time=scene.now_s + 60)
+    for node in scene.rows["nodes"]:
+        node["state"] = "IDLE"
+    assert nodes_of(observe(scene)) == ["n3", "n4"]
+
+
+def test_only_whole_nodes_are_shown_as_out_of_use() -> None:
+    scene = scene_with(cpu_ids_by_node={"n1": "0"}, nodes="n[1-2]")
+    for name in ("n3", "n4"):
+        scene.node(name)["state"] = "IDLE"
+    scene.node("n1")["state"] = "IDLE+DRAIN+RESERVED"
+    at, end = scene.now_s, scene.now_s + HOUR_S
+    assert observe(scene).outages == (
+        Outage("reserved", "r", (1,), at - 60, end),
+        Outage("drained", "IDLE+DRAIN", (0,), at, None),
+    )
+
+
+@pytest.mark.parametrize(
+    ("start_in_s", "cores", "minutes", "nodes"),
+    [
+        (7200, "0-11", 60, ["n1", "n2", "n3", "n4"]),
+        (1800, "0-11", 60, ["n1", "n2", "n3", "n4"]),
+        (1800, "0-12", 60, ["n1", "n3", "n4"]),
+        (3600, "0-12", 60, ["n1", "n2", "n3", "n4"]),
+        (3599, "0-12", 60, ["n1", "n3", "n4"]),
+    ],
+)
+def test_a_job_that_runs_into_reserved_cores_goes_where_it_fits_beside_them(
+    start_in_s: int, cores: str, minutes: int, nodes: list[str]
+) -> None:
+    """The job takes four cores; n2 has 16, and all of them are free until the reservation begins."""
+    scene = scene_with(nodes="n2", cpu_ids_by_node={"n2": cores})
+    scene.job("first").update(cpus=4, cpus_per_task=4, min_cpus_per_node=4, time_limit=minutes)
+    times = {"start_time": scene.now_s + start_in_s, "end_time": scene.now_s + start_in_s + HOUR_S}
+    scene.rows["reservations"][0].update(times)
+    for node in scene.rows["nodes"]:
+        node["state"] = "IDLE"
+    seen = observe(scene)
+    assert nodes_of(seen) == nodes
+    assert seen.free[:, CORES].tolist() == [16, 16, 16, 16]
+    assert seen.pending[0].job.ineligible is None
+
+
+@pytest.mark.parametrize(("minutes", "nodes"), [(60, ["n1", "n3", "n4"]), (20, ["n1", "n2", "n3", "n4"])])
+def test_what_still_runs_when_cores_are_reserved_counts(minutes: int, nodes: list[str]) -> None:
+    """8 cores of n2 are reserved in half an hour, and 8 others run until then or longer; the job takes four."""
+    scene = scene_with(nodes="n2", cpu_ids_by_node={"n2": "0-7"})
+    scene.rows["reservations"][0].update(start_time=scene.now_s + 1800)
+    scene.job("first").update(cpus=4, cpus_per_task=4, min_cpus_per_node=4, time_limit=60)
+    running = {**scene.job("first"), "id": 900, "name": "x", "state": "RUNNING", "allocated_nodes": "n2", "cpus": 8}
+    tres = {"cpu": 8, "mem": 800, "node": 1}
+    running |= {"allocated_tres": tres, "start_time": scene.now_s, "time_limit": minutes, "reservation": None}
+    scene.rows["jobs"].append(running)
+    for node in scene.rows["nodes"]:
+        node["state"] = "IDLE"
+    scene.node("n2").update(state="MIXED", allocated_cpus=8, allocated_memory=800)
+    assert nodes_of(observe(scene)) == nodes
+
+
+def test_a_job_that_fits_nowhere_beside_reserved_cores_waits_for_them() -> None:
+    scene = scene_with(cpu_ids_by_node={f"n{at}": "0-15" for at in (1, 2, 3, 4)})
+    scene.job("first")["time_limit"] = 600
+    scene.rows["reservations"][0].update(start_time=scene.now_s + 60)
+    for node in scene.rows["nodes"]:
+        node["state"] = "IDLE"
+    assert words(observe(scene).pending[0].job.ineligible) == "no room beside a reservation to come (r)"
+
+
+def test_starts_of_one_round_do_not_take_reserved_cores_together() -> None:
+    """12 of 16 cores of n2 are reserved in half an hour: one long job of three cores fits beside them, not two."""
+    scene, translator = scene_with(nodes="n2", cpu_ids_by_node={"n2": "0-11"}), SlurmTranslator()
+    scene.rows["reservations"][0].update(start_time=scene.now_s + 1800, end_time=scene.now_s + 3600)
+    for node in scene.rows["nodes"]:
+        node["state"] = "IDLE"
+    translator.observe(scene.read())
+    assert translator.machine is not None
+    long, short = (SentStart(Request(1, (3, 100, 0)), ((1, 1),), walltime_s) for walltime_s in (3600, 1800))
+    whole = SentStart(Request(1, (3, 100, 0), exclusive=True), ((1, 1),), 3600)
+    told = "other starts leave too little beside reservation r"
+
+    def kept(*starts: SentStart, under_way: tuple[SentStart, ...] = ()) -> list[SentStart | str]:
+        capacity = translator.machine.capacity if translator.machine else None
+        assert capacity is not None
+        return without_reserved_conflicts(starts, under_way, translator.to_come, capacity, scene.now_s)
+
+    assert kept(short, long, short, long, short) == [short, long, short, told, short]
+    assert kept(long, short, under_way=(long,)) == [told, short]
+    assert kept(whole, long) == [told, long]
+
+
+@pytest.mark.parametrize(
+    ("facts", "job", "left"),
+    [
+        ({}, {}, True),
+        ({"flags": []}, {}, False),
+        ({"flags": None}, {}, True),
+        ({"users": ["bob"]}, {}, False),
+        ({"users": ["-bob"]}, {}, True),
+        ({"users": ["-alice"]}, {}, False),
+        ({"users": [], "accounts": ["lab"]}, {"account": "Lab"}, True),
+        ({"users": [], "accounts": ["lab"]}, {"account": "other"}, False),
+        ({"users": [], "accounts": ["lab"]}, {"account": "below"}, True),
+        ({"users": [], "accounts": ["-lab"]}, {"account": "below"}, False),
+        ({"users": [], "accounts": ["-lab"]}, {"account": "other"}, True),
+        ({"users": ["alice"], "accounts": ["other"]}, {"account": "lab"}, False),
+        ({"users": [], "groups": ["chem"]}, {}, True),
+        ({"users": [], "groups": ["bio"]}, {}, False),
+        ({"qos": ["high"]}, {"qos": "normal"}, False),
+        ({"qos": ["-high"]}, {"qos": "normal"}, True),
+        ({"allowed_partitions": ["short"]}, {}, False),
+        ({"users": ["bob"]}, {"user_id": 0, "user_name": "root"}, True),
+        ({"flags": ["MAGNETIC", "TIME_FLOAT"]}, {}, False),
+        ({"start_time": 2_000_000_000, "end_time": 2_000_003_600}, {}, False),
+        ({"start_time": 2_000_000_000, "end_time": 2_000_003_600, "flags": ["MAGNETIC", "FLEX"]}, {}, True),
+        ({}, {"time_limit": 60}, True),
+        ({}, {"time_limit": 61}, False),
+        ({"flags": ["MAGNETIC", "FLEX"]}, {"time_limit": 61}, True),
+        ({"nodes": "n1"}, {"ntasks": 2, "cpus": 2, "num_nodes": 2, "max_nodes": 2}, False),
+        ({"nodes": "n[3-4]"}, {"partition": "short"}, True),
+        ({"nodes": "n[1-2]"}, {"partition": "short"}, False),
+        ({"cpu_ids_by_node": {"n1": "0-1"}, "nodes": "n1"}, {}, True),
+        (
+            {"cpu_ids_by_node": {"n1": "0-1"}, "nodes": "n1"},
+            {"cpus": 4, "cpus_per_task": 4, "min_cpus_per_node": 4},
+            False,
+        ),
+        ({"nodes": None}, {}, False),
+    ],
+)
+def test_jobs_that_a_magnetic_reservation_may_take_are_left_to_slurm(
+    facts: dict[str, Any], job: dict[str, Any], left: bool
+) -> None:
+    """While Slurm could start them there, and where it is not known whether it could."""
+    scene = scene_with(**{"users": ["alice"], "flags": ["MAGNETIC"], **facts})
+    scene.job("first").update({"account": "lab", "qos": "normal", **job})
+    snapshot = scene.snapshot()
+    snapshot["outside"] = {"alice": ["bio"]}
+    scene.snapshot = lambda: snapshot  # type: ignore[method-assign]
+    seen = observe(scene, above={"below": "lab", "lab": "root", "other": "root"})
+    reasons = [words(each.reason) for each in seen.left]
+    assert reasons == (["a magnetic reservation may take it (r)"] if left else [])
+    assert len(seen.pending) == (not left)
+
+
+def test_a_job_that_has_our_pin_is_not_taken_back_for_a_magnetic_reservation() -> None:
+    scene = scene_with(users=["alice"], flags=["MAGNETIC"])
+    scene.job("first")["required_nodes"] = "n1"
+    seen = observe(scene, pinned=[scene.job("first")["id"]])
+    assert (len(seen.pending), seen.left) == (1, ())

@@ -1,0 +1,102 @@
+"""Running jobs of a reading: as they asked, as Slurm allocated them, and what is told where the two differ."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cpsched.model import Job, Request, RunningJob
+from cpsched_bridge.adapters.slurm.slurm_records import ClusterRecords
+from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
+from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
+from cpsched_bridge.adapters.slurm.translation.slurm_running import within_capacity
+from cpsched_bridge.ports import Observation
+from tests.unit.bridge.adapters.slurm.scenes import Scene
+from tests.unit.bridge.adapters.slurm.translation.test_slurm_nodes import a_node
+
+
+class Site:
+    """Four idle nodes, and a job of 17 tasks that waits and then runs."""
+
+    def __init__(self) -> None:
+        self.scene = Scene().only("six")
+        self.job = self.scene.job("six")
+        self.job.update(ntasks=17, cpus=17, num_nodes=2, max_nodes=17)
+        self.translator = SlurmTranslator()
+
+    def observe(self, **layouts: Any) -> Observation:
+        records = self.scene.read()
+        mine = {self.job["id"]: layouts["layout"]} if layouts else {}
+        seen = ClusterRecords(
+            records.now_s, records.nodes, records.partitions, records.reservations, records.jobs, mine
+        )
+        return self.translator.observe(seen)
+
+    def runs_on(self, nodes: str, **cores: int) -> None:
+        allocated = {"cpu": 17, "mem": 17000}
+        self.job.update(state="RUNNING", allocated_nodes=nodes, start_time=self.scene.now_s, allocated_tres=allocated)
+        for name, count in cores.items():
+            self.scene.node(name).update(allocated_cpus=count, allocated_memory=1000 * count)
+
+
+def test_a_job_that_has_what_it_asked_for_is_the_one_that_waited() -> None:
+    site = Site()
+    (waiting,) = site.observe().pending
+    site.runs_on("n[1,3]", n1=16, n3=1)
+    seen = site.observe(layout=[["n1", 16, 16000, {}], ["n3", 1, 1000, {}]])
+    (running,) = seen.running
+    assert running.job is waiting.job
+    assert running.placement == ((0, 16), (2, 1))
+    assert seen.otherwise == {}
+    assert [cores for cores, *_ in seen.free.tolist()] == [0, 16, 15, 16]
+
+
+def test_a_job_that_has_something_else_is_told_once_read_and_counts_as_it_is() -> None:
+    site = Site()
+    site.observe()
+    site.runs_on("n[1,3]", n1=9, n3=9)
+    layout = [["n[1,3]", 9, 9000, {}]]
+    for _ in range(2):
+        seen = site.observe(layout=layout)
+        (running,) = seen.running
+        assert running.job.request == Request(2, (9, 9000, 0), distinct=True)
+        assert seen.otherwise == {site.job["id"]: "n1: 9 cores, 9000 MiB; n3: 9 cores, 9000 MiB"}
+    site.scene.rows["jobs"].clear()
+    assert site.observe().otherwise == {}
+
+
+def test_a_job_of_which_only_the_sum_is_known_counts_in_equal_shares() -> None:
+    site = Site()
+    site.observe()
+    site.runs_on("n[1,3]", n1=16, n3=1)
+    seen = site.observe()
+    (running,) = seen.running
+    assert (running.job.request.units, running.placement) == (2, ((0, 1), (2, 1)))
+    assert seen.otherwise == {}
+    known = site.observe(layout=[["n1", 16, 16000, {}], ["n3", 1, 1000, {}]])
+    assert known.running[0].placement == ((0, 16), (2, 1)), "read later"
+
+
+def test_a_job_that_was_never_seen_waiting_is_nothing_that_differs() -> None:
+    site = Site()
+    site.runs_on("n[1,3]", n1=16, n3=1)
+    seen = site.observe(layout=[["n1", 16, 16000, {}], ["n3", 1, 1000, {}]])
+    assert seen.otherwise == {}
+    assert seen.running[0].job.request == Request(17, (1, 1000, 0))
+
+
+def test_a_start_in_the_controllers_future_is_one_of_now() -> None:
+    """Clocks of two hosts differ: a job that runs has not begun later than it was read."""
+    site = Site()
+    site.runs_on("n1", n1=17)
+    site.job["start_time"] = site.scene.now_s + 30
+    (running,) = site.observe().running
+    assert running.start_s == site.scene.now_s
+
+
+def test_a_node_that_would_be_too_full_is_left_out_of_a_job_on_several_and_stays_that_of_a_job_on_it_alone() -> None:
+    machine = SlurmNodeTable.of([a_node("n1", effective_cpus=16), a_node("n2", effective_cpus=16)])
+    alone = RunningJob(Job(1, 0, 60, Request(1, (10, 0))), 0, ((0, 1),))
+    several = RunningJob(Job(2, 0, 60, Request(2, (9, 0), distinct=True)), 0, ((0, 1), (1, 1)))
+    for order in ((alone, several), (several, alone)):
+        kept = {each.job.id: each.placement for each in within_capacity(machine, order)}
+        assert kept == {1: ((0, 1),), 2: ((1, 1),)}

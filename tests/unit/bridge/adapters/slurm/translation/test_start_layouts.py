@@ -1,0 +1,140 @@
+"""Starts as Slurm will carry them out: against a Slurm that takes them in any order."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from cpsched.feasibility import amounts_used, units_by_node
+from cpsched.model import IntArray, Placement, Request
+from cpsched_bridge.adapters.slurm.translation.start_layouts import TAKEN, UNCERTAIN, SentStart, resolve_layouts
+
+CAPACITY = np.array([[16, 1600]] * 4)
+PRIME = Request(17, (1, 0))
+
+
+def start(request: Request, *placement: tuple[int, int]) -> SentStart:
+    return SentStart(request, placement)
+
+
+def free(*cores: int) -> IntArray:
+    return np.array([[each, 1600] for each in cores])
+
+
+def test_the_first_nodes_are_filled_and_the_last_one_gets_the_rest() -> None:
+    wanted = start(PRIME, (0, 5), (1, 12))
+    assert resolve_layouts([wanted], free(10, 12, 16, 16), CAPACITY, []) == [start(PRIME, (0, 10), (1, 7))]
+
+
+def test_a_node_that_can_be_spared_is_not_named() -> None:
+    wanted = start(PRIME, (0, 1), (1, 8), (2, 8))
+    assert resolve_layouts([wanted], free(3, 12, 16, 16), CAPACITY, []) == [start(PRIME, (1, 12), (2, 5))]
+
+
+def test_equal_shares_and_jobs_on_one_node_stay_as_they_are() -> None:
+    wanted = [start(Request(2, (8, 0), distinct=True), (0, 1), (1, 1)), start(Request(1, (4, 0)), (0, 1))]
+    assert resolve_layouts(wanted, free(16, 16, 16, 16), CAPACITY, []) == wanted
+
+
+def test_a_start_beside_another_that_changes_its_split_waits() -> None:
+    other, wanted = start(Request(1, (4, 0)), (0, 1)), start(PRIME, (0, 12), (1, 5))
+    assert resolve_layouts([other, wanted], free(16, 16, 16, 16), CAPACITY, []) == [other, UNCERTAIN]
+    assert resolve_layouts([wanted], free(16, 16, 16, 16), CAPACITY, [other]) == [UNCERTAIN], "on its way already"
+
+
+def test_a_start_that_would_change_the_split_of_an_earlier_one_waits() -> None:
+    other, wanted = start(Request(1, (4, 0)), (0, 1)), start(PRIME, (0, 16), (1, 1))
+    found = resolve_layouts([wanted, other], free(16, 16, 16, 16), CAPACITY, [])
+    assert found == [wanted, UNCERTAIN]
+
+
+def test_starts_that_share_only_the_last_node_do_not_disturb_each_other() -> None:
+    other, wanted = start(Request(1, (4, 0)), (1, 1)), start(PRIME, (0, 16), (1, 1))
+    assert resolve_layouts([wanted, other], free(16, 16, 16, 16), CAPACITY, []) == [wanted, other]
+
+
+def test_what_does_not_fit_any_more_waits() -> None:
+    assert resolve_layouts([start(PRIME, (0, 16), (1, 1))], free(8, 8, 16, 16), CAPACITY, []) == [TAKEN]
+
+
+def test_a_start_that_waits_holds_no_room() -> None:
+    """The second start waits for the first: the third has its nodes as if the second were not there."""
+    other, put_off = start(Request(1, (4, 0)), (0, 1)), start(PRIME, (0, 12), (1, 5))
+    third = start(PRIME, (1, 12), (2, 5))
+    found = resolve_layouts([other, put_off, third], free(16, 16, 16, 16), CAPACITY, [])
+    assert found == [other, UNCERTAIN, start(PRIME, (1, 16), (2, 1))]
+
+
+def test_what_was_sent_before_takes_room_from_later_starts() -> None:
+    other, wanted = start(Request(1, (12, 0)), (1, 1)), start(PRIME, (0, 8), (1, 9))
+    assert resolve_layouts([other, wanted], free(8, 16, 16, 16), CAPACITY, []) == [other, TAKEN]
+    assert resolve_layouts([wanted], free(8, 16, 16, 16), CAPACITY, [other]) == [TAKEN]
+
+
+def test_whole_nodes_are_taken_only_where_nothing_runs() -> None:
+    whole = Request(17, (1, 0), exclusive=True)
+    wanted = start(whole, (0, 16), (1, 1))
+    assert resolve_layouts([wanted], free(16, 16, 16, 16), CAPACITY, []) == [wanted]
+    assert resolve_layouts([wanted], free(15, 16, 16, 16), CAPACITY, []) == [TAKEN]
+
+
+def any_round(choose: random.Random) -> tuple[IntArray, list[SentStart]]:
+    """What is free, and starts that fit beside each other, placed at random."""
+    left = np.array([[choose.randint(0, 16), choose.choice([400, 1600])] for _ in CAPACITY])
+    first, starts = left.copy(), []
+    for _ in range(choose.randint(1, 5)):
+        request = Request(choose.randint(1, 20), (choose.choice([1, 1, 2, 3]), choose.choice([0, 50])))
+        placement, units = [], request.units
+        for node in choose.sample(range(4), 4):
+            here = min(units, int(units_by_node(request, left[node : node + 1])[0]))
+            if here:
+                placement.append((node, here))
+                units -= here
+        if not units:
+            starts.append(SentStart(request, tuple(sorted(placement))))
+            for node, amounts in amounts_used(request, starts[-1].placement, CAPACITY).items():
+                left[node] -= amounts
+    return first, starts
+
+
+def slurm(request: Request, nodes: list[int], left: IntArray) -> Placement | None:
+    """Where a Slurm that is told `nodes` puts the tasks: one by one on the first node with room; None: it waits."""
+    placed = dict.fromkeys(nodes, 0)
+    for _ in range(request.units):
+        room = (node for node in nodes if (left[node] >= np.array(request.per_unit) * (placed[node] + 1)).all())
+        node = next(room, None)
+        if node is None:
+            return None
+        placed[node] += 1
+    return tuple(placed.items())
+
+
+@pytest.mark.parametrize("first", range(0, 300, 50))
+def test_whatever_order_slurm_takes_the_starts_in_each_comes_out_as_settled(first: int) -> None:
+    for seed in range(first, first + 50):
+        comes_out_as_settled(random.Random(seed))
+
+
+def comes_out_as_settled(choose: random.Random) -> None:
+    left, starts = any_round(choose)
+    sent = [each for each in resolve_layouts(starts, left, CAPACITY, []) if isinstance(each, SentStart)]
+    assert sent or not starts, "the first start never waits"
+    for _ in range(6):
+        now = left.copy()
+        for each in choose.sample(sent, len(sent)):
+            assert slurm(each.request, [node for node, _ in each.placement], now) == each.placement
+            for node, amounts in amounts_used(each.request, each.placement, CAPACITY).items():
+                now[node] -= amounts
+        assert (now >= 0).all()
+
+
+def test_a_round_of_many_starts_is_settled_in_part_not_given_up() -> None:
+    """Of 200 random rounds, most starts are sent at once."""
+    counts = [0, 0]
+    for seed in range(200):
+        left, starts = any_round(random.Random(1000 + seed))
+        counts[0] += sum(isinstance(each, SentStart) for each in resolve_layouts(starts, left, CAPACITY, []))
+        counts[1] += len(starts)
+    assert counts[0] > counts[1] / 2

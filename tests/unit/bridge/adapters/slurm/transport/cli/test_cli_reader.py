@@ -1,0 +1,543 @@
+"""Readings of a stand-in for Slurm's programs, in the form of each release."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from cpsched_bridge.adapters.slurm.transport.cli import cli_reader, sacct, scontrol_job, squeue
+from cpsched_bridge.adapters.slurm.transport.cli.cli_reader import CliReader
+from cpsched_bridge.adapters.slurm.transport.cli.job_records import JobRecordBuilder
+from cpsched_bridge.adapters.slurm.transport.programs.call_budget import SLEEP_S, CallBudget
+from cpsched_bridge.errors import BackendTimeout, BackendUnavailable
+from tests.unit.bridge.adapters.slurm.transport.cli.standin import (
+    CONFIG,
+    NODE,
+    PARTITION,
+    RELEASES,
+    Answers,
+    Job,
+    Programs,
+)
+
+ARRAY = (
+    Job(7, array=7, tasks="0-2,5%3", columns={"Reason": "JobHeldUser"}),
+    Job(8, array=7, task=3, columns={"Reason": "JobHeldAdmin", "PriorityLong": "9"}),
+)
+each_release = pytest.mark.parametrize("release", RELEASES)
+
+
+class Clock:
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@each_release
+def test_tasks_that_squeue_shows_as_one_are_told_apart(release: str) -> None:
+    programs = Programs(ARRAY, release)
+    common, task = CliReader(programs=programs).read().jobs
+    assert (common["id"], common["array_id"], common["array_tasks_waiting"], common["array_tasks_parallel"]) == (
+        7,
+        7,
+        "0-2,5",
+        3,
+    )
+    assert common["state_reason"] == "JobHeldUser"
+    assert (task["id"], task["array_id"], task["array_task_id"], task["priority"]) == (8, 7, 3, 9)
+    assert (task["state_reason"], task["array_tasks_waiting"]) == ("JobHeldAdmin", None)
+
+
+def test_a_hidden_task_that_is_gone_by_then_leaves_the_others_as_they_are() -> None:
+    programs = Programs(ARRAY)
+    programs.broken["squeue --local --all --states=all --noheader --noconvert --jobs"] = ""
+    (common,) = CliReader(programs=programs).read().jobs
+    assert (common["array_tasks_waiting"], common["state_reason"]) == ("0-2,5", "JobHeldUser")
+
+
+@each_release
+def test_a_fresh_look_tells_them_apart_too(release: str) -> None:
+    looking = CliReader(programs=Programs([Job(5), *ARRAY], release))
+    assert [job["id"] for job in looking.look(None)] == [5, 7, 8]
+    common, task = looking.look([7])
+    assert (common["array_tasks_waiting"], common["state_reason"], task["array_task_id"]) == ("0-2,5", "JobHeldUser", 3)
+    assert looking.look([]) == []
+
+
+def test_a_job_that_is_gone_is_missing_from_a_look() -> None:
+    programs = Programs([Job(5)])
+    programs.broken["squeue --local"] = BackendUnavailable("squeue: slurm_load_jobs error: Invalid job id specified")
+    assert CliReader(programs=programs).look([6]) == []
+    with pytest.raises(BackendUnavailable):
+        CliReader(programs=programs).look([6, 7])
+
+
+@pytest.mark.parametrize(
+    ("release", "columns", "expected"),
+    [
+        ("22.05.8", {}, 1),
+        ("22.05.8", {"NumNodes": "3"}, 3),
+        ("22.05.8", {"CPUsPerTask": "1"}, 2),
+        ("22.05.8", {"NTPerNode": "1"}, 2),
+        ("22.05.8", {"State": "RUNNING"}, 2),
+        ("26.05.5", {}, 2),
+    ],
+)
+def test_the_node_that_slurmctld_adds_before_24_05_is_taken_off(
+    release: str, columns: dict[str, str], expected: int
+) -> None:
+    job = Job(5, columns={"CPUsPerTask": "3", "NumNodes": "2", **columns}, lines={"tasks": "2", "nodes": "2"})
+    assert CliReader(programs=Programs([job], release)).read().jobs[0]["num_nodes"] == expected
+
+
+@pytest.mark.parametrize(
+    ("oversubscribe", "exclusive", "expected"),
+    [("NO", "NO", "OK"), ("YES", "NO", "YES"), ("OK", "NO", "OK"), ("NO", "NODE", "NO"), ("NO", "USER", "USER")],
+)
+def test_sharing_is_told_in_the_words_before_26_05(oversubscribe: str, exclusive: str, expected: str) -> None:
+    job = Job(5, columns={"OverSubscribe": oversubscribe, "Exclusive": exclusive})
+    assert CliReader(programs=Programs([job])).read().jobs[0]["resource_sharing"] == expected
+
+
+FORGED = "x\n\n" + Job(6, "other", columns={"State": "RUNNING"}).shown("26.05.5")
+
+
+def test_who_forges_records_of_others_harms_nobody() -> None:
+    programs = Programs([Job(5, submit=FORGED), Job(6), Job(7, submit=FORGED + Job(9).shown("26.05.5"))])
+    looked, other, third = CliReader(programs=programs).read().jobs
+    assert [job["unreadable"] for job in (looked, other, third)] == [None, None, None]
+    assert (other["name"], other["state"]) == ("wrap", "PENDING")
+    assert programs.counted("scontrol", "--details") == 2
+
+
+def test_a_flood_of_forged_tasks_hides_no_task_and_asks_for_little() -> None:
+    flood = "".join(Job(number, array=7, task=1).shown("26.05.5") for number in range(100, 4000))
+    programs = Programs([Job(5, submit=f"x\n\n{flood}"), *ARRAY])
+    seen = CliReader(programs=programs).read()
+    assert [(job["id"], job["unreadable"]) for job in seen.jobs] == [(5, None), (7, None), (8, None)]
+    assert programs.counted("squeue", "--jobs") == 1
+
+
+def test_who_forges_own_records_is_left_alone_and_nobody_else() -> None:
+    forger = Job(5, submit="x\n\n" + Job(5).shown("26.05.5") + FORGED)
+    first, second = CliReader(programs=Programs([forger, Job(6)])).read().jobs
+    assert "requested_tres" in first["unreadable"]
+    assert first["requested_tres"] is None
+    assert second["unreadable"] is None
+
+
+def test_a_name_that_writes_lines_is_cut_off_before_they_count() -> None:
+    name = "x\n   UserId=root(0)\n   Priority=7 Nice=0\n   MinCPUsNode=9 MinMemoryNode=1M MinTmpDiskNode=0"
+    found = CliReader(programs=Programs([Job(5, name=name)])).read().jobs[0]
+    assert (found["name"], found["unreadable"], found["memory_per_cpu"], found["memory_per_node"]) == (
+        name,
+        None,
+        1000,
+        None,
+    )
+
+
+def test_what_begins_like_a_record_without_a_number_is_part_of_a_name() -> None:
+    name = "x\nJobId=a b\nJobId=12345678901 c"
+    found, other = CliReader(programs=Programs([Job(5, name=name), Job(6)])).read().jobs
+    assert [(job["unreadable"], job["ntasks"]) for job in (found, other)] == [(None, 1), (None, 1)]
+
+
+def test_a_job_that_changed_its_name_meanwhile_is_left_alone() -> None:
+    programs = Programs([Job(5)])
+    for name in ("new", "warp"):
+        programs.broken["scontrol --details show job"] = Job(5, name=name).shown("26.05.5")
+        assert "ntasks" in CliReader(programs=programs).read().jobs[0]["unreadable"]
+
+
+def test_a_line_that_stands_there_twice_makes_a_job_unreadable() -> None:
+    job = Job(5, lines={"required": "(null)\n   RunTime=00:00:00 TimeLimit=UNLIMITED TimeMin=N/A"})
+    found = CliReader(programs=Programs([job])).read().jobs[0]
+    assert "ntasks" in found["unreadable"]
+    assert found["time_limit"] == 60
+
+
+def test_what_was_asked_apart_counts_while_squeue_shows_the_job_as_it_was() -> None:
+    clock = Clock()
+    programs = Programs([Job(5, submit=FORGED), Job(6)])
+    looking = CliReader(clock=clock, programs=programs)
+    assert looking.read().jobs[1]["ntasks"] == 1
+    programs.jobs = [programs.jobs[0], Job(6, lines={"tasks": "4"}, columns={"PriorityLong": "3"})]
+    assert looking.read().jobs[1]["ntasks"] == 4
+    programs.asked.clear()
+    clock.now_s = cli_reader.DETAILS_INTERVAL_S
+    looking.read()
+    assert not programs.counted("scontrol", "--details") - programs.counted("job")
+
+
+@pytest.mark.parametrize("printed", [Job(5).shown("26.05.5")[:-1], "", "No jobs in the system\n", "garbage\n\n"])
+def test_details_that_end_early_fail_the_reading(printed: str) -> None:
+    programs = Programs([Job(5), Job(6)], broken={"scontrol --details show job": printed})
+    with pytest.raises(BackendUnavailable):
+        CliReader(programs=programs).read()
+
+
+@pytest.mark.parametrize("command", ["squeue --local", "scontrol --all show nodes", "scontrol show config"])
+def test_a_program_that_fails_fails_the_reading(command: str) -> None:
+    programs = Programs([Job(5)], broken={command: BackendUnavailable("no controller")})
+    with pytest.raises(BackendUnavailable):
+        CliReader(programs=programs).read()
+
+
+@pytest.mark.parametrize(
+    ("command", "printed"),
+    [
+        ("scontrol --all show nodes", "NodeName=n1 Arch=x86_64\n   CPUAlloc=0"),
+        ("scontrol --all show nodes", NODE.format(name="n1") + NODE.format(name="n2")[:-1]),
+        ("scontrol --all show nodes", "something else\n" + NODE.format(name="n1")),
+        ("scontrol --all show partitions", PARTITION[:-2]),
+    ],
+)
+def test_half_an_answer_fails_the_reading(command: str, printed: str) -> None:
+    with pytest.raises(BackendUnavailable):
+        CliReader(programs=Programs([Job(5)], broken={command: printed})).read()
+
+
+def test_a_comment_that_reads_like_a_setting_is_none() -> None:
+    found = CliReader(programs=Programs([Job(5, comment="SpreadJob=Yes NtasksPerTRES=2 SegmentSize=2")])).read().jobs[0]
+    assert (found["spreads_over_nodes"], found["ntasks_per_gpu"], found["segment_size"]) == (False, None, None)
+
+
+def test_when_nothing_changes_little_is_asked() -> None:
+    clock = Clock()
+    programs = Programs([Job(5)])
+    looking = CliReader(clock=clock, programs=programs)
+    looking.read()
+    for clock.now_s in (1.0, 2.0):
+        programs.asked.clear()
+        looking.read()
+        assert [command[0] for command in programs.asked] == ["squeue", "scontrol", "scontrol"]
+    clock.now_s = cli_reader.CONFIG_S
+    programs.plugins = "(null)"
+    assert not looking.read().guarded
+    programs.asked.clear()
+    programs.jobs = [Job(5), Job(6)]
+    looking.read()
+    assert programs.counted("job") == 1
+
+
+MANY = [Job(number) for number in range(1000, 1000 + 3 * cli_reader.SHARE_APART)]
+
+
+def details_asked(programs: Programs) -> tuple[int, int]:
+    """How often scontrol was asked for all jobs, and for some of them."""
+    every = programs.counted("--details", "job")
+    return every, programs.counted("scontrol", "--details") - every
+
+
+def test_few_jobs_that_changed_are_asked_for_by_their_numbers() -> None:
+    programs = Programs([*MANY, Job(5), Job(6)])
+    looking = CliReader(clock=Clock(), programs=programs)
+    looking.read()
+    programs.asked.clear()
+    changed = Job(5, columns={"TimeLimit": "2:00:00"}, lines={"tasks": "3", "limit": "02:00:00"})
+    programs.jobs = [*MANY, changed, Job(6, lines={"tasks": "4"}), Job(7, lines={"tasks": "2"})]
+    found = {job["id"]: job for job in looking.read().jobs}
+    assert [(found[number]["ntasks"], found[number]["time_limit"]) for number in (5, 6, 7)] == [
+        (3, 120),
+        (1, 60),  # squeue shows nothing new of it
+        (2, 60),
+    ]
+    assert details_asked(programs) == (0, 1)
+    programs.asked.clear()
+    looking.read()
+    assert details_asked(programs) == (0, 0)
+
+
+def test_what_slurm_changes_by_itself_asks_for_nothing() -> None:
+    programs = Programs([*MANY, Job(5)])
+    looking = CliReader(clock=Clock(), programs=programs)
+    looking.read()
+    programs.asked.clear()
+    programs.jobs = [replace(job, columns={"PriorityLong": "77", "Reason": "Priority"}) for job in programs.jobs]
+    assert {job["priority"] for job in looking.read().jobs} == {77}
+    assert details_asked(programs) == (0, 0)
+
+
+def test_many_jobs_that_changed_are_asked_for_together() -> None:
+    programs = Programs([*MANY, Job(5)])
+    looking = CliReader(clock=Clock(), programs=programs)
+    looking.read()
+    programs.asked.clear()
+    programs.jobs = [*MANY, *(Job(number, lines={"tasks": "2"}) for number in range(1, 6))]
+    assert [job["ntasks"] for job in looking.read().jobs if job["id"] < 6] == [2] * 5
+    assert details_asked(programs) == (1, 0)
+
+
+def test_a_changed_job_that_is_gone_has_all_asked_for() -> None:
+    programs = Programs([*MANY])
+    looking = CliReader(clock=Clock(), programs=programs)
+    looking.read()
+    programs.asked.clear()
+    programs.jobs = [*MANY, Job(5, columns={"State": "COMPLETED"})]
+    programs.silent = {5}
+    (gone,) = [job for job in looking.read().jobs if job["id"] == 5]
+    assert (gone["state"], gone["ntasks"]) == ("COMPLETED", None)
+    assert details_asked(programs) == (1, 1)
+
+
+def test_a_changed_job_that_scontrol_lacks_fails_the_reading_and_the_next_one_asks_for_all() -> None:
+    programs = Programs([*MANY])
+    looking = CliReader(clock=Clock(), programs=programs)
+    looking.read()
+    programs.jobs = [*MANY, Job(5)]
+    programs.silent = {5, 1000}
+    for _ in range(2):
+        programs.asked.clear()
+        with pytest.raises(BackendUnavailable, match="lacks"):
+            looking.read()
+        assert programs.counted("--details", "job") == 1
+    programs.silent = set()
+    assert len(looking.read().jobs) == len(MANY) + 1
+
+
+def test_a_changed_job_cannot_write_records_of_others() -> None:
+    programs = Programs([*MANY, Job(6)])
+    looking = CliReader(clock=Clock(), programs=programs)
+    looking.read()
+    forged = "x\n\n" + "".join(
+        Job(n, columns={"State": "RUNNING"}, lines={"tasks": "9"}).shown("26.05.5") for n in (6, 7, 1000)
+    )
+    programs.jobs = [*MANY, Job(6), Job(7, lines={"tasks": "2"}), Job(8, submit=forged)]
+    programs.asked.clear()
+    found = {job["id"]: job for job in looking.read().jobs}
+    assert [(found[n]["ntasks"], found[n]["unreadable"]) for n in (6, 7, 8, 1000)] == [
+        (1, None),
+        (2, None),
+        (1, None),
+        (1, None),
+    ]
+    assert details_asked(programs)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("took_s", "period_s"), [(0.1, cli_reader.DETAILS_INTERVAL_S), (2.0, 40.0), (9.0, cli_reader.DETAILS_MOST_S)]
+)
+def test_details_that_take_long_are_asked_for_less_often(took_s: float, period_s: float) -> None:
+    clock, programs = Clock(), Programs([Job(5)])
+
+    def slow(
+        commands: dict[str, list[str]], deadline_s: float, typed: dict[str, str] | None = None, most_s: float = 0.0
+    ) -> Answers:
+        clock.now_s += took_s * ("details" in commands)
+        return programs(commands, deadline_s, typed)
+
+    looking = CliReader(clock=clock, programs=slow)
+    looking.read()
+    for clock.now_s, expected in ((period_s - 0.1, 1), (period_s, 2)):
+        looking.read()
+        assert details_asked(programs) == (expected, 0)
+
+
+def test_after_a_question_for_all_jobs_was_late_a_reading_asks_for_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs on nodes first, then the oldest that were never shown; the others wait for a later reading."""
+    monkeypatch.setattr(cli_reader, "MOST_APART", 2)
+    monkeypatch.setattr(cli_reader, "MOST_APART_WHILE_SLOW", 3)
+    clock, programs = Clock(), Programs([Job(5)])
+    looking = CliReader(clock=clock, programs=programs)
+    looking.read()
+    running = {"State": "RUNNING", "NodeList": "n1"}
+    programs.jobs = [Job(5), *(Job(number) for number in range(6, 9)), Job(9, columns=running)]
+    programs.broken["scontrol --details show job"] = BackendTimeout("scontrol --details show job: no answer")
+    with pytest.raises(BackendTimeout):
+        looking.read()
+    assert [job["id"] for job in looking.read().jobs] == [5, 6, 7, 9]
+    assert [job["id"] for job in looking.read().jobs] == [5, 6, 7, 8, 9]
+    assert details_asked(programs)[0] == 2
+    del programs.broken["scontrol --details show job"]
+    clock.now_s += cli_reader.DETAILS_MOST_S
+    assert [job["id"] for job in looking.read().jobs] == [5, 6, 7, 8, 9]
+    assert details_asked(programs)[0] == 3
+
+
+def test_silence_has_a_deadline_that_follows_the_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each program of a reading has one of its own; a limit on calls gives time to sleep in."""
+    programs = Programs([Job(5)])
+    given: list[tuple[float, float]] = []
+
+    def noting(
+        commands: dict[str, list[str]], deadline_s: float, typed: dict[str, str] | None = None, most_s: float = 0.0
+    ) -> Answers:
+        given.append((deadline_s, most_s))
+        return programs(commands, deadline_s, typed)
+
+    monkeypatch.setattr("os.getuid", lambda: 2100)
+    looking = CliReader(10.0, programs=noting, budget=CallBudget(sleep=lambda _: None))
+    programs.broken["squeue --local"] = BackendTimeout("squeue: no answer")
+    with pytest.raises(BackendTimeout):
+        looking.read()
+    del programs.broken["squeue --local"]
+    programs.broken["scontrol show config"] = f"{CONFIG.format(plugins='lua')}SlurmctldParameters = rl_enable\n"
+    looking.read()
+    looking.read()
+    assert set(given[:2]) == {(10.0, 60.0)}
+    assert set(given[2:4]) == {(20.0, 120.0)}
+    assert set(given[4:]) == {(10.0 + SLEEP_S, 60.0 + SLEEP_S)}
+
+
+def test_times_that_pass_make_no_record_anew() -> None:
+    clock, programs = Clock(), Programs([Job(5), Job(6)])
+    looking = CliReader(clock=clock, programs=programs)
+    before = looking.read().jobs
+    clock.now_s = cli_reader.DETAILS_INTERVAL_S
+    shown = "".join(Job(number).shown("26.05.5") for number in (5, 6))
+    later = shown.replace("LastSchedEval=1795379580", "LastSchedEval=1795379999").replace("NumTasks=1", "NumTasks=2", 1)
+    programs.broken["scontrol --details show job"] = later.replace("RunTime=00:00:00", "RunTime=00:00:09")
+    first, second = looking.read().jobs
+    assert (first["ntasks"], second["ntasks"]) == (2, 1)
+    assert second is before[1]
+
+
+def test_an_array_that_waits_may_hide_changes_so_it_is_always_asked_for() -> None:
+    programs = Programs(ARRAY)
+    looking = CliReader(clock=Clock(), programs=programs)
+    looking.read()
+    programs.jobs = [Job(7, array=7, tasks="0-1,5%3"), ARRAY[1], Job(9, array=7, task=2)]
+    assert [(job["id"], job["array_tasks_waiting"]) for job in looking.read().jobs] == [
+        (7, "0-1,5"),
+        (8, None),
+        (9, None),
+    ]
+
+
+def test_hidden_tasks_are_asked_for_when_scontrol_shows_them_anew_and_from_time_to_time() -> None:
+    clock, programs = Clock(), Programs(ARRAY)
+    looking = CliReader(clock=clock, programs=programs)
+    before = looking.read().jobs
+    for clock.now_s in (1.0, 2.0):
+        programs.asked.clear()
+        assert looking.read().jobs == before
+        assert [command[0] for command in programs.asked] == ["squeue", "scontrol", "scontrol", "scontrol"]
+    other = Job(8, array=7, task=3, columns={"Reason": "JobHeldUser", "PriorityLong": "0"})
+    programs.jobs = [ARRAY[0], other]
+    common, task = looking.read().jobs
+    assert (common, task["state_reason"], task["priority"]) == (before[0], "JobHeldUser", 0)
+    programs.jobs = [ARRAY[0], Job(8, array=7, task=3, columns={"Reason": "JobHeldUser", "PriorityLong": "5"})]
+    clock.now_s = 2.0 + cli_reader.DETAILS_INTERVAL_S
+    assert looking.read().jobs[1]["priority"] == 5
+    programs.jobs = [Job(7, array=7, tasks="0-2,5%3", columns={"Reason": "JobHeldUser"})]
+    assert [job["id"] for job in looking.read().jobs] == [7]
+
+
+def test_an_array_that_has_ended_is_not_asked_for_again() -> None:
+    programs = Programs([Job(7, array=7, tasks="0-2", columns={"State": "CANCELLED"})])
+    looking = CliReader(clock=Clock(), programs=programs)
+    before = looking.read().jobs
+    programs.asked.clear()
+    assert looking.read().jobs == before
+    assert not programs.counted("job")
+
+
+SACCT = (
+    "12", "10_2", "a\nb", "0", "lab", "main", "1795381000", "1795381100", "1795381200", "60", "CANCELLED by 2001",
+    "2", "8", "n[1-2]", "billing=8,cpu=8,gres/gpu=2,mem=4000M,node=2",
+)  # fmt: skip
+
+
+class Past:
+    """sacct, slow to answer."""
+
+    def __init__(self, waits: int, *rows: tuple[str, ...]) -> None:
+        self.waits, self.rows = waits, rows
+
+    def __call__(self, commands: dict[str, list[str]], deadline_s: float) -> Answers:
+        end = next(w for w in commands["sacct"] if w.startswith("--delimiter=")).partition("=")[2]
+        return Answers({"sacct": "".join("".join(v + end for v in row) + "\n" for row in self.rows)}, waits=self.waits)
+
+
+def test_ended_jobs_are_told_once_the_database_answers() -> None:
+    """A job that ended just at the second asked for was in the answer before."""
+    since_s = 1795380000
+    rows = (
+        ("11", "11", *SACCT[2:8], str(since_s), *SACCT[9:]),
+        ("13", "10_0", *SACCT[2:8], str(since_s + 1), "UNLIMITED", "FAILED", "None", "None", "", ""),
+        ("14", "10_[1-3]", *SACCT[2:8], str(since_s + 1), "", *SACCT[10:]),
+        ("15", "15", "x", "unknown", *SACCT[4:]),
+        ("16", "16", *SACCT[2:8], "Unknown", *SACCT[9:]),
+    )
+    looking = CliReader(programs=Past(1, SACCT, *rows))
+    with pytest.raises(BackendTimeout):
+        looking.past(since_s)
+    told = {
+        "id": 12, "name": "a\nb", "user_name": "root", "account": "lab", "partition": "main",
+        "submit_time": 1795381000, "start_time": 1795381100, "end_time": 1795381200, "time_limit": 60,
+        "state": "CANCELLED", "num_nodes": 2, "cpus": 8, "array_id": 10, "array_task_id": 2, "nodelist": "n[1-2]",
+        "allocated_tres": {"billing": 8, "cpu": 8, "gres/gpu": 2, "mem": 4000, "node": 2},
+    }  # fmt: skip
+    just_later = {
+        "id": 13, "end_time": since_s + 1, "time_limit": None, "state": "FAILED", "num_nodes": 0, "cpus": 0,
+        "array_task_id": None, "nodelist": None, "allocated_tres": None,
+    }  # fmt: skip
+    in_partitions_limit = {"id": 14, "end_time": since_s + 1, "time_limit": "PartitionLimit", "array_task_id": None}
+    assert list(looking.past(since_s)) == [told, told | just_later, told | in_partitions_limit]
+
+
+@pytest.mark.parametrize(("since_s", "expected"), [(5, "uts1000000"), (1795380000, "uts1795380000")])
+def test_sacct_is_asked_from_a_time_that_it_takes(since_s: int, expected: str) -> None:
+    assert f"--starttime={expected}" in sacct.command(since_s, "~w")
+
+
+@pytest.mark.parametrize(("answers", "waits"), [(True, [4.0, 0.0]), (False, [0.0, 0.0])])
+def test_only_the_first_past_waits_if_accounting_answers(
+    answers: bool, waits: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli_reader, "privilege_of", lambda user: {"accounting_answers": answers})
+    waited: list[float] = []
+    monkeypatch.setattr(Answers, "answered", lambda self, wait_s: waited.append(wait_s))
+    past, others = Past(0, SACCT), Programs()
+    looking = CliReader(
+        deadline_s=4.0, programs=lambda asked, *rest: (past if "sacct" in asked else others)(asked, *rest)
+    )
+    looking.facts()
+    for _ in range(2):
+        with pytest.raises(BackendTimeout):
+            looking.past(0)
+    assert waited == waits
+
+
+@pytest.mark.parametrize("rows", [(SACCT[:-1],), ((*SACCT, "x"), SACCT[:-1]), (("garbage",),)])
+def test_a_past_that_is_not_whole_is_none(rows: tuple[tuple[str, ...], ...]) -> None:
+    with pytest.raises(BackendUnavailable, match="sacct"):
+        CliReader(programs=Past(0, *rows)).past(0)
+
+
+@pytest.mark.parametrize("instead", ["garbage", "{whole}x", "{cut}"])
+def test_a_past_with_another_end_is_none(instead: str) -> None:
+    end = "~w"
+    whole = "".join(value + end for value in SACCT) + "\n"
+    with pytest.raises(BackendUnavailable, match="ends early"):
+        sacct.past(instead.format(whole=whole, cut=whole[:-1]), end, 0)
+
+
+def test_forged_numbers_of_jobs_that_are_gone_cost_nothing() -> None:
+    """An array that has ended is among the jobs: behind one, numbers that squeue does not show may hide."""
+    ended = Job(7, array=7, tasks="0-2", columns={"State": "CANCELLED"})
+    programs = Programs([*MANY, ended, Job(5, submit=FORGED), Job(6)])
+    looking = CliReader(clock=Clock(), programs=programs)
+    looking.read()
+    programs.jobs = [*MANY, ended]
+    for _ in range(2):
+        programs.asked.clear()
+        looking.read()
+        assert (programs.counted("--jobs"), details_asked(programs)) == (0, (0, 0))
+
+
+def test_a_common_record_is_read_again_while_it_hides_others() -> None:
+    """Its row and its record may be as before: what squeue shows of it is then no longer its own alone."""
+    job = Job(7, array=7, tasks="0-2", columns={"Reason": "Resources"}, lines={"state": "PENDING"})
+    rows = {7: {name: job.column(name) for name in (*squeue.ALL, *squeue.SINCE_26_05)}}
+    shown, _ = scontrol_job.split_records(replace(job, columns={"Reason": "JobHeldUser"}).shown("26.05.5"))
+    jobs = JobRecordBuilder()
+    reasons = [jobs.read(rows, shown, hidden)[0][0]["state_reason"] for hidden in (set(), {7}, set())]
+    assert reasons == ["Resources", "JobHeldUser", "Resources"]
+    assert JobRecordBuilder().read(rows, {}, {7})[0][0]["unreadable"][:2] == [
+        "array_tasks_waiting",
+        "array_tasks_parallel",
+    ]

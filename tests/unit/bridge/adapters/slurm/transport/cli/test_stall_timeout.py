@@ -1,0 +1,29 @@
+"""How long slurmctld may be silent follows the pace seen."""
+
+import contextlib
+
+import pytest
+
+from cpsched_bridge.adapters.slurm.transport.cli.stall_timeout import StallTimeout
+from cpsched_bridge.errors import BackendTimeout, BackendUnavailable
+
+
+def test_each_reading_that_is_late_gives_the_next_one_more_time() -> None:
+    patience = StallTimeout(10.0)
+    seen = []
+    for _ in range(4):
+        with contextlib.suppress(BackendTimeout), patience.reading():
+            raise BackendTimeout("late")
+        seen.append((patience.silence_s, patience.most_s))
+    assert seen == [(20.0, 120.0), (40.0, 240.0), (60.0, 360.0), (60.0, 360.0)]
+    for expected in (30.0, 15.0, 10.0, 10.0):
+        with patience.reading():
+            pass
+        assert patience.silence_s == expected
+
+
+def test_a_reading_that_fails_for_another_reason_gives_no_more_time() -> None:
+    patience = StallTimeout(10.0)
+    with pytest.raises(BackendUnavailable), patience.reading():
+        raise BackendUnavailable("not reached")
+    assert patience.silence_s == 10.0

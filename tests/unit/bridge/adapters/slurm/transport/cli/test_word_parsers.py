@@ -1,0 +1,106 @@
+"""Words of Slurm's programs as values; a word that nobody knows is never guessed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cpsched_bridge.adapters.slurm.transport.cli import word_parsers
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        ("1:00:00", 60),
+        ("1-02:30:00", 1590),
+        ("30:00", 30),
+        ("600-00:00:00", 864000),
+        ("UNLIMITED", None),
+        ("N/A", None),
+    ],
+)
+def test_times_are_minutes(word: str, expected: int | None) -> None:
+    assert word_parsers.minutes(word) == expected
+
+
+@pytest.mark.parametrize("word", ["INVALID", "1:00:16", "5", "-1:00", "1:00:00x"])
+def test_a_time_that_is_none_or_has_seconds_is_refused(word: str) -> None:
+    with pytest.raises(ValueError, match="time"):
+        word_parsers.minutes(word)
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [("4000M", 4000), ("4G", 4096), ("1.5G", 1536), ("0", None), ("16777216T", None), ("512K", None)],
+)
+def test_memory_is_mib_or_refused_where_it_is_not_exact(word: str, expected: int | None) -> None:
+    if word == "512K":
+        with pytest.raises(ValueError, match="not exact"):
+            word_parsers.mib(word)
+    else:
+        assert word_parsers.mib(word) == expected
+
+
+def test_memory_above_what_slurm_prints_exactly_is_refused() -> None:
+    assert word_parsers.mib("16T") == 1 << 24
+    with pytest.raises(ValueError, match="not exact"):
+        word_parsers.mib("16777217M")
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        (
+            "cpu=4,mem=16G,node=1,billing=4,gres/gpu:a100=2",
+            {"cpu": 4, "mem": 16384, "node": 1, "billing": 4, "gres/gpu:a100": 2},
+        ),
+        ("cpu=2,license/matlab=1,energy=5", {"cpu": 2}),
+        ("gres:gpu:2", {"gres/gpu": 2}),
+        ("gres/gpu:a100:1", {"gres/gpu:a100": 1}),
+        ("gres/gpu", {"gres/gpu": 1}),
+        ("cpu:2,gres/gpu:1g.10gb+me=1,gres:gpu:2080ti", {"cpu": 2, "gres/gpu:1g.10gb+me": 1, "gres/gpu:2080ti": 1}),
+        ("N/A", None),
+        ("(null)", None),
+    ],
+)  # fmt: skip
+def test_trackable_resources(word: str, expected: dict[str, int] | None) -> None:
+    assert word_parsers.resources(word) == expected
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        ("gpu:2", {"gpu": 2}),
+        ("gpu:a100:2(S:0-1),mps:200", {"gpu:a100": 2, "mps": 200}),
+        ("gpu:a:1(S:0,2),gpu:b:1", {"gpu:a": 1, "gpu:b": 1}),
+        ("gres:gpu:2", {"gpu": 2}),
+        ("gres/gpu:2", {"gpu": 2}),
+        ("shard:1K,gpu:1g.10gb:1,gpu:1g.10gb:2", {"shard": 1024, "gpu:1g.10gb": 3}),
+        ("scratch:fast:no_consume:2,p:no_consume:1", {"scratch:fast:no_consume": 2, "p:no_consume": 1}),
+        ("(null)", {}),
+        ("N/A", {}),
+    ],
+)
+def test_generic_resources(word: str, expected: dict[str, int]) -> None:
+    assert word_parsers.gres(word) == expected
+
+
+@pytest.mark.parametrize("word", ["gpu:2(S:0", "cpu=2,gres/gpu=", "cpu=x", "mem=2Q"])
+def test_resources_that_slurm_does_not_take_are_refused(word: str) -> None:
+    with pytest.raises(ValueError, match=r"generic|amount"):
+        word_parsers.gres(word) if "cpu" not in word and "mem" not in word else word_parsers.resources(word)
+
+
+def test_dependencies_by_kind() -> None:
+    found = word_parsers.dependencies("afterok:12(unfulfilled):13,singleton(unfulfilled)")
+    assert found is not None
+    assert (found["afterok"], found["singleton"], found["satisfy"]) == (["12(unfulfilled)", 13], True, "all")
+    either: dict[str, Any] | None = word_parsers.dependencies("afterany:40_*(unfulfilled)?afternotok:40_1(failed)")
+    assert either is not None
+    assert (either["afterany"], either["afternotok"], either["satisfy"]) == (
+        ["40_*(unfulfilled)"], ["40_1(failed)"], "any",
+    )  # fmt: skip
+    assert (either["singleton"], word_parsers.dependencies("(null)")) == (False, None)
+    with pytest.raises(ValueError, match="dependency 'unknown:7"):
+        word_parsers.dependencies("afterok:6,unknown:7(unfulfilled)")

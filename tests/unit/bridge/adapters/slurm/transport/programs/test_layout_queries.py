@@ -1,0 +1,134 @@
+"""Layouts of running jobs: what scontrol prints of them, and that each job is asked for once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cpsched_bridge.adapters.slurm.transport.programs.layout_queries import ONE_BY_ONE, SHOW, LayoutQueries, layouts_in
+
+RECORD = """\
+JobId={} JobName={} Nodes=b CPU_IDs=0 Mem=1 GRES=
+   UserId=alice(2001) GroupId=alice(2001) MCS_label=N/A
+   NodeList=n[1-3]
+   JOB_GRES=gpu:3
+     Nodes=n[1-2] CPU_IDs=0-3,8 Mem=5000 GRES=gpu:1g.10gb+me:2(IDX:0,3),mic:1(IDX:0)
+     Nodes=n3 CPU_IDs=7 Mem=0 GRES=
+   MinCPUsNode=1 MinMemoryNode=0 MinTmpDiskNode=0
+   Comment={}
+
+"""
+LAYOUT = [["n[1-2]", 5, 5000, {"gpu:1g.10gb+me": 2, "mic": 1}], ["n3", 1, 0, {}]]
+
+
+def record(number: int, name: str = "a", comment: str = "") -> str:
+    return RECORD.format(number, name, comment)
+
+
+class Shown:
+    """A scontrol that knows some jobs, or does not answer."""
+
+    def __init__(self, *known: int, answers: bool = True) -> None:
+        self.known, self.answers = known, answers
+        self.asked: list[list[str]] = []
+
+    def __call__(self, command: list[str]) -> str | None:
+        self.asked.append(command[len(SHOW) :])
+        wanted = [int(word) for word in self.asked[-1]] or self.known
+        return "".join(record(number) for number in wanted if number in self.known) if self.answers else None
+
+
+def a_job(number: int, **facts: Any) -> dict[str, Any]:
+    return {"id": number, "state": "RUNNING", "num_nodes": 3, "cpus": 11, "start_time": 5, **facts}
+
+
+def test_nodes_cpus_memory_and_generic_resources_are_read() -> None:
+    assert layouts_in(record(7), {7: 3}) == {7: LAYOUT}
+    assert layouts_in("No jobs in the system\n\nJobId=8 JobName=x\n", {8: 2}) == {}
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_a_layout_of_more_or_fewer_nodes_than_the_job_has_is_none(count: int) -> None:
+    assert layouts_in(record(7), {7: count}) == {}
+
+
+PART = "     Nodes=n[1-3] CPU_IDs=0-63 Mem=99999 GRES="
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        f"x\n{PART}\n",
+        f"x\n{PART.replace('n[1-3]', 'n3')}",
+        f"x\n{PART.replace('0-63', '5--')}\n",
+        f"x\n{PART.replace('0-63', '9' * 5000)}\n",
+        f"x\n{PART.replace('n[1-3]', '[0-199999]' * 9)}\n",
+        PART,
+        PART.replace("0-63", "no"),
+        "\u0664\n     Nodes=n9 CPU_IDs=\u0664 Mem=\u0664 GRES=",
+    ],
+)
+@pytest.mark.parametrize("where", ["name", "comment"])
+def test_what_users_write_into_names_and_comments_is_never_taken_for_a_layout(words: str, where: str) -> None:
+    shown = record(7, **{where: words}) + record(8)
+    assert layouts_in(shown, {7: 3, 8: 3})[8] == LAYOUT
+    assert layouts_in(shown, {7: 3}).get(7, LAYOUT) == LAYOUT
+
+
+def test_a_job_that_another_one_speaks_of_is_asked_for_alone() -> None:
+    numbers = range(1, ONE_BY_ONE + 2)
+    liar = record(1, "x\n" + record(2).replace("0-3,8", "0-63"))
+    asked: list[list[str]] = []
+
+    def show(command: list[str]) -> str:
+        asked.append(command[len(SHOW) :])
+        wanted = [int(word) for word in asked[-1]] or numbers
+        return "".join(liar if number == 1 else record(number) for number in wanted)
+
+    layouts = LayoutQueries(show)
+    jobs = [a_job(number) for number in numbers]
+    assert layouts.of(jobs) == {number: LAYOUT for number in numbers if number != 1}
+    assert asked == [[], ["1"], ["2"]]
+    assert layouts.of(jobs) == {number: LAYOUT for number in numbers if number != 1}
+    assert len(asked) == 3, "a job that speaks wrongly of itself is not asked for at every reading"
+
+
+def test_a_job_is_asked_for_when_it_is_first_seen_on_several_nodes() -> None:
+    shown = Shown(7, 8)
+    layouts = LayoutQueries(shown)
+    jobs = [a_job(7), a_job(8, num_nodes=1), a_job(9, state="PENDING"), a_job(10, num_nodes=None)]
+    assert layouts.of(jobs) == {7: LAYOUT}
+    assert layouts.of(jobs) == {7: LAYOUT}
+    assert shown.asked == [["7"]]
+
+
+def test_a_job_on_other_nodes_is_asked_for_again_and_one_that_is_gone_is_forgotten() -> None:
+    shown = Shown(7)
+    layouts = LayoutQueries(shown)
+    layouts.of([a_job(7)])
+    assert layouts.of([a_job(7, start_time=6)]) == {7: LAYOUT}
+    assert layouts.of([]) == {}
+    layouts.of([a_job(7, start_time=6)])
+    assert shown.asked == [["7"]] * 3
+
+
+def test_many_jobs_are_asked_for_in_one_command() -> None:
+    numbers = range(1, ONE_BY_ONE + 2)
+    shown = Shown(*numbers, 99)
+    assert sorted(LayoutQueries(shown).of([a_job(number) for number in numbers])) == list(numbers)
+    assert shown.asked[:1] == [[]]
+
+
+def test_an_scontrol_that_does_not_answer_is_asked_once_a_reading() -> None:
+    shown = Shown(7, 8, answers=False)
+    layouts = LayoutQueries(shown)
+    assert layouts.of([a_job(7), a_job(8)]) == {}
+    assert shown.asked == [["7"]]
+    shown.answers = True
+    assert sorted(layouts.of([a_job(7), a_job(8)])) == [7, 8]
+
+
+def test_a_job_whose_facts_could_not_be_read_hinders_no_other() -> None:
+    unread = a_job(6, cpus=None, start_time=None)
+    assert LayoutQueries(Shown(7)).of([unread, a_job(7)]) == {7: LAYOUT}

@@ -1,0 +1,111 @@
+"""The reservation of a claim, with stand-ins for pyslurm and scontrol: one bridge at a time can make it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from cpsched_bridge.adapters.slurm.translation.lease_reservation import NAME, comment_in
+from cpsched_bridge.adapters.slurm.transport.cli.scontrol_objects import reservations
+from cpsched_bridge.adapters.slurm.transport.programs.lease_commands import LeaseCommands, LeaseRefused
+from cpsched_bridge.adapters.slurm.transport.pyslurm import pyslurm_worker
+
+
+class Cluster:
+    """What slurmctld knows of reservations."""
+
+    def __init__(self) -> None:
+        self.words: dict[str, str] = {}
+        self.commands: list[str] = []
+        self.complaint = ""
+        self.first: str | None = None
+        """What another bridge claims right before the next command."""
+        self.has_comments = True
+        """Whether reservations have comments; 22.05 complains as it does here."""
+
+    def scontrol(self, commands: Sequence[str]) -> list[str]:
+        (command,) = commands
+        self.commands.append(command)
+        if self.first is not None:
+            self.words[NAME], self.first = self.first, None
+        verb, *settings = command.split(" ")
+        facts = dict(word.split("=", 1) for word in settings)
+        name = facts["ReservationName"]
+        if "Comment" in facts and not self.has_comments:
+            return [f"scontrol: error: Unknown parameter Comment={facts['Comment']}.  No reservation update."]
+        if self.complaint or (verb == "create" and name in self.words):
+            return [self.complaint or "Error creating the reservation: Duplicate reservation name"]
+        if verb == "delete":
+            del self.words[name]
+        else:
+            self.words[name] = facts["Comment" if self.has_comments else "BurstBuffer"]
+        return [""]
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster()
+
+
+@pytest.fixture
+def ours(cluster: Cluster) -> LeaseCommands:
+    return LeaseCommands(lambda: cluster.words.get(NAME), lambda: "n1", cluster.scontrol)
+
+
+def test_a_claim_is_made_changed_and_taken_away(cluster: Cluster, ours: LeaseCommands) -> None:
+    cluster.words["maintenance"] = "theirs"
+    assert ours.claim("a&1", None)
+    assert ours.claim("a&2", "a&1")
+    assert cluster.words == {"maintenance": "theirs", NAME: "a&2"}
+    ours.disclaim("a&2")
+    assert cluster.words == {"maintenance": "theirs"}
+    created = cluster.commands[0].split(" ")
+    assert {"StartTime=now+3650days", "Duration=1", "Nodes=n1"} <= set(created), "it keeps no job from any node"
+
+
+@pytest.mark.parametrize("instead_of", [None, "a&1"])
+def test_what_another_bridge_wrote_is_not_overwritten(
+    cluster: Cluster, ours: LeaseCommands, instead_of: str | None
+) -> None:
+    cluster.words[NAME] = "b&7"
+    assert not ours.claim("a&2", instead_of)
+    ours.disclaim("a&2")
+    assert cluster.words == {NAME: "b&7"}
+    assert cluster.commands == []
+
+
+def test_of_two_that_make_the_claim_at_the_same_moment_one_has_it(cluster: Cluster, ours: LeaseCommands) -> None:
+    cluster.first = "b&1"
+    assert not ours.claim("a&1", None)
+    assert cluster.words == {NAME: "b&1"}
+
+
+def test_a_cluster_that_refuses_says_so(cluster: Cluster, ours: LeaseCommands) -> None:
+    cluster.complaint = "Error creating the reservation: Access/permission denied"
+    with pytest.raises(LeaseRefused, match="permission denied"):
+        ours.claim("a&1", None)
+    answer = pyslurm_worker.answer(
+        lambda: {"claim": ours.claim}, {"call": "claim", "arguments": {"words": "a", "instead_of": None}}
+    )
+    assert answer["error"] == "refused"
+    cluster.complaint, cluster.words = "slurm_update error: Unable to contact slurm controller", {NAME: "a"}
+    answer = pyslurm_worker.answer(
+        lambda: {"claim": ours.claim}, {"call": "claim", "arguments": {"words": "b", "instead_of": "a"}}
+    )
+    assert answer["error"] == "unavailable"
+
+
+def test_where_reservations_have_no_comment_the_claim_is_their_burst_buffer(
+    cluster: Cluster, ours: LeaseCommands
+) -> None:
+    cluster.has_comments = False
+    assert ours.claim("a&1", None)
+    assert ours.claim("a&2", "a&1")
+    assert cluster.words == {NAME: "a&2"}
+    printed = (
+        f"ReservationName={NAME} StartTime=1 EndTime=2 Duration=00:00:01\n   Nodes=n1\n   Users=root Accounts=(null) "
+    )
+    shown = reservations(f"{printed}State=INACTIVE BurstBuffer=a&2 Watts=n/a\n\n")
+    assert comment_in(shown) == "a&2"
+    assert comment_in(reservations(f"{printed}State=INACTIVE BurstBuffer=b&9\n   Comment=a&3\n\n")) == "a&3"

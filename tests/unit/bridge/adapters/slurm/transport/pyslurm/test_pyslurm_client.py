@@ -1,0 +1,430 @@
+"""The bridge's side of the pyslurm child, with the real child process and a stand-in for pyslurm."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_client import Client
+from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
+from cpsched_bridge.errors import BackendTimeout, BackendUnavailable, CommandRefused
+from tests.unit.bridge.adapters.slurm.transport.fake_scontrol import complaining, put_scontrol
+
+REPOSITORY = Path(__file__).parents[7]
+ENOUGH_S = 30.0
+
+
+class Fake:
+    """The cluster file of the stand-in."""
+
+    def __init__(self, path: Path, bin: Path) -> None:
+        self.path = path
+        self.bin = bin
+        self.set(jobs={})
+
+    def set(self, **facts: Any) -> None:
+        """Exchange the file as a whole: the stand-in may be reading it."""
+        fresh = self.path.with_suffix(".new")
+        fresh.write_text(json.dumps(facts))
+        fresh.replace(self.path)
+
+    def now(self) -> dict[str, Any]:
+        return json.loads(self.path.read_text())
+
+    def environment(self) -> dict[str, str]:
+        paths = [str(REPOSITORY), str(REPOSITORY / "bridge"), str(Path(__file__).parent)]
+        return {
+            "FAKE_SLURM": str(self.path),
+            "PYTHONPATH": os.pathsep.join(paths),
+            "PATH": f"{self.bin}{os.pathsep}{os.environ['PATH']}",
+        }
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> Fake:
+    return Fake(tmp_path / "cluster.json", tmp_path)
+
+
+@pytest.fixture
+def client(fake: Fake) -> Iterator[Client]:
+    made = Client("fake_pyslurm", fake.environment())
+    yield made
+    made.close()
+
+
+def gone(pid: int) -> bool:
+    """Whether the process is dead (a zombie of somebody else's counts)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("printed", "defaults"),
+    [
+        ("JobDefaults             = DefCpuPerGPU=4", "DefCpuPerGPU=4"),
+        ("JobDefaults             = (null)", None),
+        ("", None),
+    ],
+)
+def test_job_defaults_are_asked_of_scontrol(client: Client, fake: Fake, printed: str, defaults: str | None) -> None:
+    """pyslurm has no field for what slurm.conf adds to jobs that ask for GPUs."""
+    script = fake.bin / "scontrol"
+    script.write_text(f"#!/bin/sh\necho 'ClusterName = fake'\necho '{printed}'\n")
+    script.chmod(0o755)
+    assert client.call("hello", ENOUGH_S)["config"]["job_defaults"] == defaults
+
+
+def test_a_call_is_answered_by_a_process_of_its_own(client: Client) -> None:
+    answer = client.call("hello", ENOUGH_S)
+    assert answer["config"]["cluster_name"] == "fake"
+    assert answer["pid"] == client.pid != os.getpid()
+
+
+def test_a_large_answer_arrives_whole(client: Client, fake: Fake) -> None:
+    fake.set(jobs={str(n): {"name": "x" * 1000} for n in range(1, 3001)})
+    table = client.call("snapshot", ENOUGH_S)["jobs"]
+    names = {row[table["fields"].index("name")] for row in table["rows"]}
+    assert len(table["rows"]) == 3000
+    assert names == {"x" * 1000}
+
+
+def test_a_hanging_child_is_killed_at_the_deadline_and_replaced(client: Client, fake: Fake) -> None:
+    hung = client.call("hello", ENOUGH_S)["pid"]
+    fake.set(jobs={}, hang="jobs")
+    began_s = time.monotonic()
+    with pytest.raises(BackendTimeout, match="no answer"):
+        client.call("snapshot", 0.5)
+    assert time.monotonic() - began_s < 5
+    assert gone(hung)
+    fake.set(jobs={"7": {}})
+    assert len(client.call("snapshot", ENOUGH_S)["jobs"]["rows"]) == 1
+    assert client.starts == 2
+
+
+def test_a_call_may_be_made_now_and_its_answer_taken_later(client: Client, fake: Fake) -> None:
+    """Also after its deadline, if it came before."""
+    fake.set(jobs={"7": {}})
+    client.ask("snapshot", 2.0)
+    assert client.answered(2.0)
+    time.sleep(2.0)
+    assert len(client.answer()["jobs"]["rows"]) == 1
+
+
+def test_a_call_made_before_is_not_waited_for_longer_than_asked_and_killed_at_its_deadline(
+    client: Client, fake: Fake
+) -> None:
+    client.call("hello", ENOUGH_S)
+    fake.set(jobs={}, hang="jobs")
+    client.ask("snapshot", 1.5)
+    hung = client.pid
+    assert hung
+    assert not client.answered(0.2)
+    assert not gone(hung)
+    assert client.answered(ENOUGH_S)
+    with pytest.raises(BackendTimeout, match="no answer"):
+        client.answer()
+    assert gone(hung)
+
+
+def test_a_child_that_dies_of_a_call_made_before_is_told(client: Client, fake: Fake) -> None:
+    fake.set(jobs={}, crash="jobs")
+    client.ask("snapshot", ENOUGH_S)
+    assert client.answered(ENOUGH_S)
+    with pytest.raises(BackendTimeout, match=f"exit status {-signal.SIGSEGV}"):
+        client.answer()
+
+
+def test_a_slow_accounting_database_holds_up_nothing_and_its_answer_is_taken_when_it_has_come(fake: Fake) -> None:
+    """The controller is asked by another process meanwhile."""
+    controller, accounting = (Client("fake_pyslurm", fake.environment()) for _ in range(2))
+    controller.call("hello", ENOUGH_S)
+    assert accounting.begun(ENOUGH_S)
+    transport = PyslurmTransport(1.0, ENOUGH_S, controller, accounting)
+    fake.set(jobs={"7": {}}, waits="past")
+    for _ in range(2):
+        with pytest.raises(BackendTimeout, match="none yet"):
+            transport.past(0)
+    asked = transport.accounting.pid
+    assert len(transport.read().jobs) == 1
+    fake.set(jobs={"7": {}})
+    assert transport.accounting.answered(ENOUGH_S)
+    assert [record["id"] for record in transport.past(0)] == [3]
+    assert asked is not None
+    assert gone(asked)
+    assert transport.child_starts == 1
+    transport.close()
+
+
+def test_a_crash_in_mid_call_may_have_had_an_effect(client: Client, fake: Fake) -> None:
+    fake.set(jobs={}, crash="jobs")
+    with pytest.raises(BackendTimeout, match=f"exit status {-signal.SIGSEGV}"):
+        client.call("snapshot", ENOUGH_S)
+
+
+def test_a_child_killed_between_calls_is_replaced_without_a_failure(client: Client) -> None:
+    first = client.call("hello", ENOUGH_S)["pid"]
+    os.kill(first, signal.SIGKILL)
+    time.sleep(0.2)
+    assert client.call("hello", ENOUGH_S)["pid"] != first
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ("Unable to contact slurm controller (connect failure)", BackendUnavailable),
+        ("Socket timed out on send/recv operation", BackendTimeout),
+        ("Access/permission denied", CommandRefused),
+    ],
+)
+def test_errors_of_the_controller_are_told_apart(
+    client: Client, fake: Fake, words: str, error: type[Exception]
+) -> None:
+    fake.set(jobs={}, **{"raise": {"jobs": words}})
+    with pytest.raises(error, match=words.split("(")[0].strip()):
+        client.call("snapshot", ENOUGH_S)
+    fake.set(jobs={})
+    client.call("snapshot", ENOUGH_S)
+    assert client.starts == 1
+
+
+def test_without_pyslurm_the_call_is_refused_with_the_reason(fake: Fake) -> None:
+    client = Client("no_such_pyslurm", fake.environment())
+    with pytest.raises(CommandRefused, match="no_such_pyslurm"):
+        client.call("hello", ENOUGH_S)
+    client.close()
+
+
+def test_the_child_dies_with_its_parent_in_mid_call(fake: Fake, tmp_path: Path) -> None:
+    """A bridge that was killed must not go on commanding through its child."""
+    fake.set(jobs={}, hang="jobs")
+    note = tmp_path / "child.pid"
+    program = textwrap.dedent(f"""
+        import pathlib
+        from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_client import Client
+        client = Client("fake_pyslurm")
+        pathlib.Path({str(note)!r}).write_text(str(client.call("hello", 30.0)["pid"]))
+        client.call("snapshot", 600.0)
+    """)
+    parent = subprocess.Popen([sys.executable, "-c", program], env={**os.environ, **fake.environment()})
+    until_s = time.monotonic() + ENOUGH_S
+    while not (note.exists() and note.read_text()) and time.monotonic() < until_s:
+        time.sleep(0.05)
+    child = int(note.read_text())
+    assert not gone(child)
+    parent.kill()
+    parent.wait()
+    while not gone(child) and time.monotonic() < until_s:
+        time.sleep(0.05)
+    assert gone(child)
+
+
+def order(job: int, nodes: list[str], tasks_per_node: int = 0) -> dict[str, Any]:
+    return {"job": job, "nodes": nodes, "tasks_per_node": tasks_per_node}
+
+
+def test_a_start_pins_and_releases_in_one_change(client: Client, fake: Fake) -> None:
+    fake.set(jobs={"7": {}})
+    assert client.call("start", ENOUGH_S, orders=[order(7, ["n1"], 4)]) == [["done", "", ""]]
+    assert fake.now()["log"] == [[7, {"required_nodes": ["n1"], "priority": 0xFFFFFFFF, "ntasks_per_node": 4}]]
+
+
+def test_the_number_of_nodes_is_told_before_the_job_is_released(client: Client, fake: Fake) -> None:
+    said = put_scontrol(fake.bin)
+    fake.set(jobs={"7": {}, "8": {}, "9": {"state": "RUNNING"}})
+    orders = [{**order(7, ["n1", "n2"]), "num_nodes": "2-2"}, order(8, ["n3"]), {**order(9, ["n3"]), "num_nodes": "1"}]
+    assert [result for result, *_ in client.call("start", ENOUGH_S, orders=orders)] == ["done", "done", "refused"]
+    assert said.read_text() == "update JobId=7 NumNodes=2-2\n"
+    assert [number for number, _ in fake.now()["log"]] == [7, 8]
+
+
+def test_a_job_whose_number_of_nodes_is_not_taken_is_not_started(client: Client, fake: Fake) -> None:
+    put_scontrol(fake.bin, complaining("slurm_update error: Invalid node count"))
+    fake.set(jobs={"7": {}, "8": {}})
+    orders = [{**order(7, ["n1", "n2"]), "num_nodes": "2-2"}, order(8, ["n3"])]
+    (result, why, _), other = client.call("start", ENOUGH_S, orders=orders)
+    assert (result, other) == ("refused", ["done", "", ""])
+    assert "Invalid node count" in why
+    assert [number for number, _ in fake.now()["log"]] == [8]
+
+
+@pytest.mark.parametrize(
+    ("facts", "why"),
+    [
+        ({"state": "RUNNING"}, "RUNNING"),
+        ({"priority": 17}, "not held"),
+        ({"admin_comment": None, "state_reason": "JobHeldUser"}, "owner"),
+        ({"priority": {"broken": "too large"}}, "priority cannot be read"),
+        ({"requeue_count": {"broken": "too large"}}, "requeue_count cannot be read"),
+        ({"comment": "mine bridge:user-held"}, "owner"),
+    ],
+)
+def test_only_a_pending_job_held_for_us_is_started(client: Client, fake: Fake, facts: dict[str, Any], why: str) -> None:
+    """Above all: a node list on a running job would resize it."""
+    fake.set(jobs={"7": facts, "8": {}})
+    answers = client.call("start", ENOUGH_S, orders=[order(7, ["n1"]), order(8, ["n2"]), order(9, ["n2"])])
+    assert [answer[0] for answer in answers] == ["refused", "done", "refused"]
+    assert why in answers[0][1]
+    assert [number for number, _ in fake.now()["log"]] == [8]
+
+
+ODD = {"bytes": b"abc\xff\xfe".hex()}
+
+
+@pytest.mark.parametrize("command", ["start", "hold", "hand_back"])
+@pytest.mark.parametrize("field", ["comment", "admin_comment", "name"])
+def test_bytes_that_are_no_text_fail_neither_a_reading_nor_a_batch(
+    client: Client, fake: Fake, command: str, field: str
+) -> None:
+    jobs = {str(n): {"priority": 5} if command == "hold" else {} for n in range(1, 31)}
+    jobs["7"][field] = ODD
+    fake.set(jobs=jobs)
+    table = client.call("snapshot", ENOUGH_S)["jobs"]
+    read = {row[table["fields"].index("id")]: row[table["fields"].index(field)] for row in table["rows"]}
+    assert read[7] == "abc\\xff\\xfe"
+    orders = [{**order(n, ["n1"]), "clear": ""} for n in range(1, 31)]
+    answers = [answer[0] for answer in client.call(command, ENOUGH_S, orders=orders)]
+    assert answers[:6] + answers[7:] == ["done"] * 29
+
+
+def test_a_mark_beside_bytes_that_are_no_text_counts(client: Client, fake: Fake) -> None:
+    held = {"comment": {"bytes": b"bridge:admin-held \xff".hex()}}
+    fake.set(jobs={"7": held, "8": {"comment": {"bytes": b"bridge:wait \xff".hex()}}})
+    answers = client.call("start", ENOUGH_S, orders=[order(7, ["n1"]), order(8, ["n1"])])
+    assert [answer[0] for answer in answers] == ["refused", "done"]
+
+
+def test_without_the_plugin_a_comment_proves_nothing(client: Client, fake: Fake) -> None:
+    fake.set(jobs={}, plugins=None)
+    assert client.call("snapshot", ENOUGH_S)["guarded"] is False
+    fake.set(jobs={}, plugins=["lua"])
+    assert client.call("snapshot", ENOUGH_S)["guarded"] is True
+
+
+@pytest.mark.parametrize(("reason", "released"), [("BadConstraints", True), ("JobHoldMaxRequeue", False)])
+def test_a_hand_back_makes_slurm_look_again_but_lifts_no_hold_of_an_administrators_kind(
+    client: Client, fake: Fake, reason: str, released: bool
+) -> None:
+    fake.set(jobs={"7": {"state_reason": reason}})
+    assert client.call("hand_back", ENOUGH_S, orders=[{"job": 7, "clear": ""}]) == [["done", "", ""]]
+    assert ("log" in fake.now()) is released
+
+
+def test_an_array_that_cannot_be_read_hinders_no_other(client: Client, fake: Fake) -> None:
+    odd = {"array_id": 30, "array_tasks_waiting": "0-99999999999"}
+    fake.set(jobs={"30": odd, "20": {"array_id": 19, "array_task_id": 1}})
+    answers = client.call("start", ENOUGH_S, orders=[order(2 << 32 | 19, ["n1"]), order(5 << 32 | 30, ["n1"])])
+    assert [answer[0] for answer in answers] == ["done", "refused"]
+
+
+def test_pins_of_array_tasks_are_cleared_by_the_tasks_name(client: Client, fake: Fake) -> None:
+    """Under the array's bare number the change would be meant for its running tasks too."""
+    said = put_scontrol(fake.bin)
+    fake.set(jobs={"19": {"array_id": 19, "array_task_id": 2}, "20": {"array_id": 19, "state": "RUNNING"}})
+    answers = client.call("hold", ENOUGH_S, orders=[{"job": 3 << 32 | 19, "clear": "ReqNodeList="}])
+    assert answers == [["done", "", ""]]
+    assert said.read_text() == "update JobId=19_2 ReqNodeList=\n"
+
+
+def test_a_complaint_that_names_no_job_is_traced_to_its_job(client: Client, fake: Fake) -> None:
+    put_scontrol(fake.bin, r"case $line in *JobId=13\ *) printf 'scontrol: error: no \377 resizing\n' >&2;; esac")
+    fake.set(jobs={str(n): {"required_nodes": "n1"} for n in range(1, 21)})
+    orders = [{"job": n, "clear": "ReqNodeList="} for n in range(1, 21)]
+    answers = client.call("hold", ENOUGH_S, orders=orders)
+    assert [n for n, answer in enumerate(answers, start=1) if answer[0] != "done"] == [13]
+    assert answers[12] == ["unknown", "held, but its pin is not cleared: scontrol: error: no \\xff resizing", ""]
+
+
+def test_a_lost_answer_to_one_change_is_unknown(client: Client, fake: Fake) -> None:
+    fake.set(jobs={"7": {}}, **{"raise": {"modify": "Unable to contact slurm controller (connect failure)"}})
+    assert client.call("start", ENOUGH_S, orders=[order(7, ["n1"])])[0][0] == "unknown"
+
+
+def test_a_hold_leaves_running_jobs_and_owners_holds_alone(client: Client, fake: Fake) -> None:
+    mine = {"admin_comment": None, "state_reason": "JobHeldUser"}
+    fake.set(jobs={"7": {"priority": 5}, "8": {"state": "RUNNING", "priority": 5}, "9": mine})
+    answers = client.call("hold", ENOUGH_S, orders=[{"job": n, "clear": ""} for n in (7, 8, 9)])
+    assert [answer[0] for answer in answers] == ["done", "refused", "refused"]
+    assert fake.now()["log"] == [[7, {"priority": 0}]]
+
+
+@pytest.mark.parametrize(
+    ("facts", "code"),
+    [
+        ({"admin_comment": None, "comment": "mine"}, "held_by_administrator"),
+        ({"admin_comment": None, "comment": None}, "held_by_administrator"),
+        ({"admin_comment": None, "comment": "bridge:wait mine"}, ""),
+        ({"admin_comment": "bridge:wait", "comment": None, "state_reason": "JobHeldUser"}, ""),
+    ],
+)
+def test_an_administrators_hold_that_came_first_is_not_taken_for_the_bridges(
+    client: Client, fake: Fake, facts: dict[str, Any], code: str
+) -> None:
+    """The bridge has read that nobody holds the job; by now somebody does, and the plugin has not seen the bridge."""
+    fake.set(jobs={"7": facts})
+    order = {"job": 7, "clear": ""}
+    assert client.call("hold", ENOUGH_S, orders=[order])[0][2] == code
+    fake.set(jobs={"7": facts}, plugins=[])
+    assert client.call("hold", ENOUGH_S, orders=[order])[0][0] == "done", "without the plugin nobody can tell"
+
+
+def test_a_pin_is_cleared_by_scontrol_before_the_job_is_handed_back(client: Client, fake: Fake) -> None:
+    said = put_scontrol(fake.bin)
+    fake.set(jobs={"7": {"priority": 9, "required_nodes": "n1"}, "8": {}})
+    orders = [{"job": 7, "clear": "ReqNodeList= TasksPerNode=0 NumNodes=1-4"}, {"job": 8, "clear": ""}]
+    assert client.call("hand_back", ENOUGH_S, orders=orders) == [["done", "", ""], ["done", "", ""]]
+    assert said.read_text() == "update JobId=7 ReqNodeList= TasksPerNode=0 NumNodes=1-4\n"
+    assert fake.now()["log"] == [[7, {"priority": 0}], [7, {"priority": 0xFFFFFFFF}], [8, {"priority": 0xFFFFFFFF}]]
+
+
+def test_a_pin_that_cannot_be_cleared_keeps_the_job_held(client: Client, fake: Fake) -> None:
+    put_scontrol(fake.bin, complaining("slurm_update error: Access denied for job 7"))
+    fake.set(jobs={"7": {"required_nodes": "n1"}})
+    answers = client.call("hand_back", ENOUGH_S, orders=[{"job": 7, "clear": "ReqNodeList="}])
+    assert answers[0][0] == "unknown"
+    assert "Access denied" in answers[0][1]
+    assert "log" not in fake.now()
+
+
+def test_the_pin_of_a_job_that_started_during_its_hold_is_not_touched(client: Client, fake: Fake) -> None:
+    """Slurm answers such a hold with success; a change of nodes would resize the running job."""
+    said = put_scontrol(fake.bin)
+    fake.set(jobs={"7": {"priority": 9, "required_nodes": "n1"}}, starts=7)
+    answers = client.call("hold", ENOUGH_S, orders=[{"job": 7, "clear": "ReqNodeList="}])
+    assert answers[0][0] == "refused"
+    assert not said.exists()
+
+
+def test_a_controller_lost_in_the_middle_of_a_batch_leaves_the_rest_unknown(client: Client, fake: Fake) -> None:
+    jobs = {str(n): {} for n in range(1, 31)}
+    fake.set(jobs=jobs, breaks_after=20)
+    answers = client.call("start", ENOUGH_S, orders=[order(n, ["n1"]) for n in range(1, 31)])
+    assert [answer[0] for answer in answers] == ["done"] * 20 + ["unknown"] * 10
+
+
+def test_array_tasks_get_records_of_their_own_before_they_start(client: Client, fake: Fake) -> None:
+    """All waiting tasks are wanted: all but the last are split off, which keeps the common record."""
+    said = put_scontrol(
+        fake.bin,
+        f"cat >{fake.path} <<'E'\n"
+        '{"jobs": {"20": {"array_id": 19}, "21": {"array_id": 19, "array_task_id": 1},'
+        ' "19": {"array_id": 19, "array_tasks_waiting": "5"}}}\n'
+        "E",
+    )
+    fake.set(jobs={"19": {"array_id": 19, "array_tasks_waiting": "0-1,5"}})
+    tasks = [(task + 1) << 32 | 19 for task in (0, 1, 5)]
+    answers = client.call("start", ENOUGH_S, orders=[order(job, ["n1"]) for job in tasks])
+    assert [answer[0] for answer in answers] == ["done"] * 3
+    assert said.read_text() == "hold 19_[0-1]\n"
+    assert [number for number, _ in fake.now()["log"]] == [20, 21, 19]

@@ -1,0 +1,58 @@
+"""Objects of the library as records: what it cannot read of one concerns that one alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cpsched_bridge.adapters.slurm.slurm_records import NODE_FIELDS, RESERVATION_FIELDS
+from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_rows import cluster_records, job_table, table
+
+
+class Node:
+    """A node whose generic resources the library cannot read, and of which an older library lacks a field."""
+
+    name, state, effective_cpus, partitions = "n1", "IDLE", 16, ["main"]
+
+    @property
+    def configured_gres(self) -> dict[str, int]:
+        raise ValueError("invalid literal for int(): 'no_consume'")
+
+
+class Reservation:
+    name, start_time, end_time, users, accounts, comment = "r", 5, 9, ["root"], None, None
+
+    def __init__(self, nodes: str) -> None:
+        self.nodes = nodes
+
+
+def snapshot(*reservations: Reservation) -> dict[str, Any]:
+    empty: dict[str, Any] = {"fields": [], "rows": []}
+    return {
+        "now_s": 7,
+        "nodes": table([Node()], NODE_FIELDS),
+        "partitions": empty,
+        "reservations": table(reservations, RESERVATION_FIELDS),
+        "jobs": job_table([]),
+    }
+
+
+def test_a_node_that_the_library_cannot_read_is_out_of_use() -> None:
+    (node,) = cluster_records(snapshot()).nodes
+    assert (node["state"], node["effective_cpus"], node["configured_gres"]) == ("UNKNOWN", 16, None)
+    assert node["unreadable"] == {"configured_gres": "pyslurm cannot read it"}
+    assert (node["slurm_version"], node["unknown"]) == (None, None)
+
+
+def test_a_broken_list_of_nodes_is_unreadable() -> None:
+    whole, broken = cluster_records(snapshot(Reservation("n[1-2]"), Reservation("n[1-"))).reservations
+    assert (whole["nodes"], whole["unreadable"]) == ("n[1-2]", None)
+    assert (broken["nodes"], list(broken["unreadable"])) == (None, ["nodes"])
+
+
+def test_a_singleton_that_the_library_loses_is_what_squeue_told() -> None:
+    """None where squeue did not tell."""
+    kinds = {"afterok": ["7(unfulfilled)"], "singleton": False, "satisfy": "all"}
+    asked = [kinds, {**kinds, "singleton": True}, kinds, kinds]
+    jobs = {"fields": ["id", "dependencies"], "rows": [[number, dict(each)] for number, each in enumerate(asked)]}
+    told = {**snapshot(), "jobs": jobs, "singletons": {"2": True, "3": False}}
+    assert [job["dependencies"]["singleton"] for job in cluster_records(told).jobs] == [None, True, True, False]

@@ -1,0 +1,165 @@
+"""What the pyslurm child makes of a request, in this process: the protocol's side of it, without a socket's delays."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import socket
+import sys
+import threading
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from cpsched_bridge import children
+from cpsched_bridge.adapters.slurm.transport.pyslurm import pyslurm_worker, wire_protocol
+from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_client import ERRORS
+
+CALLS = {"hello", "facts", "snapshot", "past", "start", "hold", "hand_back", "unpin", "claim", "disclaim"}
+
+
+def raising(error: Exception) -> dict[str, Any]:
+    """The answer to a call that raises."""
+
+    def call() -> None:
+        raise error
+
+    return pyslurm_worker.answer(lambda: {"call": call}, {"call": "call", "arguments": {}})
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "words"),
+    [
+        (RuntimeError("Socket timed out on send/recv operation"), "timeout", "Socket timed out on send/recv operation"),
+        (RuntimeError("TIMED OUT"), "timeout", "TIMED OUT"),
+        (RuntimeError("Unable to contact slurm controller (connect failure)"), "unavailable", "Unable to contact"),
+        (RuntimeError("Access/permission denied"), "refused", "Access/permission denied"),
+        (KeyError(), "refused", "KeyError"),
+        (ImportError("no such library"), "refused", "pyslurm cannot be imported: no such library"),
+        (ModuleNotFoundError("No module named 'pyslurm'"), "refused", "pyslurm cannot be imported: No module named"),
+    ],
+)
+def test_an_exception_becomes_a_kind_of_error_that_the_bridge_knows_and_words(
+    error: Exception, kind: str, words: str
+) -> None:
+    found = raising(error)
+    assert set(found) == {"error", "detail"}
+    assert found["error"] == kind
+    assert found["detail"].startswith(words)
+    assert kind in ERRORS
+
+
+def test_a_call_gets_its_arguments_and_its_result_is_the_answer() -> None:
+    known = {"past": lambda since: [since, "x"], "hello": lambda: None}
+    assert pyslurm_worker.answer(lambda: known, {"call": "past", "arguments": {"since": 5}}) == {"result": [5, "x"]}
+    assert pyslurm_worker.answer(lambda: known, {"call": "hello", "arguments": {}}) == {"result": None}
+    for request in ({"call": "other", "arguments": {}}, {"call": "hello", "arguments": {"more": 1}}):
+        found = pyslurm_worker.answer(lambda: known, request)
+        assert found["error"] == "refused"
+        assert found["detail"]
+
+
+@pytest.fixture
+def pyslurm(monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name under which a module that knows nothing can be imported as pyslurm."""
+    module = ModuleType("no_pyslurm")
+    module.__dict__["__version__"] = "0"
+    monkeypatch.setitem(sys.modules, "no_pyslurm", module)
+    return "no_pyslurm"
+
+
+def test_the_calls_are_known_by_name(pyslurm: str) -> None:
+    found = pyslurm_worker.calls(pyslurm)
+    assert set(found) == CALLS
+    assert {name: call.__name__ for name, call in found.items()} == {name: name for name in CALLS}
+
+
+def test_a_child_answers_one_request_after_the_other_and_imports_pyslurm_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Before the first call, and says so: no answer is late because of it."""
+    imported: list[str] = []
+
+    def calls(module: str) -> dict[str, Any]:
+        imported.append(module)
+        return {"hello": lambda: module}
+
+    monkeypatch.setattr(pyslurm_worker, "calls", calls)
+    ours, theirs = socket.socketpair()
+    ours.settimeout(10.0)
+    served = threading.Thread(target=pyslurm_worker.serve, args=(theirs, "some_pyslurm"), daemon=True)
+    served.start()
+    assert wire_protocol.receive(ours) == wire_protocol.BEGUN
+    assert imported == ["some_pyslurm"]
+    for _ in range(3):
+        wire_protocol.send(ours, {"call": "hello", "arguments": {}})
+        assert wire_protocol.receive(ours) == {"result": "some_pyslurm"}
+    assert imported == ["some_pyslurm"]
+    ours.close()
+    served.join(10.0)
+    assert not served.is_alive(), "it ends when the other side has gone"
+    theirs.close()
+
+
+def test_a_pyslurm_that_cannot_be_imported_is_told_with_each_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def calls(module: str) -> dict[str, Any]:
+        raise ImportError("no library")
+
+    monkeypatch.setattr(pyslurm_worker, "calls", calls)
+    ours, theirs = socket.socketpair()
+    for _ in range(2):
+        wire_protocol.send(ours, {"call": "hello", "arguments": {}})
+    ours.shutdown(socket.SHUT_WR)
+    pyslurm_worker.serve(theirs, "pyslurm")
+    assert wire_protocol.receive(ours) == wire_protocol.BEGUN
+    refused = {"error": "refused", "detail": "pyslurm cannot be imported: no library"}
+    assert [wire_protocol.receive(ours) for _ in range(2)] == [refused, refused]
+    ours.close()
+    theirs.close()
+
+
+def test_a_child_that_nobody_waits_for_any_more_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bridge has gone while the child was at work: the answer cannot be sent."""
+    ours, theirs = socket.socketpair()
+    monkeypatch.setattr(pyslurm_worker, "calls", lambda module: {"hello": lambda: ours.close() or "x" * 10_000_000})
+    wire_protocol.send(ours, {"call": "hello", "arguments": {}})
+    pyslurm_worker.serve(theirs, "pyslurm")
+    theirs.close()
+
+
+@pytest.mark.parametrize(
+    ("more", "module"), [([], "pyslurm"), (["other_pyslurm"], "other_pyslurm"), (["one", "two"], "one")]
+)
+def test_a_child_makes_ready_and_serves_the_socket_that_it_was_given(
+    monkeypatch: pytest.MonkeyPatch, more: list[str], module: str
+) -> None:
+    done: list[Any] = []
+    ours, theirs = socket.socketpair()
+    fd = theirs.detach()
+    monkeypatch.setattr(pyslurm_worker, "begin", lambda parent: done.append(("begin", parent)))
+    monkeypatch.setattr(
+        pyslurm_worker, "serve", lambda channel, name: done.append((channel.fileno(), name, channel.close()))
+    )
+    monkeypatch.setenv("SLURM_BITSTR_LEN", "64")
+    pyslurm_worker.main([str(fd), "1234", *more])
+    assert done == [("begin", 1234), (fd, module, None)]
+    assert os.environ["SLURM_BITSTR_LEN"] == "0", "so that the tasks of an array are told in full"
+    ours.close()
+
+
+def test_a_child_that_is_run_as_a_program_takes_its_words_from_the_command_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun: list[int] = []
+    ours, theirs = socket.socketpair()
+    wire_protocol.send(ours, {"call": "hello", "arguments": {}})
+    ours.shutdown(socket.SHUT_WR)
+    monkeypatch.setattr(children, "begin", begun.append)
+    monkeypatch.setattr(sys, "argv", ["child.py", str(theirs.detach()), "1234", "no_such_pyslurm"])
+    monkeypatch.delitem(sys.modules, pyslurm_worker.__name__)
+    runpy.run_module(pyslurm_worker.__name__, run_name="__main__")
+    assert begun == [1234]
+    assert wire_protocol.receive(ours) == wire_protocol.BEGUN
+    assert "no_such_pyslurm" in wire_protocol.receive(ours)["detail"]
+    ours.close()

@@ -1,0 +1,179 @@
+"""Which transport `auto` takes, with a stand-in for pyslurm in its own process or none, and what it says of it."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, cast
+
+import pytest
+
+from cpsched_bridge.adapters.slurm.slurm_options import SAID, Options, connect, transport_of
+from cpsched_bridge.adapters.slurm.transport.auto_transport import MOST_TIMEOUTS, AutoTransport, installed
+from cpsched_bridge.adapters.slurm.transport.cli.cli_transport import CliTransport
+from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_client import Client
+from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
+from cpsched_bridge.errors import (
+    BackendBegins,
+    BackendCannotBegin,
+    BackendDied,
+    BackendError,
+    BackendTimeout,
+    BackendUnavailable,
+    CommandRefused,
+)
+
+
+class Tried:
+    """A pyslurm that answers what it is told to, one after the other."""
+
+    starts_in_one_change = True
+    child_starts = 1
+
+    def __init__(self, *answers: str | BackendError, begins: str | BackendError | None = None) -> None:
+        self.answers = list(answers)
+        self.begins = begins
+        self.closed = False
+
+    def hello(self) -> dict[str, Any]:
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, BackendError):
+            raise answer
+        return {"pyslurm": answer, "config": {"version": "26.05.5"}}
+
+    def config(self) -> dict[str, Any]:
+        return {"of": "pyslurm"}
+
+    def waits_for(self) -> str | None:
+        if isinstance(self.begins, BackendError):
+            raise self.begins
+        return self.begins
+
+    def chosen(self) -> tuple[str, str]:
+        return "pyslurm", SAID
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Commands(CliTransport):
+    """The other one, without programs."""
+
+    def config(self) -> dict[str, Any]:
+        return {"of": "cli"}
+
+
+def auto(tried: Tried, there: bool = True) -> AutoTransport:
+    return AutoTransport(lambda: cast(PyslurmTransport, tried), lambda why: Commands(why=why), lambda: there)
+
+
+def test_without_a_pyslurm_it_is_known_at_once_that_it_is_cli() -> None:
+    chosen = auto(Tried("25.11.2"), there=False)
+    assert chosen.chosen() == ("cli", "pyslurm is not installed")
+    assert chosen.waits_for() is None
+    assert (chosen.config(), chosen.child_starts, chosen.starts_in_one_change) == ({"of": "cli"}, 0, False)
+
+
+def test_a_pyslurm_that_works_is_taken_with_the_first_call() -> None:
+    tried = Tried("25.11.2")
+    chosen = auto(tried)
+    assert chosen.chosen() is None
+    assert not chosen.starts_in_one_change
+    assert chosen.config() == {"of": "pyslurm"}
+    assert chosen.chosen() == ("pyslurm", "pyslurm 25.11.2 works beside a controller of 26.05.5")
+    assert (chosen.child_starts, chosen.starts_in_one_change) == (1, True)
+    chosen.close()
+    assert tried.closed
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ("26.11.0", "newer than the controller"),
+        (CommandRefused("hello: pyslurm cannot be imported: no libslurm"), "no libslurm"),
+        (BackendCannotBegin("the pyslurm process ended (exit status -11)"), "exit status -11"),
+        (BackendDied("hello: the pyslurm process died (exit status -11)"), "died"),
+    ],
+)
+def test_one_that_does_not_work_here_is_left_and_the_reason_told(answer: str | BackendError, words: str) -> None:
+    tried = Tried(answer)
+    chosen = auto(tried)
+    assert chosen.config() == {"of": "cli"}
+    found = chosen.chosen()
+    assert found is not None
+    assert found[0] == "cli"
+    assert words in found[1]
+    assert tried.closed
+
+
+@pytest.mark.parametrize("error", [BackendBegins("imports"), BackendUnavailable("no controller")])
+def test_while_nothing_can_be_known_nothing_is_chosen(error: BackendError) -> None:
+    tried = Tried(error, error, error, error, error, "25.11.2")
+    chosen = auto(tried)
+    for _ in range(5):
+        with pytest.raises(type(error)):
+            chosen.read()
+        assert chosen.chosen() is None
+    assert chosen.config() == {"of": "pyslurm"}
+
+
+def test_one_that_never_answers_is_left_after_some_times() -> None:
+    chosen = auto(Tried(BackendTimeout("hello: no answer")))
+    for _ in range(MOST_TIMEOUTS - 1):
+        with pytest.raises(BackendTimeout):
+            chosen.config()
+    assert chosen.config() == {"of": "cli"}
+    assert chosen.chosen() == ("cli", f"hello: no answer, {MOST_TIMEOUTS} times in a row")
+
+
+def test_what_was_chosen_stays_whatever_becomes_of_it() -> None:
+    tried = Tried("25.11.2")
+    chosen = auto(tried)
+    chosen.config()
+    tried.answers = [BackendDied("gone")]
+    assert chosen.config() == {"of": "pyslurm"}
+    assert chosen.chosen() == ("pyslurm", "pyslurm 25.11.2 works beside a controller of 26.05.5")
+
+
+def test_what_it_waits_for_is_the_import_and_an_import_that_fails_decides() -> None:
+    assert auto(Tried("25.11.2", begins="imports")).waits_for() == "imports"
+    chosen = auto(Tried("25.11.2", begins=BackendCannotBegin("exit status 1")))
+    assert chosen.waits_for() is None
+    assert chosen.chosen() == ("cli", "exit status 1")
+
+
+def test_a_pyslurm_that_cannot_be_imported_is_found_out_in_its_process() -> None:
+    """Never in the bridge's own."""
+    tried = PyslurmTransport(client=Client("no_such_pyslurm"))
+    chosen = AutoTransport(lambda: tried, lambda why: Commands(why=why), lambda: True)
+    while chosen.waits_for() is not None:
+        pass
+    assert chosen.config() == {"of": "cli"}
+    found = chosen.chosen()
+    assert found is not None
+    assert "pyslurm cannot be imported" in found[1]
+    assert not {"pyslurm", "no_such_pyslurm"} & sys.modules.keys()
+    chosen.close()
+
+
+def test_whether_there_is_a_pyslurm_is_seen_without_importing_it(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.setattr(sys, "path_importer_cache", {})
+    (tmp_path / "pyslurm").mkdir()
+    (tmp_path / "pyslurm" / "__init__.py").write_text("raise SystemExit('imported')")
+    assert installed()
+    assert "pyslurm" not in sys.modules
+
+
+def test_the_settings_may_name_one() -> None:
+    assert transport_of(Options(transport="cli")).chosen() == ("cli", SAID)
+    assert transport_of(Options(transport="pyslurm")).chosen() == ("pyslurm", SAID)
+    assert isinstance(transport_of(Options()), AutoTransport)
+
+
+def test_all_programs_of_a_backend_share_one_bucket() -> None:
+    backend = connect(Options(transport="cli"))
+    reading = backend._transport._records  # noqa: SLF001
+    policy, load = backend._policy.asking, backend._load.asking  # noqa: SLF001
+    assert policy.counted.__self__ is load.counted.__self__ is reading._budget  # noqa: SLF001
