@@ -13,18 +13,18 @@ from cpsched.model import EndedJob
 from cpsched.policy import Policy
 from cpsched.policy_spec import PolicySpec
 from cpsched.predictors.walltime import WalltimePredictor
-from cpsched_bridge.cycle import adviser
-from cpsched_bridge.cycle.advice import Bounds
-from cpsched_bridge.cycle.loop import Bridge, BridgeParts
+from cpsched_bridge.cycle import booster
+from cpsched_bridge.cycle.boost_planning import BoostLimits
+from cpsched_bridge.cycle.bridge_loop import Bridge, BridgeParts
+from cpsched_bridge.cycle.cycle_reporting import Listener
 from cpsched_bridge.cycle.startup import Startup
-from cpsched_bridge.cycle.telling import Listener
-from cpsched_bridge.in_force import InForce
-from cpsched_bridge.ports import Backend, Observation, Pace
-from cpsched_bridge.report import CycleReport
+from cpsched_bridge.cycle_report import CycleReport
+from cpsched_bridge.effective_config import EffectiveConfig
+from cpsched_bridge.ports import Backend, LoopClock, Observation
 from cpsched_bridge.settings import Settings
-from cpsched_bridge.store.instance import PauseFile
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.ledger import Ledger
+from cpsched_bridge.store.process_files import PauseFile
 from cpsched_bridge.watch.exporter import Exporter
 from cpsched_bridge.watch.following import Following
 from cpsched_bridge.watch.systemd import Systemd
@@ -48,10 +48,10 @@ def a_bridge(
     state_dir: Path,
     backend: Backend,
     dispatcher: Dispatcher | None = None,
-    pace: Pace | None = None,
+    pace: LoopClock | None = None,
     listeners: tuple[Listener, ...] = (),
     policy_spec: PolicySpec | None = None,
-    in_force: InForce | None = None,
+    in_force: EffectiveConfig | None = None,
     policy: Policy | None = None,
     fallback: Policy | None = None,
     startup: Startup | None = None,
@@ -64,7 +64,7 @@ def a_bridge(
     parts = BridgeParts(
         backend=backend,
         policy=policy or Policy(WalltimePredictor(), dispatcher or FirstFit()),
-        in_force=in_force or InForce(spec, configured.policy.fallback_spec()),
+        in_force=in_force or EffectiveConfig(spec, configured.policy.fallback_spec()),
         ledger=Ledger(state_dir / "ledger.sqlite", durable=False),
         journal=Journal(state_dir / "journal.sqlite", configured.journal.max_mib),
         pause=PauseFile(state_dir / "paused"),
@@ -80,7 +80,7 @@ def a_bridge(
 
 def narrow_advice() -> AbstractContextManager[Any]:
     """Bound advice to so few jobs and changes that both bounds matter beside a handful of jobs."""
-    return patch.object(adviser, "Bounds", partial(Bounds, depth=5, changes=3))
+    return patch.object(booster, "BoostLimits", partial(BoostLimits, depth=5, changes=3))
 
 
 def a_report(now_s: int, *ended: EndedJob) -> CycleReport:

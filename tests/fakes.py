@@ -13,19 +13,19 @@ from cpsched.feasibility import amounts_used
 from cpsched.model import Cluster, Decision, Effort, EndedJob, Job, Need, Placement, RunningJob, Snapshot, Starts, Wait
 from cpsched_bridge.errors import BackendError
 from cpsched_bridge.ports import (
-    Advice,
     Check,
-    Claim,
+    DeferredStart,
     Hold,
     Holder,
-    LeftJob,
+    Lease,
     Observation,
     Outage,
     Outcome,
     PendingJob,
-    Postponed,
-    Rank,
+    PriorityBoost,
+    QueueRank,
     StartOrder,
+    UnmanagedJob,
 )
 from tests.builders import a_cluster
 
@@ -79,17 +79,17 @@ class FakeCluster:
     jobs: dict[int, FakeJob] = field(default_factory=dict)
     drained: set[int] = field(default_factory=set)
     outages: tuple[Outage, ...] = ()
-    left: list[LeftJob] = field(default_factory=list)
+    left: list[UnmanagedJob] = field(default_factory=list)
     commands: list[tuple[str, tuple[int, ...]]] = field(default_factory=list)
     faults: dict[str, list[Callable[[Callable[[], object]], object]]] = field(default_factory=dict)
     past: list[EndedJob] = field(default_factory=list)
     readiness: list[Check] = field(default_factory=list)
-    claimed: Claim | None = None
+    claimed: Lease | None = None
     labels: dict[int, str] = field(default_factory=dict)
     """Names of running and ended jobs."""
     child_starts: int = 0
     history_missing: bool = False
-    speaks: str = ""
+    transport_info: str = ""
     starts_in_one_change: bool = True
     _told: set[tuple[int, int]] = field(default_factory=set)
     _pending_before: dict[int, PendingJob] = field(default_factory=dict)
@@ -159,7 +159,7 @@ class FakeCluster:
         self.commands.append((name, tuple(ids)))
         return self._call(name, lambda: [work() for work in works])  # type: ignore[return-value]
 
-    def waits_for(self) -> str | None:
+    def not_ready_reason(self) -> str | None:
         return None
 
     def observe(self, pinned: Collection[int] = ()) -> Observation:
@@ -195,7 +195,7 @@ class FakeCluster:
     def history(self) -> Sequence[EndedJob]:
         return self.past
 
-    def settled(self, orders: Sequence[StartOrder]) -> Sequence[StartOrder | Postponed]:
+    def resolve_layout(self, orders: Sequence[StartOrder]) -> Sequence[StartOrder | DeferredStart]:
         return orders
 
     def start(self, orders: Sequence[StartOrder]) -> Sequence[Outcome]:
@@ -221,7 +221,7 @@ class FakeCluster:
         fake.hold = Hold.ADMIN if fake.hold is Hold.NONE else fake.hold
         return Outcome(job_id, "done")
 
-    def hand_back(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
+    def release(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
         return self._batch("hand_back", job_ids, [partial(self.hand_back_one, id) for id in job_ids])
 
     def hand_back_one(self, job_id: int) -> Outcome:
@@ -242,19 +242,19 @@ class FakeCluster:
         fake.pin = ()
         return Outcome(job_id, "done")
 
-    def claim(self, claim: Claim, instead_of: Claim | None) -> bool:
+    def acquire_lease(self, claim: Lease, instead_of: Lease | None) -> bool:
         return self._call("claim", lambda: self._claim(claim, instead_of))  # type: ignore[return-value]
 
-    def _claim(self, claim: Claim, instead_of: Claim | None) -> bool:
+    def _claim(self, claim: Lease, instead_of: Lease | None) -> bool:
         if self.claimed != instead_of:
             return False
         self.claimed = claim
         return True
 
-    def disclaim(self, claim: Claim) -> None:
+    def release_lease(self, claim: Lease) -> None:
         self._call("disclaim", lambda: self._disclaim(claim))
 
-    def _disclaim(self, claim: Claim) -> None:
+    def _disclaim(self, claim: Lease) -> None:
         if self.claimed == claim:
             self.claimed = None
 
@@ -340,20 +340,22 @@ class AdvisedCluster(FakeCluster):
         self.jobs = {id: self.jobs[id] for id in order}
         super().schedule()
 
-    def ranks(self) -> Sequence[Rank]:
+    def ranks(self) -> Sequence[QueueRank]:
         return self._call("ranks", self._ranks)  # type: ignore[return-value]
 
-    def _ranks(self) -> Sequence[Rank]:
+    def _ranks(self) -> Sequence[QueueRank]:
         return [
-            Rank(id, (id,), fake.job.priority, self.points.get(id, 0), fake.job.tier, hidden=fake.hold is not Hold.NONE)
+            QueueRank(
+                id, (id,), fake.job.priority, self.points.get(id, 0), fake.job.tier, hidden=fake.hold is not Hold.NONE
+            )
             for id, fake in self.jobs.items()
             if fake.pending
         ]
 
-    def advise(self, advice: Sequence[Advice]) -> Sequence[Outcome]:
+    def set_boosts(self, advice: Sequence[PriorityBoost]) -> Sequence[Outcome]:
         return self._batch("advise", [each.id for each in advice], [partial(self.advise_one, each) for each in advice])
 
-    def advise_one(self, advice: Advice) -> Outcome:
+    def advise_one(self, advice: PriorityBoost) -> Outcome:
         fake, now = self.jobs.get(advice.id), self.points.get(advice.id, 0)
         if fake is None or not fake.pending or now not in (0, *advice.instead_of):
             return Outcome(advice.id, "refused", "not pending, or somebody else's")

@@ -1,7 +1,8 @@
 """Children of the bridge forked from this process, where nothing hangs on how a child begins.
 
 A child is `python -m MODULE ...`, which spends two seconds of CPU time on imports and on loading kernels before it does
-what a test asks about. A forked one has both from this process: `forks(monkeypatch)` has `cpsched_bridge.children`
+what a test asks about. A forked one has both from this process: `forks(monkeypatch)` has
+`cpsched_bridge.child_processes`
 begin its children so. Tests of what a child imports, compiles, tells of that, or dies of meanwhile need real ones.
 """
 
@@ -23,7 +24,7 @@ from multiprocessing.context import ForkContext, ForkProcess
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from cpsched_bridge import children
+from cpsched_bridge import child_processes
 from cpsched_sim.experiments import runner
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def _kernels_are_loaded() -> None:
 
 
 class Forked:
-    """As `subprocess.Popen` of `python -m MODULE WORDS...`, as far as `cpsched_bridge.children` uses it."""
+    """As `subprocess.Popen` of `python -m MODULE WORDS...`, as far as `cpsched_bridge.child_processes` uses it."""
 
     def __init__(
         self,
@@ -109,7 +110,7 @@ def _be(module: str, words: list[str], kept: set[int], environment: Mapping[str,
 def forks(patch: pytest.MonkeyPatch) -> None:
     """Have children forked from this process, until the patch is undone."""
     begun = SimpleNamespace(Popen=Forked, DEVNULL=subprocess.DEVNULL, TimeoutExpired=subprocess.TimeoutExpired)
-    patch.setattr(children, "subprocess", begun)
+    patch.setattr(child_processes, "subprocess", begun)
 
 
 _OURS: list[Connection] = []

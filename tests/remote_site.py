@@ -21,17 +21,17 @@ from cpsched_bridge.adapters import mock
 from cpsched_bridge.adapters.mock.mock_backend import MockBackend
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable
 from cpsched_bridge.ports import (
-    Advice,
-    Advisable,
     Backend,
-    Can,
+    Capabilities,
     Check,
-    Claim,
+    DeferredStart,
+    Lease,
     Observation,
     Outcome,
-    Postponed,
-    Rank,
+    PriorityBoost,
+    QueueRank,
     StartOrder,
+    SupportsBoost,
 )
 from cpsched_bridge.settings import load
 
@@ -63,12 +63,12 @@ def _answer(backend: MockBackend, name: str, arguments: tuple[Any, ...]) -> Any:
     return getattr(backend, name)(*arguments)
 
 
-class RemoteBackend(Backend, Advisable):
+class RemoteBackend(Backend, SupportsBoost):
     """A `Backend` that asks the server at `path`; reconnects by itself."""
 
     child_starts = 0
     history_missing = False
-    speaks = ""
+    transport_info = ""
     starts_in_one_change = True
 
     def __init__(self, path: Path, deadline_s: float) -> None:
@@ -99,7 +99,7 @@ class RemoteBackend(Backend, Advisable):
         return self._connection
 
     @override
-    def waits_for(self) -> str | None:
+    def not_ready_reason(self) -> str | None:
         return None
 
     @override
@@ -116,7 +116,7 @@ class RemoteBackend(Backend, Advisable):
         return ended
 
     @override
-    def settled(self, orders: Sequence[StartOrder]) -> Sequence[StartOrder | Postponed]:
+    def resolve_layout(self, orders: Sequence[StartOrder]) -> Sequence[StartOrder | DeferredStart]:
         """Return the orders unchanged: a simulated site uses the nodes of the order."""
         return orders
 
@@ -131,7 +131,7 @@ class RemoteBackend(Backend, Advisable):
         return outcomes
 
     @override
-    def hand_back(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
+    def release(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
         outcomes: Sequence[Outcome] = self._ask("hand_back", tuple(job_ids))
         return outcomes
 
@@ -141,22 +141,22 @@ class RemoteBackend(Backend, Advisable):
         return outcomes
 
     @override
-    def ranks(self) -> Sequence[Rank]:
-        ranks: Sequence[Rank] = self._ask("ranks")
+    def ranks(self) -> Sequence[QueueRank]:
+        ranks: Sequence[QueueRank] = self._ask("ranks")
         return ranks
 
     @override
-    def advise(self, advice: Sequence[Advice]) -> Sequence[Outcome]:
+    def set_boosts(self, advice: Sequence[PriorityBoost]) -> Sequence[Outcome]:
         outcomes: Sequence[Outcome] = self._ask("advise", tuple(advice))
         return outcomes
 
     @override
-    def claim(self, claim: Claim, instead_of: Claim | None) -> bool:
+    def acquire_lease(self, claim: Lease, instead_of: Lease | None) -> bool:
         taken: bool = self._ask("claim", claim, instead_of)
         return taken
 
     @override
-    def disclaim(self, claim: Claim) -> None:
+    def release_lease(self, claim: Lease) -> None:
         self._ask("disclaim", claim)
 
     @override
@@ -178,8 +178,8 @@ class Options(mock.Options):
     deadline_s: float = Field(default=5.0, gt=0, description="Seconds that process may take to answer.")
 
 
-def can(options: Options) -> Can:
-    return Can(advised=True)
+def can(options: Options) -> Capabilities:
+    return Capabilities(boosts=True)
 
 
 def connect(options: Options) -> RemoteBackend:

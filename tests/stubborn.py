@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from cpsched.model import Job
-from cpsched_bridge.likes import BackoffKey, alike
-from cpsched_bridge.ports import Hold, LeftJob, Observation, Obstacle, Outcome, PendingJob, StartOrder
+from cpsched_bridge.equivalence import BackoffKey, equivalence_key
+from cpsched_bridge.ports import ClusterReason, Hold, Observation, Outcome, PendingJob, StartOrder, UnmanagedJob
 from tests.fakes import FakeCluster, FakeJob
 
 KINDS = (
@@ -46,7 +46,7 @@ class StubbornCluster(FakeCluster):
         ineligible = "Dependency" if kind == "ineligible" else None
         self.submit(replace(job, ineligible=ineligible))
         if kind == "left":
-            self.left.append(LeftJob(job.id, "heterogeneous job", user=job.user, held_for_us=True))
+            self.left.append(UnmanagedJob(job.id, "heterogeneous job", user=job.user, held_for_us=True))
 
     def tick(self) -> None:
         """A second passes."""
@@ -85,19 +85,19 @@ class StubbornCluster(FakeCluster):
         own = BackoffKey("job", (str(job.id),))
         theirs = BackoffKey("association", (job.user, job.account))
         access = BackoffKey("access", ("", job.user, "", ""))
-        pending = replace(pending, groups=(own, alike(job), theirs, access))
+        pending = replace(pending, groups=(own, equivalence_key(job), theirs, access))
         if kind is None or pending.hold is not Hold.NONE:
             return pending
         obstacle = {
-            "alone": Obstacle("DependencyNeverSatisfied", own, eased=False),
-            "passing": Obstacle("BeginTime", own, passes=True, eased=False),
-            "alike": Obstacle("BadConstraints", alike(job), eased=False),
-            "shut out": Obstacle("QOSNotAllowed", access, eased=False),
-            "limited": Obstacle("AssocMaxJobsLimit", theirs),
-            "held by the cluster": Obstacle("BadConstraints", alike(job), eased=False),
+            "alone": ClusterReason("DependencyNeverSatisfied", own, clears_on_end=False),
+            "passing": ClusterReason("BeginTime", own, transient=True, clears_on_end=False),
+            "alike": ClusterReason("BadConstraints", equivalence_key(job), clears_on_end=False),
+            "shut out": ClusterReason("QOSNotAllowed", access, clears_on_end=False),
+            "limited": ClusterReason("AssocMaxJobsLimit", theirs),
+            "held by the cluster": ClusterReason("BadConstraints", equivalence_key(job), clears_on_end=False),
         }.get(kind)
         hold = {"held by the cluster": Hold.CLUSTER, "bounced": Hold.ADMIN, "held by its owner": Hold.USER}.get(kind)
-        return replace(pending, obstacle=obstacle, hold=hold or pending.hold, outranked=kind == "outranked")
+        return replace(pending, obstacle=obstacle, hold=hold or pending.hold, lower_priority=kind == "outranked")
 
     def start_one(self, order: StartOrder) -> Outcome:
         kind = self.kinds.get(order.job.id)

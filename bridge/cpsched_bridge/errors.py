@@ -45,11 +45,11 @@ class BackendUnavailable(BackendError):
     """The cluster was not reached; the call had no effect."""
 
 
-class BackendBegins(BackendUnavailable):
+class BackendStarting(BackendUnavailable):
     """The process that asks the cluster has not begun yet (imports); asking again goes on waiting for it."""
 
 
-class BackendCannotBegin(BackendUnavailable):
+class BackendStartFailed(BackendUnavailable):
     """The process that asks the cluster ends or hangs before it can be asked anything."""
 
 
@@ -69,7 +69,7 @@ class CommandRefused(BackendError):
     """The cluster was reached and refused a call as a whole; the call had no effect."""
 
 
-class PolicyFailed(BridgeError):
+class PolicyFailure(BridgeError):
     """What a dispatcher or predictor did wrong; `kind` is its snake-case name in journal and metrics."""
 
     def __init__(self, kind: str, detail: str) -> None:
@@ -81,7 +81,7 @@ class DecisionTimeout(BridgeError):
     """A call into the policy was ended because it took too long."""
 
 
-class DispatcherFailed(BridgeError):
+class DispatcherError(BridgeError):
     """A dispatcher in a process of its own died there, or raised what the message says."""
 
 
@@ -91,7 +91,7 @@ class SettingsError(BridgeError):
     exit_code = 2
 
 
-class WrongSetting(SettingsError):
+class InvalidSetting(SettingsError):
     """One setting broke a rule; `where` are the names that lead to it. `Settings.located` adds file and line."""
 
     def __init__(self, where: tuple[str, ...], value: object, rule: str) -> None:
@@ -109,11 +109,11 @@ class NotReady(BridgeError):
     """Control mode was asked for while a required check fails."""
 
 
-class Unreachable(NotReady):
+class ClusterUnreachable(NotReady):
     """Control mode was asked for, and the cluster does not answer: it may do so later."""
 
 
-class AddressTaken(BridgeError):
+class AddressInUse(BridgeError):
     """The metrics address cannot be listened on."""
 
 
@@ -121,7 +121,7 @@ class NoLedger(BridgeError):
     """Jobs were handed back by the cluster's own records alone: no bridge's ledger was found to tell of others."""
 
 
-class DamagedFile(BridgeError):
+class CorruptFile(BridgeError):
     """The journal or the ledger is gone, or cannot be read as what it is."""
 
 
@@ -131,7 +131,7 @@ class UnknownRound(BridgeError):
     exit_code = 2
 
 
-class StillHeld(BridgeError):
+class JobsStillHeld(BridgeError):
     """Jobs could not be handed back; the message names them."""
 
 

@@ -9,7 +9,7 @@ What every backend keeps to:
 - State decides, never a reason text. What a command did is known when `observe` shows it.
 - A job id names one job in every list, from first sight until it has ended, and fits into int64. (Array
   tasks get ids of their own; `label` keeps the name that people use.)
-- A job whose owner chose its nodes is a `LeftJob`: pinning and clearing would lose that choice. A list of nodes to
+- A job whose owner chose its nodes is a `UnmanagedJob`: pinning and clearing would lose that choice. A list of nodes to
   avoid is a node set of the cluster.
 - Calls come from one thread.
 """
@@ -24,7 +24,7 @@ from typing import Literal, Protocol, get_args, runtime_checkable
 from cpsched.errors import escape_controls, require
 from cpsched.model import Cluster, EndedJob, IntArray, Job, PendingCode, PendingReason, RunningJob, reason_from
 from cpsched.site.admission import QueueLimits
-from cpsched_bridge.likes import BackoffKey
+from cpsched_bridge.equivalence import BackoffKey
 
 Result = Literal["done", "refused", "unknown"]
 OutcomeCode = Literal["", "not_sent", "held_by_administrator"]
@@ -37,26 +37,28 @@ OutcomeCode = Literal["", "not_sent", "held_by_administrator"]
 
 
 @dataclass(frozen=True, slots=True)
-class Can:
+class Capabilities:
     """What an adapter can do with its options, and asks of those who decide; the defaults: nothing.
 
     Raises `InvalidValue` for values of another kind.
     """
 
-    ranks_jobs: bool = False
+    priorities: bool = False
     """Jobs come with the site's `tier` and `priority`: dispatchers heed them, unless the settings say how they do."""
-    tells_limits: bool = False
+    limits: bool = False
     """Observations have the site's `limits`, which every decision keeps."""
-    decide_s: float | None = None
+    decision_limit_s: float | None = None
     """Seconds that a decision may take where the dispatcher knows a limit and the settings set none; None: any."""
-    advised: bool = False
-    """The backend is `Advisable`: its scheduler can be told an order, which mode advise needs."""
+    boosts: bool = False
+    """The backend is `SupportsBoost`: its scheduler can be told an order, which mode advise needs."""
 
     def __post_init__(self) -> None:
-        for name in ("ranks_jobs", "tells_limits", "advised"):
+        for name in ("priorities", "limits", "boosts"):
             require(isinstance(getattr(self, name), bool), name, getattr(self, name), "must be true or false")
-        known = self.decide_s is None or (type(self.decide_s) in (int, float) and 0 < self.decide_s < float("inf"))
-        require(known, "decide_s", self.decide_s, "must be a positive number of seconds, or None")
+        known = self.decision_limit_s is None or (
+            type(self.decision_limit_s) in (int, float) and 0 < self.decision_limit_s < float("inf")
+        )
+        require(known, "decision_limit_s", self.decision_limit_s, "must be a positive number of seconds, or None")
 
 
 class Hold(StrEnum):
@@ -85,7 +87,7 @@ class Holder(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Obstacle:
+class ClusterReason:
     """The cluster's own reason why a job waits, where that lies with the job or its like and not with its nodes.
 
     A start that ends so is no failure of the bridge.
@@ -93,11 +95,11 @@ class Obstacle:
 
     reason: str
     """In the cluster's word, such as "AssocMaxJobsLimit"."""
-    whom: BackoffKey
+    scope: BackoffKey
     """Whom it concerns: one of the job's `PendingJob.groups`."""
-    passes: bool = False
+    transient: bool = False
     """Whether a job just released may show it for a moment, and run nonetheless."""
-    eased: bool = True
+    clears_on_end: bool = True
     """Whether each end of one of their jobs may ease it, as with a limit on what runs at once."""
 
 
@@ -113,14 +115,14 @@ class PendingJob:
     hold: Hold
     pinned: bool = False
     label: str = ""
-    obstacle: Obstacle | None = None
+    obstacle: ClusterReason | None = None
     groups: tuple[BackoffKey, ...] = ()
     """What the cluster may keep the job waiting for: itself, and what its user has in an account, a partition, ..."""
-    outranked: bool = False
+    lower_priority: bool = False
     """The cluster says that other jobs go first: a start that takes long for that is no sign of a broken cluster."""
     refused: str = ""
     """Why the cluster will not start the job on the nodes that it was given, where it says so itself."""
-    no_way_back: bool = False
+    release_is_pointless: bool = False
     """Held for the bridge by the plugin or its like, and no hand-back would help: nobody else could start the job."""
     holder: Holder = Holder.OWNER
     """Who holds it, where `hold` is `Hold.USER`."""
@@ -137,7 +139,7 @@ MOST_TASKS = 500
 
 
 @dataclass(frozen=True, slots=True)
-class LeftJob:
+class UnmanagedJob:
     """A pending job that is left to the cluster's own scheduler, with the reason; never held, never started by us.
 
     A text becomes a reason with the code `other`.
@@ -175,7 +177,7 @@ OBJECT_KINDS: tuple[ObjectKind, ...] = get_args(ObjectKind)
 
 
 @dataclass(frozen=True, slots=True)
-class Unusable:
+class UnusableObject:
     """One object of the cluster that is left out of the plan, and nothing else with it.
 
     A node takes no jobs, a reservation closes the nodes that it names, jobs of all other objects are left to the
@@ -202,7 +204,7 @@ class Unusable:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class Lease:
     """What the bridge in control leaves on the cluster, so that another one sees it; no user can write or remove it."""
 
     bridge: str
@@ -245,15 +247,15 @@ class Observation:
     pending: tuple[PendingJob, ...] = ()
     running: tuple[RunningJob, ...] = ()
     ended: tuple[EndedJob, ...] = ()
-    left: tuple[LeftJob, ...] = ()
+    left: tuple[UnmanagedJob, ...] = ()
     limits: QueueLimits | None = None
     notes: tuple[str, ...] = ()
     outages: tuple[Outage, ...] = ()
     otherwise: Mapping[int, str] = field(default_factory=dict)
-    claim: Claim | None = None
+    claim: Lease | None = None
     labels: Mapping[int, str] = field(default_factory=dict)
     busy: str = ""
-    unusable: tuple[Unusable, ...] = ()
+    unusable: tuple[UnusableObject, ...] = ()
     cluster_name: str = ""
 
     def names(self) -> dict[int, str]:
@@ -270,7 +272,7 @@ class StartOrder:
 
 
 @dataclass(frozen=True, slots=True)
-class Postponed:
+class DeferredStart:
     """A start that the cluster would not carry out as it is meant to if it were told now; nothing is wrong with it."""
 
     job_id: int
@@ -278,7 +280,7 @@ class Postponed:
 
 
 @dataclass(frozen=True, slots=True)
-class Rank:
+class QueueRank:
     """How one entry of the cluster's list of waiting jobs is ranked by the cluster's own scheduler."""
 
     id: int
@@ -302,7 +304,7 @@ class Rank:
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
+class PriorityBoost:
     """Let the entry `id` of the cluster's list have so many points, if it has one of `instead_of` now, or 0.
 
     An entry whose points are hidden is told 0 only.
@@ -344,9 +346,9 @@ class Check:
     """The mode that it concerns alone; empty: any that writes to the cluster."""
 
 
-NOWHERE = "nodes that take no jobs now, or have another name"
+UNKNOWN_NODES = "nodes that take no jobs now, or have another name"
 """Where a running job runs whose placement names no node: a placement has those that will be free after the job."""
-NO_WAY_BACK = "cannot be handed back, and is tried again"
+RELEASE_POINTLESS = "cannot be handed back, and is tried again"
 """What is said of a job that the bridge would leave to the cluster's own scheduler if that could start it."""
 
 
@@ -371,7 +373,7 @@ class Backend(Protocol):
         ...
 
     @property
-    def speaks(self) -> str:
+    def transport_info(self) -> str:
         """By what the cluster is asked and told, and why by that; empty until known, or where there is one way only."""
         ...
 
@@ -383,7 +385,7 @@ class Backend(Protocol):
         """
         ...
 
-    def waits_for(self) -> str | None:
+    def not_ready_reason(self) -> str | None:
         """What is left to do before the cluster can be asked, in words; None: it can be asked. Never waits."""
         ...
 
@@ -400,7 +402,7 @@ class Backend(Protocol):
         """
         ...
 
-    def settled(self, orders: Sequence[StartOrder]) -> Sequence[StartOrder | Postponed]:
+    def resolve_layout(self, orders: Sequence[StartOrder]) -> Sequence[StartOrder | DeferredStart]:
         """What the cluster would make of these starts, in order: asked right before they are written down and begun.
 
         A cluster may be told the nodes of a job, and split its units over them by itself: then the order comes back
@@ -426,7 +428,7 @@ class Backend(Protocol):
         """
         ...
 
-    def hand_back(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
+    def release(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
         """Clear pins and release to the cluster's own scheduler. Works without `observe` having run."""
         ...
 
@@ -437,7 +439,7 @@ class Backend(Protocol):
         """
         ...
 
-    def claim(self, claim: Claim, instead_of: Claim | None) -> bool:
+    def acquire_lease(self, claim: Lease, instead_of: Lease | None) -> bool:
         """Leave `claim` on the cluster where `instead_of` stands; None: only where none stands.
 
         False: something else stands there, or was faster, and nothing was changed. A cluster that has no place for
@@ -445,7 +447,7 @@ class Backend(Protocol):
         """
         ...
 
-    def disclaim(self, claim: Claim) -> None:
+    def release_lease(self, claim: Lease) -> None:
         """Take `claim` off the cluster; nothing happens where another one stands there. Raises as `claim` does."""
         ...
 
@@ -459,7 +461,7 @@ class Backend(Protocol):
 
 
 @runtime_checkable
-class Advisable(Protocol):
+class SupportsBoost(Protocol):
     """A backend whose scheduler starts the jobs, in an order that may be changed by points. Raises as `Backend` does.
 
     Points are numbers on waiting jobs, and nothing else: nobody is held, and nothing starts by them.
@@ -468,20 +470,20 @@ class Advisable(Protocol):
     scheduler_interval_s: float = 60.0
     """Seconds between two passes of that scheduler over its whole queue, by its defaults."""
 
-    def ranks(self) -> Sequence[Rank]:
+    def ranks(self) -> Sequence[QueueRank]:
         """How the cluster ranks what waits now, in any order; after `observe`."""
         ...
 
-    def advise(self, advice: Sequence[Advice]) -> Sequence[Outcome]:
+    def set_boosts(self, advice: Sequence[PriorityBoost]) -> Sequence[Outcome]:
         """Change points, in the order given. `refused`: the job is gone, runs, or has points of somebody else's."""
         ...
 
 
 @runtime_checkable
-class StandsAside(Protocol):
+class QueueGate(Protocol):
     """A backend that keeps whole queues from the cluster's own scheduler, so that jobs yet to come are held, too."""
 
-    def stand_aside(self) -> Sequence[str]:
+    def open_queues(self) -> Sequence[str]:
         """Let the cluster's own scheduler start whatever comes; what was in the way of that, a line each.
 
         Asked again and again while the bridge is not in control. Raises as `Backend` does.
@@ -489,7 +491,7 @@ class StandsAside(Protocol):
         ...
 
 
-class Pace(Protocol):
+class LoopClock(Protocol):
     """The loop's clock: how it measures its own time and waits between cycles."""
 
     def monotonic_s(self) -> float:

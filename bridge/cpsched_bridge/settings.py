@@ -15,8 +15,8 @@ from cpsched.goal_presets import Goal
 from cpsched.model import PowerCap
 from cpsched.model.overrun import Overrun
 from cpsched.policy_spec import PolicySpec
-from cpsched_bridge.errors import SettingsError, WrongSetting
-from cpsched_bridge.readers import checked_header, checked_user, network_of
+from cpsched_bridge.errors import InvalidSetting, SettingsError
+from cpsched_bridge.page_readers import checked_header, checked_user, network_of
 from cpsched_sim.errors import SimulationError
 from cpsched_sim.input.yaml_tree import YamlTree, plain_text, read_tree
 
@@ -26,7 +26,7 @@ MAX_NUMBER = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Retired:
+class RetiredSetting:
     """A setting that files of older versions hold: ignored with a warning, where an unknown one is an error."""
 
     removed_in: str
@@ -35,29 +35,33 @@ class Retired:
     """The adapter whose option it was; empty for settings of every bridge."""
 
 
-RETIRED: Mapping[str, Retired] = {
-    "guard.max_failed_starts": Retired("0.1.0", "set circuit_breaker.failing_users"),
-    "guard.window_s": Retired("0.1.0", "failed starts count for 300 s"),
-    "guard.failed_starts": Retired("0.1.0", "a user counts as failing after 3 failed starts in a row"),
-    "guard.max_failed_decisions": Retired("0.1.0", "the bridge pauses after 5 failed decisions in a row"),
-    "cycle.reading_share": Retired("0.1.0", "readings of the cluster take at most half of the time"),
-    "cycle.longest_gap": Retired("0.1.0", "a cycle that begins 10 intervals late is an event"),
-    "cycle.wake_after_s": Retired(
+RETIRED_SETTINGS: Mapping[str, RetiredSetting] = {
+    "guard.max_failed_starts": RetiredSetting("0.1.0", "set circuit_breaker.failing_users"),
+    "guard.window_s": RetiredSetting("0.1.0", "failed starts count for 300 s"),
+    "guard.failed_starts": RetiredSetting("0.1.0", "a user counts as failing after 3 failed starts in a row"),
+    "guard.max_failed_decisions": RetiredSetting("0.1.0", "the bridge pauses after 5 failed decisions in a row"),
+    "cycle.reading_share": RetiredSetting("0.1.0", "readings of the cluster take at most half of the time"),
+    "cycle.longest_gap": RetiredSetting("0.1.0", "a cycle that begins 10 intervals late is an event"),
+    "cycle.wake_after_s": RetiredSetting(
         "0.1.0", "a trigger file begins a cycle at least 1 s after the begin of the last one"
     ),
-    "start.stuck_s": Retired("0.1.0", "a hold or release that has no effect for 120 s is an event"),
-    "advise.depth": Retired("0.1.0", "the first 100 jobs of the plan are put in order"),
-    "advise.most_changes": Retired("0.1.0", "at most 100 jobs get new points at one time"),
-    "policy.limits": Retired("0.1.0", "policy.goal has limits; `cpsched tune --limits` takes others"),
-    "page.public": Retired(
+    "start.stuck_s": RetiredSetting("0.1.0", "a hold or release that has no effect for 120 s is an event"),
+    "advise.depth": RetiredSetting("0.1.0", "the first 100 jobs of the plan are put in order"),
+    "advise.most_changes": RetiredSetting("0.1.0", "at most 100 jobs get new points at one time"),
+    "policy.limits": RetiredSetting("0.1.0", "policy.goal has limits; `cpsched tune --limits` takes others"),
+    "page.public": RetiredSetting(
         "0.1.0", "on another address than loopback the page needs page.user_header and page.trusted_proxies"
     ),
-    "tune": Retired("0.1.0", "cpsched-tune.timer reports what `cpsched tune` finds; edit policy: by hand"),
-    "options.socket": Retired("0.1.0", "the mock adapter simulates its site in the bridge's own process", "mock"),
-    "options.busy_requests": Retired("0.1.0", "slurmctld counts as busy with 100 requests at once", "slurm"),
-    "options.busy_messages": Retired("0.1.0", "slurmctld counts as busy with 1,000 messages to send", "slurm"),
-    "options.policy_deadline_s": Retired("0.1.0", "the commands that read the site's policy may take 10 s", "slurm"),
-    "options.history_days": Retired("0.1.0", "jobs that ended in the last 7 days are read at start", "slurm"),
+    "tune": RetiredSetting("0.1.0", "cpsched-tune.timer reports what `cpsched tune` finds; edit policy: by hand"),
+    "options.socket": RetiredSetting(
+        "0.1.0", "the mock adapter simulates its site in the bridge's own process", "mock"
+    ),
+    "options.busy_requests": RetiredSetting("0.1.0", "slurmctld counts as busy with 100 requests at once", "slurm"),
+    "options.busy_messages": RetiredSetting("0.1.0", "slurmctld counts as busy with 1,000 messages to send", "slurm"),
+    "options.policy_deadline_s": RetiredSetting(
+        "0.1.0", "the commands that read the site's policy may take 10 s", "slurm"
+    ),
+    "options.history_days": RetiredSetting("0.1.0", "jobs that ended in the last 7 days are read at start", "slurm"),
 }
 """By dotted name, `options.` included: what is ignored, and what to write in its place. Names are never used again."""
 
@@ -407,7 +411,7 @@ class Settings(Section):
         tree = self._tree or YamlTree(Path(where), {}, None)
         return _parsed(tree, model, ("options",), self.options)
 
-    def located(self, error: WrongSetting, where: str = "settings") -> SettingsError:
+    def located(self, error: InvalidSetting, where: str = "settings") -> SettingsError:
         """The error with file and line; `where` stands for a file where the settings come from none."""
         tree = self._tree or YamlTree(Path(where), {}, None)
         return SettingsError(str(tree.wrong(error.where, error.value, error.rule)))
@@ -458,7 +462,7 @@ def _holder_of(tree: YamlTree, name: str) -> dict[str, Any] | None:
 def _taken_out(tree: YamlTree) -> Iterator[str]:
     """Take the retired settings out of the content of a file, with a line on each."""
     adapter = tree.content.get("adapter", Settings.model_fields["adapter"].default)
-    for name, setting in RETIRED.items():
+    for name, setting in RETIRED_SETTINGS.items():
         if setting.adapter not in ("", adapter):
             continue
         if (holder := _holder_of(tree, name)) is not None:

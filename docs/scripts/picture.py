@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.terminal_theme import MONOKAI
 
 from cpsched_bridge.adapters.mock.simulated_clocks import EventPace
+from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.program.demo import LiveView, bridge_run, demo_policy, sites
-from cpsched_bridge.report import CycleReport
 from cpsched_bridge.settings import PolicySettings
 from cpsched_bridge.watch import logs
 

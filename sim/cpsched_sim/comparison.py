@@ -236,7 +236,7 @@ class Comparison:
         return known[name]
 
     def to_frame(self) -> DataFrame:
-        """The figures as a pandas frame, a row per combination. Raises `Unusable` without pandas."""
+        """The figures as a pandas frame, a row per combination. Raises `UnusableObject` without pandas."""
         lines = list(table_rows(self.rows, baselines(self.rows, self.baseline), self.more))
         return data_frames.frame_of_lines(lines)
 

@@ -161,7 +161,9 @@ def study_predictors(
 
 
 def write_ecdf(found: Mapping[str, PredictorStudy], path: Path, made_of: Mapping[str, Any]) -> None:
-    """A line per point: predictor, real / predicted, share; with a manifest of the settings. Raises `Unusable`."""
+    """A line per point: predictor, real / predicted, share; with a manifest of the settings. Raises
+    `UnusableObject`.
+    """
     points = [(name, *point) for name, row in found.items() for point in ecdf(row.run_s, row.predicted_s)]
     write_table(path, [("predictor", "real_by_predicted", "share"), *points])
     write_manifest(path, made_of)
@@ -170,7 +172,7 @@ def write_ecdf(found: Mapping[str, PredictorStudy], path: Path, made_of: Mapping
 def write_figures(
     path: Path, labels: Sequence[str], rows: Mapping[str, Mapping[str, Any]], kind: type, made_of: Mapping[str, Any]
 ) -> None:
-    """A line per name, or per name and part where there are two labels, with a manifest. Raises `Unusable`.
+    """A line per name, or per name and part where there are two labels, with a manifest. Raises `UnusableObject`.
 
     `kind` is the dataclass of the figures.
     """

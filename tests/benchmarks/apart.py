@@ -18,7 +18,7 @@ from cpsched.model import Cluster, ClusterState, Job, Request, RunningJob
 from cpsched.policy import Policy
 from cpsched.policy_spec import PolicySpec
 from cpsched.registry import dispatcher, predictor
-from cpsched_bridge.cycle.apart import Apart
+from cpsched_bridge.cycle.isolation_client import IsolatedDispatcher
 
 NODES, CORES, ROUNDS = 500, 16, 40
 
@@ -54,7 +54,7 @@ def cpu_of(pid: int) -> float:
 def rounds(policy: Policy, queued: int) -> tuple[float, float]:
     """Milliseconds of a round in this process, and in the dispatcher's."""
     here, there = [], []
-    apart = policy.dispatcher if isinstance(policy.dispatcher, Apart) else None
+    apart = policy.dispatcher if isinstance(policy.dispatcher, IsolatedDispatcher) else None
     for scene in scenes(queued):
         before = 0.0 if apart is None or apart.pid is None else cpu_of(apart.pid)
         began = time.process_time()
@@ -69,7 +69,7 @@ def main(words: list[str]) -> None:
     print("CPU ms of a round's decision       jobs   in the bridge   with a process of its own: bridge + process")
     for queued in [int(word) for word in words] or [1_000, 10_000]:
         alone, _ = rounds(Policy(predictor("walltime"), dispatcher("easy")), queued)
-        apart = Apart(PolicySpec("easy"))
+        apart = IsolatedDispatcher(PolicySpec("easy"))
         try:
             while apart.waits_for():
                 time.sleep(0.1)

@@ -28,10 +28,10 @@ from cpsched.policy import Policy
 from cpsched.policy_spec import PolicySpec
 from cpsched.predictors.walltime import WalltimePredictor
 from cpsched.registry import DISPATCHERS
-from cpsched_bridge.report import CycleReport
+from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.store.journal import SEGMENT_ROUNDS, Journal
-from cpsched_bridge.store.redecide import decide_again
-from cpsched_bridge.store.rounds import decision_to_json, plain
+from cpsched_bridge.store.round_records import as_plain_json, decision_to_json
+from cpsched_bridge.store.round_replay import replay_round
 
 MONTH_S = 30 * 86400
 NODES = 256
@@ -165,7 +165,7 @@ def measured(name: str, queued: int, first: int, rounds: int, period_s: int = 0)
             memory = policy.memory()
             report.decision = policy.decide(report.snapshot)
             began_s = time.process_time()
-            report.memory = plain(memory)
+            report.memory = as_plain_json(memory)
             report.recorded = decision_to_json(report.decision, report.snapshot)
             report.starts = report.decision.starts_by_job(report.snapshot)
             report.seconds.update(observe=0.01 * random.random(), decide=0.01 * random.random())
@@ -175,7 +175,7 @@ def measured(name: str, queued: int, first: int, rounds: int, period_s: int = 0)
             if number in (first, first + rounds):
                 sizes[number > first] = lasting_bytes(journal)
         numbers = range(max(1, first - 20), first + rounds, max(1, rounds // 20))
-        same = sum(decide_again(journal.read(number)).same for number in numbers)
+        same = sum(replay_round(journal.read(number)).same for number in numbers)
         again = f"{same} of {len(numbers)}"
         explained_mib = (journal.size_bytes() - sizes[1]) / 2**20
     bytes_a_round = (sizes[1] - sizes[0]) / rounds

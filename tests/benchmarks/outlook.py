@@ -18,7 +18,7 @@ import numpy as np
 from cpsched.dispatchers.list_orders import ListDispatcher
 from cpsched.forecast import planned_queue
 from cpsched.model import Cluster, EndedJob, Job, Request, RunningJob, Snapshot
-from cpsched_bridge.report import CycleReport
+from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.watch.outlook import Outlook, Submission
 
 NODES, CORES, USERS = 500, 64, 200

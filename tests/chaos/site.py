@@ -8,19 +8,19 @@ from functools import partial
 from typing import Any
 
 from cpsched.model import Cluster, EndedJob, Job
+from cpsched_bridge.equivalence import BackoffKey
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable, CommandRefused
-from cpsched_bridge.likes import BackoffKey
 from cpsched_bridge.ports import (
-    Advice,
-    Advisable,
-    Claim,
+    ClusterReason,
     Hold,
+    Lease,
     Observation,
-    Obstacle,
     Outcome,
     PendingJob,
-    Rank,
+    PriorityBoost,
+    QueueRank,
     StartOrder,
+    SupportsBoost,
 )
 from tests.builders import a_cluster
 from tests.fakes import FakeCluster, FakeJob
@@ -201,7 +201,7 @@ class Site(FakeCluster):
         assert isinstance(fake, SiteJob)
         whom = BackoffKey("qos", ("", fake.job.user))
         told = fake.vain == "shown" and fake.hold is Hold.NONE
-        obstacle = Obstacle("QOSNotAllowed", whom, eased=False) if told else None
+        obstacle = ClusterReason("QOSNotAllowed", whom, clears_on_end=False) if told else None
         groups = (BackoffKey("job", (str(fake.job.id),)), whom)
         marked = {"bridge": Hold.PLUGIN, "admin": Hold.USER} if self.plugin else {}
         return PendingJob(
@@ -267,16 +267,16 @@ class Site(FakeCluster):
             self.note(words.format(job_id))
         return outcome
 
-    def ranks(self) -> list[Rank]:
+    def ranks(self) -> list[QueueRank]:
         """As Slurm does, without the points of held jobs."""
         found = []
         for id, job in self.jobs.items():
             if job.pending:
                 hidden = job.hold is not Hold.NONE
-                found.append(Rank(id, (id,), 0 if hidden else 10, 0 if hidden else job.points, hidden=hidden))
+                found.append(QueueRank(id, (id,), 0 if hidden else 10, 0 if hidden else job.points, hidden=hidden))
         return found
 
-    def advise_one(self, advice: Advice) -> Outcome:
+    def advise_one(self, advice: PriorityBoost) -> Outcome:
         job = self.jobs.get(advice.id)
         if job is None or not job.pending:
             return Outcome(advice.id, "refused", "not pending")
@@ -291,7 +291,7 @@ class Site(FakeCluster):
         self.note(f"job {advice.id} is told {advice.points} points")
         return Outcome(advice.id, "done")
 
-    def advise(self, advice: Sequence[Advice]) -> Sequence[Outcome]:
+    def advise(self, advice: Sequence[PriorityBoost]) -> Sequence[Outcome]:
         return self._batch("advise", [each.id for each in advice], [partial(self.advise_one, each) for each in advice])
 
     # what goes wrong meanwhile --------------------------------------------------------------------------------
@@ -324,18 +324,18 @@ class Site(FakeCluster):
             return [Outcome(o.job_id, "unknown", "no answer") if i % 2 else o for i, o in enumerate(outcomes)]
         return outcomes
 
-    def claim(self, claim: Claim, instead_of: Claim | None) -> bool:
+    def acquire_lease(self, claim: Lease, instead_of: Lease | None) -> bool:
         self.fuse.burn()
         taken = super().claim(claim, instead_of)
         self.fuse.burn()
         return taken
 
-    def disclaim(self, claim: Claim) -> None:
+    def release_lease(self, claim: Lease) -> None:
         self.fuse.burn()
-        super().disclaim(claim)
+        super().release_lease(claim)
 
 
-class SiteBackend(Advisable):
+class SiteBackend(SupportsBoost):
     """The ports over a site for one life of a bridge, which remembers what it was shown."""
 
     def __init__(self, site: Site) -> None:
@@ -369,9 +369,9 @@ class SiteBackend(Advisable):
             self.site.wrongs.append(f"job {id} is started although the reading does not show it pending and held")
         return self.site.start(orders)
 
-    def ranks(self) -> Sequence[Rank]:
+    def ranks(self) -> Sequence[QueueRank]:
         self.site.may_fail("ranks")
         return self.site.ranks()
 
-    def advise(self, advice: Sequence[Advice]) -> Sequence[Outcome]:
+    def set_boosts(self, advice: Sequence[PriorityBoost]) -> Sequence[Outcome]:
         return self.site.advise(advice)

@@ -11,7 +11,7 @@ from pathlib import Path
 import structlog
 
 from cpsched.dispatchers.easy import EasyDispatcher
-from cpsched_bridge.cycle.loop import Bridge
+from cpsched_bridge.cycle.bridge_loop import Bridge
 from tests.bridges import a_bridge
 from tests.builders import a_job
 from tests.chaos import judge

@@ -13,11 +13,11 @@ from pathlib import Path
 import structlog
 
 from cpsched.dispatchers.easy import EasyDispatcher
-from cpsched_bridge.cycle.adviser import take_all_back
-from cpsched_bridge.cycle.hand_back import hand_all_back
-from cpsched_bridge.cycle.loop import Bridge
-from cpsched_bridge.report import CycleReport
-from cpsched_bridge.store.advice_book import AdviceBook
+from cpsched_bridge.cycle.booster import remove_all_boosts
+from cpsched_bridge.cycle.bridge_loop import Bridge
+from cpsched_bridge.cycle.release_jobs import release_all_jobs
+from cpsched_bridge.cycle_report import CycleReport
+from cpsched_bridge.store.boost_ledger import BoostLedger
 from cpsched_bridge.store.ledger import Ledger, State
 from tests.bridges import a_bridge, narrow_advice
 from tests.builders import a_job
@@ -329,8 +329,8 @@ class World:
         except sqlite3.Error as error:
             self._bury(f"nothing can be released: {error}")
             return
-        backend, book = SiteBackend(self.site), AdviceBook.readable(self.state_dir / "advice.sqlite")
-        problems = hand_all_back(backend, ledger, "release-all") + take_all_back(backend, book)
+        backend, book = SiteBackend(self.site), BoostLedger.readable(self.state_dir / "advice.sqlite")
+        problems = release_all_jobs(backend, ledger, "release-all") + remove_all_boosts(backend, book)
         self.counts["released by hand"] += not problems
         self._look_at_what_is_handed_back(problems)
         self._bury("all is released")

@@ -23,8 +23,8 @@ from cpsched_bridge.adapters.slurm.slurm_backend import SlurmBackend
 from cpsched_bridge.adapters.slurm.transport.cli import cli_reader
 from cpsched_bridge.adapters.slurm.transport.cli.cli_reader import CliReader
 from cpsched_bridge.adapters.slurm.transport.cli.cli_transport import CliTransport
-from cpsched_bridge.cycle.pace import RealPace
-from cpsched_bridge.ports import Backend, Can
+from cpsched_bridge.cycle.real_clock import RealClock
+from cpsched_bridge.ports import Backend, Capabilities
 from cpsched_bridge.program import assembly
 from cpsched_bridge.settings import Section
 from cpsched_bridge.watch.exporter import Exporter
@@ -63,7 +63,7 @@ class VirtualTime:
 TIME = VirtualTime()
 
 
-class VirtualPace(RealPace):
+class VirtualPace(RealClock):
     """Waits take no time; after the last cycle `at_the_end` is called, while the bridge still lives."""
 
     def monotonic_s(self) -> float:
@@ -92,7 +92,7 @@ def virtual_time(lasts_s: int, at_the_end: Callable[[], None] = lambda: None) ->
     global TIME
     TIME = VirtualTime(lasts_s=lasts_s, at_the_end=at_the_end)
     with (
-        patch.object(assembly, "RealPace", VirtualPace),
+        patch.object(assembly, "RealClock", VirtualPace),
         patch.object(assembly, "steps", lambda *_: nullcontext([])),
         patch.object(assembly, "recall", lambda outlook, path: TIME.outlooks.append(outlook)),
         patch.object(cli_reader, "time", SimpleNamespace(time=lambda: float(TIME.now_s), monotonic=time.monotonic)),
@@ -100,8 +100,8 @@ def virtual_time(lasts_s: int, at_the_end: Callable[[], None] = lambda: None) ->
         yield
 
 
-def can(options: Options) -> Can:
-    return Can(advised=True)
+def can(options: Options) -> Capabilities:
+    return Capabilities(boosts=True)
 
 
 def connect(options: Options) -> Backend:

@@ -21,8 +21,8 @@ import numpy as np
 from cpsched.model import EndedJob
 from cpsched_bridge.ports import Hold
 from cpsched_bridge.settings import Section
-from cpsched_bridge.store import outlook_file
-from cpsched_bridge.store.damage import sealed
+from cpsched_bridge.store import forecast_state
+from cpsched_bridge.store.corruption import add_checksum
 from cpsched_bridge.store.heartbeat import touch
 from cpsched_bridge.store.ledger import State
 from cpsched_bridge.watch.memory import Memory
@@ -87,7 +87,7 @@ def make(folder: Path) -> Path:
             stores.all_in_the_file(state / "journal.sqlite")  # part of it in the file, part in the log
     assert cluster.jobs[OWN].hold is Hold.ADMIN
     assert {e.job_id for e in bridge.ledger.entries(State.HELD)} == {OWN, *MARKED}
-    outlook_file.write(state / "outlook", a_memory())
+    forecast_state.write(state / "outlook", a_memory())
     touch(state / "heartbeat")
     (state / "lock").write_text("4711\n")
     copied(state, folder / "killed")
@@ -204,9 +204,9 @@ _NUMBERS = (1 << 62, -(1 << 63), (1 << 63) - 1, 1e308, -1e308, float("inf"), 0, 
 _TEXTS = ("nan", "", "x", "9" * 5000, "[[1, 2]]", '{"a": ' * 20_000, _DEEP)
 _JSON = (_DEEP.encode(), b"{}", b"[0,{}]", b"[0,1e999]", b"[3,[0],[[9,9]]]")
 _VALUES = (
-    *(None, b"", b"\xff\xfe", b"\0" * 9, *_NUMBERS, *_TEXTS, *map(sealed, _JSON)),
+    *(None, b"", b"\xff\xfe", b"\0" * 9, *_NUMBERS, *_TEXTS, *map(add_checksum, _JSON)),
     *(zlib.compress(each) for each in _JSON),
-    *(sealed(zlib.compress(each)) for each in _JSON),
+    *(add_checksum(zlib.compress(each)) for each in _JSON),
 )
 _SCHEMAS = (
     "drop table {t}", "alter table {t} rename to other", "alter table {t} add column more", "delete from {t}",

@@ -18,11 +18,11 @@ from pathlib import Path
 import pytest
 
 from cpsched import plugin_discovery
-from cpsched_bridge.cycle.loop import Bridge
+from cpsched_bridge.cycle.bridge_loop import Bridge
 from cpsched_bridge.program import assembly
 from cpsched_bridge.settings import load
-from cpsched_bridge.store import outlook_file, places
-from cpsched_bridge.store.damage import Damaged
+from cpsched_bridge.store import forecast_state, state_paths
+from cpsched_bridge.store.corruption import CorruptContent
 from cpsched_bridge.watch import memory
 from cpsched_bridge.watch.outlook import Outlook
 from tests.bridges import a_bridge, a_report
@@ -103,13 +103,17 @@ def start(config: Path) -> str:
     """What is wrong after a bridge has begun, cycled and stopped there."""
     settings = load(config)
     backend = assembly.connect(settings)
-    with deadline(), places.opened_ledger(settings) as ledger, places.opened_journal(settings, False) as journal:
+    with (
+        deadline(),
+        state_paths.opened_ledger(settings) as ledger,
+        state_paths.opened_journal(settings, False) as journal,
+    ):
         unused = a_bridge(config.parent / "unused", backend, pace=FakePace(cycles=3), **bare(settings))
         unused.ledger.close()
         unused.journal.close()
         reports: list[str] = []
         listeners = (lambda report: reports.append(report.result),)
-        pause = places.pause_file(settings)
+        pause = state_paths.pause_file(settings)
         parts = replace(unused.parts, ledger=ledger, journal=journal, pause=pause, listeners=listeners)
         problems = Bridge(parts).run()
     backend.close()
@@ -128,8 +132,8 @@ def recall(config: Path) -> str:
         outlook(a_report(30_000))
         assembly.keep(outlook, path)
         try:
-            memory.of_json(outlook_file.read(path))
-        except Damaged as error:
+            memory.of_json(forecast_state.read(path))
+        except CorruptContent as error:
             return f"what is learned is not kept: {error}"
     return ""
 

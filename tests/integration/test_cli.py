@@ -14,7 +14,7 @@ import yaml
 from cpsched_bridge.errors import BridgeError
 from cpsched_bridge.settings import load
 from cpsched_bridge.store.ledger import KEPT
-from cpsched_bridge.store.places import opened_ledger
+from cpsched_bridge.store.state_paths import opened_ledger
 from tests import warm
 from tests.patience import ENOUGH_S, until
 

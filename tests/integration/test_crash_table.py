@@ -14,7 +14,7 @@ import pytest
 from cpsched_bridge.adapters.mock.mock_backend import MockBackend
 from cpsched_bridge.adapters.mock.mock_cluster import MockCluster, Pin
 from cpsched_bridge.adapters.mock.simulated_clocks import ManualClock
-from cpsched_bridge.cycle.loop import Bridge
+from cpsched_bridge.cycle.bridge_loop import Bridge
 from cpsched_bridge.ports import Hold, Outcome, StartOrder
 from cpsched_bridge.store.ledger import KEPT, State
 from cpsched_sim.traces.trace_job import TraceJob
@@ -54,7 +54,7 @@ class Mortal(MockBackend):
 
     def observe(self, pinned=()):
         seen = super().observe(pinned)
-        return replace(seen, pending=tuple(replace(each, no_way_back=self.stays) for each in seen.pending))
+        return replace(seen, pending=tuple(replace(each, release_is_pointless=self.stays) for each in seen.pending))
 
     def start(self, orders):
         if self.refuses:
@@ -65,7 +65,7 @@ class Mortal(MockBackend):
     def hold(self, job_ids):
         return self._do("hold", super().hold, job_ids, job_ids)
 
-    def hand_back(self, job_ids):
+    def release(self, job_ids):
         return self._do("hand back", super().hand_back, job_ids, job_ids)
 
     def unpin(self, job_ids):

@@ -11,7 +11,7 @@ from cpsched_bridge.adapters.mock.mock_backend import MockBackend
 from cpsched_bridge.adapters.mock.mock_cluster import MockCluster
 from cpsched_bridge.adapters.mock.simulated_clocks import EventPace, ManualClock
 from cpsched_bridge.store.ledger import State
-from cpsched_bridge.store.redecide import decide_again
+from cpsched_bridge.store.round_replay import replay_round
 from cpsched_sim.cluster.replay import replay as simulate
 from cpsched_sim.traces.trace_job import TraceJob
 from tests.bridges import a_bridge
@@ -94,7 +94,7 @@ def test_recorded_rounds_decide_the_same_again(run):
     record, bridge, _, _ = run
     every = 1 if record is POLICIES[0] else 3
     numbers = list(bridge.journal.numbers())[::every]
-    rounds = [decide_again(bridge.journal.read(number)) for number in numbers]
+    rounds = [replay_round(bridge.journal.read(number)) for number in numbers]
     assert len(rounds) > JOBS // every
     assert [r for r in rounds if not r.same] == []
     assert every > 1 or sum(len(r.starts) for r in rounds) == JOBS
@@ -119,4 +119,4 @@ def test_rounds_decided_under_a_limit_of_time_decide_the_same_again_without_the_
     bridge, _, _ = bridge_run(tmp_path, record, UnevenPace)
     read = [bridge.journal.read(number) for number in list(bridge.journal.numbers())[::2]]
     assert len({round.memory["work"] for round in read}) > 10
-    assert [r for r in map(decide_again, read) if not r.same] == []
+    assert [r for r in map(replay_round, read) if not r.same] == []

@@ -19,7 +19,7 @@ import yaml
 
 from cpsched_bridge.errors import BridgeError
 from cpsched_bridge.settings import load
-from cpsched_bridge.store.places import opened_journal
+from cpsched_bridge.store.state_paths import opened_journal
 from tests import warm
 from tests.patience import ENOUGH_S
 

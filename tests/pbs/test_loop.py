@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("cpsched_bridge.adapters.pbs", reason="the PBS adapter is not there")
 
 from cpsched_bridge.adapters.pbs.pbs_backend import PbsBackend
-from cpsched_bridge.ports import NO_WAY_BACK
+from cpsched_bridge.ports import RELEASE_POINTLESS
 from cpsched_bridge.store.journal_reader import BACKED_OFF
 from tests.pbs.commands import Fault
 from tests.pbs.server import RUNS, Queue, Refused
@@ -232,7 +232,7 @@ def test_why_such_a_subjob_waits_is_told_where_other_waits_are(world):
         report = world.cycle()
     journal = world.bridge().journal
     (aside,) = journal.asides(BACKED_OFF)
-    assert (aside.label, aside.reason.endswith(NO_WAY_BACK)) == (never.partition(".")[0], True)
+    assert (aside.label, aside.reason.endswith(RELEASE_POINTLESS)) == (never.partition(".")[0], True)
     assert len(report.put_off) == 1
 
 

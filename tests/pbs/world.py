@@ -13,8 +13,8 @@ from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched.dispatchers.list_orders import ListDispatcher
 from cpsched_bridge.adapters.pbs.pbs_backend import PbsBackend
-from cpsched_bridge.cycle.loop import Bridge
-from cpsched_bridge.report import CycleReport
+from cpsched_bridge.cycle.bridge_loop import Bridge
+from cpsched_bridge.cycle_report import CycleReport
 from tests.bridges import a_bridge, narrow_advice
 from tests.chaos.site import Death
 from tests.fakes import FakePace

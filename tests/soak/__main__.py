@@ -28,8 +28,8 @@ from cpsched.model import Cluster, EndedJob, Job, Request, RunningJob
 from cpsched.policy import Policy
 from cpsched.policy_spec import PolicySpec
 from cpsched.predictors.last_two import LastTwoPredictor
-from cpsched_bridge.cycle.apart import Apart
-from cpsched_bridge.cycle.pace import RealPace
+from cpsched_bridge.cycle.isolation_client import IsolatedDispatcher
+from cpsched_bridge.cycle.real_clock import RealClock
 from cpsched_bridge.ports import Hold, Observation, Outcome, PendingJob
 from tests.bridges import Metrics, a_bridge
 from tests.remote_site import RemoteBackend, serve
@@ -197,11 +197,11 @@ def soak(given: argparse.Namespace, folder: Path) -> int:
     site.start()
     while not socket.exists():
         time.sleep(0.01)
-    apart = Apart(PolicySpec("easy")) if given.child else None
+    apart = IsolatedDispatcher(PolicySpec("easy")) if given.child else None
     policy = Policy(LastTwoPredictor(), apart or EasyDispatcher())
     backend = RemoteBackend(socket, deadline_s=60.0)
     bridge = a_bridge(
-        folder, backend, policy=policy, pace=RealPace(), listeners=(Metrics(),),
+        folder, backend, policy=policy, pace=RealClock(), listeners=(Metrics(),),
         journal={"max_mib": 64, "keep_jobs_days": 1}, cycle={"checks_every_s": 0},
     )  # fmt: skip
     print(" ".join(f"{name:>{width}}" for name, width in COLUMNS))

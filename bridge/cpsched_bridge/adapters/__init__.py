@@ -30,14 +30,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from cpsched_bridge.ports import Backend, Can
+from cpsched_bridge.ports import Backend, Capabilities
 
 if TYPE_CHECKING:
     from cpsched_bridge.settings import Section
 
 
 class Adapter(Protocol):
-    """A module, or a class, that knows one kind of cluster. `can` may be missing: then it is `Can()`."""
+    """A module, or a class, that knows one kind of cluster. `can` may be missing: then it is `Capabilities()`."""
 
     @property
     def Options(self) -> type[Section]:  # noqa: N802 - the name of a class
@@ -52,6 +52,6 @@ class Adapter(Protocol):
         """
         ...
 
-    def can(self, options: Any) -> Can:
+    def can(self, options: Any) -> Capabilities:
         """What these `Options` let it do. The cluster is not asked."""
         ...

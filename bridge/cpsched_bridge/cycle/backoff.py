@@ -3,7 +3,7 @@
 Two kinds of failed starts back jobs off:
 
 - The cluster's own reason lies with the job, or with what its user has in an account, a QOS, a partition
-  (`ports.Obstacle`): the whole group that the reason is about is backed off.
+  (`ports.ClusterReason`): the whole group that the reason is about is backed off.
 - A start failed without a known reason: the jobs that are alike are (`likes`). After `max_failures` of those in a row
   all of them are left to the cluster's own scheduler. Where something nearer explains it, only the job itself is.
 
@@ -36,9 +36,9 @@ import numpy as np
 from cpsched.feasibility import free_units_by_node
 from cpsched.model import EndedJob, Job, PendingCode, PendingReason, Request
 from cpsched_bridge.cycle.start_outcomes import FailedStart, StartOutcomes, own_key
-from cpsched_bridge.likes import BackoffKey, alike, asked
+from cpsched_bridge.cycle_report import Event
+from cpsched_bridge.equivalence import BackoffKey, equivalence_key, request_fingerprint
 from cpsched_bridge.ports import Observation, PendingJob
-from cpsched_bridge.report import Happening
 from cpsched_bridge.store.ledger import Entry, State, Transition, move
 
 
@@ -165,7 +165,7 @@ class BackoffQueue:
     _waiting: dict[int, _Waiting] = field(default_factory=dict)
     """The jobs of the last reading with a group: most of them are the same in the next one."""
 
-    def note(self, seen: Observation, starts: StartOutcomes) -> list[Happening]:
+    def note(self, seen: Observation, starts: StartOutcomes) -> list[Event]:
         """Record what a reading made of starts. Return the events of that."""
         if not starts.failed and not self._groups:
             return []
@@ -178,7 +178,7 @@ class BackoffQueue:
             start, user = _joined(several), several[-1].pending.job.user
             if self._fail(key, start, began[key], seen) and _all_of(user) not in self._groups:
                 what = f"{key}: {start.reason}; {len(several)} job(s) held again"
-                events.append(Happening("limit_met", what, start.pending.job.id))
+                events.append(Event("limit_met", what, start.pending.job.id))
         users: dict[str, list[FailedStart]] = {}
         for start in starts.failed:
             users.setdefault(start.pending.job.user, []).append(start)
@@ -198,7 +198,7 @@ class BackoffQueue:
 
     def _fail_user(
         self, user: str, failed: Sequence[FailedStart], began: Counter[BackoffKey], seen: Observation
-    ) -> list[Happening]:
+    ) -> list[Event]:
         """Back off all jobs of a user of whom too many groups are."""
         key = _all_of(user)
         theirs = [
@@ -213,7 +213,7 @@ class BackoffQueue:
         if not self._fail(key, last, began[key], seen):
             return []
         what = f"{key}: {len(theirs)} kinds of them were started in vain, the last one: {last.reason}"
-        return [Happening("user_put_off", what, last.pending.job.id)]
+        return [Event("user_put_off", what, last.pending.job.id)]
 
     def _advance(self, seen: Observation, began: Mapping[BackoffKey, int], failed: Collection[BackoffKey]) -> None:
         """Let time pass for the groups without a failed start. Forget those of which nothing waits."""
@@ -222,7 +222,7 @@ class BackoffQueue:
         for each in seen.pending:
             known = before.get(each.job.id)
             if known is None or known.pending is not each:
-                keys = dict.fromkeys((own_key(each), *each.groups, alike(each.job), _all_of(each.job.user)))
+                keys = dict.fromkeys((own_key(each), *each.groups, equivalence_key(each.job), _all_of(each.job.user)))
                 known = _Waiting(each, tuple(keys))
             self._waiting[each.job.id] = known
             members.update((key, each.job) for key in known.keys if key in self._groups)
@@ -237,8 +237,8 @@ class BackoffQueue:
         given_up = {key: each.failures for key, each in self._groups.items() if each.failures >= max_failures}
         found = []
         for each in seen.pending if given_up else ():
-            entry, failures = entries.get(each.job.id), given_up.get(alike(each.job))
-            if failures is None or entry is None or each.no_way_back:
+            entry, failures = entries.get(each.job.id), given_up.get(equivalence_key(each.job))
+            if failures is None or entry is None or each.release_is_pointless:
                 continue
             if entry.state is State.HELD and not entry.leave:
                 why = f"{failures} starts in a row of jobs like it failed"
@@ -274,7 +274,7 @@ class BackoffQueue:
             last = not full and not all(each.is_limit for each in groups)
             if full or (last and not fits(job.request)):
                 why = (full or groups)[0]
-                code = PendingCode.BACKED_OFF_HERE if pending.no_way_back else PendingCode.BACKED_OFF
+                code = PendingCode.BACKED_OFF_HERE if pending.release_is_pointless else PendingCode.BACKED_OFF
                 off[job.id] = known.mark(PendingReason(code, (why.start.reason, str(why.key))))
                 continue
             used.update(keys)
@@ -303,7 +303,7 @@ def _all_of(user: str) -> BackoffKey:
 
 
 def _asks(job: Job) -> tuple[str, str]:
-    return asked(job), job.account
+    return request_fingerprint(job), job.account
 
 
 @dataclass(slots=True)

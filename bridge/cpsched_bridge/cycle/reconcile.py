@@ -15,22 +15,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cpsched.model import EndedJob, Job, RunningJob
-from cpsched_bridge.likes import asked
-from cpsched_bridge.ports import (
-    NO_WAY_BACK,
-    NOWHERE,
-    Hold,
-    Holder,
-    LeftJob,
-    Observation,
-    PendingJob,
-)
+from cpsched_bridge.equivalence import request_fingerprint
+from cpsched_bridge.ports import RELEASE_POINTLESS, UNKNOWN_NODES, Hold, Holder, Observation, PendingJob, UnmanagedJob
 from cpsched_bridge.store.ledger import KEPT, Entry, Event, State, Transition, left_while, move
 from cpsched_bridge.watch.reasons import text_of
 
 
 @dataclass(frozen=True, slots=True)
-class Conduct:
+class ReconcileOptions:
     """How the bridge treats jobs: what it may ask for, and when it gives up."""
 
     controlling: bool = True
@@ -45,11 +37,13 @@ class Conduct:
     """Another bridge is in control: what the submit plugin holds is that bridge's. For one that is not controlling."""
     releases_apart: bool = False
     """Pin and release are two commands, so that a bridge that dies between them leaves a held job with a pin."""
-    was_away: bool = False
+    after_dead_man: bool = False
     """The dead-man timer may have released jobs: what is found released may be adopted, and is not left for good."""
 
 
-def reconcile(known: Mapping[int, Entry], open_ids: Set[int], seen: Observation, conduct: Conduct) -> list[Transition]:
+def reconcile(
+    known: Mapping[int, Entry], open_ids: Set[int], seen: Observation, conduct: ReconcileOptions
+) -> list[Transition]:
     """The transitions that bring the entries `known` (by job id) up to what was `seen`; at most one per job.
 
     `open_ids` are the jobs of `known` that are not over. Those of them that are in no list of `seen` have left the
@@ -70,7 +64,7 @@ def reconcile(known: Mapping[int, Entry], open_ids: Set[int], seen: Observation,
     return [transition for transition in found.values() if transition is not None]
 
 
-def failed(entry: Entry, state: State, now_s: int, why: str, conduct: Conduct, **changes: Any) -> Transition:
+def failed(entry: Entry, state: State, now_s: int, why: str, conduct: ReconcileOptions, **changes: Any) -> Transition:
     """`entry` after one more failure: in `state`, or handed back for good if there were too many in a row."""
     failures = entry.failures + 1
     if failures < conduct.max_failures:
@@ -109,7 +103,7 @@ def _started_otherwise(entry: Entry, running: RunningJob, seen: Observation) -> 
     if entry.state not in (State.STARTING, State.ROLLING_BACK):
         return "started by someone else"
     if not running.placement:
-        return f"started, on {NOWHERE}"
+        return f"started, on {UNKNOWN_NODES}"
     ordered, names = dict(entry.nodes), seen.cluster.node_names
     elsewhere = [names[node] for node, _ in running.placement if names[node] not in ordered]
     if elsewhere:
@@ -122,7 +116,7 @@ def _started_otherwise(entry: Entry, running: RunningJob, seen: Observation) -> 
     return ""
 
 
-def _left(entry: Entry | None, left: LeftJob, now_s: int, conduct: Conduct) -> Transition | None:
+def _left(entry: Entry | None, left: UnmanagedJob, now_s: int, conduct: ReconcileOptions) -> Transition | None:
     known_pin = entry is not None and entry.pinned
     if conduct.beside and (left.held_for_us or (left.pinned and not known_pin)):
         return _left_to_the_other(entry, now_s)
@@ -135,7 +129,7 @@ def _left(entry: Entry | None, left: LeftJob, now_s: int, conduct: Conduct) -> T
     return move(entry, State.HANDING_BACK, now_s, why, job_id=left.job_id, event="left" if reason else "", **facts)
 
 
-def _pending(entry: Entry | None, pending: PendingJob, now_s: int, conduct: Conduct) -> Transition | None:
+def _pending(entry: Entry | None, pending: PendingJob, now_s: int, conduct: ReconcileOptions) -> Transition | None:
     if conduct.beside:
         return _make_way(entry, pending, now_s, conduct)
     if not conduct.controlling:
@@ -143,7 +137,7 @@ def _pending(entry: Entry | None, pending: PendingJob, now_s: int, conduct: Cond
     if entry is None:
         return _take(None, pending, now_s, conduct)
     found = BY_STATE[entry.state](entry, pending, now_s, conduct)
-    return _kept_on(entry, found, now_s) if pending.no_way_back and pending.hold is Hold.PLUGIN else found
+    return _kept_on(entry, found, now_s) if pending.release_is_pointless and pending.hold is Hold.PLUGIN else found
 
 
 def _kept_on(entry: Entry, found: Transition | None, now_s: int) -> Transition | None:
@@ -152,12 +146,12 @@ def _kept_on(entry: Entry, found: Transition | None, now_s: int) -> Transition |
     if then.state is not State.HANDING_BACK:
         return found
     state = State.ROLLING_BACK if entry.state is State.STARTING else State.HOLDING
-    why = f"{NO_WAY_BACK}: {then.why}"
+    why = f"{RELEASE_POINTLESS}: {then.why}"
     kept = replace(then, state=state, since_s=now_s, leave="", asked="", why=why, cause="")
     return Transition(entry.state, kept, failed=found is not None and found.failed, event="kept_on")
 
 
-def _make_way(entry: Entry | None, pending: PendingJob, now_s: int, conduct: Conduct) -> Transition | None:
+def _make_way(entry: Entry | None, pending: PendingJob, now_s: int, conduct: ReconcileOptions) -> Transition | None:
     """Another bridge is in control. What only our ledger knows is handed back; everything else is that bridge's."""
     theirs = pending.hold is Hold.PLUGIN or (pending.hold is Hold.NONE and entry is not None and not entry.pinned)
     if entry is None or theirs:
@@ -171,7 +165,7 @@ def _left_to_the_other(entry: Entry | None, now_s: int) -> Transition | None:
     return move(entry, State.FREE, now_s, "left to another bridge, which is in control", pinned=False)
 
 
-def _hand_back(entry: Entry | None, pending: PendingJob, now_s: int, conduct: Conduct) -> Transition | None:
+def _hand_back(entry: Entry | None, pending: PendingJob, now_s: int, conduct: ReconcileOptions) -> Transition | None:
     if entry is not None and entry.state is State.HANDING_BACK:
         return _handing_back(entry, pending, now_s)
     if entry is not None and entry.state in KEPT and pending.hold is Hold.USER:
@@ -193,7 +187,7 @@ def _hand_back(entry: Entry | None, pending: PendingJob, now_s: int, conduct: Co
     )
 
 
-def _take(entry: Entry | None, pending: PendingJob, now_s: int, conduct: Conduct) -> Transition | None:
+def _take(entry: Entry | None, pending: PendingJob, now_s: int, conduct: ReconcileOptions) -> Transition | None:
     """A pending job that is not ours yet. The submit plugin's hold makes it ours; one without a hold may be adopted."""
     id, label = pending.job.id, pending.label
     leave = entry.leave if entry is not None and not _asks_for_else(entry, pending.job) else ""
@@ -220,7 +214,7 @@ def _unpinned(entry: Entry | None, pending: PendingJob, now_s: int) -> Transitio
 def _held_by_cluster(entry: Entry, pending: PendingJob, now_s: int) -> Transition:
     """The cluster holds the job itself. What is ours is taken off; then it is the cluster's until it asks for else."""
     reason = pending.obstacle.reason if pending.obstacle else "no reason given"
-    left = left_while(asked(pending.job), f"the cluster holds it: {reason}")
+    left = left_while(request_fingerprint(pending.job), f"the cluster holds it: {reason}")
     if pending.pinned:
         return move(entry, State.HANDING_BACK, now_s, left["leave"], event="left", **left)
     return move(entry, State.FREE, now_s, left["leave"], event="left", pinned=False, **left)
@@ -228,10 +222,10 @@ def _held_by_cluster(entry: Entry, pending: PendingJob, now_s: int) -> Transitio
 
 def _asks_for_else(entry: Entry, job: Job) -> bool:
     """Whether a job was left to the cluster only while it asks for what it no longer asks for."""
-    return bool(entry.asked) and entry.asked != asked(job)
+    return bool(entry.asked) and entry.asked != request_fingerprint(job)
 
 
-def _holding(entry: Entry, pending: PendingJob, now_s: int, conduct: Conduct) -> Transition | None:
+def _holding(entry: Entry, pending: PendingJob, now_s: int, conduct: ReconcileOptions) -> Transition | None:
     """A hold was asked for, or is about to be. A job that nobody holds yet stays as it is: the hold is sent again."""
     if pending.hold is Hold.USER:
         return _held_by_other(entry, pending, now_s)
@@ -244,12 +238,12 @@ def _holding(entry: Entry, pending: PendingJob, now_s: int, conduct: Conduct) ->
     return move(entry, State.HELD, now_s, "held", pinned=False)
 
 
-def _held(entry: Entry, pending: PendingJob, now_s: int, conduct: Conduct) -> Transition | None:
+def _held(entry: Entry, pending: PendingJob, now_s: int, conduct: ReconcileOptions) -> Transition | None:
     if pending.hold is Hold.USER:
         return _held_by_other(entry, pending, now_s)
     if pending.hold is Hold.CLUSTER:
         return _held_by_cluster(entry, pending, now_s)
-    if pending.hold is Hold.NONE and conduct.was_away:
+    if pending.hold is Hold.NONE and conduct.after_dead_man:
         return move(entry, State.FREE, now_s, "released while there was no good cycle")
     if pending.hold is Hold.NONE:
         why = "released by someone else"
@@ -257,7 +251,7 @@ def _held(entry: Entry, pending: PendingJob, now_s: int, conduct: Conduct) -> Tr
     return None
 
 
-def _starting(entry: Entry, pending: PendingJob, now_s: int, conduct: Conduct) -> Transition | None:
+def _starting(entry: Entry, pending: PendingJob, now_s: int, conduct: ReconcileOptions) -> Transition | None:
     """A start was asked for, and the job is still pending. A hold on it means that the start will not happen.
 
     Neither will it where the cluster names an obstacle that lies with the job or its like, which is no failure, or
@@ -275,15 +269,17 @@ def _starting(entry: Entry, pending: PendingJob, now_s: int, conduct: Conduct) -
         return failed(entry, State.ROLLING_BACK, now_s, f"refused by the cluster: {pending.refused}", conduct)
     late = now_s - entry.since_s > conduct.start_timeout_s
     obstacle = pending.obstacle
-    if obstacle is not None and (late or not obstacle.passes):
-        why = f"not started: {obstacle.reason} ({obstacle.whom})"
+    if obstacle is not None and (late or not obstacle.transient):
+        why = f"not started: {obstacle.reason} ({obstacle.scope})"
         return replace(move(entry, State.ROLLING_BACK, now_s, why), obstacle=obstacle)
     if late:
         return failed(entry, State.ROLLING_BACK, now_s, f"not running after {now_s - entry.since_s} s", conduct)
     return None
 
 
-def _handing_back(entry: Entry, pending: PendingJob, now_s: int, conduct: Conduct | None = None) -> Transition | None:
+def _handing_back(
+    entry: Entry, pending: PendingJob, now_s: int, conduct: ReconcileOptions | None = None
+) -> Transition | None:
     if pending.hold is Hold.USER:
         return _held_by_other(entry, pending, now_s)
     if pending.hold is Hold.CLUSTER and not pending.pinned:
@@ -293,7 +289,7 @@ def _handing_back(entry: Entry, pending: PendingJob, now_s: int, conduct: Conduc
     return None
 
 
-def _was_running(entry: Entry, pending: PendingJob, now_s: int, conduct: Conduct) -> Transition | None:
+def _was_running(entry: Entry, pending: PendingJob, now_s: int, conduct: ReconcileOptions) -> Transition | None:
     """The job is pending again: it was requeued, perhaps with our old pin on it. An administrator's hold is theirs."""
     if pending.hold is Hold.CLUSTER:
         return _held_by_cluster(entry, pending, now_s)
@@ -305,7 +301,7 @@ def _was_running(entry: Entry, pending: PendingJob, now_s: int, conduct: Conduct
     return move(entry, State.HOLDING, now_s, "requeued", nodes=())
 
 
-def _was_lost(entry: Entry, pending: PendingJob, now_s: int, conduct: Conduct) -> Transition | None:
+def _was_lost(entry: Entry, pending: PendingJob, now_s: int, conduct: ReconcileOptions) -> Transition | None:
     """The job is pending although it had vanished. An administrator's hold on it was ours when we last saw it."""
     if pending.hold is Hold.CLUSTER:
         return _held_by_cluster(entry, pending, now_s)
@@ -314,7 +310,7 @@ def _was_lost(entry: Entry, pending: PendingJob, now_s: int, conduct: Conduct) -
     return _take(entry, pending, now_s, conduct)
 
 
-def _held_since_the_start(entry: Entry, pending: PendingJob, conduct: Conduct) -> bool:
+def _held_since_the_start(entry: Entry, pending: PendingJob, conduct: ReconcileOptions) -> bool:
     """Whether somebody has held a job that we started: it has our pin, and was released with it or after it.
 
     Where these are two commands, the ledger knows of the second: without its answer the hold counts as the bridge's
@@ -351,7 +347,7 @@ def unpinned(entry: Entry, now_s: int) -> Transition:
     return move(entry, State.FREE, now_s, entry.why, pinned=False)
 
 
-BY_STATE: dict[State, Callable[[Entry, PendingJob, int, Conduct], Transition | None]] = {
+BY_STATE: dict[State, Callable[[Entry, PendingJob, int, ReconcileOptions], Transition | None]] = {
     State.HOLDING: _holding,
     State.HELD: _held,
     State.STARTING: _starting,

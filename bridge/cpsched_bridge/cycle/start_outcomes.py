@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 from cpsched.feasibility import amounts_used
 from cpsched.model import Placement
-from cpsched_bridge.likes import BackoffKey, alike
+from cpsched_bridge.cycle_report import CycleReport
+from cpsched_bridge.equivalence import BackoffKey, equivalence_key
 from cpsched_bridge.ports import Hold, Holder, Observation, PendingJob
-from cpsched_bridge.report import CycleReport
 from cpsched_bridge.store.ledger import Entry, State, Transition
 
 Suspect = tuple[str, str]
@@ -103,7 +103,7 @@ class StartTracker:
                 continue
             if transition.obstacle is not None:
                 obstacle = transition.obstacle
-                limited.append(FailedStart(each, obstacle.whom, obstacle.reason, obstacle.eased))
+                limited.append(FailedStart(each, obstacle.scope, obstacle.reason, obstacle.clears_on_end))
             if transition.before is State.STARTING and transition.failed:
                 failed.append(_failed(each, entry, seen))
             if transition.before is State.STARTING and each.hold is Hold.USER and each.holder is Holder.OWNER:
@@ -121,7 +121,7 @@ def own_key(pending: PendingJob) -> BackoffKey:
 def _failed(pending: PendingJob, entry: Entry, seen: Observation) -> FailedStart:
     index = {name: node for node, name in enumerate(seen.cluster.node_names)}
     nodes = {index[name]: units for name, units in entry.nodes if name in index}
-    if pending.outranked or len(nodes) < len(entry.nodes) or not _has_room(pending, tuple(nodes.items()), seen):
+    if pending.lower_priority or len(nodes) < len(entry.nodes) or not _has_room(pending, tuple(nodes.items()), seen):
         return FailedStart(pending, own_key(pending), benign=True)
     names = {("node", name) for name, _ in entry.nodes}
     neighbours = {("user", each.job.user) for each in seen.running if any(node in nodes for node, _ in each.placement)}
@@ -129,7 +129,7 @@ def _failed(pending: PendingJob, entry: Entry, seen: Observation) -> FailedStart
 
 
 def _unexplained(pending: PendingJob, others: Iterable[Suspect] = ()) -> FailedStart:
-    key = alike(pending.job)
+    key = equivalence_key(pending.job)
     suspects = frozenset((*zip(KINDS, key.name, strict=False), *others))
     return FailedStart(pending, key, explained=False, suspects=suspects)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from cpsched_bridge.ports import Pace
+from cpsched_bridge.ports import LoopClock
 
 KEPT_S = 60.0
 """How long held jobs wait for a decision. The dead-man timer waits longer for a sign of life."""
@@ -52,7 +52,7 @@ class Startup:
             for teller in self.tellers:
                 teller(words)
 
-    def wait(self, pace: Pace, on_look: Callable[[], None]) -> bool:
+    def wait(self, pace: LoopClock, on_look: Callable[[], None]) -> bool:
         """Wait for the steps, at most `KEPT_S` seconds. Return False if the loop is to end."""
         until_s = pace.monotonic_s() + KEPT_S
         while self.waits_for() is not None and pace.monotonic_s() < until_s:

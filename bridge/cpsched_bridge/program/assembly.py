@@ -20,26 +20,26 @@ from cpsched.errors import RAISED, CpschedError, PluginLoadError, UnknownName, d
 from cpsched.policy import Policy
 from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.adapters import Adapter
-from cpsched_bridge.children import STALLED_S
-from cpsched_bridge.cycle.apart import Apart
+from cpsched_bridge.child_processes import STALL_TIMEOUT_S
 from cpsched_bridge.cycle.backoff import Backoff
-from cpsched_bridge.cycle.deciding import require_resources
-from cpsched_bridge.cycle.failures import described
-from cpsched_bridge.cycle.health import concerning, require_ready
-from cpsched_bridge.cycle.loop import Bridge, BridgeParts
-from cpsched_bridge.cycle.pace import RealPace
+from cpsched_bridge.cycle.bridge_health import concerning, require_ready
+from cpsched_bridge.cycle.bridge_loop import Bridge, BridgeParts
+from cpsched_bridge.cycle.cycle_failures import describe_failure
+from cpsched_bridge.cycle.isolation_client import IsolatedDispatcher
+from cpsched_bridge.cycle.real_clock import RealClock
 from cpsched_bridge.cycle.startup import Seldom, Startup, Step, Teller
-from cpsched_bridge.errors import BackendBegins, BackendError, NotReady, Unreachable, WrongSetting
-from cpsched_bridge.in_force import InForce, for_the_site, in_force
-from cpsched_bridge.ports import Backend, Can, Check, Pace
+from cpsched_bridge.cycle.verified_decision import require_resources
+from cpsched_bridge.effective_config import EffectiveConfig, effective_config, with_adapter_defaults
+from cpsched_bridge.errors import BackendError, BackendStarting, ClusterUnreachable, InvalidSetting, NotReady
+from cpsched_bridge.ports import Backend, Capabilities, Check, LoopClock
 from cpsched_bridge.program import refusals
 from cpsched_bridge.program.beside import beside
 from cpsched_bridge.settings import Section, Settings
-from cpsched_bridge.store import identity, outlook_file
-from cpsched_bridge.store.advice_book import AdviceBook
-from cpsched_bridge.store.damage import Damaged
+from cpsched_bridge.store import bridge_identity, forecast_state
+from cpsched_bridge.store.boost_ledger import BoostLedger
+from cpsched_bridge.store.corruption import CorruptContent
 from cpsched_bridge.store.ledger import Ledger
-from cpsched_bridge.store.places import (
+from cpsched_bridge.store.state_paths import (
     advice_path,
     beginning_file,
     files_bytes,
@@ -97,7 +97,7 @@ class ChosenAdapter:
 
     adapter: Adapter
     options: Section
-    can: Can
+    can: Capabilities
 
 
 def chosen(settings: Settings, where: str = "settings") -> ChosenAdapter:
@@ -105,19 +105,19 @@ def chosen(settings: Settings, where: str = "settings") -> ChosenAdapter:
     try:
         adapter = adapter_of(settings.adapter)
     except CpschedError as error:
-        raise settings.located(WrongSetting(("adapter",), settings.adapter, str(error)), where) from error
+        raise settings.located(InvalidSetting(("adapter",), settings.adapter, str(error)), where) from error
     options = settings.adapter_options(adapter.Options, where)
     try:
         return ChosenAdapter(adapter, options, can_of(adapter, options))
     except RAISED as error:
         rule = f"cannot tell what it can do: {describe_exception(error)}"
-        raise settings.located(WrongSetting(("adapter",), settings.adapter, rule), where) from error
+        raise settings.located(InvalidSetting(("adapter",), settings.adapter, rule), where) from error
 
 
-def can_of(adapter: Adapter, options: Section) -> Can:
-    """What the adapter says that it can do; raises `InvalidValue` where that is no `Can`."""
-    can = adapter.can(options) if hasattr(adapter, "can") else Can()
-    require(isinstance(can, Can), "can", can, "must give a cpsched_bridge.ports.Can")
+def can_of(adapter: Adapter, options: Section) -> Capabilities:
+    """What the adapter says that it can do; raises `InvalidValue` where that is no `Capabilities`."""
+    can = adapter.can(options) if hasattr(adapter, "can") else Capabilities()
+    require(isinstance(can, Capabilities), "can", can, "must give a cpsched_bridge.ports.Capabilities")
     return can
 
 
@@ -126,7 +126,7 @@ def connect(settings: Settings, where: str = "settings", found: ChosenAdapter | 
     found = found or chosen(settings, where)
     try:
         return found.adapter.connect(found.options)
-    except WrongSetting as error:
+    except InvalidSetting as error:
         raise settings.located(error, where) from error
 
 
@@ -136,7 +136,7 @@ class Prepared:
 
     policy: Policy
     fallback: Policy | None
-    in_force: InForce
+    in_force: EffectiveConfig
     chosen: ChosenAdapter
 
 
@@ -147,11 +147,11 @@ def prepared(settings: Settings, where: str = "settings") -> Prepared:
         refusals.check(settings, spec)
         found = chosen(settings, where)
         refusals.check_effects(settings, found.options)
-        if settings.mode == "advise" and not found.can.advised:
-            raise WrongSetting(("mode",), settings.mode, f"the adapter {settings.adapter} has nobody to advise")
-        policy, fallback = policy_of(for_the_site(spec, found.can)), fallback_of(settings, found.can)
-        told = in_force(settings, found.options, found.can, spec, policy, fallback)
-    except WrongSetting as error:
+        if settings.mode == "advise" and not found.can.boosts:
+            raise InvalidSetting(("mode",), settings.mode, f"the adapter {settings.adapter} has nobody to advise")
+        policy, fallback = policy_of(with_adapter_defaults(spec, found.can)), fallback_of(settings, found.can)
+        told = effective_config(settings, found.options, found.can, spec, policy, fallback)
+    except InvalidSetting as error:
         raise settings.located(error, where) from error
     return Prepared(policy, fallback, told, found)
 
@@ -161,11 +161,11 @@ def policy_of(spec: PolicySpec) -> Policy:
     return spec.build(read_json)
 
 
-def fallback_of(settings: Settings, can: Can) -> Policy | None:
+def fallback_of(settings: Settings, can: Capabilities) -> Policy | None:
     """Who decides where the policy hangs or fails; None: nobody does."""
     if not settings.policy.falls_back:
         return None
-    return policy_of(for_the_site(settings.policy.fallback_spec(), can))
+    return policy_of(with_adapter_defaults(settings.policy.fallback_spec(), can))
 
 
 @contextmanager
@@ -177,7 +177,7 @@ def steps(policy: Policy, spec: PolicySpec, settings: Settings, backend: Backend
       settings ask for that, the policy's dispatcher decides in this process afterwards.
     - The bridge loads those that it needs itself. What could not be compiled there, or not be kept, it compiles now.
     """
-    apart = Apart(spec, compiles=kernel_warm_up.modules_with_kernels())
+    apart = IsolatedDispatcher(spec, compiles=kernel_warm_up.modules_with_kernels())
     if settings.policy.apart:
         policy.dispatcher = apart
 
@@ -196,7 +196,7 @@ def steps(policy: Policy, spec: PolicySpec, settings: Settings, backend: Backend
 def _reached(backend: Backend) -> str | None:
     """What the adapter waits for; what goes wrong with it is told by the first cycle."""
     try:
-        return backend.waits_for()
+        return backend.not_ready_reason()
     except BackendError:
         return None
 
@@ -206,7 +206,7 @@ def _loaded(tell: Teller) -> None:
     try:
         kernel_warm_up.load_all_kernels(tell)
     except Exception as error:
-        structlog.get_logger("bridge").error("kernels", detail=described(error))
+        structlog.get_logger("bridge").error("kernels", detail=describe_failure(error))
 
 
 def tellers(settings: Settings, systemd: Systemd, watch: Watch | None) -> list[Teller]:
@@ -225,11 +225,11 @@ def _log(words: str) -> None:
 
 def _tell_systemd(systemd: Systemd, words: str) -> None:
     """A step of a beginning is a sign of life, and asks for as much time as no step may take."""
-    systemd.notify(f"STATUS={words or 'begun'}", "WATCHDOG=1", f"EXTEND_TIMEOUT_USEC={int(1e6 * STALLED_S)}")
+    systemd.notify(f"STATUS={words or 'begun'}", "WATCHDOG=1", f"EXTEND_TIMEOUT_USEC={int(1e6 * STALL_TIMEOUT_S)}")
 
 
 @contextmanager
-def watched(settings: Settings, backend: Backend, told: InForce) -> Iterator[Watch | None]:
+def watched(settings: Settings, backend: Backend, told: EffectiveConfig) -> Iterator[Watch | None]:
     """What listens to the cycles and is served over HTTP, if anything is enabled."""
     if not (settings.metrics.enabled or settings.serves_page):
         yield None
@@ -260,7 +260,7 @@ def refreshed(outlook: Outlook, path: Path) -> Iterator[None]:
             try:
                 outlook.refresh()
             except Exception as error:  # an outlook is no reason to end for a bridge
-                log.error("outlook", detail=described(error))
+                log.error("outlook", detail=describe_failure(error))
             if time.monotonic() - kept_s > KEPT_EVERY_S:
                 kept_s = time.monotonic()
                 keep(outlook, path)
@@ -276,10 +276,10 @@ def refreshed(outlook: Outlook, path: Path) -> Iterator[None]:
 def recall(outlook: Outlook, path: Path) -> None:
     """Let an outlook begin with what the file holds; one that cannot be read is told of, and replaced by the next."""
     try:
-        kept = outlook_file.read(path)
+        kept = forecast_state.read(path)
         if kept is not None:
             outlook.recall(memory.of_json(kept))
-    except (OSError, Damaged) as error:
+    except (OSError, CorruptContent) as error:
         structlog.get_logger("outlook").warning("outlook_forgotten", detail=f"{path}: {error}: it begins anew")
 
 
@@ -288,9 +288,9 @@ def keep(outlook: Outlook, path: Path) -> None:
     try:
         kept = outlook.kept()
         if kept is not None:
-            outlook_file.write(path, kept)
+            forecast_state.write(path, kept)
     except Exception as error:
-        structlog.get_logger("outlook").error("outlook_not_kept", detail=described(error))
+        structlog.get_logger("outlook").error("outlook_not_kept", detail=describe_failure(error))
 
 
 def surroundings(settings: Settings, backend: Backend) -> WatchSurroundings:
@@ -318,7 +318,7 @@ def run(settings: Settings, where: str) -> list[str]:
         backend.close()
         raise
     try:
-        pace = RealPace()
+        pace = RealClock()
         with pace.stopped_by_signals(), watched(settings, backend, told) as watch:
             startup = Startup(tellers=tellers(settings, systemd, watch))
             most_s = settings.cycle.max_backoff_s
@@ -337,7 +337,7 @@ def run(settings: Settings, where: str) -> list[str]:
                     listeners, ready.fallback, systemd, startup,
                 )  # fmt: skip
                 return Bridge(parts).run()
-    except WrongSetting as error:
+    except InvalidSetting as error:
         raise settings.located(error, where) from error
     finally:
         beginning_file(settings).tell("")
@@ -355,10 +355,10 @@ def checks_of_reading(backend: Backend, settings: Settings, where: str = "settin
         require_resources(settings.policy.power.cap(), seen.cluster)
     except BackendError:
         return []
-    except WrongSetting as error:
+    except InvalidSetting as error:
         raise settings.located(error, where) from error
     claim = seen.claim
-    ok = claim is None or claim.bridge == identity.known(settings.state_dir)
+    ok = claim is None or claim.bridge == bridge_identity.known_bridge_name(settings.state_dir)
     found = "none claims this cluster" if claim is None or ok else f"claimed by {claim.where}"
     return [
         Check("other bridges", ok, found, "stop that bridge, or take its place with `cpsched take-leadership`", False)
@@ -368,15 +368,16 @@ def checks_of_reading(backend: Backend, settings: Settings, where: str = "settin
 def check(backend: Backend, mode: str = "control") -> None:
     """Raise `NotReady` unless everything that the mode requires holds; what else does not hold is logged.
 
-    Raises `Unreachable` where that cannot be told, since the cluster does not answer, and `BackendBegins` where the
+    Raises `ClusterUnreachable` where that cannot be told, since the cluster does not answer, and `BackendStarting`
+    where the
     adapter has not begun to ask.
     """
     try:
         checks = concerning(backend.checks(), mode)
-    except BackendBegins:
+    except BackendStarting:
         raise
     except BackendError as error:
-        raise Unreachable(f"{mode} mode is refused: the cluster cannot be checked: {error}") from error
+        raise ClusterUnreachable(f"{mode} mode is refused: the cluster cannot be checked: {error}") from error
     for each in checks:
         if not each.ok and not each.required:
             structlog.get_logger("bridge").warning("check", name=each.name, found=each.detail, mend=each.mend)
@@ -384,7 +385,7 @@ def check(backend: Backend, mode: str = "control") -> None:
         require_ready(checks, mode)
     except NotReady as error:
         if all(each.may_come for each in checks if each.required and not each.ok):
-            raise Unreachable(str(error)) from error
+            raise ClusterUnreachable(str(error)) from error
         raise
 
 
@@ -393,13 +394,13 @@ def patient_checks(backend: Backend, tell: Teller) -> Sequence[Check]:
     while True:
         try:
             return backend.checks()
-        except BackendBegins as begins:
+        except BackendStarting as begins:
             tell(str(begins))
 
 
 def checked(
     backend: Backend,
-    pace: Pace,
+    pace: LoopClock,
     systemd: Systemd,
     max_wait_s: float,
     tell: Teller = lambda words: None,
@@ -416,12 +417,12 @@ def checked(
         try:
             check(backend, mode)
             return True
-        except BackendBegins as error:
+        except BackendStarting as error:
             tell(str(error))
             if not pace.wait(0.0):
                 return False
             continue
-        except Unreachable as error:
+        except ClusterUnreachable as error:
             if not systemd.listens:
                 raise
             wait_s, attempts = backoff.delay_s(attempts), attempts + 1
@@ -435,7 +436,7 @@ def checked(
 def warn_of_advice(settings: Settings) -> None:
     """Shadow mode takes no points off either."""
     if settings.mode == "shadow" and advice_path(settings).exists():
-        jobs = sum(each.points[-1] != 0 for each in AdviceBook.readable(advice_path(settings)).by_id.values())
+        jobs = sum(each.points[-1] != 0 for each in BoostLedger.readable(advice_path(settings)).by_id.values())
         if jobs:
             mend = "`cpsched release-all` takes off what is still there"
             structlog.get_logger("bridge").warning("advice_left", jobs=jobs, mend=mend)

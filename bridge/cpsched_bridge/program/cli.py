@@ -126,9 +126,9 @@ def journal_list(
     --json prints a list of objects: number, now_s, at_unix_s, mode, queued, running, starts, path.
     """
     from cpsched_bridge.program import views
-    from cpsched_bridge.store import places
+    from cpsched_bridge.store import state_paths
 
-    with places.opened_journal(_settings(config)) as journal:
+    with state_paths.opened_journal(_settings(config)) as journal:
         lines = journal.lines(last, starts)
         echo_json(list(map(asdict, lines))) if as_json else views.print_rounds(lines)
 
@@ -146,9 +146,9 @@ def journal_show(
     queue, running, sent.
     """
     from cpsched_bridge.program import plain_values, views
-    from cpsched_bridge.store import places
+    from cpsched_bridge.store import state_paths
 
-    with places.opened_journal(_settings(config)) as journal:
+    with state_paths.opened_journal(_settings(config)) as journal:
         record = journal.read(round)
     echo_json(plain_values.round_of(*views.explained(record))) if as_json else views.print_round(record)
 
@@ -162,9 +162,9 @@ def journal_replay(
 ) -> None:
     """Take a recorded decision again and say whether it comes out the same; exit code 1 if not."""
     from cpsched_bridge.program import views
-    from cpsched_bridge.store import places
+    from cpsched_bridge.store import state_paths
 
-    with places.opened_journal(_settings(config)) as journal:
+    with state_paths.opened_journal(_settings(config)) as journal:
         numbers = list(journal.numbers()) if everything else [round if round is not None else journal.last_round]
         if not views.print_replays(journal, numbers):
             raise typer.Exit(1)
@@ -183,11 +183,11 @@ def why(
     past, aside (kind, reason), advised, ledger, events, unreadable. What does not apply is null.
     """
     from cpsched_bridge.program import plain_values, views
-    from cpsched_bridge.store import places
+    from cpsched_bridge.store import state_paths
 
     settings = _settings(config)
-    places.require_used(settings)
-    with places.owned(settings):
+    state_paths.require_used(settings)
+    with state_paths.owned(settings):
         echo_json(plain_values.why(job, settings)) if as_json else views.print_why(job, settings)
 
 
@@ -245,11 +245,11 @@ def status(config: Config = DEFAULT_CONFIG, as_json: AsJson = False) -> None:
     journal, ledger (jobs by state), held, put_off, left, events, unreadable. What is not known is null.
     """
     from cpsched_bridge.program import plain_values, views
-    from cpsched_bridge.store import places
+    from cpsched_bridge.store import state_paths
 
     settings = _settings(config)
-    places.require_used(settings)
-    with places.owned(settings):
+    state_paths.require_used(settings)
+    with state_paths.owned(settings):
         if as_json:
             found = plain_values.status(settings)
             echo_json(found)
@@ -290,9 +290,9 @@ def unmanaged(config: Config = DEFAULT_CONFIG, as_json: AsJson = False) -> None:
     --json prints a list of objects: job_id, kind, reason, label, user.
     """
     from cpsched_bridge.program import views
-    from cpsched_bridge.store import places
+    from cpsched_bridge.store import state_paths
 
-    with places.opened_journal(_settings(config)) as journal:
+    with state_paths.opened_journal(_settings(config)) as journal:
         found = journal.asides("unsupported")
         echo_json(list(map(asdict, found))) if as_json else views.print_unsupported(found)
 
@@ -304,13 +304,13 @@ def pause(
     config: Config = DEFAULT_CONFIG,
 ) -> None:
     """Make the bridge hand its jobs back and start none until `cpsched resume`; it goes on deciding and recording."""
-    from cpsched_bridge.store import places
+    from cpsched_bridge.store import state_paths
 
     settings = _settings(config)
-    places.require_used(settings)
+    state_paths.require_used(settings)
     try:
-        with places.owned(settings):
-            places.pause_file(settings).pause(reason)
+        with state_paths.owned(settings):
+            state_paths.pause_file(settings).pause(reason)
     except OSError as error:
         mend = "`systemctl stop cpsched-bridge` hands its jobs back as well"
         raise SettingsError(f"state_dir={settings.state_dir}: {error.strerror}; {mend}") from error
@@ -321,12 +321,12 @@ def pause(
 @reporting
 def resume(config: Config = DEFAULT_CONFIG) -> None:
     """Let a paused bridge, or one that stood down, work again."""
-    from cpsched_bridge.store import places
+    from cpsched_bridge.store import state_paths
 
     settings = _settings(config)
-    places.require_used(settings)
+    state_paths.require_used(settings)
     try:
-        was_paused = places.pause_file(settings).resume()
+        was_paused = state_paths.pause_file(settings).resume()
     except OSError as error:
         raise SettingsError(f"state_dir={settings.state_dir}: {error.strerror}") from error
     typer.echo("resumed from the next cycle on" if was_paused else "it was not paused")
@@ -336,13 +336,13 @@ def resume(config: Config = DEFAULT_CONFIG) -> None:
 @reporting
 def take_leadership(config: Config = DEFAULT_CONFIG) -> None:
     """Put this bridge in control in place of another one that lives; from a dead one it takes over by itself."""
-    from cpsched_bridge.store import places
+    from cpsched_bridge.store import state_paths
 
     settings = _settings(config)
-    places.require_used(settings)
+    state_paths.require_used(settings)
     try:
-        with places.owned(settings):
-            places.take_over_file(settings).ask()
+        with state_paths.owned(settings):
+            state_paths.take_over_file(settings).ask()
     except OSError as error:
         raise SettingsError(f"state_dir={settings.state_dir}: {error.strerror}") from error
     typer.echo("from its next cycle on this bridge is in control, and any other one steps back")
@@ -387,7 +387,7 @@ def doctor(config: Config = DEFAULT_CONFIG, as_json: AsJson = False) -> None:
     Settings that `cpsched bridge` would refuse are refused alike, with exit code 2.
     --json prints a list of objects: name, ok, detail, mend, required, may_come, mode.
     """
-    from cpsched_bridge.cycle.health import concerning
+    from cpsched_bridge.cycle.bridge_health import concerning
     from cpsched_bridge.program import assembly, views
 
     settings = _settings(config)

@@ -25,17 +25,17 @@ from cpsched_bridge.adapters.mock.demo_workload import loaded_morning
 from cpsched_bridge.adapters.mock.mock_backend import MockBackend
 from cpsched_bridge.adapters.mock.mock_cluster import MockCluster
 from cpsched_bridge.adapters.mock.simulated_clocks import AcceleratedPace, EventPace, ManualClock
-from cpsched_bridge.cycle.loop import Bridge, BridgeParts
-from cpsched_bridge.cycle.telling import Listener
-from cpsched_bridge.errors import AddressTaken
-from cpsched_bridge.in_force import InForce
+from cpsched_bridge.cycle.bridge_loop import Bridge, BridgeParts
+from cpsched_bridge.cycle.cycle_reporting import Listener
+from cpsched_bridge.cycle_report import CycleReport
+from cpsched_bridge.effective_config import EffectiveConfig
+from cpsched_bridge.errors import AddressInUse
 from cpsched_bridge.program.assembly import policy_of
 from cpsched_bridge.program.views import where
-from cpsched_bridge.report import CycleReport
 from cpsched_bridge.settings import MetricsSettings, Settings
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.ledger import Ledger
-from cpsched_bridge.store.places import journal_path, ledger_path, pause_file
+from cpsched_bridge.store.state_paths import journal_path, ledger_path, pause_file
 from cpsched_bridge.watch import logs
 from cpsched_bridge.watch.endpoint import Endpoint
 from cpsched_bridge.watch.web.server import Watch
@@ -138,7 +138,7 @@ def _endpoint(watch: Watch) -> Endpoint:
     settings, app = MetricsSettings(), watch.app()
     try:
         return Endpoint(app, settings.host, settings.port)
-    except AddressTaken:
+    except AddressInUse:
         return Endpoint(app, settings.host, 0)
 
 
@@ -148,7 +148,7 @@ def bridge_run(policy: PolicySpec, site: MockCluster, pace: EventPace, listeners
         settings = Settings(mode="control", adapter="mock", state_dir=Path(folder), durable=False)
         ledger, journal = Ledger(ledger_path(settings), durable=False), Journal(journal_path(settings))
         parts = BridgeParts(
-            MockBackend(site, ManualClock(site)), policy_of(policy), InForce(policy), ledger, journal,
+            MockBackend(site, ManualClock(site)), policy_of(policy), EffectiveConfig(policy), ledger, journal,
             pause_file(settings), pace, settings, (pace.note, *listeners),
         )  # fmt: skip
         try:

@@ -2,7 +2,7 @@
 
     python -m cpsched_bridge.program.dispatcher_process FD PARENT_PID
 
-`cpsched_bridge.cycle.apart` starts it, and says why it is a process of its own.
+`cpsched_bridge.cycle.isolation_client` starts it, and says why it is a process of its own.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from cpsched.model import Cluster, IntArray, Job, JobTable, Snapshot
 from cpsched.model.job_table import PlacementPool, read_only_view
 from cpsched.registry import DISPATCHERS
 from cpsched.traceback_origin import plugin_source_location
-from cpsched_bridge.children import begin
-from cpsched_bridge.cycle.apart import Begins, Doing, Lessons, Question, Reply
+from cpsched_bridge.child_processes import enter_child
+from cpsched_bridge.cycle.isolation_client import DecideRequest, DecideResponse, EndedJobs, Init, Progress
 from cpsched_sim import kernel_warm_up
 from cpsched_sim.files import read_json
 
@@ -38,7 +38,7 @@ class Rounds:
         self._jobs: dict[int, Job] = {}
         self._cluster: Cluster | None = None
 
-    def snapshot_of(self, question: Question) -> Snapshot:
+    def snapshot_of(self, question: DecideRequest) -> Snapshot:
         """The snapshot that was asked about, with the asker's slots and columns. The asker has checked them."""
         if question.cluster is not None:
             self._cluster = Cluster(*question.cluster)
@@ -60,12 +60,12 @@ class Rounds:
         )
 
 
-def answer(dispatcher: Dispatcher, rounds: Rounds, message: Question | Lessons) -> Reply:
+def answer(dispatcher: Dispatcher, rounds: Rounds, message: DecideRequest | EndedJobs) -> DecideResponse:
     """The answer to one message; whatever the dispatcher raises is told in words."""
-    question = message if isinstance(message, Question) else None
+    question = message if isinstance(message, DecideRequest) else None
     snapshot = None if question is None else rounds.snapshot_of(question)
     try:
-        _know(dispatcher, message if isinstance(message, Lessons) else message.known)
+        _know(dispatcher, message if isinstance(message, EndedJobs) else message.known)
         decision = None
         if snapshot is not None and question is not None:
             began_s = time.perf_counter()
@@ -74,28 +74,28 @@ def answer(dispatcher: Dispatcher, rounds: Rounds, message: Question | Lessons) 
             if took is not None:
                 took(time.perf_counter() - began_s)
         tell = getattr(dispatcher, "memory", None)
-        return Reply(decision, bool(dispatcher.learns), None if tell is None else tell())
+        return DecideResponse(decision, bool(dispatcher.learns), None if tell is None else tell())
     except Exception as error:
         place = plugin_source_location(error, dispatcher, METHODS["dispatcher"])
-        return Reply(failure=describe_exception(error) + (f" ({place})" if place else ""))
+        return DecideResponse(failure=describe_exception(error) + (f" ({place})" if place else ""))
 
 
-def _know(dispatcher: Dispatcher, known: Lessons) -> None:
+def _know(dispatcher: Dispatcher, known: EndedJobs) -> None:
     if known.memory is not None:
         dispatcher.recall(known.memory)
     for ended in known.lessons:
         dispatcher.learn(ended)
 
 
-def begun(begins: Begins, channel: Connection[Any, Any]) -> Dispatcher:
+def begun(begins: Init, channel: Connection[Any, Any]) -> Dispatcher:
     """The dispatcher; every kernel that it or the bridge needs is compiled, and the other side told how far that is."""
     spec = begins.spec
     dispatcher = DISPATCHERS.build(spec.dispatcher, spec.dispatcher_settings, read_json)
     for module in begins.modules:
         with contextlib.suppress(ImportError):  # then the bridge compiles what is in there itself
             importlib.import_module(module)
-    kernel_warm_up.load_all_kernels(lambda words: channel.send(Doing(words)))
-    channel.send(Doing())
+    kernel_warm_up.load_all_kernels(lambda words: channel.send(Progress(words)))
+    channel.send(Progress())
     return dispatcher
 
 
@@ -115,12 +115,12 @@ def serve(channel: Connection[Any, Any]) -> None:
         except BrokenPipeError:
             return
         except Exception as error:  # an answer that cannot be sent: a decision of no known kind
-            channel.send(Reply(failure=f"what it decided cannot be sent: {describe_exception(error)}"))
+            channel.send(DecideResponse(failure=f"what it decided cannot be sent: {describe_exception(error)}"))
 
 
 def main() -> None:
     """Run as a process."""
-    begin(int(sys.argv[2]))
+    enter_child(int(sys.argv[2]))
     with contextlib.suppress(BrokenPipeError):  # nobody waits for it any more
         serve(Connection(int(sys.argv[1])))
 

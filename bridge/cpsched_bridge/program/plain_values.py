@@ -15,12 +15,12 @@ from typing import Any
 from cpsched.model import Job, Placement
 from cpsched_bridge.errors import BridgeError, UnknownJob
 from cpsched_bridge.settings import Settings
-from cpsched_bridge.store import places
-from cpsched_bridge.store.advice_book import AdviceBook
+from cpsched_bridge.store import state_paths
+from cpsched_bridge.store.boost_ledger import BoostLedger
 from cpsched_bridge.store.journal import Journal
-from cpsched_bridge.store.journal_reader import BACKED_OFF, Aside, Event, PastJob, is_id
+from cpsched_bridge.store.journal_reader import BACKED_OFF, Event, JobRecord, UnscheduledJob, is_id
 from cpsched_bridge.store.ledger import KEPT, Entry, State
-from cpsched_bridge.store.rounds import RoundRecord
+from cpsched_bridge.store.round_records import RoundRecord
 from cpsched_bridge.watch.explain import behind_its_array
 from cpsched_bridge.watch.reasons import kind_of, text_of
 
@@ -37,8 +37,8 @@ class KnownOfJob:
     """When the ledger last saw it running."""
     record: RoundRecord | None = None
     """The last round."""
-    past: PastJob | None = None
-    aside: Aside | None = None
+    past: JobRecord | None = None
+    aside: UnscheduledJob | None = None
     advised: tuple[int, int] | None = None
     """The points that were last sent to the cluster, and since when."""
     events: list[Event] = field(default_factory=list)
@@ -59,7 +59,7 @@ def known_of_job(text: str, settings: Settings) -> KnownOfJob:
     """What is known of the job that people call so. Raises `UnknownJob` where that is nothing."""
     found, behind = KnownOfJob(), ""
     try:
-        with places.opened_ledger(settings, read_only=True) as ledger:
+        with state_paths.opened_ledger(settings, read_only=True) as ledger:
             found.entry = next((e for e in ledger.entries() if text in (str(e.job_id), e.label)), None)
             if found.entry is not None:
                 history = ledger.history(found.entry.job_id)
@@ -67,7 +67,7 @@ def known_of_job(text: str, settings: Settings) -> KnownOfJob:
     except BridgeError as error:
         found.unreadable.append(str(error))
     try:
-        with places.opened_journal(settings) as journal:
+        with state_paths.opened_journal(settings) as journal:
             behind = _look_up(found, text, journal, settings)
     except BridgeError as error:
         found.unreadable.append(str(error))
@@ -87,7 +87,7 @@ def _look_up(found: KnownOfJob, text: str, journal: Journal, settings: Settings)
     if found.record is None:
         return ""
     if settings.mode == "advise" and found.queued:
-        book = AdviceBook.readable(places.advice_path(settings)).by_id
+        book = BoostLedger.readable(state_paths.advice_path(settings)).by_id
         array = found.record.name_of(found.job_id).partition("_")[0]  # waiting tasks of an array share one number
         known = book.get(found.job_id) or (book.get(int(array)) if is_id(array) else None)
         found.advised = None if known is None else (known.points[-1], known.since_s)
@@ -192,24 +192,24 @@ def _event(event: Event, name_of: Callable[[int], str]) -> Values:
 
 def events(settings: Settings, last: int, job: str, kind: str) -> list[Values]:
     """`cpsched events --json`."""
-    with places.opened_journal(settings) as journal:
+    with state_paths.opened_journal(settings) as journal:
         found = journal.events(job_id_of(job, journal) if job else None, last, kind)
         return [_event(event, journal.name_of) for event in found]
 
 
 def status(settings: Settings) -> Values:
     """`cpsched status --json`: a part that cannot be read is null, and `unreadable` says why."""
-    begun = places.beginning_file(settings).told()
+    begun = state_paths.beginning_file(settings).told()
     found: Values = {
         "configured_mode": settings.mode,
-        "paused": places.pause_file(settings).reason() or None,
+        "paused": state_paths.pause_file(settings).reason() or None,
         "beginning": None if begun is None else {"doing": begun[0], "ago_s": begun[1]},
         "last_good_cycle_ago_s": None,
         **dict.fromkeys(("mode", "transport", "last_round", "journal", "ledger", "held", "put_off", "left", "events")),
         "unreadable": [],
     }
     with contextlib.suppress(OSError):
-        found["last_good_cycle_ago_s"] = places.heartbeat_age_s(settings)
+        found["last_good_cycle_ago_s"] = state_paths.heartbeat_age_s(settings)
     for part in (_of_ledger, _of_journal):
         try:
             found |= part(settings)
@@ -219,13 +219,13 @@ def status(settings: Settings) -> Values:
 
 
 def _of_ledger(settings: Settings) -> Values:
-    with places.opened_ledger(settings, read_only=True) as ledger:
+    with state_paths.opened_ledger(settings, read_only=True) as ledger:
         counts = {state: count for state, count in ledger.counts().items() if count}
     return {"ledger": counts, "held": sum(counts.get(state, 0) for state in KEPT)}
 
 
 def _of_journal(settings: Settings) -> Values:
-    with places.opened_journal(settings) as journal:
+    with state_paths.opened_journal(settings) as journal:
         first, size = journal.first_round(), journal.size_bytes()
         asides = journal.asides(BACKED_OFF)
         return {

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 from cpsched.errors import CpschedError, InvalidValue, UnknownName
 from cpsched.policy_spec import PolicySpec
 from cpsched.registry import DISPATCHERS, PREDICTORS, Registry
-from cpsched_bridge.cycle.timing import WAKE_AFTER_S
-from cpsched_bridge.errors import WrongSetting
-from cpsched_bridge.in_force import in_yaml
+from cpsched_bridge.cycle.cycle_timing import WAKE_AFTER_S
+from cpsched_bridge.effective_config import as_yaml
+from cpsched_bridge.errors import InvalidSetting
 from cpsched_bridge.settings import Section, Settings
 from cpsched_bridge.watch.systemd import Systemd
 from cpsched_sim.files import read_json
@@ -80,7 +80,7 @@ the file. Plug-ins check their options in their own models.
 
 
 def check(settings: Settings, spec: PolicySpec) -> None:
-    """Raise `WrongSetting` for the first setting that no bridge can begin with; `spec` is the policy in force."""
+    """Raise `InvalidSetting` for the first setting that no bridge can begin with; `spec` is the policy in force."""
     check_goal(settings)
     check_part(DISPATCHERS, spec.dispatcher, spec.dispatcher_settings, "dispatcher")
     check_part(PREDICTORS, spec.predictor, spec.predictor_settings, "predictor")
@@ -92,7 +92,7 @@ def check(settings: Settings, spec: PolicySpec) -> None:
 
 
 def check_effects(settings: Settings, options: Section) -> None:
-    """Raise `WrongSetting` for the first setting of `NEEDS_OTHER` that has no effect."""
+    """Raise `InvalidSetting` for the first setting of `NEEDS_OTHER` that has no effect."""
     for row in NEEDS_OTHER:
         *sections, name = row.setting.removeprefix("options.").split(".")
         section: Section = options if row.setting.startswith("options.") else settings
@@ -102,7 +102,9 @@ def check_effects(settings: Settings, options: Section) -> None:
             section = getattr(section, each)
         value, default = getattr(section, name), type(section).model_fields[name].get_default(call_default_factory=True)
         if name in section.model_fields_set and value != default and not row.has_effect(settings, options):
-            raise WrongSetting(tuple(row.setting.split(".")), in_yaml(section.model_dump(mode="json")[name]), row.rule)
+            raise InvalidSetting(
+                tuple(row.setting.split(".")), as_yaml(section.model_dump(mode="json")[name]), row.rule
+            )
 
 
 def check_goal(settings: Settings) -> None:
@@ -112,18 +114,18 @@ def check_goal(settings: Settings) -> None:
         return
     if "objective" in policy.dispatcher_settings:
         rule = "and dispatcher_settings.objective both say what a plan is to be best for: name one of them"
-        raise WrongSetting(("policy", "goal"), in_yaml(policy.goal), rule)
+        raise InvalidSetting(("policy", "goal"), as_yaml(policy.goal), rule)
     try:
         offered = DISPATCHERS.find(policy.dispatcher).defaults()
     except CpschedError:
         return  # told of the dispatcher
     if "objective" not in offered:
         rule = f"the dispatcher {policy.dispatcher} has no objective: name lookahead, or no goal"
-        raise WrongSetting(("policy", "goal"), in_yaml(policy.goal), rule)
+        raise InvalidSetting(("policy", "goal"), as_yaml(policy.goal), rule)
 
 
 def check_part(known: Registry[Any], words: str, given: dict[str, str] | Any, field: str) -> None:
-    """Raise `WrongSetting` unless the dispatcher or predictor can be made, of the settings that are given to it."""
+    """Raise `InvalidSetting` unless the dispatcher or predictor can be made, of the settings that are given to it."""
     try:
         known.build(words, given, read_json)
     except CpschedError as error:
@@ -132,7 +134,7 @@ def check_part(known: Registry[Any], words: str, given: dict[str, str] | Any, fi
         if name in given and name != words:
             at, words = ("policy", f"{field}_settings", name), given[name]
         rule = error.rule if isinstance(error, InvalidValue) else str(error)
-        raise WrongSetting(at, words, rule) from error
+        raise InvalidSetting(at, words, rule) from error
 
 
 def check_watchdog(settings: Settings) -> None:
@@ -143,7 +145,7 @@ def check_watchdog(settings: Settings) -> None:
     limit_s = watchdog_s()
     if limit_s is not None and decide_s >= limit_s:
         rule = f"must be less than systemd's watchdog, {limit_s:g} s (WatchdogSec of {_UNIT})"
-        raise WrongSetting(("cycle", "decide_timeout_s"), f"{decide_s:g}", rule)
+        raise InvalidSetting(("cycle", "decide_timeout_s"), f"{decide_s:g}", rule)
 
 
 def watchdog_s() -> float | None:
@@ -182,9 +184,9 @@ def check_state_dir(settings: Settings) -> None:
     path = settings.state_dir
     there = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
     if not there.is_dir():
-        raise WrongSetting(("state_dir",), path, f"must be a folder: {there} is a file")
+        raise InvalidSetting(("state_dir",), path, f"must be a folder: {there} is a file")
     if there != path and not os.access(there, os.W_OK | os.X_OK):
-        raise WrongSetting(("state_dir",), path, f"cannot be made: {there} is not writable for uid {os.geteuid()}")
+        raise InvalidSetting(("state_dir",), path, f"cannot be made: {there} is not writable for uid {os.geteuid()}")
 
 
 def check_address(settings: Settings) -> None:
@@ -203,4 +205,4 @@ def check_address(settings: Settings) -> None:
             return
         name, value = ("port", port) if number == errno.EACCES else ("host", host)
         why = getattr(error, "strerror", None) or error
-        raise WrongSetting(("metrics", name), value, f"cannot be listened on: {why}") from error
+        raise InvalidSetting(("metrics", name), value, f"cannot be listened on: {why}") from error

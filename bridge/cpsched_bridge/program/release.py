@@ -7,17 +7,17 @@ import time
 
 from cpsched.errors import abbreviate
 from cpsched.formatting import many
-from cpsched_bridge.cycle.adviser import take_all_back
-from cpsched_bridge.cycle.claims import BEATS, HANDED_BACK
-from cpsched_bridge.cycle.hand_back import Unwritten, hand_all_back
-from cpsched_bridge.errors import AlreadyRunning, BackendError, NoLedger, SettingsError, StillHeld
-from cpsched_bridge.ports import Advisable, Backend, Claim
+from cpsched_bridge.cycle.booster import remove_all_boosts
+from cpsched_bridge.cycle.leader_election import HANDED_BACK, RENEWALS_PER_LEASE
+from cpsched_bridge.cycle.release_jobs import DiskProblem, release_all_jobs
+from cpsched_bridge.errors import AlreadyRunning, BackendError, JobsStillHeld, NoLedger, SettingsError
+from cpsched_bridge.ports import Backend, Lease, SupportsBoost
 from cpsched_bridge.program import assembly
 from cpsched_bridge.settings import Settings
-from cpsched_bridge.store import identity, places
-from cpsched_bridge.store.advice_book import AdviceBook
-from cpsched_bridge.store.instance import InstanceLock
+from cpsched_bridge.store import bridge_identity, state_paths
+from cpsched_bridge.store.boost_ledger import BoostLedger
 from cpsched_bridge.store.ledger import Ledger
+from cpsched_bridge.store.process_files import InstanceLock
 
 SPARE_S = 3.0
 """For a bridge's cycle, beside the time between two beats of its claim."""
@@ -28,7 +28,7 @@ CONFIRM_S = 10.0
 def release_all(
     settings: Settings, where: str, if_stale_s: float | None, force: bool, confirm_s: float = CONFIRM_S
 ) -> str:
-    """Hand every held job back; the words to print. Raises `StillHeld` for jobs that could not be handed back.
+    """Hand every held job back; the words to print. Raises `JobsStillHeld` for jobs that could not be handed back.
 
     - Where no bridge has run, or one may not look into the state directory, nothing is done: `SettingsError` is raised.
       With `force` the jobs that the cluster's own records prove to be the bridge's are handed back, and `NoLedger` is
@@ -50,8 +50,8 @@ def release_all(
     lock = _lock(settings, must=if_stale_s is None and not force) if unused is None else None
     backend = assembly.connect(settings, where)
     try:
-        with places.owned(settings), places.emergency_ledger(settings) as ledger:
-            own = identity.known(settings.state_dir)
+        with state_paths.owned(settings), state_paths.emergency_ledger(settings) as ledger:
+            own = bridge_identity.known_bridge_name(settings.state_dir)
             words = _hand_back(backend, ledger, _other_bridge(backend, settings), _book(settings), own)
     finally:
         backend.close()
@@ -65,7 +65,7 @@ def release_all(
 def _unused(settings: Settings) -> SettingsError | None:
     """What is wrong where no sign of a bridge can be found."""
     try:
-        places.require_used(settings)
+        state_paths.require_used(settings)
     except SettingsError as error:
         return error
     return None
@@ -74,7 +74,7 @@ def _unused(settings: Settings) -> SettingsError | None:
 def _sign_of_life(settings: Settings, stale_s: float, confirm_s: float) -> str:
     """In words, what shows that the bridge lives; empty if nothing does."""
     try:
-        age_s = places.heartbeat_age_s(settings)
+        age_s = state_paths.heartbeat_age_s(settings)
     except OSError:
         return ""
     if age_s is None:
@@ -99,7 +99,7 @@ def _beat(settings: Settings) -> int | None:
 
 def _lock(settings: Settings, must: bool) -> InstanceLock | None:
     try:
-        return places.lock(settings)
+        return state_paths.lock(settings)
     except AlreadyRunning as error:
         if must:
             raise AlreadyRunning(f"{error}; use `cpsched pause` while it works, or --force") from error
@@ -108,12 +108,12 @@ def _lock(settings: Settings, must: bool) -> InstanceLock | None:
         return None  # a disk that takes no new file: no bridge holds a lock that cannot be made
 
 
-def _other_bridge(backend: Backend, settings: Settings) -> Claim | None:
+def _other_bridge(backend: Backend, settings: Settings) -> Lease | None:
     """The claim of another bridge, if that changes within the time in which it does where its bridge lives."""
-    own = identity.known(settings.state_dir)
+    own = bridge_identity.known_bridge_name(settings.state_dir)
     try:
         first = backend.observe().claim
-        until_s = time.monotonic() + settings.lease.duration_s / BEATS + SPARE_S
+        until_s = time.monotonic() + settings.lease.duration_s / RENEWALS_PER_LEASE + SPARE_S
         while first is not None and first.bridge != own and time.monotonic() < until_s:
             time.sleep(min(1.0, SPARE_S))
             now = backend.observe().claim
@@ -129,26 +129,26 @@ def _leave_word(backend: Backend, own: str) -> None:
     with contextlib.suppress(BackendError):  # the next bridge then goes by its ledger
         there = backend.observe().claim
         if there is None or there.bridge == own:
-            backend.claim(Claim(own, HANDED_BACK, 0 if there is None else there.beat + 1, "release-all"), there)
+            backend.acquire_lease(Lease(own, HANDED_BACK, 0 if there is None else there.beat + 1, "release-all"), there)
 
 
-def _book(settings: Settings) -> AdviceBook:
+def _book(settings: Settings) -> BoostLedger:
     """The book of advice, as far as it can be read; nothing is written into it."""
-    return AdviceBook.readable(places.advice_path(settings))
+    return BoostLedger.readable(state_paths.advice_path(settings))
 
 
-def _hand_back(backend: Backend, ledger: Ledger, other: Claim | None, book: AdviceBook, own: str | None) -> str:
+def _hand_back(backend: Backend, ledger: Ledger, other: Lease | None, book: BoostLedger, own: str | None) -> str:
     before = len(ledger.kept())
-    problems = hand_all_back(backend, ledger, "release-all", lambda _: other is not None)
-    if isinstance(backend, Advisable):
-        problems += take_all_back(backend, book)
+    problems = release_all_jobs(backend, ledger, "release-all", lambda _: other is not None)
+    if isinstance(backend, SupportsBoost):
+        problems += remove_all_boosts(backend, book)
     notes = [happening.detail for happening in (*ledger.mishaps, *book.mishaps)]
     if other is not None:
         notes.append(f"another bridge is in control, and keeps what the submit plugin holds: {other.where}")
-    notes += [problem for problem in problems if isinstance(problem, Unwritten)]
-    held = [problem for problem in problems if not isinstance(problem, Unwritten)]
+    notes += [problem for problem in problems if isinstance(problem, DiskProblem)]
+    held = [problem for problem in problems if not isinstance(problem, DiskProblem)]
     if held:
-        raise StillHeld(abbreviate(held, 5, "; ") + "".join(f"; {note}" for note in notes))
+        raise JobsStillHeld(abbreviate(held, 5, "; ") + "".join(f"; {note}" for note in notes))
     unwritten = len(held) < len(problems) or any(mishap.kind == "ledger_unwritable" for mishap in ledger.mishaps)
     if unwritten and own is not None:
         _leave_word(backend, own)

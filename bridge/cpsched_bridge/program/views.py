@@ -16,17 +16,17 @@ from rich.text import Text
 from cpsched.errors import abbreviate, escape_controls
 from cpsched.formatting import clock, instant, many, milliseconds, span
 from cpsched.model import Cluster, Placement
+from cpsched_bridge.effective_config import EffectiveConfig, as_yaml
 from cpsched_bridge.errors import BridgeError
-from cpsched_bridge.in_force import InForce, in_yaml
-from cpsched_bridge.ports import NOWHERE, Check
+from cpsched_bridge.ports import UNKNOWN_NODES, Check
 from cpsched_bridge.program.plain_values import KnownOfJob, job_id_of, known_of_job
 from cpsched_bridge.settings import Settings
-from cpsched_bridge.store import places
+from cpsched_bridge.store import state_paths
 from cpsched_bridge.store.journal import Journal
-from cpsched_bridge.store.journal_reader import BACKED_OFF, Aside, Event, RoundLine
+from cpsched_bridge.store.journal_reader import BACKED_OFF, Event, RoundLine, UnscheduledJob
 from cpsched_bridge.store.ledger import KEPT, Entry, State
-from cpsched_bridge.store.places import heartbeat_age_s
-from cpsched_bridge.store.rounds import RoundRecord
+from cpsched_bridge.store.round_records import RoundRecord
+from cpsched_bridge.store.state_paths import heartbeat_age_s
 from cpsched_bridge.watch.explain import because, explain, view_of_round
 from cpsched_bridge.watch.schema import QueuedJob
 from cpsched_sim.cli_shell import echo_json
@@ -57,7 +57,7 @@ def console() -> Console:
 def where(placement: Placement, cluster: Cluster) -> str:
     """A placement by node names, with the units there where more than one; words where no node of it is known."""
     return (
-        NOWHERE
+        UNKNOWN_NODES
         if not placement
         else ",".join(cluster.node_names[node] + (f"*{units}" if units > 1 else "") for node, units in placement)
     )
@@ -107,10 +107,10 @@ def explained(record: RoundRecord) -> tuple[RoundRecord, str]:
     """The round with plan and reasons, and what is to be said of where those come from."""
     if record.explained or record.failure:
         return record, ""
-    from cpsched_bridge.store.redecide import decide_again
+    from cpsched_bridge.store.round_replay import replay_round
     from cpsched_sim.files import read_json
 
-    again = decide_again(record, read_json)
+    again = replay_round(record, read_json)
     if not again.same:
         why = again.skipped or again.differences[0]
         return record, f"plan and reasons are no longer kept, and cannot be decided again: {why}"
@@ -135,14 +135,14 @@ def _decision(job: QueuedJob, record: RoundRecord) -> str:
 
 def print_replays(journal: Journal, numbers: Iterable[int]) -> bool:
     """`cpsched journal replay`; whether every round that could be replayed came out the same."""
-    from cpsched_bridge.store.redecide import decide_again
+    from cpsched_bridge.store.round_replay import replay_round
     from cpsched_sim.files import read_json
 
     out = console()
     same = different = skipped = 0
     reasons: set[str] = set()
     for number in numbers:
-        result = decide_again(journal.read(number), read_json)
+        result = replay_round(journal.read(number), read_json)
         if result.skipped:
             skipped += 1
             reasons.add(result.skipped)
@@ -217,7 +217,7 @@ def _print_events(out: Console, events: Sequence[Event], name_of: Callable[[int]
 def print_events(settings: Settings, last: int, job: str, kind: str) -> None:
     """`cpsched events`."""
     out = console()
-    with places.opened_journal(settings) as journal:
+    with state_paths.opened_journal(settings) as journal:
         found = journal.events(job_id_of(job, journal) if job else None, last, kind)
         _print_events(out, found, journal.name_of)
         if not found:
@@ -227,10 +227,10 @@ def print_events(settings: Settings, last: int, job: str, kind: str) -> None:
 def print_status(settings: Settings) -> bool:
     """`cpsched status`: part by part, so that one file that cannot be read hides no other; whether all could be."""
     out, good = console(), True
-    paused = places.pause_file(settings).reason()
+    paused = state_paths.pause_file(settings).reason()
     out.print(f"configured mode: {settings.mode}" + (f"; paused: {paused}" if paused else ""))
     _print_mode(out, settings)
-    if told := places.beginning_file(settings).told():
+    if told := state_paths.beginning_file(settings).told():
         out.print(f"not deciding yet: {told[0]} (said {span(told[1])} ago)")
     out.print(f"last good cycle: {_last_good_cycle(settings)}")
     for part in (_print_last_round, _print_ledger, _print_latest):
@@ -262,7 +262,7 @@ def last_good_cycle(age_s: float | None) -> str:
 
 
 def _print_last_round(out: Console, settings: Settings) -> None:
-    with places.opened_journal(settings) as journal:
+    with state_paths.opened_journal(settings) as journal:
         for last in journal.lines(1):
             ago_s = time.time() - last.at_unix_s
             ago = (
@@ -279,7 +279,7 @@ def _print_last_round(out: Console, settings: Settings) -> None:
 
 def _print_mode(out: Console, settings: Settings) -> None:
     """What the bridge last told of its mode and its transport, with the reasons: they may be none of the settings."""
-    with contextlib.suppress(BridgeError), places.opened_journal(settings) as journal:
+    with contextlib.suppress(BridgeError), state_paths.opened_journal(settings) as journal:
         for told in journal.events(limit=1, kind="mode"):
             out.print(f"mode since {clock(told.at_unix_s)} UTC: {told.detail}")
         for told in journal.events(limit=1, kind="transport"):
@@ -287,14 +287,14 @@ def _print_mode(out: Console, settings: Settings) -> None:
 
 
 def _print_ledger(out: Console, settings: Settings) -> None:
-    with places.opened_ledger(settings, read_only=True) as ledger:
+    with state_paths.opened_ledger(settings, read_only=True) as ledger:
         counts = {state: count for state, count in ledger.counts().items() if count}
         out.print("ledger: " + (", ".join(f"{count} {state}" for state, count in counts.items()) or "empty"))
         out.print(f"held by the bridge: {sum(counts.get(state, 0) for state in KEPT)}")
 
 
 def _print_latest(out: Console, settings: Settings) -> None:
-    with places.opened_journal(settings) as journal:
+    with state_paths.opened_journal(settings) as journal:
         put_off = journal.asides(BACKED_OFF)
         if put_off:
             users = len({aside.user for aside in put_off})
@@ -306,7 +306,7 @@ def _print_latest(out: Console, settings: Settings) -> None:
         _print_events(out, journal.events(limit=8), journal.name_of)
 
 
-def print_unsupported(asides: Sequence[Aside]) -> None:
+def print_unsupported(asides: Sequence[UnscheduledJob]) -> None:
     """`cpsched unmanaged`."""
     out = console()
     if not asides:
@@ -318,7 +318,7 @@ def print_unsupported(asides: Sequence[Aside]) -> None:
     out.print(found)
 
 
-def print_in_force(told: InForce, as_json: bool) -> None:
+def print_in_force(told: EffectiveConfig, as_json: bool) -> None:
     """`cpsched config`."""
     fallback = None if told.fallback is None else str(told.fallback)
     if as_json:
@@ -330,7 +330,7 @@ def print_in_force(told: InForce, as_json: bool) -> None:
     out.print(f"fallback: {fallback or 'none'}")
     found = table("setting", "value", "from")
     for row in told.rows:
-        found.add_row(row.name, in_yaml(row.value), row.source)
+        found.add_row(row.name, as_yaml(row.value), row.source)
     out.print(found)
 
 

@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from cpsched_bridge.store.damage import seal_of, start_of
+from cpsched_bridge.store.corruption import read_head, row_checksum
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _SAME_TOUCH_S = 2.0
@@ -53,7 +53,7 @@ def touch(path: Path) -> None:
     try:
         try:
             words = f"{boot_id()} {_boot_s():015.3f} {time.time():017.3f}"
-            os.pwrite(file, f"{words} {seal_of(words.split()):010d}\n".encode(), 0)
+            os.pwrite(file, f"{words} {row_checksum(words.split()):010d}\n".encode(), 0)
         except OSError:  # a full disk: the file's time needs no room
             os.utime(file)
     finally:
@@ -71,13 +71,13 @@ def age_s(path: Path) -> float | None:
     except FileNotFoundError:
         return None
     try:
-        words = start_of(path, 256).decode(errors="replace").split()
+        words = read_head(path, 256).decode(errors="replace").split()
     except OSError:  # its time is enough
         words = []
     try:
         *said, seal = words
         id, since_boot_s, unix_s = said
-        if int(seal) == seal_of(said) and id == boot_id() and abs(float(unix_s) - wall_s) < _SAME_TOUCH_S:
+        if int(seal) == row_checksum(said) and id == boot_id() and abs(float(unix_s) - wall_s) < _SAME_TOUCH_S:
             return max(0.0, _boot_s() - float(since_boot_s))
     except ValueError:
         pass

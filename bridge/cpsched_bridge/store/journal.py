@@ -17,19 +17,13 @@ from pathlib import Path
 
 from cpsched.model import Cluster, Snapshot
 from cpsched.policy_spec import PolicySpec
-from cpsched_bridge.errors import DamagedFile
-from cpsched_bridge.report import STOPPED, CycleReport, Happening
-from cpsched_bridge.store.damage import Damaged, content, is_damage, sealed
-from cpsched_bridge.store.database import connect, file_of, set_aside, storable, was_taken_away
-from cpsched_bridge.store.deltas import SeriesWriter, text_of
-from cpsched_bridge.store.journal_reader import IN_ORDER, Aside, JournalReader
-from cpsched_bridge.store.rounds import (
-    JobRows,
-    cluster_to_json,
-    failure_to_json,
-    key_of,
-    round_to_json,
-)
+from cpsched_bridge.cycle_report import STOPPED, CycleReport, Event
+from cpsched_bridge.errors import CorruptFile
+from cpsched_bridge.store.corruption import CorruptContent, add_checksum, is_corruption, reading_content
+from cpsched_bridge.store.journal_reader import IN_ORDER, JournalReader, UnscheduledJob
+from cpsched_bridge.store.json_deltas import SeriesWriter, text_of
+from cpsched_bridge.store.round_records import JobRows, cluster_to_json, failure_to_json, key_of, round_to_json
+from cpsched_bridge.store.sqlite_files import connect, file_of, move_aside, storable, was_replaced
 
 FORMAT = 3
 """Version of the tables below, in `pragma user_version`: that of cpsched 0.1.0. Lower numbers were never released."""
@@ -78,7 +72,7 @@ class Journal(JournalReader):
         self, path: Path | str, max_mib: float = 2048.0, read_only: bool = False, keep_days: float = 30.0
     ) -> None:
         self._path = path
-        self.mishaps: list[Happening] = []
+        self.mishaps: list[Event] = []
         """What happened to the file, until somebody tells it on."""
         if read_only:
             super().__init__(connect(path, durable=False, read_only=True))
@@ -89,7 +83,7 @@ class Journal(JournalReader):
         self._keep_s = keep_days * 86400
         self._last, self._lost = 0 if read_only else self.last_round, False
         self._file = file_of(path)
-        self._asides: frozenset[Aside] | None = None
+        self._asides: frozenset[UnscheduledJob] | None = None
         """As written; None: not known."""
         self._labels: dict[int, str] = {}
         self._begin_anew()
@@ -98,7 +92,7 @@ class Journal(JournalReader):
         """The file, made where there is none; one that is damaged, or of another format, is set aside."""
         before, why = 0, "damaged"
         try:
-            with content():
+            with reading_content():
                 db = self._connected()
                 try:
                     found = _format_of(db)
@@ -113,7 +107,7 @@ class Journal(JournalReader):
                     db.close()
                     raise
                 db.close()
-        except Damaged as error:
+        except CorruptContent as error:
             words = str(error)
         return self._anew(why, words, before)
 
@@ -122,11 +116,11 @@ class Journal(JournalReader):
 
         `again`: that was tried before, in vain, and is told already.
         """
-        if aside := set_aside(Path(self._path), why):
+        if aside := move_aside(Path(self._path), why):
             kind = "journal_damaged" if why == "damaged" else "journal_set_aside"
-            self.mishaps.append(Happening(kind, f"{self._path}: {words}; set aside as {aside.name}, a new one begun"))
+            self.mishaps.append(Event(kind, f"{self._path}: {words}; set aside as {aside.name}, a new one begun"))
         elif not again:
-            self.mishaps.append(Happening("journal_gone", f"{self._path}: {words}; a new one begun"))
+            self.mishaps.append(Event("journal_gone", f"{self._path}: {words}; a new one begun"))
         db = self._connected()
         try:
             db.executescript(SCHEMA)
@@ -143,18 +137,18 @@ class Journal(JournalReader):
 
     def _require_format(self) -> None:
         try:
-            with content():
+            with reading_content():
                 found = _format_of(self._db)
                 if found != FORMAT:
                     rule = "a bridge of this version sets it aside"
-                    raise DamagedFile(f"{self._path}: of format {found}, not {FORMAT}: {rule}")
+                    raise CorruptFile(f"{self._path}: of format {found}, not {FORMAT}: {rule}")
         except BaseException:
             self.close()
             raise
 
     def _written(self, work: Callable[[], object]) -> None:
         """Do `work`, which writes, in one transaction; to a new file where the present one is damaged or gone."""
-        if self._lost or was_taken_away(self._path, self._file):
+        if self._lost or was_replaced(self._path, self._file):
             self._replace("it was taken away")
         try:
             with self._db:
@@ -162,7 +156,7 @@ class Journal(JournalReader):
         except BaseException as error:
             self._begin_anew()  # what the next change would refer to is not there
             self._asides = None
-            if not is_damage(error):
+            if not is_corruption(error):
                 raise
             self._replace(error)
             with self._db:
@@ -220,9 +214,9 @@ class Journal(JournalReader):
         self._begin_anew()
         text = text_of(cluster_to_json(cluster))
         key = key_of(text)
-        self._db.execute("insert or ignore into clusters values (?,?)", (key, sealed(zlib.compress(text))))
+        self._db.execute("insert or ignore into clusters values (?,?)", (key, add_checksum(zlib.compress(text))))
         words = json.dumps(asdict(policy), sort_keys=True).encode()
-        row = (number, version("cpsched"), sealed(words), key)
+        row = (number, version("cpsched"), add_checksum(words), key)
         self._db.execute("insert or replace into segments values (?,?,?,?)", row)
         self._db.execute(
             "delete from explanations where segment < (select max(segment) from rounds where round <= ?)",
@@ -232,8 +226,8 @@ class Journal(JournalReader):
         self._left, self._room = SEGMENT_ROUNDS, self._max_bytes // 16
 
     def _insert_round(self, report: CycleReport, snapshot: Snapshot) -> None:
-        data = sealed(self._happened.part(round_to_json(report, self._jobs.of(snapshot), self._labels)))
-        told = sealed(self._explained.part((report.recorded or failure_to_json(""))["explained"]))
+        data = add_checksum(self._happened.part(round_to_json(report, self._jobs.of(snapshot), self._labels)))
+        told = add_checksum(self._explained.part((report.recorded or failure_to_json(""))["explained"]))
         path = report.policy_failure if report.decision is None else report.decision.effort.path
         row = (report.number, self._segment, report.at_unix_s, snapshot.now_s, report.mode)
         counts = (len(snapshot.queue), len(snapshot.running), len(report.starts))
@@ -281,7 +275,7 @@ class Journal(JournalReader):
             ],
         )
 
-    def write_events(self, at_unix_s: float, number: int, happenings: Iterable[Happening]) -> None:
+    def write_events(self, at_unix_s: float, number: int, happenings: Iterable[Event]) -> None:
         """Write what happened in a round, decided or not."""
         rows = [(at_unix_s, number, h.kind, h.job_id, storable(h.detail)) for h in happenings]
         query = "insert into events (at_unix_s, round, kind, job_id, detail) values (?,?,?,?,?)"
@@ -290,9 +284,9 @@ class Journal(JournalReader):
 
     def write_stop(self, at_unix_s: float, number: int, problems: Sequence[str]) -> None:
         """Write the event that a bridge stopped, with what kept it from releasing its jobs."""
-        self.write_events(at_unix_s, number, [Happening(STOPPED, "; ".join(problems) or IN_ORDER)])
+        self.write_events(at_unix_s, number, [Event(STOPPED, "; ".join(problems) or IN_ORDER)])
 
-    def write_asides(self, asides: Iterable[Aside]) -> None:
+    def write_asides(self, asides: Iterable[UnscheduledJob]) -> None:
         """Write the list of jobs that are not decided on, as what changed in it."""
         now = frozenset(asides)
         if now == self._asides:
@@ -316,7 +310,7 @@ class Journal(JournalReader):
         try:
             return self._pruned(now_unix_s)
         except (sqlite3.Error, ValueError) as error:
-            if not is_damage(error):
+            if not is_corruption(error):
                 raise
             self._replace(error)
             return 0

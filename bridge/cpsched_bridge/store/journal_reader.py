@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from cpsched.model import Cluster
-from cpsched_bridge.errors import DamagedFile, UnknownRound
-from cpsched_bridge.report import STOPPED
-from cpsched_bridge.store.damage import DATES_S, MOST, Damaged, content, rows_as, unsealed
-from cpsched_bridge.store.deltas import SeriesReader
-from cpsched_bridge.store.rounds import RoundRecord, cluster_from_json, round_from_json
+from cpsched_bridge.cycle_report import STOPPED
+from cpsched_bridge.errors import CorruptFile, UnknownRound
+from cpsched_bridge.store.corruption import DATES_S, MOST, CorruptContent, reading_content, rows_as, verify_checksum
+from cpsched_bridge.store.json_deltas import SeriesReader
+from cpsched_bridge.store.round_records import RoundRecord, cluster_from_json, round_from_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ BACKED_OFF = "put off"
 
 
 @dataclass(frozen=True, slots=True)
-class Aside:
+class UnscheduledJob:
     """A pending job that the bridge does not decide on at present.
 
     `kind` is `unsupported` (left to the cluster's own scheduler), `ineligible` (a dependency, a limit), `BACKED_OFF`,
@@ -71,7 +71,7 @@ class Aside:
 
 
 @dataclass(frozen=True, slots=True)
-class PastJob:
+class JobRecord:
     """A job that was seen running: when it was submitted and started, where it runs or ran, when it ended if it has."""
 
     job_id: int
@@ -125,10 +125,10 @@ class JournalReader:
         return self._number("select coalesce(max(round), 0) from rounds")
 
     def _number(self, query: str) -> int:
-        with content():
+        with reading_content():
             (found,) = self._db.execute(query).fetchone()
             if not 0 <= found < MOST:
-                raise Damaged(f"{found} is no number of a round")
+                raise CorruptContent(f"{found} is no number of a round")
             return int(found)
 
     def lines(self, limit: int | None = None, with_starts: bool = False) -> list[RoundLine]:
@@ -136,18 +136,18 @@ class JournalReader:
         where = "where starts > 0" if with_starts else ""
         bound = "" if limit is None else f"limit {limit:d}"
         columns = "round, now_s, at_unix_s, mode, queued, running, starts, path"
-        with content():
+        with reading_content():
             rows = self._db.execute(f"select {columns} from rounds {where} order by round desc {bound}")
             return rows_as(RoundLine, rows)[::-1]
 
     def read(self, number: int) -> RoundRecord:
-        """A round; raises `UnknownRound`, or `DamagedFile` where what is written cannot be read."""
+        """A round; raises `UnknownRound`, or `CorruptFile` where what is written cannot be read."""
         try:
-            with content():
+            with reading_content():
                 return self._read(number)
-        except Damaged as error:
+        except CorruptContent as error:
             self._places.clear()
-            raise DamagedFile(f"round={number}: the journal is damaged there: {error}") from error
+            raise CorruptFile(f"round={number}: the journal is damaged there: {error}") from error
 
     def _read(self, number: int) -> RoundRecord:
         query = """select segment, mode, at_unix_s, policy, cluster from rounds join segments on first = segment
@@ -160,7 +160,7 @@ class JournalReader:
             number,
             self._value("rounds", place.segment, number),
             self._value("explanations", place.segment, number),
-            json.loads(unsealed(place.policy)),
+            json.loads(verify_checksum(place.policy)),
             self._cluster_of(place.cluster),
             mode=place.mode,
             at_unix_s=place.at_unix_s,
@@ -178,28 +178,28 @@ class JournalReader:
             place = self._places[table] = _Place(segment, segment - 1, SeriesReader())
         query = f"select round, data from {table} where round > ? and round <= ? and segment = ? order by round"
         for at, data in self._db.execute(query, (place.number, number, segment)).fetchall():
-            place.series.feed(unsealed(data))
+            place.series.feed(verify_checksum(data))
             place.number = at
         return place.series.value if place.number == number else None
 
     def _cluster_of(self, key: str) -> Cluster:
         if key not in self._clusters:
             (data,) = self._db.execute("select data from clusters where key = ?", (key,)).fetchone()
-            self._clusters[key] = cluster_from_json(json.loads(zlib.decompress(unsealed(data))))
+            self._clusters[key] = cluster_from_json(json.loads(zlib.decompress(verify_checksum(data))))
         return self._clusters[key]
 
-    def past(self, text: str) -> PastJob | None:
+    def past(self, text: str) -> JobRecord | None:
         """The job of that id or name that was seen running, the newest of that name; None if there is none."""
         columns = "job_id, round, label, user, submit_s, start_s, end_s, nodes"
         query = f"select {columns} from past where label = ? or job_id = ? order by label = ? desc, round desc limit 1"
-        with content():
+        with reading_content():
             rows = self._db.execute(query, (text, int(text) if is_id(text) else -1, text))
-            return next(iter(rows_as(PastJob, rows)), None)
+            return next(iter(rows_as(JobRecord, rows)), None)
 
     def name_of(self, job_id: int) -> str:
         """The name that people use for a job, as far as the journal knows it."""
         query = "select label from aside where job_id = ?1 union all select label from past where job_id = ?1"
-        with content():
+        with reading_content():
             labels = [str(label) for (label,) in self._db.execute(query, (job_id,)) if label]
         if labels:
             return labels[0]
@@ -207,13 +207,13 @@ class JournalReader:
 
     def first_round(self) -> tuple[int, float] | None:
         """Number and Unix time of the oldest round; None if there is none."""
-        with content():
+        with reading_content():
             row = self._db.execute("select round, at_unix_s from rounds order by round limit 1").fetchone()
             if row is None:
                 return None
             number, at_unix_s = int(row[0]), float(row[1])
             if not DATES_S[0] <= at_unix_s <= DATES_S[1]:
-                raise Damaged(f"at_unix_s={at_unix_s}")
+                raise CorruptContent(f"at_unix_s={at_unix_s}")
             return number, at_unix_s
 
     def events(self, job_id: int | None = None, limit: int = 50, kind: str = "") -> list[Event]:
@@ -223,7 +223,7 @@ class JournalReader:
         asked = [f"{column} = ?" for column, value in given.items() if value is not None]
         where = f"where {' and '.join(asked)}" if asked else ""
         query = f"select at_unix_s, round, kind, job_id, detail from events {where} order by seq desc limit {limit:d}"
-        with content():
+        with reading_content():
             return rows_as(Event, self._db.execute(query, args))[::-1]
 
     def last_sign(self) -> Event | None:
@@ -239,7 +239,7 @@ class JournalReader:
 
     def size_bytes(self) -> int:
         """Bytes of the pages in use."""
-        with content():
+        with reading_content():
             pages, free, size = (
                 self._db.execute(f"pragma {name}").fetchone()[0]
                 for name in ("page_count", "freelist_count", "page_size")
@@ -248,14 +248,14 @@ class JournalReader:
 
     def numbers(self) -> Iterator[int]:
         """All round numbers, ascending."""
-        with content():
+        with reading_content():
             return iter([row[0] for row in self._db.execute("select round from rounds order by round")])
 
-    def asides(self, kind: str | None = None) -> list[Aside]:
+    def asides(self, kind: str | None = None) -> list[UnscheduledJob]:
         """The jobs that are not decided on, by id; of one kind if given."""
-        with content():
+        with reading_content():
             rows = self._db.execute("select job_id, kind, reason, label, user from aside order by job_id")
-            return [aside for aside in rows_as(Aside, rows) if kind in (None, aside.kind)]
+            return [aside for aside in rows_as(UnscheduledJob, rows) if kind in (None, aside.kind)]
 
     def close(self) -> None:
         """Close the file."""

@@ -17,11 +17,11 @@ from typing import Any, Literal
 
 from cpsched.errors import abbreviate
 from cpsched.formatting import many
+from cpsched_bridge.cycle_report import Event as Happening
 from cpsched_bridge.errors import BridgeError
-from cpsched_bridge.ports import Obstacle
-from cpsched_bridge.report import Happening
-from cpsched_bridge.store.damage import MOST, Damaged, content, is_damage, rows_as, seal_of
-from cpsched_bridge.store.database import connect, file_of, rows_of, set_aside, storable, was_taken_away
+from cpsched_bridge.ports import ClusterReason
+from cpsched_bridge.store.corruption import MOST, CorruptContent, is_corruption, reading_content, row_checksum, rows_as
+from cpsched_bridge.store.sqlite_files import connect, file_of, move_aside, rows_of, storable, was_replaced
 
 
 class State(StrEnum):
@@ -117,7 +117,9 @@ class Entry:
     """The reason of its last transition, for people."""
     cause: Cause = ""
     asked: str = ""
-    """`leave` counts only while the job asks for this (`likes.asked`); empty: whatever it asks for."""
+    """`leave` counts only while the job asks for this (`equivalence.request_fingerprint`); empty: whatever it asks
+    for.
+    """
 
 
 Event = Literal["", "as_decided", "kept_on", "left"]
@@ -135,7 +137,7 @@ class Transition:
 
     before: State | None
     entry: Entry
-    obstacle: Obstacle | None = None
+    obstacle: ClusterReason | None = None
     """Why a start did not come true, where the reason lies with the job or its like: no failure of the bridge."""
     failed: bool = False
     """Whether a start or a hold failed, with nobody to name as the reason."""
@@ -210,25 +212,25 @@ class Ledger:
         """Whether the file was set aside and no new one could be made yet."""
         try:
             self._open(read_only)
-        except Damaged as error:
+        except CorruptContent as error:
             if read_only:
                 raise
             self._begin_anew(error)
 
     @classmethod
     def copy_of(cls, path: Path) -> Ledger:
-        """A ledger in memory with what a file holds. Raises `sqlite3.Error`, `Damaged` for what is no ledger."""
+        """A ledger in memory with what a file holds. Raises `sqlite3.Error`, `CorruptContent` for what is no ledger."""
         copy = cls(":memory:", durable=False)
-        with content():
+        with reading_content():
             copy.take_over([_entry(row) for row in rows_of(path, _ROWS)])
         copy.whole = True
         return copy
 
     def _open(self, read_only: bool = False) -> None:
-        with content():
+        with reading_content():
             self._db = self._connected(read_only)
         try:
-            with content():
+            with reading_content():
                 if not read_only:
                     self._look_whether_whole()
                 self.reload()
@@ -245,26 +247,28 @@ class Ledger:
         return db
 
     def _look_whether_whole(self) -> None:
-        """Raise what `content` makes `Damaged` where tables or rows are missing, or pages are not in order."""
+        """Raise what `reading_content` makes `CorruptContent` where tables or rows are missing, or pages are not in
+        order.
+        """
         tables = {name for (name,) in self._db.execute("select name from sqlite_master where type = 'table'")}
         self.whole = bool(tables)
         if tables and not tables >= {"jobs", "transitions"}:
-            raise Damaged("it has no jobs")
+            raise CorruptContent("it has no jobs")
         self._db.executescript(SCHEMA)
         if len(self._db.execute("pragma table_info(jobs)").fetchall()) == _FIELDS:
             self._db.execute(_SEALED)
         (said,) = self._db.execute("pragma quick_check(1)").fetchone()
         if said != "ok":
-            raise Damaged(said)
+            raise CorruptContent(said)
         if lost := self._db.execute(_LOST).fetchone()[0]:
-            raise Damaged(f"{lost} transitions are those of jobs that are not there")
+            raise CorruptContent(f"{lost} transitions are those of jobs that are not there")
         if not 0 <= self.last_round() < MOST:
-            raise Damaged(f"its last round is {self.last_round()}")
+            raise CorruptContent(f"its last round is {self.last_round()}")
 
-    def _begin_anew(self, error: Damaged) -> None:
+    def _begin_anew(self, error: CorruptContent) -> None:
         """Set a damaged file aside and begin a new one with those of its rows that are whole."""
         rows = list(_readable_rows(Path(self._path)))
-        aside = set_aside(Path(self._path))
+        aside = move_aside(Path(self._path))
         self._open()
         entries, odd = _whole_rows(rows)
         self.take_over(entries)
@@ -282,8 +286,8 @@ class Ledger:
         self.reload()
 
     def reload(self) -> None:
-        """Read all entries again. Raises `sqlite3.Error`, or `Damaged` for a row that is no entry."""
-        with content():
+        """Read all entries again. Raises `sqlite3.Error`, or `CorruptContent` for a row that is no entry."""
+        with reading_content():
             rows = self._db.execute(_ROWS)
             self._entries: dict[int, Entry] = {}
             self._in_state: dict[State | None, set[int]] = {state: set() for state in (None, *State)}
@@ -292,14 +296,14 @@ class Ledger:
 
     def keep_file(self) -> None:
         """Write the file anew from memory where somebody took it away; called once a cycle."""
-        if self._lost or was_taken_away(self._path, self._file):
+        if self._lost or was_replaced(self._path, self._file):
             self._write_anew("it was taken away")
 
     def _write_anew(self, why: object) -> None:
         """Set the file aside and write what is in memory to a new one. Where that fails, the next write tries again."""
         again, self._lost = self._lost, True
         self._db.close()
-        aside = set_aside(Path(self._path))
+        aside = move_aside(Path(self._path))
         if aside or not again:
             kind, where = ("ledger_damaged", f"; set aside as {aside.name}") if aside else ("ledger_gone", "")
             said = f"{self._path}: {why}{where}, {many(len(self._entries), 'job')} written anew from memory"
@@ -393,7 +397,7 @@ class Ledger:
             with self._db:
                 work()
         except (sqlite3.Error, UnicodeDecodeError) as error:
-            if not (self._lost or is_damage(error)):
+            if not (self._lost or is_corruption(error)):
                 raise
             self._write_anew(error)
             with self._db:
@@ -402,7 +406,7 @@ class Ledger:
     def history(self, job_id: int) -> list[tuple[int, int, str | None, str, str]]:
         """(cluster time, round, state before, state after, why) of a job, oldest first."""
         query = "select at_s, round, before, after, why from transitions where job_id = ? order by seq"
-        with content():
+        with reading_content():
             rows = rows_as(_Line, self._db.execute(query, (job_id,)))
         return [(row.at_s, row.round, row.before, row.after, row.why) for row in rows]
 
@@ -453,11 +457,11 @@ def _transition_row(transition: Transition, round_number: int) -> tuple[Any, ...
 
 
 def _entry(row: tuple[Any, ...]) -> Entry:
-    """The entry of a row. Raises `Damaged` if it is none, or not as it was written."""
-    with content(f"job {row[0]!r:.20}"):
+    """The entry of a row. Raises `CorruptContent` if it is none, or not as it was written."""
+    with reading_content(f"job {row[0]!r:.20}"):
         values, seal = row[:_FIELDS], row[_FIELDS] if len(row) > _FIELDS else None
-        if seal is not None and seal != seal_of(values):
-            raise Damaged("the checksum does not fit")
+        if seal is not None and seal != row_checksum(values):
+            raise CorruptContent("the checksum does not fit")
         id, state, since_s, pinned, failures, nodes, leave, label, why = values
         places = tuple((name, units) for name, units in json.loads(nodes))
         return Entry(
@@ -470,15 +474,15 @@ def _entry(row: tuple[Any, ...]) -> Entry:
 def _row(entry: Entry) -> tuple[Any, ...]:
     texts = (json.dumps(entry.nodes), *map(storable, (entry.leave, entry.label, entry.why)))
     values = (entry.job_id, entry.state.value, entry.since_s, int(entry.pinned), entry.failures, *texts)
-    return (*values, seal_of(values))
+    return (*values, row_checksum(values))
 
 
 def _readable_rows(path: Path) -> Iterator[tuple[Any, ...]]:
     """The rows of a damaged file, as far as they can be read from both ends."""
     for way in ("asc", "desc"):
         with (
-            suppress(sqlite3.Error, Damaged),
-            content(),
+            suppress(sqlite3.Error, CorruptContent),
+            reading_content(),
             closing(connect(path, durable=False, read_only=True)) as db,
         ):
             db.text_factory = bytes  # one text that is no UTF-8 spoils its own row alone
@@ -491,12 +495,12 @@ def _whole_rows(rows: Iterable[tuple[Any, ...]]) -> tuple[list[Entry], str]:
     odd: set[str] = set()
     for row in rows:
         try:
-            with content():
+            with reading_content():
                 entry = _entry(tuple(value.decode() if isinstance(value, bytes) else value for value in row))
             if len(row) <= _FIELDS or row[_FIELDS] is None:
-                raise Damaged("not sealed")
+                raise CorruptContent("not sealed")
             whole[entry.job_id] = entry
-        except Damaged:
+        except CorruptContent:
             odd.add(f"{row[0]!r:.20}")
     if not odd:
         return list(whole.values()), ""

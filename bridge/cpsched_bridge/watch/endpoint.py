@@ -13,7 +13,7 @@ import uvicorn
 from typing_extensions import override
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from cpsched_bridge.errors import AddressTaken
+from cpsched_bridge.errors import AddressInUse
 from cpsched_bridge.watch.gate import BACKLOG, Gate, Visitor
 from cpsched_bridge.watch.once_a_minute import Lines, OncePerMinute
 
@@ -147,7 +147,7 @@ class Endpoint:
             self._socket.listen(BACKLOG)
         except OSError as error:
             self._socket.close()
-            raise AddressTaken(f"{setting}={port}: cannot listen on {host}: {error.strerror}") from error
+            raise AddressInUse(f"{setting}={port}: cannot listen on {host}: {error.strerror}") from error
         sys.setswitchinterval(min(sys.getswitchinterval(), _SWITCH_S))
         config = uvicorn.Config(
             app, log_config=None, access_log=False, lifespan="off", ws="none", server_header=False,

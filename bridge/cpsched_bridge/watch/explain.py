@@ -13,9 +13,9 @@ from typing import Literal
 from cpsched.errors import abbreviate
 from cpsched.formatting import change, from_now, many, ordinal, span, to_come
 from cpsched.model import reason_from
-from cpsched_bridge.ports import MOST_TASKS, NOWHERE
-from cpsched_bridge.store.journal_reader import BACKED_OFF, Aside, PastJob
-from cpsched_bridge.store.rounds import RoundRecord
+from cpsched_bridge.ports import MOST_TASKS, UNKNOWN_NODES
+from cpsched_bridge.store.journal_reader import BACKED_OFF, JobRecord, UnscheduledJob
+from cpsched_bridge.store.round_records import RoundRecord
 from cpsched_bridge.watch import schema
 from cpsched_bridge.watch.reasons import UNKNOWN
 from cpsched_bridge.watch.schema import AsideJob, QueuedJob, RunningJob, View
@@ -75,7 +75,7 @@ def explain(view: View, asked: str) -> Explanation:
     return Explanation(int(wanted) if _is_id(wanted) else -1, asked[:100], "unknown", [[unknown]])
 
 
-def view_of_round(record: RoundRecord, past: PastJob | None = None, aside: Aside | None = None) -> View:
+def view_of_round(record: RoundRecord, past: JobRecord | None = None, aside: UnscheduledJob | None = None) -> View:
     """What an explanation needs of a recorded round, and of a job that has ended or is not decided on."""
     names, now_s = record.cluster.node_names, record.now_s
     first_s = record.memory.get("first_s", {}) if isinstance(record.memory, dict) else {}
@@ -205,7 +205,7 @@ def _listed(links: Sequence[Link]) -> Iterator[str | Link]:
 
 def _running(job: RunningJob, view: View) -> Iterator[Sentence]:
     now_s = view.status.now_s
-    yield ["It runs on ", *(_nodes(job.nodes) if job.nodes else [NOWHERE]), "."]
+    yield ["It runs on ", *(_nodes(job.nodes) if job.nodes else [UNKNOWN_NODES]), "."]
     yield [f"It started {from_now(job.start_s, now_s)}, after a wait of {span(job.start_s - job.submit_s)}."]
     yield [f"It is expected to end {to_come(job.expected_end_s, now_s)}; it may run for {span(job.walltime_s)}."]
 

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 
 from cpsched.model import NEVER
-from cpsched_bridge.report import CycleReport
+from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.watch.kept import Counts
 
 FORGOTTEN_AFTER = 200_000

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from cpsched.errors import escape_controls
-from cpsched_bridge.report import LATE_INTERVALS, OK, CycleReport
+from cpsched_bridge.cycle_report import LATE_INTERVALS, OK, CycleReport
 from cpsched_bridge.settings import CycleSettings
 
 _SLACK_S = 30.0

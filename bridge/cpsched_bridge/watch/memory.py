@@ -1,6 +1,6 @@
 """What an outlook keeps over a restart, as plain values: ends of jobs, what was told, and what became of it.
 
-Whatever a file may hold is checked value by value. What is not as it was written raises `Damaged`.
+Whatever a file may hold is checked value by value. What is not as it was written raises `CorruptContent`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from cpsched.errors import CpschedError
 from cpsched.forecast import HORIZONS_S, INTERVAL_OUTCOMES, Calibration, IssuedForecasts, StartInterval
 from cpsched.model import EndedJob, Job, Request
-from cpsched_bridge.store.damage import DATES_S, Damaged, content
+from cpsched_bridge.store.corruption import DATES_S, CorruptContent, reading_content
 from cpsched_bridge.watch.kept import Week
 
 FORMAT = 1
@@ -66,11 +66,11 @@ def _told(each: StartInterval) -> list[Any]:
 
 
 def of_json(kept: Any) -> Memory:
-    """The memory of plain values. Raises `Damaged`."""
+    """The memory of plain values. Raises `CorruptContent`."""
     try:
-        with content():
+        with reading_content():
             if kept["format"] != FORMAT:
-                raise Damaged(f"format {kept['format']!r:.20}: must be {FORMAT}")
+                raise CorruptContent(f"format {kept['format']!r:.20}: must be {FORMAT}")
             found = Memory(
                 _time(kept["clock_s"]),
                 [_end(*row) for row in kept["ends"][-MOST_ENDS:]],
@@ -86,7 +86,7 @@ def of_json(kept: Any) -> Memory:
             _count_week(found.week, kept["week"])
             return found
     except CpschedError as error:
-        raise Damaged(str(error)) from error
+        raise CorruptContent(str(error)) from error
 
 
 def _end(id: Any, user: Any, name: Any, walltime_s: Any, units: Any, start_s: Any, end_s: Any) -> EndedJob:
@@ -97,7 +97,7 @@ def _end(id: Any, user: Any, name: Any, walltime_s: Any, units: Any, start_s: An
 
 def _interval(at_s: Any, from_s: Any, to_s: Any, middle_s: Any, calibrated: Any, *features: Any) -> StartInterval:
     if not _time(from_s) <= _time(to_s):
-        raise Damaged("an interval ends before it begins")
+        raise CorruptContent("an interval ends before it begins")
     numbers = tuple(map(_number, features))
     Calibration.require_features(numbers)
     return StartInterval(_time(at_s), from_s, to_s, _time(middle_s), bool(_whole(calibrated)), numbers)
@@ -106,29 +106,29 @@ def _interval(at_s: Any, from_s: Any, to_s: Any, middle_s: Any, calibrated: Any,
 def _count_week(week: Week, rows: Iterable[Any]) -> None:
     for hour, horizon, outcome, count in rows:
         if not (0 <= _whole(horizon) <= len(HORIZONS_S) and _whole(outcome) >= 0 and 0 <= _whole(count) < _MOST_COUNT):
-            raise Damaged("a count that cannot be")
+            raise CorruptContent("a count that cannot be")
         week.hours.setdefault(_whole(hour), {})[horizon, INTERVAL_OUTCOMES[outcome]] = count
 
 
 def _whole(value: Any) -> int:
     if type(value) is not int or not -(1 << 62) < value < 1 << 62:
-        raise Damaged(f"{value!r:.60} is no whole number")
+        raise CorruptContent(f"{value!r:.60} is no whole number")
     return value
 
 
 def _time(value: Any) -> int:
     if not DATES_S[0] <= _whole(value) <= DATES_S[1]:
-        raise Damaged(f"{value!r:.60} is no time")
+        raise CorruptContent(f"{value!r:.60} is no time")
     return int(value)
 
 
 def _number(value: Any) -> float:
     if type(value) not in (int, float) or not math.isfinite(value) or abs(value) > 1e6:
-        raise Damaged(f"{value!r:.60} is no number")
+        raise CorruptContent(f"{value!r:.60} is no number")
     return float(value)
 
 
 def _words(value: Any) -> str:
     if type(value) is not str or len(value) > _MOST_LETTERS:
-        raise Damaged(f"{value!r:.60} is no name")
+        raise CorruptContent(f"{value!r:.60} is no name")
     return value

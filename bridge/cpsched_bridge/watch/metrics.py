@@ -18,8 +18,8 @@ from cpsched.errors import escape_controls
 from cpsched.forecast import INTERVAL_OUTCOMES
 from cpsched.metrics import bounded_slowdown
 from cpsched.model import BSLD_BOUND_S, Job
+from cpsched_bridge.cycle_report import MODES, OK, PHASES
 from cpsched_bridge.ports import OBJECT_KINDS, Result
-from cpsched_bridge.report import MODES, OK, PHASES
 from cpsched_bridge.watch import reasons
 from cpsched_bridge.watch.following import Followed
 

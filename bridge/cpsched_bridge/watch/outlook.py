@@ -34,7 +34,7 @@ from cpsched.model import NEVER, Cluster, EndedJob, IntArray, Job, Request, Snap
 from cpsched.parsing.slurm_limits import parse_minutes
 from cpsched.planning import PlannedQueue
 from cpsched.run_time_model import RunTimeModel
-from cpsched_bridge.report import CycleReport
+from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.watch.kept import Counts, Week
 from cpsched_bridge.watch.memory import MOST_ENDS, Memory, as_json
 

@@ -6,8 +6,8 @@ import re
 from collections import Counter
 
 from cpsched.model import PendingCode, PendingReason
-from cpsched_bridge.ports import NO_WAY_BACK, Hold, Holder, PendingJob
-from cpsched_bridge.report import CycleReport
+from cpsched_bridge.cycle_report import CycleReport
+from cpsched_bridge.ports import RELEASE_POINTLESS, Hold, Holder, PendingJob
 
 OTHER = "other"
 _CODES = {
@@ -25,7 +25,7 @@ _CODES = {
     PendingCode.ARRAY_LIMIT: ("ineligible", "its array runs as many {} as it may"),
     PendingCode.CLUSTER: ("ineligible", "{}: {}"),
     PendingCode.BACKED_OFF: ("ineligible", "{} ({})"),
-    PendingCode.BACKED_OFF_HERE: ("ineligible", f"{{}} ({{}}); {NO_WAY_BACK}"),
+    PendingCode.BACKED_OFF_HERE: ("ineligible", f"{{}} ({{}}); {RELEASE_POINTLESS}"),
     PendingCode.HELD: ("ineligible", "held ({})"),
     PendingCode.HELD_FOR_JOBS: ("ineligible", "held ({}) until other jobs are over"),
     PendingCode.HELD_BY: ("held_by_owner", "held by {}"),

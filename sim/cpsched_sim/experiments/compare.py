@@ -107,7 +107,8 @@ def finished_before(
 ) -> tuple[dict[int, ComparisonRow], list[ComparisonRow]]:
     """What an earlier run finished in `shared.out`: rows by their place in `chosen`, and those of other combinations.
 
-    Raises `Unusable` where any of it was made of anything else than what is asked for now: what a replay depends on
+    Raises `UnusableObject` where any of it was made of anything else than what is asked for now: what a replay depends
+    on
     (`identity`), the code, further metrics.
     """
     assert shared.out is not None

@@ -8,7 +8,8 @@ from cpsched_sim.watchdog import LIMIT_S
 
 
 def engine_of(on: str | None, processes: int, patience_s: float = LIMIT_S) -> Engine:
-    """The engine of what `--on` says; None: `processes` of this machine. Raises `Unusable`, also without `distributed`.
+    """The engine of what `--on` says; None: `processes` of this machine. Raises `UnusableObject`, also without
+    `distributed`.
 
     tcp://HOST:8786            the scheduler of a Dask cluster
     scheduler.json             the file in which a Dask scheduler says where it is

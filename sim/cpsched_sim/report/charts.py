@@ -42,7 +42,7 @@ class Chart:
 
 
 def draw_bars(results: Comparison | Simulation) -> Chart:
-    """The figures as bars, a panel for each metric that is drawn. Raises `Unusable` without matplotlib."""
+    """The figures as bars, a panel for each metric that is drawn. Raises `UnusableObject` without matplotlib."""
     rows, title = _rows(results)
     drawn = [metric for metric in METRICS if metric.drawn] + list(results.more)
     summaries = {row.name: row.summary for row in rows if row.summary is not None}

@@ -289,7 +289,9 @@ class SitePolicy:
 
 
 def load_policy(path: Path) -> SitePolicy:
-    """The policy of a file. Raises `InvalidPolicy`: `file:line: field: value: rule`, `Unusable` where no file is."""
+    """The policy of a file. Raises `InvalidPolicy`: `file:line: field: value: rule`, `UnusableObject` where no file
+    is.
+    """
     return _policy(path, read_tree(path, InvalidPolicy))
 
 

@@ -185,7 +185,7 @@ def write(path: Path, records: Iterable[TraceRecord], header: Mapping[str, str])
     """Write records whose asks are `CountRequest`, and whose names are numbers or empty; gzipped if the name ends in
     .gz.
 
-    The same records give the same bytes. Memory and recorded starts are not written. Raises `Unusable`.
+    The same records give the same bytes. Memory and recorded starts are not written. Raises `UnusableObject`.
     """
     lines = [f"; {key}: {value}" for key, value in header.items()]
     for record in records:

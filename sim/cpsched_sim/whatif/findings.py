@@ -45,7 +45,7 @@ class WhatIfPlan:
 def find(
     replays: ReplayRunner, plan: WhatIfPlan, resume: bool, progress: Callable[[float, int | None], None]
 ) -> dict[str, Any]:
-    """Replay, and say what came of it. Raises `Unusable` where a replay fails; what is finished is kept."""
+    """Replay, and say what came of it. Raises `UnusableObject` where a replay fails; what is finished is kept."""
     window = replays.window
     blocks = BlockBootstrap.of(window.from_s, window.to_s)
     applied = [case.applied(window) for case in plan.cases]  # before hours of work: what cannot be is said now

@@ -54,7 +54,7 @@ def booted(folder: Path) -> str:
 
 
 def nodes_in(folder: Path) -> dict[str, SlurmNode]:
-    """The nodes of a folder by name. Raises `Unusable` where they cannot be read."""
+    """The nodes of a folder by name. Raises `UnusableObject` where they cannot be read."""
     text = "".join(line for _, line in lines_of(folder / NODES))
     return {node.name: node for node in parse_nodes(text, NODES).nodes}
 

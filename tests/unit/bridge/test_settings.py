@@ -11,7 +11,15 @@ from cpsched_bridge.adapters.pbs.pbs_options import Options as PbsOptions
 from cpsched_bridge.adapters.slurm.slurm_options import Options as SlurmOptions
 from cpsched_bridge.errors import SettingsError
 from cpsched_bridge.program.cli import app
-from cpsched_bridge.settings import RENAMED, RETIRED, AdviseSettings, CycleSettings, Retired, Settings, load
+from cpsched_bridge.settings import (
+    RENAMED,
+    RETIRED_SETTINGS,
+    AdviseSettings,
+    CycleSettings,
+    RetiredSetting,
+    Settings,
+    load,
+)
 from cpsched_sim.input.yaml_tree import names_below
 from cpsched_sim.whatif.decision_pace import INTERVAL
 from cpsched_sim.whatif.whatif_cases import MODES
@@ -79,11 +87,11 @@ def test_a_wrong_setting_names_file_line_field_value_and_rule(tmp_path, text, me
     assert str(caught.value).isprintable()
 
 
-@pytest.mark.parametrize("name", [*RETIRED, "options.gone", "gone"])
+@pytest.mark.parametrize("name", [*RETIRED_SETTINGS, "options.gone", "gone"])
 def test_a_retired_setting_is_ignored_with_a_warning(tmp_path, monkeypatch, name):
     """A file copied whole from an older example starts."""
-    known = {**RETIRED, **dict.fromkeys(("options.gone", "gone"), Retired("9.8.7", "write this"))}
-    monkeypatch.setattr(settings, "RETIRED", known)
+    known = {**RETIRED_SETTINGS, **dict.fromkeys(("options.gone", "gone"), RetiredSetting("9.8.7", "write this"))}
+    monkeypatch.setattr(settings, "RETIRED_SETTINGS", known)
     above, _, key = name.rpartition(".")
     adapter = known[name].adapter or "mock"
     path = written(tmp_path, f"adapter: {adapter}\n{above + ':' if above else ''}\n{'  ' if above else ''}{key}: 5")
@@ -138,7 +146,10 @@ def test_an_option_of_a_plug_in_may_have_the_name_of_a_retired_one(tmp_path):
 
 def test_no_setting_has_the_name_of_a_retired_one():
     options = (f"options.{field}" for model in (Options, SlurmOptions, PbsOptions) for field in model.model_fields)
-    assert not {*names_below(Settings), *options} & {*RETIRED, *(name for name in RENAMED if name != RENAMED[name].new)}
+    assert not {*names_below(Settings), *options} & {
+        *RETIRED_SETTINGS,
+        *(name for name in RENAMED if name != RENAMED[name].new),
+    }
 
 
 def test_an_anchor_bomb_ends_at_once(tmp_path):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cpsched_bridge.cycle.loop import STOP_S
+from cpsched_bridge.cycle.bridge_loop import STOP_S
 
 SYSTEMD = Path(__file__).parents[3] / "deploy" / "systemd"
 NO_NEW_PRIVILEGES = {

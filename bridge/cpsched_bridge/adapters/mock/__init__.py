@@ -12,8 +12,8 @@ from cpsched.model import Cluster
 from cpsched_bridge.adapters.mock.mock_backend import MockBackend
 from cpsched_bridge.adapters.mock.mock_cluster import Maintenance, MockCluster
 from cpsched_bridge.adapters.mock.simulated_clocks import ScaledClock
-from cpsched_bridge.errors import WrongSetting
-from cpsched_bridge.ports import Can
+from cpsched_bridge.errors import InvalidSetting
+from cpsched_bridge.ports import Capabilities
 from cpsched_bridge.settings import Section
 
 
@@ -49,9 +49,9 @@ class Options(Section):
     )
 
 
-def can(options: Options) -> Can:
+def can(options: Options) -> Capabilities:
     """Return what the adapter can do: it can advise if the site's scheduler is Slurm's, which uses priorities."""
-    return Can(advised=options.scheduler == "priority")
+    return Capabilities(boosts=options.scheduler == "priority")
 
 
 def connect(options: Options) -> MockBackend:
@@ -66,11 +66,11 @@ def connect(options: Options) -> MockBackend:
         try:
             workload = load(options.trace, options.system, max_jobs=options.max_jobs, format=options.format)
         except (CpschedError, SimulationError) as error:
-            raise WrongSetting(("options", "trace"), options.trace, str(error)) from error
+            raise InvalidSetting(("options", "trace"), options.trace, str(error)) from error
         cluster, jobs = workload.cluster, list(workload.jobs)
     elif options.system != "eurora":
         rule = "needs options.trace: only jobs of eurora are made up"
-        raise WrongSetting(("options", "system"), options.system, rule)
+        raise InvalidSetting(("options", "system"), options.system, rule)
     else:
         cluster = System(load_system("eurora")).cluster
         jobs = eurora_jobs(options.days, options.seed, options.load)[: options.max_jobs]
@@ -85,7 +85,7 @@ def _maintenance(options: Options, cluster: Cluster, start_s: int) -> list[Maint
     index = {name: node for node, name in enumerate(cluster.node_names)}
     for each in options.maintenance:
         if unknown := [name for name in each.nodes if name not in index]:
-            raise WrongSetting(("options", "maintenance"), unknown[0], "there is no such node")
+            raise InvalidSetting(("options", "maintenance"), unknown[0], "there is no such node")
     return [
         Maintenance(
             each.name, tuple(sorted({index[name] for name in each.nodes})), start_s + each.from_s,

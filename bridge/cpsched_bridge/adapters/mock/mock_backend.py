@@ -10,25 +10,25 @@ from cpsched.model import EndedJob
 from cpsched_bridge.adapters.mock.mock_cluster import MockCluster
 from cpsched_bridge.adapters.mock.simulated_clocks import SiteClock
 from cpsched_bridge.ports import (
-    Advice,
-    Advisable,
     Backend,
     Check,
-    Claim,
+    DeferredStart,
+    Lease,
     Observation,
     Outcome,
-    Postponed,
-    Rank,
+    PriorityBoost,
+    QueueRank,
     StartOrder,
+    SupportsBoost,
 )
 
 
-class MockBackend(Backend, Advisable):
+class MockBackend(Backend, SupportsBoost):
     """A `Backend` over `site`, which is brought up to `clock` at every call."""
 
     child_starts = 0
     history_missing = False
-    speaks = ""
+    transport_info = ""
     starts_in_one_change = True
 
     def __init__(self, site: MockCluster, clock: SiteClock) -> None:
@@ -41,7 +41,7 @@ class MockBackend(Backend, Advisable):
         return self.site
 
     @override
-    def waits_for(self) -> str | None:
+    def not_ready_reason(self) -> str | None:
         return None
 
     @override
@@ -62,7 +62,7 @@ class MockBackend(Backend, Advisable):
         return tuple(site.ended)
 
     @override
-    def settled(self, orders: Sequence[StartOrder]) -> Sequence[StartOrder | Postponed]:
+    def resolve_layout(self, orders: Sequence[StartOrder]) -> Sequence[StartOrder | DeferredStart]:
         """Return the orders unchanged: a simulated site uses the nodes of the order."""
         return orders
 
@@ -75,7 +75,7 @@ class MockBackend(Backend, Advisable):
         return self._now().hold(job_ids)
 
     @override
-    def hand_back(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
+    def release(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
         return self._now().hand_back(job_ids)
 
     @override
@@ -83,19 +83,19 @@ class MockBackend(Backend, Advisable):
         return self._now().unpin(job_ids)
 
     @override
-    def ranks(self) -> Sequence[Rank]:
+    def ranks(self) -> Sequence[QueueRank]:
         return self._now().ranks()
 
     @override
-    def advise(self, advice: Sequence[Advice]) -> Sequence[Outcome]:
+    def set_boosts(self, advice: Sequence[PriorityBoost]) -> Sequence[Outcome]:
         return self._now().advise(advice)
 
     @override
-    def claim(self, claim: Claim, instead_of: Claim | None) -> bool:
+    def acquire_lease(self, claim: Lease, instead_of: Lease | None) -> bool:
         return self.site.claim(claim, instead_of)
 
     @override
-    def disclaim(self, claim: Claim) -> None:
+    def release_lease(self, claim: Lease) -> None:
         self.site.disclaim(claim)
 
     @override

@@ -18,16 +18,16 @@ from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched.model import Cluster, EndedJob, IntArray, Placement, Snapshot, Starts
 from cpsched_bridge.adapters.shared.not_modelled import NotModelled
 from cpsched_bridge.ports import (
-    Advice,
-    Claim,
     Hold,
-    LeftJob,
+    Lease,
     Observation,
     Outage,
     Outcome,
     PendingJob,
-    Rank,
+    PriorityBoost,
+    QueueRank,
     StartOrder,
+    UnmanagedJob,
 )
 from cpsched_sim.cluster.simulated_cluster import SimulatedCluster
 from cpsched_sim.traces.trace_job import TraceJob
@@ -79,8 +79,8 @@ class MockCluster:
         self._again_s: int | None = None
         self.points: dict[int, int] = {}
         """What somebody has added to the priority of pending jobs; 0 is left out."""
-        self._left: list[LeftJob] = []
-        self._claim: Claim | None = None
+        self._left: list[UnmanagedJob] = []
+        self._claim: Lease | None = None
         self.ended: list[EndedJob] = []
         self.starts: Counter[int] = Counter()
         self.repeated: Counter[int] = Counter()
@@ -160,26 +160,26 @@ class MockCluster:
         """Clear the pins of pending jobs."""
         return [self._unpin(id) for id in job_ids]
 
-    def ranks(self) -> list[Rank]:
+    def ranks(self) -> list[QueueRank]:
         """Return how the site's scheduler ranks pending jobs."""
         jobs = {job.id: job for job in self._state.scene().queue}
         return [
-            Rank(id, (id,), jobs[id].priority, self.points.get(id, 0), jobs[id].tier, hidden=hold is not Hold.NONE)
+            QueueRank(id, (id,), jobs[id].priority, self.points.get(id, 0), jobs[id].tier, hidden=hold is not Hold.NONE)
             for id, hold in self._holds.items()
         ]
 
-    def advise(self, advice: Sequence[Advice]) -> list[Outcome]:
+    def advise(self, advice: Sequence[PriorityBoost]) -> list[Outcome]:
         """Change the points of pending jobs."""
         return [self._advise(each) for each in advice]
 
-    def claim(self, claim: Claim, instead_of: Claim | None) -> bool:
+    def claim(self, claim: Lease, instead_of: Lease | None) -> bool:
         """Write the claim, if `instead_of` is the present one."""
         if self._claim != instead_of:
             return False
         self._claim = claim
         return True
 
-    def disclaim(self, claim: Claim) -> None:
+    def disclaim(self, claim: Lease) -> None:
         """Remove the claim, if it is the present one."""
         if self._claim == claim:
             self._claim = None
@@ -189,7 +189,7 @@ class MockCluster:
     def _submit(self, item: TraceJob) -> None:
         reason = self._state.submit(item.job, item.run_s)
         if reason is not None:
-            self._left.append(LeftJob(item.job.id, NotModelled(reason).reason, user=item.job.user))
+            self._left.append(UnmanagedJob(item.job.id, NotModelled(reason).reason, user=item.job.user))
             return
         self._holds[item.job.id] = self._hold_of_new
 
@@ -225,7 +225,7 @@ class MockCluster:
         self._pins.pop(job_id, None)
         return Outcome(job_id, "done")
 
-    def _advise(self, advice: Advice) -> Outcome:
+    def _advise(self, advice: PriorityBoost) -> Outcome:
         hold, now = self._holds.get(advice.id), self.points.get(advice.id, 0)
         if hold is None:
             return Outcome(advice.id, "refused", "not pending")

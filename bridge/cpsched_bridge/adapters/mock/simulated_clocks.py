@@ -9,8 +9,8 @@ from typing import Protocol
 from typing_extensions import override
 
 from cpsched_bridge.adapters.mock.mock_cluster import MockCluster
-from cpsched_bridge.cycle.pace import RealPace
-from cpsched_bridge.report import CycleReport
+from cpsched_bridge.cycle.real_clock import RealClock
+from cpsched_bridge.cycle_report import CycleReport
 from cpsched_sim.cluster.replay_clock import wall_ns
 
 
@@ -45,7 +45,7 @@ class ManualClock(SiteClock):
         return self.site.now_s
 
 
-class EventPace(RealPace):
+class EventPace(RealClock):
     """The loop's waits end at the site's next event: one cycle per event second, as the simulator has one round.
 
     Where `note` is among the bridge's listeners, so do they at a second at which the dispatcher wants to be asked.
@@ -102,6 +102,6 @@ class AcceleratedPace(EventPace):
         if next_s is not None:
             due_s = self._began_s + (next_s - self._from_s) / self._speed
             rest_s = min(due_s, self._until_s) - self.monotonic_s()
-            if rest_s > 0 and not RealPace.wait(self, rest_s):
+            if rest_s > 0 and not RealClock.wait(self, rest_s):
                 return False
         return self.monotonic_s() < self._until_s and super().wait(seconds)

@@ -33,18 +33,18 @@ from cpsched_bridge.adapters.pbs.transport.pbs_reader import PbsReader
 from cpsched_bridge.adapters.pbs.unmanaged_queue import UnmanagedQueue
 from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
 from cpsched_bridge.ports import (
-    Advice,
-    Advisable,
     Backend,
     Check,
-    Claim,
+    DeferredStart,
     Hold,
+    Lease,
     Observation,
     Outcome,
-    Postponed,
-    Rank,
-    StandsAside,
+    PriorityBoost,
+    QueueGate,
+    QueueRank,
     StartOrder,
+    SupportsBoost,
 )
 from cpsched_bridge.watch.reasons import text_of
 
@@ -79,14 +79,14 @@ class PbsReads(Protocol):
         ...
 
 
-class PbsBackend(Backend, Advisable, StandsAside):
+class PbsBackend(Backend, SupportsBoost, QueueGate):
     """One PBS server; `queues` are those that the bridge manages."""
 
     child_starts = 0
     history_missing = False
     starts_in_one_change = True
     scheduler_interval_s = 60.0  # PBS also looks at each event, much sooner than `scheduler_iteration` (600 s)
-    speaks = ""
+    transport_info = ""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class PbsBackend(Backend, Advisable, StandsAside):
         """Queues of which nobody has answered, since the last reading, whether they were opened."""
 
     @override
-    def waits_for(self) -> str | None:
+    def not_ready_reason(self) -> str | None:
         return None
 
     @override
@@ -161,7 +161,7 @@ class PbsBackend(Backend, Advisable, StandsAside):
             return ()
 
     @override
-    def settled(self, orders: Sequence[StartOrder]) -> Sequence[StartOrder | Postponed]:
+    def resolve_layout(self, orders: Sequence[StartOrder]) -> Sequence[StartOrder | DeferredStart]:
         """Return the orders unchanged: PBS uses the vnodes of the order."""
         return orders
 
@@ -251,7 +251,7 @@ class PbsBackend(Backend, Advisable, StandsAside):
         return _each(job_ids, jobs, held)
 
     @override
-    def hand_back(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
+    def release(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
         """Move each job whose queue is closed to the queue that PBS schedules.
 
         Not where the queue is being opened and nobody answers: its jobs are free as soon as it is open.
@@ -280,7 +280,7 @@ class PbsBackend(Backend, Advisable, StandsAside):
         return [Outcome(number, "done") for number in job_ids]
 
     @override
-    def stand_aside(self) -> Sequence[str]:
+    def open_queues(self) -> Sequence[str]:
         """Open the managed queues that are closed."""
         problems = [problem] if (problem := self._left.reopen()) else []
         if self._closed is not None and not self._closed:
@@ -331,17 +331,17 @@ class PbsBackend(Backend, Advisable, StandsAside):
     # --------------------------------------------------------------------------------------------------- advice
 
     @override
-    def ranks(self) -> Sequence[Rank]:
+    def ranks(self) -> Sequence[QueueRank]:
         return self._advising.ranks()
 
     @override
-    def advise(self, advice: Sequence[Advice]) -> Sequence[Outcome]:
+    def set_boosts(self, advice: Sequence[PriorityBoost]) -> Sequence[Outcome]:
         return self._advising.advise(advice)
 
     # --------------------------------------------------------------------------------------------------- the rest
 
     @override
-    def claim(self, claim: Claim, instead_of: Claim | None) -> bool:
+    def acquire_lease(self, claim: Lease, instead_of: Lease | None) -> bool:
         """Write the claim as a custom resource of the server, which only managers may write.
 
         PBS has no way to write it only where another value stands. So it is read before and after: of two bridges that
@@ -357,7 +357,7 @@ class PbsBackend(Backend, Advisable, StandsAside):
         return pbs_observation.claim_of(self._reader.server()) == claim
 
     @override
-    def disclaim(self, claim: Claim) -> None:
+    def release_lease(self, claim: Lease) -> None:
         there = pbs_observation.claim_of(self._reader.server())
         if there is not None and there.owner == claim.owner:
             self._tells.disclaim(CLAIM)

@@ -24,7 +24,7 @@ from cpsched_bridge.adapters.pbs.translation.pbs_ranking import formula_of, may_
 from cpsched_bridge.adapters.pbs.transport.pbs_commands import PbsCommands
 from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE
 from cpsched_bridge.errors import BackendError, BackendTimeout
-from cpsched_bridge.ports import Advice, Outcome, Rank
+from cpsched_bridge.ports import Outcome, PriorityBoost, QueueRank
 
 MAX_BATCH = 50
 """Jobs of one command, which all get the same points."""
@@ -57,7 +57,7 @@ class PbsBoosts:
     telling_s: float
     command_s: float
 
-    def ranks(self) -> list[Rank]:
+    def ranks(self) -> list[QueueRank]:
         """Return ranks; all are fixed where the formula ignores points."""
         formula = self._formula()
         jobs, queues = self.reader.jobs_and_queues()
@@ -71,7 +71,7 @@ class PbsBoosts:
             return None
         return found if found.adds_points else None
 
-    def advise(self, advice: Sequence[Advice]) -> list[Outcome]:
+    def advise(self, advice: Sequence[PriorityBoost]) -> list[Outcome]:
         """Check each job, then change points; jobs with equal points share a command."""
         jobs, _ = self.reader.jobs_and_queues()
         names = {number: name for name, number in pbs_job_ids.job_numbers(jobs).items()}
@@ -121,7 +121,7 @@ class PbsBoosts:
         return found
 
 
-def _settled(advice: Advice, name: str, jobs: Mapping[str, Record]) -> Outcome | None:
+def _settled(advice: PriorityBoost, name: str, jobs: Mapping[str, Record]) -> Outcome | None:
     """What becomes of advice about which nothing is to be told; None: it is to be told."""
     record = jobs.get(name)
     if record is None or not may_have_points(record):

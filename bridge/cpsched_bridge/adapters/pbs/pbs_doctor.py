@@ -16,7 +16,7 @@ from cpsched_bridge.adapters.pbs.translation.pbs_observation import CLAIM
 from cpsched_bridge.adapters.pbs.translation.pbs_queues import is_true, managed
 from cpsched_bridge.adapters.pbs.translation.pbs_ranking import THRESHOLD, formula_of
 from cpsched_bridge.adapters.pbs.translation.vnodes import states_of
-from cpsched_bridge.ports import Check, Unusable
+from cpsched_bridge.ports import Check, UnusableObject
 
 MOST_NAMED = 5
 
@@ -181,7 +181,7 @@ def _is_used(vnode: Record, jobs: Mapping[str, Record]) -> bool:
     return begun or "resv-exclusive" in states_of(vnode)
 
 
-def usable_objects(unusable: Sequence[Unusable]) -> Check:
+def usable_objects(unusable: Sequence[UnusableObject]) -> Check:
     """Whether every object that PBS shows can be read."""
     found = f"left out: {abbreviate(unusable, MOST_NAMED, '; ')}" if unusable else "all that PBS shows can be read"
     return Check("objects", not unusable, found, "correct these values with qmgr", required=False)

@@ -9,7 +9,7 @@ from pydantic import Field, field_validator
 from cpsched_bridge.adapters.pbs.pbs_backend import PbsBackend
 from cpsched_bridge.adapters.pbs.transport.pbs_commands import QUEUE
 from cpsched_bridge.adapters.pbs.transport.pbs_programs import Programs
-from cpsched_bridge.ports import Can
+from cpsched_bridge.ports import Capabilities
 from cpsched_bridge.settings import Section
 
 DECIDE_S = 0.1
@@ -57,6 +57,6 @@ def connect(options: Options) -> PbsBackend:
     return PbsBackend(programs, options.queues, options.left_queue, options.starting_s, options.history_deadline_s)
 
 
-def can(options: Options) -> Can:
+def can(options: Options) -> Capabilities:
     """Return what the adapter can do: it knows limits and can advise, and does not follow PBS's own order."""
-    return Can(tells_limits=True, advised=True, decide_s=DECIDE_S)
+    return Capabilities(limits=True, boosts=True, decision_limit_s=DECIDE_S)

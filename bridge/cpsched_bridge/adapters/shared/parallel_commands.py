@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from cpsched_bridge.children import kill_with_parent
+from cpsched_bridge.child_processes import kill_with_parent
 from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
 
 MAX_OUTPUT_BYTES = 256 * 1024 * 1024

@@ -22,7 +22,7 @@ from cpsched_bridge.adapters.slurm.transport.programs.command_rules import CallE
 from cpsched_bridge.adapters.slurm.transport.programs.scontrol_calls import output_of, unreachable
 from cpsched_bridge.adapters.slurm.transport.programs.scontrol_session import ScontrolSession
 from cpsched_bridge.errors import BackendUnavailable
-from cpsched_bridge.ports import Advice, Outcome, Rank
+from cpsched_bridge.ports import Outcome, PriorityBoost, QueueRank
 
 MAX_BATCH = 100
 """Changes per look at the present points."""
@@ -42,7 +42,7 @@ class SiteFactorBoosts:
     dialogue: Callable[[float], ScontrolSession] = ScontrolSession
     _records: dict[int, Record] = field(default_factory=dict)
 
-    def ranks(self, jobs: Sequence[Record], tiers: Mapping[str, int]) -> list[Rank]:
+    def ranks(self, jobs: Sequence[Record], tiers: Mapping[str, int]) -> list[QueueRank]:
         """How Slurm ranks the waiting jobs of a reading; `tiers` are those of the partitions, 1 where unknown.
 
         Raises `BackendUnavailable` where sprio does not answer.
@@ -51,7 +51,7 @@ class SiteFactorBoosts:
         self._records = {record["id"]: record for record in jobs if record["state"] == slurm_states.PENDING}
         return [rank_of(record, rows.get(number), tiers) for number, record in self._records.items()]
 
-    def advise(self, advice: Sequence[Advice]) -> list[Outcome]:
+    def advise(self, advice: Sequence[PriorityBoost]) -> list[Outcome]:
         """Tell Slurm the points of jobs of the last `ranks`, each after a look at what it has now."""
         outcomes: list[Outcome] = []
         with self.dialogue(self.deadline_s) as dialogue:
@@ -72,7 +72,7 @@ class SiteFactorBoosts:
             raise BackendUnavailable("sprio: no answer, or none without an error")
         return parse_sprio(printed)
 
-    def _one(self, advice: Advice, rows: Mapping[int, Row], dialogue: ScontrolSession) -> Outcome:
+    def _one(self, advice: PriorityBoost, rows: Mapping[int, Row], dialogue: ScontrolSession) -> Outcome:
         record, row = self._records.get(advice.id), rows.get(advice.id)
         if record is None:
             return Outcome(advice.id, "refused", "not pending")
@@ -91,15 +91,15 @@ class SiteFactorBoosts:
         return Outcome(advice.id, "unknown" if unreachable(said) else "refused", said)
 
 
-def rank_of(record: Record, row: Row | None, tiers: Mapping[str, int]) -> Rank:
+def rank_of(record: Record, row: Row | None, tiers: Mapping[str, int]) -> QueueRank:
     """The rank of a pending record, with what `sprio` shows of it; None: nothing."""
     numbers, array = tuple(array_tasks.numbers_of(record)), int(record["array_id"] or 0)
     label = str(array) if len(numbers) > 1 else slurm_job_ids.label(numbers[0]) if numbers else str(record["id"])
     tier, kin = tiers.get(record["partition"] or "", 1), array if array != record["id"] else 0
     if row is None:
-        return Rank(record["id"], numbers, 0, 0, tier, label, hidden=True, kin=kin)
+        return QueueRank(record["id"], numbers, 0, 0, tier, label, hidden=True, kin=kin)
     points, total = int(row["site"]), int(row["priority"])
     rest = sum(row[name] for name in COLUMNS if name not in ("priority", "nice", "site")) - row["nice"]
     own = total - points if total > 1 else min(1 - points, int(rest))
     fixed = abs(max(1.0, rest + points) - total) > ROUNDING
-    return Rank(record["id"], numbers, own, points, tier, label, fixed=fixed, kin=kin)
+    return QueueRank(record["id"], numbers, own, points, tier, label, fixed=fixed, kin=kin)

@@ -37,24 +37,24 @@ from cpsched_bridge.adapters.slurm.transport import Answer, Transport
 from cpsched_bridge.adapters.slurm.transport.programs.slurm_releases import release
 from cpsched_bridge.errors import (
     AnswerNotUnderstood,
-    BackendBegins,
     BackendDied,
     BackendError,
+    BackendStarting,
     BackendTimeout,
     CommandRefused,
 )
 from cpsched_bridge.ports import (
-    Advice,
-    Advisable,
     Backend,
     Check,
-    Claim,
+    DeferredStart,
     Hold,
+    Lease,
     Observation,
     Outcome,
-    Postponed,
-    Rank,
+    PriorityBoost,
+    QueueRank,
     StartOrder,
+    SupportsBoost,
 )
 
 CLEAR = "ReqNodeList="
@@ -69,7 +69,7 @@ MOST_CULPRITS = 5
 """Orders of one part that may each fail the whole part, until it is taken that the fault is not theirs."""
 
 
-class SlurmBackend(Backend, Advisable):
+class SlurmBackend(Backend, SupportsBoost):
     """One Slurm controller.
 
     A start pins a job with a list of nodes. Equal shares are told by a number of tasks per node where Slurm would split
@@ -113,7 +113,7 @@ class SlurmBackend(Backend, Advisable):
 
     @property
     @override
-    def speaks(self) -> str:
+    def transport_info(self) -> str:
         chosen = self._transport.chosen()
         return "" if chosen is None else f"{chosen[0]}: {chosen[1]}"
 
@@ -123,7 +123,7 @@ class SlurmBackend(Backend, Advisable):
         return self._transport.starts_in_one_change
 
     @override
-    def waits_for(self) -> str | None:
+    def not_ready_reason(self) -> str | None:
         return self._transport.waits_for()
 
     @override
@@ -169,11 +169,11 @@ class SlurmBackend(Backend, Advisable):
         return translator.past(past, seen)
 
     @override
-    def settled(self, orders: Sequence[StartOrder]) -> Sequence[StartOrder | Postponed]:
+    def resolve_layout(self, orders: Sequence[StartOrder]) -> Sequence[StartOrder | DeferredStart]:
         translator = self._ready()
         machine, free = translator.machine, translator.free
         if machine is None or free is None:
-            return [Postponed(order.job.id, "the cluster has not been read yet") for order in orders]
+            return [DeferredStart(order.job.id, "the cluster has not been read yet") for order in orders]
         starts = [_sent(order, machine) for order in orders]
         found = resolve_layouts(starts, free, machine.capacity, self._under_way.values())
         now_s = self._seen.now_s if self._seen is not None else 0
@@ -232,7 +232,7 @@ class SlurmBackend(Backend, Advisable):
         return self._without_pins(self._transport.hold, job_ids)
 
     @override
-    def hand_back(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
+    def release(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
         """Release; without an observation, every node list of these jobs counts as a pin."""
         if self._translator is None:
             self._restores.update(dict.fromkeys(job_ids, ""))
@@ -243,7 +243,7 @@ class SlurmBackend(Backend, Advisable):
         return self._without_pins(self._transport.unpin, job_ids)
 
     @override
-    def ranks(self) -> Sequence[Rank]:
+    def ranks(self) -> Sequence[QueueRank]:
         """Return the jobs of the last observation, with their current `sprio_comparison` values."""
         seen = self._seen or self._transport.read()
         picture = self._policy.picture if self._policy is not None else None
@@ -251,12 +251,12 @@ class SlurmBackend(Backend, Advisable):
         return self._advising.ranks(seen.jobs, {name: partition.tier for name, partition in partitions.items()})
 
     @override
-    def advise(self, advice: Sequence[Advice]) -> Sequence[Outcome]:
+    def set_boosts(self, advice: Sequence[PriorityBoost]) -> Sequence[Outcome]:
         """Set `SiteFactor` by scontrol."""
         return self._advising.advise(advice)
 
     @override
-    def claim(self, claim: Claim, instead_of: Claim | None) -> bool:
+    def acquire_lease(self, claim: Lease, instead_of: Lease | None) -> bool:
         """Write the claim into a reservation far ahead, which operators may create."""
         seen = (
             None if instead_of is None or self._seen is None else lease_reservation.comment_in(self._seen.reservations)
@@ -264,7 +264,7 @@ class SlurmBackend(Backend, Advisable):
         return self._transport.claim(lease_reservation.format_lease(claim), seen)
 
     @override
-    def disclaim(self, claim: Claim) -> None:
+    def release_lease(self, claim: Lease) -> None:
         self._transport.disclaim(lease_reservation.format_lease(claim))
 
     @override
@@ -273,11 +273,11 @@ class SlurmBackend(Backend, Advisable):
             self._policy.begin()  # its commands run meanwhile
         try:
             facts = self._transport.facts()
-        except BackendBegins:
+        except BackendStarting:
             raise
         except BackendError as error:
             return [Check("controller", False, str(error), _remedy(error), may_come=True)]
-        found = run_checks(facts, self.speaks)
+        found = run_checks(facts, self.transport_info)
         try:
             records = self._transport.read()
         except BackendError as error:
@@ -410,9 +410,9 @@ def _sent(order: StartOrder, machine: SlurmNodeTable) -> SentStart:
     return SentStart(order.job.request, tuple(sorted(placement)), order.job.walltime_s)
 
 
-def _settled(order: StartOrder, found: SentStart | str, machine: SlurmNodeTable) -> StartOrder | Postponed:
+def _settled(order: StartOrder, found: SentStart | str, machine: SlurmNodeTable) -> StartOrder | DeferredStart:
     if isinstance(found, str):
-        return Postponed(order.job.id, found)
+        return DeferredStart(order.job.id, found)
     return StartOrder(order.job, tuple((machine.names[node], units) for node, units in found.placement))
 
 

@@ -14,7 +14,7 @@ from cpsched_bridge.adapters.slurm.policy.sprio_comparison import SprioCompariso
 from cpsched_bridge.adapters.slurm.slurm_records import ClusterRecords
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import has_topology
 from cpsched_bridge.adapters.slurm.transport.programs.slurm_releases import release
-from cpsched_bridge.ports import Check, Unusable
+from cpsched_bridge.ports import Check, UnusableObject
 
 CLOCK_TOLERANCE_S = 3
 SHORTEST_MEMORY_S = 60
@@ -67,7 +67,7 @@ def policy_checks(
     return [dataclasses.replace(check, mend="") if check.ok else check for check in found]
 
 
-def usable_objects(unusable: Sequence[Unusable]) -> Check:
+def usable_objects(unusable: Sequence[UnusableObject]) -> Check:
     """What cannot be used of one object takes this object out of the plan, and nothing else."""
     ok = not unusable
     return Check(

@@ -17,7 +17,7 @@ from cpsched_bridge.adapters.slurm.transport.auto_transport import AutoTransport
 from cpsched_bridge.adapters.slurm.transport.cli.cli_transport import CliTransport
 from cpsched_bridge.adapters.slurm.transport.programs.call_budget import CallBudget
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
-from cpsched_bridge.ports import Can
+from cpsched_bridge.ports import Capabilities
 from cpsched_bridge.settings import Section
 
 SAID = "the settings say so"
@@ -91,7 +91,7 @@ def load_watch(options: Options, budget: CallBudget) -> controller_load.Controll
     return controller_load.ControllerLoadMonitor(asking, time.monotonic)
 
 
-def can(options: Options) -> Can:
+def can(options: Options) -> Capabilities:
     """Return what the adapter can do: without the site's policy, jobs have no ranks and limits are unknown."""
     policy = options.site_policy
-    return Can(ranks_jobs=policy, tells_limits=policy, advised=True, decide_s=DECIDE_S)
+    return Capabilities(priorities=policy, limits=policy, boosts=True, decision_limit_s=DECIDE_S)

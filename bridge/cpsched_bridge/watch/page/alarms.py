@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from cpsched.errors import abbreviate
 from cpsched.formatting import many
-from cpsched_bridge.ports import Check, Observation, Unusable
-from cpsched_bridge.report import OK, CycleReport
+from cpsched_bridge.cycle_report import OK, CycleReport
+from cpsched_bridge.ports import Check, Observation, UnusableObject
 from cpsched_bridge.watch.schema import Alarm
 
 _MOST_TOLD = 5
@@ -48,7 +48,7 @@ def _of_the_bridge(last: CycleReport, paused: str) -> Iterator[Alarm]:
         yield Alarm(urgent=False, words=words, details=[])
 
 
-def _left_out(unusable: Sequence[Unusable], hidden: bool) -> Iterator[Alarm]:
+def _left_out(unusable: Sequence[UnusableObject], hidden: bool) -> Iterator[Alarm]:
     if unusable:
         words = f"{many(len(unusable), 'object', 'objects')} of the cluster left out: a field cannot be used."
         named = [each for each in unusable if not hidden or each.kind not in _OF_USERS]

@@ -18,8 +18,8 @@ import numpy as np
 from cpsched.feasibility import amounts_used
 from cpsched.forecast import INTERVAL_OUTCOMES, StartInterval
 from cpsched.model import Cluster, Decision, IntArray, Job, NodeSetPart, PendingReason, RunningJob, Snapshot
+from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.ports import Check, Hold, Observation
-from cpsched_bridge.report import CycleReport
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.watch import reasons, schema
 from cpsched_bridge.watch.following import Followed, WatchSurroundings

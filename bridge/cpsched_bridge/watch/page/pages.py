@@ -11,7 +11,7 @@ from typing import Any
 from cpsched.errors import abbreviate
 from cpsched.forecast import BackfillWindow
 from cpsched.formatting import UNIX_TIME_S, change, from_now, instant, many, resource, span, time_left, to_come
-from cpsched_bridge.ports import NOWHERE
+from cpsched_bridge.ports import UNKNOWN_NODES
 from cpsched_bridge.watch.explain import Explanation, because
 from cpsched_bridge.watch.outlook import Expected
 from cpsched_bridge.watch.page import asking, gantt, listing, templates
@@ -214,7 +214,7 @@ def _row(job: Job, names: Sequence[str], view: View) -> Row:
         return Row(job, "waiting", wants, waited, when, change(job.expected_s, job.first_expected_s))
     if isinstance(job, RunningJob):
         nodes = abbreviate(job.nodes, _MOST_ON_A_NODE, text=itemgetter(0))
-        why = f"on {nodes or NOWHERE}; had waited {span(job.start_s - job.submit_s)}"
+        why = f"on {nodes or UNKNOWN_NODES}; had waited {span(job.start_s - job.submit_s)}"
         ends = f"ends {to_come(job.expected_end_s, now_s)}"
         return Row(job, "running", wants, why, f"started {from_now(job.start_s, now_s)}", ends)
     return Row(job, job.kind.replace("_", " "), wants, job.why, "", "")

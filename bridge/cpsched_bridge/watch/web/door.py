@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cpsched.errors import InvalidValue
-from cpsched_bridge.readers import Readers, Refused, network_of
+from cpsched_bridge.page_readers import PageReaders, ReaderRejected, network_of
 from cpsched_bridge.settings import PageSettings
 from cpsched_bridge.watch.hosts import is_ours
 from cpsched_bridge.watch.web.responses import refusal
@@ -27,13 +27,13 @@ class WebDoor:
 
     hosts: Sequence[str] = ()
     """Names that may be asked for, beside addresses of this machine and localhost."""
-    readers: Readers = field(default_factory=Readers)
+    readers: PageReaders = field(default_factory=PageReaders)
     at_a_time: Lock = field(default_factory=Lock)
 
     @classmethod
     def of(cls, page: PageSettings) -> WebDoor:
         """The door that the settings ask for."""
-        readers = Readers(page.user_header, tuple(map(network_of, page.trusted_proxies)), frozenset(page.operators))
+        readers = PageReaders(page.user_header, tuple(map(network_of, page.trusted_proxies)), frozenset(page.operators))
         return cls(page.hosts, readers)
 
     def guard(self, page: Page) -> Page:
@@ -47,7 +47,7 @@ class WebDoor:
                 request.state.reader = self.readers.of(peer, request.headers.getlist(self.readers.header))
                 with self.at_a_time:
                     answer = page(request)
-            except Refused as refused:
+            except ReaderRejected as refused:
                 answer = refusal(request, f"{refused}\n", 403)
             except InvalidValue as error:
                 answer = refusal(request, f"{error}\n", 400)

@@ -12,7 +12,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from cpsched_bridge.report import CycleReport
+from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.watch import schema
 from cpsched_bridge.watch.exporter import CONTENT_TYPE, Exporter

@@ -6,11 +6,11 @@ from cpsched.dispatchers.slurm.slurm_dispatcher import SlurmDispatcher
 from cpsched_bridge.adapters.mock.mock_backend import MockBackend
 from cpsched_bridge.adapters.mock.mock_cluster import MockCluster
 from cpsched_bridge.adapters.mock.simulated_clocks import EventPace, ManualClock
-from cpsched_bridge.ports import Advice
+from cpsched_bridge.ports import PriorityBoost
 from cpsched_sim.traces.trace_job import TraceJob
 from tests.bridges import a_bridge
 from tests.builders import a_cluster, a_job
-from tests.unit.bridge.cycle.test_adviser import LargestFirst
+from tests.unit.bridge.cycle.test_booster import LargestFirst
 
 
 def a_site() -> MockCluster:
@@ -24,7 +24,15 @@ def test_points_are_compared_before_they_are_changed():
     site = a_site()
     site.advance(10)
     assert {rank.id: (rank.own, rank.points) for rank in site.ranks()} == dict.fromkeys(range(1, 6), (10, 0))
-    found = site.advise([Advice(1, 5), Advice(1, 7, (4,)), Advice(1, 8, (5,)), Advice(9, 1), Advice(2, 0)])
+    found = site.advise(
+        [
+            PriorityBoost(1, 5),
+            PriorityBoost(1, 7, (4,)),
+            PriorityBoost(1, 8, (5,)),
+            PriorityBoost(9, 1),
+            PriorityBoost(2, 0),
+        ]
+    )
     assert [each.result for each in found] == ["done", "refused", "done", "refused", "done"]
     assert site.points == {1: 8}
 

@@ -22,16 +22,16 @@ from cpsched_bridge.cycle.backoff import (
     CommandRetries,
 )
 from cpsched_bridge.cycle.start_outcomes import FailedStart, StartOutcomes
-from cpsched_bridge.likes import BackoffKey, alike
-from cpsched_bridge.ports import NO_WAY_BACK, Hold, Observation, Obstacle, PendingJob
+from cpsched_bridge.equivalence import BackoffKey, equivalence_key
+from cpsched_bridge.ports import RELEASE_POINTLESS, ClusterReason, Hold, Observation, PendingJob
 from cpsched_bridge.store.ledger import Entry, State
 from tests.builders import a_cluster, a_job, words
 from tests.reach import entries
 
 CLUSTER = a_cluster()
-LIMIT = Obstacle("AssocMaxJobsLimit", BackoffKey("association", ("alice", "lab")))
-QOS_LIMIT = Obstacle("QOSGrpCpuLimit", BackoffKey("qos", ("normal", "")))
-OWN_LIMIT = Obstacle("QOSMaxWallDurationPerJobLimit", BackoffKey("job", ("3",)))
+LIMIT = ClusterReason("AssocMaxJobsLimit", BackoffKey("association", ("alice", "lab")))
+QOS_LIMIT = ClusterReason("QOSGrpCpuLimit", BackoffKey("qos", ("normal", "")))
+OWN_LIMIT = ClusterReason("QOSMaxWallDurationPerJobLimit", BackoffKey("job", ("3",)))
 
 
 def test_a_delay_doubles_up_to_its_maximum() -> None:
@@ -70,16 +70,16 @@ class World:
         job = self.jobs[id]
         names = ("job", (str(id),)), ("association", (job.user, job.account)), ("qos", ("normal", ""))
         groups = tuple(BackoffKey(*each) for each in names)
-        return PendingJob(job, Hold.PLUGIN, groups=groups, no_way_back=id in self.stays)
+        return PendingJob(job, Hold.PLUGIN, groups=groups, release_is_pointless=id in self.stays)
 
     def failure(self, id: int) -> FailedStart:
         pending = self.pending(id)
-        key = pending.groups[0] if id in self.alone else alike(pending.job)
+        key = pending.groups[0] if id in self.alone else equivalence_key(pending.job)
         return FailedStart(pending, key, explained=id in self.alone, benign=id in self.ordinary)
 
     def step(
         self,
-        met: dict[int, Obstacle] | None = None,
+        met: dict[int, ClusterReason] | None = None,
         began: tuple[int, ...] = (),
         ended: tuple[int, ...] = (),
         failed: tuple[int, ...] = (),
@@ -92,7 +92,8 @@ class World:
         self.states |= dict.fromkeys(began, State.RUNNING) | dict.fromkeys((*(met or {}), *failed), State.HELD)
         seen = self.observation(ended)
         limited = [
-            FailedStart(self.pending(id), each.whom, each.reason, each.eased) for id, each in (met or {}).items()
+            FailedStart(self.pending(id), each.scope, each.reason, each.clears_on_end)
+            for id, each in (met or {}).items()
         ]
         outcomes = StartOutcomes(dict.fromkeys(began, ""), (*limited, *map(self.failure, failed)))
         self.told += [happening.detail for happening in self.queue.note(seen, outcomes)]
@@ -343,8 +344,8 @@ def test_jobs_that_cannot_be_handed_back_are_not_left() -> None:
     world.stays = {1}
     for time in range(3):
         off = world.step(failed=(1,))
-        assert off[1].endswith(f"; {NO_WAY_BACK}"), time
-        assert NO_WAY_BACK not in off[2]
+        assert off[1].endswith(f"; {RELEASE_POINTLESS}"), time
+        assert RELEASE_POINTLESS not in off[2]
     found = world.queue.leave(world.observation(), world.entries(), 3)
     assert [each.entry.job_id for each in found] == [2]
     del world.states[2]

@@ -13,7 +13,7 @@ from cpsched.predictors.walltime import WalltimePredictor
 from cpsched_bridge.cycle import circuit_breaker
 from cpsched_bridge.errors import UnknownRound
 from cpsched_bridge.store.ledger import State
-from cpsched_bridge.store.redecide import decide_again
+from cpsched_bridge.store.round_replay import replay_round
 from tests.bridges import Metrics
 from tests.builders import a_job
 from tests.fakes import FakeCluster, FirstFit
@@ -175,7 +175,7 @@ def test_a_bad_dispatcher_costs_one_cycle(at, name):
     assert [job.id for job in record.queue] == [1, 2], "the failed round can be looked at"
     assert record.failure in ("", report.result)
     if record.failure:
-        assert decide_again(record).skipped == f"the decision failed ({report.result})"
+        assert replay_round(record).skipped == f"the decision failed ({report.result})"
     bridge.policy.dispatcher = FirstFit()
     assert_works_again(bridge, cluster)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from cpsched.model import Job, RunningJob
 from cpsched_bridge.cycle.circuit_breaker import FAILED_DECISIONS, WINDOW_S, CircuitBreaker
 from cpsched_bridge.cycle.start_outcomes import KINDS, FailedStart, StartOutcomes
-from cpsched_bridge.likes import alike
+from cpsched_bridge.equivalence import equivalence_key
 from cpsched_bridge.ports import Hold, Observation, PendingJob
 from cpsched_sim.testing.example_counts import tries
 from tests.builders import a_cluster, a_job
@@ -49,11 +49,11 @@ def a_start(user: str, node: str = "n0", beside: tuple[str, ...] = (), alone: bo
     differs = {"account": f"of {user}", "queue": f"p {user}", "qos": f"q {user}", "walltime_s": 60 + ord(user[0])}
     pending = PendingJob(replace(a_job(1), user=user, **{**differs, **job}), Hold.PLUGIN)
     suspects = {
-        *zip(KINDS, alike(pending.job).name, strict=False),
+        *zip(KINDS, equivalence_key(pending.job).name, strict=False),
         ("node", node),
         *(("user", each) for each in beside),
     }
-    return FailedStart(pending, alike(pending.job), explained=alone, suspects=frozenset(suspects))
+    return FailedStart(pending, equivalence_key(pending.job), explained=alone, suspects=frozenset(suspects))
 
 
 def seen(*jobs: Job, nodes: int = 2) -> Observation:

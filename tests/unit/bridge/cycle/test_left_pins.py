@@ -6,7 +6,7 @@ import pytest
 
 from cpsched_bridge.cycle.startup import Startup
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable
-from cpsched_bridge.ports import Claim, Hold
+from cpsched_bridge.ports import Hold, Lease
 from cpsched_bridge.store.ledger import State
 from tests.builders import a_job
 from tests.fakes import FakeCluster, FakePace
@@ -97,7 +97,7 @@ def test_shadow_mode_takes_off_nothing(left, cluster):
 
 
 def test_another_bridge_in_control_keeps_its_pins(left, cluster):
-    cluster.claimed = Claim("other", "run", 3, "elsewhere")
+    cluster.claimed = Lease("other", "run", 3, "elsewhere")
     left()
     assert cluster.commands == []
 

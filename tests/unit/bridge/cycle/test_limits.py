@@ -12,9 +12,9 @@ from cpsched.registry import dispatcher
 from cpsched.site.accounts import Accounts, Association, Limits, SiteLimits
 from cpsched.site.admission import QueueLimits
 from cpsched.site.limit_checks import LimitSubject, LimitTable
-from cpsched_bridge.errors import WrongSetting
+from cpsched_bridge.errors import InvalidSetting
 from cpsched_bridge.settings import PolicySettings, PowerSettings
-from cpsched_bridge.store.redecide import decide_again
+from cpsched_bridge.store.round_replay import replay_round
 from tests.bridges import a_bridge
 from tests.builders import a_cluster, a_job
 from tests.fakes import FakeCluster
@@ -132,7 +132,7 @@ def test_a_cap_that_names_what_the_cluster_lacks_is_refused_before_anything_is_d
     queue(cluster)
     bridge = under_a_cap(a_bridge(tmp_path, cluster, dispatcher("easy")), cores=8, gpus=9)
     with pytest.raises(
-        WrongSetting, match=r"^policy\.power\.watts\.gpus: 9: must be of a resource of the cluster: cores$"
+        InvalidSetting, match=r"^policy\.power\.watts\.gpus: 9: must be of a resource of the cluster: cores$"
     ):
         bridge.run()
     assert [kind for kind, _ in cluster.commands] == ["hand_back"], "as a bridge that stops does"
@@ -176,7 +176,7 @@ def test_a_round_within_limits_is_decided_again_from_the_journal_alone(tmp_path)
     bridge.cycle()
     record = bridge.journal.read(bridge.journal.last_round)
     assert len(record.queue) == 22
-    again = decide_again(record)
+    again = replay_round(record)
     assert again.starts == record.starts
 
 

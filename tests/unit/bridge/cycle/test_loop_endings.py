@@ -7,10 +7,10 @@ import pytest
 import structlog
 
 from cpsched.jit.compile_progress import CompilationCancelled
-from cpsched_bridge.cycle import circuit_breaker, sending
+from cpsched_bridge.cycle import circuit_breaker, cycle_commands
+from cpsched_bridge.cycle_report import Event
 from cpsched_bridge.errors import BackendUnavailable
-from cpsched_bridge.ports import Hold, LeftJob, Outcome
-from cpsched_bridge.report import Happening
+from cpsched_bridge.ports import Hold, Outcome, UnmanagedJob
 from cpsched_bridge.store.ledger import State
 from tests.bridges import a_bridge
 from tests.builders import a_cluster, a_job
@@ -231,7 +231,7 @@ def test_the_log_warns_of_what_happens_and_tells_of_mode_and_start_in_passing(br
 def test_what_befell_a_file_is_told_until_it_is_written_down(bridge_at, store):
     bridge = bridge_at(FakeCluster())
     bridge.cycle()
-    mishap = Happening("odd", "something befell the file")
+    mishap = Event("odd", "something befell the file")
     getattr(bridge, store).mishaps.append(mishap)
     write = bridge.journal.write_events
     bridge.journal.write_events = full
@@ -252,7 +252,7 @@ def test_what_the_ledger_intends_is_sent_for_jobs_that_wait_or_are_left_and_for_
     cluster.drained = {0, 1, 2, 3}
     cluster.submit(a_job(1), hold=Hold.NONE if state == "waiting" else Hold.PLUGIN)
     if state == "left":
-        cluster.left.append(LeftJob(1, "heterogeneous job", held_for_us=True))
+        cluster.left.append(UnmanagedJob(1, "heterogeneous job", held_for_us=True))
     if state == "gone":
         cluster.cancel(1)
     bridge = bridge_at(cluster)
@@ -293,7 +293,7 @@ def test_a_bridge_without_a_snapshot_writes_no_round(bridge_at):
 @pytest.mark.parametrize("call", ["record", "forget"])
 def test_a_cycle_that_fails_before_it_decides_tells_that_and_nothing_else(bridge_at, monkeypatch, call):
     """The cluster has been read, but there is nothing yet that could be written down as a round."""
-    monkeypatch.setattr(sending, "FORGET_EVERY", 1)
+    monkeypatch.setattr(cycle_commands, "FORGET_EVERY", 1)
     cluster = FakeCluster()
     cluster.submit(a_job(1))
     bridge = bridge_at(cluster)

@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 
 from cpsched.model import EndedJob
 from cpsched_bridge.cycle import reconcile as reconciling
-from cpsched_bridge.cycle.reconcile import Conduct
-from cpsched_bridge.likes import BackoffKey
-from cpsched_bridge.ports import NO_WAY_BACK, Hold, LeftJob, Observation, Obstacle, PendingJob
+from cpsched_bridge.cycle.reconcile import ReconcileOptions
+from cpsched_bridge.equivalence import BackoffKey
+from cpsched_bridge.ports import RELEASE_POINTLESS, ClusterReason, Hold, Observation, PendingJob, UnmanagedJob
 from cpsched_bridge.settings import StartSettings
 from cpsched_bridge.store.ledger import CLOSED, KEPT, Entry, State
 from tests.builders import a_cluster, a_job, a_running
 
 CLUSTER = a_cluster()
-CONDUCT = Conduct(start_timeout_s=10, max_failures=3)
+CONDUCT = ReconcileOptions(start_timeout_s=10, max_failures=3)
 
 
 def reconcile(entry, observation, conduct):
@@ -30,7 +30,7 @@ def seen(now_s=100, **parts):
 
 
 def pending(hold, pinned=False, id=1, no_way_back=False):
-    return PendingJob(a_job(id), hold, pinned, no_way_back=no_way_back)
+    return PendingJob(a_job(id), hold, pinned, release_is_pointless=no_way_back)
 
 
 def after(entry, observation, conduct=CONDUCT):
@@ -97,8 +97,8 @@ def test_a_pin_of_ours_does_not_stay_on_a_job_that_the_cluster_holds_itself(stat
     assert (result.state, result.job_id) == (State.HANDING_BACK, 1)
 
 
-LIMIT = Obstacle("AssocMaxJobsLimit", BackoffKey("association", ("u", "a")))
-BAD = Obstacle("BadConstraints", BackoffKey("job", ("1",)))
+LIMIT = ClusterReason("AssocMaxJobsLimit", BackoffKey("association", ("u", "a")))
+BAD = ClusterReason("BadConstraints", BackoffKey("job", ("1",)))
 
 
 def test_a_start_whose_nodes_the_cluster_refuses_has_failed_at_once():
@@ -123,7 +123,7 @@ def test_a_start_that_meets_an_obstacle_is_undone_and_is_nobodys_failure():
 
 @pytest.mark.parametrize(("since_s", "state"), [(95, None), (85, State.ROLLING_BACK)])
 def test_an_obstacle_that_may_pass_is_waited_for(since_s, state):
-    waits = replace(pending(Hold.NONE), obstacle=replace(LIMIT, passes=True))
+    waits = replace(pending(Hold.NONE), obstacle=replace(LIMIT, transient=True))
     found = reconcile(an_entry(State.STARTING, since_s=since_s), seen(pending=[waits]), CONDUCT)
     assert [(each.entry.state, each.obstacle) for each in found] == ([(state, waits.obstacle)] if state else [])
 
@@ -152,7 +152,7 @@ def test_a_job_that_the_cluster_held_is_taken_again_when_it_asks_for_something_e
 
 def test_out_of_control_what_the_cluster_holds_stays_so():
     held = replace(pending(Hold.CLUSTER), obstacle=BAD)
-    away = Conduct(controlling=False)
+    away = ReconcileOptions(controlling=False)
     assert after(None, seen(pending=[held]), away) is None
     assert after(an_entry(State.HELD), seen(pending=[held]), away).state is State.FREE
     pinned = replace(held, pinned=True)
@@ -184,7 +184,7 @@ def test_after_too_many_failures_a_job_is_left_to_the_cluster():
 def test_a_job_that_nobody_else_could_start_is_held_on_and_tried_again(entry, becomes, why):
     found = after(entry, seen(pending=[pending(Hold.PLUGIN, no_way_back=True)]))
     assert (found.state, found.leave, found.since_s) == (becomes, "", 100)
-    assert found.why.startswith(f"{NO_WAY_BACK}: {why}")
+    assert found.why.startswith(f"{RELEASE_POINTLESS}: {why}")
     handed_back = after(entry, seen(pending=[pending(Hold.PLUGIN)]))
     assert handed_back is None or handed_back.state is State.HANDING_BACK
     assert after(found, seen(101, pending=[pending(Hold.PLUGIN, no_way_back=True)])).state is State.HELD
@@ -236,7 +236,7 @@ def test_a_roll_back_is_not_over_while_the_pin_is_on():
     assert after(an_entry(State.ROLLING_BACK), seen(pending=[pending(Hold.ADMIN, pinned=True)])) is None
 
 
-@pytest.mark.parametrize("conduct", [Conduct(), Conduct(controlling=False)])
+@pytest.mark.parametrize("conduct", [ReconcileOptions(), ReconcileOptions(controlling=False)])
 @pytest.mark.parametrize(
     ("facts", "free"),
     [
@@ -262,7 +262,7 @@ def test_a_job_released_by_someone_else_is_not_held_again():
 
 @pytest.mark.parametrize("adopt", [True, False])
 def test_a_job_that_the_dead_man_released_is_adopted_again(adopt):
-    away = replace(CONDUCT, was_away=True, adopt=adopt)
+    away = replace(CONDUCT, after_dead_man=True, adopt=adopt)
     free = after(an_entry(State.HELD), seen(pending=[pending(Hold.NONE)]), away)
     assert (free.state, free.leave) == (State.FREE, "")
     again = after(free, seen(pending=[pending(Hold.NONE)]), away)
@@ -311,27 +311,30 @@ def test_a_requeued_job_that_also_shows_as_ended_is_pending():
 
 
 def test_a_held_job_that_cannot_be_modelled_any_more_is_handed_back():
-    result = after(an_entry(State.HELD), seen(left=[LeftJob(1, "heterogeneous")]))
+    result = after(an_entry(State.HELD), seen(left=[UnmanagedJob(1, "heterogeneous")]))
     assert (result.state, result.leave) == (State.HANDING_BACK, "heterogeneous")
 
 
 def test_what_the_plugin_held_and_cannot_be_modelled_is_handed_back():
-    assert after(None, seen(left=[LeftJob(1, "licences", held_for_us=True)])).state is State.HANDING_BACK
-    assert after(None, seen(left=[LeftJob(1, "licences")])) is None
+    assert after(None, seen(left=[UnmanagedJob(1, "licences", held_for_us=True)])).state is State.HANDING_BACK
+    assert after(None, seen(left=[UnmanagedJob(1, "licences")])) is None
 
 
 @pytest.mark.parametrize("state", sorted(KEPT - {State.HANDING_BACK}))
 def test_out_of_control_everything_kept_goes_back(state):
-    result = after(an_entry(state), seen(pending=[pending(Hold.ADMIN)]), Conduct(controlling=False))
+    result = after(an_entry(state), seen(pending=[pending(Hold.ADMIN)]), ReconcileOptions(controlling=False))
     assert result.state is State.HANDING_BACK
 
 
 def test_out_of_control_what_the_plugin_holds_goes_back_too():
-    assert after(None, seen(pending=[pending(Hold.PLUGIN)]), Conduct(controlling=False)).state is State.HANDING_BACK
+    assert (
+        after(None, seen(pending=[pending(Hold.PLUGIN)]), ReconcileOptions(controlling=False)).state
+        is State.HANDING_BACK
+    )
 
 
 def test_without_adoption_unheld_jobs_are_let_be():
-    assert after(None, seen(pending=[pending(Hold.NONE)]), Conduct(adopt=False)) is None
+    assert after(None, seen(pending=[pending(Hold.NONE)]), ReconcileOptions(adopt=False)) is None
 
 
 ENTRIES = st.one_of(
@@ -354,7 +357,7 @@ def test_whatever_stands_in_the_ledger_a_pending_job_has_one_master(entry, hold,
 
     A user's hold is never touched, nor an administrator's on a job that was not ours; nothing stays held by nobody.
     """
-    conduct = Conduct(controlling=control, adopt=adopt, start_timeout_s=10, max_failures=3)
+    conduct = ReconcileOptions(controlling=control, adopt=adopt, start_timeout_s=10, max_failures=3)
     ours = entry is not None and (entry.state in KEPT or entry.state is State.GONE)
     first_hold, now_s = hold, 100
     for _ in range(8):
@@ -426,7 +429,7 @@ def test_a_job_that_runs_is_running_once_whoever_started_it(state):
 @pytest.mark.parametrize("held_for_us", [True, False])
 def test_a_job_that_cannot_be_modelled_is_handed_back_if_anything_of_ours_may_be_on_it(state, held_for_us):
     entry = None if state is None else an_entry(state)
-    found = after(entry, seen(left=[LeftJob(1, "het job", held_for_us=held_for_us)]))
+    found = after(entry, seen(left=[UnmanagedJob(1, "het job", held_for_us=held_for_us)]))
     ours = held_for_us or (state in KEPT)
     if ours and state is not State.HANDING_BACK:
         assert (found.job_id, found.state, found.leave) == (1, State.HANDING_BACK, "het job")
@@ -438,7 +441,7 @@ def test_a_job_that_cannot_be_modelled_is_handed_back_if_anything_of_ours_may_be
 def test_a_job_that_cannot_be_modelled_any_more_loses_our_pin(state):
     """A requeued job with the old list: it is Slurm's, and the list must not bind it to nodes that may leave."""
     entry = None if state is None else an_entry(state)
-    found = after(entry, seen(left=[LeftJob(1, "het job", pinned=True)]))
+    found = after(entry, seen(left=[UnmanagedJob(1, "het job", pinned=True)]))
     if state is State.HANDING_BACK:
         assert found is None
     else:
@@ -448,7 +451,9 @@ def test_a_job_that_cannot_be_modelled_any_more_loses_our_pin(state):
 @pytest.mark.parametrize(("known", "becomes"), [(True, State.HANDING_BACK), (False, None)])
 def test_beside_another_bridge_only_pins_that_the_own_ledger_knows_are_taken_off_what_is_left(known, becomes):
     entry = an_entry(State.RUNNING, pinned=known)
-    found = after(entry, seen(left=[LeftJob(1, "het job", pinned=True)]), Conduct(controlling=False, beside=True))
+    found = after(
+        entry, seen(left=[UnmanagedJob(1, "het job", pinned=True)]), ReconcileOptions(controlling=False, beside=True)
+    )
     assert (None if found is None else found.state) is becomes
 
 
@@ -472,12 +477,12 @@ def test_a_job_that_is_nowhere_is_gone_if_it_was_ours_and_else_over(state):
     ],
 )
 def test_a_requeued_job(state, hold, adopt, leave, becomes):
-    found = after(an_entry(state, leave=leave), seen(pending=[pending(hold)]), Conduct(adopt=adopt))
+    found = after(an_entry(state, leave=leave), seen(pending=[pending(hold)]), ReconcileOptions(adopt=adopt))
     assert found.state is becomes
 
 
 def test_the_usual_conduct_is_that_of_the_settings():
-    usual, start = Conduct(), StartSettings()
+    usual, start = ReconcileOptions(), StartSettings()
     assert (usual.adopt, usual.start_timeout_s, usual.max_failures) == (
         start.adopt,
         start.timeout_s,
@@ -498,9 +503,9 @@ def test_whose_hold_it_is_on_a_job_with_a_pin_of_ours(cause, apart, becomes):
     """Where the pin comes before the release, a hold is the bridge's own of before, until the release was answered."""
     held = seen(pending=[pending(Hold.ADMIN, pinned=True)])
     entry = an_entry(State.STARTING, cause=cause, pinned=True)
-    assert after(entry, held, Conduct(releases_apart=apart)).state is becomes
+    assert after(entry, held, ReconcileOptions(releases_apart=apart)).state is becomes
     handed = State.FREE if becomes is State.FREE else State.HANDING_BACK
-    assert after(entry, held, Conduct(controlling=False, releases_apart=apart)).state is handed
+    assert after(entry, held, ReconcileOptions(controlling=False, releases_apart=apart)).state is handed
 
 
 @pytest.mark.parametrize(("now_s", "late"), [(105, False), (106, True)])

@@ -4,7 +4,7 @@ import sqlite3
 
 import pytest
 
-from cpsched_bridge.cycle.commands import UNSETTLED
+from cpsched_bridge.cycle.command_sender import UNSETTLED
 from cpsched_bridge.errors import BackendUnavailable
 from cpsched_bridge.ports import Check, Hold, Outcome
 from cpsched_bridge.store.ledger import State

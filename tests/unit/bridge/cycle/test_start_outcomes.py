@@ -10,9 +10,9 @@ import pytest
 
 from cpsched.model import EndedJob, RunningJob
 from cpsched_bridge.cycle.start_outcomes import StartOutcomes, StartTracker
-from cpsched_bridge.likes import BackoffKey
-from cpsched_bridge.ports import Hold, Holder, Observation, Obstacle, PendingJob
-from cpsched_bridge.report import CycleReport, Happening
+from cpsched_bridge.cycle_report import CycleReport, Event
+from cpsched_bridge.equivalence import BackoffKey
+from cpsched_bridge.ports import ClusterReason, Hold, Holder, Observation, PendingJob
 from cpsched_bridge.store.ledger import FOLLOWS, Entry, State, Transition
 from tests.builders import a_cluster, a_job
 
@@ -54,7 +54,7 @@ def test_a_failed_start_lies_with_its_job_its_nodes_or_whoever_runs_there() -> N
         ({}, False),
         ({"free": np.array([[2], [0], [0]])}, False),
         ({"free": np.array([[1], [4], [4]])}, True),
-        ({"pending": (PendingJob(JOB, Hold.ADMIN, outranked=True),)}, True),
+        ({"pending": (PendingJob(JOB, Hold.ADMIN, lower_priority=True),)}, True),
     ],
 )
 def test_a_start_whose_nodes_are_taken_or_that_comes_after_others_is_one_of_its_job_alone(
@@ -88,7 +88,9 @@ def test_the_users_of_starts_that_came_true_are_known_from_the_reading() -> None
 
 def test_an_obstacle_explains_a_failed_start_and_backs_off_its_group() -> None:
     limit = replace(
-        a_failure("n0"), failed=False, obstacle=Obstacle("AssocMaxJobsLimit", BackoffKey("association", ("ann", "")))
+        a_failure("n0"),
+        failed=False,
+        obstacle=ClusterReason("AssocMaxJobsLimit", BackoffKey("association", ("ann", ""))),
     )
     a_hold = Transition(State.HOLDING, Entry(1, State.HOLDING, 9), failed=True)
     (found,) = outcomes([limit, a_hold], observed()).failed
@@ -122,7 +124,7 @@ def test_a_job_that_is_gone_failed_nothing() -> None:
 # ------------------------------------------------------------------------------------- what is timed and reported
 
 
-LIMIT = Obstacle("AssocMaxJobsLimit", BackoffKey("association", ("ada", "")))
+LIMIT = ClusterReason("AssocMaxJobsLimit", BackoffKey("association", ("ada", "")))
 
 
 @pytest.fixture
@@ -183,7 +185,7 @@ def test_what_was_not_on_its_way_is_no_start(tracker, before):
 )
 def test_what_is_worth_telling_of_a_transition(tracker, transition, told):
     report = noted(tracker, transition)
-    assert report.happenings == [Happening(kind, transition.entry.why, 1) for kind in told]
+    assert report.happenings == [Event(kind, transition.entry.why, 1) for kind in told]
 
 
 def test_of_several_jobs_each_has_its_own_time(tracker):

@@ -8,7 +8,7 @@ from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.ledger import Ledger, State
-from cpsched_bridge.store.redecide import decide_again
+from cpsched_bridge.store.round_replay import replay_round
 from tests.bridges import a_bridge
 from tests.builders import a_cluster, a_job
 from tests.fakes import FakeCluster
@@ -138,7 +138,7 @@ def test_a_storage_error_at_any_write_costs_one_cycle(tmp_path, group):
         journal = Journal(folder / "journal.sqlite", read_only=True)
         numbers = list(journal.numbers())
         assert [journal.read(number).number for number in numbers] == numbers, disk.failed
-        assert decide_again(journal.read(numbers[-10])).same, disk.failed
+        assert replay_round(journal.read(numbers[-10])).same, disk.failed
         journal.close()
         bridge.ledger.close()
         bridge.journal.close()

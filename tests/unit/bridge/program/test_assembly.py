@@ -11,10 +11,10 @@ import structlog
 import cpsched_bridge
 from cpsched.errors import InvalidValue
 from cpsched_bridge.adapters import mock, slurm
-from cpsched_bridge.cycle.apart import Apart
-from cpsched_bridge.errors import BackendBegins, BackendUnavailable, NotReady, SettingsError, Unreachable
-from cpsched_bridge.in_force import for_the_site
-from cpsched_bridge.ports import Can, Check
+from cpsched_bridge.cycle.isolation_client import IsolatedDispatcher
+from cpsched_bridge.effective_config import with_adapter_defaults
+from cpsched_bridge.errors import BackendStarting, BackendUnavailable, ClusterUnreachable, NotReady, SettingsError
+from cpsched_bridge.ports import Capabilities, Check
 from cpsched_bridge.program.assembly import (
     adapter_of,
     checked,
@@ -28,7 +28,7 @@ from cpsched_bridge.program.assembly import (
     tellers,
 )
 from cpsched_bridge.settings import PolicySettings, Settings
-from cpsched_bridge.store.places import beginning_file
+from cpsched_bridge.store.state_paths import beginning_file
 from cpsched_bridge.watch.systemd import Systemd
 from cpsched_bridge.watch.web.server import Watch
 from tests.fakes import FakeCluster, FakePace
@@ -48,7 +48,7 @@ ADAPTER = """
         connect = staticmethod(connect)
 """
 ABLE = """
-    from cpsched_bridge.ports import Can
+    from cpsched_bridge.ports import Capabilities
     from cpsched_bridge.settings import Section
 
     class Options(Section):
@@ -64,10 +64,10 @@ ABLE = """
         if options.says == "nothing":
             return None
         if options.says == "wrong":
-            return Can(decide_s=-1.0)
+            return Capabilities(decision_limit_s=-1.0)
         if options.says == "much":
             raise SystemExit("I exit")
-        return Can(options.ranks_jobs, options.tells_limits, options.decide_s)
+        return Capabilities(options.priorities, options.limits, options.decision_limit_s)
 """
 
 
@@ -179,14 +179,14 @@ def test_what_is_configured_wrong_is_not_waited_for(systemd):
     pace = FakePace(cycles=10)
     with pytest.raises(NotReady, match="job shrink: allowed; add disable_job_shrink") as caught:
         checked(FakeCluster(readiness=[AWAY, WRONG]), pace, Systemd(), 60.0)
-    assert not isinstance(caught.value, Unreachable)
+    assert not isinstance(caught.value, ClusterUnreachable)
     assert pace.waited == []
 
 
 def test_by_hand_a_cluster_that_does_not_answer_is_an_error_at_once(monkeypatch):
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
     for cluster in (Away(), FakeCluster(readiness=[AWAY])):
-        with pytest.raises(Unreachable):
+        with pytest.raises(ClusterUnreachable):
             checked(cluster, FakePace(cycles=10), Systemd(), 60.0)
 
 
@@ -198,7 +198,7 @@ def test_what_is_missing_is_said_and_keeps_nobody_from_working(monkeypatch):
     ]
 
 
-BESIDE_SLURM = Can(advised=True, ranks_jobs=True, tells_limits=True, decide_s=0.1)
+BESIDE_SLURM = Capabilities(boosts=True, priorities=True, limits=True, decision_limit_s=0.1)
 
 
 @pytest.mark.parametrize(
@@ -212,18 +212,18 @@ BESIDE_SLURM = Can(advised=True, ranks_jobs=True, tells_limits=True, decide_s=0.
         (BESIDE_SLURM, {"dispatcher": "greedy"}, {"order": "priority"}),
         (BESIDE_SLURM, {"dispatcher": "easy", "dispatcher_settings": {"order": "reg"}}, {"order": "reg"}),
         (BESIDE_SLURM, {"dispatcher": "list-saf"}, {}),
-        (Can(), {}, {}),
-        (Can(), {"dispatcher": "easy"}, {}),
-        (Can(ranks_jobs=True), {}, {"site_weight": "1"}),
-        (Can(decide_s=2), {}, {"limit_s": "2"}),
+        (Capabilities(), {}, {}),
+        (Capabilities(), {"dispatcher": "easy"}, {}),
+        (Capabilities(priorities=True), {}, {"site_weight": "1"}),
+        (Capabilities(decision_limit_s=2), {}, {"limit_s": "2"}),
     ],
 )
 def test_the_sites_priorities_and_its_clock_count_unless_told_otherwise(can, policy, heeding):
     settings = Settings.model_validate({"policy": policy})
-    assert for_the_site(settings.policy.spec(), can).dispatcher_settings == heeding
+    assert with_adapter_defaults(settings.policy.spec(), can).dispatcher_settings == heeding
 
 
-@pytest.mark.parametrize(("can", "order"), [(BESIDE_SLURM, "priority"), (Can(decide_s=0.1), "reg")])
+@pytest.mark.parametrize(("can", "order"), [(BESIDE_SLURM, "priority"), (Capabilities(decision_limit_s=0.1), "reg")])
 def test_so_they_do_in_the_fallback(can, order):
     assert fallback_of(Settings(), can).dispatcher.scheme.order == order
     assert fallback_of(Settings.model_validate({"policy": {"fallback": "none"}}), can) is None
@@ -231,8 +231,10 @@ def test_so_they_do_in_the_fallback(can, order):
 
 def test_the_projects_own_say_what_they_can():
     assert chosen(Settings(adapter="slurm")).can == BESIDE_SLURM
-    assert chosen(Settings(adapter="slurm", options={"site_policy": False})).can == Can(advised=True, decide_s=0.1)
-    assert chosen(Settings(adapter="mock")).can == Can()
+    assert chosen(Settings(adapter="slurm", options={"site_policy": False})).can == Capabilities(
+        boosts=True, decision_limit_s=0.1
+    )
+    assert chosen(Settings(adapter="mock")).can == Capabilities()
 
 
 @pytest.mark.parametrize("ranks_jobs", [True, False])
@@ -247,13 +249,13 @@ def test_a_third_adapter_is_treated_by_what_it_can_and_not_by_its_name(site, ran
 
 
 def test_an_adapter_that_says_nothing_of_what_it_can_is_taken_for_one_that_can_nothing(site):
-    assert chosen(Settings(adapter="mine")).can == Can()
+    assert chosen(Settings(adapter="mine")).can == Capabilities()
 
 
 @pytest.mark.parametrize(
     ("says", "told"),
     [
-        ("nothing", "InvalidValue: can=None: must give a cpsched_bridge.ports.Can"),
+        ("nothing", "InvalidValue: can=None: must give a cpsched_bridge.ports.Capabilities"),
         ("wrong", r"InvalidValue: decide_s=-1.0: must be a positive number of seconds, or None"),
         ("much", "SystemExit: I exit"),
     ],
@@ -269,13 +271,13 @@ def test_an_adapter_that_cannot_say_it_is_refused_in_one_line(site, says, told):
 )
 def test_what_an_adapter_can_is_checked(wrong):
     with pytest.raises(InvalidValue, match=next(iter(wrong))):
-        Can(**wrong)
+        Capabilities(**wrong)
 
 
 def test_mode_advise_is_refused_beside_a_cluster_whose_scheduler_cannot_be_told():
     with pytest.raises(SettingsError, match="mode: advise: the adapter mock has nobody to advise"):
         prepared(Settings(mode="advise", adapter="mock"))
-    assert prepared(Settings(mode="advise", adapter="mock", options={"scheduler": "priority"})).chosen.can.advised
+    assert prepared(Settings(mode="advise", adapter="mock", options={"scheduler": "priority"})).chosen.can.boosts
 
 
 def test_no_code_asks_for_an_adapters_name():
@@ -304,10 +306,10 @@ class Imports(FakeCluster):
     def checks(self):
         self.looks += 1
         if self.looks <= 2:
-            raise BackendBegins(f"hello: not asked yet: imports pyslurm, look {self.looks}")
+            raise BackendStarting(f"hello: not asked yet: imports pyslurm, look {self.looks}")
         return [MISSING]
 
-    def waits_for(self):
+    def not_ready_reason(self):
         self.looks += 1
         return "imports pyslurm" if self.looks <= 2 else None
 
@@ -351,7 +353,7 @@ def test_kernels_are_ready_in_both_processes_before_the_first_decision(isolation
         assert any("kernels are ready" in words for words in said)
         assert any("kernels are ready" in words for words in loaded), "the bridge has loaded its own"
         beside = policy.dispatcher if isolation == "process" else None
-        assert isinstance(policy.dispatcher, Apart) == (isolation == "process")
+        assert isinstance(policy.dispatcher, IsolatedDispatcher) == (isolation == "process")
         assert beside is None or beside.pid is not None
     assert beside is None or beside.pid is None, "it ends with the bridge"
 

@@ -10,16 +10,16 @@ from dataclasses import replace
 
 import pytest
 
-from cpsched_bridge.cycle.claims import HANDED_BACK
-from cpsched_bridge.errors import AlreadyRunning, BackendTimeout, NoLedger, SettingsError, StillHeld
-from cpsched_bridge.ports import Claim, Hold, Outcome
+from cpsched_bridge.cycle.leader_election import HANDED_BACK
+from cpsched_bridge.errors import AlreadyRunning, BackendTimeout, JobsStillHeld, NoLedger, SettingsError
+from cpsched_bridge.ports import Hold, Lease, Outcome
 from cpsched_bridge.program import assembly, release
 from cpsched_bridge.settings import LeaseSettings, Settings
-from cpsched_bridge.store import identity, places
+from cpsched_bridge.store import bridge_identity, state_paths
 from cpsched_bridge.store import ledger as ledgers
 from cpsched_bridge.store.heartbeat import touch
-from cpsched_bridge.store.instance import PauseFile
 from cpsched_bridge.store.ledger import Ledger, State, move
+from cpsched_bridge.store.process_files import PauseFile
 from tests.bridges import a_bridge
 from tests.builders import a_cluster, a_job
 from tests.fakes import FakeCluster
@@ -65,7 +65,7 @@ def test_release_all_gives_everything_back(stranded):
     words = release.release_all(settings, "bridge.yaml", None, False)
     assert words == "nothing is held by the bridge any more (3 jobs were by its ledger)"
     assert held(cluster) == []
-    assert Ledger(places.ledger_path(settings)).kept() == []
+    assert Ledger(state_paths.ledger_path(settings)).kept() == []
 
 
 def test_release_all_needs_no_byte_of_free_space(stranded):
@@ -80,9 +80,9 @@ def test_release_all_needs_no_byte_of_free_space(stranded):
 def test_release_all_leaves_word_where_it_could_write_nothing_down(stranded, there):
     """What an administrator holds after that is not the next bridge's, whatever its ledger says."""
     settings, cluster = stranded
-    own = identity.known(settings.state_dir)
+    own = bridge_identity.known_bridge_name(settings.state_dir)
     assert cluster.claimed.bridge == own
-    cluster.claimed = {"its own": cluster.claimed, "none": None, "another's": Claim("other", "r", 1, "there")}[there]
+    cluster.claimed = {"its own": cluster.claimed, "none": None, "another's": Lease("other", "r", 1, "there")}[there]
     with no_byte_to_write():
         release.release_all(settings, "bridge.yaml", None, False)
     assert cluster.claimed.bridge == ("other" if there == "another's" else own)
@@ -104,7 +104,7 @@ def test_release_all_leaves_no_word_where_the_ledger_has_it(stranded):
 
 def test_release_all_reads_what_is_in_the_write_ahead_log_of_a_bridge_that_was_killed(stranded, tmp_path):
     settings, cluster = stranded
-    path = places.ledger_path(settings)
+    path = state_paths.ledger_path(settings)
     killed = Ledger(path)
     killed.record([move(killed.get(1), State.GONE, 9, "cancelled")])
     copies = {name: (tmp_path / name).read_bytes() for name in ("ledger.sqlite", "ledger.sqlite-wal")}
@@ -154,7 +154,7 @@ LOST = {each.__name__: each for each in (damaged, undecodable, without_a_schema,
 @pytest.mark.parametrize("force", [False, True])
 def test_release_all_without_a_ledger_gives_back_what_is_marked_and_what_the_journal_tells(stranded, name, force):
     settings, cluster = stranded
-    LOST[name](places.ledger_path(settings))
+    LOST[name](state_paths.ledger_path(settings))
     words = release.release_all(settings, "bridge.yaml", None, force)
     assert held(cluster) == []
     assert "note: 3 jobs are known to be held by the journal" in words
@@ -165,8 +165,8 @@ def test_release_all_without_a_ledger_gives_back_what_is_marked_and_what_the_jou
 def test_release_all_without_ledger_and_journal_gives_back_by_the_cluster_alone(stranded, name):
     """An administrator's hold may be one of the bridge's: nobody can tell, and it stays."""
     settings, cluster = stranded
-    LOST[name](places.ledger_path(settings))
-    damaged(places.journal_path(settings))
+    LOST[name](state_paths.ledger_path(settings))
+    damaged(state_paths.journal_path(settings))
     words = release.release_all(settings, "bridge.yaml", None, True)
     assert held(cluster) == [3]
     assert words.startswith("nothing is held by the bridge any more (0 jobs were by its ledger)\nnote: ")
@@ -187,7 +187,7 @@ def test_the_journal_of_a_bridge_that_stopped_in_order_tells_of_held_jobs_only_w
     bridge.journal.close()
     cluster.jobs[1].hold = Hold.ADMIN
     monkeypatch.setattr(assembly, "connect", lambda settings, where: cluster)
-    damaged(places.ledger_path(bridge.settings))
+    damaged(state_paths.ledger_path(bridge.settings))
     release.release_all(bridge.settings, "bridge.yaml", None, False)
     assert held(cluster) == ([1] if on_stop == "release" else [])
 
@@ -292,7 +292,7 @@ def beside(stranded, monkeypatch):
     """Another bridge's claim stands on the cluster of the dead one; it is watched for a moment only."""
     settings, cluster = stranded
     monkeypatch.setattr(release, "SPARE_S", 0.02)
-    cluster.claimed = Claim("other", "1", 0, "login2:/var/lib/cpsched")
+    cluster.claimed = Lease("other", "1", 0, "login2:/var/lib/cpsched")
     return settings.model_copy(update={"lease": LeaseSettings(duration_s=0.6)}), cluster
 
 
@@ -322,7 +322,7 @@ def test_beside_the_claim_of_a_dead_bridge_everything_is_given_back(beside):
     [
         (None, "none claims this cluster"),
         ("own", "none claims this cluster"),
-        (Claim("other", "1", 0, "login2:/var/lib/cpsched"), "claimed by login2:/var/lib/cpsched"),
+        (Lease("other", "1", 0, "login2:/var/lib/cpsched"), "claimed by login2:/var/lib/cpsched"),
     ],
 )
 def test_the_doctor_names_another_bridge_and_what_to_do(stranded, claim, found):
@@ -343,8 +343,8 @@ def test_what_root_makes_in_the_state_directory_belongs_to_its_owner(stranded, t
     other.touch()
     os.chown(other, 11111, 11111)
     release.release_all(settings, "bridge.yaml", None, False)
-    with places.owned(settings):
-        places.pause_file(settings).pause("by root")
+    with state_paths.owned(settings):
+        state_paths.pause_file(settings).pause("by root")
     owners = {path.name: path.stat().st_uid for path in tmp_path.iterdir()}
     assert owners.pop("of another user") == 11111
     assert {"lock", "paused", "ledger.sqlite"} <= owners.keys()
@@ -356,17 +356,17 @@ def test_nobody_but_root_gives_files_away(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(os, "chown", lambda *_, **__: pytest.fail("not ours to give"))
     (tmp_path / "file").touch()
-    with places.owned(settings):
+    with state_paths.owned(settings):
         pass
 
 
 def test_the_ledger_says_so_where_only_an_empty_one_can_be_had(tmp_path, monkeypatch):
     """A folder in its place, on a disk that is read-only: it cannot be set aside."""
     settings = Settings(state_dir=tmp_path)
-    places.ledger_path(settings).mkdir()
+    state_paths.ledger_path(settings).mkdir()
     refused = OSError(errno.EROFS, "Read-only file system")
-    monkeypatch.setattr(ledgers, "set_aside", lambda *_: (_ for _ in ()).throw(refused))
-    with places.emergency_ledger(settings) as ledger:
+    monkeypatch.setattr(ledgers, "move_aside", lambda *_: (_ for _ in ()).throw(refused))
+    with state_paths.emergency_ledger(settings) as ledger:
         assert ledger.entries() == []
         ledger.record([move(None, State.HELD, 0, "held", job_id=1)])
     assert [h.kind for h in ledger.mishaps] == ["ledger_unreadable", "ledger_unwritable"]
@@ -396,7 +396,7 @@ def test_release_all_names_five_jobs_that_are_still_held_and_counts_the_others(t
     bridge.ledger.close()
     refusing(cluster)
     monkeypatch.setattr(assembly, "connect", lambda settings, where: cluster)
-    with pytest.raises(StillHeld) as error:
+    with pytest.raises(JobsStillHeld) as error:
         release.release_all(bridge.settings, "bridge.yaml", None, False)
     named = "; ".join(f"job {id} may still be held: no" for id in range(1, 6))
     assert str(error.value) == named + words
@@ -409,15 +409,17 @@ def test_a_cluster_that_cannot_be_read_is_given_back_what_the_ledger_names_and_t
     settings, cluster = stranded
     for _ in range(4):  # once for the claim
         cluster.fail("observe", BackendTimeout("no answer"))
-    with pytest.raises(StillHeld, match=r"^the cluster cannot be read, the submit plugin may hold more: no answer$"):
+    with pytest.raises(
+        JobsStillHeld, match=r"^the cluster cannot be read, the submit plugin may hold more: no answer$"
+    ):
         release.release_all(settings, "bridge.yaml", None, False)
     assert held(cluster) == []
-    assert Ledger(places.ledger_path(settings)).get(1).state is State.FREE
+    assert Ledger(state_paths.ledger_path(settings)).get(1).state is State.FREE
 
 
 def test_release_all_beside_a_living_bridge_only_where_that_is_forced_or_its_heartbeat_is_stale(stranded):
     settings, cluster = stranded
-    alive = places.lock(settings)
+    alive = state_paths.lock(settings)
     settings.heartbeat_path.write_text("")
     os.utime(settings.heartbeat_path, (1, 1))
     with pytest.raises(AlreadyRunning, match=r"use `cpsched pause` while it works, or --force"):
@@ -436,12 +438,12 @@ def test_release_all_leaves_neither_lock_nor_connection(stranded):
     closed = []
     cluster.close = lambda: closed.append(True)
     release.release_all(settings, "bridge.yaml", None, False)
-    places.lock(settings).release()
+    state_paths.lock(settings).release()
     refusing(cluster)
     cluster.jobs[1].hold = Hold.PLUGIN
-    with pytest.raises(StillHeld):
+    with pytest.raises(JobsStillHeld):
         release.release_all(settings, "bridge.yaml", None, False)
-    places.lock(settings).release()
+    state_paths.lock(settings).release()
     assert closed == [True, True]
 
 
@@ -464,7 +466,7 @@ def test_a_lock_that_cannot_be_made_keeps_nobody_from_releasing(stranded, monkey
     def full(_):
         raise SettingsError("no room for a lock")
 
-    monkeypatch.setattr(places, "lock", full)
+    monkeypatch.setattr(state_paths, "lock", full)
     release.release_all(settings, "bridge.yaml", None, False)
     assert held(cluster) == []
 
@@ -474,7 +476,7 @@ def test_a_lock_that_cannot_be_made_keeps_nobody_from_releasing(stranded, monkey
 )
 def test_a_heartbeat_of_just_the_age_that_counts_is_not_stale(stranded, monkeypatch, age_s, done):
     settings, cluster = stranded
-    monkeypatch.setattr(places, "heartbeat_age_s", lambda _: age_s)
+    monkeypatch.setattr(state_paths, "heartbeat_age_s", lambda _: age_s)
     words = release.release_all(settings, "bridge.yaml", 60.0, False, confirm_s=0.01)
     assert (words == f"the heartbeat is {age_s:.0f} s old: nothing to do") is not done
     assert (held(cluster) == []) is done

@@ -7,9 +7,9 @@ import pytest
 
 from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched.policy_spec import PolicySpec
-from cpsched_bridge.ports import Check, LeftJob
+from cpsched_bridge.cycle_report import Event
+from cpsched_bridge.ports import Check, UnmanagedJob
 from cpsched_bridge.program import assembly
-from cpsched_bridge.report import Happening
 from tests.bridges import a_bridge
 from tests.builders import a_job
 from tests.fakes import FakeCluster
@@ -20,12 +20,10 @@ from tests.fuzz.command_line import invoke
 def bridge(tmp_path):
     cluster = FakeCluster()
     cluster.submit(a_job(1, user="ada"), a_job(2, units=4, per_unit=4, walltime_s=60, user="ben", submit_s=1))
-    cluster.left = [LeftJob(9, "array job", "9_[1-3]", "eve"), LeftJob(10, "asks for licenses", "10", "ada")]
+    cluster.left = [UnmanagedJob(9, "array job", "9_[1-3]", "eve"), UnmanagedJob(10, "asks for licenses", "10", "ada")]
     bridge = a_bridge(tmp_path, cluster, EasyDispatcher(), policy_spec=PolicySpec("easy", "walltime"))
     assert bridge.cycle().result == "ok"
-    bridge.journal.write_events(
-        7.0, 1, [Happening("odd", "first", 1), Happening("odd", "second"), Happening("even", "")]
-    )
+    bridge.journal.write_events(7.0, 1, [Event("odd", "first", 1), Event("odd", "second"), Event("even", "")])
     (tmp_path / "bridge.yaml").write_text(f"adapter: mock\nmode: control\nstate_dir: {tmp_path}\n")
     return bridge
 

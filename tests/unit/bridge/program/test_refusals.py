@@ -6,8 +6,8 @@ import pytest
 import structlog
 from typer.testing import CliRunner
 
-from cpsched_bridge.cycle.loop import Bridge
-from cpsched_bridge.errors import WrongSetting
+from cpsched_bridge.cycle.bridge_loop import Bridge
+from cpsched_bridge.errors import InvalidSetting
 from cpsched_bridge.program import refusals
 from cpsched_bridge.program.cli import app
 from cpsched_bridge.program.refusals import seconds_of
@@ -288,5 +288,5 @@ def test_a_state_directory_that_is_there_may_be_on_a_read_only_disk(tmp_path, mo
     monkeypatch.setattr(refusals.os, "access", lambda path, mode: False)
     there, missing = (Settings(adapter="mock", state_dir=tmp_path / name) for name in ("", "missing"))
     refusals.check_state_dir(there)
-    with pytest.raises(WrongSetting, match=f"cannot be made: {tmp_path} is not writable"):
+    with pytest.raises(InvalidSetting, match=f"cannot be made: {tmp_path} is not writable"):
         refusals.check_state_dir(missing)

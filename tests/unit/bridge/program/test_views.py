@@ -7,14 +7,14 @@ import pytest
 from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched.model import Cluster
 from cpsched.policy_spec import PolicySpec
+from cpsched_bridge.cycle_report import Event
 from cpsched_bridge.errors import UnknownJob
-from cpsched_bridge.ports import Check, Claim, Outcome
+from cpsched_bridge.ports import Check, Lease, Outcome
 from cpsched_bridge.program import plain_values, views
-from cpsched_bridge.report import Happening
-from cpsched_bridge.store import places
-from cpsched_bridge.store.instance import BeginningFile
+from cpsched_bridge.store import state_paths
 from cpsched_bridge.store.journal import Journal
-from cpsched_bridge.store.journal_reader import Aside
+from cpsched_bridge.store.journal_reader import UnscheduledJob
+from cpsched_bridge.store.process_files import StartupFile
 from tests import stores
 from tests.bridges import a_bridge
 from tests.builders import a_cluster, a_job
@@ -35,7 +35,7 @@ HOSTILE = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_lists_show_names_as_they_are(name, capsys):
     words, shown = HOSTILE[name]
-    views.print_unsupported([Aside(1, "unsupported", words, words, words)])
+    views.print_unsupported([UnscheduledJob(1, "unsupported", words, words, words)])
     assert capsys.readouterr().out.splitlines()[-1].split() == [*shown.split()] * 3
     views.print_checks([Check(words, False, words, words)])
     assert capsys.readouterr().out.count(shown) == 3
@@ -49,7 +49,7 @@ def test_rounds_jobs_and_status_show_names_as_they_are(name, tmp_path, capsys):
     bridge = a_bridge(tmp_path, cluster, EasyDispatcher(), policy_spec=PolicySpec("easy", "walltime"))
     assert bridge.cycle().result == "ok"
     journal = bridge.journal
-    journal.write_events(0.0, 1, [Happening("odd", words, 1)])
+    journal.write_events(0.0, 1, [Event("odd", words, 1)])
     record = dataclasses.replace(journal.read(1), mode=words, policy=PolicySpec(words, words))
     sent = [("start", Outcome(1, "refused", words))]
     views.print_round(dataclasses.replace(record, outcomes=sent, seconds={words: 1.0}))
@@ -173,14 +173,14 @@ def test_a_running_job_that_was_never_seen_waiting_has_its_name_nevertheless(tmp
 
 
 def test_status_tells_by_what_the_cluster_is_asked(tmp_path, capsys):
-    bridge = a_bridge(tmp_path, FakeCluster(speaks="cli: pyslurm is not installed"))
+    bridge = a_bridge(tmp_path, FakeCluster(transport_info="cli: pyslurm is not installed"))
     bridge.cycle()
     views.print_status(bridge.settings)
     assert "transport since 2001-09-09 01:46:40 UTC: cli: pyslurm is not installed" in lines_of(capsys)
 
 
 def test_status_tells_the_present_mode_and_why_it_is_not_the_one_of_the_settings(tmp_path, capsys):
-    cluster = FakeCluster(claimed=Claim("other", "1", 5, "login2:/var/lib/cpsched"))
+    cluster = FakeCluster(claimed=Lease("other", "1", 5, "login2:/var/lib/cpsched"))
     bridge = a_bridge(tmp_path, cluster)
     bridge.cycle()
     views.print_status(bridge.settings)
@@ -206,7 +206,7 @@ def test_in_shadow_mode_a_job_would_start(tmp_path, capsys):
 
 def test_events_are_shown_by_kind_and_by_job(array, capsys):
     bridge, _ = array
-    told = [Happening("gap", "85 s without a cycle"), Happening("start_failed", "not running", 8002)]
+    told = [Event("gap", "85 s without a cycle"), Event("start_failed", "not running", 8002)]
     bridge.journal.write_events(0.0, 2, told)
     views.print_events(bridge.settings, 50, "", "gap")
     assert lines_of(capsys) == ["1970-01-01 00:00:00 round 2 gap: 85 s without a cycle"]
@@ -260,7 +260,7 @@ def test_a_plan_that_is_no_longer_kept_is_worked_out_again(array, capsys):
 def test_status_says_what_a_bridge_does_before_it_decides(tmp_path, capsys):
     bridge = a_bridge(tmp_path, FakeCluster())
     bridge.cycle()
-    file = places.beginning_file(bridge.settings)
+    file = state_paths.beginning_file(bridge.settings)
     file.tell("compiles kernels: 3 of 23 kernels are ready\x1b[2J")
     views.print_status(bridge.settings)
     assert r"not deciding yet: compiles kernels: 3 of 23 kernels are ready\x1b[2J (said " in capsys.readouterr().out
@@ -270,7 +270,7 @@ def test_status_says_what_a_bridge_does_before_it_decides(tmp_path, capsys):
 
 
 def test_a_state_directory_that_takes_nothing_keeps_no_bridge_from_beginning(tmp_path):
-    file = BeginningFile(tmp_path / "gone" / "beginning")
+    file = StartupFile(tmp_path / "gone" / "beginning")
     file.tell("compiles")
     file.tell("")
     assert file.told() is None

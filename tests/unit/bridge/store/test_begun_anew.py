@@ -5,12 +5,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from cpsched_bridge.report import Happening
+from cpsched_bridge.cycle_report import Event
 from cpsched_bridge.store import journal as journals
 from cpsched_bridge.store import ledger as ledgers
-from cpsched_bridge.store.damage import Damaged
+from cpsched_bridge.store.corruption import CorruptContent
 from cpsched_bridge.store.journal import Journal
-from cpsched_bridge.store.journal_reader import Aside
+from cpsched_bridge.store.journal_reader import UnscheduledJob
 from cpsched_bridge.store.ledger import Ledger, State, move
 from tests.stores import change, damaged_while_open, full_disk
 
@@ -26,7 +26,7 @@ def write(store, number):
     if isinstance(store, Ledger):
         store.record([move(None, State.HELD, 5, "held", job_id=number)], number)
     else:
-        store.write_events(0.0, number, [Happening("odd", f"event {number}")])
+        store.write_events(0.0, number, [Event("odd", f"event {number}")])
 
 
 def written(store):
@@ -134,7 +134,7 @@ def test_no_connection_to_a_file_that_was_set_aside_stays_open(tmp_path, monkeyp
 def test_what_is_written_first_to_a_journal_begun_anew_is_whole(tmp_path):
     """The list of jobs that are set aside is written as what changed: there is nothing yet that it could change."""
     journal = Journal(tmp_path / "journal.sqlite")
-    first, second = Aside(1, "held", "by its owner"), Aside(2, "held", "by its owner")
+    first, second = UnscheduledJob(1, "held", "by its owner"), UnscheduledJob(2, "held", "by its owner")
     journal.write_asides([first])
     damaged_while_open(journal, tmp_path / "journal.sqlite", lambda path: path.write_bytes(GARBAGE))
     journal.write_asides([first, second])
@@ -157,7 +157,7 @@ def test_a_file_that_is_not_there_or_is_empty_is_made_without_a_word(tmp_path, s
 def test_a_damaged_file_that_is_only_read_is_left_where_it_is(tmp_path, stem):
     path = tmp_path / f"{stem}.sqlite"
     path.write_bytes(GARBAGE)
-    with pytest.raises(Damaged, match="file is not a database"):
+    with pytest.raises(CorruptContent, match="file is not a database"):
         MADE[stem](path, read_only=True)
     assert [each.name for each in tmp_path.iterdir()] == [path.name]
     assert path.read_bytes() == GARBAGE

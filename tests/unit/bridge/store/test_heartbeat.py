@@ -5,7 +5,7 @@ import time
 import pytest
 
 from cpsched_bridge.store import heartbeat
-from cpsched_bridge.store.damage import seal_of
+from cpsched_bridge.store.corruption import row_checksum
 from cpsched_bridge.store.heartbeat import Heartbeat, age_s, touch
 from tests.bridges import a_bridge
 from tests.builders import a_job
@@ -66,7 +66,7 @@ def test_two_seconds_between_the_times_in_and_of_the_file_are_two_touches(tmp_pa
     path = tmp_path / "heartbeat"
     touch(path)
     words = f"this-boot {path.read_text().split()[1]} 1000.0"
-    path.write_text(f"{words} {seal_of(words.split())}\n")
+    path.write_text(f"{words} {row_checksum(words.split())}\n")
     os.utime(path, (1000 + apart_s, 1000 + apart_s))
     assert (age_s(path) < 60) is counts
 

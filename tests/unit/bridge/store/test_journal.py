@@ -21,23 +21,23 @@ from cpsched.model import (
 from cpsched.policy import Policy
 from cpsched.policy_spec import PolicySpec
 from cpsched.predictors.walltime import WalltimePredictor
+from cpsched_bridge.cycle_report import CycleReport, Event
 from cpsched_bridge.errors import UnknownRound
 from cpsched_bridge.ports import Hold, Observation, Outcome, PendingJob
-from cpsched_bridge.report import CycleReport, Happening
 from cpsched_bridge.store import journal as journals
 from cpsched_bridge.store.journal import Journal
-from cpsched_bridge.store.journal_reader import Aside, PastJob
+from cpsched_bridge.store.journal_reader import JobRecord, UnscheduledJob
 from cpsched_bridge.store.ledger import Ledger
-from cpsched_bridge.store.redecide import decide_again
-from cpsched_bridge.store.rounds import (
+from cpsched_bridge.store.round_records import (
+    as_plain_json,
     cluster_from_json,
     cluster_to_json,
     decision_to_json,
     job_from_json,
     job_to_json,
-    plain,
     wait_from_text,
 )
+from cpsched_bridge.store.round_replay import replay_round
 from tests.builders import a_cluster, a_job, a_running
 from tests.fakes import FakeCluster, FirstFit
 from tests.stores import all_in_the_file, change, full_disk, rows, setting
@@ -138,7 +138,7 @@ def test_a_recorded_decision_is_taken_again_whatever_the_predictor_has_learned_s
     queue = [a_job(1, units=4, per_unit=4, user="ada"), a_job(2, per_unit=4, walltime_s=40)]
     first = write(journal, 1, a_scene(queue=queue, running=running), policy)
     policy.learn(EndedJob(a_job(9, user="ada"), 0, 5))
-    result = decide_again(journal.read(1))
+    result = replay_round(journal.read(1))
     assert result.same
     assert len(result.starts) == len(first.starts) == 1
 
@@ -154,7 +154,7 @@ def test_a_replay_that_differs_says_where(tmp_path):
             return found
 
     write(journal, 1, a_scene(queue=[a_job(1)]), Policy(WalltimePredictor(), Last()))
-    result = decide_again(journal.read(1))
+    result = replay_round(journal.read(1))
     assert not result.same
     assert result.differences[0] == "start of job 1: recorded ((3, 1),), now ((0, 1),)"
 
@@ -162,8 +162,8 @@ def test_a_replay_that_differs_says_where(tmp_path):
 def test_rounds_of_a_dispatcher_that_keeps_its_memory_to_itself_are_not_replayed(tmp_path):
     journal = Journal(tmp_path / "journal.sqlite")
     write(journal, 1, a_scene(queue=[a_job(1)]), replayable=False)
-    assert not decide_again(journal.read(1)).same
-    assert "easy learns" in decide_again(journal.read(1)).skipped
+    assert not replay_round(journal.read(1)).same
+    assert "easy learns" in replay_round(journal.read(1)).skipped
 
 
 class Amnesiac(FirstFit):
@@ -175,7 +175,7 @@ def test_a_round_whose_dispatcher_cannot_recall_what_it_learned_is_not_replayed(
     journal = Journal(tmp_path / "journal.sqlite")
     amnesiac = PolicySpec(f"{__name__}:Amnesiac")
     write(journal, 1, a_scene(queue=[a_job(1)]), record=amnesiac, memory={"ada": 1})
-    skipped = decide_again(journal.read(1)).skipped
+    skipped = replay_round(journal.read(1)).skipped
     assert skipped.startswith("what was remembered cannot be recalled: dispatcher Amnesiac: ValueError: no idea")
 
 
@@ -206,7 +206,7 @@ def test_the_size_is_bounded_and_what_is_left_is_whole(tmp_path):
     for number in range(1, 1025):
         queue = [a_job(number + i, units=2, per_unit=3, user=f"user{number}") for i in range(15)]
         write(journal, number, a_scene(now_s=number, queue=queue))
-        journal.write_events(0.0, number, [Happening("mode", "control")])
+        journal.write_events(0.0, number, [Event("mode", "control")])
     assert journal.size_bytes() <= 0.25 * 2**20
     numbers = list(journal.numbers())
     assert numbers[-1] == 1024
@@ -217,25 +217,27 @@ def test_the_size_is_bounded_and_what_is_left_is_whole(tmp_path):
 
 def test_the_list_of_jobs_not_decided_on_is_replaced_as_a_whole(tmp_path):
     journal = Journal(tmp_path / "journal.sqlite")
-    journal.write_asides([Aside(1, "unsupported", "array"), Aside(2, "ineligible", "dependency")])
-    journal.write_asides([Aside(2, "ineligible", "dependency"), Aside(3, "held", "held by its owner")])
+    journal.write_asides([UnscheduledJob(1, "unsupported", "array"), UnscheduledJob(2, "ineligible", "dependency")])
+    journal.write_asides(
+        [UnscheduledJob(2, "ineligible", "dependency"), UnscheduledJob(3, "held", "held by its owner")]
+    )
     assert [a.job_id for a in journal.asides()] == [2, 3]
     assert [a.job_id for a in journal.asides("held")] == [3]
 
 
 def test_jobs_and_clusters_survive_json():
     cluster = Cluster.of([[4, 8], [2, 0]], ("cores", "gpus"), ("a", "b"), {"gpu": [0]})
-    back = cluster_from_json(plain(cluster_to_json(cluster)))
+    back = cluster_from_json(as_plain_json(cluster_to_json(cluster)))
     assert (back.node_names, back.resources, back.node_set_names) == (("a", "b"), ("cores", "gpus"), ("all", "gpu"))
     assert np.array_equal(back.capacity, cluster.capacity)
     assert np.array_equal(back.node_sets, cluster.node_sets)
     reason = PendingReason(PendingCode.CLUSTER, ("QOSMaxJobs", "8 of 8 taken"))
     job = a_job(3, units=2, per_unit=(1, 2), exclusive=True, node_set=1, user="ada", account="x", ineligible=reason)
-    assert job_from_json(plain(job_to_json(job))) == job
+    assert job_from_json(as_plain_json(job_to_json(job))) == job
 
 
 def test_a_sentence_in_a_job_of_an_earlier_version_is_a_reason_of_the_code_other():
-    row = plain(job_to_json(a_job(3)))
+    row = as_plain_json(job_to_json(a_job(3)))
     row[8] = "held"
     assert job_from_json(row).ineligible == PendingReason(PendingCode.OTHER, ("held",))
 
@@ -268,7 +270,7 @@ def test_a_dispatcher_that_goes_on_from_the_round_before_is_replayed_round_by_ro
     started = [list(bridge.cycle().starts) for _ in range(5)]
     assert started == [[1], [2], [3], [1], [2]]
     assert [bridge.journal.read(n).memory["order"] for n in (1, 2, 3)] == [[], [1, 2, 3], [2, 3, 1]]
-    assert all(decide_again(bridge.journal.read(number)).same for number in (3, 1, 5, 2, 4))
+    assert all(replay_round(bridge.journal.read(number)).same for number in (3, 1, 5, 2, 4))
 
 
 def test_rounds_are_read_in_any_order_across_segments(tmp_path, monkeypatch):
@@ -281,7 +283,7 @@ def test_rounds_are_read_in_any_order_across_segments(tmp_path, monkeypatch):
     for number in (14, 1, 4, 5, 3, 13, 12, 9, 9, 2):
         record = reader.read(number)
         assert (record.number, record.now_s, record.queue[0].id) == (number, number, number)
-        assert decide_again(record).same
+        assert replay_round(record).same
 
 
 def test_another_cluster_or_policy_begins_a_segment_and_an_equal_cluster_does_not(tmp_path):
@@ -301,7 +303,7 @@ def test_rounds_go_when_they_are_too_old_with_all_that_belongs_to_them(tmp_path,
     journal = Journal(tmp_path / "journal.sqlite", keep_days=1.0)
     for number in range(1, 41):
         write(journal, number, a_scene(now_s=number, queue=[a_job(number)]), started=[(a_job(900 + number), number)])
-        journal.write_events(0.0, number, [Happening("mode", "control", number)])
+        journal.write_events(0.0, number, [Event("mode", "control", number)])
     change(tmp_path / "journal.sqlite", "update rounds set at_unix_s = 1000.0 + round")
     assert journal.prune(1000.0 + 86_400 + 10) == 0, "the tenth is one day old, and not older"
     assert journal.prune(1000.0 + 86_400 + 25) == 20, "a segment goes as a whole, when its last round is too old"
@@ -324,10 +326,10 @@ def test_plan_and_reasons_go_before_the_rounds_do_and_a_digest_of_the_plan_stays
     old = journal.read(2)
     assert (old.plan, old.waits) == ({}, {})
     assert old.plan_digest
-    assert decide_again(old).same
-    assert decide_again(old).plan == {2: 2, 99: 102}
+    assert replay_round(old).same
+    assert replay_round(old).plan == {2: 2, 99: 102}
     other = dataclasses.replace(old, plan_digest="0" * 16)
-    assert decide_again(other).differences == (
+    assert replay_round(other).differences == (
         "plan: other than the recorded one, of which no more than a digest is kept",
     )
 
@@ -346,7 +348,7 @@ def test_space_that_is_given_up_is_given_back(tmp_path):
     """The file shrinks with its data: a journal that is too large must not fill the disk for good."""
     journal = Journal(tmp_path / "journal.sqlite")
     write(journal, 1, a_scene(queue=[a_job(1)]))
-    journal.write_events(0.0, 1, [Happening("odd", "x" * 1000, id) for id in range(1000)])
+    journal.write_events(0.0, 1, [Event("odd", "x" * 1000, id) for id in range(1000)])
     all_in_the_file(tmp_path / "journal.sqlite")
     before = (tmp_path / "journal.sqlite").stat().st_size
     journal.close()
@@ -374,13 +376,13 @@ def test_past_jobs_keep_name_place_and_times_over_the_rounds_in_which_they_are_s
     assert (journal.past("7"), journal.past("19_3")) == (None, None)
     running = [a_running(task, ((0, 2), (2, 1)), start_s=60), a_running(plain, ((1, 1),), start_s=61)]
     write(journal, 2, a_scene(running=running), started=[(task, 60), (plain, 61)], observation=observed())
-    assert journal.past("19_3") == PastJob(7, 2, "19_3", "ada", 5, 60, None, "n0*2,n2")
-    assert journal.past("8") == PastJob(8, 2, "", "bob", 0, 61, None, "n1")
+    assert journal.past("19_3") == JobRecord(7, 2, "19_3", "ada", 5, 60, None, "n0*2,n2")
+    assert journal.past("8") == JobRecord(8, 2, "", "bob", 0, 61, None, "n1")
     write(journal, 3, a_scene(), ended=[EndedJob(task, 60, 90)], observation=observed())
-    assert journal.past("7") == PastJob(7, 3, "19_3", "ada", 5, 60, 90, "n0*2,n2")
+    assert journal.past("7") == JobRecord(7, 3, "19_3", "ada", 5, 60, 90, "n0*2,n2")
     assert journal.past("8").end_s is None
     write(journal, 4, a_scene(), ended=[EndedJob(a_job(9), 95, 96)])
-    assert journal.past("9") == PastJob(9, 4, "", "", 0, 95, 96, ""), "never seen running"
+    assert journal.past("9") == JobRecord(9, 4, "", "", 0, 95, 96, ""), "never seen running"
     assert (journal.name_of(7), journal.name_of(8)) == ("19_3", "8")
 
 
@@ -389,23 +391,23 @@ def test_words_that_are_no_text_are_escaped_wherever_they_are_written(tmp_path):
     job = a_job(7, user="u\udcff")
     write(journal, 1, a_scene(queue=[job]), observation=observed(named(job, "l\udcff")))
     write(journal, 2, a_scene(running=[a_running(job, ((0, 1),))]), started=[(job, 1)])
-    journal.write_events(0.0, 2, [Happening("odd", "d\udcff", 7)])
-    journal.write_asides([Aside(1, "held", "r\udcff", "l\udcff", "u\udcff")])
+    journal.write_events(0.0, 2, [Event("odd", "d\udcff", 7)])
+    journal.write_asides([UnscheduledJob(1, "held", "r\udcff", "l\udcff", "u\udcff")])
     past = journal.past("7")
     assert (past.user, past.label) == ("u\\udcff", "l\\udcff")
     assert [event.detail for event in journal.events()] == ["d\\udcff"]
-    assert journal.asides() == [Aside(1, "held", "r\\udcff", "l\\udcff", "u\\udcff")]
+    assert journal.asides() == [UnscheduledJob(1, "held", "r\\udcff", "l\\udcff", "u\\udcff")]
 
 
 def test_the_list_of_jobs_not_decided_on_is_whole_after_an_error_of_the_disk(tmp_path):
     journal = Journal(tmp_path / "journal.sqlite")
-    first, second, third = (Aside(id, "held", "by its owner") for id in (1, 2, 3))
+    first, second, third = (UnscheduledJob(id, "held", "by its owner") for id in (1, 2, 3))
     journal.write_asides([first, second])
     with full_disk(journal):
         with pytest.raises(sqlite3.OperationalError):
             journal.write_asides([second, third])
         with pytest.raises(sqlite3.OperationalError):
-            journal.write_events(0.0, 1, [Happening("odd", "")])
+            journal.write_events(0.0, 1, [Event("odd", "")])
         journal.write_events(0.0, 1, [])
     journal.write_asides([first])
     assert journal.asides() == [first]

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cpsched_bridge.settings import Settings
-from cpsched_bridge.store import places
+from cpsched_bridge.store import state_paths
 from cpsched_bridge.store.ledger import (
     CLOSED,
     FOLLOWS,
@@ -79,7 +79,7 @@ def test_a_ledger_of_a_version_without_seals_is_read_and_sealed_as_it_is_written
     with sqlite3.connect(path) as db:
         db.execute("alter table jobs drop column seal")
     db.close()
-    with places.opened_ledger(Settings(state_dir=tmp_path), read_only=True) as looked_at:
+    with state_paths.opened_ledger(Settings(state_dir=tmp_path), read_only=True) as looked_at:
         assert looked_at.kept() == [1, 2]
     ledger = Ledger(path)
     assert (ledger.kept(), ledger.mishaps, ledger.whole) == ([1, 2], [], True)
@@ -255,9 +255,9 @@ def test_entries_are_asked_for_by_state_and_pins_only_of_jobs_that_are_not_over(
 
 def test_the_settings_make_the_ledger_durable_and_leave_no_other_choice_by_accident(tmp_path):
     for asked, synchronous in ((Settings(state_dir=tmp_path), 2), (Settings(state_dir=tmp_path, durable=False), 1)):
-        with places.opened_ledger(asked) as ledger:
+        with state_paths.opened_ledger(asked) as ledger:
             assert setting(ledger, "synchronous") == synchronous
-        with places.emergency_ledger(asked) as ledger:
+        with state_paths.emergency_ledger(asked) as ledger:
             assert setting(ledger, "synchronous") == synchronous
 
 

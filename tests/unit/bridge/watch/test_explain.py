@@ -7,8 +7,8 @@ import pytest
 
 from cpsched.model import Effort, NodeSetPart, PendingCode, PendingReason, Wait
 from cpsched.policy_spec import PolicySpec
-from cpsched_bridge.store.journal_reader import Aside, PastJob
-from cpsched_bridge.store.rounds import RoundRecord
+from cpsched_bridge.store.journal_reader import JobRecord, UnscheduledJob
+from cpsched_bridge.store.round_records import RoundRecord
 from cpsched_bridge.watch.explain import Link, behind_its_array, explain, view_of_round
 from tests.builders import a_cluster, a_job
 from tests.builders import a_running as a_running_job
@@ -125,8 +125,8 @@ def test_a_round_without_reasons_says_so():
 
 
 def test_jobs_of_a_round_that_ended_or_are_not_decided_on():
-    past = PastJob(7, 2, "", "ada", 0, 20, 80, "n0")
-    view = view_of_round(a_record(), past, Aside(8, "unsupported", "licences"))
+    past = JobRecord(7, 2, "", "ada", 0, 20, 80, "n0")
+    view = view_of_round(a_record(), past, UnscheduledJob(8, "unsupported", "licences"))
     assert sentences(view, "7") == ["It ran for 1 min and ended 20 s ago."]
     assert [explain(view, job).label for job in ("7", "8")] == ["7", "8"]
     assert sentences(view, "8")[0].startswith("It is left to the cluster's own scheduler")

@@ -5,9 +5,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from cpsched.model import NO_STARTS, Decision, Effort, EndedJob
+from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.errors import BackendTimeout
-from cpsched_bridge.ports import OBJECT_KINDS, Check, Hold, LeftJob, Unusable
-from cpsched_bridge.report import CycleReport
+from cpsched_bridge.ports import OBJECT_KINDS, Check, Hold, UnmanagedJob, UnusableObject
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.watch.exporter import Exporter
 from cpsched_bridge.watch.following import Followed, KeptStart, Predicted, WatchSurroundings
@@ -239,7 +239,7 @@ def test_a_job_that_ended_unseen_counts_as_started(bridge_at, watch):
 
 
 def test_jobs_left_to_the_clusters_scheduler_wait_for_that_reason(bridge_at, watch):
-    cluster = FakeCluster(left=[LeftJob(9, "array"), LeftJob(10, "array")])
+    cluster = FakeCluster(left=[UnmanagedJob(9, "array"), UnmanagedJob(10, "array")])
     bridge_at(cluster, listeners=(watch,)).cycle()
     assert scrape(watch.exporter)["cpsched_waiting_jobs", (("reason", "left_to_slurm"),)] == 2
 
@@ -247,7 +247,7 @@ def test_jobs_left_to_the_clusters_scheduler_wait_for_that_reason(bridge_at, wat
 def test_objects_that_are_left_out_are_counted_by_kind(bridge_at, watch):
     cluster = FakeCluster()
     report = bridge_at(cluster, listeners=(watch,)).cycle()
-    odd = [Unusable(kind, "x", "f", "unreadable") for kind in ("node", "node", "qos")]
+    odd = [UnusableObject(kind, "x", "f", "unreadable") for kind in ("node", "node", "qos")]
     report.observation = replace(report.observation, unusable=tuple(odd))
     watch(report)
     found = scrape(watch.exporter)

@@ -9,10 +9,10 @@ import pytest
 from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched.forecast import HORIZONS_S, INTERVAL_OUTCOMES
 from cpsched.model import EndedJob, RunningJob
+from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.program import assembly
-from cpsched_bridge.report import CycleReport
-from cpsched_bridge.store import outlook_file
-from cpsched_bridge.store.damage import Damaged
+from cpsched_bridge.store import forecast_state
+from cpsched_bridge.store.corruption import CorruptContent
 from cpsched_bridge.watch import memory
 from cpsched_bridge.watch.kept import HORIZONS, WEEK_H, Week
 from cpsched_bridge.watch.outlook import Outlook
@@ -80,7 +80,7 @@ def test_the_memory_of_another_clock_does_not_count(now_s, kept):
 
 def test_nothing_is_written_before_the_cluster_was_read(tmp_path):
     path = tmp_path / "outlook"
-    outlook_file.write(path, a_memory())
+    forecast_state.write(path, a_memory())
     before, outlook = path.read_bytes(), Outlook()
     assembly.recall(outlook, path)
     assembly.keep(outlook, path)
@@ -128,7 +128,7 @@ def harmless(chance, kept):
     place[key] = chance.choice(HOSTILE)
     try:
         found = memory.of_json(kept)
-    except Damaged:
+    except CorruptContent:
         return True
     outlook = Outlook()
     outlook.recall(found)
@@ -143,7 +143,7 @@ def test_a_file_that_is_none_is_told_of_and_replaced(tmp_path, content, capsys):
     assembly.recall(outlook, path)
     outlook(a_report(5))
     assembly.keep(outlook, path)
-    assert (outlook_file.read(path)["clock_s"], outlook_file.read(path)["ends"]) == (5, [])
+    assert (forecast_state.read(path)["clock_s"], forecast_state.read(path)["ends"]) == (5, [])
 
 
 def test_what_is_in_the_place_of_a_file_ends_nothing(tmp_path):
@@ -158,11 +158,11 @@ def test_what_is_in_the_place_of_a_file_ends_nothing(tmp_path):
 
 def test_a_file_that_unpacks_to_more_than_was_written_is_refused(tmp_path, monkeypatch):
     path = tmp_path / "outlook"
-    outlook_file.write(path, [0] * 10_000)
-    monkeypatch.setattr(outlook_file, "MOST_UNPACKED", 10_000)
-    with pytest.raises(Damaged, match="does not end"):
-        outlook_file.read(path)
-    monkeypatch.setattr(outlook_file, "MOST_BYTES", 50)
-    with pytest.raises(Damaged, match="longer than"):
-        outlook_file.read(path)
+    forecast_state.write(path, [0] * 10_000)
+    monkeypatch.setattr(forecast_state, "MOST_UNPACKED", 10_000)
+    with pytest.raises(CorruptContent, match="does not end"):
+        forecast_state.read(path)
+    monkeypatch.setattr(forecast_state, "MOST_BYTES", 50)
+    with pytest.raises(CorruptContent, match="longer than"):
+        forecast_state.read(path)
     assert INTERVAL_OUTCOMES[0] == "held"

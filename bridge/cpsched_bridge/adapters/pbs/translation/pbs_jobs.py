@@ -19,7 +19,7 @@ from cpsched_bridge.adapters.pbs.translation.pbs_units import FOREVER_S, time_s
 from cpsched_bridge.adapters.pbs.translation.select_chunks import ChunkRequest, chunk_request, chunks_fit
 from cpsched_bridge.adapters.pbs.translation.vnodes import VnodeTable
 from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE, NotModelled, unreadable
-from cpsched_bridge.ports import Hold, Holder, LeftJob, PendingJob
+from cpsched_bridge.ports import Hold, Holder, PendingJob, UnmanagedJob
 
 WAITING = frozenset("QHWT")
 """States of jobs that have not begun: queued, held, waiting for their time, on their way to another queue."""
@@ -63,7 +63,7 @@ class PendingJobs:
     """The jobs of one reading that wait."""
 
     pending: list[PendingJob] = field(default_factory=list)
-    left: list[LeftJob] = field(default_factory=list)
+    left: list[UnmanagedJob] = field(default_factory=list)
     asked: dict[int, ChunkRequest] = field(default_factory=dict)
     """By number, what those in `pending` ask for."""
     records: dict[int, Record] = field(default_factory=dict)
@@ -101,7 +101,9 @@ def pending_jobs(jobs: Mapping[str, Record], numbers: Mapping[str, int], scene: 
             if room[array] < 0 and job.ineligible is None:
                 job = replace(job, ineligible=FULL)
         stays = hold is Hold.PLUGIN and parent is not None and parent.get("job_state") == BEGUN
-        found.pending.append(PendingJob(job, hold, False, pbs_job_ids.label(name), no_way_back=stays, holder=holder))
+        found.pending.append(
+            PendingJob(job, hold, False, pbs_job_ids.label(name), release_is_pointless=stays, holder=holder)
+        )
         found.asked[number], found.records[number] = asks, record
         if _begins(record):
             found.begins.add(number)
@@ -210,7 +212,7 @@ def _hold(
 
 def _left(
     name: str, number: int, record: Record, parent: Record | None, reason: PendingReason, scene: PendingContext
-) -> LeftJob:
+) -> UnmanagedJob:
     """A job that is left to PBS; the bridge has to let go of one whose queue PBS's own scheduler leaves alone."""
     queue = scene.queues.get(str(record.get("queue", "")))
     held = False
@@ -221,7 +223,7 @@ def _left(
         user = owner_of(record)
     except UNREADABLE:
         user = ""
-    return LeftJob(number, reason, pbs_job_ids.label(name), escape_controls(user), held_for_us=held)
+    return UnmanagedJob(number, reason, pbs_job_ids.label(name), escape_controls(user), held_for_us=held)
 
 
 def _room_in_arrays(jobs: Mapping[str, Record]) -> dict[str, int]:

@@ -27,7 +27,7 @@ from cpsched_bridge.adapters.pbs.translation.vnodes import VnodeTable
 from cpsched_bridge.adapters.shared.allocation import allocation_request
 from cpsched_bridge.adapters.shared.lease_text import format_lease, parse_lease
 from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE
-from cpsched_bridge.ports import Claim, ObjectKind, Observation, Unusable
+from cpsched_bridge.ports import Lease, ObjectKind, Observation, UnusableObject
 
 CLAIM = "cpsched_claim"
 """The custom resource whose value at the server is the claim of the bridge in control."""
@@ -54,7 +54,7 @@ class ReadingView:
     vnodes: Mapping[str, Record]
     """Those that can be read."""
     reservations: tuple[pbs_reservations.Reservation, ...]
-    unusable: tuple[Unusable, ...]
+    unusable: tuple[UnusableObject, ...]
     now_s: int
     others_start: bool
     """Whether PBS's own scheduler may start jobs at any moment."""
@@ -170,8 +170,8 @@ def _others_start(seen: PbsReading) -> bool:
     return any(each.get("job_state") == "Q" and each.get("queue") in served for each in seen.jobs.values())
 
 
-def _unusable(odd: Unreadable) -> Unusable:
-    return Unusable(KINDS[odd.kind], odd.name[:80], "record", "unreadable", odd.why[:200])
+def _unusable(odd: Unreadable) -> UnusableObject:
+    return UnusableObject(KINDS[odd.kind], odd.name[:80], "record", "unreadable", odd.why[:200])
 
 
 def _counts(record: Record) -> bool:
@@ -179,7 +179,7 @@ def _counts(record: Record) -> bool:
     return record.get("job_state") in RUNNING
 
 
-def claim_of(server: Record) -> Claim | None:
+def claim_of(server: Record) -> Lease | None:
     """The claim that stands at the server."""
     words = texts_of(server, "resources_available").get(CLAIM, "")
     if not words:
@@ -189,7 +189,7 @@ def claim_of(server: Record) -> Claim | None:
     return parse_lease(words, f"whoever set {CLAIM}")
 
 
-def claim_words(claim: Claim) -> str:
+def claim_words(claim: Lease) -> str:
     """The claim in digits: `qmgr` takes no other signs in a value for granted."""
     return format_lease(claim).encode().hex()
 

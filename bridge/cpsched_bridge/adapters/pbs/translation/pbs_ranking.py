@@ -15,7 +15,7 @@ from cpsched_bridge.adapters.pbs.translation import pbs_job_ids
 from cpsched_bridge.adapters.pbs.translation.job_sort_formula import POINTS, Formula, NotComputable, terms_of
 from cpsched_bridge.adapters.pbs.translation.pbs_jobs import WAITING
 from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE
-from cpsched_bridge.ports import Rank
+from cpsched_bridge.ports import QueueRank
 
 FORMULA, THRESHOLD = "job_sort_formula", "job_sort_formula_threshold"
 BEGUN = "B"
@@ -46,7 +46,7 @@ def may_have_points(record: Record) -> bool:
 
 def ranks_of(
     jobs: Mapping[str, Record], queues: Mapping[str, Record], managed: Collection[str], formula: Formula
-) -> list[Rank]:
+) -> list[QueueRank]:
     """The waiting jobs of the managed queues, and others that have points.
 
     PBS's own value of a job is told as a whole number, from 1 on: an equal step for all of them.
@@ -68,7 +68,7 @@ def ranks_of(
         stands_for = tuple(subjobs.get(name, ())) if pbs_job_ids.is_array(name) else (numbers[name],)
         own = math.floor(formula.value(terms))
         tier = _priority(queues.get(queue, {}))
-        found.append(Rank(numbers[name], stands_for, own, points, tier, pbs_job_ids.label(name)))
+        found.append(QueueRank(numbers[name], stands_for, own, points, tier, pbs_job_ids.label(name)))
     lowest = min((each.own for each in found), default=1)
     shift = 1 - min(lowest, 1)
     return [replace(each, own=each.own + shift) for each in found]

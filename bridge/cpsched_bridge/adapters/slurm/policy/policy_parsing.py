@@ -27,7 +27,7 @@ from cpsched.parsing.slurm_limits import (
 from cpsched.site.accounts import NO_LIMITS, Accounts, Association, Qos, SiteLimits
 from cpsched.site.limit_checks import LimitUsage
 from cpsched.site.multifactor import PriorityRules, Weights
-from cpsched_bridge.ports import ObjectKind, Unusable
+from cpsched_bridge.ports import ObjectKind, UnusableObject
 
 _LONGEST = 80
 """Letters of a value that are kept for people."""
@@ -72,17 +72,17 @@ class UnreadablePolicy:
     - `qos`, `partitions`: by name.
     """
 
-    associations: Mapping[int, Unusable] = field(default_factory=dict)
-    orphans: Mapping[tuple[str, str], Unusable] = field(default_factory=dict)
-    qos: Mapping[str, Unusable] = field(default_factory=dict)
-    partitions: Mapping[str, Unusable] = field(default_factory=dict)
+    associations: Mapping[int, UnusableObject] = field(default_factory=dict)
+    orphans: Mapping[tuple[str, str], UnusableObject] = field(default_factory=dict)
+    qos: Mapping[str, UnusableObject] = field(default_factory=dict)
+    partitions: Mapping[str, UnusableObject] = field(default_factory=dict)
 
-    def all(self) -> tuple[Unusable, ...]:
+    def all(self) -> tuple[UnusableObject, ...]:
         """Each object once."""
         parts = (self.associations, self.orphans, self.qos, self.partitions)
         return tuple(each for part in parts for each in part.values())
 
-    def of_job(self, user: str, account: str, partition: str, qos: str, site: SiteLimits) -> Unusable | None:
+    def of_job(self, user: str, account: str, partition: str, qos: str, site: SiteLimits) -> UnusableObject | None:
         """Why a job is left to Slurm; None if nothing of its policy is in trouble."""
         found = self.partitions.get(partition)
         names = (qos, site.partition_qos.get(partition, "")) if self.qos else ()
@@ -175,10 +175,10 @@ def _number(text: str) -> int:
     return int(text) if text.isdigit() else 0
 
 
-def parse_partitions(text: str) -> tuple[dict[str, PartitionPolicy], dict[str, Unusable]]:
+def parse_partitions(text: str) -> tuple[dict[str, PartitionPolicy], dict[str, UnusableObject]]:
     """The partitions of `scontrol -o show partition`, and those of which something cannot be read."""
     found: dict[str, PartitionPolicy] = {}
-    trouble: dict[str, Unusable] = {}
+    trouble: dict[str, UnusableObject] = {}
     for line in text.split("\n"):
         words = _pairs(line)
         name, qos = words.get("PartitionName", ""), words.get("QoS", "N/A")
@@ -208,26 +208,28 @@ def _pairs(line: str) -> dict[str, str]:
     return found
 
 
-def _unusable(kind: ObjectKind, name: str, error: InvalidValue) -> Unusable:
-    return Unusable(kind, name, error.field, "unreadable", f"{error.value}: {error.rule}"[:_LONGEST])
+def _unusable(kind: ObjectKind, name: str, error: InvalidValue) -> UnusableObject:
+    return UnusableObject(kind, name, error.field, "unreadable", f"{error.value}: {error.rule}"[:_LONGEST])
 
 
 def _present(text: str) -> dict[str, int]:
     return {} if text in ("", "(null)", "N/A") else parse_tres(text)
 
 
-def parse_qos(text: str, limits_hold: bool = True) -> tuple[dict[str, Qos], list[str], dict[str, Unusable]]:
+def parse_qos(text: str, limits_hold: bool = True) -> tuple[dict[str, Qos], list[str], dict[str, UnusableObject]]:
     """The QOS of `sacctmgr -P show qos`, their limits that are not modelled, and those that cannot be read.
 
     Limits count only where they hold.
     """
     found: dict[str, Qos] = {}
     unknown: list[str] = []
-    trouble: dict[str, Unusable] = {}
+    trouble: dict[str, UnusableObject] = {}
     headings, *lines = [line.split("|") for line in text.split("\n") if line] or [[]]
     for values in lines:
         if len(values) < len(headings):
-            trouble[values[0]] = Unusable("qos", values[0], headings[len(values)], "unreadable", "sacctmgr shows none")
+            trouble[values[0]] = UnusableObject(
+                "qos", values[0], headings[len(values)], "unreadable", "sacctmgr shows none"
+            )
             continue
         row = dict(zip(headings, values, strict=False))
         name, flags = row["Name"], parse_flags(row.get("Flags", ""))
@@ -299,8 +301,8 @@ class _Spending:
     """What is spent, as it is read row by row, and what of the rows cannot be read."""
 
     limits_hold: bool
-    associations: dict[int, Unusable] = field(default_factory=dict)
-    qos: dict[str, Unusable] = field(default_factory=dict)
+    associations: dict[int, UnusableObject] = field(default_factory=dict)
+    qos: dict[str, UnusableObject] = field(default_factory=dict)
     minutes: dict[int | str, dict[str, int]] = field(default_factory=dict)
     walls: dict[int | str, float] = field(default_factory=dict)
 
@@ -315,7 +317,7 @@ class _Spending:
     def note(self, kind: Literal["association", "qos"], key: int | str, name: str, error: InvalidValue) -> None:
         """Note what cannot be read; without limits that hold it matters to no job."""
         if self.limits_hold:
-            found: dict[Any, Unusable] = self.associations if kind == "association" else self.qos
+            found: dict[Any, UnusableObject] = self.associations if kind == "association" else self.qos
             found.setdefault(key, _unusable(kind, name, error))
 
     def spent(self) -> LimitUsage:
@@ -352,10 +354,10 @@ def _key(row: Mapping[str, str]) -> tuple[str, str]:
     return row.get("Account", ""), _user(row)
 
 
-def _orphan(row: Mapping[str, str]) -> Unusable:
+def _orphan(row: Mapping[str, str]) -> UnusableObject:
     account, user = _key(row)
     name = f"{f'user {user} in ' if user else ''}account {account}"
-    return Unusable("association", name, "ParentAccount", "unreadable", row.get("ParentAccount", "")[:_LONGEST])
+    return UnusableObject("association", name, "ParentAccount", "unreadable", row.get("ParentAccount", "")[:_LONGEST])
 
 
 def _words(line: str) -> dict[str, str]:
@@ -481,7 +483,7 @@ def parse_site_policy(texts: Mapping[str, str]) -> SitePolicySnapshot:
     fair_share, odd_shares = parse_shares(texts.get("shares", ""), state.ids)
     rows = state.accounts.associations
     associations = {
-        at: Unusable("association", rows[at].label, "FairShare", "unreadable", word)
+        at: UnusableObject("association", rows[at].label, "FairShare", "unreadable", word)
         for at, word in odd_shares.items()
         if rows[at].user
     } | dict(state.trouble.associations)

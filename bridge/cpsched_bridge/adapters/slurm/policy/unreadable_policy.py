@@ -6,7 +6,7 @@ import dataclasses
 
 from cpsched_bridge.adapters.shared.not_modelled import NotModelled
 from cpsched_bridge.adapters.slurm.policy.policy_parsing import SitePolicySnapshot
-from cpsched_bridge.ports import Hold, LeftJob, Observation, PendingJob, Unusable
+from cpsched_bridge.ports import Hold, Observation, PendingJob, UnmanagedJob, UnusableObject
 
 
 def without_unreadable_jobs(seen: Observation, picture: SitePolicySnapshot) -> Observation:
@@ -26,8 +26,8 @@ def without_unreadable_jobs(seen: Observation, picture: SitePolicySnapshot) -> O
     )
 
 
-def _left(pending: PendingJob, why: Unusable) -> LeftJob:
-    return LeftJob(
+def _left(pending: PendingJob, why: UnusableObject) -> UnmanagedJob:
+    return UnmanagedJob(
         pending.job.id,
         NotModelled(f"{why.kind} {why.name}", str(why)).reason,
         pending.label,

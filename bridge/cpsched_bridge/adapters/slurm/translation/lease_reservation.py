@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from cpsched_bridge.adapters.shared.lease_text import format_lease, parse_lease
 from cpsched_bridge.adapters.slurm.slurm_records import Record
-from cpsched_bridge.ports import Claim
+from cpsched_bridge.ports import Lease
 
 __all__ = ["NAME", "comment_in", "format_lease", "lease_of", "others"]
 
@@ -19,7 +19,7 @@ NAME = "cpsched-bridge"
 UNKNOWN = "whoever wrote the comment of the reservation"
 
 
-def lease_of(reservations: Iterable[Record]) -> Claim | None:
+def lease_of(reservations: Iterable[Record]) -> Lease | None:
     """The claim among a reading's reservations; one with odd words is a claim of somebody unknown."""
     comment = comment_in(reservations)
     return None if comment is None else parse_lease(comment, f"{UNKNOWN} {NAME}")

@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.adapters.slurm.translation.slurm_states import LAUNCH_FAILED
-from cpsched_bridge.likes import BackoffKey
-from cpsched_bridge.ports import Obstacle
+from cpsched_bridge.equivalence import BackoffKey
+from cpsched_bridge.ports import ClusterReason
 
 
 class ReasonSubject(NamedTuple):
@@ -254,13 +254,13 @@ def meaning_of(reason: str) -> ReasonMeaning:
     return next((meaning for pattern, meaning in FAMILIES if re.fullmatch(pattern, name)), UNKNOWN)
 
 
-def pending_reason_of(job: ReasonSubject) -> Obstacle | None:
+def pending_reason_of(job: ReasonSubject) -> ClusterReason | None:
     """The reason of a pending job, where it lies with the job or with others of its user."""
     reason = job.record["state_reason"] or ""
     meaning = meaning_of(reason)
     if meaning.group is None:
         return None
-    return Obstacle(reason_name(reason), meaning.group(job), meaning.transient, meaning.clears_on_end)
+    return ClusterReason(reason_name(reason), meaning.group(job), meaning.transient, meaning.clears_on_end)
 
 
 def groups_of(job: ReasonSubject) -> tuple[BackoffKey, ...]:

@@ -32,8 +32,8 @@ from cpsched_bridge.adapters.slurm.translation.slurm_reservations import (
 )
 from cpsched_bridge.adapters.slurm.translation.start_pins import unpinned
 from cpsched_bridge.adapters.slurm.translation.unknown_nodes import unknown_nodes
-from cpsched_bridge.likes import alike
-from cpsched_bridge.ports import Hold, Holder, LeftJob, PendingJob
+from cpsched_bridge.equivalence import equivalence_key
+from cpsched_bridge.ports import Hold, Holder, PendingJob, UnmanagedJob
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,11 +86,11 @@ class SlurmQueue:
     _by_task: set[int] = field(default_factory=set)
     """Jobs that were last read task by task although they can be in equal shares."""
 
-    def read(self, jobs: Sequence[Record], around: QueueContext) -> tuple[list[PendingJob], list[LeftJob]]:
+    def read(self, jobs: Sequence[Record], around: QueueContext) -> tuple[list[PendingJob], list[UnmanagedJob]]:
         """The pending jobs of one reading in arrival order, and those left to Slurm."""
         before, self.asked = self.asked, {}
         pending: list[PendingJob] = []
-        left: list[LeftJob] = []
+        left: list[UnmanagedJob] = []
         active = array_tasks.active_tasks(jobs)
         others = job_dependencies.DependencyTargets(jobs, around.now_s)
         waiting = [record for record in jobs if record["state"] == slurm_states.PENDING]
@@ -169,7 +169,7 @@ class SlurmQueue:
             full = room is not None and place >= room
             why = asked.job.ineligible or wait or (array_tasks.FULL if full else None)
             job = asked.job if why == asked.job.ineligible else dataclasses.replace(asked.job, ineligible=why)
-            likes = alike(job)
+            likes = equivalence_key(job)
             job = _beside(job, around)
             label = slurm_job_ids.label(number)
             subject = pending_reasons.ReasonSubject(label, record, likes)
@@ -271,9 +271,9 @@ def _sleepers(pending: Sequence[PendingJob], around: QueueContext) -> set[int]:
     return found
 
 
-def _left_asleep(pending: PendingJob) -> LeftJob:
+def _left_asleep(pending: PendingJob) -> UnmanagedJob:
     held = pending.hold is Hold.PLUGIN
-    return LeftJob(pending.job.id, ASLEEP, pending.label, pending.job.user, held_for_us=held)
+    return UnmanagedJob(pending.job.id, ASLEEP, pending.label, pending.job.user, held_for_us=held)
 
 
 def _numbered(asked: TranslatedPendingJob, number: int) -> TranslatedPendingJob:
@@ -287,10 +287,10 @@ def _is_pinned(record: Record, numbers: Sequence[int], around: QueueContext) -> 
     return slurm_states.pinned_by_bridge(record, around.guarded) or any(number in around.pinned for number in numbers)
 
 
-def _requeued(record: Record) -> LeftJob:
+def _requeued(record: Record) -> UnmanagedJob:
     what = "requeued and held, until an administrator releases it"
     reason = PendingReason(PendingCode.CLUSTER, ("SPECIAL_EXIT", what))
-    return LeftJob(
+    return UnmanagedJob(
         slurm_job_ids.job_id_of_record(record),
         reason,
         slurm_job_ids.label(slurm_job_ids.job_id_of_record(record)),
@@ -298,9 +298,9 @@ def _requeued(record: Record) -> LeftJob:
     )
 
 
-def _left(record: Record, reason: PendingReason, guarded: bool, pinned: bool) -> LeftJob:
+def _left(record: Record, reason: PendingReason, guarded: bool, pinned: bool) -> UnmanagedJob:
     number, hold = slurm_job_ids.job_id_of_record(record), slurm_states.hold_of(record, guarded)
-    return LeftJob(
+    return UnmanagedJob(
         number,
         reason,
         slurm_job_ids.label(number),

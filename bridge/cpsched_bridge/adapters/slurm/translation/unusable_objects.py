@@ -6,18 +6,18 @@ from collections.abc import Iterator, Sequence
 
 from cpsched_bridge.adapters.slurm.slurm_records import ClusterRecords, Record, has_trouble
 from cpsched_bridge.adapters.slurm.translation import slurm_job_ids, slurm_states
-from cpsched_bridge.ports import ObjectKind, Unusable
+from cpsched_bridge.ports import ObjectKind, UnusableObject
 
 
-def unusable_of(kind: ObjectKind, record: Record) -> Unusable:
+def unusable_of(kind: ObjectKind, record: Record) -> UnusableObject:
     """The first trouble with a node, partition or reservation that has some."""
     for reason in ("unreadable", "unknown"):
         for name, detail in (record.get(reason) or {}).items():
-            return Unusable(kind, str(record["name"]), name, reason, detail)
+            return UnusableObject(kind, str(record["name"]), name, reason, detail)
     raise ValueError(f"{kind} {record['name']} has no trouble")
 
 
-def unusable_in(seen: ClusterRecords) -> Iterator[Unusable]:
+def unusable_in(seen: ClusterRecords) -> Iterator[UnusableObject]:
     """All objects of a reading that cannot be used. Of jobs only those that wait: the others run as they are."""
     tables: tuple[tuple[ObjectKind, Sequence[Record]], ...] = (
         ("node", seen.nodes),
@@ -28,6 +28,6 @@ def unusable_in(seen: ClusterRecords) -> Iterator[Unusable]:
         yield from (unusable_of(kind, record) for record in table if has_trouble(record))
     for job in seen.jobs:
         if job.get("unreadable") and job["state"] == slurm_states.PENDING:
-            yield Unusable(
+            yield UnusableObject(
                 "job", slurm_job_ids.label(slurm_job_ids.job_id_of_record(job)), job["unreadable"][0], "unreadable"
             )

@@ -16,7 +16,7 @@ from cpsched_bridge.adapters.slurm.transport import Answer, Transport
 from cpsched_bridge.adapters.slurm.transport.cli.cli_transport import CliTransport
 from cpsched_bridge.adapters.slurm.transport.programs.slurm_releases import release
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
-from cpsched_bridge.errors import BackendCannotBegin, BackendDied, BackendTimeout, CommandRefused
+from cpsched_bridge.errors import BackendDied, BackendStartFailed, BackendTimeout, CommandRefused
 
 MOST_TIMEOUTS = 3
 """How often in a row pyslurm may give no answer before anything is known of it; then it is taken to be broken."""
@@ -66,7 +66,7 @@ class AutoTransport(Transport):
         if self._taken is None and self._tried is not None:
             try:
                 return self._tried.waits_for()
-            except BackendCannotBegin as error:
+            except BackendStartFailed as error:
                 self._take_cli(str(error))
         return None if self._taken is None else self._taken.waits_for()
 
@@ -126,7 +126,7 @@ class AutoTransport(Transport):
         if self._taken is None and self._tried is not None:
             try:
                 said = self._tried.hello()
-            except (CommandRefused, BackendCannotBegin, BackendDied) as error:
+            except (CommandRefused, BackendStartFailed, BackendDied) as error:
                 self._take_cli(str(error))
             except BackendTimeout as error:
                 self._timeouts += 1

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from cpsched_bridge.adapters.pbs.pbs_doctor import CheckContext, run_checks
-from cpsched_bridge.cycle.hand_back import hand_all_back
+from cpsched_bridge.cycle.release_jobs import release_all_jobs
 from cpsched_bridge.errors import BackendError, BackendTimeout, CommandRefused
-from cpsched_bridge.ports import Claim, Hold, Holder, Observation, StandsAside, StartOrder
+from cpsched_bridge.ports import Hold, Holder, Lease, Observation, QueueGate, StartOrder
 from cpsched_bridge.store.ledger import Ledger
 from tests.builders import words
 from tests.unit.bridge.adapters.pbs.scenes import NOW_S, Site, recorded
@@ -162,13 +162,13 @@ def test_left_queue_closed_by_a_dead_bridge_is_opened() -> None:
     backend = site.backend()
     seen = backend.observe()
     assert site.left == []
-    assert backend.claim(Claim("a", "1", 1, "login1"), None)
+    assert backend.acquire_lease(Lease("a", "1", 1, "login1"), None)
     assert site.left == ["open", "look"]
     site.seen.queues["leftq"]["started"] = "False"
     backend.start([order(seen, 0, ("vm[0]", 1))])
-    assert backend.claim(Claim("a", "1", 2, "login1"), Claim("a", "1", 1, "login1"))
+    assert backend.acquire_lease(Lease("a", "1", 2, "login1"), Lease("a", "1", 1, "login1"))
     assert site.left == ["open", "look", "run"]
-    assert list(site.backend().stand_aside()) == []
+    assert list(site.backend().open_queues()) == []
     assert site.left[3:] == ["open", "look"], "release-all has a backend of its own"
 
 
@@ -199,22 +199,22 @@ def test_adopting_closes_the_queue_once_and_standing_aside_opens_it() -> None:
     assert [each.result for each in backend.hold([0, 2, 4, 999])] == ["done", "done", "refused", "refused"]
     assert site.told == [("started", "managed", "False")]
     backend.observe()
-    assert list(backend.stand_aside()) == []
+    assert list(backend.open_queues()) == []
     assert site.told[1:] == [("started", "managed", "True"), ("look",)]
-    assert list(backend.stand_aside()) == []
+    assert list(backend.open_queues()) == []
     assert len(site.told) == 3, "nothing is left to open"
 
 
 def test_a_server_that_does_not_schedule_is_not_made_to() -> None:
     site = Site()
     site.seen.server["scheduling"] = "False"
-    assert list(site.backend().stand_aside()) == []
+    assert list(site.backend().open_queues()) == []
     assert site.told == [("started", "managed", "True")]
 
 
 def test_an_opened_queue_is_open_also_where_pbs_cannot_be_made_to_look() -> None:
     site = Site(fails={"look": BackendTimeout("no answer")})
-    assert list(site.backend().stand_aside()) == []
+    assert list(site.backend().open_queues()) == []
     assert site.told == [("started", "managed", "True"), ("look",)]
 
 
@@ -236,14 +236,14 @@ def test_a_queue_that_somebody_else_opens_is_left_to_pbs_until_it_is_closed_agai
 def test_a_job_that_is_handed_back_is_moved_out_of_a_closed_queue_and_an_array_as_a_whole() -> None:
     site = Site()
     backend = site.backend()
-    outcomes = backend.hand_back([1, 2 << 41 | 3, 3 << 41 | 3])
+    outcomes = backend.release([1, 2 << 41 | 3, 3 << 41 | 3])
     assert [each.result for each in outcomes] == ["done"] * 3
     assert site.told == [("move", "1.vm", "leftq"), ("move", "3[].vm", "leftq")]
     site.seen.queues["managed"]["started"] = "True"
-    assert backend.hand_back([0])[0].result == "done"
+    assert backend.release([0])[0].result == "done"
     assert len(site.told) == 2
     site.seen.queues["managed"]["started"] = "False"
-    assert "left_queue" in site.backend(left_queue="").hand_back([0])[0].detail
+    assert "left_queue" in site.backend(left_queue="").release([0])[0].detail
 
 
 def test_subjobs_of_an_array_that_has_begun_cannot_be_handed_back_as_long_as_their_queue_is_closed() -> None:
@@ -252,7 +252,7 @@ def test_subjobs_of_an_array_that_has_begun_cannot_be_handed_back_as_long_as_the
     backend = site.backend()
 
     def stays() -> set[str]:
-        return {each.label for each in backend.observe().pending if each.no_way_back}
+        return {each.label for each in backend.observe().pending if each.release_is_pointless}
 
     assert stays() == set()
     site.seen.jobs["3[].vm"]["job_state"] = "B"
@@ -274,46 +274,46 @@ def test_no_job_is_moved_out_of_a_queue_that_may_be_open_by_now(fails: BackendEr
     site = Site(fails={"started": fails})
     backend = site.backend()
     backend.observe()
-    assert "may still be closed" in next(iter(backend.stand_aside()))
-    assert backend.hand_back([1])[0].result == result
+    assert "may still be closed" in next(iter(backend.open_queues()))
+    assert backend.release([1])[0].result == result
     assert [words[0] for words in site.told].count("move") == moved
     backend.observe()
-    assert backend.hand_back([1])[0].result == "done", (
-        "a bridge in control hands back jobs of a queue that stays closed"
-    )
+    assert backend.release([1])[0].result == "done", "a bridge in control hands back jobs of a queue that stays closed"
 
 
 def test_a_bridge_that_stops_opens_its_queues_also_where_no_job_waits(ledger: Ledger) -> None:
     site = Site()
     site.seen.jobs.clear()  # type: ignore[attr-defined]
     backend = site.backend()
-    assert isinstance(backend, StandsAside)
-    assert hand_all_back(backend, ledger, "the bridge stops") == []
+    assert isinstance(backend, QueueGate)
+    assert release_all_jobs(backend, ledger, "the bridge stops") == []
     assert site.told == [("started", "managed", "True"), ("look",)]
 
 
 def test_a_bridge_that_stops_beside_another_one_leaves_the_queues_closed(ledger: Ledger) -> None:
     site = Site()
-    assert hand_all_back(site.backend(), ledger, "the bridge stops", lambda _: True) == []
+    assert release_all_jobs(site.backend(), ledger, "the bridge stops", lambda _: True) == []
     assert site.told == []
 
 
 def test_a_queue_that_cannot_be_opened_is_told(ledger: Ledger) -> None:
     site = Site(fails={"started": CommandRefused("Unauthorized Request")})
-    assert any("may still be closed: Unauthorized" in each for each in hand_all_back(site.backend(), ledger, "stops"))
+    assert any(
+        "may still be closed: Unauthorized" in each for each in release_all_jobs(site.backend(), ledger, "stops")
+    )
     assert ("look",) not in site.told
 
 
 def test_a_claim_stands_until_another_one_is_there() -> None:
     site = Site()
     backend = site.backend()
-    mine, theirs = Claim("a", "1", 1, "login1:/var/lib/cpsched"), Claim("b", "2", 1, "elsewhere")
-    assert backend.claim(mine, None)
+    mine, theirs = Lease("a", "1", 1, "login1:/var/lib/cpsched"), Lease("b", "2", 1, "elsewhere")
+    assert backend.acquire_lease(mine, None)
     assert backend.observe().claim == mine
-    assert not backend.claim(theirs, None)
-    backend.disclaim(theirs)
+    assert not backend.acquire_lease(theirs, None)
+    backend.release_lease(theirs)
     assert backend.observe().claim == mine
-    backend.disclaim(mine)
+    backend.release_lease(mine)
     assert backend.observe().claim is None
 
 

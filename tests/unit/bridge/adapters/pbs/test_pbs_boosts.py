@@ -11,7 +11,7 @@ from cpsched_bridge.adapters.pbs.pbs_boosts import MAX_BATCH, PbsBoosts
 from cpsched_bridge.adapters.pbs.pbs_doctor import CheckContext, run_checks
 from cpsched_bridge.adapters.pbs.pbs_records import ResourceKind
 from cpsched_bridge.errors import BackendTimeout, CommandRefused
-from cpsched_bridge.ports import Advice, Advisable, Check
+from cpsched_bridge.ports import Check, PriorityBoost, SupportsBoost
 from tests.unit.bridge.adapters.pbs.scenes import Site
 
 FORMULA = "cpsched_points"
@@ -34,7 +34,7 @@ def test_each_waiting_job_of_the_queues_is_ranked_by_the_formula_without_its_poi
     site = a_site("10 * ncpus + cpsched_points", j0=7)
     site.seen.queues["managed"]["Priority"] = "40"
     backend = site.backend()
-    assert isinstance(backend, Advisable)
+    assert isinstance(backend, SupportsBoost)
     ranks = {each.label: each for each in backend.ranks()}
     assert (ranks["0"].own - ranks["10"].own, ranks["0"].points, ranks["10"].points) == (10, 7, 0)
     assert {each.tier for each in ranks.values()} == {40}
@@ -88,7 +88,7 @@ def test_an_array_that_has_begun_is_ranked_and_told_as_before() -> None:
     site.seen.jobs["3[].vm"]["job_state"] = "B"
     backend = site.backend()
     assert 3 in {each.id for each in backend.ranks()}
-    assert [each.result for each in backend.advise([Advice(3, 8)])] == ["done"]
+    assert [each.result for each in backend.set_boosts([PriorityBoost(3, 8)])] == ["done"]
     assert told(site) == [("cpsched_points", "8", "3[].vm")]
 
 
@@ -105,7 +105,7 @@ def test_where_the_formula_heeds_no_points_all_are_fixed_and_can_be_taken_back(f
     site = a_site(formula, j0=5)
     backend = site.backend()
     assert all(each.fixed for each in backend.ranks())
-    assert backend.advise([Advice(0, 0, (5,))])[0].result == "done"
+    assert backend.set_boosts([PriorityBoost(0, 0, (5,))])[0].result == "done"
     assert told(site) == [("cpsched_points", "0", "0.vm")]
 
 
@@ -120,14 +120,14 @@ def test_the_formula_of_a_scheduler_counts_and_two_that_differ_do_not() -> None:
 def test_equal_points_are_told_together_and_nobody_elses_are_touched() -> None:
     site = a_site(j0=3, j10=99, j11=20)
     advice = [
-        Advice(0, 20, (3,)),
-        Advice(2, 20),
-        Advice(10, 20, (3,)),
-        Advice(11, 20, (20,)),
-        Advice(3, 8),
-        Advice(99, 5),
+        PriorityBoost(0, 20, (3,)),
+        PriorityBoost(2, 20),
+        PriorityBoost(10, 20, (3,)),
+        PriorityBoost(11, 20, (20,)),
+        PriorityBoost(3, 8),
+        PriorityBoost(99, 5),
     ]
-    outcomes = site.backend().advise(advice)
+    outcomes = site.backend().set_boosts(advice)
     assert [each.job_id for each in outcomes] == [0, 2, 10, 11, 3, 99]
     assert [each.result for each in outcomes] == ["done", "done", "refused", "done", "done", "refused"]
     assert "somebody else's: 99" in outcomes[2].detail
@@ -138,15 +138,18 @@ def test_a_job_that_runs_is_not_told_and_has_nothing_to_be_taken_off() -> None:
     site = a_site(j0=3)
     site.seen.jobs["0.vm"] |= {"job_state": "R", "substate": "42"}
     backend = site.backend()
-    assert [each.result for each in backend.advise([Advice(0, 5, (3,))])] == ["refused"]
-    assert [each.result for each in backend.advise([Advice(0, 0, (3,)), Advice(99, 0, (3,))])] == ["done", "done"]
+    assert [each.result for each in backend.set_boosts([PriorityBoost(0, 5, (3,))])] == ["refused"]
+    assert [each.result for each in backend.set_boosts([PriorityBoost(0, 0, (3,)), PriorityBoost(99, 0, (3,))])] == [
+        "done",
+        "done",
+    ]
     assert told(site) == []
 
 
 def test_of_jobs_told_together_each_is_told_alone_where_one_is_refused() -> None:
     site = a_site()
     site.refuses = {"2.vm"}
-    outcomes = site.backend().advise([Advice(0, 5), Advice(2, 5), Advice(10, 5)])
+    outcomes = site.backend().set_boosts([PriorityBoost(0, 5), PriorityBoost(2, 5), PriorityBoost(10, 5)])
     assert [each.result for each in outcomes] == ["done", "refused", "done"]
     assert told(site)[1:] == [("cpsched_points", "5", name) for name in ("0.vm", "2.vm", "10.vm")]
 
@@ -154,7 +157,7 @@ def test_of_jobs_told_together_each_is_told_alone_where_one_is_refused() -> None
 def test_after_points_without_an_answer_no_others_are_sent() -> None:
     site = a_site()
     site.fails = {"points": BackendTimeout("no answer")}
-    lost, unsent = site.backend().advise([Advice(0, 5), Advice(2, 6)])
+    lost, unsent = site.backend().set_boosts([PriorityBoost(0, 5), PriorityBoost(2, 6)])
     assert (lost.result, unsent.result) == ("unknown", "refused")
     assert unsent.code == "not_sent"
     assert len(told(site)) == 1
@@ -163,7 +166,7 @@ def test_after_points_without_an_answer_no_others_are_sent() -> None:
 def test_of_two_jobs_one_that_is_refused_keeps_the_other_from_nothing_and_the_order_stays() -> None:
     site = a_site()
     site.refuses = {"0.vm"}
-    outcomes = site.backend().advise([Advice(0, 5), Advice(2, 5), Advice(10, 6)])
+    outcomes = site.backend().set_boosts([PriorityBoost(0, 5), PriorityBoost(2, 5), PriorityBoost(10, 6)])
     assert [each.result for each in outcomes] == ["refused", "done", "done"]
     assert [each[2:] for each in told(site)] == [("0.vm", "2.vm"), ("0.vm",), ("2.vm",), ("10.vm",)]
 
@@ -172,7 +175,7 @@ def test_jobs_beyond_those_of_one_command_are_told_in_the_next() -> None:
     site = a_site()
     numbers = list(range(1000, 1000 + 2 * MAX_BATCH + 1))
     site.seen.jobs.update({f"{number}.vm": site.seen.jobs["0.vm"] for number in numbers})
-    outcomes = site.backend().advise([Advice(number, 5) for number in numbers])
+    outcomes = site.backend().set_boosts([PriorityBoost(number, 5) for number in numbers])
     assert [(each.job_id, each.result) for each in outcomes] == [(number, "done") for number in numbers]
     commands = [each[2:] for each in told(site)]
     assert [len(names) for names in commands] == [MAX_BATCH, MAX_BATCH, 1]
@@ -191,7 +194,7 @@ def test_advice_takes_its_time_and_no_more(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(time, "monotonic", lambda: at_s)
     advising = PbsBoosts(a_site(), Slow(), ("managed",), telling_s=13.5, command_s=10.0)  # type: ignore[arg-type]
-    outcomes = advising.advise([Advice(0, 5), Advice(2, 6), Advice(10, 7), Advice(11, 8)])
+    outcomes = advising.advise([PriorityBoost(0, 5), PriorityBoost(2, 6), PriorityBoost(10, 7), PriorityBoost(11, 8)])
     assert given == [10.0, 7.0, 1.0]
     assert [each.result for each in outcomes] == ["done", "done", "done", "refused"]
     assert (outcomes[3].detail, outcomes[3].code) == ("not sent: the time for advice is over", "not_sent")
@@ -207,7 +210,7 @@ def test_points_that_make_no_sense_are_nobodys_to_change() -> None:
     site = a_site()
     site.wishes("0.vm")["cpsched_points"] = "many"
     assert "0" not in {each.label for each in site.backend().ranks()}
-    assert site.backend().advise([Advice(0, 5)])[0].result == "refused"
+    assert site.backend().set_boosts([PriorityBoost(0, 5)])[0].result == "refused"
     assert told(site) == []
 
 

@@ -11,7 +11,7 @@ import pytest
 from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched_bridge.adapters.slurm.slurm_backend import SlurmBackend
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
-from cpsched_bridge.report import CycleReport
+from cpsched_bridge.cycle_report import CycleReport
 from tests.bridges import a_bridge
 from tests.builders import words
 from tests.unit.bridge.adapters.slurm.scenes import Scene

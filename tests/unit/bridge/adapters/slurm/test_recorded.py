@@ -17,7 +17,7 @@ from cpsched_bridge.adapters.slurm.translation import slurm_job_ids
 from cpsched_bridge.adapters.slurm.translation.ended_jobs import of_database
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
 from cpsched_bridge.adapters.slurm.transport.pyslurm import pyslurm_rows
-from cpsched_bridge.ports import Hold, Holder, LeftJob, Observation
+from cpsched_bridge.ports import Hold, Holder, Observation, UnmanagedJob
 from tests.builders import words
 
 DATA = Path(__file__).parents[4] / "data" / "slurm"
@@ -66,7 +66,7 @@ def observe(name: str) -> tuple[Recorded, Observation]:
 
 
 def by_case(recorded: Recorded, seen: Observation) -> dict[str, Any]:
-    """What each case has become: its first `PendingJob`, its `LeftJob`, or its `RunningJob`."""
+    """What each case has become: its first `PendingJob`, its `UnmanagedJob`, or its `RunningJob`."""
     names = {int(number): case for case, number in recorded.cases.items()}
     found: dict[str, Any] = {}
     for pending in seen.pending:
@@ -154,7 +154,7 @@ def test_requests() -> None:
 
 def test_what_is_left_to_slurm_and_why() -> None:
     found = by_case(*observe("pending"))
-    assert all(isinstance(found[case], LeftJob) for case in LEFT)
+    assert all(isinstance(found[case], UnmanagedJob) for case in LEFT)
     assert {case: part for case, part in LEFT.items() if part not in words(found[case].reason)} == {}
     assert not found["het"].held_for_us
     assert found["licenses"].held_for_us

@@ -9,7 +9,7 @@ from cpsched_bridge.adapters.slurm.slurm_records import JOB_FIELDS
 from cpsched_bridge.adapters.slurm.translation import slurm_job_ids
 from cpsched_bridge.adapters.slurm.transport.programs.command_rules import CallError, not_sent
 from cpsched_bridge.errors import BackendUnavailable
-from cpsched_bridge.ports import Advice
+from cpsched_bridge.ports import PriorityBoost
 
 
 def record(number: int, **fields):
@@ -102,7 +102,7 @@ def test_waiting_tasks_of_an_array_are_one_entry_and_a_task_apart_knows_its_arra
     assert both[0].jobs == tuple(slurm_job_ids.task_id(5, task) for task in (1, 2, 3))
     assert (both[0].label, both[0].kin) == ("5", 0)
     assert (both[1].jobs, both[1].label, both[1].kin) == ((slurm_job_ids.task_id(5, 4),), "5_4", 5)
-    slurm.advising.advise([Advice(5, 10), Advice(8, 20)])
+    slurm.advising.advise([PriorityBoost(5, 10), PriorityBoost(8, 20)])
     assert slurm.scontrol.told == ["update JobId=5_[1-3] SiteFactor=10", "update JobId=5_4 SiteFactor=20"]
 
 
@@ -113,7 +113,7 @@ def test_running_jobs_have_no_rank():
 def test_points_go_to_jobs_that_have_none_or_ours_and_never_replace_somebody_elses():
     slurm = Slurm(line(1, 9), line(2, 9, site=50), line(3, 9, site=51))
     slurm.advising.ranks([record(1), record(2), record(3)], {})
-    found = slurm.advising.advise([Advice(1, 5), Advice(2, 6, (40, 50)), Advice(3, 7, (40, 50))])
+    found = slurm.advising.advise([PriorityBoost(1, 5), PriorityBoost(2, 6, (40, 50)), PriorityBoost(3, 7, (40, 50))])
     assert [each.result for each in found] == ["done", "done", "refused"]
     assert "somebody else's: 51" in found[2].detail
     assert slurm.scontrol.told == ["update JobId=1 SiteFactor=5", "update JobId=2 SiteFactor=6"]
@@ -122,7 +122,7 @@ def test_points_go_to_jobs_that_have_none_or_ours_and_never_replace_somebody_els
 def test_a_held_job_is_told_0_only():
     slurm = Slurm()
     slurm.advising.ranks([record(1, priority=0), record(2, priority=0)], {})
-    found = slurm.advising.advise([Advice(1, 5), Advice(2, 0, (9,))])
+    found = slurm.advising.advise([PriorityBoost(1, 5), PriorityBoost(2, 0, (9,))])
     assert [each.result for each in found] == ["refused", "done"]
     assert slurm.scontrol.told == ["update JobId=2 SiteFactor=0"]
 
@@ -131,7 +131,7 @@ def test_a_job_that_is_gone_has_no_points_to_take_off():
     slurm = Slurm(line(1, 9), line(2, 9))
     slurm.advising.ranks([record(1), record(2)], {})
     slurm.scontrol.says = dict.fromkeys(["JobId=1", "JobId=2"], "Invalid job id specified for job 1")
-    found = slurm.advising.advise([Advice(1, 0), Advice(2, 5), Advice(3, 5)])
+    found = slurm.advising.advise([PriorityBoost(1, 0), PriorityBoost(2, 5), PriorityBoost(3, 5)])
     assert [each.result for each in found] == ["done", "refused", "refused"]
 
 
@@ -143,7 +143,7 @@ def test_what_became_of_a_command_without_an_answer_is_not_known():
         "JobId=2": "Unable to contact slurm controller (connect failure)",
         "JobId=3": not_sent("scontrol has taken 3 s"),
     }
-    found = slurm.advising.advise([Advice(id, 5) for id in (1, 2, 3)])
+    found = slurm.advising.advise([PriorityBoost(id, 5) for id in (1, 2, 3)])
     assert [each.result for each in found] == ["unknown", "unknown", "refused"]
     assert found[2].code == "not_sent"
 
@@ -152,7 +152,7 @@ def test_long_batches_are_looked_at_anew_every_hundred_changes():
     slurm = Slurm(*(line(id, 9) for id in range(1, 251)))
     slurm.advising.ranks([record(id) for id in range(1, 251)], {})
     slurm.looks = 0
-    assert {each.result for each in slurm.advising.advise([Advice(id, 5) for id in range(1, 251)])} == {"done"}
+    assert {each.result for each in slurm.advising.advise([PriorityBoost(id, 5) for id in range(1, 251)])} == {"done"}
     assert slurm.looks == 3
 
 
@@ -161,7 +161,7 @@ def test_a_sprio_that_does_not_answer_is_an_error_before_anything_is_told():
     slurm.advising.ranks([record(1)], {})
     slurm.lines = None
     with pytest.raises(BackendUnavailable):
-        slurm.advising.advise([Advice(1, 5)])
+        slurm.advising.advise([PriorityBoost(1, 5)])
     with pytest.raises(BackendUnavailable):
         slurm.advising.ranks([record(1)], {})
     assert slurm.scontrol.told == []

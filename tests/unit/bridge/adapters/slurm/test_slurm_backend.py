@@ -18,7 +18,7 @@ from cpsched_bridge.errors import (
     BackendUnavailable,
     CommandRefused,
 )
-from cpsched_bridge.ports import Claim, Observation, Outcome, Postponed, StartOrder
+from cpsched_bridge.ports import DeferredStart, Lease, Observation, Outcome, StartOrder
 from tests.builders import words
 from tests.unit.bridge.adapters.slurm.scenes import Scene
 
@@ -149,7 +149,7 @@ def test_a_job_task_by_task_is_told_its_nodes_and_their_number(
     number = a_prime(scene)
     (waiting,) = backend.observe().pending
     assert (waiting.job.request.units, waiting.job.request.distinct) == (17, False)
-    (settled,) = backend.settled([StartOrder(waiting.job, (("n1", 5), ("n3", 12)))])
+    (settled,) = backend.resolve_layout([StartOrder(waiting.job, (("n1", 5), ("n3", 12)))])
     assert settled == StartOrder(waiting.job, (("n1", 16), ("n3", 1)))
     backend.start([settled])
     sent = {"job": number, "nodes": ["n1", "n3"], "tasks_per_node": 0, "num_nodes": "2-2"}
@@ -167,20 +167,20 @@ def test_a_start_that_another_on_its_way_would_change_is_postponed(scene: Scene,
     other.update(priority=4, required_nodes="n1")
     wanted = StartOrder(prime.job, (("n1", 12), ("n3", 5)))
     backend.observe([4711])
-    (found,) = backend.settled([wanted])
-    assert isinstance(found, Postponed)
+    (found,) = backend.resolve_layout([wanted])
+    assert isinstance(found, DeferredStart)
     assert "other starts" in found.why
-    assert backend.settled([StartOrder(prime.job, (("n2", 12), ("n3", 5)))]) != [found]
+    assert backend.resolve_layout([StartOrder(prime.job, (("n2", 12), ("n3", 5)))]) != [found]
     scene.rows["jobs"].remove(other)
     backend.observe()
-    assert backend.settled([wanted]) == [StartOrder(prime.job, (("n1", 16), ("n3", 1)))]
+    assert backend.resolve_layout([wanted]) == [StartOrder(prime.job, (("n1", 16), ("n3", 1)))]
 
 
 def test_nothing_is_settled_before_the_cluster_was_read(scene: Scene, child: Played, backend: SlurmBackend) -> None:
     number = scene.job("six")["id"]
     wanted = order(backend.observe(), number, "n2")
-    (found,) = SlurmBackend(PyslurmTransport(client=child)).settled([wanted])
-    assert isinstance(found, Postponed)
+    (found,) = SlurmBackend(PyslurmTransport(client=child)).resolve_layout([wanted])
+    assert isinstance(found, DeferredStart)
 
 
 def test_a_roll_back_gives_the_record_back_what_the_pin_changed(
@@ -210,19 +210,19 @@ def test_the_pin_of_a_job_that_is_left_is_cleared_though_no_ledger_knows_it(
     number = scene.job("first")["id"]
     seen = backend.observe()
     assert [left.job_id for left in seen.left if left.pinned] == [number]
-    backend.hand_back([number])
+    backend.release([number])
     assert child.sent == [("hand_back", [{"job": number, "clear": "ReqNodeList="}])]
 
 
 def test_an_owners_node_list_survives_a_hand_back(scene: Scene, child: Played, backend: SlurmBackend) -> None:
     number = scene.job("chosen")["id"]
     backend.observe()
-    backend.hand_back([number])
+    backend.release([number])
     assert child.sent == [("hand_back", [{"job": number, "clear": ""}])]
 
 
 def test_jobs_are_handed_back_without_an_observation(scene: Scene, child: Played, backend: SlurmBackend) -> None:
-    backend.hand_back([7])
+    backend.release([7])
     assert child.sent == [("hand_back", [{"job": 7, "clear": "ReqNodeList="}])]
 
 
@@ -357,14 +357,14 @@ def test_an_accounting_database_that_does_not_answer_is_done_without(scene: Scen
     assert not backend.history_missing
 
 
-CLAIM = Claim("aa", "1", 2, "one:/state")
+CLAIM = Lease("aa", "1", 2, "one:/state")
 WORDS = "bridge=aa&run=1&beat=2&on=one:/state"
 
 
 def test_a_claim_is_made_where_none_was_read(backend: SlurmBackend, child: Played) -> None:
     backend.observe()
-    assert backend.claim(CLAIM, None)
-    backend.disclaim(CLAIM)
+    assert backend.acquire_lease(CLAIM, None)
+    backend.release_lease(CLAIM)
     assert child.claims == [("claim", WORDS, None), ("disclaim", WORDS)]
 
 
@@ -382,7 +382,7 @@ def test_a_claim_takes_the_place_of_exactly_the_words_that_were_read(
     scene.rows["reservations"] = [odd]
     before = backend.observe().claim
     assert before is not None
-    backend.claim(CLAIM, before)
+    backend.acquire_lease(CLAIM, before)
     assert child.claims == [("claim", WORDS, "beat=x  odd")]
 
 

@@ -21,7 +21,7 @@ from cpsched_bridge.adapters.slurm.slurm_doctor import (
     unmanaged,
     unmodelled_limits,
 )
-from cpsched_bridge.cycle.health import concerning, require_ready
+from cpsched_bridge.cycle.bridge_health import concerning, require_ready
 from cpsched_bridge.errors import NotReady
 from cpsched_bridge.ports import Check
 from tests.unit.bridge.adapters.slurm.scenes import Scene

@@ -2,9 +2,9 @@
 
 import re
 
+from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.errors import BackendTimeout
-from cpsched_bridge.ports import Check, Observation, Outage, Unusable
-from cpsched_bridge.report import CycleReport
+from cpsched_bridge.ports import Check, Observation, Outage, UnusableObject
 from cpsched_bridge.watch.page.alarms import alarms
 from tests.builders import a_cluster
 
@@ -48,9 +48,9 @@ def test_nodes_that_are_down_are_named_and_those_that_people_drained_are_not():
 
 def test_what_is_left_out_is_named_but_for_names_of_people_that_are_hidden():
     told = [
-        Unusable("node", "n1", "configured_gres", "unreadable", "brackets"),
-        Unusable("association", "user ada in account x", "GrpTRES", "unreadable"),
-        Unusable("partition", "long", "LLN", "unknown", "YES"),
+        UnusableObject("node", "n1", "configured_gres", "unreadable", "brackets"),
+        UnusableObject("association", "user ada in account x", "GrpTRES", "unreadable"),
+        UnusableObject("partition", "long", "LLN", "unknown", "YES"),
     ]
     words = "3 objects of the cluster left out: a field cannot be used."
     node, ada = "node n1: configured_gres cannot be read: brackets", "association user ada in account x: GrpTRES cannot"

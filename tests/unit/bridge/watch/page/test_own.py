@@ -8,8 +8,8 @@ import pytest
 
 from cpsched.model import PendingCode, PendingReason
 from cpsched_bridge.errors import BackendTimeout, SettingsError
+from cpsched_bridge.page_readers import PageReaders, ReaderRejected, network_of
 from cpsched_bridge.ports import Outage
-from cpsched_bridge.readers import Readers, Refused, network_of
 from cpsched_bridge.settings import Settings, parse
 from cpsched_bridge.watch.page.nodes import nodes
 from cpsched_bridge.watch.page.own import own
@@ -233,11 +233,11 @@ def test_before_the_first_reading_a_reader_is_told_no_errors(site_with):
     ],
 )  # fmt: skip
 def test_a_header_counts_from_trusted_peers_alone(peer, trusted):
-    readers = Readers(HEADER, (network_of("10.1.0.0/16"), network_of("2001:db8::/32")))
+    readers = PageReaders(HEADER, (network_of("10.1.0.0/16"), network_of("2001:db8::/32")))
     if trusted:
         assert readers.of(peer, ["ada"]) == "ada"
     else:
-        with pytest.raises(Refused, match="trusted_proxies"):
+        with pytest.raises(ReaderRejected, match="trusted_proxies"):
             readers.of(peer, ["ada"])
 
 

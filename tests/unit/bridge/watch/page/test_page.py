@@ -16,7 +16,7 @@ import pytest
 from cpsched.formatting import to_come
 from cpsched.model import Cluster, NodeSetPart, PendingCode, PendingReason
 from cpsched_bridge.errors import BackendTimeout
-from cpsched_bridge.ports import Claim, Hold, Holder, LeftJob, Outage
+from cpsched_bridge.ports import Hold, Holder, Lease, Outage, UnmanagedJob
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.watch.endpoint import Endpoint
 from cpsched_bridge.watch.explain import explain
@@ -134,7 +134,7 @@ def test_what_a_limit_says_of_users_is_hidden_with_their_names(site_with):
         a_job(1, user="ada", ineligible=limit),
         a_job(2, user="ada", ineligible="QOSGrpCpuLimit (user ada), in a plug-in's words"),
     )
-    site.cluster.left = [LeftJob(3, "cannot be read: user ada", user="ada")]
+    site.cluster.left = [UnmanagedJob(3, "cannot be read: user ada", user="ada")]
     site.cycle()
     assert "ada" not in site.view.model_dump_json()
     for path in ("", "jobs/1", "jobs/2", "jobs/3", "api/v1/jobs/1", "api/v1/jobs/3"):
@@ -177,7 +177,7 @@ def test_reservations_are_hidden_among_the_nodes_that_a_job_may_use(site_with, u
     ],
 )
 def test_each_job_has_a_page_that_says_why(site, job, status, words):
-    site.cluster.left = [LeftJob(9, "array job")]
+    site.cluster.left = [UnmanagedJob(9, "array job")]
     crowd(site)
     found, _, text = site.get(f"jobs/{job}")
     assert found == status
@@ -203,7 +203,7 @@ def test_a_job_that_its_owner_does_not_hold_says_who_does(site, holder, ineligib
 def test_hostile_words_of_users_are_text(site):
     job = a_job(1, per_unit=4, user=HOSTILE, name=HOSTILE, account=HOSTILE, queue=HOSTILE)
     site.cluster.submit(job, a_job(2, units=3, per_unit=4, user=HOSTILE, name=HOSTILE, queue=HOSTILE, submit_s=1))
-    site.cluster.left = [LeftJob(3, HOSTILE, label=HOSTILE, user=HOSTILE)]
+    site.cluster.left = [UnmanagedJob(3, HOSTILE, label=HOSTILE, user=HOSTILE)]
     site.cycle()
     site.cycle()
     pages = ("", "jobs?state=all", "nodes", "wall")
@@ -228,7 +228,7 @@ def test_names_can_be_hidden_everywhere_and_the_page_says_so(site_with):
     site = site_with(users="hide")
     secret = {"user": "ada", "name": "secret-name", "account": "phys-account"}
     site.cluster.submit(a_job(1, units=3, per_unit=4, **secret), a_job(2, units=3, per_unit=4, submit_s=1, **secret))
-    site.cluster.left = [LeftJob(3, "array", user="ada")]
+    site.cluster.left = [UnmanagedJob(3, "array", user="ada")]
     site.cycle()
     site.cycle()
     texts = [site.get(path)[2] for path in (*PAGES, "jobs/1", "jobs/2", "jobs/3")]
@@ -438,6 +438,6 @@ def test_a_job_whose_nodes_have_another_name_now_runs_on_no_empty_name(site):
 
 
 def test_the_page_says_that_another_bridge_is_in_control_and_which(site):
-    site.cluster.claimed = Claim("other", "1", 5, "login2:/var/lib/cpsched")
+    site.cluster.claimed = Lease("other", "1", 5, "login2:/var/lib/cpsched")
     site.cycle()
     assert "another bridge is in control of this cluster: login2:/var/lib/cpsched" in site.get()[2]

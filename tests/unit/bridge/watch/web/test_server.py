@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from cpsched_bridge.cycle.startup import Startup
-from cpsched_bridge.errors import AddressTaken, BackendTimeout
+from cpsched_bridge.errors import AddressInUse, BackendTimeout
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.watch import endpoint as endpoints
 from cpsched_bridge.watch.endpoint import Endpoint
@@ -60,7 +60,7 @@ def test_metrics_come_in_prometheus_text_format(endpoint):
 
 def test_a_port_in_use_is_a_clear_error(endpoint):
     port = int(endpoint.url.rsplit(":", 1)[1].rstrip("/"))
-    with pytest.raises(AddressTaken, match=f"metrics.port={port}: cannot listen on 127.0.0.1: Address already in use"):
+    with pytest.raises(AddressInUse, match=f"metrics.port={port}: cannot listen on 127.0.0.1: Address already in use"):
         Endpoint(None, "127.0.0.1", port)
 
 

@@ -20,7 +20,7 @@ from types import TracebackType
 from cpsched_bridge.adapters.slurm.transport.programs.call_budget import CallBudget, calls_of_change
 from cpsched_bridge.adapters.slurm.transport.programs.command_rules import CallError, RefusedCommand, not_sent
 from cpsched_bridge.adapters.slurm.transport.programs.slurm_environment import environment
-from cpsched_bridge.children import kill_with_parent
+from cpsched_bridge.child_processes import kill_with_parent
 
 MAX_OUTPUT = 1 << 20
 """Bytes of complaints about one command; a program that says more is ended."""

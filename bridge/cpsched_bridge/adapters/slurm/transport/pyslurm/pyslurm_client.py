@@ -14,12 +14,12 @@ from select import select
 from typing import Any
 
 from cpsched_bridge.adapters.slurm.transport.pyslurm import wire_protocol
-from cpsched_bridge.children import STALLED_S, Child
+from cpsched_bridge.child_processes import STALL_TIMEOUT_S, ChildProcess
 from cpsched_bridge.errors import (
-    BackendBegins,
-    BackendCannotBegin,
     BackendDied,
     BackendError,
+    BackendStartFailed,
+    BackendStarting,
     BackendTimeout,
     BackendUnavailable,
     CommandRefused,
@@ -45,7 +45,7 @@ class Client:
     def __init__(self, module: str = "pyslurm", environment: dict[str, str] | None = None) -> None:
         self._module = module
         self._environment = environment
-        self._child: Child | None = None
+        self._child: ChildProcess | None = None
         self._asked, self._deadline_s, self._until_s = "", 0.0, 0.0
         self._started_s, self._has_begun = 0.0, False
         self.starts = 0
@@ -59,7 +59,7 @@ class Client:
     def call(self, name: str, deadline_s: float, **arguments: Any) -> Any:
         """The answer of the child. Raises `BackendError`: also when no answer comes within `deadline_s` seconds.
 
-        `BackendBegins`, and nothing is asked, where the child has not begun to answer at all.
+        `BackendStarting`, and nothing is asked, where the child has not begun to answer at all.
         """
         self.ask(name, deadline_s, **arguments)
         return self.answer()
@@ -67,7 +67,7 @@ class Client:
     def ask(self, name: str, deadline_s: float, **arguments: Any) -> None:
         """Make a call without waiting for what comes of it: `answer` tells that, within `deadline_s` seconds."""
         if not self.begun(BEGINNING_S):
-            raise BackendBegins(f"{name}: not asked yet: {self.waits_for()}")
+            raise BackendStarting(f"{name}: not asked yet: {self.waits_for()}")
         self._asked = name
         self._deadline_s, self._until_s = deadline_s, time.monotonic() + deadline_s
         with self._ending():
@@ -85,20 +85,20 @@ class Client:
     def begun(self, wait_s: float) -> bool:
         """Whether the child can be asked, at the latest after `wait_s` seconds; it is started if there is none.
 
-        Raises `BackendCannotBegin` if it cannot be started, or does not begin within `STALLED_S` seconds.
+        Raises `BackendStartFailed` if it cannot be started, or does not begin within `STALL_TIMEOUT_S` seconds.
         """
         channel = self._running()
         if self._has_begun:
             return True
-        left_s = self._started_s + STALLED_S - time.monotonic()
+        left_s = self._started_s + STALL_TIMEOUT_S - time.monotonic()
         if select([channel], (), (), max(0.0, min(wait_s, left_s)))[0]:
             try:
                 self._has_begun = wire_protocol.receive(channel, time.monotonic() + READING_S) == wire_protocol.BEGUN
             except (wire_protocol.ChannelClosed, OSError, ValueError) as error:
-                raise BackendCannotBegin(f"the pyslurm process ended (exit status {self.close()}): {error}") from error
+                raise BackendStartFailed(f"the pyslurm process ended (exit status {self.close()}): {error}") from error
         elif left_s <= wait_s:
             self.close()
-            raise BackendCannotBegin(f"the pyslurm process has not imported pyslurm in {STALLED_S:g} s: killed")
+            raise BackendStartFailed(f"the pyslurm process has not imported pyslurm in {STALL_TIMEOUT_S:g} s: killed")
         return self._has_begun
 
     def answered(self, wait_s: float) -> bool:
@@ -147,9 +147,9 @@ class Client:
             self.close()
         if self._child is None:
             try:
-                self._child = Child(CHILD, self._module, environment=self._environment)
+                self._child = ChildProcess(CHILD, self._module, environment=self._environment)
             except OSError as error:
-                raise BackendCannotBegin(f"the pyslurm process cannot be started: {error}") from error
+                raise BackendStartFailed(f"the pyslurm process cannot be started: {error}") from error
             self._started_s, self._has_begun = time.monotonic(), False
             self.starts += 1
         return self._child.channel

@@ -22,7 +22,7 @@ from cpsched_bridge.adapters.slurm.transport.programs.scontrol_calls import unre
 from cpsched_bridge.adapters.slurm.transport.pyslurm import wire_protocol
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_commands import PyslurmCommands, claiming
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_reader import Reading
-from cpsched_bridge.children import begin
+from cpsched_bridge.child_processes import enter_child
 
 Calls = dict[str, Callable[..., Any]]
 
@@ -65,7 +65,7 @@ def serve(channel: socket.socket, module: str) -> None:
 
 def main(arguments: list[str]) -> None:
     """Run as a process."""
-    begin(int(arguments[1]))
+    enter_child(int(arguments[1]))
     os.environ["SLURM_BITSTR_LEN"] = "0"  # the tasks of an array in full, not cut off at 64 characters
     module = arguments[2] if len(arguments) > 2 else "pyslurm"
     serve(socket.socket(fileno=int(arguments[0])), module)

@@ -9,10 +9,10 @@ import pytest
 
 from cpsched_bridge.adapters.slurm.translation import lease_reservation
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
-from cpsched_bridge.ports import Claim
+from cpsched_bridge.ports import Lease
 from tests.unit.bridge.adapters.slurm.scenes import Scene
 
-CLAIM = Claim("4be1c2d3", "00ff", 17, "login2:/var/lib/cpsched")
+CLAIM = Lease("4be1c2d3", "00ff", 17, "login2:/var/lib/cpsched")
 
 
 def reservation(comment: str | None, name: str = lease_reservation.NAME) -> dict[str, Any]:

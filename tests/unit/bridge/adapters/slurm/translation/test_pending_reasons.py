@@ -8,7 +8,7 @@ import pytest
 
 from cpsched_bridge.adapters.slurm.translation import pending_reasons, slurm_states
 from cpsched_bridge.adapters.slurm.translation.pending_reasons import ReasonSubject
-from cpsched_bridge.likes import BackoffKey
+from cpsched_bridge.equivalence import BackoffKey
 
 RECORD = {"array_id": 7, "user_name": "alice", "user_id": 2001, "account": "lab", "qos": "fast", "partition": "main"}
 ALIKE = BackoffKey("alike", ("alice", "", "main", "fast", "one node"))
@@ -64,7 +64,7 @@ WHOM = {
 def test_with_whom_a_reason_lies(whom: str) -> None:
     """Names of limits that no version of Slurm has yet are among them: they are formed by rule."""
     found = {reason: pending_reasons.pending_reason_of(subject(reason)) for reason in WHOM[whom]}
-    assert {reason: str(each.whom) if each else None for reason, each in found.items()} == dict.fromkeys(
+    assert {reason: str(each.scope) if each else None for reason, each in found.items()} == dict.fromkeys(
         WHOM[whom], whom
     )
     assert whom in map(str, pending_reasons.groups_of(subject()))
@@ -76,7 +76,7 @@ def test_no_reason_puts_off_jobs_of_anybody_else(reason: str) -> None:
     alices = pending_reasons.pending_reason_of(subject(reason, array_id=None))
     others = {**RECORD, "array_id": None, "user_name": "bob", "user_id": 2002}
     bobs = pending_reasons.groups_of(ReasonSubject("8", others, BackoffKey("alike", ("bob", "", "", "", ""))))
-    assert alices is None or alices.whom not in bobs
+    assert alices is None or alices.scope not in bobs
 
 
 def test_every_name_stands_in_one_row() -> None:
@@ -152,7 +152,7 @@ def test_only_what_the_scheduler_has_not_looked_at_yet_may_pass() -> None:
     }
     found = pending_reasons.pending_reason_of(subject("Dependency"))
     assert found is not None
-    assert found.passes
+    assert found.transient
 
 
 def test_ends_ease_limits_on_what_runs_at_once_and_nothing_else() -> None:
@@ -161,12 +161,12 @@ def test_ends_ease_limits_on_what_runs_at_once_and_nothing_else() -> None:
     assert not any(re.search(r"PerJob|PerNode|NotAllowed|QOSMin", name) for name in eased)
     found = pending_reasons.pending_reason_of(subject("AssocMaxJobsLimit"))
     assert found is not None
-    assert found.eased
+    assert found.clears_on_end
 
 
 def test_without_user_account_or_array_there_is_still_a_group() -> None:
     nobody = {"array_id": None, "user_name": None, "account": None}
     found = pending_reasons.pending_reason_of(subject("JobArrayTaskLimit", "9", **nobody))
     assert found is not None
-    assert found.whom == ("job", ("9",))
+    assert found.scope == ("job", ("9",))
     assert ("association", ("2001", "")) in pending_reasons.groups_of(subject(None, "9", **nobody))

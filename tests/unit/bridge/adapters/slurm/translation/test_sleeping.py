@@ -9,7 +9,7 @@ import pytest
 from cpsched_bridge.adapters.slurm.translation import slurm_states
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
 from cpsched_bridge.adapters.slurm.translation.slurm_queue import ASLEEP
-from cpsched_bridge.ports import LeftJob, Observation
+from cpsched_bridge.ports import Observation, UnmanagedJob
 from tests.unit.bridge.adapters.slurm.scenes import Scene
 
 OFF = "IDLE+CLOUD+POWERED_DOWN"
@@ -98,7 +98,7 @@ def test_of_an_array_as_many_tasks_are_left_as_sleeping_nodes_take() -> None:
     array = {"array_id": 500, "array_tasks_waiting": "0-4"}
     seen = observe(scene_of(array, **{**HALF, "n4": "ALLOCATED"}))
     assert seen.left == tuple(
-        LeftJob(each, ASLEEP, f"500_{task}", "alice", held_for_us=True)
+        UnmanagedJob(each, ASLEEP, f"500_{task}", "alice", held_for_us=True)
         for task, each in enumerate(left.job_id for left in seen.left)
     )
     assert [each.label for each in seen.pending] == ["500_2", "500_3", "500_4"]

@@ -10,7 +10,7 @@ from cpsched.model import Request
 from cpsched_bridge.adapters.slurm.translation import array_tasks, slurm_job_ids
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
 from cpsched_bridge.adapters.slurm.translation.start_pins import start_settings
-from cpsched_bridge.ports import Hold, LeftJob, Observation, PendingJob
+from cpsched_bridge.ports import Hold, Observation, PendingJob, UnmanagedJob
 from tests.builders import words
 from tests.unit.bridge.adapters.slurm.scenes import Scene
 
@@ -25,7 +25,7 @@ def pending(scene: Scene, name: str, seen: Observation | None = None) -> Pending
     return next(p for p in seen.pending if slurm_job_ids.split_task_id(p.job.id)[0] == wanted)
 
 
-def left(scene: Scene, name: str, seen: Observation | None = None) -> LeftJob:
+def left(scene: Scene, name: str, seen: Observation | None = None) -> UnmanagedJob:
     wanted = scene.job(name)["id"]
     return next(left for left in (seen or observe(scene)).left if left.job_id == wanted)
 
@@ -443,9 +443,9 @@ def test_a_reason_is_told_with_whom_it_lies() -> None:
     scene.job("first").update(priority=7, state_reason="AssocMaxJobsLimit", account="lab")
     found = pending(scene, "first")
     assert found.obstacle is not None
-    assert (found.obstacle.reason, str(found.obstacle.whom)) == ("AssocMaxJobsLimit", "user alice of account lab")
+    assert (found.obstacle.reason, str(found.obstacle.scope)) == ("AssocMaxJobsLimit", "user alice of account lab")
     assert found.groups[0] == ("job", (found.label,))
-    assert found.obstacle.whom in found.groups
+    assert found.obstacle.scope in found.groups
 
 
 def test_words_in_a_comment_prove_nothing_without_the_plugin() -> None:

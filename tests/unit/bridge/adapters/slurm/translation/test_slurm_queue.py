@@ -9,7 +9,7 @@ import pytest
 from cpsched_bridge.adapters.shared.not_modelled import NotModelled
 from cpsched_bridge.adapters.slurm.translation import array_tasks, job_dependencies, slurm_job_ids
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
-from cpsched_bridge.ports import Hold, LeftJob, Observation, PendingJob
+from cpsched_bridge.ports import Hold, Observation, PendingJob, UnmanagedJob
 from tests.builders import words
 from tests.unit.bridge.adapters.slurm.scenes import Scene
 
@@ -31,7 +31,7 @@ def the_pending(scene: Scene, **options: Any) -> PendingJob:
     return seen.pending[0]
 
 
-def the_left(scene: Scene, **options: Any) -> LeftJob:
+def the_left(scene: Scene, **options: Any) -> UnmanagedJob:
     seen = observe(scene, **options)
     assert (len(seen.left), seen.pending) == (1, ())
     return seen.left[0]
@@ -50,7 +50,7 @@ def test_who_holds_a_job_is_told_of_those_decided_on_and_of_those_left(
 ) -> None:
     assert the_pending(one(**facts)).hold is hold
     left = the_left(one(**facts, licenses=["matlab:1"]))
-    assert left == LeftJob(100, NotModelled("asks for licenses").reason, "100", "alice", for_us)
+    assert left == UnmanagedJob(100, NotModelled("asks for licenses").reason, "100", "alice", for_us)
 
 
 def test_the_plugins_words_hold_nothing_where_there_is_no_plugin_to_guard_them() -> None:
@@ -182,7 +182,7 @@ def test_a_reason_lies_with_each_task_by_its_own_name() -> None:
     scene = one(array_id=19, array_tasks_waiting="1-2", state_reason="Dependency", account="physics", qos="normal")
     seen = observe(scene)
     assert [p.label for p in seen.pending] == ["19_1", "19_2"]
-    assert [str(p.obstacle.whom) for p in seen.pending if p.obstacle] == ["job 19_1", "job 19_2"]
+    assert [str(p.obstacle.scope) for p in seen.pending if p.obstacle] == ["job 19_1", "job 19_2"]
     assert [("job", ("19_1",)) in p.groups for p in seen.pending] == [True, False]
     assert all(("array", ("19",)) in p.groups for p in seen.pending)
 
@@ -323,4 +323,4 @@ def test_of_a_job_that_is_left_it_is_told_whether_it_is_released_with_our_pin(
 )
 def test_whether_slurm_refuses_the_nodes_of_a_start(reason: str | None, refused: str, outranked: bool) -> None:
     seen = the_pending(one(**{**FREE, "state_reason": reason, "required_nodes": "n1"}), pinned=[100])
-    assert (seen.refused, seen.outranked) == (refused, outranked)
+    assert (seen.refused, seen.lower_priority) == (refused, outranked)

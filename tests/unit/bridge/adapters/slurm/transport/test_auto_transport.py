@@ -13,10 +13,10 @@ from cpsched_bridge.adapters.slurm.transport.cli.cli_transport import CliTranspo
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_client import Client
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
 from cpsched_bridge.errors import (
-    BackendBegins,
-    BackendCannotBegin,
     BackendDied,
     BackendError,
+    BackendStartFailed,
+    BackendStarting,
     BackendTimeout,
     BackendUnavailable,
     CommandRefused,
@@ -90,7 +90,7 @@ def test_a_pyslurm_that_works_is_taken_with_the_first_call() -> None:
     [
         ("26.11.0", "newer than the controller"),
         (CommandRefused("hello: pyslurm cannot be imported: no libslurm"), "no libslurm"),
-        (BackendCannotBegin("the pyslurm process ended (exit status -11)"), "exit status -11"),
+        (BackendStartFailed("the pyslurm process ended (exit status -11)"), "exit status -11"),
         (BackendDied("hello: the pyslurm process died (exit status -11)"), "died"),
     ],
 )
@@ -105,7 +105,7 @@ def test_one_that_does_not_work_here_is_left_and_the_reason_told(answer: str | B
     assert tried.closed
 
 
-@pytest.mark.parametrize("error", [BackendBegins("imports"), BackendUnavailable("no controller")])
+@pytest.mark.parametrize("error", [BackendStarting("imports"), BackendUnavailable("no controller")])
 def test_while_nothing_can_be_known_nothing_is_chosen(error: BackendError) -> None:
     tried = Tried(error, error, error, error, error, "25.11.2")
     chosen = auto(tried)
@@ -136,7 +136,7 @@ def test_what_was_chosen_stays_whatever_becomes_of_it() -> None:
 
 def test_what_it_waits_for_is_the_import_and_an_import_that_fails_decides() -> None:
     assert auto(Tried("25.11.2", begins="imports")).waits_for() == "imports"
-    chosen = auto(Tried("25.11.2", begins=BackendCannotBegin("exit status 1")))
+    chosen = auto(Tried("25.11.2", begins=BackendStartFailed("exit status 1")))
     assert chosen.waits_for() is None
     assert chosen.chosen() == ("cli", "exit status 1")
 

@@ -16,7 +16,7 @@ from cpsched_bridge.adapters.slurm.transport.cli import scontrol_objects
 from cpsched_bridge.adapters.slurm.transport.cli.cli_reader import CliReader
 from cpsched_bridge.adapters.slurm.transport.cli.known_fields import KINDS, NODE
 from cpsched_bridge.errors import AnswerNotUnderstood
-from cpsched_bridge.ports import Observation, Unusable
+from cpsched_bridge.ports import Observation, UnusableObject
 from tests.builders import words
 from tests.unit.bridge.adapters.slurm.transport.cli import standin
 from tests.unit.bridge.adapters.slurm.transport.cli.standin import Job, Programs
@@ -134,7 +134,7 @@ def test_a_job_with_a_field_that_no_list_has_is_left_to_slurm_alone() -> None:
     _, seen = read(jobs=[Job(5), odd, forged])
     assert [(left.job_id, words(left.reason)) for left in seen.left] == [(6, "cannot be read: Colour")]
     assert [pending.job.id for pending in seen.pending] == [5, 7]
-    assert seen.unusable == (Unusable("job", "6", "Colour", "unreadable"),)
+    assert seen.unusable == (UnusableObject("job", "6", "Colour", "unreadable"),)
 
 
 @pytest.mark.parametrize("name", ["nodes", "partitions", "reservations"])

@@ -12,11 +12,11 @@ import pytest
 from cpsched_bridge.adapters.slurm.transport.pyslurm import pyslurm_client as clients
 from cpsched_bridge.adapters.slurm.transport.pyslurm import wire_protocol
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_client import BEGINNING_S, READING_S, Client
-from cpsched_bridge.children import STALLED_S
+from cpsched_bridge.child_processes import STALL_TIMEOUT_S
 from cpsched_bridge.errors import (
-    BackendBegins,
-    BackendCannotBegin,
     BackendDied,
+    BackendStartFailed,
+    BackendStarting,
     BackendTimeout,
     BackendUnavailable,
     CommandRefused,
@@ -66,7 +66,7 @@ def children(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Child]]:
     monkeypatch.setattr(Child, "made", [])
     monkeypatch.setattr(Child, "refused", False)
     monkeypatch.setattr(Child, "begins", True)
-    monkeypatch.setattr(clients, "Child", Child)
+    monkeypatch.setattr(clients, "ChildProcess", Child)
     yield Child.made
     for child in Child.made:
         child.channel.close()
@@ -151,7 +151,9 @@ def test_no_deadline_runs_before_a_child_has_begun_and_nothing_is_asked_of_it(
     client = Client()
     for second in (0.0, 30.0, 500.0):
         clock.now_s = 100.0 + second
-        with pytest.raises(BackendBegins, match=f"^hello: not asked yet: .* imports pyslurm, for {second:.0f} s now$"):
+        with pytest.raises(
+            BackendStarting, match=f"^hello: not asked yet: .* imports pyslurm, for {second:.0f} s now$"
+        ):
             client.call("hello", 0.01)
     assert waits.seconds == [BEGINNING_S, 0.0] * 3, "a while, then a look"
     assert (client.starts, children[0].killed) == (1, 0)
@@ -169,7 +171,7 @@ def test_a_child_that_does_not_begin_at_all_is_killed_in_the_end_and_replaced(
     monkeypatch.setattr(Child, "begins", False)
     client = Client()
     assert not client.begun(0.0)
-    clock.now_s += STALLED_S - 1.0
+    clock.now_s += STALL_TIMEOUT_S - 1.0
     with pytest.raises(BackendUnavailable, match=r"^the pyslurm process has not imported pyslurm in 600 s: killed$"):
         client.call("hello", 5.0)
     assert waits.seconds == [0.0, 1.0]
@@ -187,7 +189,7 @@ def test_a_child_that_dies_while_it_begins_was_asked_nothing(
     children[0].end.close()
     with pytest.raises(BackendUnavailable, match=r"^the pyslurm process ended \(exit status -9\): ") as raised:
         client.call("start", 5.0)
-    assert type(raised.value) is BackendCannotBegin
+    assert type(raised.value) is BackendStartFailed
     assert client.pid is None
 
 

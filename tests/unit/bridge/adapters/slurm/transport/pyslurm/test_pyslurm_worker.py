@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cpsched_bridge import children
+from cpsched_bridge import child_processes
 from cpsched_bridge.adapters.slurm.transport.pyslurm import pyslurm_worker, wire_protocol
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_client import ERRORS
 
@@ -137,7 +137,7 @@ def test_a_child_makes_ready_and_serves_the_socket_that_it_was_given(
     done: list[Any] = []
     ours, theirs = socket.socketpair()
     fd = theirs.detach()
-    monkeypatch.setattr(pyslurm_worker, "begin", lambda parent: done.append(("begin", parent)))
+    monkeypatch.setattr(pyslurm_worker, "enter_child", lambda parent: done.append(("begin", parent)))
     monkeypatch.setattr(
         pyslurm_worker, "serve", lambda channel, name: done.append((channel.fileno(), name, channel.close()))
     )
@@ -155,7 +155,7 @@ def test_a_child_that_is_run_as_a_program_takes_its_words_from_the_command_line(
     ours, theirs = socket.socketpair()
     wire_protocol.send(ours, {"call": "hello", "arguments": {}})
     ours.shutdown(socket.SHUT_WR)
-    monkeypatch.setattr(children, "begin", begun.append)
+    monkeypatch.setattr(child_processes, "enter_child", begun.append)
     monkeypatch.setattr(sys, "argv", ["child.py", str(theirs.detach()), "1234", "no_such_pyslurm"])
     monkeypatch.delitem(sys.modules, pyslurm_worker.__name__)
     runpy.run_module(pyslurm_worker.__name__, run_name="__main__")

@@ -1,0 +1,247 @@
+"""Tells the cluster's own scheduler the order of the plan, at a pace of its own, and takes that back.
+
+What is told is a number on a waiting job. Before a number is told it is written into the book of advice. So whatever
+moment the bridge dies at, the next one knows whose numbers are whose. `docs/crash-table.md` goes through the moments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from cpsched.model import Decision, Snapshot
+from cpsched_bridge.cycle.boost_planning import BoostLimits, RankedJob, boost_changes, order_agreement
+from cpsched_bridge.cycle.cycle_commands import OUTDATED
+from cpsched_bridge.cycle_report import AdviceReport, CycleReport
+from cpsched_bridge.errors import BackendError, BackendTimeout
+from cpsched_bridge.ports import Backend, Outcome, PriorityBoost, QueueRank, Result, SupportsBoost
+from cpsched_bridge.settings import AdviseSettings, Settings
+from cpsched_bridge.store.boost_ledger import BoostLedger
+from cpsched_bridge.store.state_paths import advice_path
+
+KIND = "advise"
+"""The command's name in journal and metrics."""
+SPARED_S = 300.0
+"""How long a job keeps its points that is in no plan any more: nodes that are just being freed count as away."""
+MOST_BACK = 500
+"""Jobs whose points are taken off in one cycle."""
+
+
+@dataclass(slots=True)
+class Booster:
+    """Advises one cluster."""
+
+    backend: SupportsBoost
+    book: BoostLedger
+    settings: AdviseSettings
+    keep_s: int = 30 * 86_400
+    """How long an entry of the book outlives its job: a job that is requeued has its points still."""
+    last: AdviceReport | None = None
+    """What the last look at the cluster's order has shown."""
+    _due_s: float = float("-inf")
+    """When the next advice is due."""
+    _again_s: float = float("-inf")
+    """When to look again whether points of ours are on a job that had none."""
+    _clean: bool = False
+    """Whether no points of ours are on any waiting job, as the last look has shown."""
+    _unplanned: dict[int, float] = field(default_factory=dict)
+    """Since when jobs with points are in no plan, by a monotonic clock."""
+    _told_0: set[int] = field(default_factory=set)
+    """Jobs that were told 0 although the cluster does not show their points; once is enough."""
+    _planned: dict[int, int] = field(default_factory=dict)
+    """The starts by the last plan."""
+
+    @staticmethod
+    def of(backend: Backend, settings: Settings) -> Booster | None:
+        """Return what advises a cluster, or takes advice back; None in shadow mode, and where it cannot be advised."""
+        if settings.mode == "shadow" or not isinstance(backend, SupportsBoost):
+            return None
+        book = BoostLedger(advice_path(settings), settings.durable)
+        return Booster(backend, book, settings.advise, int(settings.journal.keep_jobs_days * 86400))
+
+    def note_plan(self, report: CycleReport) -> None:
+        """Remember a decision in mode advise until the next reading."""
+        if report.mode == "advise" and report.decision is not None and report.snapshot is not None:
+            self._planned = report.decision.plan_by_job(report.snapshot)
+
+    def note_started(self, report: CycleReport) -> None:
+        """In mode advise, report jobs that the cluster has started long before their place in the plan came."""
+        planned, self._planned = self._planned, {}
+        if report.mode != "advise":
+            return
+        spare_s = self.settings.every_s + self.backend.scheduler_interval_s
+        for job, start_s in report.started:
+            early_s = planned.get(job.id, start_s) - start_s
+            if early_s > spare_s:
+                words = f"the cluster's scheduler started it {early_s:,} s before the plan would have"
+                report.tell("started_otherwise", words, job.id)
+
+    def apply(self, report: CycleReport, outdated: bool, monotonic_s: float) -> None:
+        """In mode advise, send the order of the plan; in other modes, take back what was sent.
+
+        Nothing is sent by a reading that is `outdated`.
+        """
+        report.happenings += self.book.mishaps
+        self.book.mishaps = []
+        if report.mode != "advise":
+            try:
+                self.remove_boosts(report, monotonic_s)
+            except BackendError as error:  # numbers that stay longer are no reason to stop the rest
+                report.tell("points_left", f"points are still on up to {self.left()} jobs: {error}")
+        elif outdated:
+            report.fail("outdated", OUTDATED)
+        else:
+            self.work(report, monotonic_s)
+
+    def work(self, report: CycleReport, monotonic_s: float) -> None:
+        """Advise if it is time to; raises the backend's errors, and `sqlite3.Error` where the book cannot be written.
+
+        Without a decision nothing changes: the old advice stands.
+        """
+        if report.decision is None or report.snapshot is None or monotonic_s < self._due_s:
+            report.advised = self.last
+            return
+        self._due_s = monotonic_s + self.settings.every_s
+        ranks = self._ranks(report.snapshot.now_s)
+        planned, others = split_by_plan(ranks, planned_order(report.decision, report.snapshot), self.book)
+        others = self._without_plan_for_long(others, monotonic_s)
+        bounds = BoostLimits(self.settings.max_boost)
+        told = boost_changes(planned, others, bounds)
+        front = planned[: bounds.depth]
+        by_id = {rank.id: rank for rank in ranks}
+        self._tell([self._advice(by_id[id], points) for id, points in told], report)
+        theirs = sum(each.points != 0 and not _ours(each, self.book) for each in ranks if not each.hidden)
+        raised = {each.id: each.points for each in front if each.movable} | dict(told)
+        self.last = report.advised = AdviceReport(
+            len(front), sum(points > 0 for points in raised.values()), len(told), order_agreement(front), theirs
+        )
+
+    def _without_plan_for_long(self, others: Sequence[RankedJob], monotonic_s: float) -> list[RankedJob]:
+        self._unplanned = {each.id: self._unplanned.get(each.id, monotonic_s) for each in others}
+        return [each for each in others if monotonic_s - self._unplanned[each.id] >= SPARED_S]
+
+    def remove_boosts(self, report: CycleReport, monotonic_s: float) -> None:
+        """Take our points off what still has them, until nothing has them.
+
+        After that there is a look every `every_s` seconds, as long as the book has entries: a job that has started with
+        points, and is requeued, waits with them again.
+        """
+        self.last = report.advised = None
+        self._due_s = float("-inf")
+        if not self.book.by_id or (self._clean and monotonic_s < self._again_s):
+            return
+        self._again_s = monotonic_s + self.settings.every_s
+        ranks = self._ranks(report.observation.now_s if report.observation is not None else 0)
+        wanted = [each for each in boosts_to_remove(ranks, self.book) if each.id not in self._told_0]
+        outcomes = self._tell(wanted[:MOST_BACK], report)
+        unseen = {rank.id for rank in ranks if rank.hidden or rank.fixed}
+        self._told_0 |= {outcome.job_id for outcome in outcomes if outcome.result != "unknown"} & unseen
+        self._clean = all(each.id in self._told_0 for each in wanted)
+
+    def left(self) -> int:
+        """How many jobs may have points of ours; 0 once the cluster has shown that none has."""
+        return 0 if self._clean else sum(each.points[-1] != 0 for each in self.book.by_id.values())
+
+    def _ranks(self, now_s: int) -> Sequence[QueueRank]:
+        ranks = self.backend.ranks()
+        self.book.forget((rank.id for rank in ranks), now_s - self.keep_s)
+        return ranks
+
+    def _advice(self, rank: QueueRank, points: int) -> PriorityBoost:
+        return PriorityBoost(rank.id, points, _instead_of(rank, self.book))
+
+    def _tell(self, advice: Sequence[PriorityBoost], report: CycleReport) -> Sequence[Outcome]:
+        """Write, tell, and note what came of it in the report. Points that are taken off need no writing."""
+        if not advice:
+            return ()
+        raised = {each.id: each.points for each in advice if each.points}
+        if raised:
+            self._clean = False
+            self._told_0 -= raised.keys()
+            assert report.snapshot is not None
+            self.book.intend(raised, report.snapshot.now_s)
+        outcomes = _asked(self.backend, advice, report)
+        report.outcomes += [(KIND, outcome) for outcome in outcomes]
+        return outcomes
+
+
+def planned_order(decision: Decision, snapshot: Snapshot) -> list[int]:
+    """The jobs with a known start, in order of that start; of the same second, in the order of the queue."""
+    plan = decision.plan_by_job(snapshot) | dict.fromkeys(decision.starts_by_job(snapshot), snapshot.now_s)
+    place = {job.id: at for at, job in enumerate(snapshot.queued_jobs())}
+    return sorted(plan, key=lambda id: (plan[id], place.get(id, 0), id))
+
+
+def split_by_plan(
+    ranks: Sequence[QueueRank], order: Sequence[int], book: BoostLedger
+) -> tuple[list[RankedJob], list[RankedJob]]:
+    """The entries of the cluster's list in the order of the plan, and those that nobody plans.
+
+    Tasks of an array that wait together share one number: it stands where the plan has the first of them.
+    """
+    place = {job_id: at for at, job_id in enumerate(order)}
+    planned: list[tuple[int, RankedJob]] = []
+    others = []
+    for rank in ranks:
+        if rank.hidden:
+            continue
+        movable = not rank.fixed and (rank.points == 0 or _ours(rank, book))
+        candidate = RankedJob(rank.id, rank.own, rank.points, rank.tier, movable)
+        places = [place[job_id] for job_id in rank.jobs if job_id in place]
+        if places:
+            planned.append((min(places), candidate))
+        else:
+            others.append(candidate)
+    return [candidate for _, candidate in sorted(planned, key=lambda each: (each[0], each[1].id))], others
+
+
+def boosts_to_remove(ranks: Sequence[QueueRank], book: BoostLedger) -> list[PriorityBoost]:
+    """What takes our points off: all that have ours, and those in the book whose points the cluster does not show."""
+    found = []
+    for rank in ranks:
+        known = _instead_of(rank, book)
+        if any(known) and (rank.hidden or rank.fixed or (rank.points and _ours(rank, book))):
+            found.append(PriorityBoost(rank.id, 0, known))
+    return found
+
+
+def remove_all_boosts(backend: SupportsBoost, book: BoostLedger, attempts: int = 3) -> list[str]:
+    """Take all points of ours off; what is in the way of that, a line each. The book is not written.
+
+    To be called after the cluster has been read.
+    """
+    problems: list[str] = []
+    if not book.by_id:
+        return problems
+    for _ in range(attempts):
+        try:
+            ranks = backend.ranks()
+            wanted = boosts_to_remove(ranks, book)
+            outcomes = backend.set_boosts(wanted) if wanted else []
+        except BackendError as error:
+            problems = [f"points may still be on jobs: {error}"]
+            continue
+        names = {rank.id: rank.label or str(rank.id) for rank in ranks}
+        undone = [outcome for outcome in outcomes if outcome.result != "done"]
+        problems = [f"job {names[o.job_id]} may still have points: {o.detail}" for o in undone]
+        if not problems:
+            break
+    return problems
+
+
+def _ours(rank: QueueRank, book: BoostLedger) -> bool:
+    return rank.points in book.values(rank.id, rank.kin)
+
+
+def _instead_of(rank: QueueRank, book: BoostLedger) -> tuple[int, ...]:
+    return book.values(rank.id, rank.kin)
+
+
+def _asked(backend: SupportsBoost, advice: Sequence[PriorityBoost], report: CycleReport) -> Sequence[Outcome]:
+    """The outcomes; a `BackendError` is noted in the report for each job, and raised again."""
+    try:
+        return backend.set_boosts(advice)
+    except BackendError as error:
+        result: Result = "unknown" if isinstance(error, BackendTimeout) else "refused"
+        report.outcomes += [(KIND, Outcome(each.id, result, str(error))) for each in advice]
+        raise

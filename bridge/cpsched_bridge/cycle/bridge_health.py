@@ -1,0 +1,132 @@
+"""Whether the bridge may work: checks, its mode, and what keeps it paused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from cpsched_bridge.cycle.circuit_breaker import CircuitBreaker
+from cpsched_bridge.cycle.leader_election import LeaderElection
+from cpsched_bridge.cycle_report import CycleReport, Mode
+from cpsched_bridge.errors import BackendError, NotReady
+from cpsched_bridge.ports import Backend, Check
+from cpsched_bridge.store.process_files import PauseFile
+from cpsched_bridge.watch.systemd import Systemd
+
+UNANSWERED = "checks"
+"""The check that there are checks at all."""
+
+
+@dataclass(slots=True)
+class ModeSwitch:
+    """The present mode. A pause counts where the bridge writes to the cluster; shadow mode does nothing anyway."""
+
+    configured: Literal["shadow", "advise", "control"]
+    pause: PauseFile
+    claims: LeaderElection
+    breaker: CircuitBreaker
+    systemd: Systemd
+    trouble: Callable[[], str | None] = lambda: None
+    """Returns why the bridge must be paused for as long as this lasts."""
+    _last: Mode | None = field(default=None, init=False)
+    """The mode that was reported last."""
+    _unwritten: str = field(default="", init=False)
+    """Why the bridge is paused, while the disk does not take it."""
+
+    def present(self) -> Mode:
+        """Return the mode of the cycle that begins."""
+        if self.configured == "shadow":
+            return "shadow"
+        return self.configured if self.reason() is None else "paused"
+
+    @property
+    def wanted(self) -> bool:
+        """Whether the bridge is to be in control, or to advise, unless another one does either."""
+        return self.configured != "shadow" and self._own_reason() is None
+
+    def reason(self) -> str | None:
+        """Return why the bridge is paused; None if it is not."""
+        return self._own_reason() or self.claims.why_not()
+
+    def _own_reason(self) -> str | None:
+        return self._unwritten or self.pause.reason() or self.trouble()
+
+    def note(self, report: CycleReport) -> None:
+        """Report the mode of a cycle where it has changed. The circuit breaker counts from zero after a pause."""
+        report.paused = (self.reason() or "") if report.mode == "paused" else ""
+        if report.mode == self._last:
+            return
+        self._last = report.mode
+        if report.mode in ("advise", "control"):
+            self.breaker.reset()
+        report.tell("mode", " ".join([report.mode, self.reason() or ""]).strip())
+        self.systemd.notify(f"STATUS={report.mode}")
+
+    def pause_if_needed(self, report: CycleReport, now_s: float) -> None:
+        """Pause from the next cycle on where the circuit breaker trips at a monotonic time.
+
+        Raises `OSError` if the disk does not take that; the bridge still pauses, and the next call writes it.
+        """
+        verdict, report.failing_users = self.breaker.verdict(now_s), len(self.breaker.failing(now_s))
+        if verdict is not None and report.mode in ("advise", "control"):
+            report.tell("stood_down", verdict)
+            self._unwritten = f"stood down: {verdict}; `cpsched resume` to work again"
+        if self._unwritten:
+            self.pause.pause(self._unwritten)
+            self._unwritten = ""
+
+
+@dataclass(slots=True)
+class PeriodicChecks:
+    """Repeats the checks of `cpsched doctor` every `every_s` seconds, also before the first; 0: never."""
+
+    backend: Backend
+    every_s: float
+    now_s: float
+    mode: str = "control"
+    """The mode that is configured: checks that do not concern it are left out."""
+    _failing: dict[str, str] = field(default_factory=dict, init=False)
+
+    def note(self, now_s: float, report: CycleReport) -> None:
+        """Check if it is time to, at a monotonic time.
+
+        A failed check is an event when it begins to fail and when it says something else, another one when it holds
+        again. Nothing here fails the cycle: jobs go on as long as they can.
+        """
+        if not self.every_s or now_s - self.now_s < self.every_s:
+            return
+        self.now_s = now_s
+        report.checks = self._checks()
+        failing = {check.name: _words(check) for check in report.checks if not check.ok}
+        for name in failing:
+            if failing[name] != self._failing.get(name):
+                report.tell("check_failed", f"{name}: {failing[name]}")
+        for name in self._failing.keys() - failing.keys():
+            report.tell("check_mended", name)
+        self._failing = failing
+
+    def _checks(self) -> Sequence[Check]:
+        try:
+            return [Check(UNANSWERED, True, "answered"), *concerning(self.backend.checks(), self.mode)]
+        except BackendError as error:
+            return [Check(UNANSWERED, False, str(error))]
+
+
+def concerning(checks: Iterable[Check], mode: str) -> list[Check]:
+    """The checks that matter in a configured mode; in shadow all, and those of advise are not required."""
+    if mode == "shadow":
+        return [replace(check, required=False) if check.mode == "advise" else check for check in checks]
+    return [check for check in checks if check.mode in ("", mode)]
+
+
+def require_ready(checks: Iterable[Check], mode: str = "control") -> None:
+    """Raise `NotReady` naming every required check that fails and how to fix it."""
+    broken = [check for check in checks if check.required and not check.ok]
+    if broken:
+        lines = (f"  {check.name}: {_words(check)}" for check in broken)
+        raise NotReady(f"{mode} mode is refused until these hold:\n" + "\n".join(lines))
+
+
+def _words(check: Check) -> str:
+    return f"{check.detail}; {check.mend}".rstrip("; ")

@@ -1,0 +1,253 @@
+"""The loop beside a cluster: observe, learn, reconcile, decide, apply, journal, and report to the listeners.
+
+The loop knows ports, never adapters. One cycle takes one reading and ends in one `CycleReport`, whatever happens:
+a cluster, a disk, a policy or a part of the bridge itself that fails makes a failed cycle, and the loop goes on. Only
+`SystemExit` and `KeyboardInterrupt` end the loop, and they too hand the held jobs back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import structlog
+
+from cpsched.jit.compile_progress import CompilationCancelled
+from cpsched.policy import Policy
+from cpsched_bridge.cycle.backoff import BackoffQueue
+from cpsched_bridge.cycle.booster import Booster, remove_all_boosts
+from cpsched_bridge.cycle.bridge_health import ModeSwitch, PeriodicChecks
+from cpsched_bridge.cycle.circuit_breaker import CircuitBreaker
+from cpsched_bridge.cycle.cycle_commands import CycleCommands
+from cpsched_bridge.cycle.cycle_failures import describe_failure, failing_cycle
+from cpsched_bridge.cycle.cycle_reporting import CycleReporter, Listener
+from cpsched_bridge.cycle.cycle_timing import CycleTiming
+from cpsched_bridge.cycle.decision_deadline import can_interrupt
+from cpsched_bridge.cycle.leader_election import LeaderElection
+from cpsched_bridge.cycle.observation_reader import ObservationReader
+from cpsched_bridge.cycle.policy_fallback import PolicyWithFallback
+from cpsched_bridge.cycle.real_clock import record_duration
+from cpsched_bridge.cycle.release_jobs import only_disk_problems, release_all_jobs
+from cpsched_bridge.cycle.startup import Startup
+from cpsched_bridge.cycle_report import CycleReport
+from cpsched_bridge.effective_config import EffectiveConfig
+from cpsched_bridge.errors import BackendError, PolicyFailure
+from cpsched_bridge.ports import Backend, LoopClock, Observation
+from cpsched_bridge.settings import Settings
+from cpsched_bridge.store.bridge_identity import lease_of
+from cpsched_bridge.store.heartbeat import Heartbeat, age_s
+from cpsched_bridge.store.journal import Journal
+from cpsched_bridge.store.ledger import KEPT, Entry, Ledger, State
+from cpsched_bridge.store.process_files import PauseFile
+from cpsched_bridge.store.state_paths import take_over_file
+from cpsched_bridge.watch.systemd import Systemd
+
+STOP_S = 120.0
+"""How long one part of a stop may take; `TimeoutStopSec` of the unit is the same."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BridgeParts:
+    """What one bridge works with. `listeners` get each cycle's report."""
+
+    backend: Backend
+    policy: Policy
+    in_force: EffectiveConfig
+    """What `policy` and `fallback` were built of; the journal keeps it."""
+    ledger: Ledger
+    journal: Journal
+    pause: PauseFile
+    pace: LoopClock
+    settings: Settings
+    listeners: Sequence[Listener] = ()
+    fallback: Policy | None = None
+    """Decides where `policy` hangs or fails."""
+    systemd: Systemd = field(default_factory=Systemd)
+    startup: Startup = field(default_factory=Startup)
+    """What is to be done before the first decision."""
+
+
+class Bridge:
+    """One bridge: `run` repeats `cycle` until the pace ends, then calls `stop`."""
+
+    def __init__(self, parts: BridgeParts) -> None:
+        backend, ledger, pace, settings = parts.backend, parts.ledger, parts.pace, parts.settings
+        asked = take_over_file(settings).taken
+        claims = LeaderElection(backend, lease_of(settings.state_dir), settings.lease.duration_s, asked)
+        breaker, heart = CircuitBreaker(settings.circuit_breaker.failing_users), Heartbeat(settings.heartbeat_path)
+        self.parts = parts
+        self.timing = CycleTiming(settings.cycle, pace, parts.systemd, _heartbeat_age_s(settings))
+        self.mode = ModeSwitch(settings.mode, parts.pause, claims, breaker, parts.systemd, self._trouble)
+        self._reader = ObservationReader(backend, ledger)
+        self._deciders = PolicyWithFallback.of(parts.policy, parts.fallback, pace, settings)
+        self._backoff = BackoffQueue()
+        self._sending = CycleCommands(backend, ledger, claims, settings, self.timing)
+        self._adviser = Booster.of(backend, settings)
+        self._checking = PeriodicChecks(backend, settings.cycle.checks_every_s, pace.monotonic_s(), settings.mode)
+        self._telling = CycleReporter(parts.journal, ledger, heart, pace, parts.in_force, parts.listeners)
+
+    def run(self) -> list[str]:
+        """Start up, then cycle until the pace ends. Return what kept held jobs from being released, a line each.
+
+        Raise `InvalidSetting` where the first reading shows that a setting does not go with the cluster.
+
+        A startup that takes longer than held jobs may wait goes on beside the cycles, which decide nothing meanwhile.
+        """
+        log = structlog.get_logger("bridge")
+        if not can_interrupt():
+            log.warning("no_decision_deadline", detail="not in the main thread: decide_timeout_s has no effect")
+        self._telling.note_start()
+        try:
+            going_on = self.parts.startup.wait(self.parts.pace, self._while_starting)
+            if going_on:
+                self.parts.systemd.notify("READY=1", f"STATUS={self.parts.settings.mode}")
+            while going_on:
+                self.cycle()
+                going_on = self.timing.wait()
+        except CompilationCancelled:
+            return self.stop()
+        except BaseException:
+            for problem in self.stop():
+                log.error("still_held", detail=problem)
+            raise
+        return self.stop()
+
+    def cycle(self) -> CycleReport:
+        """Run one cycle. What fails in it is in the report; only a `InvalidSetting` of the first reading is raised."""
+        # 1. Begin: what the startup still has to do, the mode, the time.
+        waits_for = self.parts.startup.waits_for() or ""
+        if waits_for:
+            self.parts.startup.note(waits_for, self._now_s)
+        report = self._telling.new_report(self.mode.present(), waits_for)
+        self.timing.begin(report)
+        # 2. Read, reconcile, decide, apply.
+        with failing_cycle(report):
+            self._work(report)
+            self._checking.note(self._now_s, report)
+        # 3. Pause where too much has failed.
+        with failing_cycle(report, OSError):
+            self.mode.pause_if_needed(report, self._now_s)
+        # 4. Write down the round and its events.
+        self.timing.note_load(report)
+        report.stuck = self._sending.stuck
+        self._telling.write_down(report)
+        # 5. Report to whom the startup concerns, to the log and to the listeners.
+        with failing_cycle(report):
+            self.parts.startup.tell(report.waits_for)
+        self._telling.tell(report)
+        self.timing.end(report)
+        return report
+
+    def _work(self, report: CycleReport) -> None:
+        pace = self.parts.pace
+        # 1. Read the cluster, and see which bridge is in control.
+        try:
+            seen, past = self._reader.read_for(report, self.mode, pace, self.parts.settings.policy.power.cap())
+            report.mode = self.mode.present()
+        finally:
+            self.mode.note(report)
+        # 2. Learn from jobs that ended, and note those that started.
+        self._deciders.learner.note_reading(seen, past, report)
+        if self._adviser is not None:
+            self._adviser.note_started(report)
+        # 3. Reconcile the ledger with the reading, and back off jobs whose starts fail.
+        with record_duration(report, "reconcile", pace):
+            self._reconcile(seen, report)
+            seen = report.observation = self._backoff.applied(seen, self.parts.ledger.by_id)
+            report.put_off = self._backoff.jobs
+        # 4. Take off pins of starts that did not happen.
+        entries = self._sending.take_off_pins(seen, report)
+        # 5. Decide, and verify the decision.
+        if not report.waits_for:
+            self._decide(seen, entries, report)
+        # 6. Apply: holds and releases, starts, advice.
+        with record_duration(report, "apply", pace):
+            self._sending.apply(seen, report)
+            if self._adviser is not None:
+                self._adviser.apply(report, self.mode.claims.outdated(self._now_s), self._now_s)
+
+    def _reconcile(self, seen: Observation, report: CycleReport) -> None:
+        """Bring the ledger up to what was seen; shadow mode has nothing in its ledger."""
+        if report.mode == "shadow":
+            return
+        starts = self._sending.reconcile(seen, report)
+        self.mode.breaker.note(seen, starts, self._now_s)
+        report.happenings += self._backoff.note(seen, starts)
+        if report.mode == "control":
+            max_failures = self.parts.settings.start.max_failures
+            self._sending.record(self._backoff.leave(seen, self.parts.ledger.by_id, max_failures), report)
+
+    def _decide(self, seen: Observation, entries: Mapping[int, Entry], report: CycleReport) -> None:
+        """Teach and ask the policy; what it does wrong must not take the held jobs along."""
+        try:
+            self._deciders.decide(seen, entries, report)
+        except PolicyFailure as failure:
+            self.mode.breaker.decided(False)
+            report.fail(failure.kind, str(failure))
+        else:
+            if report.decision is not None:
+                self.mode.breaker.decided(True)
+                if self._adviser is not None:
+                    self._adviser.note_plan(report)
+        self.parts.startup.note(report.waits_for, self._now_s)
+
+    def stop(self) -> list[str]:
+        """Hand the held jobs back, unless they are to be kept. Return what was in the way, a line each."""
+        backend, ledger, settings, claims = self.parts.backend, self.parts.ledger, self.parts.settings, self.mode.claims
+        self._note_stopping()
+        problems, released = [], -ledger.counts()[State.FREE]
+        if settings.mode != "shadow" and settings.on_stop != "keep":
+            with contextlib.suppress(CompilationCancelled):  # of a simulated cluster, which ends with this process
+                problems = release_all_jobs(
+                    backend, ledger, "the bridge stops", self._beside_another, goes_on=self._note_stopping
+                )
+            unwritten = only_disk_problems(problems)
+            if self._adviser is not None:
+                problems += remove_all_boosts(self._adviser.backend, self._adviser.book)
+            with contextlib.suppress(BackendError):  # the claim expires a little later
+                (claims.leave_word if unwritten else claims.release_lease)()
+        if self._adviser is not None:
+            self._adviser.book.close()
+        counts = ledger.counts()
+        released, held = released + counts[State.FREE], sum(counts[state] for state in KEPT - {State.STARTING})
+        self._telling.note_stop(problems, released, held, settings.mode)
+        return problems
+
+    def _note_stopping(self) -> None:
+        """Report to systemd that the bridge stops, and is not stuck: the more jobs it holds, the longer that takes."""
+        self.parts.systemd.notify("STOPPING=1", "WATCHDOG=1", f"EXTEND_TIMEOUT_USEC={int(1e6 * STOP_S)}")
+
+    def _beside_another(self, seen: Observation) -> bool:
+        """Return whether another bridge is in control by this reading: it may have taken over since the last cycle."""
+        return self.mode.claims.rival_of(seen.claim, self._now_s) is not None
+
+    def _while_starting(self) -> None:
+        """Give a sign of life before the first cycle, which reports where that fails, and take off old pins."""
+        with contextlib.suppress(OSError):
+            self._telling.heart.beat(self._now_s)
+        if self.parts.settings.mode == "shadow":
+            return
+        report = CycleReport(self._telling.number, self.mode.present(), self.parts.pace.unix_s())
+        try:
+            self._sending.take_off_left_pins(self._reader, report)
+        except (BackendError, sqlite3.Error) as error:
+            structlog.get_logger("bridge").warning("old_pins", detail=f"not taken off yet: {describe_failure(error)}")
+        self._telling.late += report.happenings
+
+    def _trouble(self) -> str | None:
+        """Return why the bridge must not hold or advise jobs now, although it is not paused."""
+        return self._telling.heart.trouble(self._now_s) or self.parts.startup.trouble(self._now_s)
+
+    @property
+    def _now_s(self) -> float:
+        return self.parts.pace.monotonic_s()
+
+
+def _heartbeat_age_s(settings: Settings) -> float | None:
+    """Seconds since the bridge before gave a sign of life; a heartbeat that may not be looked at is none."""
+    try:
+        return age_s(settings.heartbeat_path)
+    except OSError:
+        return None

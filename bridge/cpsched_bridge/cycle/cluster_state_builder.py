@@ -1,0 +1,132 @@
+"""Turns an observation into the scene that is decided on.
+
+The observation tells what the cluster shows, the ledger what is the bridge's. Both together say which jobs may start,
+and which nodes are promised to jobs on their way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import TypeVar
+
+import numpy as np
+
+from cpsched.feasibility import amounts_used
+from cpsched.model import Cluster, ClusterState, IntArray, RunningJob
+from cpsched_bridge.ports import Hold, Observation, PendingJob
+from cpsched_bridge.store.journal_reader import BACKED_OFF, UnscheduledJob
+from cpsched_bridge.store.ledger import KEPT, Entry, State
+from cpsched_bridge.watch.reasons import text_of
+
+T = TypeVar("T")
+NOT_LIMITED: Mapping[int, str] = MappingProxyType({})
+
+_NOT_OURS = {
+    Hold.NONE: "not the bridge's: nobody holds it, the cluster's own scheduler may start it",
+    Hold.PLUGIN: "held for the bridge, which has not taken it up yet",
+    Hold.ADMIN: "not the bridge's: held by an administrator",
+}
+"""Of a job that the ledger does not know, why it is not decided on."""
+
+
+def cluster_state_of(seen: Observation, entries: Mapping[int, Entry], controlling: bool) -> ClusterState:
+    """The scene to decide on, by the ledger's `entries`.
+
+    - In control the queue holds the jobs that may be started. Jobs on their way (released, not yet seen running) count
+      as running where they were sent.
+    - Otherwise the queue holds the jobs that the bridge would have if it were in control.
+    - Whatever the observation says, no job is there twice, and nothing less than nothing is free.
+    """
+    may_start = _startable if controlling else _decidable
+    queue = tuple(p.job for p in seen.pending if may_start(p, entries))
+    free, coming = _promised(seen, entries) if controlling else (seen.free, [])
+    running = _each_once((*seen.running, *coming), lambda running: running.job.id)
+    busy = {each.job.id for each in running}
+    waiting = _each_once((job for job in queue if job.id not in busy), lambda job: job.id)
+    return ClusterState(seen.now_s, seen.cluster, np.maximum(free, 0), waiting, running)
+
+
+def _each_once(jobs: Iterable[T], id_of: Callable[[T], int]) -> tuple[T, ...]:
+    """`jobs` in their order, the first of each id: an adapter that names a job twice must not start the job twice."""
+    first: dict[int, T] = {}
+    for job in jobs:
+        first.setdefault(id_of(job), job)
+    return tuple(first.values())
+
+
+def _startable(pending: PendingJob, entries: Mapping[int, Entry]) -> bool:
+    """Whether the ledger says that the job is ours, and the cluster that it is held."""
+    entry = entries.get(pending.job.id)
+    return entry is not None and entry.state is State.HELD and pending.hold in (Hold.PLUGIN, Hold.ADMIN)
+
+
+def _decidable(pending: PendingJob, entries: Mapping[int, Entry]) -> bool:
+    entry = entries.get(pending.job.id)
+    ours = entry is not None and entry.state in KEPT
+    return pending.hold in (Hold.NONE, Hold.PLUGIN) or (pending.hold is Hold.ADMIN and ours)
+
+
+def _promised(seen: Observation, entries: Mapping[int, Entry]) -> tuple[IntArray, list[RunningJob]]:
+    """What is free less what jobs on their way will take, and those jobs.
+
+    A job whose nodes are gone, or taken by another one meanwhile, is left out: its start will not happen.
+    """
+    free = seen.free.copy()
+    coming = []
+    index = _node_index(seen.cluster)
+    for pending in seen.pending:
+        entry = entries.get(pending.job.id)
+        if entry is None or entry.state is not State.STARTING:
+            continue
+        if any(name not in index for name, _ in entry.nodes):
+            continue
+        placement = tuple(sorted((index[name], units) for name, units in entry.nodes))
+        used = amounts_used(pending.job.request, placement, seen.cluster.capacity)
+        if all((free[node] >= amounts).all() for node, amounts in used.items()):
+            for node, amounts in used.items():
+                free[node] -= amounts
+            coming.append(RunningJob(pending.job, entry.since_s, placement))
+    return free, coming
+
+
+def _node_index(cluster: Cluster) -> dict[str, int]:
+    return {name: node for node, name in enumerate(cluster.node_names)}
+
+
+def unscheduled_jobs_of(
+    seen: Observation,
+    waiting: frozenset[int],
+    entries: Mapping[int, Entry],
+    limited: Mapping[int, str] = NOT_LIMITED,
+    put_off: frozenset[int] = frozenset(),
+) -> list[UnscheduledJob]:
+    """The pending jobs that are not decided on, and why.
+
+    `limited` has those that a limit of the site keeps waiting, `put_off` those that wait after starts in vain.
+    """
+    found = [
+        UnscheduledJob(left.job_id, "unsupported", text_of(left.reason), left.label, left.user) for left in seen.left
+    ]
+    for pending in seen.pending:
+        job = pending.job
+        if job.id not in waiting:
+            kind, reason = _why_aside(pending, entries.get(job.id), limited.get(job.id))
+            kind = BACKED_OFF if job.id in put_off and kind == "ineligible" else kind
+            found.append(UnscheduledJob(job.id, kind, reason, pending.label, job.user))
+    return found
+
+
+def _why_aside(pending: PendingJob, entry: Entry | None, limit: str | None = None) -> tuple[str, str]:
+    if pending.hold is Hold.USER:
+        return "held", text_of(pending.held_by)
+    if pending.hold is Hold.CLUSTER:
+        reason = f": {pending.obstacle.reason}" if pending.obstacle else ""
+        return "held", f"held by the cluster itself, until somebody releases or changes it{reason}"
+    if pending.job.ineligible is not None:
+        return "ineligible", text_of(pending.job.ineligible)
+    if limit is not None:
+        return "ineligible", limit
+    if entry is None:
+        return "held" if pending.hold is Hold.ADMIN else "free", _NOT_OURS[pending.hold]
+    return entry.state.value, entry.leave or entry.why

@@ -1,0 +1,207 @@
+"""Sends the ledger's intents to the cluster and writes down what came of them.
+
+The order is what makes a crash harmless: first the intent is written, then the command is sent, then its outcome is
+written. `docs/crash-table.md` goes through every point between.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from cpsched.model import Cluster, Job, Placement
+from cpsched_bridge.cycle.backoff import IN_VAIN, CommandRetries
+from cpsched_bridge.cycle.reconcile import ReconcileOptions, failed, unpinned
+from cpsched_bridge.cycle_report import CycleReport
+from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
+from cpsched_bridge.ports import Backend, DeferredStart, Observation, Outcome, Result, StartOrder
+from cpsched_bridge.store.ledger import Entry, Ledger, State, Transition, caused, move
+
+T = TypeVar("T")
+
+
+UNSETTLED = frozenset({State.HOLDING, State.ROLLING_BACK, State.HANDING_BACK})
+"""States that a job leaves within a cycle or two, if the cluster does what it is asked."""
+
+
+@dataclass(slots=True)
+class Allowance:
+    """How many jobs a cycle may still send commands for. What is asked for first is sent; the rest waits."""
+
+    left: int
+
+    def take(self, wanted: Sequence[T], whose: Callable[[T], str] = lambda _: "") -> list[T]:
+        """As many of `wanted` as are still allowed, in their order: the first of each user, then the second, ...
+
+        `whose` returns the user, so that no user's commands wait for all those of another one.
+        """
+        taken = list(wanted) if len(wanted) <= self.left else _in_turn(wanted, whose, self.left)
+        self.left -= len(taken)
+        return taken
+
+
+def _in_turn(wanted: Sequence[T], whose: Callable[[T], str], most: int) -> list[T]:
+    turns = Counter[str]()
+    ranks: list[tuple[int, int]] = []
+    for position, each in enumerate(wanted):
+        ranks.append((turns[whose(each)], position))
+        turns[whose(each)] += 1
+    return [wanted[position] for position in sorted(position for _, position in sorted(ranks)[:most])]
+
+
+class CommandSender:
+    """The three commands on batches of jobs, each with its writing before and after."""
+
+    def __init__(self, backend: Backend, ledger: Ledger, conduct: ReconcileOptions, retries: CommandRetries) -> None:
+        self._backend = backend
+        self._ledger = ledger
+        self._retries = retries
+        self.conduct = conduct
+
+    def send_intents(
+        self,
+        seen: Observation,
+        allowance: Allowance,
+        report: CycleReport,
+        pins_only: bool = False,
+        starts_follow: bool = False,
+    ) -> None:
+        """Send the holds and hand-backs that the ledger intends, for jobs that are pending in this reading.
+
+        What holds nodes comes first: starts that failed. Last come jobs that a user or an administrator has held after
+        a pin of ours: their pins are taken off, and the holds stay.
+        With `pins_only`, only jobs on which a node list of ours may be. What this cycle has sent is not sent again.
+        Where `starts_follow`, jobs left to the cluster since this reading wait: they would take the nodes of those.
+        """
+        users = {each.job_id: each.user for each in seen.left} | {each.job.id: each.job.user for each in seen.pending}
+        now_s = seen.now_s
+        undone, holds, backs = State.ROLLING_BACK, State.HOLDING, State.HANDING_BACK
+        intended = [*self._ledger.entries(undone, holds, backs), *self._ledger.left_pinned()]
+        for job_id, since_s in self._retries.intend([entry.job_id for entry in intended], now_s).items():
+            entry = self._entry(job_id)
+            report.tell("stuck", f"{entry.state} for {since_s} s: {entry.why}", job_id)
+        sent = {outcome.job_id for _, outcome in report.outcomes}
+
+        def due(kind: str, entries: Sequence[Entry]) -> list[Entry]:
+            wanted = [entry for entry in entries if entry.job_id in users]
+            wanted = [entry for entry in wanted if entry.job_id not in sent and (entry.pinned or not pins_only)]
+            wanted = [entry for entry in wanted if self._retries.due(kind, entry.job_id, now_s)]
+            return allowance.take(wanted, lambda entry: users[entry.job_id])
+
+        ledger, backend = self._ledger, self._backend
+        to_hold = [*due("hold", ledger.entries(undone)), *due("hold", ledger.entries(holds))]
+        self._send("hold", backend.hold, to_hold, self._held, now_s, report)
+        leaving = [entry for entry in ledger.entries(backs) if not (starts_follow and entry.since_s == now_s)]
+        to_hand_back = due("hand_back", leaving)
+        self._send("hand_back", backend.release, to_hand_back, self._handed_back, now_s, report)
+        self._send("unpin", backend.unpin, due("unpin", ledger.left_pinned()), self._unpinned, now_s, report)
+
+    def start(
+        self, chosen: Sequence[tuple[Job, Placement]], cluster: Cluster, now_s: int, report: CycleReport
+    ) -> list[int]:
+        """Begin the starts of held jobs, each on the nodes that were chosen for it, as the cluster will split it there.
+
+        Returns the jobs whose starts were refused; those that were not sent are not among them.
+
+        Raises the backend's error if no job was touched (they are held as before), or if all may have been (the next
+        reading tells).
+        """
+        names = cluster.node_names
+        decided = [StartOrder(job, tuple((names[n], units) for n, units in placement)) for job, placement in chosen]
+        settled = self._backend.resolve_layout(decided)
+        for each in settled:
+            if isinstance(each, DeferredStart):
+                report.tell("start_postponed", each.why, each.job_id)
+        orders = [each for each in settled if isinstance(each, StartOrder)]
+        if not orders:
+            return []
+        entries = {order.job.id: self._entry(order.job.id) for order in orders}
+        self._ledger.record(
+            (move(entries[o.job.id], State.STARTING, now_s, "decided", nodes=o.nodes, pinned=True) for o in orders),
+            report.number,
+        )
+        ids = [order.job.id for order in orders]
+        self._retries.note("start", ids, now_s)
+        try:
+            outcomes = self._ask(self._backend.start, orders, ids, "start", report)
+        except (BackendUnavailable, CommandRefused) as error:
+            untouched = (move(self._entry(id), State.HELD, now_s, str(error), pinned=False) for id in ids)
+            self._ledger.record(untouched, report.number)
+            raise
+        refused = [outcome for outcome in outcomes if outcome.result == "refused"]
+        for outcome in refused:
+            kind = "start_postponed" if outcome.code == "not_sent" else "start_refused"
+            report.tell(kind, outcome.detail, outcome.job_id)
+        self._ledger.record((self._not_started(o, now_s) for o in refused), report.number)
+        if not self._backend.starts_in_one_change:
+            done = [self._entry(outcome.job_id) for outcome in outcomes if outcome.result == "done"]
+            self._ledger.record((caused(entry, State.STARTING, now_s, "released") for entry in done), report.number)
+        return [outcome.job_id for outcome in refused if outcome.code != "not_sent"]
+
+    def _not_started(self, outcome: Outcome, now_s: int) -> Transition:
+        why = f"start refused: {outcome.detail}"
+        if outcome.code == "not_sent":  # no failure of this job's
+            return move(self._entry(outcome.job_id), State.HELD, now_s, why, pinned=False)
+        return failed(self._entry(outcome.job_id), State.HELD, now_s, why, self.conduct, pinned=False)
+
+    def _send(
+        self,
+        kind: str,
+        command: Callable[[Sequence[int]], Sequence[Outcome]],
+        entries: Sequence[Entry],
+        settle: Callable[[Entry, Outcome, int], Transition | None],
+        now_s: int,
+        report: CycleReport,
+    ) -> None:
+        if not entries:
+            return
+        ids = [entry.job_id for entry in entries]
+        for job_id in self._retries.note(kind, ids, now_s):
+            why = self._entry(job_id).why
+            report.tell("no_effect", f"{kind} has been sent {IN_VAIN} times, and will be more rarely: {why}", job_id)
+        outcomes = self._ask(command, ids, ids, kind, report)
+        settled = [settle(self._entry(outcome.job_id), outcome, now_s) for outcome in outcomes]
+        self._ledger.record((t for t in settled if t is not None), report.number)
+
+    def _ask(
+        self,
+        command: Callable[[Sequence[T]], Sequence[Outcome]],
+        batch: Sequence[T],
+        ids: Sequence[int],
+        kind: str,
+        report: CycleReport,
+    ) -> Sequence[Outcome]:
+        """The outcomes of a batch. A `BackendError` is noted in the report for each job, and raised again."""
+        try:
+            outcomes = command(batch)
+        except BackendError as error:
+            result: Result = "unknown" if isinstance(error, BackendTimeout) else "refused"
+            report.outcomes += [(kind, Outcome(id, result, str(error))) for id in ids]
+            raise
+        report.outcomes += [(kind, outcome) for outcome in outcomes]
+        return outcomes
+
+    def _held(self, entry: Entry, outcome: Outcome, now_s: int) -> Transition | None:
+        if outcome.result == "done":
+            return move(entry, State.HELD, now_s, "held", pinned=False)
+        if outcome.result == "refused":
+            if outcome.code == "held_by_administrator":  # no failure: the next reading shows whose the job is
+                return caused(entry, entry.state, now_s, outcome.code)
+            return failed(entry, entry.state, now_s, f"hold refused: {outcome.detail}", self.conduct)
+        return None
+
+    def _handed_back(self, entry: Entry, outcome: Outcome, now_s: int) -> Transition | None:
+        if outcome.result != "done":
+            return None
+        return move(entry, State.FREE, now_s, "handed back", pinned=False)
+
+    def _unpinned(self, entry: Entry, outcome: Outcome, now_s: int) -> Transition | None:
+        return unpinned(entry, now_s) if outcome.result == "done" else None
+
+    def _entry(self, job_id: int) -> Entry:
+        entry = self._ledger.get(job_id)
+        if entry is None:
+            raise KeyError(f"job {job_id} is not in the ledger")
+        return entry

@@ -1,0 +1,134 @@
+"""The end of a cycle: its round and events are written down, the log and the listeners are told.
+
+Each of these happens whatever became of the others: a full disk keeps no listener from being told.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import structlog
+
+from cpsched_bridge.cycle.cluster_state_builder import unscheduled_jobs_of
+from cpsched_bridge.cycle.cycle_failures import INTERNAL, describe_failure, failing_cycle, log_traceback
+from cpsched_bridge.cycle.real_clock import record_duration
+from cpsched_bridge.cycle_report import OK, STOPPED, CycleReport, Event, Mode, summarize_events
+from cpsched_bridge.effective_config import EffectiveConfig
+from cpsched_bridge.ports import LoopClock
+from cpsched_bridge.store.heartbeat import Heartbeat
+from cpsched_bridge.store.journal import Journal
+from cpsched_bridge.store.ledger import KEPT, Ledger, State
+
+Listener = Callable[[CycleReport], None]
+
+_NEWS = frozenset({"mode", "started", "in_force", "transport"})
+"""Events that are no trouble."""
+
+
+@dataclass(slots=True)
+class CycleReporter:
+    """Writes cycles down and tells of them."""
+
+    journal: Journal
+    ledger: Ledger
+    heart: Heartbeat
+    pace: LoopClock
+    in_force: EffectiveConfig
+    listeners: Sequence[Listener]
+    late: list[Event] = field(default_factory=list, init=False)
+    """Events that came after their cycle's report was sent; they go into the next report."""
+    number: int = field(init=False)
+    """The last cycle."""
+
+    def __post_init__(self) -> None:
+        self.number = max(self.journal.last_round, self.ledger.last_round())  # the journal may have been set aside
+
+    def new_report(self, mode: Mode, waits_for: str) -> CycleReport:
+        """Return the report of the next cycle, with the late events."""
+        self.number += 1
+        late, self.late = self.late, []
+        return CycleReport(self.number, mode, self.pace.unix_s(), waits_for=waits_for, happenings=late)
+
+    def note_start(self) -> None:
+        """Let the first cycle report what was before this bridge, and which settings are in force."""
+        self.late += self._former()
+        if self.in_force.rows:
+            self.late.append(Event("in_force", self.in_force.in_words()))
+
+    def note_stop(self, problems: Sequence[str], released: int, held: int, mode: Mode) -> None:
+        """Write down the end of the bridge; a journal or a log that takes nothing keeps no bridge from stopping."""
+        with contextlib.suppress(Exception):
+            self.journal.write_stop(self.pace.unix_s(), self.number, problems)
+        with contextlib.suppress(OSError):
+            structlog.get_logger("bridge").info("stopped", released=released, still_held=held, mode=mode)
+
+    def _former(self) -> list[Event]:
+        """What the journal tells of the bridge before this one."""
+        try:
+            sign = self.journal.last_sign()
+        except Exception as error:
+            return [Event("started", f"the journal does not tell what was before: {describe_failure(error)}")]
+        if sign is None:
+            return [Event("started", "nothing is known of a bridge before this one")]
+        ago = f"{max(0.0, self.pace.unix_s() - sign.at_unix_s):.0f} s ago"
+        if sign.kind == STOPPED:
+            return [Event("started", f"the bridge before stopped {ago}: {sign.detail}")]
+        return [
+            Event("unclean_stop", f"the bridge before was killed or died: its last sign is from {ago}"),
+            Event("started", "after an unclean stop"),
+        ]
+
+    def write_down(self, report: CycleReport) -> None:
+        """Write the round and its events, and beat where nothing failed."""
+        with failing_cycle(report), record_duration(report, "journal", self.pace):
+            counts = self.ledger.counts()
+            report.starting = counts[State.STARTING]
+            report.kept = sum(counts[state] for state in KEPT)
+            self._write(report)
+        with failing_cycle(report):
+            self.ledger.keep_file()
+        mishaps = [*self.ledger.mishaps, *self.journal.mishaps]
+        report.happenings = summarize_events([*report.happenings, *mishaps])
+        with failing_cycle(report):
+            self.journal.write_events(report.at_unix_s, report.number, report.happenings)
+            for file in (self.ledger, self.journal):  # told until they are written down
+                file.mishaps = [mishap for mishap in file.mishaps if mishap not in mishaps]
+        if report.result == OK:
+            with failing_cycle(report, OSError):
+                self.heart.beat(self.pace.monotonic_s())
+
+    def tell(self, report: CycleReport) -> None:
+        """Tell the log and the listeners of a cycle that is written down."""
+        self._say(report)
+        for listener in self.listeners:
+            self._listen(listener, report)
+
+    def _write(self, report: CycleReport) -> None:
+        if report.snapshot is not None and report.observation is not None:
+            spec = self.in_force.fallback if report.fallback else self.in_force.policy
+            assert spec is not None, "a fallback that decides has a spec"
+            self.journal.write_round(report, spec)
+            waiting = frozenset(job.id for job in report.waiting)
+            asides = unscheduled_jobs_of(report.observation, waiting, self.ledger.by_id, report.limited, report.put_off)
+            self.journal.write_asides(asides)
+
+    def _listen(self, listener: Listener, report: CycleReport) -> None:
+        """Tell one listener. Its failure fails the cycle, and is told with the next one: this one is told already."""
+        try:
+            listener(report)
+        except Exception as error:
+            log_traceback(report, error)
+            report.result = INTERNAL
+            self.late.append(Event(INTERNAL, f"listener: {describe_failure(error)}"))
+
+    def _say(self, report: CycleReport) -> None:
+        log = structlog.get_logger("bridge")
+        with contextlib.suppress(OSError, ValueError):  # standard error is full or closed: journal and metrics tell
+            for happening in report.happenings:
+                say = log.info if happening.kind in _NEWS else log.warning
+                job = None if happening.job_id is None else self.ledger.name_of(happening.job_id)
+                say(happening.kind, round=report.number, job=job, detail=happening.detail)
+            if report.starts and report.mode == "control":
+                log.info("starts", round=report.number, jobs=len(report.starts), waiting=len(report.waiting))

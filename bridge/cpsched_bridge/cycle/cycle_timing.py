@@ -1,0 +1,152 @@
+"""When cycles begin: later after failures and beside a busy cluster, sooner where a wake file has changed.
+
+The pause between two cycles is waited for in short slices, with signs of life to systemd.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cpsched_bridge.cycle.backoff import Backoff
+from cpsched_bridge.cycle_report import LATE_INTERVALS, OK, CycleReport
+from cpsched_bridge.ports import LoopClock
+from cpsched_bridge.settings import CycleSettings
+from cpsched_bridge.watch.systemd import Systemd
+
+AWAY_S = 60.0
+"""After so long without a good cycle the dead-man timer may have released held jobs; it takes up to as long again."""
+_SLICE_S = 5.0
+"""Longest wait without a sign of life to systemd."""
+_READING_SHARE = 0.5
+"""Share of the time that readings of the cluster may take: the cluster has the other half for its users."""
+WAKE_AFTER_S = 1.0
+"""Seconds from the begin of one cycle to one that a wake file begins: submissions without pause cost no more than a
+bridge without wake files."""
+_LOOK_S = 0.1
+"""How often the wake files are looked at."""
+_WORTH_TELLING = 2.0
+"""Times the interval from which on a longer pause is an event."""
+
+Signature = tuple[int, int, int]
+
+
+@dataclass(slots=True)
+class CycleTiming:
+    """Counts failed cycles in a row, follows how busy the cluster is, and waits accordingly."""
+
+    settings: CycleSettings
+    pace: LoopClock
+    systemd: Systemd
+    heartbeat_age_s: float | None = 0.0
+    """Seconds since the last good cycle of the bridge before; None: there was none."""
+    _failed: int = field(default=0, init=False)
+    _times: float = field(default=1.0, init=False)
+    """How many times the interval a pause takes beside a cluster as busy as this one."""
+    _slowed: bool = field(default=False, init=False)
+    _began_s: float = field(default=0.0, init=False)
+    _due_s: float = field(default=math.inf, init=False)
+    """When the next cycle should begin, by a monotonic clock, as all times here."""
+    _good_s: float = field(init=False)
+    """When the last good cycle ended."""
+    _back_s: float = field(default=-math.inf, init=False)
+    """When a good cycle ended after a long time without one."""
+    _files: list[Signature | None] = field(default_factory=list, init=False)
+    """The wake files as they were when the last cycle began."""
+
+    def __post_init__(self) -> None:
+        age_s = math.inf if self.heartbeat_age_s is None else abs(self.heartbeat_age_s)
+        self._good_s = self.pace.monotonic_s() - age_s
+
+    def begin(self, report: CycleReport) -> None:
+        """Begin a cycle: what changes from now on may come too late for its reading. Report a cycle that comes late."""
+        self._files = self._signatures()
+        self._began_s = self.pace.monotonic_s()
+        late_s = self._began_s - self._due_s
+        if late_s > LATE_INTERVALS * self.settings.interval_s:
+            report.gap_s = late_s
+            report.tell("cycle_gap", f"this cycle began {late_s:.1f} s late")
+
+    def note_load(self, report: CycleReport) -> None:
+        """Follow how busy the cluster is by what a cycle has read, and report where the pace changes for it.
+
+        The pause doubles with each reading that finds the cluster busy, and halves with each that does not. A reading
+        takes no more than half of it either way.
+        """
+        if report.observation is not None:
+            busy, interval_s = report.observation.busy, self.settings.interval_s
+            reading_s = report.seconds.get("observe", 0.0)
+            by_reading = reading_s / (_READING_SHARE * interval_s)
+            by_load = self._times * (2.0 if busy else 0.5)
+            self._times = max(1.0, min(self.settings.max_interval_factor, max(by_reading, by_load)))
+            if not self._slowed and self._times >= min(_WORTH_TELLING, self.settings.max_interval_factor) > 1.0:
+                self._slowed = True
+                why = busy or f"reading it took {reading_s:.1f} s"
+                report.tell("slowed", f"a cycle every {self._times * interval_s:.3g} s: {why}")
+            elif self._slowed and self._times == 1.0:
+                self._slowed = False
+                report.tell("full_pace", f"a cycle every {interval_s:.3g} s again")
+        report.slowed = self._slowed
+        report.pause_s = self.pause_s
+
+    def end(self, report: CycleReport) -> None:
+        """End a cycle whose result is known."""
+        now_s = self.pace.monotonic_s()
+        self._failed = 0 if report.result == OK else self._failed + 1
+        if not self._failed:
+            if now_s - self._good_s >= AWAY_S:
+                self._back_s = now_s
+            self._good_s = now_s
+
+    @property
+    def was_away(self) -> bool:
+        """Whether a job that is found released may be one of the dead-man timer's."""
+        now_s = self.pace.monotonic_s()
+        return now_s - self._good_s >= AWAY_S or now_s - self._back_s < AWAY_S
+
+    @property
+    def pause_s(self) -> float:
+        """Seconds from one cycle to the next.
+
+        The interval, longer beside a busy cluster; after failed cycles doubled for each of them in a row, up to the
+        bound.
+        """
+        interval_s = self.settings.interval_s
+        backoff_s = Backoff(interval_s, self.settings.max_backoff_s).delay_s(self._failed) if self._failed else 0.0
+        return max(interval_s * self._times, backoff_s)
+
+    def wait(self) -> bool:
+        """Wait until the next cycle is due, or until a wake file changes. Return False if the loop is to end."""
+        self._due_s = self._began_s + self.pause_s
+        left_s = self._due_s - self.pace.monotonic_s()
+        wakes = bool(self.settings.trigger_files) and not self._failed and self._times == 1.0
+        soonest_s = self._due_s - self.settings.interval_s + min(WAKE_AFTER_S, self.settings.interval_s)
+        slice_s = _LOOK_S if wakes else _SLICE_S
+        since_sign_s = _SLICE_S
+        while True:
+            if since_sign_s >= _SLICE_S:
+                self.systemd.notify("WATCHDOG=1")
+                since_sign_s = 0.0
+            waited_s = max(0.0, min(left_s, slice_s))
+            if not self.pace.wait(waited_s):
+                return False
+            left_s -= waited_s
+            since_sign_s += waited_s
+            if wakes and self._signatures() != self._files:
+                left_s, wakes, slice_s = min(left_s, max(_LOOK_S, soonest_s - self.pace.monotonic_s())), False, _SLICE_S
+            elif left_s <= 0:
+                return True
+
+    def _signatures(self) -> list[Signature | None]:
+        return [_signature(path) for path in self.settings.trigger_files]
+
+
+def _signature(path: Path) -> Signature | None:
+    """Inode, size and time of change; None for a file that is not there, or cannot be looked at."""
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns

@@ -1,0 +1,100 @@
+"""Calls into the policy, which may be any plug-in, and ends those that take too long, with the kernel's interval timer.
+
+The timer's signal raises an exception in the code that runs when the limit is reached.
+
+- The signal ends loops written in Python, sleeps, and waits for locks, sockets and child processes.
+- The signal does not end a call into compiled code (a kernel, a solver): Python looks at signals again only when that
+  call has returned. Systemd's watchdog kills a bridge that hangs there.
+- What is spent on loading and compiling kernels does not count: that is no answer.
+- Python handles signals in its main thread only. In any other thread `run_within` sets no limit: see `can_interrupt`.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import TypeVar
+
+import structlog
+
+from cpsched.errors import escape_controls
+from cpsched.jit import compile_progress
+from cpsched.traceback_origin import plugin_source_location
+from cpsched_bridge.cycle.cycle_failures import describe_failure, traceback_of
+from cpsched_bridge.errors import DecisionTimeout, PolicyFailure
+
+compile_progress.set_clock(lambda: (time.perf_counter_ns(), time.process_time()))
+
+T = TypeVar("T")
+
+_AGAIN_S = 1.0
+"""The signal is repeated that often, for code that catches it and goes on, or that compiles."""
+_TOLERANCE_S = 0.01
+"""By how much the timer's clock may be ahead of the clock that is read."""
+
+
+class _Overdue(BaseException):
+    """Raised by the signal. Not an `Exception`, so that an `except Exception` of the interrupted code lets it pass."""
+
+
+def can_interrupt() -> bool:
+    """Whether `run_within` can keep its limit in this thread."""
+    return threading.current_thread() is threading.main_thread()
+
+
+def run_within(limit_s: float, work: Callable[[], T]) -> T:
+    """The result of `work`; raises `DecisionTimeout` if it takes longer than `limit_s` seconds of real time.
+
+    Seconds in which kernels are compiled are not counted.
+
+    Signal handler and timer are afterwards what they were before.
+    """
+    if not can_interrupt():
+        return work()
+    armed = True
+    began_s, compiled_ns = time.monotonic(), compile_progress.compile_seconds()[0]
+
+    def ring(number: int, frame: FrameType | None) -> None:
+        if not armed or compile_progress.is_compiling():
+            return
+        excused_s = (compile_progress.compile_seconds()[0] - compiled_ns) / 1e9
+        if time.monotonic() - began_s - excused_s >= limit_s - _TOLERANCE_S:
+            raise _Overdue
+
+    handler = signal.signal(signal.SIGALRM, ring)
+    left_s, every_s = signal.setitimer(signal.ITIMER_REAL, limit_s, _AGAIN_S)
+    try:
+        result = work()
+        armed = False
+        return result
+    except _Overdue as overdue:
+        armed = False
+        place = plugin_source_location(overdue)
+        where = f" ({escape_controls(str(place))})" if place is not None else ""
+        raise DecisionTimeout(f"no answer within {limit_s:g} s{where}") from None
+    finally:
+        armed = False
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL if handler is None else handler)  # None: not Python's own
+        if left_s:
+            signal.setitimer(signal.ITIMER_REAL, max(0.001, left_s - (time.monotonic() - began_s)), every_s)
+
+
+def ask(limit_s: float, work: Callable[[], T], kind: str = "decision_failed") -> T:
+    """Return the result of `work`, which calls the policy.
+
+    Raises `PolicyFailure` of this `kind` for whatever `work` raises, and of kind `decision_timeout` if it is not done
+    within `limit_s` seconds. `SystemExit` and `KeyboardInterrupt` pass: they end the program.
+    """
+    try:
+        return run_within(limit_s, work)
+    except (SystemExit, KeyboardInterrupt, PolicyFailure):
+        raise
+    except DecisionTimeout as error:
+        raise PolicyFailure("decision_timeout", str(error)) from error
+    except BaseException as error:  # also what is no `Exception`: asyncio.CancelledError, a plug-in's own
+        structlog.get_logger("bridge").error(kind, exception=traceback_of(error))
+        raise PolicyFailure(kind, describe_failure(error)) from error

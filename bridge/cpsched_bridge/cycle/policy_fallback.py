@@ -1,0 +1,115 @@
+"""Who decides: the configured policy, and where that hangs or fails, another one in the same cycle.
+
+A policy that fails is tried again in the next cycle, a few times; from then on less and less often. What its failures
+cost is bounded too: it is left alone for ten times as long as its last failure took.
+
+A dispatcher whose process begins (imports, compiles) has not failed: the fallback decides meanwhile, or nobody does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from cpsched.policy import Policy
+from cpsched_bridge.cycle.backoff import Backoff
+from cpsched_bridge.cycle.policy_training import PolicyTrainer
+from cpsched_bridge.cycle.verified_decision import FALLBACK, VerifiedDecider
+from cpsched_bridge.cycle_report import CycleReport
+from cpsched_bridge.errors import PolicyFailure
+from cpsched_bridge.ports import LoopClock, Observation
+from cpsched_bridge.settings import Settings
+from cpsched_bridge.store.ledger import Entry
+
+MAX_FAILURES = 3
+"""Failures in a row after which the policy is tried less often."""
+_TIMES_THE_COST = 10.0
+_LONGEST_S = 600.0
+
+
+@dataclass(slots=True)
+class PolicyWithFallback:
+    """The configured policy with its lessons, and `fallback`, which stands in for it."""
+
+    first: VerifiedDecider
+    learner: PolicyTrainer
+    fallback: VerifiedDecider | None
+    pace: LoopClock
+    interval_s: float
+    _failures: int = field(default=0, init=False)
+    _begins: bool = field(default=False, init=False)
+    """Whether the configured policy has not decided since its process began."""
+    _not_before_s: float = field(default=0.0, init=False)
+    """Monotonic time until which the configured policy is not asked again."""
+
+    @staticmethod
+    def of(policy: Policy, fallback: Policy | None, pace: LoopClock, settings: Settings) -> PolicyWithFallback:
+        """Return what decides by the settings."""
+        limit_s, cap = settings.cycle.decide_timeout_s, settings.policy.power.cap()
+        first, *rest = (VerifiedDecider(each, limit_s, pace, cap) for each in (policy, fallback) if each is not None)
+        learner = PolicyTrainer(policy, limit_s)
+        return PolicyWithFallback(first, learner, rest[0] if rest else None, pace, settings.cycle.interval_s)
+
+    def decide(self, seen: Observation, entries: Mapping[int, Entry], report: CycleReport) -> None:
+        """Fill the report with a decision, see `VerifiedDecider.decide`, or say in it what a decision waits for.
+
+        Raises `PolicyFailure` if nobody could decide.
+        """
+        if self.fallback is None:
+            report.waits_for = self.first.waits_for() or ""
+            if not report.waits_for:
+                self._ask_first(seen, entries, report)
+        elif self._is_due() and not self._note_beginning(report):
+            self._ask_in_turn(self.fallback, seen, entries, report)
+        else:
+            self._ask_fallback(self.fallback, seen, entries, report)
+
+    def _is_due(self) -> bool:
+        return self._failures == 0 or self.pace.monotonic_s() >= self._not_before_s
+
+    def _note_beginning(self, report: CycleReport) -> bool:
+        """Whether the configured policy cannot be asked yet; told once."""
+        words = self.first.waits_for()
+        if words is None:
+            return False
+        if not (self._begins or self._failures):
+            report.tell(FALLBACK, f"the fallback decides while the dispatcher begins: {words}")
+        self._begins = True
+        return True
+
+    def _ask_in_turn(
+        self, fallback: VerifiedDecider, seen: Observation, entries: Mapping[int, Entry], report: CycleReport
+    ) -> None:
+        began_s = self.pace.monotonic_s()
+        try:
+            self._ask_first(seen, entries, report)
+        except PolicyFailure as failure:
+            self._note_failure(failure, began_s, report)
+            self._ask_fallback(fallback, seen, entries, report)
+        else:
+            self._note_success(report)
+
+    def _ask_first(self, seen: Observation, entries: Mapping[int, Entry], report: CycleReport) -> None:
+        self.learner.train()
+        self.first.decide(seen, entries, report)
+
+    def _ask_fallback(
+        self, fallback: VerifiedDecider, seen: Observation, entries: Mapping[int, Entry], report: CycleReport
+    ) -> None:
+        report.fallback, report.policy_failure = True, ""
+        fallback.decide(seen, entries, report)
+
+    def _note_failure(self, failure: PolicyFailure, began_s: float, report: CycleReport) -> None:
+        report.tell(failure.kind, str(failure))
+        if self._failures == 0:
+            report.tell(FALLBACK, f"the fallback decides: {failure.kind}")
+        self._failures += 1
+        now_s = self.pace.monotonic_s()
+        over = self._failures - MAX_FAILURES
+        rest_s = Backoff(self.interval_s, _LONGEST_S).delay_s(over) if over > 0 else 0.0
+        self._not_before_s = now_s + max(rest_s, min(_LONGEST_S, _TIMES_THE_COST * (now_s - began_s)))
+
+    def _note_success(self, report: CycleReport) -> None:
+        if self._failures or self._begins:
+            report.tell("fallback_over", f"the configured policy decides again, after {self._failures} failures")
+        self._failures, self._begins = 0, False

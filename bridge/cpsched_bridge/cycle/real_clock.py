@@ -1,0 +1,87 @@
+"""The loop's own clock: real time, with a wait that a signal ends at once."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from typing_extensions import override
+
+from cpsched.jit import compile_progress
+from cpsched_bridge.cycle_report import CycleReport, Phase
+from cpsched_bridge.ports import LoopClock
+
+
+@contextmanager
+def record_duration(report: CycleReport, phase: Phase, pace: LoopClock) -> Iterator[None]:
+    """Write down in the report how long a phase took, also one that failed; a phase that comes twice took both."""
+    began_s = pace.monotonic_s()
+    try:
+        yield
+    finally:
+        report.seconds[phase] = report.seconds.get(phase, 0.0) + pace.monotonic_s() - began_s
+
+
+class RealClock(LoopClock):
+    """Waits in real time; `stop` may be called from a signal handler or another thread."""
+
+    def __init__(self) -> None:
+        self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._stopped = False
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the loop is to end."""
+        return self._stopped
+
+    @override
+    def monotonic_s(self) -> float:
+        return time.monotonic()
+
+    @override
+    def unix_s(self) -> float:
+        return time.time()
+
+    @override
+    def wait(self, seconds: float) -> bool:
+        if not self._stopped:
+            select.select([self._read], [], [], max(0.0, seconds))
+        return not self._stopped
+
+    def stop(self) -> None:
+        """End the present wait and every later one."""
+        self._stopped = True
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._write, b"x")
+
+    @contextmanager
+    def stopped_by_signals(self) -> Iterator[None]:
+        """SIGTERM and SIGINT end the loop after its cycle; a second one ends the process as usual.
+
+        The main thread compiles nothing once the loop is stopped. The former handlers are back at the end.
+        """
+        former = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+        def handle(number: int, frame: FrameType | None) -> None:
+            self.stop()
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+        for number in former:
+            signal.signal(number, handle)
+        stops = compile_progress.cancellable_by(
+            lambda: self._stopped and threading.current_thread() is threading.main_thread()
+        )
+        try:
+            with stops:
+                yield
+        finally:
+            for number, handler in former.items():
+                signal.signal(number, handler)

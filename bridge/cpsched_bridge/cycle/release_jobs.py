@@ -1,0 +1,147 @@
+"""Hands every held job back to the cluster's own scheduler: when the bridge stops, and when it is dead."""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from collections.abc import Callable, Iterable, Sequence
+
+from cpsched.jit.compile_progress import CompilationCancelled
+from cpsched_bridge.cycle.cycle_failures import describe_failure
+from cpsched_bridge.cycle.reconcile import ReconcileOptions, reconcile, unpinned
+from cpsched_bridge.errors import BackendError
+from cpsched_bridge.ports import Backend, Observation, Outcome, QueueGate
+from cpsched_bridge.store.ledger import KEPT, Ledger, State, Transition, move
+
+
+def without_other_leader(seen: Observation) -> bool:
+    """No other bridge is in control."""
+    return False
+
+
+def only_disk_problems(problems: Sequence[str]) -> bool:
+    """Whether every job is handed back, and the disk alone was in the way."""
+    return bool(problems) and all(isinstance(problem, DiskProblem) for problem in problems)
+
+
+class DiskProblem(str):
+    """A problem of the disk: no job is still held for it."""
+
+    __slots__ = ()
+
+
+TOGETHER = 500
+"""Jobs that are handed back between two signs of life."""
+
+
+def release_all_jobs(
+    backend: Backend,
+    ledger: Ledger,
+    why: str,
+    beside: Callable[[Observation], bool] = without_other_leader,
+    attempts: int = 3,
+    goes_on: Callable[[], None] = lambda: None,
+) -> list[str]:
+    """Hand back every job that a hold or pin of ours may be on; what is in the way of that, a line each.
+
+    Of jobs that somebody else holds, our pins are taken off, and the holds stay.
+
+    Where `beside` says so of a reading, another bridge is in control: what the submit plugin holds is left to that one.
+
+    The cluster is read first: the submit plugin may hold jobs that the ledger has never seen, and jobs that run are
+    left alone. Where the cluster cannot be read, the jobs that the ledger names are handed back. A ledger that cannot
+    be written keeps no job from being handed back: what is to be done is remembered, and done.
+
+    After `attempts` that left as many jobs as there were, the rest is given up; attempts that left fewer do not count.
+    Jobs are handed back `TOGETHER` at a time, with a call of `goes_on` before each part.
+    """
+    problems: list[str] = []
+    least = math.inf
+    while attempts > 0:
+        goes_on()
+        unread, others = _intend(backend, ledger, why, beside)
+        problems = [*unread, *([] if others else open_queues(backend)), *_hand_back(backend, ledger, goes_on)]
+        problems += _take_off_pins(backend, ledger)
+        if not problems or only_disk_problems(problems):
+            break
+        left = len(ledger.kept())
+        attempts -= left >= least or math.isinf(least)
+        least = min(least, left)
+    return problems
+
+
+def open_queues(backend: Backend) -> list[str]:
+    """Open what keeps jobs yet to come from the cluster's own scheduler; what was in the way, a line each."""
+    if not isinstance(backend, QueueGate):
+        return []
+    try:
+        return list(backend.open_queues())
+    except BackendError as error:
+        return [f"jobs to come may be held: {error}"]
+
+
+def _intend(
+    backend: Backend, ledger: Ledger, why: str, beside: Callable[[Observation], bool]
+) -> tuple[list[str], bool]:
+    """Write the intent for every job to be handed back.
+
+    Returns what was in the way, a line each, and whether another bridge is in control.
+    """
+    try:
+        seen = backend.observe(ledger.pinned())
+        apart = not backend.starts_in_one_change
+        others = beside(seen)
+        conduct = ReconcileOptions(controlling=False, beside=others, releases_apart=apart)
+        transitions = reconcile(ledger.by_id, ledger.open_ids(), seen, conduct)
+    except (Exception, CompilationCancelled) as error:  # whatever it is, the ledger's jobs are to be handed back
+        words = str(error) if isinstance(error, BackendError) else describe_failure(error)
+        kept = ledger.entries(*(KEPT - {State.HANDING_BACK}))
+        intents = [move(entry, State.HANDING_BACK, entry.since_s, why) for entry in kept]
+        unread = [f"the cluster cannot be read, the submit plugin may hold more: {words}"]
+        if isinstance(error, CompilationCancelled):  # a simulated cluster in this process, which has not begun
+            unread = []
+        return [*unread, *_record(ledger, intents)], False
+    return _record(ledger, transitions), others
+
+
+def _hand_back(backend: Backend, ledger: Ledger, goes_on: Callable[[], None]) -> list[str]:
+    problems: list[str] = []
+    kept = ledger.kept()
+    for at in range(0, len(kept), TOGETHER):
+        goes_on()
+        problems += _hand_back_part(backend, ledger, kept[at : at + TOGETHER])
+    return problems
+
+
+def _hand_back_part(backend: Backend, ledger: Ledger, wanted: Sequence[int]) -> list[str]:
+    outcomes = _sent(backend.release, wanted)
+    done = [entry for o in outcomes if o.result == "done" and (entry := ledger.get(o.job_id)) is not None]
+    unwritten = _record(ledger, [move(entry, State.FREE, entry.since_s, "handed back", pinned=False) for entry in done])
+    held = [(ledger.name_of(o.job_id), o.detail) for o in outcomes if o.result != "done"]
+    return unwritten + [f"job {name} may still be held: {detail}" for name, detail in held]
+
+
+def _take_off_pins(backend: Backend, ledger: Ledger) -> list[str]:
+    """Take our node lists off jobs that somebody else holds; they stay held."""
+    outcomes = _sent(backend.unpin, [entry.job_id for entry in ledger.left_pinned()])
+    done = [entry for o in outcomes if o.result == "done" and (entry := ledger.get(o.job_id)) is not None]
+    unwritten = _record(ledger, [unpinned(entry, entry.since_s) for entry in done])
+    left = [(ledger.name_of(o.job_id), o.detail) for o in outcomes if o.result == "unknown"]
+    return unwritten + [f"job {name} may still have a node list of the bridge's: {detail}" for name, detail in left]
+
+
+def _sent(command: Callable[[Sequence[int]], Sequence[Outcome]], wanted: Sequence[int]) -> Sequence[Outcome]:
+    if not wanted:
+        return []
+    try:
+        return command(wanted)
+    except BackendError as error:
+        return [Outcome(id, "unknown", str(error)) for id in wanted]
+
+
+def _record(ledger: Ledger, transitions: Iterable[Transition]) -> list[str]:
+    try:
+        ledger.record(transitions, unwritten=True)  # memory, then the cluster, then the disk
+    except sqlite3.Error as error:
+        return [DiskProblem(f"the ledger cannot be written: {error}")]
+    return []

@@ -1,0 +1,125 @@
+"""The decision of one cycle: asked of the policy, verified, and made ready to be written down."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from cpsched.errors import abbreviate
+from cpsched.feasibility import verify
+from cpsched.model import Cluster, Decision, PowerCap, Snapshot
+from cpsched.policy import Policy
+from cpsched.site.admission import LimitedDecision, decide_within
+from cpsched_bridge.cycle.cluster_state_builder import cluster_state_of
+from cpsched_bridge.cycle.decision_deadline import ask
+from cpsched_bridge.cycle.isolation_client import IsolatedDispatcher
+from cpsched_bridge.cycle.real_clock import record_duration
+from cpsched_bridge.cycle_report import CycleReport
+from cpsched_bridge.errors import InvalidSetting, PolicyFailure
+from cpsched_bridge.ports import LoopClock, Observation
+from cpsched_bridge.store.ledger import Entry
+from cpsched_bridge.store.round_records import as_plain_json, decision_to_json
+
+FALLBACK = "fallback"
+"""The path, in journal and metrics, of a decision that the fallback took."""
+
+_SHOWN = 3
+"""Broken rules that a message lists; the others are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedDecider:
+    """Asks the policy for decisions that may be carried out; `limit_s` bounds the time of each."""
+
+    policy: Policy
+    limit_s: float
+    pace: LoopClock
+    power: PowerCap | None = None
+    """A cap of power that the settings set."""
+
+    def waits_for(self) -> str | None:
+        """What the dispatcher's process has yet to do before it can be asked, in words; None: it can be asked now."""
+        dispatcher = self.policy.dispatcher
+        return dispatcher.waits_for() if isinstance(dispatcher, IsolatedDispatcher) else None
+
+    def decide(self, seen: Observation, entries: Mapping[int, Entry], report: CycleReport) -> None:
+        """Fill the report's snapshot, waiting jobs, decision and starts.
+
+        Raises `PolicyFailure` if the policy raises, answers too late or with something that is no decision, breaks a
+        rule, or decides what cannot be written down. The report has no starts then.
+        """
+        try:
+            ask(self.limit_s, lambda: self._decide(seen, entries, report))
+        except PolicyFailure as failure:
+            report.policy_failure = failure.kind
+            report.decision, report.starts = None, {}
+            raise
+
+    def _decide(self, seen: Observation, entries: Mapping[int, Entry], report: CycleReport) -> None:
+        with record_duration(report, "decide", self.pace):
+            scene = cluster_state_of(seen, entries, report.mode == "control")
+            if self.power is not None:
+                scene = replace(scene, cluster=_under(scene.cluster, self.power))
+            whole = report.snapshot = self.policy.estimated(scene)
+            report.waiting = list(whole.queued_jobs())
+            found, memory = self._within_limits(whole, seen)
+            snapshot = report.snapshot = found.snapshot
+            decision, report.limited = found.decision, found.limited
+            report.waiting = list(snapshot.queued_jobs())
+        if not isinstance(decision, Decision):
+            raise PolicyFailure("decision_failed", f"the dispatcher answered {type(decision).__name__}, not a Decision")
+        if report.fallback:
+            decision = replace(decision, effort=replace(decision.effort, path=FALLBACK))
+        with record_duration(report, "verify", self.pace):
+            report.violations = verify(decision, snapshot)
+        if report.violations:
+            with contextlib.suppress(Exception):  # a start of what does not exist cannot be written down
+                report.recorded = decision_to_json(decision, snapshot)
+            raise PolicyFailure("rule_broken", _summary(report))
+        report.memory = memory
+        report.replayable = memory is not None or not self.policy.dispatcher_learns
+        report.recorded = decision_to_json(decision, snapshot)
+        starts = decision.starts_by_job(snapshot)
+        if len(starts) < len(decision.starts):
+            raise PolicyFailure("rule_broken", "a job is started twice")
+        report.decision, report.starts = decision, starts
+
+    def _within_limits(self, snapshot: Snapshot, seen: Observation) -> tuple[LimitedDecision, object]:
+        """What the policy decides within the site's limits, and its memory before; jobs on their way count as running.
+
+        A policy that is asked twice may have changed in between: the memory is that before the answer that counts.
+        """
+        memories: list[object] = []
+
+        def decide(of: Snapshot) -> Decision:
+            memories.append(as_plain_json(self.policy.memory()))
+            began_s = self.pace.monotonic_s()
+            decision = self.policy.decide(of, "plan")
+            self.policy.took(self.pace.monotonic_s() - began_s)
+            return decision
+
+        running, limits = {each.job.id for each in seen.running}, seen.limits
+        jobs = snapshot.table.jobs
+        coming = [jobs[slot].id for slot in snapshot.running.tolist() if jobs[slot].id not in running]
+        found = decide_within(snapshot, None if limits is None else limits.beside(coming), decide)
+        return found, memories[found.answer]
+
+
+def require_resources(power: PowerCap | None, cluster: Cluster) -> None:
+    """Raise `InvalidSetting` where the cap that the settings set names a resource that the cluster does not have."""
+    for name, each in () if power is None else power.watts:
+        if name not in cluster.resources:
+            rule = f"must be of a resource of the cluster: {', '.join(cluster.resources)}"
+            raise InvalidSetting(("policy", "power", "watts", name), each, rule)
+
+
+@lru_cache(maxsize=2)
+def _under(cluster: Cluster, power: PowerCap) -> Cluster:
+    """The cluster under a cap of power; the same one for the same cluster."""
+    return replace(cluster, power=power)
+
+
+def _summary(report: CycleReport) -> str:
+    return abbreviate(report.violations, _SHOWN, "; ")

@@ -1,0 +1,180 @@
+"""What is in force: every setting with its value, and where the value comes from.
+
+Computed once, when a bridge or a command begins. The bridge decides by it; the journal, the page, `cpsched doctor` and
+`cpsched config` show it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from cpsched.policy import Policy
+from cpsched.policy_spec import PolicySpec
+from cpsched.registry import DISPATCHERS, PREDICTORS, Registry
+from cpsched_bridge.ports import Capabilities, Check
+from cpsched_bridge.settings import Section, Settings
+
+Source = Literal["file", "goal", "adapter", "dispatcher", "predictor", "default"]
+"""Who said a value: the settings file, the goal that it names, the adapter (`Capabilities`), the
+dispatcher or the predictor; else the program."""
+Json = Any
+
+_EXPANDED = ("options", "policy.dispatcher_settings", "policy.predictor_settings")
+"""Settings in whose place the settings within them are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class EffectiveSetting:
+    """One effective setting."""
+
+    name: str
+    value: Json
+    source: Source
+
+    def __str__(self) -> str:
+        return f"{self.name}={as_yaml(self.value)} ({self.source})"
+
+
+@dataclass(frozen=True, slots=True)
+class EffectiveConfig:
+    """The policies in force, as they are built and journalled, and every setting of the bridge."""
+
+    policy: PolicySpec
+    fallback: PolicySpec | None = None
+    rows: tuple[EffectiveSetting, ...] = ()
+
+    @property
+    def deciding(self) -> tuple[EffectiveSetting, ...]:
+        """The rows that bear on decisions; options of the adapter, which may be secret, are not among them."""
+        return tuple(row for row in self.rows if row.name.startswith(("mode", "policy.", "adapter")))
+
+    def in_words(self) -> str:
+        """What bears on decisions, in one line."""
+        return "; ".join(map(str, self.deciding))
+
+    def check(self) -> Check:
+        """Return the policy as a line of `cpsched doctor`."""
+        fallback = "none" if self.fallback is None else str(self.fallback)
+        return Check("policy", True, f"{self.policy}; fallback {fallback}; `cpsched config` shows every setting")
+
+
+def as_yaml(value: Json) -> str:
+    """A value as the settings file spells it."""
+    if value is None:
+        return "null"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name}: {as_yaml(each)}" for name, each in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(as_yaml, value)) + "]"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def adapter_defaults(spec: PolicySpec, can: Capabilities) -> dict[str, str]:
+    """The settings of the dispatcher that the adapter asks for, where `spec` does not say otherwise.
+
+    Where the adapter ranks jobs, a dispatcher that may go by any order goes by the site's, and one that weighs jobs
+    gives the site's priorities as much weight as its own objective. A dispatcher that knows a limit in seconds, and has
+    none, gets the adapter's.
+    """
+    offered, found = DISPATCHERS.find(spec.dispatcher).defaults(), dict[str, str]()
+    if can.priorities and offered.get("order") == "reg":
+        found["order"] = "priority"
+    if can.priorities and "site_weight" in offered:
+        found["site_weight"] = "1"
+    if can.decision_limit_s is not None and "limit_s" in offered and offered["limit_s"] is None:
+        found["limit_s"] = str(can.decision_limit_s)
+    return {name: value for name, value in found.items() if name not in spec.dispatcher_settings}
+
+
+def with_adapter_defaults(spec: PolicySpec, can: Capabilities) -> PolicySpec:
+    """The same policy, as the adapter asks for it; see `adapter_defaults`."""
+    return replace(spec, dispatcher_settings={**adapter_defaults(spec, can), **spec.dispatcher_settings})
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A policy in force: what the file says of it, what it became beside the adapter, and what was built of that."""
+
+    said: PolicySpec
+    spec: PolicySpec
+    policy: Policy
+    of_goal: Collection[str] = ()
+    """The dispatcher's settings that a goal stands for."""
+
+    def rows(self, can: Capabilities, prefix: str = "") -> Iterator[EffectiveSetting]:
+        """Its parameters, those of its predictor, and what becomes of jobs that outlive their estimates."""
+        spec, heeded = self.spec, adapter_defaults(self.said, can)
+        for row in _parameters(DISPATCHERS, spec.dispatcher, spec.dispatcher_settings, heeded, "dispatcher"):
+            row = replace(row, source="goal") if row.name in self.of_goal else row
+            yield replace(row, name=f"policy.{prefix or 'dispatcher_settings.'}{row.name}")
+        if not prefix:
+            for row in _parameters(PREDICTORS, spec.predictor, spec.predictor_settings, (), "predictor"):
+                yield replace(row, name=f"policy.predictor_settings.{row.name}")
+        source: Source = "dispatcher" if spec.overrun is None else "file"
+        yield EffectiveSetting(f"policy.{prefix}overrun", self.policy.overrun, source)
+
+
+def effective_config(
+    settings: Settings,
+    options: Section,
+    can: Capabilities,
+    said: PolicySpec,
+    policy: Policy,
+    fallback: Policy | None,
+) -> EffectiveConfig:
+    """What is in force beside an adapter with these `options`; the policies are those that were built of the settings.
+
+    `said` is the policy as the settings say it.
+    """
+    first = _Part(said, with_adapter_defaults(said, can), policy, settings.policy.of_goal())
+    second = None
+    if fallback is not None:
+        second = _Part(
+            settings.policy.fallback_spec(), with_adapter_defaults(settings.policy.fallback_spec(), can), fallback
+        )
+    rows = [
+        *(row for row in _rows(settings) if row.name != "policy.overrun"),
+        *_rows(options, "options."),
+        *first.rows(can),
+        *(second.rows(can, "fallback.") if second is not None else ()),
+        EffectiveSetting("adapter.ranks_jobs", can.priorities, "adapter"),
+        EffectiveSetting("adapter.tells_limits", can.limits, "adapter"),
+        EffectiveSetting("adapter.decide_s", can.decision_limit_s, "adapter"),
+    ]
+    return EffectiveConfig(first.spec, None if second is None else second.spec, tuple(rows))
+
+
+def _rows(section: Section, prefix: str = "") -> Iterator[EffectiveSetting]:
+    """The settings of a section."""
+    plain = section.model_dump(mode="json")
+    if isinstance(section, Settings):
+        plain["heartbeat"] = str(section.heartbeat_path)
+    for name in type(section).model_fields:
+        value, full = getattr(section, name), f"{prefix}{name}"
+        if isinstance(value, Section):
+            yield from _rows(value, f"{full}.")
+        elif full not in _EXPANDED:
+            yield EffectiveSetting(full, plain[name], "file" if name in section.model_fields_set else "default")
+
+
+def _parameters(
+    known: Registry[Any], words: str, settings: Mapping[str, str], heeded: Collection[str], own: Source
+) -> Iterator[EffectiveSetting]:
+    """What a dispatcher or a predictor was made with, by parameter."""
+    for parameter in known.find(words).parameters():
+        name = parameter.name
+        if name in settings:
+            yield EffectiveSetting(
+                name, _plain(parameter.parse(settings[name])), "adapter" if name in heeded else "file"
+            )
+        else:
+            yield EffectiveSetting(name, _plain(parameter.default), own)
+
+
+def _plain(value: object) -> Json:
+    """A parameter's value as JSON can say it: what is no text, flag or finite number is spelled."""
+    said = value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value))
+    return value if said else str(value)

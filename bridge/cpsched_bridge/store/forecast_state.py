@@ -1,0 +1,53 @@
+"""The file in which a bridge keeps what it has learned of starts and run times: sealed, and replaced as a whole.
+
+Nothing is decided by it. A file that is damaged is given up, and learning begins anew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from pathlib import Path
+from typing import Any
+
+from cpsched_bridge.store.corruption import (
+    CorruptContent,
+    add_checksum,
+    read_head,
+    reading_content,
+    require_file,
+    verify_checksum,
+)
+
+MOST_BYTES = 16 << 20
+MOST_UNPACKED = 64 << 20
+
+
+def write(path: Path, kept: Any) -> None:
+    """Replace the file. Raises `OSError`; the former one is still there then."""
+    beside = path.with_name(f"{path.name}.new")
+    packed = add_checksum(zlib.compress(json.dumps(kept, separators=(",", ":")).encode(), 6))
+    if len(packed) > MOST_BYTES:
+        raise OSError(f"{len(packed):,} bytes are more than the {MOST_BYTES:,} that would be read")
+    file = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(file, "wb") as out:
+        out.write(packed)
+    os.replace(beside, path)
+
+
+def read(path: Path) -> Any:
+    """What was written; None where there is no file. Raises `CorruptContent`, and `OSError`."""
+    require_file(path)
+    try:
+        packed = read_head(path, MOST_BYTES + 1)
+    except FileNotFoundError:
+        return None
+    if len(packed) > MOST_BYTES:
+        raise CorruptContent(f"is longer than {MOST_BYTES:,} bytes")
+    with reading_content():
+        unpacking = zlib.decompressobj()
+        text = unpacking.decompress(verify_checksum(packed), MOST_UNPACKED)
+        if unpacking.unconsumed_tail or not unpacking.eof:
+            raise CorruptContent("does not end where it should")
+        return json.loads(text)

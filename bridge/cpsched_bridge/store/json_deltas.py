@@ -1,0 +1,177 @@
+"""How one JSON value differs from the one before, and series of values of which only that is kept, compressed.
+
+A delta is JSON itself: None for two equal values, or a list that begins with its kind:
+
+- `[0, value]`: it is `value` now.
+- `[1, {key: delta}, [keys]]`: of a mapping, entries that changed or are new, and keys that are gone.
+- `[2, [[position, delta]]]`: of a list of the same length, elements that changed.
+- `[3, [positions], [[position, value]]]`: of a list without repetitions, the elements taken out, by their positions
+  before, then those put in, by their positions afterwards. An element that moved is taken out and put in.
+
+>>> delta({"queue": [7, 8, 9], "now": 1}, {"queue": [8, 9, 10], "now": 2})
+[1, {'queue': [3, [0], [[2, 10]]], 'now': [0, 2]}]
+>>> apply_delta({"queue": [7, 8, 9], "now": 1}, [1, {"queue": [3, [0], [[2, 10]]], "now": [0, 2]}])
+{'queue': [8, 9, 10], 'now': 2}
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from bisect import bisect_left
+from typing import Any
+
+from cpsched_bridge.store.corruption import reading_content
+
+Json = Any
+
+_VALUE, _MAPPING, _ELEMENTS, _MOVES = range(4)
+_MISSING = object()
+_PLAIN = frozenset({int, float, str})
+_LEVEL = 6
+
+
+def delta(before: Json, after: Json) -> Json:
+    """What turns `before` into `after`; None if they are equal. `true` and 1 differ, 1 and 1.0 do not."""
+    if before is after:
+        return None
+    if type(before) is type(after):
+        if isinstance(after, dict):
+            return _mapping(before, after)
+        if isinstance(after, list):
+            return _list(before, after)
+        if before == after:
+            return None
+    elif before == after and not isinstance(before, bool) and not isinstance(after, bool):
+        return None
+    return [_VALUE, after]
+
+
+def apply_delta(before: Json, change: Json) -> Json:
+    """`before` as `change` makes it; `before` itself stays as it is."""
+    if change is None:
+        return before
+    kind = change[0]
+    if kind == _VALUE:
+        return change[1]
+    if kind == _MAPPING:
+        found = dict(before)
+        for key in change[2] if len(change) > 2 else ():
+            del found[key]
+        for key, inner in change[1].items():
+            found[key] = apply_delta(found.get(key), inner)
+        return found
+    if kind == _ELEMENTS:
+        elements = list(before)
+        for position, inner in change[1]:
+            elements[position] = apply_delta(elements[position], inner)
+        return elements
+    gone = set(change[1])
+    elements = [element for position, element in enumerate(before) if position not in gone]
+    for position, element in change[2]:
+        elements.insert(position, element)
+    return elements
+
+
+def _mapping(before: dict[str, Json], after: dict[str, Json]) -> Json:
+    changes = {}
+    for key, value in after.items():
+        known = before.get(key, _MISSING)
+        if known is value or (known == value and type(known) is type(value) and type(value) in _PLAIN):
+            continue  # the most frequent case by far
+        if (change := delta(known, value)) is not None:
+            changes[key] = change
+    gone = sorted(before.keys() - after.keys()) if before.keys() != after.keys() else []
+    if gone:
+        return [_MAPPING, changes, gone]
+    return [_MAPPING, changes] if changes else None
+
+
+def _list(before: list[Json], after: list[Json]) -> Json:
+    if before == after and _plain(before) and _plain(after):
+        return None
+    if _distinct(before) and _distinct(after):
+        moves = _moves(before, after)
+        # Where most of it is other, the new list is shorter than the way to it.
+        return moves if len(moves[1]) + 2 * len(moves[2]) <= len(after) else [_VALUE, after]
+    if len(before) == len(after):
+        changes = [[i, c] for i, pair in enumerate(zip(before, after, strict=True)) if (c := delta(*pair)) is not None]
+        if not changes:
+            return None
+        return [_ELEMENTS, changes] if 2 * len(changes) < len(after) else [_VALUE, after]
+    return [_VALUE, after]
+
+
+def _plain(values: list[Json]) -> bool:
+    """Whether these are numbers and texts: `==` takes `true` for 1, here and in whatever is nested."""
+    return _PLAIN.issuperset(map(type, values))
+
+
+def _distinct(values: list[Json]) -> bool:
+    """Whether these are texts and integers without repetition."""
+    return set(map(type, values)) <= {int, str} and len(set(values)) == len(values)
+
+
+def _moves(before: list[Json], after: list[Json]) -> list[Json]:
+    """The fewest elements to take out and put in: all but a longest part that keeps its order."""
+    place = {element: position for position, element in enumerate(before)}
+    common = [place[element] for element in after if element in place]
+    if any(common[i] > common[i + 1] for i in range(len(common) - 1)):
+        common = _longest_ascending(common)
+    staying = {before[position] for position in common}
+    out = [position for position, element in enumerate(before) if element not in staying]
+    put = [[position, element] for position, element in enumerate(after) if element not in staying]
+    return [_MOVES, out, put]
+
+
+def _longest_ascending(numbers: list[int]) -> list[int]:
+    """A longest ascending subsequence of distinct numbers (patience sorting)."""
+    tops: list[int] = []
+    top_at: list[int] = []
+    before: list[int] = []
+    for i, number in enumerate(numbers):
+        pile = bisect_left(tops, number)
+        if pile == len(tops):
+            tops.append(number)
+            top_at.append(i)
+        else:
+            tops[pile], top_at[pile] = number, i
+        before.append(top_at[pile - 1] if pile else -1)
+    found, at = [], top_at[-1] if top_at else -1
+    while at >= 0:
+        found.append(numbers[at])
+        at = before[at]
+    return found[::-1]
+
+
+def text_of(value: Json) -> bytes:
+    """JSON without blanks."""
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+class SeriesWriter:
+    """Turns a series of values into compressed parts, each of which holds what changed since the value before."""
+
+    def __init__(self) -> None:
+        self._compressor = zlib.compressobj(_LEVEL)
+        self._before: Json = None
+
+    def part(self, value: Json) -> bytes:
+        """The next part. `value` must not be changed afterwards: the next one is compared with it."""
+        text = text_of(delta(self._before, value))
+        self._before = value
+        return self._compressor.compress(text) + self._compressor.flush(zlib.Z_SYNC_FLUSH)
+
+
+class SeriesReader:
+    """Turns the parts of a `SeriesWriter`, from the first one on, back into its values."""
+
+    def __init__(self) -> None:
+        self._decompressor = zlib.decompressobj()
+        self.value: Json = None
+        """The value of the last part."""
+
+    def feed(self, part: bytes) -> None:
+        """Take the next part. Raises `CorruptContent` if it is that."""
+        with reading_content():
+            self.value = apply_delta(self.value, json.loads(self._decompressor.decompress(part)))

@@ -1,0 +1,61 @@
+"""What the journal still knows of held jobs, where the ledger was damaged or taken away.
+
+The journal's last round says which jobs the bridge held, whoever's mark they bear: without it, those that the bridge
+held by itself would look like an administrator's.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing, suppress
+from pathlib import Path
+
+from cpsched.formatting import many
+from cpsched_bridge.cycle_report import Event
+from cpsched_bridge.errors import BridgeError
+from cpsched_bridge.store.corruption import CorruptContent
+from cpsched_bridge.store.journal import Journal
+from cpsched_bridge.store.ledger import KEPT, Entry, Ledger, State
+
+_WHY = "held, by the journal's last round"
+
+
+def recover_from_journal(ledger: Ledger, journal_path: Path, keeps: bool) -> None:
+    """Add to a ledger that is not whole what the journal says of jobs that it does not know. Never raises for a file.
+
+    `keeps`: a bridge that stops keeps its jobs. If not, one that has stopped in order holds none.
+    """
+    if ledger.whole:
+        return
+    found = [entry for entry in held_jobs_in_journal(journal_path, keeps) if ledger.get(entry.job_id) is None]
+    if found:
+        ledger.take_over(found)
+        ledger.mishaps.append(
+            Event("ledger_recovered", f"{many(len(found), 'job is', 'jobs are')} known to be held by the journal")
+        )
+
+
+def held_jobs_in_journal(path: Path, keeps: bool) -> list[Entry]:
+    """Entries of the jobs that the bridge held when it wrote its last round; none where that cannot be read."""
+    with (
+        suppress(sqlite3.Error, OSError, BridgeError, CorruptContent),
+        closing(Journal(path, read_only=True)) as journal,
+    ):
+        sign = journal.last_sign()
+        if sign is not None and (keeps or not sign.stopped_in_order):
+            return _held(journal)
+    return []
+
+
+def _held(journal: Journal) -> list[Entry]:
+    record = journal.read(journal.last_round)
+    states = {aside.job_id: State(aside.kind) for aside in journal.asides() if aside.kind in KEPT}
+    if record.mode == "control":
+        states |= {job.id: State.HELD for job in record.queue}
+    # A job that was told to start may have our node list.
+    told = {outcome.job_id for kind, outcome in record.outcomes if kind == "start" and outcome.result != "refused"}
+    states |= dict.fromkeys(told & states.keys(), State.STARTING)
+    return [
+        Entry(id, state, record.now_s, state is State.STARTING, label=record.labels.get(id, ""), why=_WHY)
+        for id, state in sorted(states.items())
+    ]

@@ -1,0 +1,310 @@
+"""Rounds as plain data: what a decision depended on and what it was, to be written down and decided again.
+
+A round is two JSON values:
+
+- what happened: the snapshot, what the dispatcher remembered, the starts, what was sent;
+- what was explained: the expected start of every job, and why it waits. A decision taken again tells the same, so this
+  part is kept for the newest rounds only; a digest of the plan stays.
+
+Both are written as what changed since the round before, see `deltas`. So a quiet hour costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cpsched.model import (
+    NEVER,
+    Cluster,
+    Decision,
+    Effort,
+    Job,
+    PendingCode,
+    PendingReason,
+    Placement,
+    Request,
+    RunningJob,
+    Snapshot,
+    Wait,
+)
+from cpsched.policy_spec import PolicySpec
+from cpsched_bridge.ports import Outcome
+
+if TYPE_CHECKING:
+    from cpsched_bridge.cycle_report import CycleReport
+
+Json = Any
+
+
+def key_of(data: bytes) -> str:
+    """A content address: the same bytes, the same key."""
+    return hashlib.blake2b(data, digest_size=12).hexdigest()
+
+
+def as_plain_json(value: Any) -> Json:
+    """`value` as it comes back from JSON. Raises `TypeError` or `ValueError` for what is no JSON."""
+    return None if value is None else json.loads(json.dumps(value, sort_keys=True))
+
+
+def job_to_json(job: Job) -> Json:
+    """A job as a list of its fields."""
+    r = job.request
+    request = [r.units, list(r.per_unit), r.distinct, r.exclusive, r.node_set]
+    ineligible = None if job.ineligible is None else _reason_to_json(job.ineligible)
+    return [job.id, job.submit_s, job.walltime_s, request, job.user, job.name, job.queue, job.account, ineligible,
+            job.qos, job.priority, job.tier]  # fmt: skip
+
+
+def job_from_json(value: Json) -> Job:
+    """The job of `job_to_json`."""
+    id, submit_s, walltime_s, (units, per_unit, distinct, exclusive, node_set), *names = value
+    names[4] = _reason(json.dumps(names[4])) if isinstance(names[4], list) else names[4]
+    return Job(id, submit_s, walltime_s, Request(units, tuple(per_unit), distinct, exclusive, node_set), *names)
+
+
+def _reason_to_json(reason: PendingReason) -> Json:
+    return [reason.code, *reason.arguments]
+
+
+def cluster_to_json(cluster: Cluster) -> Json:
+    """A cluster as names and rows."""
+    return {
+        "nodes": list(cluster.node_names),
+        "resources": list(cluster.resources),
+        "capacity": cluster.capacity.tolist(),
+        "sets": [np.flatnonzero(row).tolist() for row in cluster.node_sets[1:]],
+        "set_names": list(cluster.node_set_names[1:]),
+    }
+
+
+def cluster_from_json(value: Json) -> Cluster:
+    """The cluster of `cluster_to_json`."""
+    node_sets = np.zeros((1 + len(value["sets"]), len(value["nodes"])), dtype=np.bool_)
+    node_sets[0] = True
+    for row, members in enumerate(value["sets"], start=1):
+        node_sets[row, members] = True
+    capacity = np.array(value["capacity"], dtype=np.int64)
+    names = ("all", *value["set_names"])
+    return Cluster(tuple(value["nodes"]), tuple(value["resources"]), capacity, node_sets, names)
+
+
+def placement_from_json(value: Json) -> Placement:
+    """Pairs as a placement."""
+    return tuple((node, units) for node, units in value)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RoundRecord:
+    """All that is needed to take one decision again, and what the decision was."""
+
+    number: int
+    now_s: int
+    policy: PolicySpec
+    cluster: Cluster
+    free: np.ndarray
+    queue: tuple[Job, ...]
+    running: tuple[RunningJob, ...]
+    estimates: Mapping[int, int]
+    """Seconds by job id, as predicted when the job was first seen, so that deciding again needs no history."""
+    starts: Mapping[int, Placement]
+    effort: Effort
+    explained: bool = True
+    """Whether `plan` and `waits` are still kept word for word."""
+    plan: Mapping[int, int] = field(default_factory=dict)
+    waits: Mapping[int, Wait] = field(default_factory=dict)
+    plan_digest: str = ""
+    """The plan as a digest, made by `plan_digest`."""
+    memory: Json = None
+    """What the dispatcher knew besides all this when it was asked; None if that is nothing, or it does not tell."""
+    replayable: bool = True
+    """Whether the record holds all that the decision depended on."""
+    mode: str = ""
+    at_unix_s: float = 0.0
+    failure: str = ""
+    """Why this round has no decision, if so: the snake-case name of what the policy did wrong."""
+    labels: Mapping[int, str] = field(default_factory=dict)
+    """The names that people use for jobs, where those are not their ids."""
+    outcomes: Sequence[tuple[str, Outcome]] = ()
+    """(kind of command, outcome) of all that was sent."""
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    """Time of each phase of the cycle."""
+
+    def name_of(self, job_id: int) -> str:
+        """The name that people use for a job."""
+        return self.labels.get(job_id) or str(job_id)
+
+
+class JobRows:
+    """Jobs as rows `[estimate_s, *job_to_json]`; a row stays the same object while nothing changes."""
+
+    def __init__(self) -> None:
+        self._rows: dict[int, tuple[Job, int, str, Json]] = {}
+
+    def of(self, snapshot: Snapshot) -> dict[str, Json]:
+        """The rows of the snapshot's jobs, queued and running, by job id."""
+        slots = np.append(snapshot.queue, snapshot.running)
+        jobs, before = snapshot.table.jobs, self._rows
+        self._rows = rows = {}
+        for slot, estimate_s in zip(slots.tolist(), snapshot.table.estimate_s[slots].tolist(), strict=True):
+            job = jobs[slot]
+            row = before.get(job.id)
+            if row is None or row[1] != estimate_s or (row[0] is not job and row[0] != job):
+                row = (job, estimate_s, str(job.id), [estimate_s, *job_to_json(job)])
+            rows[job.id] = row
+        return {row[2]: row[3] for row in rows.values()}
+
+
+def round_to_json(report: CycleReport, jobs: dict[str, Json], labels: Mapping[int, str]) -> Json:
+    """What happened in the round of a cycle that got as far as a snapshot; `jobs` are its rows by id."""
+    snapshot = report.snapshot
+    assert snapshot is not None
+    table = snapshot.table
+    recorded = report.recorded or failure_to_json(report.policy_failure)
+    return {
+        "now": snapshot.now_s,
+        "jobs": jobs,
+        "labels": {str(id): label for id, label in labels.items()},
+        "queue": [table.jobs[slot].id for slot in snapshot.queue.tolist()],
+        "running": _running_to_json(snapshot),
+        "free": snapshot.free.ravel().tolist(),
+        "memory": report.memory,
+        "replayable": report.replayable,
+        "decided": recorded["decided"],
+        "sent": [[kind, o.job_id, o.result, o.detail] for kind, o in report.outcomes],
+        "phases": list(report.seconds),
+        "us": [round(1e6 * seconds) for seconds in report.seconds.values()],
+    }
+
+
+def _running_to_json(snapshot: Snapshot) -> Json:
+    """`[start_s, *nodes, *units]` by job id: one flat list of numbers, which is compared faster than nested ones."""
+    table = snapshot.table
+    nodes, units = table.place_node.tolist(), table.place_units.tolist()
+    columns = (table.start_s, table.place_at, table.place_count)
+    found = {}
+    for slot, *at in zip(snapshot.running.tolist(), *(c[snapshot.running].tolist() for c in columns), strict=True):
+        start_s, begin, count = at
+        part = slice(begin, begin + count)
+        found[str(table.jobs[slot].id)] = [start_s, *nodes[part], *units[part]]
+    return found
+
+
+def _running_from_json(job: Job, numbers: list[int]) -> RunningJob:
+    half = 1 + len(numbers) // 2
+    return RunningJob(job, numbers[0], tuple(zip(numbers[1:half], numbers[half:], strict=True)))
+
+
+def round_from_json(
+    number: int, value: Json, explained: Json, policy: Json, cluster: Cluster, **facts: Any
+) -> RoundRecord:
+    """The round of `round_to_json`; `explained` is None where that is no longer kept."""
+    decided, rows = value["decided"], value["jobs"]
+    jobs = {id: job_from_json(row[1:]) for id, row in rows.items()}
+    running = (_running_from_json(jobs[id], numbers) for id, numbers in value["running"].items())
+    told = explained or {"plan": {}, "waits": {}}
+    return RoundRecord(
+        number=number,
+        now_s=value["now"],
+        policy=PolicySpec(**policy),
+        cluster=cluster,
+        free=np.array(value["free"], dtype=np.int64).reshape(cluster.capacity.shape),
+        queue=tuple(jobs[str(id)] for id in value["queue"]),
+        running=tuple(sorted(running, key=lambda each: each.job.id)),
+        estimates={int(id): row[0] for id, row in rows.items()},
+        starts={int(id): placement_from_json(p) for id, p in decided["starts"].items()},
+        effort=Effort(**decided["effort"]),
+        explained=explained is not None,
+        plan={int(id): start_s for id, start_s in told["plan"].items()},
+        waits={int(id): wait_from_text(text) for id, text in told["waits"].items()},
+        plan_digest=decided["plan"],
+        memory=value["memory"],
+        replayable=value["replayable"],
+        failure=decided.get("failure", ""),
+        labels={int(id): label for id, label in value["labels"].items()},
+        outcomes=[(kind, Outcome(*fields)) for kind, *fields in value["sent"]],
+        seconds=dict(zip(value["phases"], (1e-6 * us for us in value["us"]), strict=True)),
+        **facts,
+    )
+
+
+def failure_to_json(kind: str) -> Json:
+    """A round whose decision failed, in place of `decision_to_json`; `kind` says how."""
+    decided = {"starts": {}, "effort": asdict(Effort(kind)), "plan": "", "failure": kind}
+    return {"decided": decided, "explained": {"plan": {}, "waits": {}}}
+
+
+def decision_to_json(decision: Decision, snapshot: Snapshot) -> Json:
+    """A decision by job ids: what is decided, and what is explained. Raises where something in there is no JSON."""
+    behind: dict[tuple[int, ...], str] = {}  # many jobs wait behind the same ones, and for the same reason
+    reasons: dict[int, str] = {}
+    for wait in decision.waits.values():
+        if wait.behind not in behind:
+            behind[wait.behind] = ",".join(str(int(id)) for id in wait.behind)
+        if id(wait.reason) not in reasons:
+            reasons[id(wait.reason)] = json.dumps(_reason_to_json(wait.reason))
+    waits = {str(int(job)): f"{behind[w.behind]} {reasons[id(w.reason)]}" for job, w in decision.waits.items()}
+    recorded = {
+        "decided": {
+            "starts": {str(id): placement for id, placement in decision.starts_by_job(snapshot).items()},
+            "effort": asdict(decision.effort) | {"solver_s": round(decision.effort.solver_s, 6)},
+            "plan": plan_digest(decision),
+        },
+        "explained": {
+            "plan": {str(id): start_s for id, start_s in decision.plan_by_job(snapshot).items()},
+            "waits": waits,
+        },
+    }
+    recorded["decided"] = as_plain_json(recorded["decided"])
+    return recorded
+
+
+def wait_from_text(text: str) -> Wait:
+    """A wait: ids separated by commas, a blank, and a JSON list of the reason's code and arguments."""
+    behind, reason = text.split(" ", 1)
+    return Wait(_reason(reason), tuple(map(int, behind.split(","))) if behind else ())
+
+
+@lru_cache(maxsize=4096)
+def _reason(text: str) -> PendingReason | str:
+    """The reason of a wait. Earlier versions wrote a sentence; one that is not theirs is a plug-in's."""
+    if text.startswith("["):
+        with suppress(ValueError):
+            code, *arguments = json.loads(text)
+            return PendingReason(PendingCode(code), tuple(arguments))
+    for sentence, code in _SENTENCES.items():
+        if found := re.fullmatch(
+            rf"(?:not (?:considered|planned yet|planned): )?{sentence}(?:; planned in \d+ s)?", text
+        ):
+            return PendingReason(code, tuple(found.groups() if code is PendingCode.NEVER else map(int, found.groups())))
+    return text
+
+
+_SENTENCES = {
+    "can never run: (.*)": PendingCode.NEVER,
+    r"not enough free resources: (\d+) of (\d+) units would fit": PendingCode.RESOURCES,
+    r"not enough whole free nodes: (\d+) of (\d+) units would fit": PendingCode.WHOLE_NODES,
+    "the nodes that are free are reserved": PendingCode.RESERVED,
+    "would delay a job that (?:holds a reservation|has a plan)": PendingCode.RESERVED,
+    "others are first": PendingCode.PRIORITY,
+    "jobs that weigh more go first": PendingCode.WEIGHT,
+    "comes after those that are": PendingCode.NOT_CONSIDERED,
+    "Slurm's next pass decides": PendingCode.NEXT_PASS,
+}
+"""What earlier versions wrote in place of a code."""
+
+
+def plan_digest(decision: Decision) -> str:
+    """A short text that is the same for the same plan of the same queue; empty where no start is known."""
+    plan_s = decision.plan_s
+    if plan_s is None or (plan_s == NEVER).all():
+        return ""
+    return hashlib.blake2b(plan_s.tobytes(), digest_size=8).hexdigest()

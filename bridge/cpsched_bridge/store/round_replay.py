@@ -1,0 +1,80 @@
+"""Takes a recorded decision again, from the journal alone, and says whether it comes out the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cpsched.errors import PolicyError
+from cpsched.model import ClusterState, Job, Placement, Wait
+from cpsched.policy import Policy
+from cpsched.predictors.base import Predictor
+from cpsched.registration import FileReader
+from cpsched.registry import DISPATCHERS
+from cpsched_bridge.store.round_records import RoundRecord, plan_digest
+
+
+class RecordedPredictor(Predictor):
+    """Predicts what was predicted when the round was recorded."""
+
+    def __init__(self, estimates: Mapping[int, int]) -> None:
+        self._estimates = estimates
+
+    def predict(self, job: Job) -> int:
+        """The recorded estimate."""
+        return self._estimates[job.id]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayedRound:
+    """A decision taken again. `differences` is empty if it is the same in starts, placements and plan."""
+
+    number: int
+    starts: Mapping[int, Placement]
+    plan: Mapping[int, int]
+    waits: Mapping[int, Wait]
+    differences: tuple[str, ...]
+    skipped: str = ""
+    """Why it could not be taken again, if so."""
+
+    @property
+    def same(self) -> bool:
+        """Whether the decision is the recorded one."""
+        return not self.differences and not self.skipped
+
+
+def replay_round(record: RoundRecord, read: FileReader | None = None) -> ReplayedRound:
+    """Decide the recorded round again; `read` opens the files that settings of the dispatcher name."""
+    if record.failure:
+        return _skipped(record, f"the decision failed ({record.failure})")
+    if not record.replayable:
+        return _skipped(record, f"{record.policy.dispatcher} learns and does not tell what it has learned")
+    dispatcher = DISPATCHERS.build(record.policy.dispatcher, record.policy.dispatcher_settings, read)
+    policy = Policy(RecordedPredictor(record.estimates), dispatcher, record.policy.overrun_with(dispatcher))
+    if record.memory is not None:
+        try:
+            policy.recall(record.memory)
+        except PolicyError as fault:
+            return _skipped(record, f"what was remembered cannot be recalled: {fault}")
+    snapshot = policy.estimated(ClusterState(record.now_s, record.cluster, record.free, record.queue, record.running))
+    decision = policy.decide(snapshot)
+    starts, plan = decision.starts_by_job(snapshot), decision.plan_by_job(snapshot)
+    differences = _unlike("start", record, record.starts, starts)
+    if record.explained:
+        differences += _unlike("plan", record, record.plan, plan)
+    elif record.plan_digest != plan_digest(decision):
+        differences.append("plan: other than the recorded one, of which no more than a digest is kept")
+    return ReplayedRound(record.number, starts, plan, decision.waits, tuple(differences))
+
+
+def _skipped(record: RoundRecord, why: str) -> ReplayedRound:
+    return ReplayedRound(record.number, {}, {}, {}, (), why)
+
+
+def _unlike(what: str, record: RoundRecord, recorded: Mapping[int, Any], now: Mapping[int, Any]) -> list[str]:
+    return [
+        f"{what} of job {record.name_of(id)}: recorded {recorded.get(id, 'none')}, now {now.get(id, 'none')}"
+        for id in sorted({*recorded, *now})
+        if recorded.get(id) != now.get(id)
+    ]

@@ -1,0 +1,342 @@
+"""Mode advise in the loop: what is told, whose points are whose, and how all of them are taken back."""
+
+from __future__ import annotations
+
+import pytest
+
+from cpsched.model import NEVER, Decision
+from cpsched_bridge.cycle import booster
+from cpsched_bridge.cycle.boost_planning import RankedJob
+from cpsched_bridge.cycle.booster import Booster, boosts_to_remove, remove_all_boosts, split_by_plan
+from cpsched_bridge.cycle_report import AdviceReport, CycleReport
+from cpsched_bridge.errors import BackendTimeout, BackendUnavailable
+from cpsched_bridge.ports import Hold, Outcome, PriorityBoost, QueueRank
+from cpsched_bridge.settings import AdviseSettings
+from cpsched_bridge.store.boost_ledger import BoostLedger
+from tests.bridges import Metrics, a_bridge
+from tests.builders import a_job
+from tests.fakes import AdvisedCluster, FakePace, FirstFit
+
+
+class LargestFirst(FirstFit):
+    """Plans the jobs by number, the highest first, one a second from ten seconds on; starts none."""
+
+    def decide(self, snapshot, need="plan"):
+        found = super().decide(snapshot, need)
+        ids = [snapshot.table.jobs[slot].id for slot in snapshot.queue.tolist()]
+        place = {id: at for at, id in enumerate(sorted(ids, reverse=True))}
+        plan = snapshot.queue.copy()
+        plan[:] = [snapshot.now_s + 10 + place[id] for id in ids]
+        assert NEVER not in plan
+        return Decision(type(found.starts).of({}), found.effort, plan, found.waits)
+
+
+@pytest.fixture
+def site():
+    """A full cluster, with the jobs 1 to 4 waiting in order of their numbers."""
+    site = AdvisedCluster()
+    site.submit(a_job(99, per_unit=4, units=4, user="other"), hold=Hold.NONE)
+    site.run_now(99, tuple((node, 1) for node in range(site.cluster.size)))
+    site.submit(*(a_job(id, priority=10) for id in range(1, 5)), hold=Hold.NONE)
+    return site
+
+
+def advising(tmp_path, site, pace=None, **settings):
+    return a_bridge(tmp_path, site, LargestFirst(), pace or FakePace(), mode="advise", **settings)
+
+
+def order_of(site):
+    waiting = [id for id, fake in site.jobs.items() if fake.pending]
+    return sorted(waiting, key=lambda id: (-site.jobs[id].job.priority - site.points.get(id, 0), id))
+
+
+def test_the_clusters_order_becomes_the_plans_and_nobody_is_held(tmp_path, site):
+    metrics = Metrics()
+    bridge = advising(tmp_path, site, listeners=(metrics,))
+    report = bridge.cycle()
+    assert report.mode == "advise"
+    assert order_of(site) == [4, 3, 2, 1]
+    assert {name for name, _ in site.commands} == {"advise"}
+    assert all(fake.hold is Hold.NONE for fake in site.jobs.values())
+    assert report.advised == AdviceReport(jobs=4, raised=3, changes=3, in_order=0.0, theirs=0)
+    assert metrics.value("cpsched_advice_changes_total") == len(site.told)
+    assert metrics.value("cpsched_advice_order_ratio") == 0.0
+    assert metrics.value("cpsched_advised_jobs") == 4
+    assert metrics.value("cpsched_mode", mode="advise") == 1
+
+
+def test_it_looks_again_after_every_s_and_then_tells_nobody_who_is_in_order(tmp_path, site):
+    pace = FakePace()
+    bridge = advising(tmp_path, site, pace, advise={"every_s": 30})
+    bridge.cycle()
+    told = len(site.told)
+    site.submit(a_job(5, priority=10), hold=Hold.NONE)
+    pace.at_s = 29
+    bridge.cycle()
+    assert len(site.told) == told
+    pace.at_s = 30
+    assert bridge.cycle().advised.in_order == 0.6
+    assert order_of(site)[0] == 5
+    assert [id for id, _ in site.told[told:]] == [5]
+
+
+def test_an_administrators_points_are_never_touched(tmp_path, site):
+    site.points[1] = 777
+    bridge = advising(tmp_path, site)
+    assert bridge.cycle().advised.theirs == 1
+    assert 1 not in {id for id, _ in site.told}
+    bridge.stop()
+    assert {id: points for id, points in site.points.items() if points} == {1: 777}
+
+
+def test_a_job_that_an_administrator_takes_over_is_left_and_keeps_his_points(tmp_path, site):
+    pace = FakePace()
+    bridge = advising(tmp_path, site, pace)
+    bridge.cycle()
+    site.points[4] = 123456
+    told = len(site.told)
+    pace.at_s = 60
+    bridge.cycle()
+    bridge.stop()
+    assert site.points[4] == 123456
+    assert 4 not in {id for id, _ in site.told[told:]}
+
+
+def test_a_stop_takes_all_points_off(tmp_path, site):
+    bridge = advising(tmp_path, site)
+    bridge.cycle()
+    assert any(site.points.values())
+    assert bridge.stop() == []
+    assert not any(site.points.values())
+
+
+def test_a_stop_that_keeps_leaves_them_to_the_next_bridge(tmp_path, site):
+    bridge = advising(tmp_path, site, on_stop="keep")
+    bridge.cycle()
+    before = dict(site.points)
+    bridge.stop()
+    assert site.points == before
+    advising(tmp_path, site).cycle()
+    assert site.points == before
+
+
+def test_a_pause_takes_all_points_off_and_a_resume_puts_them_on(tmp_path, site):
+    pace = FakePace()
+    bridge = advising(tmp_path, site, pace)
+    bridge.cycle()
+    bridge.pause.pause("for a while")
+    assert bridge.cycle().mode == "paused"
+    assert not any(site.points.values())
+    asked = len(site.commands)
+    bridge.cycle()
+    bridge.cycle()
+    assert len(site.commands) == asked, "once nothing is left, nobody is asked"
+    bridge.pause.resume()
+    bridge.cycle()
+    assert order_of(site) == [4, 3, 2, 1]
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_points_whose_answer_was_lost_are_known_as_ours(tmp_path, site, after):
+    site.fail("advise", BackendTimeout("no answer"), after=after)
+    first = advising(tmp_path, site)
+    assert first.cycle().result == "backend_timeout"
+    advising(tmp_path, site).stop()
+    assert not any(site.points.values())
+
+
+def test_shadow_mode_changes_nothing(tmp_path, site):
+    advising(tmp_path, site).cycle()
+    before, asked = dict(site.points), len(site.commands)
+    shadow = a_bridge(tmp_path, site, LargestFirst(), mode="shadow")
+    shadow.cycle()
+    shadow.stop()
+    assert site.points == before
+    assert len(site.commands) == asked
+
+
+def test_a_cluster_that_cannot_tell_its_order_fails_the_cycle_and_the_advice_stands(tmp_path, site):
+    pace = FakePace()
+    bridge = advising(tmp_path, site, pace)
+    bridge.cycle()
+    before, pace.at_s = dict(site.points), 60
+    site.fail("ranks", BackendUnavailable("sprio: no answer"))
+    assert bridge.cycle().result == "backend_unavailable"
+    assert site.points == before
+
+
+def test_points_that_cannot_be_taken_off_fail_no_cycle_in_control_and_are_told(tmp_path, site):
+    advising(tmp_path, site).cycle()
+    site.fail("ranks", BackendUnavailable("sprio: no answer"))
+    report = a_bridge(tmp_path, site, FirstFit(), mode="control").cycle()
+    assert report.result == "ok"
+    assert "points_left" in {happening.kind for happening in report.happenings}
+
+
+def test_release_all_takes_off_what_a_dead_bridge_has_left_held_jobs_included(tmp_path, site):
+    advising(tmp_path, site).cycle()
+    site.jobs[3].hold = Hold.USER
+    assert any(site.points.values())
+    book = BoostLedger.readable(tmp_path / "advice.sqlite")
+    assert remove_all_boosts(site, book) == []
+    assert not any(site.points.values())
+
+
+def test_release_all_says_what_is_in_the_way(tmp_path, site):
+    advising(tmp_path, site).cycle()
+    for _ in range(3):
+        site.fail("advise", BackendUnavailable("gone"))
+    book = BoostLedger.readable(tmp_path / "advice.sqlite")
+    assert remove_all_boosts(site, book) == ["points may still be on jobs: gone"]
+
+
+def test_a_job_that_nobody_decides_on_is_not_advised_and_loses_its_points(tmp_path, site):
+    pace = FakePace()
+    bridge = advising(tmp_path, site, pace)
+    bridge.cycle()
+    assert site.points[4]
+    site.jobs[4].job = a_job(4, priority=10, ineligible="dependency")
+    pace.at_s = 60
+    bridge.cycle()
+    assert site.points[4], "nodes that are just being freed leave a job without a plan, too"
+    pace.at_s = 360
+    bridge.cycle()
+    assert site.points[4] == 0
+    assert order_of(site)[:3] == [3, 2, 1]
+
+
+def test_a_start_long_before_its_place_in_the_plan_is_told(tmp_path, site):
+    class InAnHour(LargestFirst):
+        def decide(self, snapshot, need="plan"):
+            found = super().decide(snapshot, need)
+            found.plan_s[:] += 3600
+            return found
+
+    bridge = a_bridge(tmp_path, site, InAnHour(), mode="advise")
+    bridge.cycle()
+    site.now_s = 5
+    site.end(99)
+    told = [each for each in bridge.cycle().happenings if each.kind == "started_otherwise"]
+    assert {each.job_id for each in told} == {1, 2, 3, 4}
+    assert "before the plan would have" in told[0].detail
+
+
+def test_a_start_when_the_plan_would_have_it_is_no_news(tmp_path, site):
+    bridge = advising(tmp_path, site)
+    bridge.cycle()
+    site.now_s = 5
+    site.end(99)
+    assert "started_otherwise" not in {each.kind for each in bridge.cycle().happenings}
+
+
+class Ranked:
+    """A cluster whose list is given, and which answers each advice with `result`."""
+
+    def __init__(self, *ranks, result="done"):
+        self.list, self.result, self.asked, self.advised = list(ranks), result, 0, []
+
+    def ranks(self):
+        self.asked += 1
+        return self.list
+
+    def set_boosts(self, advice):
+        self.advised.append([(each.id, each.points) for each in advice])
+        return [Outcome(each.id, self.result) for each in advice]
+
+
+def a_book(tmp_path, **points):
+    book = BoostLedger(tmp_path / "advice.sqlite")
+    book.intend({int(id.removeprefix("j")): value for id, value in points.items()}, 0)
+    return book
+
+
+def taking_back(backend, book, **more):
+    """An adviser that takes back, as a function of the monotonic second."""
+    working = Booster(backend, book, AdviseSettings(every_s=30), **more)
+    return working, lambda at_s: working.remove_boosts(CycleReport(1, "paused", 0.0), at_s)
+
+
+def test_the_list_in_the_order_of_the_plan_as_a_whole(tmp_path):
+    """Tasks of an array stand where the first of them is planned; points of others and set priorities do not move."""
+    ranks = [
+        QueueRank(7, (70, 71, 72), 5, 40, tier=2, kin=0), QueueRank(8, (8,), 6, 3), QueueRank(9, (9,), 7, 0, fixed=True),  # noqa: E501
+        QueueRank(10, (10,), 0, 0, hidden=True), QueueRank(11, (11,), 8, 40, kin=7), QueueRank(12, (12,), 9, 0),
+        QueueRank(13, (13, 14), 4, 0),
+    ]  # fmt: skip
+    planned, others = split_by_plan(ranks, [9, 72, 8, 13, 11, 70, 71], a_book(tmp_path, j7=40))
+    assert planned == [
+        RankedJob(9, 7, 0, 0, movable=False), RankedJob(7, 5, 40, 2), RankedJob(8, 6, 3, movable=False),
+        RankedJob(13, 4, 0), RankedJob(11, 8, 40),
+    ]  # fmt: skip
+    assert others == [RankedJob(12, 9, 0)]
+
+
+def test_what_is_taken_back_is_ours_or_may_be(tmp_path):
+    """Points of ours that show, and whatever does not show of jobs in the book; nothing that others gave."""
+    ranks = [
+        QueueRank(1, (1,), 5, 40), QueueRank(2, (2,), 5, 41), QueueRank(3, (3,), 0, 0, hidden=True), QueueRank(4, (4,), 5, 0, fixed=True),  # noqa: E501
+        QueueRank(5, (5,), 5, 0), QueueRank(6, (6,), 0, 0, hidden=True), QueueRank(7, (7,), 5, 40, kin=1), QueueRank(8, (8,), 5, 40),  # noqa: E501
+        QueueRank(9, (9,), 0, 0, hidden=True),
+    ]  # fmt: skip
+    book = a_book(tmp_path, j1=40, j2=40, j3=9, j4=9, j5=9, j9=0)
+    assert boosts_to_remove(ranks, book) == [
+        PriorityBoost(1, 0, (40,)), PriorityBoost(3, 0, (9,)), PriorityBoost(4, 0, (9,)), PriorityBoost(7, 0, (40,)),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("result", "asked"), [("done", 1), ("refused", 1), ("unknown", 4)])
+def test_a_hidden_job_is_told_0_until_an_answer_is_known(tmp_path, result, asked):
+    """Its points do not show, so that 0 is sent once; a refusal is an answer, too."""
+    backend = Ranked(QueueRank(1, (1,), 0, 0, hidden=True), result=result)
+    working, look = taking_back(backend, a_book(tmp_path, j1=40))
+    for at_s in (0, 1, 2, 31):
+        look(at_s)
+    assert backend.advised == [[(1, 0)]] * asked
+    assert working.left() == (0 if asked == 1 else 1)
+
+
+def test_a_job_that_has_new_points_is_told_0_again(tmp_path, site):
+    """A cluster that hides its points: once for the points of before, once for those of the second advice."""
+    pace = FakePace()
+    bridge = advising(tmp_path, site, pace)
+    for _ in range(2):
+        bridge.pause.resume()
+        pace.at_s += 60
+        bridge.cycle()
+        assert site.points[4]
+        site.jobs[4].hold = Hold.USER
+        bridge.pause.pause("for a while")
+        bridge.cycle()
+        assert not any(site.points.values())
+        site.jobs[4].hold = Hold.NONE
+
+
+def test_once_nothing_is_left_there_is_a_look_every_so_often(tmp_path):
+    """And none at all where the book has no entry, or none any more: those of jobs that are gone for long go."""
+    backend = Ranked(QueueRank(1, (1,), 5, 40))
+    working, look = taking_back(backend, a_book(tmp_path, j1=40), keep_s=-1)
+    look(0)
+    assert (backend.advised, working.left()) == ([[(1, 0)]], 1)
+    backend.list = [QueueRank(1, (1,), 5, 0)]
+    for at_s, asked in ((1, 2), (30.9, 2), (31, 3), (61, 4)):
+        look(at_s)
+        assert (backend.asked, working.left()) == (asked, 0)
+    backend.list = []
+    for at_s in (91, 200):
+        look(at_s)
+    assert (backend.asked, working.book.by_id) == (5, {})
+
+
+def test_an_entry_outlives_its_job_by_keep_s(tmp_path):
+    backend = Ranked()
+    working, look = taking_back(backend, a_book(tmp_path, j1=40), keep_s=0)
+    look(0)
+    assert set(working.book.by_id) == {1}
+
+
+def test_no_more_are_taken_back_at_a_time_than_a_bound(tmp_path, monkeypatch):
+    monkeypatch.setattr(booster, "MOST_BACK", 2)
+    backend = Ranked(*(QueueRank(id, (id,), 5, 40) for id in (1, 2, 3)))
+    _, look = taking_back(backend, a_book(tmp_path, j1=40, j2=40, j3=40))
+    look(0)
+    assert backend.advised == [[(1, 0), (2, 0)]]

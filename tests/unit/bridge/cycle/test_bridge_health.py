@@ -1,0 +1,96 @@
+"""Which mode a bridge is in, and what keeps it paused: a person, its circuit breaker, trouble that passes."""
+
+import pytest
+
+from cpsched_bridge.cycle.bridge_health import ModeSwitch, require_ready
+from cpsched_bridge.cycle.circuit_breaker import FAILED_DECISIONS, CircuitBreaker
+from cpsched_bridge.cycle.leader_election import LeaderElection
+from cpsched_bridge.cycle_report import CycleReport
+from cpsched_bridge.errors import NotReady
+from cpsched_bridge.ports import Check, Lease
+from cpsched_bridge.store.process_files import PauseFile
+from cpsched_bridge.watch.systemd import Systemd
+from tests.fakes import FakeCluster
+
+
+@pytest.fixture
+def pause(tmp_path):
+    return PauseFile(tmp_path / "paused")
+
+
+def a_switch(pause, mode="control", trouble=lambda: None):
+    claims = LeaderElection(FakeCluster(), Lease("one", "run", 0, "here"), 120.0)
+    return ModeSwitch(mode, pause, claims, CircuitBreaker(3), Systemd(), trouble)
+
+
+@pytest.fixture
+def tripped(pause):
+    switch = a_switch(pause)
+    for _ in range(FAILED_DECISIONS):
+        switch.breaker.decided(False)
+    return switch
+
+
+def a_report(mode="control"):
+    return CycleReport(1, mode, 0.0)
+
+
+@pytest.mark.parametrize("paused", [True, False])
+@pytest.mark.parametrize("trouble", ["no heartbeat", None])
+def test_control_is_paused_by_a_person_or_by_trouble_and_shadow_by_neither(pause, paused, trouble):
+    if paused:
+        pause.pause("maintenance")
+    control, shadow = (a_switch(pause, mode, lambda: trouble) for mode in ("control", "shadow"))
+    reason = "maintenance" if paused else trouble
+    assert control.reason() == reason, "the person's word counts first"
+    assert control.present() == ("control" if reason is None else "paused")
+    assert shadow.present() == "shadow"
+
+
+def test_a_mode_is_reported_where_it_changes(pause):
+    trouble, reported = {"paused": "no heartbeat"}, []
+    switch = a_switch(pause, trouble=lambda: trouble.get(report.mode))
+    for mode in ("control", "control", "paused", "paused", "control", "shadow"):
+        report = a_report(mode)
+        switch.note(report)
+        reported.append(([happening.detail for happening in report.happenings], report.paused))
+    why = "no heartbeat"
+    assert reported == [
+        (["control"], ""), ([], ""), ([f"paused {why}"], why), ([], why), (["control"], ""), (["shadow"], ""),
+    ]  # fmt: skip
+
+
+def test_a_circuit_breaker_that_trips_pauses_on_disk_until_a_resume(pause, tripped):
+    report = a_report()
+    tripped.pause_if_needed(report, 0.0)
+    why = "stood down: 5 decisions in a row failed; `cpsched resume` to work again"
+    assert [(each.kind, each.detail) for each in report.happenings] == [("stood_down", "5 decisions in a row failed")]
+    assert (tripped.present(), pause.reason()) == ("paused", why)
+    pause.resume()
+    tripped.note(a_report())
+    tripped.pause_if_needed(a_report(), 0.0)
+    assert (tripped.present(), pause.reason()) == ("control", None), "it counts from zero"
+
+
+def test_a_full_disk_keeps_no_bridge_from_pausing(pause, tripped, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PauseFile, "pause", full)
+        for mode in ("control", "paused"):
+            with pytest.raises(OSError, match="No space left"):
+                tripped.pause_if_needed(a_report(mode), 0.0)
+            assert tripped.present() == "paused"
+    assert pause.reason() is None
+    tripped.pause_if_needed(a_report("paused"), 0.0)
+    assert pause.reason() is not None
+    pause.resume()
+    assert tripped.reason() is None
+
+
+def test_control_needs_every_required_check():
+    warning = Check("clocks", False, "2 s apart", "use NTP", required=False)
+    require_ready([Check("privilege", True, "operator"), warning])
+    with pytest.raises(NotReady, match="privilege: none; add an operator"):
+        require_ready([Check("privilege", False, "none", "add an operator"), warning])

@@ -1,0 +1,780 @@
+"""The loop against a cluster that misbehaves in every way the ports allow."""
+
+import sqlite3
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+import structlog
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from cpsched.dispatchers.base import Dispatcher
+from cpsched.model import Decision, Effort, EndedJob, Starts
+from cpsched_bridge.cycle import bridge_loop, circuit_breaker, cycle_commands
+from cpsched_bridge.cycle.leader_election import HANDED_BACK
+from cpsched_bridge.errors import BackendTimeout, BackendUnavailable, CommandRefused
+from cpsched_bridge.ports import Hold, Outcome, UnmanagedJob
+from cpsched_bridge.store.ledger import State, move
+from cpsched_sim.testing.example_counts import tries
+from tests.bridges import a_bridge
+from tests.builders import a_cluster, a_job
+from tests.fakes import FakeCluster, FakePace, FirstFit
+from tests.stores import no_room
+
+
+def state(bridge, job_id=1):
+    entry = bridge.ledger.get(job_id)
+    return entry.state if entry else None
+
+
+def kinds(report):
+    return [happening.kind for happening in report.happenings if happening.kind != "mode"]
+
+
+def settle(bridge, cluster, cycles=4):
+    """Cycles, a second apart."""
+    reports = []
+    for _ in range(cycles):
+        cluster.now_s += 1
+        reports.append(bridge.cycle())
+    return reports
+
+
+def test_a_held_job_is_started_where_decided_and_seen_running(bridge_at):
+    cluster = FakeCluster()
+    cluster.submit(a_job(1, units=2, per_unit=3))
+    bridge = bridge_at(cluster)
+    first = bridge.cycle()
+    assert first.result == "ok"
+    assert cluster.commands == [("start", (1,))]
+    assert state(bridge) is State.STARTING
+    bridge.pace.at_s += 0.5
+    second = bridge.cycle()
+    assert cluster.jobs[1].placement == ((0, 1), (1, 1))
+    assert bridge.ledger.get(1).why == "started where decided"
+    assert second.latencies_s == [0.5]
+
+
+def test_shadow_mode_decides_records_and_sends_nothing(bridge_at):
+    cluster = FakeCluster()
+    cluster.submit(a_job(1), a_job(2))
+    cluster.submit(a_job(3), hold=Hold.NONE)
+    bridge = bridge_at(cluster, mode="shadow")
+    for report in settle(bridge, cluster, 20):
+        assert sorted(report.starts) == [1, 2, 3]
+    assert cluster.commands == []
+    assert list(bridge.ledger.entries()) == []
+    assert len(list(bridge.journal.numbers())) == 20
+    assert bridge.stop() == []
+    assert cluster.commands == []
+
+
+def test_users_and_administrators_holds_are_never_touched(bridge_at):
+    cluster = FakeCluster()
+    cluster.submit(a_job(1), hold=Hold.USER)
+    cluster.submit(a_job(2), hold=Hold.ADMIN)
+    bridge = bridge_at(cluster)
+    settle(bridge, cluster)
+    bridge.stop()
+    assert cluster.commands == []
+    assert {aside.job_id: aside.kind for aside in bridge.journal.asides()} == {1: "held", 2: "held"}
+
+
+def test_an_unheld_job_is_adopted_then_started(bridge_at):
+    cluster = FakeCluster()
+    cluster.submit(a_job(1), hold=Hold.NONE)
+    bridge = bridge_at(cluster)
+    settle(bridge, cluster)
+    assert [kind for kind, _ in cluster.commands] == ["hold", "start"]
+    assert cluster.jobs[1].running
+
+
+def test_without_adoption_an_unheld_job_is_let_be(bridge_at):
+    cluster = FakeCluster()
+    cluster.submit(a_job(1), hold=Hold.NONE)
+    bridge = bridge_at(cluster, start={"adopt": False})
+    settle(bridge, cluster)
+    assert cluster.commands == []
+
+
+def test_ineligible_jobs_are_held_but_not_started(bridge_at):
+    cluster = FakeCluster()
+    cluster.submit(a_job(1, ineligible="waits for job 9"))
+    bridge = bridge_at(cluster)
+    settle(bridge, cluster)
+    assert state(bridge) is State.HELD
+    assert [(a.kind, a.reason) for a in bridge.journal.asides()] == [("ineligible", "waits for job 9")]
+
+
+def test_a_refused_start_changes_nothing_and_is_tried_again(bridge_at):
+    """The job is cancelled between decision and start, another one is not."""
+    cluster = FakeCluster()
+    cluster.submit(a_job(1), a_job(2))
+    cluster.before("start", lambda: cluster.cancel(1))
+    bridge = bridge_at(cluster)
+    reports = settle(bridge, cluster)
+    assert kinds(reports[0]) == ["start_refused"]
+    assert kinds(reports[1]) == ["job_gone"]
+    assert state(bridge, 1) is State.GONE
+    assert cluster.jobs[2].running
+
+
+def test_a_start_that_timed_out_but_took_effect_is_not_repeated(bridge_at):
+    cluster = FakeCluster()
+    cluster.submit(a_job(1))
+    cluster.fail("start", BackendTimeout("no answer within 5 s"), after=True)
+    bridge = bridge_at(cluster)
+    first, second, *_ = settle(bridge, cluster)
+    assert first.result == "backend_timeout"
+    assert [outcome.result for _, outcome in first.outcomes] == ["unknown"]
+    assert second.result == "ok"
+    assert state(bridge) is State.RUNNING
+    assert cluster.jobs[1].starts == 1
+
+
+def test_a_start_that_timed_out_without_effect_is_rolled_back_and_repeated(bridge_at):
+    cluster = FakeCluster()
+    cluster.submit(a_job(1))
+    cluster.fail("start", BackendTimeout("no answer within 5 s"))
+    bridge = bridge_at(cluster)
+    reports = settle(bridge, cluster)
+    assert "start_failed" in kinds(reports[1])
+    assert [kind for kind, _ in cluster.commands] == ["start", "hold", "start"]
+    assert cluster.jobs[1].starts == 1
+
+
+@pytest.mark.parametrize("error", [BackendUnavailable("connection refused"), CommandRefused("not an operator")])
+def test_a_start_that_reached_nobody_leaves_the_job_held_and_blameless(bridge_at, error):
+    cluster = FakeCluster()
+    cluster.submit(a_job(1))
+    cluster.fail("start", error)
+    bridge = bridge_at(cluster)
+    bridge.cycle()
+    assert (state(bridge), bridge.ledger.get(1).failures, bridge.ledger.get(1).pinned) == (State.HELD, 0, False)
+    settle(bridge, cluster)
+    assert cluster.jobs[1].running
+
+
+def test_a_node_drained_between_decision_and_start_means_roll_back_and_another_node(bridge_at):
+    cluster = FakeCluster()
+    cluster.submit(a_job(1))
+    cluster.before("start", lambda: cluster.drained.add(0))
+    bridge = bridge_at(cluster, start={"timeout_s": 2})
+    reports = settle(bridge, cluster, 6)
+    assert "start_failed" in [kind for report in reports for kind in kinds(report)]
+    assert cluster.jobs[1].placement == ((1, 1),)
+    assert cluster.jobs[1].pin == (("n1", 1),)
+
+
+def test_nodes_promised_to_a_job_on_its_way_are_not_given_to_another(bridge_at):
+    cluster = FakeCluster(cluster=a_cluster(nodes=1, cores=4), lazy=True)
+    cluster.submit(a_job(1, per_unit=4))
+    bridge = bridge_at(cluster)
+    bridge.cycle()
+    cluster.jobs[1].hold = Hold.NONE
+    cluster.schedule = lambda: None  # a slow launch
+    cluster.submit(a_job(2, per_unit=4))
+    report = bridge.cycle()
+    assert report.starting == 1
+    assert report.starts == {}
+    assert [job.id for job in report.waiting] == [2]
+
+
+def test_a_job_started_by_someone_else_is_taken_as_running(bridge_at):
+    cluster = FakeCluster()
+    cluster.submit(a_job(1, per_unit=4), a_job(2, per_unit=4))
+    cluster.before("start", lambda: cluster.run_now(1, ((3, 1),)))
+    bridge = bridge_at(cluster)
+    settle(bridge, cluster)
+    assert state(bridge) is State.RUNNING
+    assert cluster.jobs[1].starts == 1
+    assert bridge.ledger.get(1).why == "started by someone else"
+
+
+def test_a_requeued_job_is_held_again_its_pin_cleared_and_started_anew(bridge_at):
+    """A node fails under a job: it is pending, not held, with our old node list still on it."""
+    cluster = FakeCluster()
+    cluster.submit(a_job(1))
+    bridge = bridge_at(cluster)
+    settle(bridge, cluster, 2)
+    cluster.drained.add(0)
+    cluster.requeue(1)
+    settle(bridge, cluster, 4)
+    assert [kind for kind, _ in cluster.commands] == ["start", "hold", "start"]
+    assert cluster.jobs[1].placement == ((1, 1),)
+
+
+def test_a_job_requeued_and_held_by_an_administrator_is_not_ours_any_more(bridge_at):
+    cluster = FakeCluster()
+    cluster.submit(a_job(1))
+    bridge = bridge_at(cluster)
+    settle(bridge, cluster, 2)
+    cluster.requeue(1, Hold.ADMIN)
+    settle(bridge, cluster)
+    bridge.stop()
+    assert cluster.jobs[1].hold is Hold.ADMIN
+    assert [kind for kind, _ in cluster.commands] == ["start", "unpin"]
+
+
+@pytest.mark.parametrize("hold", [Hold.USER, Hold.ADMIN])
+@pytest.mark.parametrize("mode", ["control", "paused"])
+def test_a_job_held_by_somebody_after_its_start_loses_the_list_at_once_and_stays_held(bridge_at, hold, mode):
+    """What leaves the configuration later is no node of that job's."""
+    cluster = FakeCluster(lazy=True)
+    cluster.submit(a_job(1))
+    bridge = bridge_at(cluster)
+    bridge.cycle()
+    assert cluster.jobs[1].pin
+    cluster.jobs[1].hold = hold
+    if mode == "paused":
+        bridge.pause.pause("for a while")
+    bridge.cycle()
+    assert (cluster.jobs[1].hold, cluster.jobs[1].pin) == (hold, ())
+    settle(bridge, cluster, 3)
+    assert [kind for kind, _ in cluster.commands] == ["start", "unpin"]
+    assert bridge.ledger.pinned() == frozenset()
+
+
+def test_a_job_that_never_starts_is_left_to_the_cluster(bridge_at):
+    """Slurm would hold a job whose constraints it cannot meet; after a few attempts it is no longer our business."""
+    cluster = FakeCluster()
+    cluster.submit(a_job(1))
+    cluster.start_one = lambda order: _bounce(cluster, order)
+    bridge = bridge_at(cluster, start={"max_failures": 3})
+    settle(bridge, cluster, 30)
+    assert [kind for kind, _ in cluster.commands].count("start") == 3
+    assert cluster.commands[-1] == ("hand_back", (1,))
+    assert cluster.jobs[1].hold is Hold.NONE
+    assert "3 attempts in a row failed" in bridge.ledger.get(1).leave
+
+
+def _bounce(cluster, order):
+    cluster.jobs[order.job.id].hold = Hold.ADMIN
+    return Outcome(order.job.id, "done")
+
+
+def test_what_cannot_be_modelled_and_was_held_for_us_is_given_back(bridge_at):
+    cluster = FakeCluster()
+    cluster.submit(a_job(1))
+    cluster.left.append(UnmanagedJob(1, "heterogeneous job", held_for_us=True))
+    bridge = bridge_at(cluster)
+    settle(bridge, cluster)
+    assert cluster.commands == [("hand_back", (1,))]
+    assert [(a.job_id, a.reason) for a in bridge.journal.asides("unsupported")] == [(1, "heterogeneous job")]
+
+
+CORES = st.lists(st.integers(1, 4), max_size=4)
+
+
+@tries(20)
+@given(st.lists(st.tuples(CORES, CORES, st.booleans()), min_size=1, max_size=4))
+@example([([1], [1], True), ([], [], True)])
+def test_a_job_left_to_the_cluster_takes_no_nodes_of_a_start(cycles):
+    """The cluster starts what is released, the oldest first. Without an answer to starts a job waits for one cycle."""
+    cluster = FakeCluster(cluster=a_cluster(nodes=2), own_scheduler=True)
+    numbers, answered, left = count(1), True, []
+    with TemporaryDirectory() as folder:
+        bridge = a_bridge(Path(folder), cluster)
+        for left_cores, held_cores, fails in cycles:
+            new = [a_job(next(numbers), per_unit=cores) for cores in left_cores]
+            cluster.submit(*new, *(a_job(next(numbers), per_unit=cores) for cores in held_cores))
+            cluster.left += [UnmanagedJob(job.id, "heterogeneous job", held_for_us=True) for job in new]
+            cluster.faults.clear()
+            if fails:
+                cluster.fail("start", BackendUnavailable("gone"))
+            (report,) = settle(bridge, cluster, 1)
+            answered = answered and report.result == "ok"
+            left += [job.id for job in new] if report.result == "ok" else []
+            assert [id for id in left if cluster.jobs[id].hold is not Hold.NONE] == []
+            assert not answered or all(cluster.jobs[id].running for id in report.starts)
+            left += [job.id for job in new]
+
+
+def test_commands_per_cycle_are_capped(bridge_at):
+    cluster = FakeCluster(cluster=a_cluster(nodes=4, cores=16))
+    cluster.submit(*(a_job(i) for i in range(1, 31)))
+    bridge = bridge_at(cluster, cycle={"max_commands": 10})
+    settle(bridge, cluster, 5)
+    assert [len(ids) for _, ids in cluster.commands] == [10, 10, 10]
+    assert all(fake.starts == 1 for fake in cluster.jobs.values())
+
+
+def test_failed_cycles_back_off_exponentially_and_the_loop_recovers(bridge_at):
+    cluster = FakeCluster()
+    for _ in range(5):
+        cluster.fail("observe", BackendUnavailable("connection refused"))
+    cluster.submit(a_job(1))
+    pace = FakePace(cycles=14)
+    bridge = bridge_at(cluster, pace=pace, cycle={"max_backoff_s": 20.0, "interval_s": 1.0}, on_stop="keep")
+    bridge.run()
+    failing = [2.0, 4.0, 5.0, 3.0, 5.0, 5.0, 5.0, 1.0, 5.0, 5.0, 5.0, 5.0]
+    assert pace.waited == [*failing, 1.0, 1.0], "slices of 5 s of 2, 4, 8, 16, 20 s; then the interval again"
+    settle(bridge, cluster, 2)
+    assert cluster.jobs[1].running
+
+
+def test_the_heartbeat_beats_after_good_cycles_only(bridge_at):
+    cluster = FakeCluster()
+    cluster.fail("observe", BackendTimeout("no answer"))
+    bridge = bridge_at(cluster)
+    assert bridge.cycle().result == "backend_timeout"
+    assert not bridge.settings.heartbeat_path.exists()
+    assert bridge.cycle().result == "ok"
+    assert bridge.settings.heartbeat_path.exists()
+
+
+def test_pause_gives_everything_back_and_resume_takes_it_up_again(bridge_at):
+    cluster = FakeCluster(cluster=a_cluster(nodes=1, cores=1))
+    cluster.submit(a_job(1), a_job(2), a_job(3))
+    bridge = bridge_at(cluster)
+    settle(bridge, cluster, 2)
+    bridge.pause.pause("maintenance")
+    cluster.submit(a_job(4))
+    reports = settle(bridge, cluster, 3)
+    assert {report.mode for report in reports} == {"paused"}
+    assert {id: fake.hold for id, fake in cluster.jobs.items() if fake.pending} == dict.fromkeys((2, 3, 4), Hold.NONE)
+    bridge.pause.resume()
+    settle(bridge, cluster, 2)
+    assert {fake.hold for fake in cluster.jobs.values() if fake.pending} == {Hold.ADMIN}
+
+
+def test_a_stopping_bridge_gives_held_jobs_back(bridge_at):
+    cluster = FakeCluster(cluster=a_cluster(nodes=1, cores=1))
+    cluster.submit(a_job(1), a_job(2))
+    bridge = bridge_at(cluster, pace=FakePace(cycles=2))
+    assert bridge.run() == []
+    assert cluster.jobs[1].running
+    assert cluster.jobs[2].hold is Hold.NONE
+    assert bridge.ledger.kept() == []
+
+
+def test_a_stopping_bridge_tells_which_jobs_it_could_not_give_back(bridge_at):
+    cluster = FakeCluster(cluster=a_cluster(nodes=1, cores=1))
+    cluster.submit(a_job(1), a_job(2))
+    bridge = bridge_at(cluster)
+    bridge.cycle()
+    for call in ("observe", "hand_back"):
+        for _ in range(3):
+            cluster.fail(call, BackendUnavailable("connection refused"))
+    assert bridge.stop() == [
+        "the cluster cannot be read, the submit plugin may hold more: connection refused",
+        "job 1 may still be held: connection refused",
+        "job 2 may still be held: connection refused",
+    ]
+    assert bridge.ledger.kept() == [1, 2]
+
+
+class Wrong(Dispatcher):
+    """Starts everything on node 0."""
+
+    def decide(self, snapshot, need="plan"):
+        return Decision(Starts.of(dict.fromkeys(snapshot.queue.tolist(), ((0, 1),))), Effort("wrong"))
+
+
+class Broken(Dispatcher):
+    """Raises."""
+
+    def decide(self, snapshot, need="plan"):
+        raise RuntimeError("no idea")
+
+
+@pytest.mark.parametrize(("dispatcher", "kind"), [(Wrong(), "rule_broken"), (Broken(), "decision_failed")])
+def test_a_bad_decision_is_not_applied_and_too_many_pause_the_bridge(bridge_at, dispatcher, kind, monkeypatch):
+    cluster = FakeCluster()
+    cluster.submit(a_job(1, per_unit=3), a_job(2, per_unit=3))
+    monkeypatch.setattr(circuit_breaker, "FAILED_DECISIONS", 3)
+    bridge = bridge_at(cluster, dispatcher=dispatcher)
+    reports = settle(bridge, cluster, 6)
+    assert [report.result for report in reports[:3]] == [kind] * 3
+    assert "stood_down" in kinds(reports[2])
+    assert reports[-1].mode == "paused"
+    assert cluster.commands == [("hand_back", (1, 2))]
+    assert bridge.pause.reason().startswith("stood down: 3 decisions in a row failed")
+
+
+def test_failed_starts_of_everybody_make_the_bridge_stand_down(bridge_at):
+    cluster = FakeCluster(cluster=a_cluster(nodes=4, cores=16))
+    cluster.submit(*(a_job(i, walltime_s=100 + i, user=f"u{i % 5}") for i in range(1, 21)))
+    cluster.start_one = lambda order: _bounce(cluster, order)
+    bridge = bridge_at(cluster)
+    reports = settle(bridge, cluster, 6)
+    assert reports[-1].mode == "paused"
+    assert {fake.hold for fake in cluster.jobs.values()} == {Hold.NONE}
+
+
+def test_predictors_learn_each_ended_job_once_history_included(bridge_at):
+    cluster = FakeCluster(past=[EndedJob(a_job(9), 0, 5)])
+    cluster.submit(a_job(1))
+    bridge = bridge_at(cluster)
+    learned = []
+    bridge.policy.dispatcher.learn = learned.append
+    settle(bridge, cluster, 2)
+    cluster.end(1)
+    cluster.tell_again()
+    settle(bridge, cluster, 1)
+    cluster.tell_again()
+    settle(bridge, cluster, 1)
+    assert [ended.job.id for ended in learned] == [9, 1]
+
+
+def test_a_restart_reconciles_within_one_cycle(bridge_at):
+    """Killed with jobs in every state: the next bridge knows after its first cycle."""
+    cluster = FakeCluster(cluster=a_cluster(nodes=1, cores=2))
+    cluster.submit(*(a_job(i) for i in range(1, 6)))
+    settle(bridge_at(cluster), cluster, 2)
+    cluster.end(1)
+    cluster.cancel(5)
+    second = bridge_at(cluster)
+    second.cycle()
+    assert state(second, 1) is State.ENDED
+    assert state(second, 2) is State.RUNNING
+    assert state(second, 5) is State.GONE
+    assert cluster.jobs[3].running
+    assert all(fake.starts <= 1 for fake in cluster.jobs.values())
+
+
+def test_a_past_that_could_not_be_read_at_the_start_is_read_when_that_works_again(bridge_at):
+    """Each end is taught once, and none of them counts as an end seen now."""
+    cluster = FakeCluster(past=[EndedJob(a_job(8), 0, 5)])
+    bridge = bridge_at(cluster)
+    cluster.history_missing, learned = True, []
+    bridge.policy.dispatcher.learn = lambda ended: learned.append(ended.job.id)
+    bridge.cycle()
+    cluster.past = [EndedJob(a_job(8), 0, 5), EndedJob(a_job(9), 0, 6)]
+    for now_s in (1, 59):
+        cluster.now_s = now_s
+        assert bridge.cycle().ended == []
+    assert learned == [8]
+    cluster.now_s = 60
+    assert bridge.cycle().ended == []
+    assert learned == [8, 9]
+    cluster.history_missing, cluster.past = False, [EndedJob(a_job(10), 0, 7)]
+    cluster.now_s = 900
+    bridge.cycle()
+    assert learned == [8, 9], "what was told whole is not asked for again"
+
+
+def test_a_stopping_bridge_gives_back_what_its_ledger_cannot_take(bridge_at, monkeypatch):
+    cluster = FakeCluster()
+    cluster.submit(a_job(1), hold=Hold.PLUGIN)
+    cluster.drained = {0, 1, 2, 3}
+    bridge = bridge_at(cluster)
+    bridge.cycle()
+    cluster.submit(a_job(2), hold=Hold.PLUGIN)
+
+    no_room(monkeypatch)
+    assert set(bridge.stop()) == {"the ledger cannot be written: database or disk is full"}
+    assert [fake.hold for fake in cluster.jobs.values()] == [Hold.NONE, Hold.NONE], "also the one that it never knew"
+
+
+def test_an_administrators_hold_of_a_job_on_its_way_is_not_undone_and_our_pin_is(bridge_at):
+    cluster = FakeCluster(lazy=True)
+    cluster.submit(a_job(1))
+    bridge = bridge_at(cluster)
+    bridge.cycle()
+    cluster.jobs[1].hold = Hold.ADMIN
+    cluster.drained = {0, 1, 2, 3}
+    settle(bridge, cluster, 30)
+    assert (cluster.jobs[1].hold, state(bridge)) == (Hold.ADMIN, State.FREE)
+    assert (bridge.ledger.get(1).pinned, cluster.jobs[1].pin) == (False, ())
+    assert cluster.commands == [("start", (1,)), ("unpin", (1,))]
+    cluster.jobs[1].hold = Hold.NONE
+    settle(bridge, cluster, 4)
+    assert (cluster.jobs[1].pin, state(bridge)) == ((), State.HELD)
+
+
+@pytest.mark.parametrize("adopt", [True, False])
+def test_a_pin_that_the_ledger_does_not_know_is_taken_off(bridge_at, adopt):
+    cluster = FakeCluster(lazy=True)
+    cluster.submit(a_job(1), hold=Hold.NONE)
+    cluster.jobs[1].pin = (("n0", 1),)
+    cluster.drained = {0, 1, 2, 3}
+    bridge = bridge_at(cluster, start={"adopt": adopt})
+    settle(bridge, cluster)
+    assert cluster.jobs[1].pin == ()
+    assert state(bridge) is (State.HELD if adopt else State.FREE)
+
+
+def test_a_stop_does_not_undo_an_administrators_hold_of_a_job_on_its_way(bridge_at):
+    cluster = FakeCluster(lazy=True)
+    cluster.submit(a_job(1))
+    bridge = bridge_at(cluster)
+    bridge.cycle()
+    cluster.jobs[1].hold = Hold.ADMIN
+    assert bridge.stop() == []
+    assert cluster.jobs[1].hold is Hold.ADMIN
+
+
+def test_a_stop_takes_off_pins_that_the_ledger_does_not_know(bridge_at):
+    cluster = FakeCluster(lazy=True)
+    cluster.submit(a_job(1), hold=Hold.NONE)
+    cluster.jobs[1].pin = (("n0", 1),)
+    cluster.drained = {0, 1, 2, 3}
+    assert bridge_at(cluster).stop() == []
+    assert cluster.jobs[1].pin == ()
+
+
+def test_a_ledger_that_takes_nothing_makes_no_stop_undo_an_administrators_hold(bridge_at, monkeypatch):
+    cluster = FakeCluster(lazy=True)
+    cluster.submit(a_job(1), a_job(2))
+    bridge = bridge_at(cluster)
+    bridge.cycle()
+    cluster.jobs[1].hold = Hold.ADMIN
+    cluster.drained = {0, 1, 2, 3}
+
+    no_room(monkeypatch)
+    bridge.stop()
+    assert [fake.hold for fake in cluster.jobs.values()] == [Hold.ADMIN, Hold.NONE]
+    assert cluster.jobs[2].pin == (), "the other one is handed back"
+
+
+@pytest.mark.parametrize(("mode", "jobs", "told"), [("control", 2, [2]), ("control", 0, []), ("shadow", 2, [])])
+def test_the_log_tells_of_starts_that_are_sent_and_of_no_others(bridge_at, mode, jobs, told):
+    cluster = FakeCluster()
+    cluster.submit(*(a_job(id) for id in range(1, jobs + 1)))
+    with structlog.testing.capture_logs() as logs:
+        bridge_at(cluster, mode=mode).cycle()
+    assert [line["jobs"] for line in logs if line["event"] == "starts"] == told
+    assert {line["log_level"] for line in logs if line["event"] in ("starts", "mode")} <= {"info"}
+
+
+def test_jobs_that_are_long_over_are_forgotten_every_so_many_rounds(bridge_at, monkeypatch):
+    monkeypatch.setattr(cycle_commands, "FORGET_EVERY", 3)
+    cluster = FakeCluster()
+    cluster.submit(a_job(1), a_job(2))
+    bridge = bridge_at(cluster, journal={"keep_jobs_days": 2})
+    bridge.cycle()
+    cluster.end(1)
+    bridge.cycle()
+    cluster.now_s = 2 * 86400 + 1
+    known = []
+    for _ in range(4):
+        bridge.cycle()
+        known.append(sorted(bridge.ledger.by_id))
+        cluster.now_s += 1
+    assert known == [[2], [2], [2], [2]], "in round 3, for the first is over for more than two days and the second runs"
+    assert bridge.ledger.history(1) == []
+
+
+class Noting(FakeCluster):
+    def read(self):
+        return replace(super().read(), notes=("sacctmgr refused", "sshare silent"))
+
+
+def test_what_a_reading_notes_of_the_sites_policy_is_told(bridge_at):
+    told = [(h.kind, h.detail) for h in bridge_at(Noting()).cycle().happenings if h.kind != "mode"]
+    assert told == [("site_policy", "sacctmgr refused"), ("site_policy", "sshare silent")]
+
+
+class Told:
+    """A service manager that writes down what it is told."""
+
+    def __init__(self):
+        self.words = []
+
+    def notify(self, *words):
+        self.words.append(words)
+
+
+def test_the_service_manager_is_told_of_readiness_mode_and_the_end(bridge_at):
+    told = Told()
+    bridge = bridge_at(FakeCluster(), systemd=told)
+    bridge.run()
+    stops = ("STOPPING=1", "WATCHDOG=1", f"EXTEND_TIMEOUT_USEC={int(1e6 * bridge_loop.STOP_S)}")
+    assert told.words[:2] == [("READY=1", "STATUS=control"), ("STATUS=control",)]
+    assert set(told.words[2:]) == {("WATCHDOG=1",), stops}
+
+
+class Watching(Dispatcher):
+    """Notes what had been sent, and which jobs could be started, when it was asked."""
+
+    def __init__(self, cluster):
+        self.cluster, self.asked = cluster, []
+
+    def decide(self, snapshot, target="plan"):
+        queue = [snapshot.table.jobs[slot].id for slot in snapshot.queue.tolist()]
+        self.asked.append((list(self.cluster.commands), queue))
+        return FirstFit().decide(snapshot, target)
+
+
+def requeued(bridge_at, cluster, dispatcher=None, **settings):
+    """A bridge whose one job runs on n0 until it is requeued, with the old pin on it."""
+    cluster.submit(a_job(1))
+    bridge = bridge_at(cluster, dispatcher=dispatcher, **settings)
+    settle(bridge, cluster, 2)
+    cluster.drained.add(0)
+    cluster.requeue(1)
+    cluster.commands.clear()
+    return bridge
+
+
+def test_an_old_pin_is_taken_off_before_the_decision_and_the_job_is_decided_on_when_it_shows_without(bridge_at):
+    cluster = FakeCluster()
+    dispatcher = Watching(cluster)
+    bridge = requeued(bridge_at, cluster, dispatcher)
+    dispatcher.asked.clear()
+    settle(bridge, cluster, 2)
+    assert dispatcher.asked == [([("hold", (1,))], []), ([("hold", (1,))], [1])]
+    assert cluster.jobs[1].placement == ((1, 1),)
+
+
+def test_a_decision_that_fails_leaves_no_pin(bridge_at):
+    class Broken(Watching):
+        def decide(self, snapshot, target="plan"):
+            if self.cluster.drained:
+                raise ValueError("no idea")
+            return super().decide(snapshot, target)
+
+    cluster = FakeCluster()
+    bridge = requeued(bridge_at, cluster, Broken(cluster))
+    assert settle(bridge, cluster, 1)[0].result == "decision_failed"
+    assert (cluster.jobs[1].hold, cluster.jobs[1].pin) == (Hold.ADMIN, ())
+
+
+def test_pins_take_no_more_than_half_of_what_a_cycle_may_send_and_are_sent_once(bridge_at):
+    """What is due besides waits for the pins, and starts have their half."""
+    cluster = FakeCluster(cluster=a_cluster(nodes=6, cores=1))
+    cluster.submit(*(a_job(id) for id in range(1, 7)))
+    bridge = bridge_at(cluster, cycle={"max_commands": 4})
+    settle(bridge, cluster, 3)
+    for id in range(1, 6):
+        cluster.requeue(id)
+    cluster.drained.update(range(5))
+    cluster.commands.clear()
+    settle(bridge, cluster, 1)
+    assert cluster.commands == [("hold", (1, 2)), ("hold", (3, 4))]
+    settle(bridge, cluster, 1)
+    assert cluster.commands[2:] == [("hold", (5,))]
+
+
+def test_a_pin_that_cannot_be_taken_off_is_tried_once_a_cycle(bridge_at):
+    cluster = FakeCluster()
+    bridge = requeued(bridge_at, cluster)
+    cluster.faults["hold"] = [lambda work: [Outcome(1, "unknown", "held, but its pin is not cleared")]]
+    settle(bridge, cluster, 1)
+    assert cluster.commands == [("hold", (1,))]
+
+
+def test_an_old_pin_under_a_hold_is_taken_off_in_one_cycle_and_the_job_started_in_the_next(bridge_at):
+    """The job could be started at once, but the decision goes by a reading that shows it with the old list."""
+    cluster = FakeCluster()
+    bridge = requeued(bridge_at, cluster)
+    cluster.jobs[1].hold = Hold.PLUGIN
+    settle(bridge, cluster, 1)
+    assert cluster.commands == [("hold", (1,))]
+    settle(bridge, cluster, 1)
+    assert cluster.commands == [("hold", (1,)), ("start", (1,))]
+
+
+def test_by_what_the_cluster_is_asked_is_told_once_and_again_where_it_changes(bridge_at):
+    cluster = FakeCluster()
+    bridge = bridge_at(cluster)
+    bridge.cycle()
+    cluster.transport_info = "cli: pyslurm is not installed"
+    told = [[h.detail for h in bridge.cycle().happenings if h.kind == "transport"] for _ in range(3)]
+    cluster.transport_info = "pyslurm: the settings say so"
+    told += [[h.detail for h in bridge.cycle().happenings if h.kind == "transport"]]
+    assert told == [["cli: pyslurm is not installed"], [], [], ["pyslurm: the settings say so"]]
+
+
+@pytest.mark.parametrize("one_change", [True, False])
+def test_the_ledger_knows_of_a_release_where_that_is_a_command_of_its_own(bridge_at, one_change):
+    cluster = FakeCluster(starts_in_one_change=one_change, lazy=True)
+    cluster.submit(a_job(1))
+    bridge = bridge_at(cluster)
+    bridge.cycle()
+    assert bridge.ledger.get(1).state is State.STARTING
+    assert bridge.ledger.get(1).why == ("decided" if one_change else "released")
+
+
+def test_a_start_whose_release_was_not_answered_is_taken_back_and_tried_again(bridge_at):
+    """The bridge died between pin and release, without a plugin that marks its holds."""
+    cluster = FakeCluster(starts_in_one_change=False)
+    cluster.submit(a_job(1), hold=Hold.ADMIN)
+    bridge = bridge_at(cluster)
+    bridge.ledger.record([move(None, State.HELD, 0, "held", job_id=1)], 0)
+
+    def dies(_):
+        cluster.jobs[1].pin = (("n0", 1),)
+        raise BackendTimeout("died")
+
+    cluster.faults["start"] = [dies]
+    bridge.cycle()
+    assert (cluster.jobs[1].hold, cluster.jobs[1].pin) == (Hold.ADMIN, (("n0", 1),))
+    for _ in range(4):
+        cluster.now_s += 1
+        bridge.cycle()
+    assert cluster.jobs[1].running
+    assert cluster.jobs[1].starts == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "failures", "kind"),
+    [("not_sent", 0, "start_postponed"), ("", 1, "start_refused")],
+)
+def test_a_start_that_was_not_sent_is_no_failure_of_its_job(bridge_at, code, failures, kind):
+    cluster = FakeCluster()
+    cluster.submit(a_job(1))
+    bridge = bridge_at(cluster)
+    cluster.faults["start"] = [lambda _: [Outcome(1, "refused", "not sent: no such node", code)]]
+    report = bridge.cycle()
+    assert [h.kind for h in report.happenings if h.job_id == 1] == [kind]
+    entry = bridge.ledger.get(1)
+    assert (entry.state, entry.pinned, entry.failures) == (State.HELD, False, failures)
+    bridge.cycle()
+    assert cluster.jobs[1].running == (not failures), "one that failed is put off"
+
+
+def read_only(bridge, monkeypatch):
+    """A disk that takes nothing more from this bridge's ledger."""
+
+    def refused(work):
+        raise sqlite3.OperationalError("attempt to write a readonly database")
+
+    monkeypatch.setattr(type(bridge.ledger), "_written", lambda self, work: refused(work))
+
+
+@pytest.mark.parametrize("word", [True, False])
+def test_a_hold_after_a_hand_back_that_could_not_be_written_down_is_an_administrators(bridge_at, monkeypatch, word):
+    """Without the submit plugin it looks like the bridge's own: only the word on the cluster tells them apart."""
+    cluster = FakeCluster(drained={0, 1, 2, 3})
+    cluster.submit(a_job(1), hold=Hold.NONE)
+    bridge = bridge_at(cluster)
+    settle(bridge, cluster)
+    assert (cluster.jobs[1].hold, state(bridge)) == (Hold.ADMIN, State.HELD)
+    with monkeypatch.context() as patched:
+        read_only(bridge, patched)
+        assert [problem.split(":")[0] for problem in bridge.stop()][:1] == ["the ledger cannot be written"]
+    assert cluster.jobs[1].hold is Hold.NONE
+    assert cluster.claimed.run == HANDED_BACK
+    if not word:
+        cluster.claimed = None
+    cluster.jobs[1].hold, cluster.drained = Hold.ADMIN, set()
+    after = bridge_at(cluster)
+    settle(after, cluster)
+    assert (cluster.jobs[1].hold is Hold.ADMIN) == word
+    assert (1 in [id for kind, ids in cluster.commands if kind == "start" for id in ids]) != word
+    assert cluster.claimed.run != HANDED_BACK
+    if word:
+        cluster.jobs[1].hold = Hold.NONE
+        settle(after, cluster)
+        assert state(after) is State.RUNNING, "it is taken up again when the administrator lets go"
+
+
+def test_a_word_is_heard_once_and_overwritten_after_the_ledger_has_it(bridge_at, monkeypatch):
+    """A disk that is still read-only keeps the word where it is."""
+    cluster = FakeCluster(drained={0, 1, 2, 3})
+    cluster.submit(a_job(1), hold=Hold.NONE)
+    bridge = bridge_at(cluster)
+    settle(bridge, cluster)
+    with monkeypatch.context() as patched:
+        read_only(bridge, patched)
+        bridge.stop()
+        after = bridge_at(cluster)
+        after.cycle()
+        assert cluster.claimed.run == HANDED_BACK
+    settle(after, cluster)
+    assert (cluster.jobs[1].hold, state(after)) == (Hold.ADMIN, State.HELD), "nobody held it: adopted anew"

@@ -1,0 +1,156 @@
+"""The scene of an observation, whatever the adapter says."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cpsched_bridge.cycle.cluster_state_builder import cluster_state_of, unscheduled_jobs_of
+from cpsched_bridge.equivalence import BackoffKey
+from cpsched_bridge.ports import ClusterReason, Hold, Holder, Observation, PendingJob, UnmanagedJob
+from cpsched_bridge.store.journal_reader import UnscheduledJob
+from cpsched_bridge.store.ledger import KEPT, Entry, State
+from tests.builders import a_cluster, a_job, a_running
+
+
+@pytest.mark.parametrize("controlling", [False, True])
+def test_nothing_less_than_nothing_is_free_and_no_job_is_there_twice(controlling):
+    cluster = a_cluster(nodes=2)
+    pending = tuple(PendingJob(a_job(id), Hold.NONE) for id in (1, 1, 2, 9))
+    running = (a_running(a_job(9), ((0, 1),)), a_running(a_job(9), ((1, 1),)))
+    seen = Observation(5, cluster, np.array([[-3], [4]]), pending, running)
+    scene = cluster_state_of(seen, {}, controlling)
+    assert scene.free.tolist() == [[0], [4]]
+    assert [job.id for job in scene.queue] == ([] if controlling else [1, 2])
+    assert [(r.job.id, r.placement) for r in scene.running] == [(9, ((0, 1),))]
+
+
+HELD_BY_CLUSTER = "held by the cluster itself, until somebody releases or changes it"
+
+
+def pending(id=1, hold=Hold.PLUGIN, label="", **facts):
+    return PendingJob(a_job(id, **facts), hold, label=label)
+
+
+def observed(*waiting, cluster=None, free=None, **more):
+    cluster = cluster or a_cluster(nodes=2)
+    return Observation(100, cluster, np.array(free if free is not None else cluster.capacity), waiting, **more)
+
+
+def queued(hold, state, controlling):
+    """Whether a job is decided on that the cluster holds like this, and the ledger knows in this state (or not)."""
+    entries = {} if state is None else {1: Entry(1, state, 0)}
+    return [job.id for job in cluster_state_of(observed(pending(hold=hold)), entries, controlling).queue] == [1]
+
+
+@pytest.mark.parametrize("hold", Hold)
+@pytest.mark.parametrize("state", [None, *State])
+def test_in_control_a_job_may_start_that_is_ours_by_the_ledger_and_held_by_the_cluster(hold, state):
+    assert queued(hold, state, True) is (state is State.HELD and hold in (Hold.PLUGIN, Hold.ADMIN))
+
+
+@pytest.mark.parametrize("hold", Hold)
+@pytest.mark.parametrize("state", [None, *State])
+def test_else_those_are_decided_on_that_the_bridge_would_have_in_control(hold, state):
+    ours = hold is Hold.ADMIN and state in KEPT
+    assert queued(hold, state, False) is (hold in (Hold.NONE, Hold.PLUGIN) or ours)
+
+
+COMING = {
+    "as promised": ((("n1", 2),), [[4], [4]], [[4], [2]], [((1, 2),)]),
+    "to the last core": ((("n1", 2),), [[4], [2]], [[4], [0]], [((1, 2),)]),
+    "a core short": ((("n1", 2),), [[4], [1]], [[4], [1]], []),
+    "over two nodes, as sent": ((("n1", 1), ("n0", 1)), [[4], [4]], [[3], [3]], [((0, 1), (1, 1))]),
+    "one of two nodes is full": ((("n0", 1), ("n1", 1)), [[4], [0]], [[4], [0]], []),
+    "a node that is gone": ((("n0", 1), ("n9", 1)), [[4], [4]], [[4], [4]], []),
+}
+
+
+@pytest.mark.parametrize("name", COMING)
+def test_what_is_promised_to_jobs_on_their_way_is_not_free_unless_they_cannot_start_there(name):
+    nodes, free, left, placements = COMING[name]
+    entry = Entry(1, State.STARTING, 77, nodes=nodes)
+    scene = cluster_state_of(observed(pending(units=2), free=free), {1: entry}, True)
+    assert scene.free.tolist() == left
+    assert [(each.start_s, each.placement) for each in scene.running] == [(77, placement) for placement in placements]
+    untouched = cluster_state_of(observed(pending(units=2), free=free), {1: entry}, False)
+    assert (untouched.free.tolist(), untouched.running) == (free, ())
+
+
+def test_of_two_jobs_on_their_way_to_one_place_the_first_has_it_and_other_states_promise_nothing():
+    nodes = (("n0", 1),)
+    entries = {id: Entry(id, State.STARTING, 7, nodes=nodes) for id in (1, 2)}
+    entries[3] = Entry(3, State.ROLLING_BACK, 7, nodes=nodes)
+    seen = observed(*(pending(id, per_unit=3) for id in (1, 2, 3, 4)))
+    scene = cluster_state_of(seen, entries, True)
+    assert [each.job.id for each in scene.running] == [1]
+    assert scene.free.tolist() == [[1], [4]]
+    assert seen.free.tolist() == [[4], [4]], "the observation stays as it is"
+
+
+def test_a_job_that_is_seen_running_counts_there_and_not_where_it_was_sent():
+    entry = Entry(1, State.STARTING, 7, nodes=(("n0", 1),))
+    seen = observed(pending(1), running=(a_running(a_job(1), ((1, 1),)),))
+    assert [each.placement for each in cluster_state_of(seen, {1: entry}, True).running] == [((1, 1),)]
+
+
+@pytest.mark.parametrize(
+    ("job", "entry", "limit", "kind", "reason"),
+    [
+        (
+            pending(hold=Hold.USER, ineligible="dependency"),
+            Entry(1, State.HELD, 0),
+            "full",
+            "held",
+            "held by its owner",
+        ),
+        (replace(pending(hold=Hold.USER), holder=Holder.ADMINISTRATOR), None, None, "held", "held by an administrator"),
+        (replace(pending(hold=Hold.USER), holder=Holder.CLUSTER), None, None, "held", "held by the cluster"),
+        (
+            replace(pending(hold=Hold.USER, ineligible="held (s)"), holder=Holder.CLUSTER),
+            None,
+            None,
+            "held",
+            "held (s)",
+        ),
+        (pending(ineligible="dependency"), Entry(1, State.HELD, 0), "full", "ineligible", "dependency"),
+        (pending(), Entry(1, State.HELD, 0, why="held"), "QOS full", "ineligible", "QOS full"),
+        (pending(), Entry(1, State.HELD, 0, why="held"), None, "held", "held"),
+        (pending(), Entry(1, State.FREE, 0, why="handed back", leave="odd"), None, "free", "odd"),
+        (pending(hold=Hold.ADMIN), None, None, "held", "not the bridge's: held by an administrator"),
+        (pending(hold=Hold.CLUSTER), None, None, "held", HELD_BY_CLUSTER),
+        (
+            replace(
+                pending(hold=Hold.CLUSTER, ineligible="begin time"),
+                obstacle=ClusterReason("launch failed", BackoffKey("job", ("1",))),
+            ),
+            Entry(1, State.FREE, 0, why="requeued"),
+            None,
+            "held",
+            f"{HELD_BY_CLUSTER}: launch failed",
+        ),
+        (pending(hold=Hold.PLUGIN), None, None, "free", "held for the bridge, which has not taken it up yet"),
+        (
+            pending(hold=Hold.NONE),
+            None,
+            None,
+            "free",
+            "not the bridge's: nobody holds it, the cluster's own scheduler may start it",
+        ),
+    ],
+)
+def test_why_a_job_is_not_decided_on(job, entry, limit, kind, reason):
+    entries = {} if entry is None else {1: entry}
+    limited = {} if limit is None else {1: limit}
+    assert unscheduled_jobs_of(observed(job), frozenset(), entries, limited) == [UnscheduledJob(1, kind, reason)]
+    assert unscheduled_jobs_of(observed(job), frozenset({1}), entries, limited) == []
+
+
+def test_jobs_that_only_the_cluster_can_place_come_first_with_label_and_user():
+    left = UnmanagedJob(5, "heterogeneous job", "5_1", "ada")
+    seen = observed(pending(1, label="1_7", user="bob"), left=(left,))
+    entry = Entry(1, State.HELD, 0, why="held")
+    assert unscheduled_jobs_of(seen, frozenset(), {1: entry}) == [
+        UnscheduledJob(5, "unsupported", "heterogeneous job", "5_1", "ada"),
+        UnscheduledJob(1, "held", "held", "1_7", "bob"),
+    ]

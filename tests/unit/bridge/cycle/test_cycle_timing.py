@@ -1,0 +1,239 @@
+"""The rest between cycles: how long it is, in which slices, and when systemd hears of it."""
+
+import os
+
+import pytest
+
+from cpsched.model import Cluster
+from cpsched_bridge.cycle.cycle_timing import AWAY_S, CycleTiming
+from cpsched_bridge.cycle_report import CycleReport
+from cpsched_bridge.ports import Observation
+from cpsched_bridge.settings import CycleSettings
+from tests.fakes import FakePace
+
+
+def a_report(result="ok"):
+    return CycleReport(1, "control", 0.0, result=result)
+
+
+class Service:
+    """A service manager that notes when it was told what."""
+
+    def __init__(self, pace):
+        self.pace, self.words = pace, []
+
+    def notify(self, *words):
+        self.words.append((self.pace.at_s, words))
+
+
+def a_rest(cycles=100, **settings):
+    pace = FakePace(cycles=cycles, at_s=100.0)
+    timing = CycleTiming(CycleSettings(**settings), pace, Service(pace))
+    timing.begin(a_report())
+    return timing, pace
+
+
+@pytest.mark.parametrize(
+    ("rest_s", "slices"),
+    [
+        (-3.0, [0.0]),
+        (0.0, [0.0]),
+        (1.0, [1.0]),
+        (5.0, [5.0]),
+        (5.5, [5.0, 0.5]),
+        (10.0, [5.0, 5.0]),
+        (12.0, [5.0, 5.0, 2.0]),
+    ],
+)
+def test_a_rest_is_waited_for_in_slices_with_a_sign_of_life_before_each(rest_s, slices):
+    """One at least: a cycle that took longer than its interval is followed by the next at once, but not unseen."""
+    rest, pace = a_rest(interval_s=12.0)
+    pace.at_s += 12.0 - rest_s
+    began_s = pace.at_s
+    assert rest.wait()
+    assert pace.waited == slices
+    starts = [began_s + sum(slices[:i]) for i in range(len(slices))]
+    assert rest.systemd.words == [(at_s, ("WATCHDOG=1",)) for at_s in starts]
+
+
+@pytest.mark.parametrize("cycles", [1, 2])
+def test_a_rest_ends_at_once_where_the_loop_is_to_end(cycles):
+    rest, pace = a_rest(cycles, interval_s=12.0)
+    assert not rest.wait()
+    assert pace.waited == [5.0] * cycles
+
+
+@pytest.mark.parametrize(
+    ("interval_s", "most_s", "failed", "pause_s"),
+    [
+        (2.0, 60.0, 0, 2.0),
+        (2.0, 60.0, 1, 4.0),
+        (2.0, 60.0, 4, 32.0),
+        (2.0, 60.0, 5, 60.0),
+        (2.0, 60.0, 10_000, 60.0),
+        (20.0, 10.0, 0, 20.0),
+        (20.0, 10.0, 3, 20.0),
+    ],
+)
+def test_a_pause_doubles_with_each_failure_in_a_row_up_to_the_bound_but_not_below_the_interval(
+    interval_s, most_s, failed, pause_s
+):
+    rest, _ = a_rest(interval_s=interval_s, max_backoff_s=most_s)
+    for _ in range(failed):
+        rest.end(a_report("backend_error"))
+    assert rest.pause_s == pause_s
+    rest.end(a_report())
+    assert rest.pause_s == interval_s
+
+
+# A busy cluster
+
+
+CLUSTER = Cluster.of([[4]], ["cores"])
+
+
+def read(rest, busy="", reading_s=0.1, number=1):
+    """The report of a cycle after its reading was taken note of."""
+    seen = Observation(0, CLUSTER, CLUSTER.capacity, busy=busy)
+    report = CycleReport(number, "control", 0.0, observation=seen, seconds={"observe": reading_s})
+    rest.note_load(report)
+    return report
+
+
+def told(report):
+    return [(each.kind, each.detail) for each in report.happenings]
+
+
+def test_beside_a_busy_cluster_the_pause_doubles_up_to_the_bound_and_halves_afterwards():
+    rest, _ = a_rest(interval_s=2.0, max_interval_factor=5)
+    reports = [read(rest, "much to do") for _ in range(4)] + [read(rest) for _ in range(4)]
+    assert [report.pause_s for report in reports] == [4.0, 8.0, 10.0, 10.0, 5.0, 2.5, 2.0, 2.0]
+    assert [report.slowed for report in reports] == [True] * 6 + [False] * 2
+    assert told(reports[0]) == [("slowed", "a cycle every 4 s: much to do")]
+    assert told(reports[6]) == [("full_pace", "a cycle every 2 s again")]
+    assert not any(told(reports[i]) for i in (1, 2, 3, 4, 5, 7)), "each change is told once"
+
+
+@pytest.mark.parametrize(("reading_s", "pause_s"), [(0.5, 1.0), (0.6, 1.2), (3.0, 5.0)])
+def test_a_reading_takes_no_more_than_half_of_the_time(reading_s, pause_s):
+    rest, _ = a_rest(interval_s=1.0)
+    report = read(rest, reading_s=reading_s)
+    assert report.pause_s == pytest.approx(pause_s)
+    assert told(report) == ([("slowed", "a cycle every 5 s: reading it took 3.0 s")] if pause_s == 5.0 else [])
+
+
+def test_a_cycle_without_a_reading_changes_nothing_of_the_pace():
+    rest, _ = a_rest(interval_s=1.0)
+    read(rest, "much to do")
+    unread = CycleReport(2, "control", 0.0)
+    rest.note_load(unread)
+    assert (unread.pause_s, unread.slowed, told(unread)) == (2.0, True, [])
+
+
+def test_who_never_wants_it_slower_is_never_told_so():
+    rest, _ = a_rest(interval_s=1.0, max_interval_factor=1)
+    report = read(rest, "much to do", reading_s=9.0)
+    assert (report.pause_s, report.slowed, told(report)) == (1.0, False, [])
+
+
+def test_a_failed_cycle_makes_no_pause_beside_a_busy_cluster_shorter():
+    rest, _ = a_rest(interval_s=1.0, max_interval_factor=5, max_backoff_s=2.0)
+    for _ in range(3):
+        read(rest, "much to do")
+    rest.end(a_report("backend_error"))
+    assert rest.pause_s == 5.0
+
+
+# Wake files
+
+
+@pytest.fixture
+def wake_file(tmp_path):
+    return tmp_path / "wake"
+
+
+class Touching(FakePace):
+    """A pace in whose wait number `at` something happens."""
+
+    def __init__(self, at, happen):
+        super().__init__(cycles=1000, at_s=100.0)
+        self.at, self.happen = at, happen
+
+    def wait(self, seconds):
+        if len(self.waited) == self.at:
+            self.happen()
+        return super().wait(seconds)
+
+
+def woken(wake_file, at, happen, prepare=lambda rest: None, **settings):
+    """When a rest of ten seconds ended, in which something happens after `at` looks."""
+    pace = Touching(at, happen)
+    rest = CycleTiming(CycleSettings(interval_s=10.0, trigger_files=[wake_file], **settings), pace, Service(pace))
+    rest.begin(a_report())
+    prepare(rest)
+    assert rest.wait()
+    return pace.at_s - 100.0, rest
+
+
+@pytest.mark.parametrize(("at", "ended_s"), [(0, 1.0), (5, 1.0), (30, 3.2), (98, 10.0)])
+def test_a_file_that_is_made_begins_a_cycle_but_not_too_soon_after_the_last(wake_file, at, ended_s):
+    assert woken(wake_file, at, wake_file.touch)[0] == pytest.approx(ended_s)
+
+
+def test_writing_the_same_text_again_and_taking_the_file_away_are_changes(wake_file):
+    wake_file.write_text("changed\n")
+    os.utime(wake_file, ns=(1, 1))
+    assert woken(wake_file, 30, lambda: wake_file.write_text("changed\n"))[0] < 4
+    assert woken(wake_file, 30, wake_file.unlink)[0] < 4
+
+
+def test_what_changed_during_the_cycle_itself_begins_the_next(wake_file):
+    pace = FakePace(cycles=1000, at_s=100.0)
+    rest = CycleTiming(CycleSettings(interval_s=10.0, trigger_files=[wake_file]), pace, Service(pace))
+    rest.begin(a_report())
+    pace.at_s += 4.0
+    wake_file.touch()
+    assert rest.wait()
+    assert pace.at_s == pytest.approx(104.2)
+
+
+def test_nothing_wakes_after_a_failed_cycle_or_beside_a_busy_cluster(wake_file):
+    assert woken(wake_file, 5, wake_file.touch, lambda rest: rest.end(a_report("failed")))[0] == pytest.approx(20.0)
+    assert woken(wake_file, 5, wake_file.unlink, lambda rest: read(rest, "much to do"))[0] == pytest.approx(20.0)
+
+
+def test_a_rest_in_which_nothing_changes_is_as_long_as_ever_and_systemd_hears_of_it(wake_file):
+    ended_s, rest = woken(wake_file, 1000, wake_file.touch)
+    assert ended_s == pytest.approx(10.0)
+    assert [at_s - 100 for at_s, _ in rest.systemd.words] == pytest.approx([0.0, 5.0], abs=0.2)
+
+
+# The dead-man timer
+
+
+@pytest.mark.parametrize(
+    ("heartbeat_age_s", "was"), [(None, True), (0.0, False), (AWAY_S - 1, False), (AWAY_S, True), (-AWAY_S, True)]
+)
+def test_a_bridge_that_starts_goes_by_the_heartbeat_of_the_one_before(heartbeat_age_s, was):
+    pace = FakePace(at_s=1000.0)
+    assert CycleTiming(CycleSettings(), pace, Service(pace), heartbeat_age_s).was_away == was
+
+
+def test_being_away_lasts_for_a_while_after_the_next_good_cycle():
+    timing, pace = a_rest()
+
+    def good_at(at_s):
+        pace.at_s = 100.0 + at_s
+        timing.end(a_report())
+
+    good_at(AWAY_S - 1)
+    pace.at_s = 100.0 + 2 * AWAY_S - 2
+    assert not timing.was_away
+    back_s = 2 * AWAY_S - 1
+    pace.at_s = 100.0 + back_s
+    assert timing.was_away
+    good_at(back_s)
+    good_at(back_s + AWAY_S - 1)
+    assert timing.was_away
+    pace.at_s += 1
+    assert not timing.was_away

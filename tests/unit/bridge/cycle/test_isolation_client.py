@@ -1,0 +1,279 @@
+"""A dispatcher in a process of its own: same decisions, and nothing that it does there reaches the bridge."""
+
+import os
+import pickle
+import signal
+import time
+from functools import partial
+from multiprocessing.reduction import ForkingPickler
+
+import pytest
+
+from cpsched.dispatchers.easy import EasyDispatcher
+from cpsched.dispatchers.lookahead.lookahead_dispatcher import Lookahead
+from cpsched.errors import PolicyError
+from cpsched.model import EndedJob
+from cpsched.policy import Policy
+from cpsched.policy_spec import PolicySpec
+from cpsched.predictors.walltime import WalltimePredictor
+from cpsched_bridge.child_processes import STALL_TIMEOUT_S
+from cpsched_bridge.cycle.decision_deadline import run_within
+from cpsched_bridge.cycle.isolation_client import IsolatedDispatcher
+from cpsched_bridge.errors import DecisionTimeout, DispatcherError
+from tests import bad_dispatchers
+from tests.builders import a_cluster, a_job, a_running, a_snapshot
+from tests.forked import forks
+from tests.patience import ENOUGH_S, until
+
+GATED = "tests.bad_dispatchers:Gated"
+
+
+@pytest.fixture
+def apart_anew():
+    """For tests of how a child begins and ends: it imports everything, loads all kernels and has them to free."""
+    found = []
+
+    def begin(words, **more):
+        found.append(IsolatedDispatcher(PolicySpec(words), **more))
+        return found[-1]
+
+    yield begin
+    for each in found:
+        each.close()
+
+
+@pytest.fixture
+def apart(apart_anew, monkeypatch):
+    """For tests of what it does then: its process is forked from this one."""
+    forks(monkeypatch)
+    return apart_anew
+
+
+def a_scene(now_s=0, first=1, running=()):
+    cluster = a_cluster(4, 4)
+    return a_snapshot(cluster, [a_job(first + i, 1 + i % 2, 3, 50 + i) for i in range(8)], running, now_s)
+
+
+def same(one, other, snapshot):
+    return one.starts_by_job(snapshot) == other.starts_by_job(snapshot) and (
+        one.plan_by_job(snapshot) == other.plan_by_job(snapshot) and one.waits == other.waits
+    )
+
+
+@pytest.mark.parametrize("protocol", [pickle.DEFAULT_PROTOCOL, 5])
+@pytest.mark.parametrize(("words", "here"), [("easy", EasyDispatcher), ("lookahead", Lookahead)])
+def test_what_is_sent_is_decided_on_whichever_way_python_pickles_it(apart, mocker, protocol, words, here):
+    """Read-only arrays come out of protocol 5, the default since Python 3.14, as read-only ones."""
+    scene = a_scene(9, running=[a_running(a_job(90, 1, 4, 50), ((0, 1),), start_s=0)])
+    there = apart(words)
+    mocker.patch.object(ForkingPickler, "dumps", partial(ForkingPickler.dumps, protocol=protocol))
+    assert same(there.decide(scene), here().decide(scene), scene)
+
+
+def test_it_decides_as_it_would_here_while_jobs_come_change_and_go(apart):
+    there, here = apart("easy"), EasyDispatcher()
+    cluster = a_cluster(4, 4)
+    outlived = a_running(a_job(90, 1, 2, 5), ((3, 1),), start_s=0)
+    for now_s, jobs in enumerate(
+        [
+            [a_job(i, 1, 3, 50) for i in range(1, 9)],
+            [a_job(i, 1, 3, 50) for i in range(3, 12)],
+            [a_job(i, 2, 3, 70) for i in range(3, 12)],
+        ]
+    ):
+        running = [outlived, a_running(a_job(70 + now_s, 1, 4, 9), ((now_s, 1),), start_s=now_s)]
+        snapshot = a_snapshot(cluster, jobs, running, now_s + 10, {90: 3})
+        assert same(there.decide(snapshot), here.decide(snapshot), snapshot)
+    other = a_scene(now_s=30, first=3)
+    assert same(there.decide(other), here.decide(other), other), "on another cluster"
+    assert there.starts == 1
+
+
+@pytest.fixture
+def gate(tmp_path, monkeypatch):
+    """The file that a dispatcher waits for before it begins."""
+    monkeypatch.setenv("CPSCHED_TEST_GATE", str(tmp_path / "gate"))
+    return tmp_path / "gate"
+
+
+def test_a_child_that_begins_is_told_of_without_waiting_for_it(apart_anew, gate):
+    dispatcher = apart_anew(GATED)
+    assert dispatcher.waits_for() == "the dispatcher's process starts"
+    gate.touch()
+    said = set()
+    until(lambda: said.add(words := dispatcher.waits_for()) or words is None)
+    assert any("kernels are ready" in words for words in said if words)
+    assert dispatcher.decide(a_scene()).starts
+    assert dispatcher.starts == 1
+
+
+def test_no_limit_for_answers_counts_what_a_child_begins_with(apart_anew, gate):
+    """Neither imports nor compiling is an answer: the question is asked when the child is ready for it."""
+    dispatcher = apart_anew(GATED)
+    pid = dispatcher.pid
+    for _ in range(3):
+        assert dispatcher.waits_for() is not None
+        time.sleep(0.1)
+    gate.touch()
+    until(lambda: dispatcher.waits_for() is None)
+    assert run_within(ENOUGH_S, lambda: dispatcher.decide(a_scene())).starts
+    assert dispatcher.pid == pid
+
+
+def test_a_child_that_dies_while_it_begins_is_told_by_the_next_question_and_then_replaced(apart, gate):
+    gate.write_text("die")
+    dispatcher = apart(GATED)
+    until(lambda: dispatcher.waits_for() is None)
+    with pytest.raises(DispatcherError, match=r"^its process died \(exit status 9\)"):
+        dispatcher.decide(a_scene())
+    gate.write_text("")
+    until(lambda: dispatcher.waits_for() is None)
+    assert dispatcher.decide(a_scene()).starts
+    assert dispatcher.starts == 2
+
+
+def test_a_child_that_begins_and_shows_no_progress_is_killed_in_the_end(apart, gate):
+    now = [0.0]
+    dispatcher = apart(GATED, clock=lambda: now[0])
+    pid = dispatcher.pid
+    now[0] = STALL_TIMEOUT_S
+    assert dispatcher.waits_for() is not None
+    now[0] = STALL_TIMEOUT_S + 1
+    assert dispatcher.waits_for() is None
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+    with pytest.raises(DispatcherError, match="its process began, and hangs: the dispatcher's process starts"):
+        dispatcher.decide(a_scene())
+
+
+def test_each_sign_of_progress_gives_a_child_the_whole_time_again(apart_anew, gate):
+    now = [0.0]
+    dispatcher = apart_anew(GATED, clock=lambda: now[0])
+    gate.touch()
+    said = [dispatcher.waits_for()]
+    while said[-1] is not None:
+        if (words := dispatcher.waits_for()) != said[-1]:
+            said.append(words)
+            now[0] += STALL_TIMEOUT_S
+    assert now[0] > 2 * STALL_TIMEOUT_S
+    assert dispatcher.decide(a_scene()).starts
+
+
+def test_kernels_that_a_killed_child_had_compiled_are_not_compiled_again(apart_anew, tmp_path, monkeypatch):
+    monkeypatch.setenv("CPSCHED_CACHE_DIR", str(tmp_path))
+    compiled = lambda: {file: file.stat().st_mtime_ns for file in tmp_path.glob("*.bin")}  # noqa: E731
+    dispatcher = apart_anew("easy")
+    until(lambda: len(compiled()) >= 3)
+    os.kill(dispatcher.pid, signal.SIGKILL)
+    until(lambda: dispatcher.waits_for() is None)
+    before = compiled()
+    with pytest.raises(DispatcherError):
+        dispatcher.memory()
+    said = []
+    until(lambda: said.append(dispatcher.waits_for()) or (said[-1] or "").startswith("compiles kernels"))
+    assert int(said[-1].split()[2]) >= 3, said[-1]
+    assert before.items() <= compiled().items()
+
+
+def test_what_goes_wrong_there_is_a_fault_here(apart_anew):
+    policy = Policy(WalltimePredictor(), apart_anew("tests.bad_dispatchers:Moody"))
+    words = (
+        f"RuntimeError: no idea ({bad_dispatchers.__file__}:",
+        "what it decided cannot be sent",
+        "its process died (exit status 7)",
+        "its process died (exit status 3)",
+    )
+    for now_s, expected in enumerate(words):
+        with pytest.raises(PolicyError) as raised:
+            policy.decide(a_scene(now_s))
+        assert expected in str(raised.value)
+    assert policy.dispatcher.starts == 2, "one more after the first death; the second one is not replaced yet"
+
+
+def test_a_call_that_holds_the_interpreters_lock_is_ended_and_its_process_gone(apart):
+    dispatcher = apart("tests.bad_dispatchers:HangsInC")
+    pid = dispatcher.pid
+    until(lambda: dispatcher.waits_for() is None)
+    with pytest.raises(DecisionTimeout):
+        run_within(0.5, lambda: dispatcher.decide(a_scene()))
+    assert dispatcher.pid is None
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_what_was_learned_and_told_is_known_to_the_next_process(apart):
+    dispatcher = apart("tests.bad_dispatchers:Counts")
+    assert dispatcher.learns, "until it says otherwise"
+    for id in range(3):
+        dispatcher.learn(EndedJob(a_job(id), 0, 5))
+    dispatcher.decide(a_scene())
+    assert (dispatcher.learns, dispatcher.memory()) == (True, {"count": 3})
+    dispatcher.learn(EndedJob(a_job(9), 0, 5))
+    os.kill(dispatcher.pid, signal.SIGKILL)
+    policy = Policy(WalltimePredictor(), dispatcher)
+    with pytest.raises(PolicyError, match="its process died"):
+        policy.decide(a_scene())
+    policy.decide(a_scene())
+    assert dispatcher.memory() == {"count": 4}, "the lesson that the dead one did not hear is told again"
+    assert dispatcher.starts == 2
+
+
+def test_what_it_knows_is_asked_for_before_a_decision_with_all_that_ended_until_then(apart):
+    dispatcher = apart("tests.bad_dispatchers:Counts")
+    dispatcher.decide(a_scene())
+    dispatcher.learn(EndedJob(a_job(9), 0, 5))
+    assert dispatcher.memory() == {"count": 1}
+    assert dispatcher.memory() == {"count": 1}, "and told once"
+    dispatcher.decide(a_scene())
+    assert dispatcher.memory() == {"count": 1}
+
+
+def test_what_a_process_knew_before_it_died_is_known_without_a_decision(apart):
+    dispatcher = apart("tests.bad_dispatchers:Counts")
+    dispatcher.recall({"count": 40})
+    dispatcher.learn(EndedJob(a_job(9), 0, 5))
+    assert dispatcher.memory() == {"count": 41}
+
+
+def test_the_process_is_asked_once_a_round_unless_something_ended(apart, monkeypatch):
+    dispatcher = apart("tests.bad_dispatchers:Counts")
+    messages, ask = [], dispatcher._ask  # noqa: SLF001
+    monkeypatch.setattr(dispatcher, "_ask", lambda message: messages.append(message) or ask(message))
+    assert dispatcher.memory() == {"count": 0}
+    dispatcher.decide(a_scene())
+    assert dispatcher.memory() == {"count": 0}
+    dispatcher.decide(a_scene())
+    assert len(messages) == 3, "for its memory at the very first, then for decisions"
+    dispatcher.learn(EndedJob(a_job(9), 0, 5))
+    assert dispatcher.memory() == {"count": 1}
+    assert len(messages) == 4
+
+
+def test_recall_begins_anew(apart):
+    dispatcher = apart("tests.bad_dispatchers:Counts")
+    dispatcher.recall({"count": 40})
+    assert dispatcher.memory() == {"count": 40}, "before any decision"
+    dispatcher.learn(EndedJob(a_job(9), 0, 5))
+    assert dispatcher.memory() == {"count": 41}, "what it has learned meanwhile is in it"
+    dispatcher.decide(a_scene())
+    assert dispatcher.memory() == {"count": 41}, "and is learned once"
+
+
+def test_a_dispatcher_that_learns_nothing_says_so(apart):
+    dispatcher = apart("easy")
+    dispatcher.decide(a_scene())
+    assert (dispatcher.learns, dispatcher.memory()) == (False, None)
+
+
+def test_how_long_a_decision_took_is_measured_where_it_is_taken(monkeypatch):
+    """Under a limit that nothing keeps, the next round is left less work."""
+    spec = PolicySpec.of("lookahead", settings={"limit_s": "1e-9", "objective": "af"})
+    forks(monkeypatch)
+    there = IsolatedDispatcher(spec)
+    try:
+        most = there.memory()["work"]
+        crowd = [a_job(i, 3, (1,), 50 + 37 * i % 90) for i in range(20)]
+        there.decide(a_snapshot(a_cluster(1, 4), crowd))
+        assert there.memory()["work"] < most
+    finally:
+        there.close()

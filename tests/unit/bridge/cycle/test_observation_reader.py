@@ -1,0 +1,71 @@
+"""The first reading looks back at what ended meanwhile; later ones ask again only for what could not be had."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from cpsched.model import EndedJob
+from cpsched_bridge.cycle.observation_reader import LOOK_BACK_EVERY_S, ObservationReader
+from cpsched_bridge.store.ledger import Ledger, State, move
+from tests.builders import a_job
+from tests.fakes import FakeCluster
+
+
+class Looking(FakeCluster):
+    """A cluster that counts how often somebody asks for its past."""
+
+    history_missing = False
+    asked = 0
+
+    def history(self) -> Sequence[EndedJob]:
+        self.asked += 1
+        return super().history()
+
+
+@pytest.fixture
+def cluster():
+    return Looking(past=[EndedJob(a_job(id), 0, 5) for id in (1, 2, 3)])
+
+
+@pytest.fixture
+def reader(cluster, tmp_path):
+    """A reader whose ledger takes job 1 for alive, knows that job 2 is over, and has never heard of job 3."""
+    ledger = Ledger(tmp_path / "ledger.sqlite", durable=False)
+    ledger.record([move(None, State.HELD, 0, "", job_id=id) for id in (1, 2)])
+    ledger.record([move(ledger.get(2), State.ENDED, 1, "ended")])
+    return ObservationReader(cluster, ledger)
+
+
+def test_the_first_reading_lists_as_ended_what_the_ledger_takes_for_alive_and_gives_all_of_the_past(reader):
+    seen, past = reader.read()
+    assert [ended.job.id for ended in seen.ended] == [1]
+    assert [ended.job.id for ended in past] == [1, 2, 3]
+
+
+def test_a_past_that_was_had_is_not_asked_for_again(reader, cluster):
+    for cluster.now_s in (0, 100, 10_000):
+        reader.read()
+    assert cluster.asked == 1
+
+
+def test_a_past_that_could_not_be_had_is_asked_for_once_a_minute(reader, cluster):
+    cluster.history_missing = True
+    asked = []
+    for cluster.now_s in (0, LOOK_BACK_EVERY_S - 1, LOOK_BACK_EVERY_S, LOOK_BACK_EVERY_S + 1, 2 * LOOK_BACK_EVERY_S):
+        _, past = reader.read()
+        asked.append((cluster.asked, len(past)))
+    assert asked == [(1, 3), (1, 0), (2, 3), (2, 0), (3, 3)]
+
+
+def test_what_a_glance_saw_ending_is_told_by_the_first_reading(reader, cluster):
+    cluster.submit(a_job(7))
+    cluster.run_now(7, ((0, 1),))
+    cluster.end(7)
+    assert [ended.job.id for ended in reader.glance().ended] == [7]
+    assert reader.glance().ended == ()
+    assert cluster.asked == 0, "the past is not asked for"
+    seen, past = reader.read()
+    assert ([ended.job.id for ended in seen.ended], len(past)) == ([1, 7], 3)
+    assert reader.read()[0].ended == ()

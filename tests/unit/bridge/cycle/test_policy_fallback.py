@@ -1,0 +1,241 @@
+"""Where the configured policy hangs or fails, the fallback decides in the same cycle."""
+
+import time
+
+import pytest
+
+from cpsched.dispatchers.easy import EasyDispatcher
+from cpsched.model import EndedJob
+from cpsched.policy import Policy
+from cpsched.policy_spec import PolicySpec
+from cpsched.predictors.walltime import WalltimePredictor
+from cpsched_bridge.cycle import circuit_breaker
+from cpsched_bridge.cycle.isolation_client import IsolatedDispatcher
+from cpsched_bridge.cycle.policy_fallback import MAX_FAILURES
+from cpsched_bridge.cycle.startup import KEPT_S
+from cpsched_bridge.store.round_replay import replay_round
+from tests.bridges import Metrics
+from tests.builders import a_job
+from tests.fakes import FakeCluster, FakePace, FirstFit
+from tests.unit.bridge.cycle.test_bad_policies import ALL, ENDLESS, Bad, Guess, raising
+
+SHORT_S = 1.0
+"""Only what never returns comes near it."""
+
+
+class Tried(FirstFit):
+    """Fails as long as told, and says how often it was asked; may take its time."""
+
+    def __init__(self, pace=None, seconds=0.0):
+        self.bad, self.asked, self._pace, self._seconds = True, 0, pace, seconds
+
+    def decide(self, snapshot, need="plan"):
+        self.asked += 1
+        if self._pace is not None:
+            self._pace.at_s += self._seconds
+        if self.bad:
+            raise RuntimeError("no idea")
+        return super().decide(snapshot, need)
+
+
+@pytest.fixture
+def at(bridge_at):
+    def build(**changes):
+        cluster, metrics = FakeCluster(), Metrics()
+        cluster.submit(a_job(1, per_unit=3), a_job(2, per_unit=3))
+        changes = {"fallback": Policy(WalltimePredictor(), FirstFit()), **changes}
+        bridge = bridge_at(cluster, listeners=(metrics,), **changes)
+        return bridge, cluster, metrics.value
+
+    return build
+
+
+def kinds(report):
+    return [happening.kind for happening in report.happenings if happening.kind != "mode"]
+
+
+SOME = ("an error", "recursion", "no Exception", "None", "a word", "a negative slot", "a job twice", *ENDLESS)
+"""Each way of failing; what each of all that may go wrong is called is `test_bad_policies`' matter."""
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_jobs_start_in_the_cycle_in_which_the_dispatcher_fails(at, name):
+    limit = {"decide_timeout_s": SHORT_S} if name in ENDLESS else {}
+    bridge, cluster, metric = at(dispatcher=Bad(ALL[name]), cycle=limit)
+    report = bridge.cycle()
+    assert report.result == "ok"
+    assert sorted(report.starts) == [1, 2]
+    assert kinds(report)[1:] == ["fallback"]
+    assert kinds(report)[0] in {"decision_failed", "rule_broken", "decision_timeout"}
+    assert (name in ENDLESS) == (kinds(report)[0] == "decision_timeout")
+    assert report.decision.effort.path == "fallback"
+    assert metric("cpsched_solves_total", path="fallback", status="none") == 1
+    assert metric("cpsched_fallback") == 1
+    assert bridge.settings.heartbeat_path.exists()
+    bridge.cycle()
+    assert all(fake.running for fake in cluster.jobs.values())
+
+
+def test_the_round_of_a_fallback_is_decided_again_by_the_fallback(at):
+    bridge, _, _ = at(dispatcher=Tried(), fallback=Policy(WalltimePredictor(), EasyDispatcher()), cycle={})
+    record = bridge.journal.read(bridge.cycle().number)
+    assert record.policy == PolicySpec("easy")
+    assert record.failure == ""
+    assert record.effort.path == "fallback"
+    assert replay_round(record).same
+
+
+@pytest.mark.parametrize("part", ["answer", "lesson"])
+def test_a_predictor_that_fails_keeps_nobody_waiting_either(at, part):
+    bridge, cluster, _ = at()
+    cluster.past = [EndedJob(a_job(9), 0, 5)]
+    bridge.policy.predictor = Guess(**{part: raising(RuntimeError("no idea"))})
+    report = bridge.cycle()
+    assert (report.result, sorted(report.starts)) == ("ok", [1, 2])
+
+
+def test_going_there_and_coming_back_are_events_and_what_lies_between_is_not(at):
+    tried = Tried()
+    bridge, _, metric = at(dispatcher=tried)
+    told = [kinds(bridge.cycle()) for _ in range(2)]
+    tried.bad = False
+    told += [kinds(bridge.cycle()) for _ in range(2)]
+    assert told == [["decision_failed", "fallback"], ["decision_failed"], ["fallback_over"], []]
+    assert metric("cpsched_fallback") == 0
+    assert bridge.cycle().decision.effort.path == "first-fit"
+
+
+def test_a_policy_that_stays_bad_is_asked_less_and_less_often_and_the_bridge_does_not_stand_down(at, monkeypatch):
+    tried, pace = Tried(), FakePace()
+    monkeypatch.setattr(circuit_breaker, "FAILED_DECISIONS", 2)
+    bridge, _, _ = at(dispatcher=tried, pace=pace)
+    asked = []
+    for second in range(40):
+        pace.at_s = float(second)
+        before = tried.asked
+        assert bridge.cycle().mode == "control"
+        asked += [second] * (tried.asked - before)
+    assert MAX_FAILURES == 3
+    assert asked == [0, 1, 2, 3, 5, 9, 17, 33]
+
+
+@pytest.mark.parametrize(("cost_s", "again_s"), [(2.0, 22.0), (59.0, 649.0), (60.5, 660.5)])
+def test_what_a_bad_policy_costs_is_bounded(at, cost_s, again_s):
+    pace = FakePace()
+    tried = Tried(pace, cost_s)
+    bridge, _, _ = at(dispatcher=tried, pace=pace, cycle={"max_backoff_s": 1})
+    bridge.cycle()
+    pace.at_s = again_s - 0.5
+    bridge.cycle()
+    assert tried.asked == 1
+    pace.at_s = again_s
+    bridge.cycle()
+    assert tried.asked == 2
+
+
+def test_success_begins_the_count_anew(at):
+    tried, pace = Tried(), FakePace()
+    bridge, _, _ = at(dispatcher=tried, pace=pace)
+    for second in range(3):
+        pace.at_s = float(second)
+        bridge.cycle()
+    tried.bad = False
+    pace.at_s = 3.0
+    bridge.cycle()
+    tried.bad = True
+    for second in (4, 5, 6):
+        pace.at_s = float(second)
+        bridge.cycle()
+    assert tried.asked == 7
+
+
+def test_where_both_fail_the_cycle_fails_and_the_bridge_stands_down(at, monkeypatch):
+    bad = Policy(WalltimePredictor(), Bad(raising(ValueError("nor I"))))
+    monkeypatch.setattr(circuit_breaker, "FAILED_DECISIONS", 2)
+    bridge, cluster, _ = at(dispatcher=Tried(), fallback=bad)
+    report = bridge.cycle()
+    assert report.result == "decision_failed"
+    assert report.starts == {}
+    assert "nor I" in report.happenings[-1].detail
+    bridge.cycle()
+    assert bridge.cycle().mode == "paused"
+    assert cluster.commands == [("hand_back", (1, 2))]
+
+
+def test_without_a_fallback_the_cycle_fails(at):
+    bridge, _, metric = at(dispatcher=Tried(), fallback=None)
+    assert bridge.cycle().result == "decision_failed"
+    assert metric("cpsched_fallback") == 0
+
+
+def test_a_dispatcher_that_hangs_in_compiled_code_costs_no_more_than_its_deadline(at):
+    apart = IsolatedDispatcher(PolicySpec("tests.bad_dispatchers:HangsInC"))
+    try:
+        while apart.waits_for():
+            time.sleep(0.02)
+        bridge, _, _ = at(dispatcher=apart, cycle={"decide_timeout_s": SHORT_S})
+        report = bridge.cycle()
+    finally:
+        apart.close()
+    assert sorted(report.starts) == [1, 2]
+    assert kinds(report) == ["decision_timeout", "fallback"]
+
+
+class Starting(IsolatedDispatcher):
+    """A dispatcher whose process begins for as long as told; asked, it decides itself."""
+
+    def __init__(self):
+        self.words, self.asked, self._inner = "compiles kernels", 0, FirstFit()
+
+    def waits_for(self):
+        return self.words
+
+    @property
+    def learns(self):
+        return False
+
+    def memory(self):
+        return None
+
+    def decide(self, snapshot, need="plan"):
+        assert self.words is None, "asked while it begins"
+        self.asked += 1
+        return self._inner.decide(snapshot, need)
+
+
+def test_the_fallback_decides_while_the_dispatchers_process_begins_and_that_is_no_failure(at, monkeypatch):
+    starting, pace = Starting(), FakePace()
+    monkeypatch.setattr(circuit_breaker, "FAILED_DECISIONS", 1)
+    bridge, _, metric = at(dispatcher=starting, pace=pace)
+    told = []
+    for second in range(MAX_FAILURES + 3):
+        pace.at_s = float(second)
+        report = bridge.cycle()
+        assert (report.result, report.mode, report.decision.effort.path) == ("ok", "control", "fallback")
+        told.append(kinds(report))
+    assert told == [["fallback"]] + [[]] * (MAX_FAILURES + 2)
+    starting.words = None
+    assert kinds(bridge.cycle()) == ["fallback_over"]
+    assert starting.asked == 1
+    assert metric("cpsched_fallback") == 0
+
+
+def test_without_a_fallback_nothing_is_decided_meanwhile_and_jobs_go_back_when_it_takes_long(at, monkeypatch):
+    starting, pace = Starting(), FakePace()
+    monkeypatch.setattr(circuit_breaker, "FAILED_DECISIONS", 1)
+    bridge, cluster, _ = at(dispatcher=starting, fallback=None, pace=pace)
+    starting.words = None
+    bridge.cycle()
+    starting.words = "compiles kernels"
+    cluster.submit(a_job(3))
+    modes = []
+    for second in (1.0, 2.0, KEPT_S, KEPT_S + 2.0):
+        pace.at_s = second
+        report = bridge.cycle()
+        assert (report.result, report.decision, report.waits_for) == ("ok", None, "compiles kernels")
+        modes.append(report.mode)
+    assert modes == ["control", "control", "control", "paused"]
+    assert cluster.commands[-1] == ("hand_back", (3,))
+    starting.words = None
+    bridge.cycle()
+    assert bridge.cycle().mode == "control"

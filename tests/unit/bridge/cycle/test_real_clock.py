@@ -1,0 +1,25 @@
+"""The loop's clock in real time: what signals do to it, and that they do it no longer when the loop is over."""
+
+import signal
+
+import pytest
+
+from cpsched.jit import compile_progress
+from cpsched_bridge.cycle.real_clock import RealClock
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_the_loop_and_the_former_handlers_return_with_its_end(number: signal.Signals) -> None:
+    both = (signal.SIGTERM, signal.SIGINT)
+    former = [signal.getsignal(each) for each in both]
+    pace = RealClock()
+    with pace.stopped_by_signals():
+        assert pace.wait(0.0)
+        signal.raise_signal(number)
+        assert pace.stopped
+        assert not pace.wait(60.0)
+        assert [signal.getsignal(each) for each in both] == [signal.SIG_DFL, signal.default_int_handler]
+        with pytest.raises(compile_progress.CompilationCancelled):
+            compile_progress.raise_if_cancelled()
+    assert [signal.getsignal(each) for each in both] == former
+    compile_progress.raise_if_cancelled()

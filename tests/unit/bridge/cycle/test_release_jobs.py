@@ -1,0 +1,229 @@
+"""Everything is handed back: what is asked of the cluster, how often, what is written down, and what is said."""
+
+import pytest
+
+from cpsched_bridge.cycle import release_jobs
+from cpsched_bridge.cycle.release_jobs import DiskProblem, release_all_jobs
+from cpsched_bridge.errors import BackendTimeout, BackendUnavailable
+from cpsched_bridge.ports import Hold, Outcome
+from cpsched_bridge.store.ledger import KEPT, Entry, Ledger, State, Transition
+from tests.builders import a_job
+from tests.fakes import FakeCluster
+from tests.stores import full_disk, no_room
+
+BLIND = "the cluster cannot be read, the submit plugin may hold more: "
+
+
+class Cluster(FakeCluster):
+    """Notes what each reading was asked with; nothing starts of itself."""
+
+    def __init__(self):
+        super().__init__(drained={0, 1, 2, 3})
+        self.asked = []
+
+    def observe(self, pinned=()):
+        self.asked.append(set(pinned))
+        return super().observe(pinned)
+
+    def released(self):
+        return [ids for kind, ids in self.commands if kind == "hand_back"]
+
+
+@pytest.fixture
+def cluster():
+    return Cluster()
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    return Ledger(tmp_path / "ledger.sqlite", durable=False)
+
+
+def holding(cluster, ledger, state=State.HELD, *ids, pinned=False, since_s=3):
+    """Jobs that the ledger knows in a state, and that are pending with a hold of ours."""
+    for id in ids or (1,):
+        cluster.submit(a_job(id))
+        entry = Entry(id, State.HELD, since_s, pinned=pinned)
+        ledger.record([Transition(None, entry)])
+        if state is not State.HELD:
+            back = State.FREE if state is State.HOLDING else State.STARTING
+            ledger.record([Transition(State.HELD, Entry(id, back, since_s, pinned=pinned))])
+            ledger.record([Transition(back, Entry(id, state, since_s, pinned=pinned))])
+
+
+def state_of(ledger, id=1):
+    entry = ledger.get(id)
+    return entry.state, entry.pinned
+
+
+@pytest.mark.parametrize("pinned", [True, False])
+@pytest.mark.parametrize("state", sorted(KEPT))
+def test_a_job_in_any_state_in_which_our_hold_may_be_on_it_is_handed_back_once(cluster, ledger, state, pinned):
+    holding(cluster, ledger, state, pinned=pinned)
+    cluster.jobs[1].pin = (("n0", 1),) if pinned else ()
+    assert release_all_jobs(cluster, ledger, "the bridge stops") == []
+    assert cluster.released() == [(1,)]
+    assert (cluster.jobs[1].hold, cluster.jobs[1].pin) == (Hold.NONE, ())
+    assert state_of(ledger) == (State.FREE, False)
+    assert cluster.asked == [{1} if pinned else set()], "what is pinned by us is told to whoever reads"
+
+
+@pytest.mark.parametrize("hold", [Hold.USER, Hold.ADMIN])
+def test_a_job_that_somebody_holds_after_its_start_loses_the_list_and_stays_held(cluster, ledger, hold):
+    holding(cluster, ledger, State.STARTING, pinned=True)
+    cluster.jobs[1].pin, cluster.jobs[1].hold = (("n0", 1),), hold
+    assert release_all_jobs(cluster, ledger, "the bridge stops") == []
+    assert cluster.released() == []
+    assert (cluster.jobs[1].hold, cluster.jobs[1].pin) == (hold, ())
+    assert state_of(ledger) == (State.FREE, False)
+
+
+def test_a_list_that_cannot_be_taken_off_is_told(cluster, ledger):
+    holding(cluster, ledger, State.STARTING, pinned=True)
+    cluster.jobs[1].pin, cluster.jobs[1].hold = (("n0", 1),), Hold.USER
+    for _ in range(3):
+        cluster.fail("unpin", BackendTimeout("no answer"))
+    assert release_all_jobs(cluster, ledger, "x") == ["job 1 may still have a node list of the bridge's: no answer"]
+    assert state_of(ledger) == (State.FREE, True)
+
+
+@pytest.mark.parametrize("pinned", [True, False])
+@pytest.mark.parametrize("state", sorted(KEPT))
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [(BackendTimeout("no answer"), "no answer"), (RuntimeError("a bug"), "RuntimeError: a bug")],
+)
+def test_where_the_cluster_cannot_be_read_the_ledgers_jobs_are_handed_back_all_the_same(
+    cluster, ledger, state, pinned, error, words
+):
+    holding(cluster, ledger, state, pinned=pinned)
+    for _ in range(3):
+        cluster.fail("observe", error)
+    assert release_all_jobs(cluster, ledger, "the bridge stops") == [BLIND + words]
+    assert cluster.released() == [(1,)], "once: what is done is not done again"
+    assert state_of(ledger) == (State.FREE, False)
+    assert ledger.get(1).since_s == 3, "there is no cluster time to write down"
+    whys = [why for _, _, _, _, why in ledger.history(1)]
+    assert whys[-1] == "handed back"
+    assert ("the bridge stops" in whys) is (state is not State.HANDING_BACK)
+
+
+def test_nothing_is_asked_of_the_cluster_where_nothing_is_held(cluster, ledger):
+    cluster.submit(a_job(1), hold=Hold.USER)
+    cluster.submit(a_job(2), hold=Hold.ADMIN)
+    cluster.submit(a_job(3), hold=Hold.NONE)
+    assert release_all_jobs(cluster, ledger, "") == []
+    assert cluster.commands == []
+    assert len(cluster.asked) == 1
+    assert ledger.kept() == []
+
+
+def test_a_job_that_only_the_cluster_knows_to_be_held_for_us_is_handed_back(cluster, ledger):
+    cluster.submit(a_job(4))
+    assert release_all_jobs(cluster, ledger, "") == []
+    assert cluster.jobs[4].hold is Hold.NONE
+    assert state_of(ledger, 4) == (State.FREE, False)
+
+
+def test_a_job_that_has_started_meanwhile_is_left_alone(cluster, ledger):
+    holding(cluster, ledger, State.STARTING, 1, 2)
+    cluster.run_now(1, ((0, 1),))
+    assert release_all_jobs(cluster, ledger, "") == []
+    assert cluster.released() == [(2,)]
+    assert ledger.get(1).state is State.RUNNING
+
+
+@pytest.mark.parametrize(("attempts", "asked"), [({}, 3), ({"attempts": 1}, 1), ({"attempts": 2}, 2)])
+def test_what_fails_is_tried_a_few_times(cluster, ledger, attempts, asked):
+    holding(cluster, ledger, State.HELD, 1, 2)
+    for _ in range(5):
+        cluster.fail("hand_back", BackendUnavailable("connection refused"))
+    assert release_all_jobs(cluster, ledger, "", **attempts) == [
+        "job 1 may still be held: connection refused",
+        "job 2 may still be held: connection refused",
+    ]
+    assert cluster.released() == [(1, 2)] * asked
+    assert len(cluster.asked) == asked
+    assert state_of(ledger) == (State.HANDING_BACK, False)
+
+
+def test_as_long_as_fewer_are_left_it_goes_on(cluster, ledger, monkeypatch):
+    """Beside a limit on calls each attempt hands back some; each part of them is a sign of life."""
+    monkeypatch.setattr(release_jobs, "TOGETHER", 4)
+    holding(cluster, ledger, State.HELD, *range(1, 8))
+    give, given = cluster.hand_back_one, []
+
+    def one_at_a_time(id):
+        if len(given) < len(cluster.asked):
+            given.append(id)
+            return give(id)
+        return Outcome(id, "refused", "not sent: no more calls", "not_sent")
+
+    cluster.hand_back_one = one_at_a_time
+    signs = []
+    assert release_all_jobs(cluster, ledger, "", goes_on=lambda: signs.append(len(ledger.kept()))) == []
+    assert given == list(range(1, 8))
+    assert len(cluster.asked) == 7
+    assert signs == [7, 7, 6, 6, 6, 5, 5, 5, 4, 4, 4, 3, 3, 2, 2, 1, 1]
+
+
+@pytest.mark.parametrize("failures", [0, 1, 2])
+def test_nothing_is_tried_again_once_it_has_worked(cluster, ledger, failures):
+    holding(cluster, ledger)
+    for _ in range(failures):
+        cluster.fail("hand_back", BackendUnavailable("connection refused"))
+    assert release_all_jobs(cluster, ledger, "") == []
+    assert len(cluster.asked) == len(cluster.released()) == failures + 1
+
+
+@pytest.mark.parametrize("result", ["refused", "unknown"])
+def test_each_job_that_may_still_be_held_is_named_and_the_others_are_free(cluster, ledger, result):
+    holding(cluster, ledger, State.HELD, 1, 2, 3)
+    give = cluster.hand_back_one
+    cluster.hand_back_one = lambda id: Outcome(id, result, "no") if id == 2 else give(id)
+    assert release_all_jobs(cluster, ledger, "") == ["job 2 may still be held: no"]
+    assert cluster.released() == [(1, 2, 3), (2,), (2,)]
+    assert [ledger.get(id).state for id in (1, 2, 3)] == [State.FREE, State.HANDING_BACK, State.FREE]
+
+
+def test_an_answer_about_a_job_that_nobody_asked_about_changes_nothing(cluster, ledger):
+    holding(cluster, ledger)
+    give = cluster.hand_back_one
+    cluster.release = lambda ids: [*(give(id) for id in ids), Outcome(77, "done")]
+    assert release_all_jobs(cluster, ledger, "") == []
+    assert ledger.get(77) is None
+
+
+@pytest.mark.parametrize("blind", [False, True])
+def test_a_ledger_that_takes_nothing_keeps_no_job_held_and_is_said_once_each(cluster, ledger, blind):
+    holding(cluster, ledger, State.HELD, 1, 2)
+    for _ in range(3 if blind else 0):
+        cluster.fail("observe", BackendTimeout("no answer"))
+    with full_disk(ledger):
+        problems = release_all_jobs(cluster, ledger, "")
+    assert [fake.hold for fake in cluster.jobs.values()] == [Hold.NONE, Hold.NONE]
+    assert cluster.released() == [(1, 2)]
+    if blind:
+        assert problems == [BLIND + "no answer"], "of the last attempt, at which nothing was left to be written"
+    else:
+        assert len(problems) == 2
+        assert all(isinstance(problem, DiskProblem) and "readonly" in problem for problem in problems)
+    assert state_of(ledger) == (State.FREE, False), "it is remembered, if not written"
+
+
+def test_a_bug_in_writing_is_not_taken_for_a_full_disk(cluster, ledger, monkeypatch):
+    holding(cluster, ledger)
+
+    def bug(*_, **__):
+        raise TypeError("no idea")
+
+    monkeypatch.setattr(ledger, "record", bug)
+    with pytest.raises(TypeError):
+        release_all_jobs(cluster, ledger, "")
+
+
+def test_the_words_for_the_disk_are_sqlites_own(cluster, ledger, monkeypatch):
+    holding(cluster, ledger)
+
+    no_room(monkeypatch)
+    assert set(release_all_jobs(cluster, ledger, "")) == {"the ledger cannot be written: database or disk is full"}

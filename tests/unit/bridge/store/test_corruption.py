@@ -1,0 +1,349 @@
+"""Damaged files are set aside under another name, which is said, and begun anew; nothing is deleted, nothing raised."""
+
+import os
+import socket
+import sqlite3
+
+import pytest
+
+from cpsched_bridge.errors import CorruptFile
+from cpsched_bridge.ports import Hold
+from cpsched_bridge.settings import Settings
+from cpsched_bridge.store import bridge_identity, heartbeat, state_paths
+from cpsched_bridge.store import journal as journals
+from cpsched_bridge.store import ledger as ledgers
+from cpsched_bridge.store.corruption import CorruptContent, is_corruption
+from cpsched_bridge.store.journal import FORMAT, Journal
+from cpsched_bridge.store.ledger import Ledger, State, move
+from cpsched_bridge.store.process_files import PauseFile, StartupFile
+from cpsched_bridge.store.sqlite_files import move_aside
+from tests.bridges import a_bridge
+from tests.builders import a_cluster, a_job
+from tests.fakes import FakeCluster
+from tests.stores import change, damaged_while_open, full_disk, rows
+
+GARBAGE = b"this is no database at all, " * 400
+
+
+def overwritten(path, at=0, length=None):
+    """The file with garbage from a byte on."""
+    content = bytearray(path.read_bytes())
+    end = len(content) if length is None else at + length
+    content[at:end] = (GARBAGE * (1 + (end - at) // len(GARBAGE)))[: end - at]
+    path.write_bytes(content)
+    return bytes(content)
+
+
+def asides(folder, stem):
+    return [path for path in folder.glob(f"{stem}.*") if not path.name.endswith(("-wal", "-shm"))]
+
+
+def a_ledger(path, jobs=3):
+    ledger = Ledger(path)
+    ledger.record([move(None, State.HELD, 5, "held", job_id=id, label=f"{id}_1") for id in range(1, jobs + 1)])
+    return ledger
+
+
+DAMAGE = {"all of it": (0, None), "its head": (0, 100), "its pages": (4096, None)}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_ledger_is_set_aside_at_the_start_and_begun_anew(tmp_path, damage):
+    path = tmp_path / "ledger.sqlite"
+    a_ledger(path, 400).close()
+    content = overwritten(path, *DAMAGE[damage])
+    ledger = Ledger(path)
+    assert ledger.entries() == []
+    ledger.record([move(None, State.HELD, 5, "held", job_id=7)])
+    (aside,) = asides(tmp_path, "ledger.sqlite")
+    assert aside.read_bytes() == content
+    assert [(h.kind, aside.name in h.detail) for h in ledger.mishaps] == [("ledger_damaged", True)]
+    assert Ledger(path).kept() == [7]
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        *(("state", "'hold'"), ("nodes", "'['"), ("nodes", "7"), ("failures", "'x'"), ("why", "cast(x'68ff' as text)")),
+        *(("id", "1000"), ("state", "'free'"), ("label", "7"), ("nodes", "replace(hex(zeroblob(50000)), '00', '[')")),
+        *(("since_s", "1e300"), ("seal", "0"), ("leave", "x'00'")),
+    ],
+)
+def test_a_row_that_is_not_as_it_was_written_is_not_believed_and_the_others_are(tmp_path, column, value):
+    path = tmp_path / "ledger.sqlite"
+    a_ledger(path).close()
+    with sqlite3.connect(path) as db:
+        db.execute(f"update jobs set {column} = {value} where id = 2")
+    named = 1000 if column == "id" else 2
+    with (
+        pytest.raises(CorruptFile, match=r"the bridge sets a damaged file aside"),
+        state_paths.opened_ledger(Settings(state_dir=tmp_path), read_only=True),
+    ):
+        pass
+    ledger = Ledger(path)
+    assert [(entry.job_id, entry.label) for entry in ledger.entries()] == [(1, "1_1"), (3, "3_1")]
+    assert ledger.mishaps[0].detail.endswith(f"2 jobs whose rows are whole; not believed is what it said of {named}")
+    assert not ledger.whole
+    assert Ledger(path).entries() == ledger.entries()
+
+
+def test_a_ledger_that_is_damaged_while_it_is_used_is_written_anew_from_memory(tmp_path):
+    path = tmp_path / "ledger.sqlite"
+    ledger = a_ledger(path, 300)
+    damaged_while_open(ledger, path, lambda path: overwritten(path, 4096))
+    ledger.record([move(ledger.get(1), State.STARTING, 6, "decided", nodes=(("n1", 1),), pinned=True)], 4)
+    assert [h.kind for h in ledger.mishaps] == ["ledger_damaged"]
+    fresh = Ledger(path)
+    assert fresh.entries() == ledger.entries()
+    assert fresh.get(1).state is State.STARTING
+    assert len(fresh.entries(State.HELD)) == 299
+    assert len(fresh.history(1)) == 1
+
+
+def quoting_bytes(path):
+    """A schema that SQLite quotes in its message, with a byte that is no UTF-8: Python cannot make a text of it."""
+    with sqlite3.connect(path) as db:
+        db.execute("pragma writable_schema=on")
+        no_text = b"create table x \xff".hex()
+        db.execute(f"update sqlite_master set sql = cast(x'{no_text}' as text) where type = 'table'")
+    db.close()
+
+
+def test_a_schema_whose_error_has_no_text_is_damage_at_the_start_and_while_it_is_used(tmp_path):
+    path = tmp_path / "ledger.sqlite"
+    ledger = a_ledger(path)
+    damaged_while_open(ledger, path, quoting_bytes)
+    with pytest.raises(UnicodeDecodeError):
+        rows(path, "select * from jobs")
+    ledger.record([move(ledger.get(1), State.STARTING, 6, "decided")])
+    assert Ledger(path).entries() == ledger.entries()
+    ledger.close()
+    quoting_bytes(path)
+    fresh = Ledger(path)
+    assert (fresh.entries(), [mishap.kind for mishap in fresh.mishaps]) == ([], ["ledger_damaged"])
+    journal = tmp_path / "journal.sqlite"
+    Journal(journal).close()
+    quoting_bytes(journal)
+    assert [mishap.kind for mishap in Journal(journal).mishaps] == ["journal_damaged"]
+
+
+def test_a_full_disk_is_no_damage(tmp_path):
+    ledger = a_ledger(tmp_path / "ledger.sqlite")
+    with full_disk(ledger):
+        with pytest.raises(sqlite3.OperationalError):
+            ledger.record([move(ledger.get(1), State.FREE, 6, "handed back")])
+        assert asides(tmp_path, "ledger.sqlite") == []
+        assert ledger.get(1).state is State.HELD, "what is not written is not so"
+        with pytest.raises(sqlite3.OperationalError):
+            ledger.record([move(ledger.get(1), State.FREE, 6, "handed back")], unwritten=True)
+    assert ledger.get(1).state is State.FREE, "but in an emergency"
+
+
+@pytest.mark.parametrize(
+    ("name", "damaged"),
+    [
+        *(("IOERR_WRITE", False), ("IOERR_FSYNC", False), ("BUSY_SNAPSHOT", False), ("CANTOPEN_ISDIR", False)),
+        *(("READONLY_DBMOVED", False), ("IOERR_SHORT_READ", True), ("CORRUPT_INDEX", True), ("NOTADB", True)),
+    ],
+)
+def test_sqlites_codes_that_say_more_of_a_disk_are_still_of_the_disk_and_those_of_a_file_of_the_file(name, damaged):
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorcode = getattr(sqlite3, f"SQLITE_{name}")
+    assert is_corruption(error) is damaged
+
+
+@pytest.mark.parametrize("at_s", [1 << 40, -(1 << 40)])
+def test_a_time_that_has_no_date_is_damage_before_anybody_shows_it(tmp_path, at_s):
+    ledger = a_ledger(tmp_path / "ledger.sqlite")
+    change(tmp_path / "ledger.sqlite", "update transitions set at_s = ? where job_id = 2", at_s)
+    with pytest.raises(CorruptContent, match=f"at_s: ValueError: {at_s}"):
+        ledger.history(2)
+    assert ledger.history(1)
+
+
+def test_jobs_are_taken_up_again_by_their_marks_after_the_ledger_was_damaged(tmp_path):
+    """The submit plugin's mark proves that a job waits for the bridge; another hold is an administrator's."""
+    cluster = FakeCluster(cluster=a_cluster(nodes=1, cores=1))
+    cluster.submit(a_job(1), a_job(2), a_job(3))
+    cluster.submit(a_job(4), hold=Hold.ADMIN)
+    first = a_bridge(tmp_path, cluster)
+    first.cycle()
+    first.ledger.close()
+    overwritten(tmp_path / "ledger.sqlite")
+    second = a_bridge(tmp_path, cluster)
+    report = second.cycle()
+    assert report.result == "ok"
+    assert {e.job_id: e.state for e in second.ledger.entries()} == {2: State.HELD, 3: State.HELD}
+    assert "ledger_damaged" in [event.kind for event in second.journal.events()]
+    cluster.end(1)
+    for _ in range(3):
+        second.cycle()
+    assert [cluster.jobs[id].starts for id in (1, 2, 3, 4)] == [1, 1, 0, 0]
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_journal_is_set_aside_and_rounds_go_on(tmp_path, damage):
+    cluster = FakeCluster(cluster=a_cluster(nodes=1, cores=1))
+    cluster.submit(*(a_job(id) for id in range(1, 300)))
+    first = a_bridge(tmp_path, cluster)
+    for _ in range(3):
+        first.cycle()
+    first.journal.close()
+    content = overwritten(tmp_path / "journal.sqlite", *DAMAGE[damage])
+    second = a_bridge(tmp_path, cluster)
+    reports = [second.cycle() for _ in range(2)]
+    assert [report.result for report in reports] == ["ok", "ok"]
+    assert list(second.journal.numbers()) == [report.number for report in reports]
+    assert reports[0].number == 3, "counted on from the newest round that the ledger knows, in which a start came true"
+    (aside,) = asides(tmp_path, "journal.sqlite")
+    assert aside.read_bytes()[4096:] == content[4096:]
+    assert [e.kind for e in second.journal.events() if e.kind != "mode"] == ["journal_damaged"]
+
+
+def test_a_journal_that_is_damaged_while_it_is_written_is_begun_anew_with_the_next_round(tmp_path):
+    cluster = FakeCluster(cluster=a_cluster(nodes=1, cores=1))
+    cluster.submit(*(a_job(id) for id in range(1, 300)))
+    bridge = a_bridge(tmp_path, cluster)
+    bridge.cycle()
+    damaged_while_open(bridge.journal, tmp_path / "journal.sqlite", lambda path: overwritten(path, 4096))
+    assert [bridge.cycle().result for _ in range(2)] == ["ok", "ok"]
+    assert list(bridge.journal.numbers()) == [2, 3]
+    assert len(bridge.journal.read(3).queue) == 298
+    assert "journal_damaged" in [event.kind for event in bridge.journal.events()]
+    assert len(asides(tmp_path, "journal.sqlite")) == 1
+
+
+def test_a_journal_of_an_earlier_version_is_set_aside_with_a_word_and_rounds_are_counted_on(tmp_path):
+    path = tmp_path / "journal.sqlite"
+    with sqlite3.connect(path) as db:
+        db.execute("create table rounds (round integer primary key, state blob)")
+        db.execute("insert into rounds values (1234, null)")
+    db.close()
+    with pytest.raises(CorruptFile, match=f"of format 0, not {FORMAT}"):
+        Journal(path, read_only=True)
+    journal = Journal(path)
+    assert journal.last_round == 1234
+    assert [h.kind for h in journal.mishaps] == ["journal_set_aside"]
+    (aside,) = asides(tmp_path, "journal.sqlite")
+    assert aside.name.startswith("journal.sqlite.format-0-")
+    journal.close()
+    assert Journal(path).last_round == 1234
+    assert Journal(path).mishaps == []
+
+
+def test_a_part_of_the_journal_that_is_damaged_is_one_line(bridge_at, tmp_path):
+    bridge = bridge_at(FakeCluster(), mode="shadow")
+    for _ in range(3):
+        bridge.cycle()
+    journal = bridge.journal
+    change(tmp_path / "journal.sqlite", "update rounds set data = x'00112233' where round = 2")
+    assert journal.read(1).number == 1
+    with pytest.raises(CorruptFile, match="round=3: the journal is damaged there"):
+        journal.read(3)
+    assert journal.read(1).number == 1
+
+
+def a_folder(path):
+    path.mkdir()
+    (path / "x").touch()
+
+
+def a_socket(path):
+    with socket.socket(socket.AF_UNIX) as opened:
+        opened.bind(os.path.relpath(path))
+
+
+IN_PLACE = {
+    "a folder": a_folder,
+    "a pipe": os.mkfifo,
+    "a socket": a_socket,
+    "a device": lambda path: path.symlink_to("/dev/full"),
+}
+
+
+@pytest.mark.parametrize("what", IN_PLACE)
+@pytest.mark.parametrize("beside", ["", "-wal", "-shm"])
+@pytest.mark.parametrize("kind", [Ledger, Journal])
+def test_what_is_no_file_is_set_aside_and_the_file_begun_anew(tmp_path, kind, beside, what):
+    path = tmp_path / "x.sqlite"
+    kind(path).close()
+    place = path.with_name(path.name + beside)
+    place.unlink(missing_ok=True)
+    IN_PLACE[what](place)
+    with pytest.raises(CorruptContent, match="is no file"):
+        kind(path, read_only=True)
+    store = kind(path)
+    assert [each.kind.endswith("damaged") for each in store.mishaps] == [True]
+    assert path.is_file()
+    assert len(asides(tmp_path, "x.sqlite")) == 1
+    store.close()
+
+
+def test_a_ledger_on_a_disk_that_is_not_there_yet_is_not_set_aside(tmp_path):
+    """Where a link leads nowhere, nothing is known of what it leads to."""
+    (tmp_path / "x.sqlite").symlink_to(tmp_path / "not mounted" / "x.sqlite")
+    with pytest.raises(sqlite3.OperationalError, match="unable to open"):
+        Ledger(tmp_path / "x.sqlite")
+    assert (tmp_path / "x.sqlite").is_symlink()
+
+
+@pytest.mark.parametrize("what", ["/dev/zero", "a pipe", "a long file"])
+def test_a_small_file_is_read_no_further_than_it_can_go_and_nobody_is_waited_for(tmp_path, what):
+    for name in ("heartbeat", "paused", "beginning", "bridge-id"):
+        path = tmp_path / name
+        if what == "a pipe":
+            os.mkfifo(path)
+        elif what == "a long file":
+            with path.open("wb") as file:
+                file.truncate(1 << 40)
+        else:
+            path.symlink_to(what)
+    assert heartbeat.age_s(tmp_path / "heartbeat") is not None
+    assert PauseFile(tmp_path / "paused").reason() == "paused"
+    words, _ = StartupFile(tmp_path / "beginning").told()
+    assert len(words) < 1 << 17
+    assert bridge_identity.known_bridge_name(tmp_path) is None
+
+
+def test_a_pipe_in_the_place_of_a_small_file_is_an_error_when_it_is_written(tmp_path):
+    for name in ("heartbeat", "paused.new"):
+        os.mkfifo(tmp_path / name)
+    for write in (lambda: heartbeat.touch(tmp_path / "heartbeat"), lambda: PauseFile(tmp_path / "paused").pause("why")):
+        with pytest.raises(OSError, match="No such device"):
+            write()
+
+
+def test_nothing_that_was_set_aside_is_overwritten(tmp_path):
+    names = set()
+    for _ in range(3):
+        (tmp_path / "x.sqlite").write_text("x")
+        (tmp_path / "x.sqlite-wal").write_text("wal")
+        names.add(move_aside(tmp_path / "x.sqlite"))
+    assert len(names) == 3
+    assert all(name.exists() and name.with_name(name.name + "-wal").exists() for name in names)
+    assert not (tmp_path / "x.sqlite-wal").exists()
+
+
+@pytest.mark.parametrize("file", ["ledger", "journal"])
+def test_a_file_that_is_damaged_on_a_full_disk_is_begun_anew_when_there_is_room(tmp_path, monkeypatch, file):
+    cluster = FakeCluster(cluster=a_cluster(nodes=1, cores=1))
+    cluster.submit(*(a_job(id) for id in range(1, 300)))
+    bridge = a_bridge(tmp_path, cluster)
+    bridge.cycle()
+    store, module = getattr(bridge, file), {"ledger": ledgers, "journal": journals}[file]
+    damaged_while_open(store, tmp_path / f"{file}.sqlite", lambda path: overwritten(path, 4096))
+
+    def full(path, *_, **__):
+        path.touch()
+        raise sqlite3.OperationalError("database or disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "connect", full)
+        for _ in range(3):
+            cluster.end(next(id for id, fake in cluster.jobs.items() if fake.pending))
+            assert bridge.cycle().result == "storage_error"
+    assert [bridge.cycle().result for _ in range(2)] == ["ok", "ok"]
+    assert len(asides(tmp_path, f"{file}.sqlite")) == 1
+    assert f"{file}_damaged" in [event.kind for event in bridge.journal.events()]
+    assert Ledger(tmp_path / "ledger.sqlite").entries() == bridge.ledger.entries()
+    assert bridge.journal.read(bridge.journal.last_round).number == bridge.journal.last_round

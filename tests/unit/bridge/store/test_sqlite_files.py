@@ -1,0 +1,50 @@
+"""What is read of a database on a disk that lets nobody write: all that was committed, or an error."""
+
+import shutil
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from cpsched_bridge.store import sqlite_files
+from cpsched_bridge.store.sqlite_files import connect, rows_of
+
+
+def a_copy(tmp_path, in_log):
+    """A file with the row 1, and its log, which has the row 2 where `in_log`."""
+    path, copy = tmp_path / "x.sqlite", tmp_path / "copy.sqlite"
+    with closing(connect(path, durable=False)) as db:
+        db.executescript("create table t (a); insert into t values (1); pragma wal_checkpoint(truncate)")
+        if in_log:
+            with db:
+                db.execute("insert into t values (2)")
+        shutil.copy(path, copy)
+        shutil.copy(f"{path}-wal", f"{copy}-wal")
+    return copy
+
+
+@pytest.fixture
+def nobody_writes(monkeypatch):
+    """SQLite opens nothing but a file that nobody can change, as on a disk that is read-only."""
+    opened = sqlite_files._opened  # noqa: SLF001
+
+    def only_immutable(name, uri=False):
+        if "immutable" not in str(name):
+            raise sqlite3.OperationalError("unable to open database file")
+        return opened(name, uri)
+
+    monkeypatch.setattr(sqlite_files, "_opened", only_immutable)
+
+
+def test_a_file_whose_log_is_empty_is_read_where_nobody_can_write(tmp_path, request):
+    copy = a_copy(tmp_path, in_log=False)
+    request.getfixturevalue("nobody_writes")
+    assert rows_of(copy, "select a from t") == [(1,)]
+
+
+def test_what_is_in_the_log_alone_is_not_overlooked(tmp_path, request):
+    copy = a_copy(tmp_path, in_log=True)
+    assert rows_of(copy, "select a from t") == [(1,), (2,)]
+    request.getfixturevalue("nobody_writes")
+    with pytest.raises(sqlite3.OperationalError, match="cannot be opened"):
+        rows_of(copy, "select a from t")

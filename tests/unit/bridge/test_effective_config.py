@@ -1,0 +1,234 @@
+"""Every setting has its value and where the value comes from."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from cpsched.policy_spec import PolicySpec
+from cpsched_bridge.effective_config import EffectiveConfig, EffectiveSetting, as_yaml
+from cpsched_bridge.errors import SettingsError
+from cpsched_bridge.program.assembly import prepared
+from cpsched_bridge.program.cli import app
+from cpsched_bridge.settings import Settings, load
+from tests.bridges import a_bridge
+from tests.builders import a_job
+from tests.fakes import FakeCluster, FakePace, FirstFit
+
+
+def told(adapter="slurm", **settings):
+    """What is in force with these settings."""
+    return prepared(Settings.model_validate({"adapter": adapter, "metrics": {"port": 0}, **settings})).in_force
+
+
+def row(found, name):
+    """The one row of that name."""
+    (only,) = [row for row in found.rows if row.name == name]
+    return only.value, only.source
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "source"),
+    [
+        ("mode", "shadow", "default"),
+        ("adapter", "slurm", "file"),
+        ("heartbeat", "/var/lib/cpsched/heartbeat", "default"),
+        ("policy.dispatcher", "lookahead", "default"),
+        ("policy.dispatcher_settings.horizon", 50, "file"),
+        ("policy.dispatcher_settings.effort", None, "dispatcher"),
+        ("policy.dispatcher_settings.limit_s", 0.1, "adapter"),
+        ("policy.dispatcher_settings.site_weight", 1.0, "adapter"),
+        ("policy.predictor_settings.remember", 40, "predictor"),
+        ("policy.predictor_settings.quantile", 0.9, "file"),
+        ("policy.overrun", "walltime", "dispatcher"),
+        ("policy.fallback.order", "priority", "adapter"),
+        ("policy.fallback.overrun", "one-second", "dispatcher"),
+        ("cycle.interval_s", 2.5, "file"),
+        ("cycle.max_commands", 500, "default"),
+        ("options.boost", 5, "file"),
+        ("options.deadline_s", 10.0, "default"),
+        ("adapter.decide_s", 0.1, "adapter"),
+    ],
+)
+def test_each_setting_has_its_value_and_who_said_it(name, value, source):
+    policy = {"predictor": "quantile", "predictor_settings": {"quantile": 0.9}, "dispatcher_settings": {"horizon": 50}}
+    found = told(policy=policy, cycle={"interval_s": 2.5}, options={"boost": 5})
+    assert row(found, name) == (value, source)
+
+
+def test_what_the_file_says_comes_from_the_file_although_the_adapter_asks_for_the_same():
+    found = told(policy={"dispatcher_settings": {"site_weight": 1, "limit_s": 0.1}})
+    assert row(found, "policy.dispatcher_settings.site_weight")[:2] == (1.0, "file")
+    assert row(found, "policy.dispatcher_settings.limit_s")[:2] == (0.1, "file")
+
+
+def test_every_setting_is_there_once_and_none_besides():
+    found = told()
+    names = [row.name for row in found.rows]
+    assert len(set(names)) == len(names)
+    plain = Settings(adapter="slurm").model_dump()
+    below = {f"{section}.{name}" for section, given in plain.items() if isinstance(given, dict) for name in given}
+    expanded = {"policy.dispatcher_settings", "policy.predictor_settings", "policy.power"}
+    assert below - expanded <= set(names)
+    assert {name for name, given in plain.items() if not isinstance(given, dict)} <= set(names)
+
+
+def test_what_is_built_is_what_is_said():
+    """The policies of the bridge have the very settings that are told."""
+    for settings in ({}, {"dispatcher": "easy"}, {"dispatcher": "pcp20", "fallback": "none"}, {"overrun": "double"}):
+        ready = prepared(Settings.model_validate({"adapter": "slurm", "policy": settings, "metrics": {"port": 0}}))
+        found = ready.in_force
+        assert row(found, "policy.overrun")[0] == ready.policy.overrun
+        for name, text in found.policy.dispatcher_settings.items():
+            assert str(row(found, f"policy.dispatcher_settings.{name}")[0]) in (text, f"{text}.0")
+        assert (found.fallback is None) == (ready.fallback is None)
+
+
+# ------------------------------------------------------------------------------------------ told alike everywhere
+
+
+@pytest.fixture
+def file(tmp_path, monkeypatch):
+    """A settings file."""
+    monkeypatch.setenv("PATH", "")  # no systemctl
+    path = tmp_path / "bridge.yaml"
+    path.write_text(
+        f"adapter: mock\nstate_dir: {tmp_path / 'state'}\nmetrics: {{port: 0}}\noptions: {{days: 0.01}}\n"
+        "policy:\n  dispatcher: easy\n  dispatcher_settings: {order: priority}\n"
+    )
+    return path
+
+
+def command(*words):
+    """(exit code, standard output) of a command."""
+    result = CliRunner(env={"COLUMNS": "200"}).invoke(app, [*map(str, words)])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.stdout
+
+
+def test_the_command_tells_it_as_a_table_and_as_json(file):
+    code, text = command("policy", "--config", file, "--json")
+    found = json.loads(text)
+    assert code == 0
+    assert (found["policy"], found["fallback"]) == ("easy / walltime order=priority", "easy / walltime")
+    order = {"name": "policy.dispatcher_settings.order", "value": "priority", "source": "file"}
+    assert order in found["settings"]
+    code, text = command("policy", "--config", file)
+    assert code == 0
+    assert text.startswith("policy: easy / walltime order=priority\nfallback: easy / walltime\n")
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    assert "policy.dispatcher_settings.order priority file" in lines
+    assert len(lines) == len(found["settings"]) + 3
+
+
+def test_a_number_that_json_has_no_word_for_is_a_text(file):
+    file.write_text("adapter: mock\nmetrics: {port: 0}\npolicy: {dispatcher_settings: {overdue_h: inf}}\n")
+    code, text = command("policy", "--config", file, "--json")
+    assert code == 0
+    found = json.loads(text, parse_constant=pytest.fail)["settings"]
+    assert [row["value"] for row in found if row["name"].endswith(".overdue_h")] == ["inf"]
+
+
+def test_the_command_refuses_what_a_bridge_refuses(file):
+    file.write_text("adapter: mock\npolicy: {dispatcher: esy}\n")
+    assert command("policy", "--config", file)[0] == 2
+    code, text = command("policy", "--config", file, "--json")
+    assert code == 2
+    assert "esy" in json.loads(text)["error"]["message"]
+
+
+def test_the_doctor_names_the_policy(file):
+    code, text = command("doctor", "--config", file)
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    assert code == 0
+    assert any(line.startswith("policy ok easy / walltime order=priority; fallback easy / walltime") for line in lines)
+
+
+def test_a_bridge_journals_it_when_it_begins(tmp_path):
+    found = told(policy={"dispatcher_settings": {"horizon": 7}}, options={"boost": 5})
+    bridge = a_bridge(tmp_path, FakeCluster(), in_force=found, pace=FakePace(cycles=1))
+    bridge.run()
+    (event,) = bridge.journal.events(kind="in_force")
+    assert event.detail == found.in_words()
+    assert "policy.dispatcher_settings.horizon=7 (file); " in event.detail
+    assert "policy.overrun=walltime (dispatcher)" in event.detail
+    assert "options." not in event.detail, "an option may be secret"
+
+
+def test_rounds_of_the_fallback_are_journalled_with_the_settings_it_had(tmp_path):
+    """It decides by the site's order on Slurm, and so must whoever decides its rounds again."""
+    from cpsched.dispatchers.easy import EasyDispatcher
+    from cpsched.policy import Policy
+    from cpsched.predictors.walltime import WalltimePredictor
+
+    class Broken(FirstFit):
+        def decide(self, snapshot, need="plan"):
+            raise RuntimeError("no")
+
+    told_so = EffectiveConfig(PolicySpec("first-fit"), PolicySpec("easy", dispatcher_settings={"order": "priority"}))
+    cluster = FakeCluster()
+    cluster.submit(a_job(1))
+    fallback = Policy(WalltimePredictor(), EasyDispatcher(order="priority"))
+    bridge = a_bridge(tmp_path, cluster, Broken(), fallback=fallback, in_force=told_so, mode="shadow")
+    bridge.cycle()
+    assert bridge.journal.read(bridge.journal.last_round).policy == told_so.fallback
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(None, "null"), (True, "true"), ({"a": [1, None]}, "{a: [1, null]}"), (0.5, "0.5"), ("x", "x")]
+)
+def test_values_are_spelled_as_in_the_file(value, text):
+    assert as_yaml(value) == text
+    assert str(EffectiveSetting("n", value, "file")) == f"n={text} (file)"
+
+
+def test_a_goal_is_told_with_its_objective_and_where_each_is_from():
+    found = told(policy={"goal": "waits"})
+    assert row(found, "policy.goal")[:2] == ("waits", "file")
+    assert row(found, "policy.dispatcher_settings.objective")[:2] == ("waits", "goal")
+    assert found.policy.dispatcher_settings["objective"] == "waits"
+
+
+def test_without_a_goal_the_dispatchers_own_objective_is_in_force():
+    found = told()
+    assert row(found, "policy.goal") == (None, "default")
+    assert row(found, "policy.dispatcher_settings.objective")[:2] == ("default", "dispatcher")
+    assert "objective" not in found.policy.dispatcher_settings
+
+
+def test_where_an_objective_is_named_no_goal_is_in_force():
+    found = told(policy={"dispatcher_settings": {"objective": "af"}})
+    assert row(found, "policy.goal") == (None, "default")
+    assert row(found, "policy.dispatcher_settings.objective") == ("af", "file")
+
+
+def test_weights_set_the_objective_of_the_nearest_goal():
+    found = told(policy={"goal": {"bsld": 2, "awf": 1}})
+    assert row(found, "policy.dispatcher_settings.objective")[1] == "goal"
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        ({"goal": "waits", "dispatcher_settings": {"objective": "af"}}, "policy.goal: waits: and dispatcher_settings"),
+        ({"goal": "waits", "dispatcher": "list-reg"}, "list-reg has no objective"),
+    ],
+)
+def test_a_goal_beside_what_contradicts_it_is_refused(policy, message):
+    with pytest.raises(SettingsError, match=message):
+        told(policy=policy)
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        ("goal: wait", "unknown goal 'wait'"),
+        ("goal: {bsld: -1}", "must be a weight"),
+        ("goal: [waits]", "goal"),
+    ],
+)
+def test_a_goal_that_makes_no_sense_is_refused_with_file_and_line(tmp_path, policy, message):
+    path = tmp_path / "bridge.yaml"
+    path.write_text(f"adapter: mock\npolicy:\n  {policy}\n")
+    with pytest.raises(SettingsError, match=f"bridge.yaml:3: policy.*{message}"):
+        load(path)
