@@ -25,9 +25,9 @@ from cpsched_bridge.settings import Settings
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.ledger import Ledger
 from cpsched_bridge.store.process_files import PauseFile
-from cpsched_bridge.watch.exporter import Exporter
-from cpsched_bridge.watch.following import Following
-from cpsched_bridge.watch.systemd import Systemd
+from cpsched_bridge.watch.cycle_follower import CycleFollower
+from cpsched_bridge.watch.prometheus_exporter import PrometheusExporter
+from cpsched_bridge.watch.sd_notify import SystemdNotifier
 from tests.builders import a_cluster
 from tests.fakes import FakePace, FirstFit
 
@@ -55,7 +55,7 @@ def a_bridge(
     policy: Policy | None = None,
     fallback: Policy | None = None,
     startup: Startup | None = None,
-    systemd: Systemd | None = None,
+    systemd: SystemdNotifier | None = None,
     **settings: Any,
 ) -> OpenBridge:
     """A bridge in control mode, unless told otherwise, whose files are in `state_dir`."""
@@ -73,7 +73,7 @@ def a_bridge(
         listeners=listeners,
         fallback=fallback,
         startup=startup or Startup(),
-        systemd=systemd or Systemd(),
+        systemd=systemd or SystemdNotifier(),
     )
     return OpenBridge(parts)
 
@@ -94,7 +94,7 @@ class Metrics:
     """A listener whose metrics a test asks for by name."""
 
     def __init__(self) -> None:
-        self._exporter, self._following = Exporter(), Following()
+        self._exporter, self._following = PrometheusExporter(), CycleFollower()
 
     def __call__(self, report: CycleReport) -> None:
         """Take note of one cycle."""

@@ -7,7 +7,7 @@
 - `orders`: the orders of the queue.
 - `pool`: list schedulers on a counted pool. EASY's shadow time is `pool_scheduling.shadow_time_on_pool`.
 - `profile`: free amounts of a pool over time.
-- `nodes`: the same list schedulers on a cluster of nodes. EASY's shadow time is `nodes.reserve` there.
+- `nodes`: the same list schedulers on a cluster of nodes. EASY's shadow time is `node_states.reserve` there.
 - `groups`: groups of nodes with the same line.
 - `lines`: what a job finds on the lines of the groups: units now, earliest slot.
 - `picking`: which nodes a job gets.
@@ -19,8 +19,9 @@
 - `totals`: a bound on the start of a job that needs no look at the nodes.
 - `cp`: the loops of the constraint-programming dispatchers.
 
-The doors, which Python calls, are the functions marked `@kernel`: `pool_scheduling.plan_on_pool`, `nodes.plan_placed`,
-`nodes.try_job`, `slurm.plan_as_slurm`, `decision_builder.look_ahead`, `decision_builder.ordered`,
+The doors, which Python calls, are the functions marked `@kernel`: `pool_scheduling.plan_on_pool`,
+`node_states.plan_placed`,
+`node_states.try_job`, `slurm.plan_as_slurm`, `decision_builder.look_ahead`, `decision_builder.ordered`,
 `decision_builder.go_on_from`, those of `baseline`,
 `simulated_cluster.starts_of`, `simulated_cluster.planned`, `fit_rules.first_fault`, `fit_rules.units_by_node`.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cpsched_bridge.watch.metrics import METRICS, Family
+from cpsched_bridge.watch.metric_families import METRICS, MetricFamily
 from docs.scripts.markdown import code, table
 
 
@@ -14,7 +14,7 @@ def table_rows() -> list[tuple[str, str, str, str, str]]:
     )
 
 
-def _served_as(row: Family) -> str:
+def _served_as(row: MetricFamily) -> str:
     return row.name + ("_total" if row.kind == "counter" else "")
 
 

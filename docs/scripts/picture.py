@@ -16,7 +16,7 @@ from cpsched_bridge.adapters.mock.simulated_clocks import EventPace
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.program.demo import LiveView, bridge_run, demo_policy, sites
 from cpsched_bridge.settings import PolicySettings
-from cpsched_bridge.watch import logs
+from cpsched_bridge.watch import log_setup
 
 TARGET = Path(__file__).resolve().parents[1] / "pictures" / "demo.svg"
 JOBS, SEED, WIDTH, HEIGHT, MANY = 2000, 1, 80, 20, 100
@@ -65,7 +65,7 @@ class Photographer:
 
 def main() -> None:
     """Run the morning and write the picture."""
-    logs.set_up("text", level=40)
+    log_setup.set_up("text", level=40)
     site, twin = sites(JOBS, SEED)
     policy = demo_policy(PolicySettings().dispatcher, 0.02)
     view = LiveView(policy.dispatcher, site, twin, "http://127.0.0.1:9764/")

@@ -2,9 +2,10 @@
 
 A made-up machine of 500 nodes is full, and 10,000 jobs of 200 users wait. Told, each as the best of three:
 
-- the loop's share of a cycle (`Outlook.__call__`),
+- the loop's share of a cycle (`StartForecasts.__call__`),
 - a renewal of all intervals, which a thread makes once a minute,
-- `when` with what asking for less would bring, and `windows`, once the queue is placed; and placing it.
+- `estimate_start` with what asking for less would bring, and `backfill_windows`, once the queue is placed; and placing
+  it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from cpsched.dispatchers.list_orders import ListDispatcher
 from cpsched.forecast import planned_queue
 from cpsched.model import Cluster, EndedJob, Job, Request, RunningJob, Snapshot
 from cpsched_bridge.cycle_report import CycleReport
-from cpsched_bridge.watch.outlook import Outlook, Submission
+from cpsched_bridge.watch.start_forecasts import HypotheticalSubmission, StartForecasts
 
 NODES, CORES, USERS = 500, 64, 200
 NOW_S = 1_000_000
@@ -69,7 +70,7 @@ def main() -> None:
     pending = words.parse_args().pending
     snapshot, past = site(pending)
     decision = ListDispatcher().decide(snapshot)
-    outlook = Outlook()
+    outlook = StartForecasts()
     report = CycleReport(1, "shadow", 0.0, snapshot=snapshot, decision=decision, past=past)
     outlook(report)
     outlook.refresh()  # compiled, and everything learned
@@ -77,21 +78,23 @@ def main() -> None:
     for interval in list(outlook.intervals.values())[:2000]:
         outlook._calibration.record_outcome(interval, interval.median_s + 60)  # noqa: SLF001
     report.past = []
-    question = Submission(4, "2:00:00", amounts={"cores": 16})
+    question = HypotheticalSubmission(4, "2:00:00", amounts={"cores": 16})
     rows = {
         "a cycle": lambda: outlook(report),
         "all intervals": outlook.refresh,
-        "when": lambda: outlook.when(question),
-        "when, 300 nodes": lambda: outlook.when(Submission(300, "2:00:00", amounts={"cores": 16})),
-        "windows": outlook.windows,
+        "when": lambda: outlook.estimate_start(question),
+        "when, 300 nodes": lambda: outlook.estimate_start(
+            HypotheticalSubmission(300, "2:00:00", amounts={"cores": 16})
+        ),
+        "windows": outlook.backfill_windows,
     }
     idle = site(pending, seed=2, nodes=(400,), busy=250)[0]
     decided = ListDispatcher().decide(idle)
-    half = Outlook()
+    half = StartForecasts()
     half(CycleReport(1, "shadow", 0.0, snapshot=idle, decision=decided, past=past))
     rows["placing the queue"] = lambda: planned_queue(snapshot, decision.plan_s)
-    half.windows()
-    rows["windows, 250 idle"] = half.windows
+    half.backfill_windows()
+    rows["windows, 250 idle"] = half.backfill_windows
     for name, act in rows.items():
         print(f"{name:>20} {1e3 * best(act):>10,.1f} ms", flush=True)
 

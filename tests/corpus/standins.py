@@ -25,11 +25,11 @@ from cpsched_bridge.adapters.slurm.transport.cli.cli_reader import CliReader
 from cpsched_bridge.adapters.slurm.transport.cli.cli_transport import CliTransport
 from cpsched_bridge.cycle.real_clock import RealClock
 from cpsched_bridge.ports import Backend, Capabilities
-from cpsched_bridge.program import assembly
+from cpsched_bridge.program import bootstrap
 from cpsched_bridge.settings import Section
-from cpsched_bridge.watch.exporter import Exporter
-from cpsched_bridge.watch.metrics import METRICS
-from cpsched_bridge.watch.outlook import Outlook
+from cpsched_bridge.watch.metric_families import METRICS
+from cpsched_bridge.watch.prometheus_exporter import PrometheusExporter
+from cpsched_bridge.watch.start_forecasts import StartForecasts
 from cpsched_sim import load
 from tests.pbs import world
 from tests.pbs.commands import ServersClock, StandIn
@@ -57,7 +57,7 @@ class VirtualTime:
     until_s: int | None = None
     tick: Callable[[int], None] = lambda now_s: None
     at_the_end: Callable[[], None] = lambda: None
-    outlooks: list[Outlook] = field(default_factory=list)
+    outlooks: list[StartForecasts] = field(default_factory=list)
 
 
 TIME = VirtualTime()
@@ -92,9 +92,9 @@ def virtual_time(lasts_s: int, at_the_end: Callable[[], None] = lambda: None) ->
     global TIME
     TIME = VirtualTime(lasts_s=lasts_s, at_the_end=at_the_end)
     with (
-        patch.object(assembly, "RealClock", VirtualPace),
-        patch.object(assembly, "steps", lambda *_: nullcontext([])),
-        patch.object(assembly, "recall", lambda outlook, path: TIME.outlooks.append(outlook)),
+        patch.object(bootstrap, "RealClock", VirtualPace),
+        patch.object(bootstrap, "startup_steps", lambda *_: nullcontext([])),
+        patch.object(bootstrap, "load_forecast_state", lambda outlook, path: TIME.outlooks.append(outlook)),
         patch.object(cli_reader, "time", SimpleNamespace(time=lambda: float(TIME.now_s), monotonic=time.monotonic)),
     ):
         yield
@@ -110,7 +110,7 @@ def connect(options: Options) -> Backend:
 
 def metric_families() -> list[tuple[str, str, tuple[str, ...]]]:
     """Name as served, type and labels of every metric."""
-    served = {metric.name: metric.type for metric in Exporter().registry.collect()}
+    served = {metric.name: metric.type for metric in PrometheusExporter().registry.collect()}
     own = {metric.name: metric.labels for metric in METRICS}
     return sorted((name, kind, own.get(name, own.get(f"{name}_total", ()))) for name, kind in served.items())
 

@@ -25,8 +25,8 @@ from cpsched_bridge.store import forecast_state
 from cpsched_bridge.store.corruption import add_checksum
 from cpsched_bridge.store.heartbeat import touch
 from cpsched_bridge.store.ledger import State
-from cpsched_bridge.watch.memory import Memory
-from cpsched_bridge.watch.outlook import Outlook
+from cpsched_bridge.watch.forecast_memory import ForecastMemory
+from cpsched_bridge.watch.start_forecasts import StartForecasts
 from tests import stores
 from tests.bridges import a_bridge, a_report
 from tests.builders import a_cluster, a_job
@@ -105,12 +105,12 @@ def make(folder: Path) -> Path:
 
 def a_memory() -> Any:
     """What an outlook has learned of some jobs, as it is kept."""
-    before = Memory()
+    before = ForecastMemory()
     jobs = [a_job(id, user="ada", name="run", walltime_s=600) for id in range(60)]
     drawn_s = np.arange(60)[None, :].repeat(5, axis=0) * 600
     found = before.calibration.intervals(0, jobs, drawn_s[0].tolist(), drawn_s)
     before.telling.issue(0, {job.id: interval for job, interval in zip(jobs, found, strict=True)})
-    outlook = Outlook()
+    outlook = StartForecasts()
     outlook.recall(before)
     outlook(a_report(30_000, *(EndedJob(job, 600 * job.id, 600 * job.id + 300) for job in jobs[:40])))
     return outlook.kept()

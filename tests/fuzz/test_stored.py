@@ -19,12 +19,12 @@ import pytest
 
 from cpsched import plugin_discovery
 from cpsched_bridge.cycle.bridge_loop import Bridge
-from cpsched_bridge.program import assembly
+from cpsched_bridge.program import bootstrap
 from cpsched_bridge.settings import load
 from cpsched_bridge.store import forecast_state, state_paths
 from cpsched_bridge.store.corruption import CorruptContent
-from cpsched_bridge.watch import memory
-from cpsched_bridge.watch.outlook import Outlook
+from cpsched_bridge.watch import forecast_memory
+from cpsched_bridge.watch.start_forecasts import StartForecasts
 from tests.bridges import a_bridge, a_report
 from tests.fakes import FakePace
 from tests.fuzz import stored
@@ -102,7 +102,7 @@ def release_all(config: Path) -> str:
 def start(config: Path) -> str:
     """What is wrong after a bridge has begun, cycled and stopped there."""
     settings = load(config)
-    backend = assembly.connect(settings)
+    backend = bootstrap.connect(settings)
     with (
         deadline(),
         state_paths.opened_ledger(settings) as ledger,
@@ -126,13 +126,13 @@ def start(config: Path) -> str:
 
 def recall(config: Path) -> str:
     """What is wrong with an outlook that begins with the file, and writes it anew."""
-    path, outlook = config.parent / "state" / "outlook", Outlook()
+    path, outlook = config.parent / "state" / "outlook", StartForecasts()
     with deadline():
-        assembly.recall(outlook, path)
+        bootstrap.load_forecast_state(outlook, path)
         outlook(a_report(30_000))
-        assembly.keep(outlook, path)
+        bootstrap.save_forecast_state(outlook, path)
         try:
-            memory.of_json(forecast_state.read(path))
+            forecast_memory.memory_from_json(forecast_state.read(path))
         except CorruptContent as error:
             return f"what is learned is not kept: {error}"
     return ""

@@ -15,8 +15,8 @@ from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched_bridge.errors import BackendTimeout
 from cpsched_bridge.ports import Outage
 from cpsched_bridge.settings import Settings
-from cpsched_bridge.watch.endpoint import Endpoint
-from cpsched_bridge.watch.web.server import Watch
+from cpsched_bridge.watch.http_server import HttpServer
+from cpsched_bridge.watch.web.status_application import StatusApplication
 from tests.bridges import a_bridge
 from tests.builders import a_cluster, a_job
 from tests.fakes import FakeCluster
@@ -32,9 +32,9 @@ class Page:
     def __init__(self, folder, cluster=None):
         self.cluster = cluster or FakeCluster(cluster=a_cluster(nodes=4, cores=4), now_s=1000)
         self.settings = Settings.model_validate({"mode": "control"})
-        self.watch = Watch(self.settings)
+        self.watch = StatusApplication(self.settings)
         self.bridge = a_bridge(folder, self.cluster, EasyDispatcher(), listeners=(self._tell,))
-        self.endpoint = Endpoint(self.watch.app(), "127.0.0.1", 0)
+        self.endpoint = HttpServer(self.watch.app(), "127.0.0.1", 0)
         self.url = self.endpoint.url
 
     def _tell(self, report):
@@ -49,8 +49,8 @@ class Page:
 
     def restart(self):
         """A new process, as far as a browser can tell: nothing of the old one's memory is left."""
-        self.watch = Watch(self.settings)
-        self.endpoint = Endpoint(self.watch.app(), "127.0.0.1", int(self.url.rsplit(":", 1)[1].rstrip("/")))
+        self.watch = StatusApplication(self.settings)
+        self.endpoint = HttpServer(self.watch.app(), "127.0.0.1", int(self.url.rsplit(":", 1)[1].rstrip("/")))
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from cpsched_bridge.cycle_report import CycleReport, Mode
 from cpsched_bridge.errors import BackendError, NotReady
 from cpsched_bridge.ports import Backend, Check
 from cpsched_bridge.store.process_files import PauseFile
-from cpsched_bridge.watch.systemd import Systemd
+from cpsched_bridge.watch.sd_notify import SystemdNotifier
 
 UNANSWERED = "checks"
 """The check that there are checks at all."""
@@ -26,7 +26,7 @@ class ModeSwitch:
     pause: PauseFile
     claims: LeaderElection
     breaker: CircuitBreaker
-    systemd: Systemd
+    systemd: SystemdNotifier
     trouble: Callable[[], str | None] = lambda: None
     """Returns why the bridge must be paused for as long as this lasts."""
     _last: Mode | None = field(default=None, init=False)

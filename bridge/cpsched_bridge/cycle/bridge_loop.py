@@ -42,7 +42,7 @@ from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.ledger import KEPT, Entry, Ledger, State
 from cpsched_bridge.store.process_files import PauseFile
 from cpsched_bridge.store.state_paths import take_over_file
-from cpsched_bridge.watch.systemd import Systemd
+from cpsched_bridge.watch.sd_notify import SystemdNotifier
 
 STOP_S = 120.0
 """How long one part of a stop may take; `TimeoutStopSec` of the unit is the same."""
@@ -64,7 +64,7 @@ class BridgeParts:
     listeners: Sequence[Listener] = ()
     fallback: Policy | None = None
     """Decides where `policy` hangs or fails."""
-    systemd: Systemd = field(default_factory=Systemd)
+    systemd: SystemdNotifier = field(default_factory=SystemdNotifier)
     startup: Startup = field(default_factory=Startup)
     """What is to be done before the first decision."""
 

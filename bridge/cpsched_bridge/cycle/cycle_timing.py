@@ -14,7 +14,7 @@ from cpsched_bridge.cycle.backoff import Backoff
 from cpsched_bridge.cycle_report import LATE_INTERVALS, OK, CycleReport
 from cpsched_bridge.ports import LoopClock
 from cpsched_bridge.settings import CycleSettings
-from cpsched_bridge.watch.systemd import Systemd
+from cpsched_bridge.watch.sd_notify import SystemdNotifier
 
 AWAY_S = 60.0
 """After so long without a good cycle the dead-man timer may have released held jobs; it takes up to as long again."""
@@ -39,7 +39,7 @@ class CycleTiming:
 
     settings: CycleSettings
     pace: LoopClock
-    systemd: Systemd
+    systemd: SystemdNotifier
     heartbeat_age_s: float | None = 0.0
     """Seconds since the last good cycle of the bridge before; None: there was none."""
     _failed: int = field(default=0, init=False)

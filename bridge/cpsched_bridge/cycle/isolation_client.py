@@ -31,7 +31,7 @@ from cpsched_bridge.errors import DispatcherError
 
 _LAST_BREATH_S = 10.0
 """How long a process that has hung up may take to end: the compiler in it has much to clear away."""
-MODULE = "cpsched_bridge.program.dispatcher_process"
+MODULE = "cpsched_bridge.program.isolation_worker"
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,12 +82,12 @@ def options(
 @reporting
 def bridge(config: Config = DEFAULT_CONFIG) -> None:
     """Run beside a cluster until stopped. Shadow mode, the default, writes nothing to it."""
-    from cpsched_bridge.program import assembly
-    from cpsched_bridge.watch import logs
+    from cpsched_bridge.program import bootstrap
+    from cpsched_bridge.watch import log_setup
 
     settings = _loaded(config)
-    logs.set_up(settings.log_format)
-    problems = assembly.run(settings, str(config))
+    log_setup.set_up(settings.log_format)
+    problems = bootstrap.run(settings, str(config))
     for problem in problems:
         print_message("error", problem)
     if problems:
@@ -125,12 +125,12 @@ def journal_list(
 
     --json prints a list of objects: number, now_s, at_unix_s, mode, queued, running, starts, path.
     """
-    from cpsched_bridge.program import views
+    from cpsched_bridge.program import terminal_views
     from cpsched_bridge.store import state_paths
 
     with state_paths.opened_journal(_settings(config)) as journal:
         lines = journal.lines(last, starts)
-        echo_json(list(map(asdict, lines))) if as_json else views.print_rounds(lines)
+        echo_json(list(map(asdict, lines))) if as_json else terminal_views.print_rounds(lines)
 
 
 @journal_app.command("show")
@@ -145,12 +145,14 @@ def journal_show(
     --json prints an object: round, at_unix_s, now_s, mode, policy, failure, effort, seconds, note, and lists of jobs:
     queue, running, sent.
     """
-    from cpsched_bridge.program import plain_values, views
+    from cpsched_bridge.program import json_output, terminal_views
     from cpsched_bridge.store import state_paths
 
     with state_paths.opened_journal(_settings(config)) as journal:
         record = journal.read(round)
-    echo_json(plain_values.round_of(*views.explained(record))) if as_json else views.print_round(record)
+    echo_json(json_output.round_of(*terminal_views.explained(record))) if as_json else terminal_views.print_round(
+        record
+    )
 
 
 @journal_app.command("replay")
@@ -161,12 +163,12 @@ def journal_replay(
     config: Config = DEFAULT_CONFIG,
 ) -> None:
     """Take a recorded decision again and say whether it comes out the same; exit code 1 if not."""
-    from cpsched_bridge.program import views
+    from cpsched_bridge.program import terminal_views
     from cpsched_bridge.store import state_paths
 
     with state_paths.opened_journal(_settings(config)) as journal:
         numbers = list(journal.numbers()) if everything else [round if round is not None else journal.last_round]
-        if not views.print_replays(journal, numbers):
+        if not terminal_views.print_replays(journal, numbers):
             raise typer.Exit(1)
 
 
@@ -182,13 +184,13 @@ def why(
     --json prints an object: job, job_id, round, now_s, waiting (kind, reason, behind, expected_s and more), running,
     past, aside (kind, reason), advised, ledger, events, unreadable. What does not apply is null.
     """
-    from cpsched_bridge.program import plain_values, views
+    from cpsched_bridge.program import json_output, terminal_views
     from cpsched_bridge.store import state_paths
 
     settings = _settings(config)
     state_paths.require_used(settings)
     with state_paths.owned(settings):
-        echo_json(plain_values.why(job, settings)) if as_json else views.print_why(job, settings)
+        echo_json(json_output.why(job, settings)) if as_json else terminal_views.print_why(job, settings)
 
 
 @app.command("estimate-start")
@@ -207,16 +209,16 @@ def estimate_start(
     config: Config = DEFAULT_CONFIG,
 ) -> None:
     """When a job would start if it were submitted now, and what asking for less would bring. Asks the bridge."""
-    from cpsched_bridge.program import questions
+    from cpsched_bridge.program import bridge_client
 
     words: dict[str, str | int] = {"nodes": nodes, "time": time, "cores": cores, "whole": int(whole)}
     words |= {name: amount for name, amount in (("memory_mib", memory_mib), ("gpus", gpus)) if amount}
     words |= {"partition": partition} if partition else {}
-    found = questions.asked(_settings(config), "when", words)
+    found = bridge_client.query_bridge(_settings(config), "when", words)
     if as_json:
         typer.echo(json.dumps(found))
     else:
-        questions.print_when(found)
+        bridge_client.print_start_estimate(found)
 
 
 @app.command("backfill-windows")
@@ -227,13 +229,13 @@ def backfill_windows(
     config: Config = DEFAULT_CONFIG,
 ) -> None:
     """What could start right now without delaying a job: how large, and for how long. Asks the bridge."""
-    from cpsched_bridge.program import questions
+    from cpsched_bridge.program import bridge_client
 
-    found = questions.asked(_settings(config), "windows", {"partition": partition} if partition else {})
+    found = bridge_client.query_bridge(_settings(config), "windows", {"partition": partition} if partition else {})
     if as_json:
         typer.echo(json.dumps(found))
     else:
-        questions.print_windows(found)
+        bridge_client.print_backfill_windows(found)
 
 
 @app.command()
@@ -244,18 +246,18 @@ def status(config: Config = DEFAULT_CONFIG, as_json: AsJson = False) -> None:
     --json prints an object: configured_mode, paused, beginning, last_good_cycle_ago_s, mode, transport, last_round,
     journal, ledger (jobs by state), held, put_off, left, events, unreadable. What is not known is null.
     """
-    from cpsched_bridge.program import plain_values, views
+    from cpsched_bridge.program import json_output, terminal_views
     from cpsched_bridge.store import state_paths
 
     settings = _settings(config)
     state_paths.require_used(settings)
     with state_paths.owned(settings):
         if as_json:
-            found = plain_values.status(settings)
+            found = json_output.status(settings)
             echo_json(found)
             all_read = not found["unreadable"]
         else:
-            all_read = views.print_status(settings)
+            all_read = terminal_views.print_status(settings)
     if not all_read:
         raise typer.Exit(1)
 
@@ -273,13 +275,13 @@ def events(
 
     --json prints a list of objects: at_unix_s, round, kind, job_id, detail, label.
     """
-    from cpsched_bridge.program import plain_values, views
+    from cpsched_bridge.program import json_output, terminal_views
 
     settings = _settings(config)
     if as_json:
-        echo_json(plain_values.events(settings, last, job, kind))
+        echo_json(json_output.events(settings, last, job, kind))
     else:
-        views.print_events(settings, last, job, kind)
+        terminal_views.print_events(settings, last, job, kind)
 
 
 @app.command("unmanaged")
@@ -289,12 +291,12 @@ def unmanaged(config: Config = DEFAULT_CONFIG, as_json: AsJson = False) -> None:
 
     --json prints a list of objects: job_id, kind, reason, label, user.
     """
-    from cpsched_bridge.program import views
+    from cpsched_bridge.program import terminal_views
     from cpsched_bridge.store import state_paths
 
     with state_paths.opened_journal(_settings(config)) as journal:
         found = journal.asides("unsupported")
-        echo_json(list(map(asdict, found))) if as_json else views.print_unsupported(found)
+        echo_json(list(map(asdict, found))) if as_json else terminal_views.print_unmanaged(found)
 
 
 @app.command()
@@ -359,7 +361,7 @@ def release_all(
     force: Annotated[bool, typer.Option("--force", help="Also beside a bridge that is running.")] = False,
 ) -> None:
     """Hand every held job back to the cluster's own scheduler; needs no bridge, only its ledger and the cluster."""
-    from cpsched_bridge.program import release
+    from cpsched_bridge.program import release_all as release
 
     typer.echo(release.release_all(_settings(config), str(config), if_stale, force))
 
@@ -374,9 +376,9 @@ def effective_config(
 
     Settings that `cpsched bridge` would refuse are refused alike, with exit code 2.
     """
-    from cpsched_bridge.program import assembly, views
+    from cpsched_bridge.program import bootstrap, terminal_views
 
-    views.print_in_force(assembly.prepared(_settings(config), str(config)).in_force, as_json)
+    terminal_views.print_effective_config(bootstrap.prepare_policy(_settings(config), str(config)).in_force, as_json)
 
 
 @app.command()
@@ -388,18 +390,18 @@ def doctor(config: Config = DEFAULT_CONFIG, as_json: AsJson = False) -> None:
     --json prints a list of objects: name, ok, detail, mend, required, may_come, mode.
     """
     from cpsched_bridge.cycle.bridge_health import concerning
-    from cpsched_bridge.program import assembly, views
+    from cpsched_bridge.program import bootstrap, terminal_views
 
     settings = _settings(config)
-    ready = assembly.prepared(settings, str(config))
-    backend = assembly.connect(settings, str(config), ready.chosen)
+    ready = bootstrap.prepare_policy(settings, str(config))
+    backend = bootstrap.connect(settings, str(config), ready.chosen)
     try:
         checks = [
-            *concerning(assembly.patient_checks(backend, partial(print_message, "note")), settings.mode),
+            *concerning(bootstrap.patient_checks(backend, partial(print_message, "note")), settings.mode),
             ready.in_force.check(),
-            *assembly.checks_of_reading(backend, settings, str(config)),
+            *bootstrap.checks_of_reading(backend, settings, str(config)),
         ]
-        echo_json(list(map(asdict, checks))) if as_json else views.print_checks(checks)
+        echo_json(list(map(asdict, checks))) if as_json else terminal_views.print_checks(checks)
         if any(check.required and not check.ok for check in checks):
             raise typer.Exit(1)
     finally:
@@ -429,7 +431,7 @@ def gantt(
 ) -> None:
     """Draw a schedule over nodes and time into a file."""
     from cpsched.errors import require
-    from cpsched_bridge.program import gantt as drawing
+    from cpsched_bridge.program import gantt_command as drawing
     from cpsched_sim.cli import look_here_too
 
     require(not serve and port is None, "--serve", serve, "is retired; --out FILE.html with --from and --to draws")

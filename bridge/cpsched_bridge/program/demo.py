@@ -30,15 +30,15 @@ from cpsched_bridge.cycle.cycle_reporting import Listener
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.effective_config import EffectiveConfig
 from cpsched_bridge.errors import AddressInUse
-from cpsched_bridge.program.assembly import policy_of
-from cpsched_bridge.program.views import where
+from cpsched_bridge.program.bootstrap import policy_of
+from cpsched_bridge.program.terminal_views import where
 from cpsched_bridge.settings import MetricsSettings, Settings
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.ledger import Ledger
 from cpsched_bridge.store.state_paths import journal_path, ledger_path, pause_file
-from cpsched_bridge.watch import logs
-from cpsched_bridge.watch.endpoint import Endpoint
-from cpsched_bridge.watch.web.server import Watch
+from cpsched_bridge.watch import log_setup
+from cpsched_bridge.watch.http_server import HttpServer
+from cpsched_bridge.watch.web.status_application import StatusApplication
 
 DRAW_S = 0.1
 LINE_S = 2.0
@@ -59,10 +59,10 @@ The last one needs Slurm's commands and replays your own weeks: cpsched whatif s
 
 def run(dispatcher: str, jobs: int, seconds: float, limit_s: float, seed: int) -> int:
     """Show `seconds` of a loaded morning; return the exit code. `limit_s` is for dispatchers that search."""
-    logs.set_up("text", level=40)
+    log_setup.set_up("text", level=40)
     out = Console()
     policy = demo_policy(dispatcher, limit_s)
-    watch = Watch(Settings(mode="control", adapter="mock"))
+    watch = StatusApplication(Settings(mode="control", adapter="mock"))
     endpoint = _endpoint(watch)
     try:
         out.print(f"page: {endpoint.url}, metrics: {endpoint.url}metrics", highlight=False)
@@ -133,13 +133,13 @@ def demo_policy(dispatcher: str, limit_s: float) -> PolicySpec:
     return PolicySpec.of(dispatcher, options={"limit_s": limit_s} if limited else {})
 
 
-def _endpoint(watch: Watch) -> Endpoint:
+def _endpoint(watch: StatusApplication) -> HttpServer:
     """Serve metrics and page at the usual port, or at any free one."""
     settings, app = MetricsSettings(), watch.app()
     try:
-        return Endpoint(app, settings.host, settings.port)
+        return HttpServer(app, settings.host, settings.port)
     except AddressInUse:
-        return Endpoint(app, settings.host, 0)
+        return HttpServer(app, settings.host, 0)
 
 
 def bridge_run(policy: PolicySpec, site: MockCluster, pace: EventPace, listeners: tuple[Listener, ...]) -> bool:

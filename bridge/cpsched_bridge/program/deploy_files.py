@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cpsched_bridge.errors import SettingsError
-from cpsched_bridge.program.installed_pages import for_an_installation
+from cpsched_bridge.program.installed_docs import for_an_installation
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 

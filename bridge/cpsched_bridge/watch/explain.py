@@ -16,9 +16,9 @@ from cpsched.model import reason_from
 from cpsched_bridge.ports import MOST_TASKS, UNKNOWN_NODES
 from cpsched_bridge.store.journal_reader import BACKED_OFF, JobRecord, UnscheduledJob
 from cpsched_bridge.store.round_records import RoundRecord
-from cpsched_bridge.watch import schema
-from cpsched_bridge.watch.reasons import UNKNOWN
-from cpsched_bridge.watch.schema import AsideJob, QueuedJob, RunningJob, View
+from cpsched_bridge.watch import page_schema
+from cpsched_bridge.watch.page_schema import QueuedJob, RunningJob, UnscheduledJobFacts, View
+from cpsched_bridge.watch.reason_kinds import UNKNOWN
 
 _MOST_NODES = 16
 _MOST_NAMED = 8
@@ -47,7 +47,7 @@ class Explanation:
     label: str
     state: Literal["queued", "running", "aside", "ended", "unknown"]
     sentences: Sequence[Sentence]
-    job: QueuedJob | RunningJob | AsideJob | None = None
+    job: QueuedJob | RunningJob | UnscheduledJobFacts | None = None
 
     def lines(self) -> list[str]:
         """The sentences without links."""
@@ -102,16 +102,18 @@ def view_of_round(record: RoundRecord, past: JobRecord | None = None, aside: Uns
         for each in record.running for job in (each.job,)
     ]  # fmt: skip
     view = View.model_construct(
-        status=schema.Status.model_construct(now_s=now_s, mode=record.mode, predictor=record.policy.predictor),
-        queue=queue, running=running, aside=[], chart=schema.Chart.model_construct(now_s=now_s, bars=[]),
+        status=page_schema.Status.model_construct(now_s=now_s, mode=record.mode, predictor=record.policy.predictor),
+        queue=queue, running=running, aside=[], chart=page_schema.Chart.model_construct(now_s=now_s, bars=[]),
     )  # fmt: skip
     if past is not None and past.end_s is not None:
         label, begin_s, end_s = past.label or str(past.job_id), past.start_s, past.end_s
-        bar = schema.Bar.model_construct(id=past.job_id, label=label, kind="past", begin_s=begin_s, end_s=end_s)
+        bar = page_schema.Bar.model_construct(id=past.job_id, label=label, kind="past", begin_s=begin_s, end_s=end_s)
         view.chart.bars.append(bar)
     if aside is not None:
         label, kind, why = aside.label or str(aside.job_id), aside.kind, aside.reason
-        view.aside.append(AsideJob.model_construct(id=aside.job_id, label=label, kind=kind, reason=reason_from(why)))
+        view.aside.append(
+            UnscheduledJobFacts.model_construct(id=aside.job_id, label=label, kind=kind, reason=reason_from(why))
+        )
     return view
 
 
@@ -232,7 +234,7 @@ _ASIDE = {
 """By kind, as the page and the journal name it."""
 
 
-def _aside(job: AsideJob) -> str:
+def _aside(job: UnscheduledJobFacts) -> str:
     return f"{_ASIDE.get(job.kind, 'It is not decided on at the moment')}: {job.why}."
 
 

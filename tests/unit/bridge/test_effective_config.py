@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.effective_config import EffectiveConfig, EffectiveSetting, as_yaml
 from cpsched_bridge.errors import SettingsError
-from cpsched_bridge.program.assembly import prepared
+from cpsched_bridge.program.bootstrap import prepare_policy
 from cpsched_bridge.program.cli import app
 from cpsched_bridge.settings import Settings, load
 from tests.bridges import a_bridge
@@ -18,7 +18,7 @@ from tests.fakes import FakeCluster, FakePace, FirstFit
 
 def told(adapter="slurm", **settings):
     """What is in force with these settings."""
-    return prepared(Settings.model_validate({"adapter": adapter, "metrics": {"port": 0}, **settings})).in_force
+    return prepare_policy(Settings.model_validate({"adapter": adapter, "metrics": {"port": 0}, **settings})).in_force
 
 
 def row(found, name):
@@ -76,7 +76,9 @@ def test_every_setting_is_there_once_and_none_besides():
 def test_what_is_built_is_what_is_said():
     """The policies of the bridge have the very settings that are told."""
     for settings in ({}, {"dispatcher": "easy"}, {"dispatcher": "pcp20", "fallback": "none"}, {"overrun": "double"}):
-        ready = prepared(Settings.model_validate({"adapter": "slurm", "policy": settings, "metrics": {"port": 0}}))
+        ready = prepare_policy(
+            Settings.model_validate({"adapter": "slurm", "policy": settings, "metrics": {"port": 0}})
+        )
         found = ready.in_force
         assert row(found, "policy.overrun")[0] == ready.policy.overrun
         for name, text in found.policy.dispatcher_settings.items():

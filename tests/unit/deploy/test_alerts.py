@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cpsched_bridge.watch.exporter import Exporter
+from cpsched_bridge.watch.prometheus_exporter import PrometheusExporter
 
 ROOT = Path(__file__).resolve().parents[3]
 RULES, ALERTS = (ROOT / "deploy" / "prometheus" / name for name in ("rules.yaml", "alerts.yaml"))
@@ -22,7 +22,7 @@ def names_of_alerts():
 
 def offered():
     """The names of all series that a bridge serves, and of those that are recorded."""
-    known = set(re.findall(r"^# TYPE (\S+)", Exporter().text().decode(), re.MULTILINE))
+    known = set(re.findall(r"^# TYPE (\S+)", PrometheusExporter().text().decode(), re.MULTILINE))
     known |= {f"{name}{suffix}" for name in known for suffix in ("_sum", "_count", "_bucket")}
     return known | {rule["record"] for rule in rules_of(RULES)}
 

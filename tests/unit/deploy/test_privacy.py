@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cpsched_bridge.watch.exporter import Exporter
-from cpsched_bridge.watch.metrics import METRICS
+from cpsched_bridge.watch.metric_families import METRICS
+from cpsched_bridge.watch.prometheus_exporter import PrometheusExporter
 
 ALLOWED = {"le", "mode", "kind", "result", "phase", "reason", "state", "version"}
 ALLOWED |= {"path", "status", "resource", "command", "action", "direction", "check", "outcome"}
@@ -13,7 +13,9 @@ ALLOWED |= {"partition"}  # an administrator's word: Slurm refuses jobs for part
 def test_no_metric_has_a_label_for_a_user_or_a_job() -> None:
     """Nor for accounts or names: a label's values would be users' words."""
     labelled = 0
-    served = {(each.name, tuple(sample.labels)) for each in Exporter().registry.collect() for sample in each.samples}
+    served = {
+        (each.name, tuple(sample.labels)) for each in PrometheusExporter().registry.collect() for sample in each.samples
+    }
     for name, labels in {*served, *((metric.name, metric.labels) for metric in METRICS)}:
         labelled += bool(labels)
         assert set(labels) <= ALLOWED, name

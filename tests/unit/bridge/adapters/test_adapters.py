@@ -1,7 +1,7 @@
 import pytest
 
 from cpsched.errors import PluginLoadError
-from cpsched_bridge.program.assembly import adapter_of
+from cpsched_bridge.program.bootstrap import adapter_of
 from cpsched_bridge.settings import Section
 
 

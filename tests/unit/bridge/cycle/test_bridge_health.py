@@ -9,7 +9,7 @@ from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.errors import NotReady
 from cpsched_bridge.ports import Check, Lease
 from cpsched_bridge.store.process_files import PauseFile
-from cpsched_bridge.watch.systemd import Systemd
+from cpsched_bridge.watch.sd_notify import SystemdNotifier
 from tests.fakes import FakeCluster
 
 
@@ -20,7 +20,7 @@ def pause(tmp_path):
 
 def a_switch(pause, mode="control", trouble=lambda: None):
     claims = LeaderElection(FakeCluster(), Lease("one", "run", 0, "here"), 120.0)
-    return ModeSwitch(mode, pause, claims, CircuitBreaker(3), Systemd(), trouble)
+    return ModeSwitch(mode, pause, claims, CircuitBreaker(3), SystemdNotifier(), trouble)
 
 
 @pytest.fixture

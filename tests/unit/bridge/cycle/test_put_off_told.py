@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cpsched_bridge.program.views import print_status, print_why
+from cpsched_bridge.program.terminal_views import print_status, print_why
 from cpsched_bridge.store.journal_reader import BACKED_OFF
 from tests.bridges import Metrics, a_bridge
 from tests.builders import a_job

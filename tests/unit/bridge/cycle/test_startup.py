@@ -5,7 +5,7 @@ import pytest
 from cpsched_bridge.cycle import circuit_breaker
 from cpsched_bridge.cycle.startup import KEPT_S, LOOK_S, Seldom, Startup
 from cpsched_bridge.ports import Hold
-from cpsched_bridge.watch.health import Health
+from cpsched_bridge.watch.loop_health import LoopHealth
 from tests.builders import a_job
 from tests.fakes import FakeCluster, FakePace
 
@@ -129,7 +129,7 @@ def test_systemd_hears_that_the_bridge_is_ready_when_it_has_begun_or_goes_on_wit
 
 def test_health_says_what_is_waited_for_and_that_the_bridge_is_alive(bridge_at, cluster, steps):
     now = [0.0]
-    health = Health(bridge_at(cluster).settings.cycle, lambda: now[0])
+    health = LoopHealth(bridge_at(cluster).settings.cycle, lambda: now[0])
     for _ in range(5):
         now[0] += health.limit_s - 1
         health.begins("compiles kernels")

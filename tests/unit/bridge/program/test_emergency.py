@@ -13,7 +13,7 @@ import pytest
 from cpsched_bridge.cycle.leader_election import HANDED_BACK
 from cpsched_bridge.errors import AlreadyRunning, BackendTimeout, JobsStillHeld, NoLedger, SettingsError
 from cpsched_bridge.ports import Hold, Lease, Outcome
-from cpsched_bridge.program import assembly, release
+from cpsched_bridge.program import bootstrap, release_all
 from cpsched_bridge.settings import LeaseSettings, Settings
 from cpsched_bridge.store import bridge_identity, state_paths
 from cpsched_bridge.store import ledger as ledgers
@@ -52,7 +52,7 @@ def stranded(tmp_path, monkeypatch):
     assert cluster.jobs[3].hold is Hold.ADMIN
     bridge.ledger.close()
     bridge.journal.close()
-    monkeypatch.setattr(assembly, "connect", lambda settings, where: cluster)
+    monkeypatch.setattr(bootstrap, "connect", lambda settings, where: cluster)
     return bridge.settings, cluster
 
 
@@ -62,7 +62,7 @@ def held(cluster):
 
 def test_release_all_gives_everything_back(stranded):
     settings, cluster = stranded
-    words = release.release_all(settings, "bridge.yaml", None, False)
+    words = release_all.release_all(settings, "bridge.yaml", None, False)
     assert words == "nothing is held by the bridge any more (3 jobs were by its ledger)"
     assert held(cluster) == []
     assert Ledger(state_paths.ledger_path(settings)).kept() == []
@@ -71,7 +71,7 @@ def test_release_all_gives_everything_back(stranded):
 def test_release_all_needs_no_byte_of_free_space(stranded):
     settings, cluster = stranded
     with no_byte_to_write():
-        words = release.release_all(settings, "bridge.yaml", None, False)
+        words = release_all.release_all(settings, "bridge.yaml", None, False)
     assert held(cluster) == []
     assert words.startswith("nothing is held by the bridge any more (3 jobs were by its ledger)\nnote: ")
 
@@ -84,7 +84,7 @@ def test_release_all_leaves_word_where_it_could_write_nothing_down(stranded, the
     assert cluster.claimed.bridge == own
     cluster.claimed = {"its own": cluster.claimed, "none": None, "another's": Lease("other", "r", 1, "there")}[there]
     with no_byte_to_write():
-        release.release_all(settings, "bridge.yaml", None, False)
+        release_all.release_all(settings, "bridge.yaml", None, False)
     assert cluster.claimed.bridge == ("other" if there == "another's" else own)
     assert (cluster.claimed.run == HANDED_BACK) == (there != "another's")
     cluster.jobs[3].hold = Hold.ADMIN
@@ -98,7 +98,7 @@ def test_release_all_leaves_word_where_it_could_write_nothing_down(stranded, the
 
 def test_release_all_leaves_no_word_where_the_ledger_has_it(stranded):
     settings, cluster = stranded
-    release.release_all(settings, "bridge.yaml", None, False)
+    release_all.release_all(settings, "bridge.yaml", None, False)
     assert cluster.claimed.run != HANDED_BACK
 
 
@@ -113,7 +113,7 @@ def test_release_all_reads_what_is_in_the_write_ahead_log_of_a_bridge_that_was_k
     for name, content in copies.items():
         (tmp_path / name).write_bytes(content)
     with no_byte_to_write():
-        words = release.release_all(settings, "bridge.yaml", None, False)
+        words = release_all.release_all(settings, "bridge.yaml", None, False)
     assert "(2 jobs were by its ledger)" in words
     assert held(cluster) == []
 
@@ -155,7 +155,7 @@ LOST = {each.__name__: each for each in (damaged, undecodable, without_a_schema,
 def test_release_all_without_a_ledger_gives_back_what_is_marked_and_what_the_journal_tells(stranded, name, force):
     settings, cluster = stranded
     LOST[name](state_paths.ledger_path(settings))
-    words = release.release_all(settings, "bridge.yaml", None, force)
+    words = release_all.release_all(settings, "bridge.yaml", None, force)
     assert held(cluster) == []
     assert "note: 3 jobs are known to be held by the journal" in words
     assert cluster.jobs[9].running
@@ -167,7 +167,7 @@ def test_release_all_without_ledger_and_journal_gives_back_by_the_cluster_alone(
     settings, cluster = stranded
     LOST[name](state_paths.ledger_path(settings))
     damaged(state_paths.journal_path(settings))
-    words = release.release_all(settings, "bridge.yaml", None, True)
+    words = release_all.release_all(settings, "bridge.yaml", None, True)
     assert held(cluster) == [3]
     assert words.startswith("nothing is held by the bridge any more (0 jobs were by its ledger)\nnote: ")
 
@@ -186,9 +186,9 @@ def test_the_journal_of_a_bridge_that_stopped_in_order_tells_of_held_jobs_only_w
     bridge.ledger.close()
     bridge.journal.close()
     cluster.jobs[1].hold = Hold.ADMIN
-    monkeypatch.setattr(assembly, "connect", lambda settings, where: cluster)
+    monkeypatch.setattr(bootstrap, "connect", lambda settings, where: cluster)
     damaged(state_paths.ledger_path(bridge.settings))
-    release.release_all(bridge.settings, "bridge.yaml", None, False)
+    release_all.release_all(bridge.settings, "bridge.yaml", None, False)
     assert held(cluster) == ([1] if on_stop == "release" else [])
 
 
@@ -254,7 +254,7 @@ def test_where_no_bridge_has_run_nothing_is_done_and_that_is_no_success(tmp_path
     settings = Settings(state_dir=tmp_path / "misytped")
     for if_stale_s in (None, 1.0):
         with pytest.raises(SettingsError, match=r"misytped: is not there: a mistyped path, or somebody took it away"):
-            release.release_all(settings, "bridge.yaml", if_stale_s, False)
+            release_all.release_all(settings, "bridge.yaml", if_stale_s, False)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -264,7 +264,7 @@ def test_by_force_jobs_are_given_back_by_the_cluster_alone_where_no_bridge_has_r
 ):
     """Beside a bridge whose directory was emptied, this alone helps; with a mistyped path it must not look good."""
     _, cluster = stranded
-    monkeypatch.setattr(release, "SPARE_S", 0.02)
+    monkeypatch.setattr(release_all, "SPARE_S", 0.02)
     settings = Settings(state_dir=tmp_path / "other", lease=LeaseSettings(duration_s=0.6))
     if folder == "":
         settings.state_dir.mkdir()
@@ -272,7 +272,7 @@ def test_by_force_jobs_are_given_back_by_the_cluster_alone_where_no_bridge_has_r
         settings.state_dir.write_text("")
     why = {None: "is not there", "": "holds no file of a bridge", "a file": "Not a directory"}[folder]
     with pytest.raises(NoLedger, match=f"(?s)nothing is held by the bridge any more .*; but state_dir=.*other: {why}"):
-        release.release_all(settings, "bridge.yaml", None, True)
+        release_all.release_all(settings, "bridge.yaml", None, True)
     assert held(cluster) == [3]
     assert not settings.state_dir.is_dir() or list(settings.state_dir.iterdir()) == []
 
@@ -281,8 +281,8 @@ def test_a_heartbeat_that_beats_is_a_sign_of_life_whatever_its_time(stranded, mo
     settings, cluster = stranded
     settings.heartbeat_path.write_text("")
     os.utime(settings.heartbeat_path, (1, 1))
-    monkeypatch.setattr(release.time, "sleep", lambda _: touch(settings.heartbeat_path))
-    words = release.release_all(settings, "bridge.yaml", 60.0, False, confirm_s=5)
+    monkeypatch.setattr(release_all.time, "sleep", lambda _: touch(settings.heartbeat_path))
+    words = release_all.release_all(settings, "bridge.yaml", 60.0, False, confirm_s=5)
     assert words.endswith("s old, and beats again: the bridge is back, or the clock was set: nothing to do")
     assert held(cluster) == [1, 2, 3]
 
@@ -291,7 +291,7 @@ def test_a_heartbeat_that_beats_is_a_sign_of_life_whatever_its_time(stranded, mo
 def beside(stranded, monkeypatch):
     """Another bridge's claim stands on the cluster of the dead one; it is watched for a moment only."""
     settings, cluster = stranded
-    monkeypatch.setattr(release, "SPARE_S", 0.02)
+    monkeypatch.setattr(release_all, "SPARE_S", 0.02)
     cluster.claimed = Lease("other", "1", 0, "login2:/var/lib/cpsched")
     return settings.model_copy(update={"lease": LeaseSettings(duration_s=0.6)}), cluster
 
@@ -305,14 +305,14 @@ def test_beside_another_living_bridge_only_what_this_ledger_alone_knows_is_given
         return observe()
 
     cluster.read = beating
-    words = release.release_all(settings, "bridge.yaml", None, True)
+    words = release_all.release_all(settings, "bridge.yaml", None, True)
     assert held(cluster) == [1, 2], "the submit plugin's"
     assert "another bridge is in control, and keeps what the submit plugin holds: login2:/var/lib/cpsched" in words
 
 
 def test_beside_the_claim_of_a_dead_bridge_everything_is_given_back(beside):
     settings, cluster = beside
-    words = release.release_all(settings, "bridge.yaml", None, False)
+    words = release_all.release_all(settings, "bridge.yaml", None, False)
     assert held(cluster) == []
     assert "another bridge" not in words
 
@@ -329,10 +329,10 @@ def test_the_doctor_names_another_bridge_and_what_to_do(stranded, claim, found):
     settings, cluster = stranded
     if claim != "own":
         cluster.claimed = claim
-    (check,) = assembly.checks_of_reading(cluster, settings)
+    (check,) = bootstrap.checks_of_reading(cluster, settings)
     assert (check.ok, check.detail, check.required) == (found.startswith("none"), found, False)
     cluster.fail("observe", BackendTimeout("no answer"))
-    assert assembly.checks_of_reading(cluster, settings) == []
+    assert bootstrap.checks_of_reading(cluster, settings) == []
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to others")
@@ -342,7 +342,7 @@ def test_what_root_makes_in_the_state_directory_belongs_to_its_owner(stranded, t
     other = tmp_path / "of another user"
     other.touch()
     os.chown(other, 11111, 11111)
-    release.release_all(settings, "bridge.yaml", None, False)
+    release_all.release_all(settings, "bridge.yaml", None, False)
     with state_paths.owned(settings):
         state_paths.pause_file(settings).pause("by root")
     owners = {path.name: path.stat().st_uid for path in tmp_path.iterdir()}
@@ -377,7 +377,7 @@ def test_a_lock_or_a_heartbeat_that_may_not_be_looked_at_keeps_nobody_from_relea
     for name in ("lock", "heartbeat"):
         (settings.state_dir / name).unlink(missing_ok=True)
         (settings.state_dir / name).symlink_to(name)
-    release.release_all(settings, "bridge.yaml", 60.0, False, confirm_s=0.01)
+    release_all.release_all(settings, "bridge.yaml", 60.0, False, confirm_s=0.01)
     assert held(cluster) == []
 
 
@@ -395,9 +395,9 @@ def test_release_all_names_five_jobs_that_are_still_held_and_counts_the_others(t
     bridge.cycle()
     bridge.ledger.close()
     refusing(cluster)
-    monkeypatch.setattr(assembly, "connect", lambda settings, where: cluster)
+    monkeypatch.setattr(bootstrap, "connect", lambda settings, where: cluster)
     with pytest.raises(JobsStillHeld) as error:
-        release.release_all(bridge.settings, "bridge.yaml", None, False)
+        release_all.release_all(bridge.settings, "bridge.yaml", None, False)
     named = "; ".join(f"job {id} may still be held: no" for id in range(1, 6))
     assert str(error.value) == named + words
     asked = [ids for kind, ids in cluster.commands if kind == "hand_back"]
@@ -412,7 +412,7 @@ def test_a_cluster_that_cannot_be_read_is_given_back_what_the_ledger_names_and_t
     with pytest.raises(
         JobsStillHeld, match=r"^the cluster cannot be read, the submit plugin may hold more: no answer$"
     ):
-        release.release_all(settings, "bridge.yaml", None, False)
+        release_all.release_all(settings, "bridge.yaml", None, False)
     assert held(cluster) == []
     assert Ledger(state_paths.ledger_path(settings)).get(1).state is State.FREE
 
@@ -423,12 +423,12 @@ def test_release_all_beside_a_living_bridge_only_where_that_is_forced_or_its_hea
     settings.heartbeat_path.write_text("")
     os.utime(settings.heartbeat_path, (1, 1))
     with pytest.raises(AlreadyRunning, match=r"use `cpsched pause` while it works, or --force"):
-        release.release_all(settings, "bridge.yaml", None, False)
+        release_all.release_all(settings, "bridge.yaml", None, False)
     assert held(cluster) == [1, 2, 3]
-    assert "3 jobs were" in release.release_all(settings, "bridge.yaml", None, True)
+    assert "3 jobs were" in release_all.release_all(settings, "bridge.yaml", None, True)
     assert held(cluster) == []
     cluster.jobs[1].hold = Hold.PLUGIN
-    release.release_all(settings, "bridge.yaml", 60.0, False, confirm_s=0.01)
+    release_all.release_all(settings, "bridge.yaml", 60.0, False, confirm_s=0.01)
     assert held(cluster) == []
     alive.release()
 
@@ -437,12 +437,12 @@ def test_release_all_leaves_neither_lock_nor_connection(stranded):
     settings, cluster = stranded
     closed = []
     cluster.close = lambda: closed.append(True)
-    release.release_all(settings, "bridge.yaml", None, False)
+    release_all.release_all(settings, "bridge.yaml", None, False)
     state_paths.lock(settings).release()
     refusing(cluster)
     cluster.jobs[1].hold = Hold.PLUGIN
     with pytest.raises(JobsStillHeld):
-        release.release_all(settings, "bridge.yaml", None, False)
+        release_all.release_all(settings, "bridge.yaml", None, False)
     state_paths.lock(settings).release()
     assert closed == [True, True]
 
@@ -450,14 +450,14 @@ def test_release_all_leaves_neither_lock_nor_connection(stranded):
 def test_without_a_heartbeat_there_is_no_sign_of_life(stranded):
     settings, cluster = stranded
     settings.heartbeat_path.unlink(missing_ok=True)
-    release.release_all(settings, "bridge.yaml", 60.0, False, confirm_s=60)
+    release_all.release_all(settings, "bridge.yaml", 60.0, False, confirm_s=60)
     assert held(cluster) == []
 
 
 def test_a_heartbeat_that_is_young_enough_says_how_old_it_is(stranded):
     settings, _ = stranded
     touch(settings.heartbeat_path)
-    assert release.release_all(settings, "bridge.yaml", 60.0, False) == "the heartbeat is 0 s old: nothing to do"
+    assert release_all.release_all(settings, "bridge.yaml", 60.0, False) == "the heartbeat is 0 s old: nothing to do"
 
 
 def test_a_lock_that_cannot_be_made_keeps_nobody_from_releasing(stranded, monkeypatch):
@@ -467,7 +467,7 @@ def test_a_lock_that_cannot_be_made_keeps_nobody_from_releasing(stranded, monkey
         raise SettingsError("no room for a lock")
 
     monkeypatch.setattr(state_paths, "lock", full)
-    release.release_all(settings, "bridge.yaml", None, False)
+    release_all.release_all(settings, "bridge.yaml", None, False)
     assert held(cluster) == []
 
 
@@ -477,6 +477,6 @@ def test_a_lock_that_cannot_be_made_keeps_nobody_from_releasing(stranded, monkey
 def test_a_heartbeat_of_just_the_age_that_counts_is_not_stale(stranded, monkeypatch, age_s, done):
     settings, cluster = stranded
     monkeypatch.setattr(state_paths, "heartbeat_age_s", lambda _: age_s)
-    words = release.release_all(settings, "bridge.yaml", 60.0, False, confirm_s=0.01)
+    words = release_all.release_all(settings, "bridge.yaml", 60.0, False, confirm_s=0.01)
     assert (words == f"the heartbeat is {age_s:.0f} s old: nothing to do") is not done
     assert (held(cluster) == []) is done

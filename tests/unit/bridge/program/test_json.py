@@ -9,7 +9,7 @@ from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.cycle_report import Event
 from cpsched_bridge.ports import Check, UnmanagedJob
-from cpsched_bridge.program import assembly
+from cpsched_bridge.program import bootstrap
 from tests.bridges import a_bridge
 from tests.builders import a_job
 from tests.fakes import FakeCluster
@@ -64,8 +64,8 @@ def test_doctor(printed, monkeypatch, ok, code):
         Check("clock", False, "late", "set it", required=False),
         Check("privileges", ok, "may hold", "ask", True, True),
     ]
-    monkeypatch.setattr(assembly, "patient_checks", lambda backend, tell: checks)
-    monkeypatch.setattr(assembly, "checks_of_reading", lambda backend, settings, where: [])
+    monkeypatch.setattr(bootstrap, "patient_checks", lambda backend, tell: checks)
+    monkeypatch.setattr(bootstrap, "checks_of_reading", lambda backend, settings, where: [])
     *of_backend, of_policy = printed("doctor", code=code)
     assert of_backend == [asdict(check) for check in checks]
     assert of_policy.keys() == of_backend[0].keys()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cpsched_bridge.errors import CorruptFile, SettingsError
-from cpsched_bridge.program import views
+from cpsched_bridge.program import terminal_views
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.store import ledger as ledgers
 from cpsched_bridge.store import state_paths
@@ -81,7 +81,7 @@ def test_a_heartbeat_elsewhere_is_a_sign_of_a_bridge_whose_directory_was_emptied
 def test_beside_a_living_bridge_whose_files_are_gone_nobody_says_that_no_bridge_has_run(tmp_path, capsys):
     settings = Settings(state_dir=tmp_path)
     touch(settings.heartbeat_path)
-    assert not views.print_status(settings)
+    assert not terminal_views.print_status(settings)
     said = capsys.readouterr().out
     assert "last good cycle: 0 s ago" in said
     for name in ("ledger.sqlite", "journal.sqlite"):

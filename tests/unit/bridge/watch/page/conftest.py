@@ -6,8 +6,8 @@ import pytest
 
 from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched_bridge.settings import Settings
-from cpsched_bridge.watch.endpoint import Endpoint
-from cpsched_bridge.watch.web.server import Watch
+from cpsched_bridge.watch.http_server import HttpServer
+from cpsched_bridge.watch.web.status_application import StatusApplication
 from tests.builders import a_cluster
 from tests.fakes import FakeCluster
 
@@ -17,9 +17,9 @@ class Site:
 
     def __init__(self, bridge_at, **page):
         self.cluster = FakeCluster(cluster=a_cluster(nodes=3, cores=4), now_s=1000)
-        self.watch = Watch(Settings.model_validate({"mode": "control", "page": page}))
+        self.watch = StatusApplication(Settings.model_validate({"mode": "control", "page": page}))
         self.bridge = bridge_at(self.cluster, dispatcher=EasyDispatcher(), listeners=(self.watch,))
-        self.endpoint = Endpoint(self.watch.app(), "127.0.0.1", 0)
+        self.endpoint = HttpServer(self.watch.app(), "127.0.0.1", 0)
 
     def cycle(self, to_s=None):
         self.cluster.now_s = to_s or self.cluster.now_s

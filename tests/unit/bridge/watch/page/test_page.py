@@ -18,12 +18,12 @@ from cpsched.model import Cluster, NodeSetPart, PendingCode, PendingReason
 from cpsched_bridge.errors import BackendTimeout
 from cpsched_bridge.ports import Hold, Holder, Lease, Outage, UnmanagedJob
 from cpsched_bridge.settings import Settings
-from cpsched_bridge.watch.endpoint import Endpoint
 from cpsched_bridge.watch.explain import explain
-from cpsched_bridge.watch.outlook import Expected, partitions_of
-from cpsched_bridge.watch.page import listing, pages
-from cpsched_bridge.watch.page.own import own
-from cpsched_bridge.watch.web.server import Watch
+from cpsched_bridge.watch.http_server import HttpServer
+from cpsched_bridge.watch.page import job_filters, page_rendering
+from cpsched_bridge.watch.page.redaction import redact_for_user
+from cpsched_bridge.watch.start_forecasts import ExpectedStart, partitions_of
+from cpsched_bridge.watch.web.status_application import StatusApplication
 from tests.builders import a_job
 from tests.fakes import FakeCluster
 
@@ -160,7 +160,7 @@ def test_reservations_are_hidden_among_the_nodes_that_a_job_may_use(site_with, u
     site.cluster.submit(a_job(1, units=9, node_set=1, user="ada"))
     site.cycle()
     assert f"<dd>{named}</dd>" in site.get("jobs/1")[2]
-    assert own(site.view, "" if users == "hide" else "ada").queue[0].nodes_from == parts[:2]
+    assert redact_for_user(site.view, "" if users == "hide" else "ada").queue[0].nodes_from == parts[:2]
     assert partitions_of(site.cluster.cluster) == ["all"]
 
 
@@ -239,9 +239,9 @@ def test_names_can_be_hidden_everywhere_and_the_page_says_so(site_with):
 
 @pytest.mark.parametrize("mode", ["shadow", "advise", "control"])
 def test_a_mode_in_which_the_bridge_starts_nothing_says_so(bridge_at, mode):
-    watch = Watch(Settings.model_validate({"mode": mode}))
+    watch = StatusApplication(Settings.model_validate({"mode": mode}))
     bridge_at(FakeCluster(), mode=mode, listeners=(watch,)).cycle()
-    endpoint = Endpoint(watch.app(), "127.0.0.1", 0)
+    endpoint = HttpServer(watch.app(), "127.0.0.1", 0)
     try:
         text = urllib.request.urlopen(endpoint.url).read().decode()
     finally:
@@ -286,7 +286,7 @@ def test_a_page_names_the_cluster_the_host_the_version_and_the_time(site):
 @pytest.mark.parametrize(("at_s", "words"), [(100, "now"), (99, "now"), (0, "now"), (160, "in 1 min")])
 def test_a_start_to_come_is_never_past(at_s, words):
     assert to_come(at_s, 100) == words
-    assert pages._start(Expected("", at_s, None), 100) == ("", words, "")  # noqa: SLF001
+    assert page_rendering._start(ExpectedStart("", at_s, None), 100) == ("", words, "")  # noqa: SLF001
 
 
 @pytest.mark.parametrize(
@@ -294,7 +294,7 @@ def test_a_start_to_come_is_never_past(at_s, words):
 )
 def test_the_end_of_a_range_has_no_preposition(from_s, to_s, words):
     told = SimpleNamespace(from_s=from_s, to_s=to_s)
-    assert pages._start(Expected("", 200, told), 100)[2] == words  # noqa: SLF001
+    assert page_rendering._start(ExpectedStart("", 200, told), 100)[2] == words  # noqa: SLF001
 
 
 def test_the_wall_says_how_long_half_of_the_queue_has_waited(site):
@@ -374,8 +374,8 @@ def test_unknown_addresses_are_not_found(site):
 def test_it_is_served_on_loopback_or_where_it_knows_who_reads(settings, served):
     import urllib.request
 
-    watch = Watch(Settings.model_validate(settings))
-    endpoint = Endpoint(watch.app(), "127.0.0.1", 0)
+    watch = StatusApplication(Settings.model_validate(settings))
+    endpoint = HttpServer(watch.app(), "127.0.0.1", 0)
     try:
         asked = urllib.request.Request(endpoint.url, headers={"X-User": "ada"})
         answer = urllib.request.urlopen(asked).status if served else None
@@ -398,7 +398,7 @@ def test_however_many_readers_one_page_is_made_at_a_time_and_the_same_one_once(s
     crowd(site)
     made, together, at_once = [], [], Lock()
 
-    def slow(view, asked, real=listing.jobs):
+    def slow(view, asked, real=job_filters.jobs):
         together.append(at_once.acquire(blocking=False))
         time.sleep(0.01)
         made.append(asked.q)
@@ -406,7 +406,7 @@ def test_however_many_readers_one_page_is_made_at_a_time_and_the_same_one_once(s
             at_once.release()
         return real(view, asked)
 
-    monkeypatch.setattr(listing, "jobs", slow)
+    monkeypatch.setattr(job_filters, "jobs", slow)
     with ThreadPoolExecutor(12) as readers:
         answers = list(readers.map(lambda n: site.get(f"jobs?q=user{n % 4}"), range(24)))
     assert {status for status, _, _ in answers} == {200}

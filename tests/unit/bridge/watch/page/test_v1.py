@@ -7,7 +7,7 @@ from jsonschema import Draft202012Validator
 from openapi_spec_validator import validate
 from pydantic import BaseModel
 
-from cpsched_bridge.watch import v1
+from cpsched_bridge.watch import api_v1
 from tests.builders import a_job
 
 
@@ -47,7 +47,11 @@ def test_the_document_is_openapi(asked, site):
 
 
 def test_every_field_of_every_answer_is_in_the_document(asked, site):
-    known = {each.__name__: each for each in vars(v1).values() if isinstance(each, type) and issubclass(each, v1.Value)}
+    known = {
+        each.__name__: each
+        for each in vars(api_v1).values()
+        if isinstance(each, type) and issubclass(each, api_v1.Value)
+    }
     described = site.document["components"]["schemas"]
     assert set(described) == set(known) - {"Value"}
     for name, schema in described.items():

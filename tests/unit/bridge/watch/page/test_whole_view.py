@@ -9,8 +9,8 @@ from cpsched.forecast import BackfillWindow
 from cpsched.forecast.calibration import StartInterval
 from cpsched.model import PendingCode, PendingReason
 from cpsched_bridge.ports import Outage
-from cpsched_bridge.watch import v1
-from cpsched_bridge.watch.outlook import Expected
+from cpsched_bridge.watch import api_v1
+from cpsched_bridge.watch.start_forecasts import ExpectedStart
 from tests.builders import a_job
 
 NOBODY = {"account": "", "name": "", "partition": "", "qos": "", "nodes_from": (), "exclusive": False, "distinct": True}
@@ -143,7 +143,9 @@ def test_jobs_of_version_1_as_a_whole(instant):
 def test_answers_to_questions_of_version_1_as_a_whole(calibrated):
     """A start that could never be has no interval, and is not calibrated."""
     told = StartInterval(1000, 1500, 2500, 2000, calibrated, (0.0,) * 6)
-    found = v1.when_of([Expected("", 1800, told), Expected("half the time", None, None)], 1234).model_dump()
+    found = api_v1.when_of(
+        [ExpectedStart("", 1800, told), ExpectedStart("half the time", None, None)], 1234
+    ).model_dump()
     assert found == {
         "now_s": 1234,
         "starts": [
@@ -152,7 +154,7 @@ def test_answers_to_questions_of_version_1_as_a_whole(calibrated):
              "calibrated": False},
         ],
     }  # fmt: skip
-    could = v1.windows_of([BackfillWindow(True, 3, 900), BackfillWindow(False, 7, 3600)], 1234).model_dump()
+    could = api_v1.windows_of([BackfillWindow(True, 3, 900), BackfillWindow(False, 7, 3600)], 1234).model_dump()
     assert could == {
         "now_s": 1234,
         "windows": [{"whole": True, "units": 3, "walltime_s": 900}, {"whole": False, "units": 7, "walltime_s": 3600}],

@@ -1,17 +1,17 @@
 """Values of the page with defaults, so that a test shows only what matters."""
 
 from cpsched.model import PendingCode, PendingReason
-from cpsched_bridge.watch.schema import (
-    AsideJob,
-    Asked,
+from cpsched_bridge.watch.page_schema import (
     Bar,
     Chart,
     Machine,
     Outage,
     QueuedJob,
+    RequestFacts,
     Resource,
     RunningJob,
     Status,
+    UnscheduledJobFacts,
     View,
 )
 
@@ -32,7 +32,7 @@ STATUS = {
 
 
 def an_asked(**given):
-    return Asked.model_validate(ASKED | given)
+    return RequestFacts.model_validate(ASKED | given)
 
 
 def other(text):
@@ -50,7 +50,7 @@ def a_running(id=50, **given):
 
 def an_aside(id=90, asked=None, **given):
     aside = {"kind": "ineligible", "reason": PendingReason(PendingCode.DEPENDENCY), "asked": asked}
-    return AsideJob.model_validate({"id": id, "label": str(id), **FACTS, **aside, **given})
+    return UnscheduledJobFacts.model_validate({"id": id, "label": str(id), **FACTS, **aside, **given})
 
 
 def a_plan(id, begin_s, *nodes):

@@ -1,0 +1,23 @@
+"""Threads beside the cycle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Event, Thread
+
+ENDS_WITHIN_S = 10.0
+"""So long a stop waits for a thread to end."""
+
+
+@contextmanager
+def run_in_background(name: str, work: Callable[[Event], None]) -> Iterator[None]:
+    """Let `work` go on in a thread until the block ends; it is to return soon after the event is set."""
+    over = Event()
+    thread = Thread(target=work, args=(over,), name=name, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(ENDS_WITHIN_S)

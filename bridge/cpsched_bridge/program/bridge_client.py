@@ -1,0 +1,95 @@
+"""`cpsched estimate-start` and `backfill-windows`: questions to the bridge that runs, over its own HTTP endpoint."""
+
+from __future__ import annotations
+
+import json
+import os
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pwd import getpwuid
+from typing import Any
+from urllib.parse import urlencode
+
+from cpsched.formatting import instant, many, span, to_come
+from cpsched_bridge.errors import BridgeError
+from cpsched_bridge.program import terminal_views
+from cpsched_bridge.settings import Settings
+from cpsched_bridge.watch.api_v1 import PREFIX
+
+_PATIENCE_S = 60.0
+
+
+class BridgeNotAnswering(BridgeError):
+    """The bridge does not answer a question."""
+
+
+class RequestRejected(BridgeError):
+    """A question that makes no sense, as the bridge says."""
+
+    exit_code = 2
+
+
+def query_bridge(settings: Settings, name: str, words: Mapping[str, str | int]) -> list[dict[str, Any]]:
+    """Return the rows of the bridge's answer.
+
+    Raises `BridgeNotAnswering` where the bridge does not run or has no plan yet, and `RequestRejected`.
+    """
+    if not settings.serves_page:
+        raise BridgeNotAnswering("the settings serve no page, so that no bridge answers questions: see page.enabled")
+    host = settings.metrics.host
+    here = "127.0.0.1" if host in ("0.0.0.0", "::", "") else f"[{host}]" if ":" in host else host
+    url = f"http://{here}:{settings.metrics.port}{PREFIX}/{name}"
+    try:
+        said = {settings.page.user_header: getpwuid(os.geteuid()).pw_name} if settings.page.user_header else {}
+        asked = urllib.request.Request(f"{url}?{urlencode(words)}", headers=said)
+        with urllib.request.urlopen(asked, timeout=_PATIENCE_S) as answer:
+            found = json.load(answer)
+            return found["windows"] if name == "windows" else [{"now_s": found["now_s"], **s} for s in found["starts"]]
+    except urllib.error.HTTPError as error:
+        refused = RequestRejected if error.code == 400 else BridgeNotAnswering
+        raise refused(_refusal(error.read(4096)) or f"{url}: {error}") from error
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        reason = getattr(error, "reason", error)
+        raise BridgeNotAnswering(f"no bridge answers at {url}: {reason}") from error
+
+
+def _refusal(body: bytes) -> str:
+    """Return why there is no answer; empty where the answer is not the API's."""
+    try:
+        return str(json.loads(body)["error"])
+    except (ValueError, TypeError, LookupError):
+        return ""
+
+
+def print_start_estimate(found: Sequence[Mapping[str, Any]]) -> None:
+    """One line for what was asked, and one for each thing that could be asked for instead."""
+    table = terminal_views.table("asked for", "planned", "8 of 10 start")
+    for row in found:
+        planned_s = row["planned_s"]
+        planned = "never" if planned_s is None else to_come(planned_s, row["now_s"])
+        table.add_row(row["asked"] or "this", planned, _likely(row))
+    out = terminal_views.console()
+    out.print(table)
+    if any(row["planned_s"] is not None and not row["calibrated"] for row in found):
+        out.print("Too few jobs have started since the bridge began: these intervals are a guess.")
+
+
+def _likely(row: Mapping[str, Any]) -> str:
+    if row["likely_from_s"] is None:
+        return ""
+    begin, end = (instant(row[name]) for name in ("likely_from_s", "likely_to_s"))
+    return begin if begin == end else f"{begin} to {end}"
+
+
+def print_backfill_windows(found: Sequence[Mapping[str, Any]]) -> None:
+    """A line for each size."""
+    out = terminal_views.console()
+    if not found:
+        out.print("Nothing could start right now without delaying a job that waits.")
+        return
+    table = terminal_views.table("could start now", "for at most")
+    for row in found:
+        what = "whole node" if row["whole"] else "core"
+        table.add_row(many(row["units"], what), span(row["walltime_s"]))
+    out.print(table)

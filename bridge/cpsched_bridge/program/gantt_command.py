@@ -1,0 +1,170 @@
+"""`cpsched gantt`: draw a finished schedule, from `schedule.csv.gz` or from a trace that is replayed, into a file."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cpsched.errors import require
+from cpsched.formatting import many, span
+from cpsched.markup import Markup, tag
+from cpsched.model import NEVER, Placement
+from cpsched.policy_spec import PolicySpec
+from cpsched_bridge.watch.page import gantt_chart
+from cpsched_bridge.watch.page.gantt_chart import DrawnWindow
+from cpsched_bridge.watch.page_schema import Bar, Chart
+from cpsched_sim.errors import InputError, InvalidTrace
+from cpsched_sim.files import write_atomically
+from cpsched_sim.input.text_lines import lines_of
+from cpsched_sim.oracle import SIMULATION_REGISTRIES
+from cpsched_sim.result_files import check_new
+from cpsched_sim.simulation import ReplaySetup, Simulation, run
+from cpsched_sim.watchdog import LIMIT_S, watched
+from cpsched_sim.workloads.load import load
+
+HEADING = ("job", "submit_s", "start_s", "end_s", "units", "nodes")
+"""The first line of a schedule that `cpsched simulate --out` wrote."""
+_UNITS_S = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedSchedule:
+    """What ran where, in seconds of the trace."""
+
+    title: str
+    node_names: Sequence[str]
+    bars: Sequence[Bar]
+    """Of the jobs that ran."""
+    from_s: int
+    """The first submission."""
+
+    @property
+    def to_s(self) -> int:
+        """The last end."""
+        return max((bar.end_s for bar in self.bars), default=self.from_s + 1)
+
+
+def opened(path: Path, system: str | None, dispatcher: str, predictor: str, max_jobs: int | None) -> FinishedSchedule:
+    """The schedule of a file: as written, or as a policy makes it of a trace. Raises `SimulationError`,
+    `CpschedError`.
+    """
+    if is_schedule(path):
+        return read(path)
+    with watched(LIMIT_S) as patient:
+        setup = ReplaySetup(PolicySpec.of(dispatcher, predictor, known=SIMULATION_REGISTRIES))
+        workload = load(path, system, max_jobs=max_jobs, progress=patient.reset)
+        return of_simulation(run(workload, setup, patient.reset))
+
+
+def of_simulation(simulation: Simulation) -> FinishedSchedule:
+    """The schedule of a replay."""
+    schedule, workload = simulation.schedule, simulation.workload
+    bars = [
+        _bar(item.job.id, start_s, end_s, schedule.placement_of(at), item.job.user)
+        for at, (item, start_s, end_s) in enumerate(
+            zip(workload.jobs, schedule.start_s.tolist(), schedule.end_s.tolist(), strict=True)
+        )
+        if start_s != NEVER
+    ]
+    from_s = min((item.job.submit_s for item in workload.jobs), default=0)
+    return FinishedSchedule(workload.name, workload.cluster.node_names, bars, from_s)
+
+
+def is_schedule(path: Path) -> bool:
+    """Whether a file is a schedule that was written, by its first line. Raises `InputError` where it cannot be read."""
+    first = next(lines_of(path), (1, ""))[1]
+    return first.strip() == ",".join(HEADING)
+
+
+def read(path: Path) -> FinishedSchedule:
+    """A schedule that `cpsched simulate --out` wrote. Raises `InvalidTrace` naming file and line, or `InputError`."""
+    rows = [_Row(path, number, text) for number, text in lines_of(path) if number > 1]
+    if not rows:
+        raise InputError(f"{path}: holds no jobs")
+    names = sorted(
+        {name for row in rows for name, _ in row.nodes},
+        key=lambda name: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)],
+    )
+    index = {name: at for at, name in enumerate(names)}
+    bars = [
+        _bar(row.whole("job"), row.whole("start_s"), row.whole("end_s"), [(index[n], units) for n, units in row.nodes])
+        for row in rows
+        if row.values["start_s"]
+    ]
+    return FinishedSchedule(path.name, names, bars, min(row.whole("submit_s") for row in rows))
+
+
+class _Row:
+    """A line of a written schedule. Raises `InvalidTrace`."""
+
+    def __init__(self, path: Path, number: int, text: str) -> None:
+        self.path, self.number = path, number
+        cells = next(csv.reader([text]), [])
+        if len(cells) != len(HEADING):
+            raise InvalidTrace(path, number, "columns", str(len(cells)), f"must be {len(HEADING)}")
+        self.values = dict(zip(HEADING, cells, strict=True))
+        self.nodes = [self._node(entry) for entry in self.values["nodes"].split()]
+
+    def whole(self, name: str) -> int:
+        """A whole number."""
+        if not re.fullmatch(r"-?\d{1,15}", self.values[name]):
+            raise InvalidTrace(self.path, self.number, name, self.values[name], "must be a whole number")
+        return int(self.values[name])
+
+    def _node(self, entry: str) -> tuple[str, int]:
+        name, colon, units = entry.rpartition(":")
+        if not (colon and units.isascii() and units.isdigit()):
+            raise InvalidTrace(self.path, self.number, "nodes", entry, "must be NAME:UNITS")
+        return name, int(units)
+
+
+def _bar(id: int, begin_s: int, end_s: int, nodes: Placement | list[tuple[int, int]], user: str = "") -> Bar:
+    return Bar.model_construct(
+        id=id, label=str(id), user=user, kind="running", begin_s=begin_s, end_s=end_s, nodes=list(nodes)
+    )
+
+
+def check_out(out: Path) -> None:
+    """Raise `InvalidValue` or `InputError` where no drawing can be written: before a long replay, not after."""
+    require(out.suffix in (".svg", ".html"), "--out", out, "must end in .svg or .html")
+    check_new(out)
+
+
+def seconds(option: str, text: str | None, otherwise: int) -> int:
+    """Seconds of a text: `7200`, `120m`, `2h`, `1d`. Raises `InvalidValue`."""
+    if text is None:
+        return otherwise
+    found = re.fullmatch(r"(\d{1,12})([smhd]?)", text)
+    require(found is not None, option, text, "must be seconds, or a number with s, m, h or d")
+    assert found is not None
+    return int(found[1]) * _UNITS_S[found[2]]
+
+
+def write(found: FinishedSchedule, out: Path, from_text: str | None, to_text: str | None) -> str:
+    """Draw from one time to another, both counted from the first submission; a line that says what was drawn.
+
+    Raises `InvalidValue` for times that make no sense, `InputError` where the file cannot be written.
+    """
+    begin_s, end_s = found.from_s, found.to_s
+    from_s = begin_s + seconds("--from", from_text, 0)
+    to_s = begin_s + seconds("--to", to_text, end_s - begin_s)
+    require(from_s < end_s, "--from", from_text or from_s, f"must be before the end, {span(end_s - begin_s)} later")
+    require(to_s > from_s, "--to", to_text or to_s - begin_s, "must be after --from")
+    check_out(out)
+    bars = [bar for bar in found.bars if bar.begin_s < to_s and bar.end_s > from_s]
+    chart = Chart(now_s=begin_s, node_names=list(found.node_names), unavailable=[], outages=[], bars=bars)
+    window = DrawnWindow(from_s, to_s, 0, len(found.node_names), live=False)
+    title = f"{found.title}: {many(len(bars), 'job')} on {many(len(found.node_names), 'node')}"
+    drawing = gantt_chart.draw(chart, window, alone=True, title=title)
+    write_atomically(out, (drawing if out.suffix == ".svg" else _document(title, drawing)).encode() + b"\n")
+    return f"wrote {out}: {title}"
+
+
+def _document(title: str, drawing: Markup) -> str:
+    """The drawing as a page that needs nothing else."""
+    scheme = tag("meta", name="color-scheme", content="light dark")
+    head = tag("head", tag("meta", charset="utf-8"), scheme, tag("title", title))
+    return f"<!doctype html>\n{tag('html', head, tag('body', tag('h1', title), drawing), lang='en')}"

@@ -1,0 +1,129 @@
+"""The process in which a dispatcher decides: compiles, then answers questions over a socket until the bridge is gone.
+
+    python -m cpsched_bridge.program.isolation_worker FD PARENT_PID
+
+`cpsched_bridge.cycle.isolation_client` starts it, and says why it is a process of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import sys
+import time
+from multiprocessing.connection import Connection
+from typing import Any
+
+from cpsched.dispatchers.base import Dispatcher
+from cpsched.errors import METHODS, describe_exception
+from cpsched.model import Cluster, IntArray, Job, JobTable, Snapshot
+from cpsched.model.job_table import PlacementPool, read_only_view
+from cpsched.registry import DISPATCHERS
+from cpsched.traceback_origin import plugin_source_location
+from cpsched_bridge.child_processes import enter_child
+from cpsched_bridge.cycle.isolation_client import DecideRequest, DecideResponse, EndedJobs, Init, Progress
+from cpsched_sim import kernel_warm_up
+from cpsched_sim.files import read_json
+
+
+def writable(array: IntArray) -> IntArray:
+    """The array, or a copy that kernels may write: Python 3.14 sends read-only arrays so that they stay read-only."""
+    return array if array.flags.writeable else array.copy()
+
+
+class SnapshotAssembler:
+    """Makes snapshots of questions; jobs and cluster are remembered from the questions before."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[int, Job] = {}
+        self._cluster: Cluster | None = None
+
+    def snapshot_of(self, question: DecideRequest) -> Snapshot:
+        """The snapshot that was asked about, with the asker's slots and columns. The asker has checked them."""
+        if question.cluster is not None:
+            self._cluster = Cluster(*question.cluster)
+        assert self._cluster is not None
+        known = self._jobs | {job.id: job for job in question.jobs}
+        jobs = [known[id] for id in question.ids.tolist()]
+        self._jobs = {job.id: job for job in jobs}
+        node, units = map(writable, question.places)
+        columns = {name: writable(column) for name, column in question.columns.items()}
+        table = JobTable(jobs=jobs, places=PlacementPool(len(node), node, units), **columns)
+        return Snapshot(
+            question.now_s,
+            self._cluster,
+            read_only_view(question.free),
+            table.read_only(),
+            question.queue,
+            question.running,
+            True,
+        )
+
+
+def answer(dispatcher: Dispatcher, rounds: SnapshotAssembler, message: DecideRequest | EndedJobs) -> DecideResponse:
+    """The answer to one message; whatever the dispatcher raises is told in words."""
+    question = message if isinstance(message, DecideRequest) else None
+    snapshot = None if question is None else rounds.snapshot_of(question)
+    try:
+        _know(dispatcher, message if isinstance(message, EndedJobs) else message.known)
+        decision = None
+        if snapshot is not None and question is not None:
+            began_s = time.perf_counter()
+            decision = dispatcher.decide(snapshot, question.need)
+            took = getattr(dispatcher, "took", None)
+            if took is not None:
+                took(time.perf_counter() - began_s)
+        tell = getattr(dispatcher, "memory", None)
+        return DecideResponse(decision, bool(dispatcher.learns), None if tell is None else tell())
+    except Exception as error:
+        place = plugin_source_location(error, dispatcher, METHODS["dispatcher"])
+        return DecideResponse(failure=describe_exception(error) + (f" ({place})" if place else ""))
+
+
+def _know(dispatcher: Dispatcher, known: EndedJobs) -> None:
+    if known.memory is not None:
+        dispatcher.recall(known.memory)
+    for ended in known.lessons:
+        dispatcher.learn(ended)
+
+
+def start_dispatcher(begins: Init, channel: Connection[Any, Any]) -> Dispatcher:
+    """The dispatcher; every kernel that it or the bridge needs is compiled, and the other side told how far that is."""
+    spec = begins.spec
+    dispatcher = DISPATCHERS.build(spec.dispatcher, spec.dispatcher_settings, read_json)
+    for module in begins.modules:
+        with contextlib.suppress(ImportError):  # then the bridge compiles what is in there itself
+            importlib.import_module(module)
+    kernel_warm_up.load_all_kernels(lambda words: channel.send(Progress(words)))
+    channel.send(Progress())
+    return dispatcher
+
+
+def serve(channel: Connection[Any, Any]) -> None:
+    """Begin, then answer until the other side hangs up."""
+    begins = channel.recv()
+    dispatcher = start_dispatcher(begins, channel)
+    rounds = SnapshotAssembler()
+    while True:
+        try:
+            question = channel.recv()
+        except EOFError:
+            return
+        reply = answer(dispatcher, rounds, question)
+        try:
+            channel.send(reply)
+        except BrokenPipeError:
+            return
+        except Exception as error:  # an answer that cannot be sent: a decision of no known kind
+            channel.send(DecideResponse(failure=f"what it decided cannot be sent: {describe_exception(error)}"))
+
+
+def main() -> None:
+    """Run as a process."""
+    enter_child(int(sys.argv[2]))
+    with contextlib.suppress(BrokenPipeError):  # nobody waits for it any more
+        serve(Connection(int(sys.argv[1])))
+
+
+if __name__ == "__main__":
+    main()

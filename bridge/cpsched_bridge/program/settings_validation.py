@@ -1,0 +1,214 @@
+"""What no bridge can begin with: each setting that is refused, with file, line, field, value and rule.
+
+Settings that break a rule of their own are refused where they are read. Here are those that need more to be known: the
+dispatchers there are, the host's addresses and folders, systemd. `cpsched bridge` and `cpsched doctor` ask alike.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import subprocess
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from cpsched.errors import CpschedError, InvalidValue, UnknownName
+from cpsched.policy_spec import PolicySpec
+from cpsched.registry import DISPATCHERS, PREDICTORS, Registry
+from cpsched_bridge.cycle.cycle_timing import WAKE_AFTER_S
+from cpsched_bridge.effective_config import as_yaml
+from cpsched_bridge.errors import InvalidSetting
+from cpsched_bridge.settings import Section, Settings
+from cpsched_bridge.watch.sd_notify import SystemdNotifier
+from cpsched_sim.files import read_json
+
+SHIPPED_WATCHDOG_S = 120.0
+"""`WatchdogSec` of deploy/systemd/cpsched-bridge.service."""
+_UNIT = "cpsched-bridge.service"
+
+
+class DependentSetting(NamedTuple):
+    """A setting that has no effect beside certain values of other settings, or contradicts them."""
+
+    setting: str
+    """Its dotted name, `options.` included."""
+    has_effect: Callable[[Settings, Any], bool]
+    """Whether it has an effect beside these settings and these options of the adapter."""
+    rule: str
+    adapter: str = ""
+    """The adapter whose option it is; empty for settings of every bridge."""
+
+
+NEEDS_OTHER: Sequence[DependentSetting] = (
+    DependentSetting(
+        "page.user_header",
+        lambda settings, options: bool(settings.page.trusted_proxies),
+        "needs page.trusted_proxies: without them any client could claim to be another user",
+    ),
+    DependentSetting(
+        "page.user_header",
+        lambda settings, options: settings.page.users == "show",
+        "needs page.users: show, because hidden names do not say whose jobs are whose",
+    ),
+    DependentSetting(
+        "page.trusted_proxies", lambda settings, options: bool(settings.page.user_header), "needs page.user_header"
+    ),
+    DependentSetting(
+        "page.operators", lambda settings, options: bool(settings.page.user_header), "needs page.user_header"
+    ),
+    DependentSetting(
+        "cycle.trigger_files",
+        lambda settings, options: settings.cycle.interval_s > WAKE_AFTER_S,
+        f"needs cycle.interval_s above {WAKE_AFTER_S:g}: wake files begin no more cycles than one per second",
+    ),
+    DependentSetting(
+        "options.format", lambda settings, options: options.trace is not None, "needs options.trace", "mock"
+    ),
+    *(
+        DependentSetting(
+            f"options.{name}",
+            lambda settings, options: options.trace is None,
+            "contradicts options.trace: no jobs are generated beside a trace",
+            "mock",
+        )
+        for name in ("days", "load", "seed")
+    ),
+    DependentSetting(
+        "options.boost", lambda settings, options: options.site_policy, "needs options.site_policy", "slurm"
+    ),
+)
+"""Settings that are refused where a file gives them a value other than the default.
+
+What is switched off by `mode`, `metrics.enabled` or `page.enabled` is not refused: switches are turned without emptying
+the file. Plug-ins check their options in their own models.
+"""
+
+
+def validate_settings(settings: Settings, spec: PolicySpec) -> None:
+    """Raise `InvalidSetting` for the first setting that no bridge can begin with; `spec` is the policy in force."""
+    check_goal(settings)
+    check_part(DISPATCHERS, spec.dispatcher, spec.dispatcher_settings, "dispatcher")
+    check_part(PREDICTORS, spec.predictor, spec.predictor_settings, "predictor")
+    if settings.policy.falls_back:
+        check_part(DISPATCHERS, settings.policy.fallback, {}, "fallback")
+    check_watchdog(settings)
+    check_state_dir(settings)
+    check_address(settings)
+
+
+def check_effects(settings: Settings, options: Section) -> None:
+    """Raise `InvalidSetting` for the first setting of `NEEDS_OTHER` that has no effect."""
+    for row in NEEDS_OTHER:
+        *sections, name = row.setting.removeprefix("options.").split(".")
+        section: Section = options if row.setting.startswith("options.") else settings
+        if row.adapter not in ("", settings.adapter):
+            continue
+        for each in sections:
+            section = getattr(section, each)
+        value, default = getattr(section, name), type(section).model_fields[name].get_default(call_default_factory=True)
+        if name in section.model_fields_set and value != default and not row.has_effect(settings, options):
+            raise InvalidSetting(
+                tuple(row.setting.split(".")), as_yaml(section.model_dump(mode="json")[name]), row.rule
+            )
+
+
+def check_goal(settings: Settings) -> None:
+    """A goal needs a dispatcher with objectives, and stands for one: two of them would contradict each other."""
+    policy = settings.policy
+    if policy.goal is None:
+        return
+    if "objective" in policy.dispatcher_settings:
+        rule = "and dispatcher_settings.objective both say what a plan is to be best for: name one of them"
+        raise InvalidSetting(("policy", "goal"), as_yaml(policy.goal), rule)
+    try:
+        offered = DISPATCHERS.find(policy.dispatcher).defaults()
+    except CpschedError:
+        return  # told of the dispatcher
+    if "objective" not in offered:
+        rule = f"the dispatcher {policy.dispatcher} has no objective: name lookahead, or no goal"
+        raise InvalidSetting(("policy", "goal"), as_yaml(policy.goal), rule)
+
+
+def check_part(known: Registry[Any], words: str, given: dict[str, str] | Any, field: str) -> None:
+    """Raise `InvalidSetting` unless the dispatcher or predictor can be made, of the settings that are given to it."""
+    try:
+        known.build(words, given, read_json)
+    except CpschedError as error:
+        at: tuple[str, ...] = ("policy", field)
+        name = error.name if isinstance(error, UnknownName) else getattr(error, "field", "")
+        if name in given and name != words:
+            at, words = ("policy", f"{field}_settings", name), given[name]
+        rule = error.rule if isinstance(error, InvalidValue) else str(error)
+        raise InvalidSetting(at, words, rule) from error
+
+
+def check_watchdog(settings: Settings) -> None:
+    """A decision that may take longer than systemd's watchdog would have the bridge killed for it."""
+    decide_s = settings.cycle.decide_timeout_s
+    if decide_s < SHIPPED_WATCHDOG_S and SystemdNotifier().watchdog_s is None:
+        return
+    limit_s = watchdog_s()
+    if limit_s is not None and decide_s >= limit_s:
+        rule = f"must be less than systemd's watchdog, {limit_s:g} s (WatchdogSec of {_UNIT})"
+        raise InvalidSetting(("cycle", "decide_timeout_s"), f"{decide_s:g}", rule)
+
+
+def watchdog_s() -> float | None:
+    """Within how many seconds systemd wants a sign of life: of this service, of the installed one, or as shipped.
+
+    None: the unit has no watchdog.
+    """
+    if (mine_s := SystemdNotifier().watchdog_s) is not None:
+        return mine_s
+    command = ["systemctl", "show", "--property=LoadState,WatchdogUSec", _UNIT]
+    try:
+        shown = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return SHIPPED_WATCHDOG_S
+    facts = dict(line.partition("=")[::2] for line in shown.splitlines())
+    if facts.get("LoadState") != "loaded":
+        return SHIPPED_WATCHDOG_S
+    return seconds_of(facts.get("WatchdogUSec", ""))
+
+
+def seconds_of(span: str) -> float | None:
+    """Seconds of a time span as systemctl shows it (`2min 30s`); None where there is none (`0`, `infinity`)."""
+    units = {"min": 60.0, "h": 3600.0, "d": 86400.0, "ms": 1e-3, "us": 1e-6, "s": 1.0}
+    total = 0.0
+    for word in span.split():
+        number = word.rstrip("abcdefghijklmnopqrstuvwxyz")
+        unit = word[len(number) :]
+        if not number or unit not in units:
+            return None
+        total += float(number) * units[unit]
+    return total or None
+
+
+def check_state_dir(settings: Settings) -> None:
+    """A folder, or one that can be made. One that is there may be on a disk that is read-only: a bridge works."""
+    path = settings.state_dir
+    there = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+    if not there.is_dir():
+        raise InvalidSetting(("state_dir",), path, f"must be a folder: {there} is a file")
+    if there != path and not os.access(there, os.W_OK | os.X_OK):
+        raise InvalidSetting(("state_dir",), path, f"cannot be made: {there} is not writable for uid {os.geteuid()}")
+
+
+def check_address(settings: Settings) -> None:
+    """An address of this host, and a port that may be listened on. One that is in use may be free in a moment."""
+    if not (settings.metrics.enabled or settings.serves_page):
+        return
+    host, port = settings.metrics.host, settings.metrics.port
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((host, port))
+    except (OSError, UnicodeError) as error:
+        number = getattr(error, "errno", None)
+        if number == errno.EADDRINUSE:
+            return
+        name, value = ("port", port) if number == errno.EACCES else ("host", host)
+        why = getattr(error, "strerror", None) or error
+        raise InvalidSetting(("metrics", name), value, f"cannot be listened on: {why}") from error

@@ -1,0 +1,343 @@
+"""What the commands print: rounds, reasons, status, checks."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from rich.console import Console
+from rich.style import Style
+from rich.table import Table
+from rich.text import Text
+
+from cpsched.errors import abbreviate, escape_controls
+from cpsched.formatting import clock, instant, many, milliseconds, span
+from cpsched.model import Cluster, Placement
+from cpsched_bridge.effective_config import EffectiveConfig, as_yaml
+from cpsched_bridge.errors import BridgeError
+from cpsched_bridge.ports import UNKNOWN_NODES, Check
+from cpsched_bridge.program.json_output import JobFacts, job_facts, job_id_of
+from cpsched_bridge.settings import Settings
+from cpsched_bridge.store import state_paths
+from cpsched_bridge.store.journal import Journal
+from cpsched_bridge.store.journal_reader import BACKED_OFF, Event, RoundLine, UnscheduledJob
+from cpsched_bridge.store.ledger import KEPT, Entry, State
+from cpsched_bridge.store.round_records import RoundRecord
+from cpsched_bridge.store.state_paths import heartbeat_age_s
+from cpsched_bridge.watch.explain import because, explain, view_of_round
+from cpsched_bridge.watch.page_schema import QueuedJob
+from cpsched_sim.cli_shell import echo_json
+
+_UNBROKEN = 240
+_CLOCK_TOLERANCE_S = 2.0
+"""So far in the future a time may lie by rounding and small corrections of the clock."""
+
+
+class LiteralConsole(Console):
+    """A console that shows words as they are: users name their jobs `[red]`, `:bomb:` or worse.
+
+    What would steer a terminal, or has no place in a line, is shown escaped.
+    """
+
+    def render_str(self, text: str, *, style: str | Style = "", **options: Any) -> Text:
+        """`text`, in a cell or in a line, without a look at what is in it."""
+        justify, overflow = options.get("justify"), options.get("overflow")
+        return Text(escape_controls(text), style, justify=justify, overflow=overflow)
+
+
+def console() -> Console:
+    """Standard output; lines are not broken where nobody looks at them."""
+    found = LiteralConsole(highlight=False)
+    return found if found.is_terminal else LiteralConsole(highlight=False, width=_UNBROKEN)
+
+
+def where(placement: Placement, cluster: Cluster) -> str:
+    """A placement by node names, with the units there where more than one; words where no node of it is known."""
+    return (
+        UNKNOWN_NODES
+        if not placement
+        else ",".join(cluster.node_names[node] + (f"*{units}" if units > 1 else "") for node, units in placement)
+    )
+
+
+def table(*columns: str, title: str = "") -> Table:
+    """A table without ornaments."""
+    found = Table(*columns, title=title or None, box=None, pad_edge=False, title_justify="left")
+    found.columns[-1].overflow = "fold"
+    return found
+
+
+def print_rounds(lines: Sequence[RoundLine]) -> None:
+    """`cpsched journal list`."""
+    found = table("round", "time (UTC)", "cluster s", "mode", "queued", "running", "starts", "path")
+    for line in lines:
+        numbers = map(str, (line.queued, line.running, line.starts))
+        found.add_row(str(line.number), clock(line.at_unix_s), str(line.now_s), line.mode, *numbers, line.path)
+    console().print(found)
+
+
+def print_round(record: RoundRecord) -> None:
+    """`cpsched journal show`; a plan and reasons that are no longer kept are worked out again, where possible."""
+    out, effort = console(), record.effort
+    record, told = explained(record)
+    out.print(f"round {record.number}, {clock(record.at_unix_s)} UTC, cluster second {record.now_s}, {record.mode}")
+    out.print(f"policy {record.policy.dispatcher} {dict(record.policy.dispatcher_settings) or ''}".rstrip(), end=", ")
+    out.print(f"predictor {record.policy.predictor}, path {effort.path} {effort.status}".rstrip())
+    out.print(
+        f"{len(record.queue)} queued, {len(record.running)} running, {effort.considered} considered, "
+        f"{effort.variables} variables, objective {effort.objective}, solver {milliseconds(effort.solver_s)}"
+    )
+    if record.failure:
+        out.print(f"the decision failed: {record.failure}")
+    out.print("seconds: " + ", ".join(f"{phase} {value:.4f}" for phase, value in record.seconds.items()))
+    if told:
+        out.print(told)
+    _print_queue(out, record)
+    if record.outcomes:
+        sent = table("command", "job", "result", "detail", title="sent")
+        for kind, outcome in record.outcomes:
+            sent.add_row(kind, record.name_of(outcome.job_id), outcome.result, outcome.detail)
+        out.print(sent)
+
+
+def explained(record: RoundRecord) -> tuple[RoundRecord, str]:
+    """The round with plan and reasons, and what is to be said of where those come from."""
+    if record.explained or record.failure:
+        return record, ""
+    from cpsched_bridge.store.round_replay import replay_round
+    from cpsched_sim.files import read_json
+
+    again = replay_round(record, read_json)
+    if not again.same:
+        why = again.skipped or again.differences[0]
+        return record, f"plan and reasons are no longer kept, and cannot be decided again: {why}"
+    return replace(record, plan=again.plan, waits=again.waits), "plan and reasons: decided again, with the same result"
+
+
+def _print_queue(out: Console, record: RoundRecord) -> None:
+    jobs = table("job", "user", "units", "per unit", "waited", "estimate", "decision", title="queue")
+    for job, shown in zip(record.queue, view_of_round(record).queue, strict=True):
+        row = (shown.label, job.user, str(job.request.units), "/".join(map(str, job.request.per_unit)))
+        times = (span(record.now_s - job.submit_s), span(shown.estimate_s))
+        jobs.add_row(*row, *times, _decision(shown, record))
+    out.print(jobs)
+
+
+def _decision(job: QueuedJob, record: RoundRecord) -> str:
+    behind = f" (behind {abbreviate(job.behind, len(job.behind), text=record.name_of)})" if job.behind else ""
+    waits = job.reason is not None and job.expected_s is not None
+    expected = f"; expected in {span(job.expected_s - record.now_s)}" if waits and job.expected_s is not None else ""
+    return because(job, record.mode) + behind + expected
+
+
+def print_replays(journal: Journal, numbers: Iterable[int]) -> bool:
+    """`cpsched journal replay`; whether every round that could be replayed came out the same."""
+    from cpsched_bridge.store.round_replay import replay_round
+    from cpsched_sim.files import read_json
+
+    out = console()
+    same = different = skipped = 0
+    reasons: set[str] = set()
+    for number in numbers:
+        result = replay_round(journal.read(number), read_json)
+        if result.skipped:
+            skipped += 1
+            reasons.add(result.skipped)
+        elif result.same:
+            same += 1
+        else:
+            different += 1
+            out.print(f"round {number}: different")
+            for difference in result.differences[:10]:
+                out.print(f"  {difference}", highlight=False)
+    for reason in sorted(reasons):
+        out.print(f"not replayed: {reason}")
+    out.print(f"{many(same, 'round')} the same, {different} different, {skipped} not replayed")
+    return different == 0
+
+
+def print_why(text: str, settings: Settings) -> None:
+    """`cpsched why`; raises `UnknownJob`. What cannot be read is shown beside what can."""
+    out, found = console(), job_facts(text, settings)
+    for line in (
+        *_explained(found),
+        *_why_advised(found, settings),
+        *_why_entry(found.entry, found.ran_s),
+        *found.unreadable,
+    ):
+        out.print(line)
+    _print_events(out, found.events, lambda _: text)
+
+
+def _explained(found: JobFacts) -> list[str]:
+    record, past, lines = found.record, found.past, list[str]()
+    if record is not None:
+        answer = explain(view_of_round(record, past, found.aside), str(found.job_id))
+        as_of = f"round {record.number}, {clock(record.at_unix_s)} UTC, {record.policy.dispatcher}, mode {record.mode}"
+        state = "not decided on" if answer.state == "aside" else answer.state
+        lines = [f"job {answer.label}: {state} ({as_of})", *answer.lines()] if state != "unknown" else []
+        sets = [job.request.node_set for job in record.queue if job.id == found.job_id]
+        lines += [f"may use the nodes of: {record.cluster.node_set_names[node_set]}" for node_set in sets if node_set]
+    if past is not None and not (found.queued or found.is_running):
+        place = f" on {past.nodes}" if past.nodes else ""
+        ended = f"ended at {instant(past.end_s)}" if past.end_s is not None else f"not seen since round {past.round}"
+        lines.append(f"job {past.label or past.job_id}: started at {instant(past.start_s)}{place}, {ended}")
+    return lines
+
+
+def _why_advised(found: JobFacts, settings: Settings) -> list[str]:
+    """In mode advise, that the cluster's scheduler decides; and what the job was last told, where that is known."""
+    if settings.mode != "advise" or not found.queued:
+        return []
+    points, since = "no points of the bridge's", ""
+    if found.advised is not None:
+        points, since = f"last told {found.advised[0]:,} points", f" at {instant(found.advised[1])}"
+    return [f"advised: the plan is a wish, and the cluster's own scheduler starts the jobs; {points}{since}"]
+
+
+def _why_entry(entry: Entry | None, ran_s: int | None) -> list[str]:
+    if entry is None:
+        return []
+    failures = f", {many(entry.failures, 'failed attempt')}" if entry.failures else ""
+    leave = f"; not taken again: {entry.leave}" if entry.leave else ""
+    nodes = f", last sent to {','.join(name for name, _ in entry.nodes)}" if entry.nodes else ""
+    seen = f", seen running at {instant(ran_s)}" if ran_s is not None and entry.state is not State.RUNNING else ""
+    return [f"ledger: {entry.state} since {instant(entry.since_s)}: {entry.why}{seen}{nodes}{failures}{leave}"]
+
+
+def _print_events(out: Console, events: Sequence[Event], name_of: Callable[[int], str] = str) -> None:
+    for event in events:
+        job = f" job {name_of(event.job_id)}" if event.job_id is not None else ""
+        out.print(f"{clock(event.at_unix_s)} round {event.round}{job} {event.kind}: {event.detail}")
+
+
+def print_events(settings: Settings, last: int, job: str, kind: str) -> None:
+    """`cpsched events`."""
+    out = console()
+    with state_paths.opened_journal(settings) as journal:
+        found = journal.events(job_id_of(job, journal) if job else None, last, kind)
+        _print_events(out, found, journal.name_of)
+        if not found:
+            out.print("no such event")
+
+
+def print_status(settings: Settings) -> bool:
+    """`cpsched status`: part by part, so that one file that cannot be read hides no other; whether all could be."""
+    out, good = console(), True
+    paused = state_paths.pause_file(settings).reason()
+    out.print(f"configured mode: {settings.mode}" + (f"; paused: {paused}" if paused else ""))
+    _print_mode(out, settings)
+    if told := state_paths.beginning_file(settings).told():
+        out.print(f"not deciding yet: {told[0]} (said {span(told[1])} ago)")
+    out.print(f"last good cycle: {_last_good_cycle(settings)}")
+    for part in (_print_last_round, _print_ledger, _print_latest):
+        try:
+            part(out, settings)
+        except BridgeError as error:
+            out.print(str(error))
+            good = False
+    return good
+
+
+def _last_good_cycle(settings: Settings) -> str:
+    try:
+        return last_good_cycle(heartbeat_age_s(settings))
+    except OSError as error:
+        return f"unknown: the heartbeat cannot be read: {error.strerror or error}"
+
+
+def last_good_cycle(age_s: float | None) -> str:
+    """How long ago the last good cycle was, in words."""
+    if age_s is None:
+        return "never"
+    if age_s < -_CLOCK_TOLERANCE_S:
+        return (
+            f"unknown: the heartbeat lies {span(-age_s)} in the future, so this host's clock was set back; "
+            "if it does not change within seconds, no cycle is good now"
+        )
+    return f"{span(max(0.0, age_s))} ago"
+
+
+def _print_last_round(out: Console, settings: Settings) -> None:
+    with state_paths.opened_journal(settings) as journal:
+        for last in journal.lines(1):
+            ago_s = time.time() - last.at_unix_s
+            ago = (
+                f"{span(ago_s)} ago"
+                if ago_s >= -_CLOCK_TOLERANCE_S
+                else f"{span(-ago_s)} in the future: clock set back"
+            )
+            out.print(f"last round: {last.number}, {ago}, {last.mode}; {last.queued} queued, {last.running} running")
+        first = journal.first_round()
+        if first is not None:
+            size = f"{journal.size_bytes() / 2**20:.0f} of {settings.journal.max_mib:.0f} MiB"
+            out.print(f"journal: since round {first[0]}, {clock(first[1])} UTC, {size}")
+
+
+def _print_mode(out: Console, settings: Settings) -> None:
+    """What the bridge last told of its mode and its transport, with the reasons: they may be none of the settings."""
+    with contextlib.suppress(BridgeError), state_paths.opened_journal(settings) as journal:
+        for told in journal.events(limit=1, kind="mode"):
+            out.print(f"mode since {clock(told.at_unix_s)} UTC: {told.detail}")
+        for told in journal.events(limit=1, kind="transport"):
+            out.print(f"transport since {clock(told.at_unix_s)} UTC: {told.detail}")
+
+
+def _print_ledger(out: Console, settings: Settings) -> None:
+    with state_paths.opened_ledger(settings, read_only=True) as ledger:
+        counts = {state: count for state, count in ledger.counts().items() if count}
+        out.print("ledger: " + (", ".join(f"{count} {state}" for state, count in counts.items()) or "empty"))
+        out.print(f"held by the bridge: {sum(counts.get(state, 0) for state in KEPT)}")
+
+
+def _print_latest(out: Console, settings: Settings) -> None:
+    with state_paths.opened_journal(settings) as journal:
+        put_off = journal.asides(BACKED_OFF)
+        if put_off:
+            users = len({aside.user for aside in put_off})
+            out.print(
+                f"put off after starts in vain: {many(len(put_off), 'job')} of {many(users, 'user')} (`cpsched events`)"
+            )
+        left = len(journal.asides("unsupported"))
+        out.print(f"left to the cluster's scheduler: {left} (`cpsched unmanaged`)")
+        _print_events(out, journal.events(limit=8), journal.name_of)
+
+
+def print_unmanaged(asides: Sequence[UnscheduledJob]) -> None:
+    """`cpsched unmanaged`."""
+    out = console()
+    if not asides:
+        out.print("every pending job is supported")
+        return
+    found = table("job", "user", "reason")
+    for aside in asides:
+        found.add_row(aside.label or str(aside.job_id), aside.user, aside.reason)
+    out.print(found)
+
+
+def print_effective_config(told: EffectiveConfig, as_json: bool) -> None:
+    """`cpsched config`."""
+    fallback = None if told.fallback is None else str(told.fallback)
+    if as_json:
+        rows = [asdict(row) for row in told.rows]
+        echo_json({"policy": str(told.policy), "fallback": fallback, "settings": rows})
+        return
+    out = console()
+    out.print(f"policy: {told.policy}")
+    out.print(f"fallback: {fallback or 'none'}")
+    found = table("setting", "value", "from")
+    for row in told.rows:
+        found.add_row(row.name, as_yaml(row.value), row.source)
+    out.print(found)
+
+
+def print_checks(checks: Sequence[Check]) -> None:
+    """`cpsched doctor`."""
+    found = table("check", "", "found", "mend")
+    for check in checks:
+        mark = "ok" if check.ok else "FAILS" if check.required else "warning"
+        found.add_row(check.name, mark, check.detail, "" if check.ok else check.mend)
+    console().print(found)

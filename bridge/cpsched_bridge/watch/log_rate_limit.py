@@ -1,0 +1,90 @@
+"""Log lines that strangers can cause: the first of each kind at once, the others counted and told once a minute."""
+
+from __future__ import annotations
+
+import logging
+import time
+import traceback
+from asyncio import CancelledError
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import structlog
+from typing_extensions import override
+
+from cpsched.errors import escape_controls
+
+MINUTE_S = 60.0
+_MOST_KINDS = 32
+_OTHER = "other lines"
+_MOST_LETTERS = 300
+
+Tell = Callable[[str, int, str], None]
+"""Takes what is said, how often it was since it was last told, and the traceback, empty where there is none."""
+
+
+def to_the_log(said: str, times: int, traced: str) -> None:
+    """One line of the bridge's log."""
+    more = {"traceback": "\n".join(map(escape_controls, traced.splitlines()))} if traced else {}
+    structlog.get_logger("bridge").warning("clients", detail=escape_controls(said), times=times, **more)
+
+
+@dataclass(slots=True)
+class LogRateLimit:
+    """Counts what is said by its kind; `clock` in seconds."""
+
+    tell: Tell = to_the_log
+    clock: Callable[[], float] = time.monotonic
+    _counts: dict[str, int] = field(default_factory=dict)
+    """By kind, how often it was said since it was last told; kinds of this minute."""
+    _since_s: float | None = None
+
+    def say(self, said: str, kind: str = "", traced: str = "") -> None:
+        """Tell it, if it is the first of its kind in this minute. Without a `kind` the words themselves are one."""
+        self.turn()
+        kind = kind or said
+        if kind not in self._counts and len(self._counts) >= _MOST_KINDS:
+            kind = said = _OTHER
+        if kind in self._counts:
+            self._counts[kind] += 1
+        else:
+            self._counts[kind] = 0
+            self.tell(said[:_MOST_LETTERS], 1, traced)
+
+    def turn(self) -> None:
+        """Where a minute is over, tell how often more each kind was said in it. To be called now and then."""
+        now_s = self.clock()
+        if self._since_s is None:
+            self._since_s = now_s
+        if now_s - self._since_s < MINUTE_S:
+            return
+        self._since_s, counts = now_s, self._counts
+        self._counts = {kind: 0 for kind, times in counts.items() if times}
+        for kind, times in counts.items():
+            if times:
+                self.tell(kind[:_MOST_LETTERS], times, "")
+
+
+class RateLimitedHandler(logging.Handler):
+    """Takes the lines of a library's logger."""
+
+    def __init__(self, said: LogRateLimit) -> None:
+        super().__init__(logging.WARNING)
+        self._said = said
+
+    @override
+    def emit(self, record: logging.LogRecord) -> None:
+        """Log the record, unless it says that the server cancelled an answer on shutdown."""
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, CancelledError):
+            return
+        first = record.getMessage().strip().partition("\n")[0]
+        said = f"{first}: {type(error).__name__}: {error}" if error else first
+        kind = f"{str(record.msg).partition(chr(10))[0]} {type(error).__name__}"
+        self._said.say(said, kind, "".join(traceback.format_exception(error)) if error else "")
+
+    def take_over(self, *names: str) -> None:
+        """Let the lines of these loggers come here, and nowhere else."""
+        for name in names:
+            logger = logging.getLogger(name)
+            logger.handlers, logger.propagate = [self], False

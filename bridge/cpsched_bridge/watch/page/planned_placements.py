@@ -1,0 +1,91 @@
+"""Where planned jobs may run: a plan says when jobs start, seldom on which nodes; a chart needs both.
+
+Jobs are placed in the order of their planned starts on whatever is free then, by the one fit rule. The result is a
+schedule that holds together; the dispatcher may place the jobs elsewhere when their time comes.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection, Sequence
+
+from cpsched.feasibility import amounts_used, free_units_by_node
+from cpsched.model import NEVER, Decision, IntArray, Placement, Request, Snapshot
+from cpsched_bridge.ports import Outage
+
+MOST_JOBS = 400
+"""Planned jobs that are placed."""
+
+
+def planned_placements(
+    snapshot: Snapshot, decision: Decision, until_s: int, outages: Sequence[Outage] = ()
+) -> dict[int, tuple[int, int, Placement]]:
+    """Job id -> (begin, end, placement) of jobs planned to start before `until_s`, jobs that start now among them.
+
+    The placement is empty where the job fits nowhere at that time. No job is placed where it would meet an outage.
+    """
+    table, capacity = snapshot.table, snapshot.cluster.capacity
+    free = snapshot.free.copy()
+    ends: list[tuple[int, int, Request, Placement]] = [
+        (int(table.end_s[slot]), slot, table.jobs[slot].request, snapshot.placement_of(slot))
+        for slot in snapshot.running.tolist()
+    ]
+    found: dict[int, tuple[int, int, Placement]] = {}
+    for slot, placement in decision.starts.placements().items():
+        job, end_s = table.jobs[slot], snapshot.now_s + int(table.estimate_s[slot])
+        _take(free, job.request, placement, capacity)
+        ends.append((end_s, slot, job.request, placement))
+        found[job.id] = (snapshot.now_s, end_s, placement)
+    heapq.heapify(ends)
+    for start_s, slot in _planned(snapshot, decision, until_s, found):
+        while ends and ends[0][0] <= start_s:
+            _, _, request, placement = heapq.heappop(ends)
+            _give(free, request, placement, capacity)
+        job, end_s = table.jobs[slot], start_s + int(table.estimate_s[slot])
+        shut = {node for out in outages if start_s < (out.to_s or NEVER) and out.from_s < end_s for node in out.nodes}
+        placement = _somewhere(job.request, snapshot, free, shut)
+        if placement:
+            _take(free, job.request, placement, capacity)
+            heapq.heappush(ends, (end_s, slot, job.request, placement))
+        found[job.id] = (start_s, end_s, placement)
+    return found
+
+
+def _planned(
+    snapshot: Snapshot, decision: Decision, until_s: int, started: dict[int, tuple[int, int, Placement]]
+) -> list[tuple[int, int]]:
+    """(start, slot) of the first planned jobs."""
+    if decision.plan_s is None:
+        return []
+    pairs = zip(decision.plan_s.tolist(), snapshot.queue.tolist(), strict=True)
+    jobs = snapshot.table.jobs
+    return sorted(pair for pair in pairs if pair[0] != NEVER and pair[0] < until_s and jobs[pair[1]].id not in started)[
+        :MOST_JOBS
+    ]
+
+
+def _somewhere(request: Request, snapshot: Snapshot, free: IntArray, shut: Collection[int]) -> Placement:
+    """The first nodes that have room and are not shut; empty where there is not enough."""
+    room = free_units_by_node(request, snapshot.cluster, free)
+    room[list(shut)] = 0
+    if int(room.sum()) < request.units:
+        return ()
+    rest, found = request.units, []
+    for node in room.nonzero()[0].tolist():
+        units = min(rest, int(room[node]))
+        found.append((node, units))
+        rest -= units
+        if not rest:
+            break
+    return tuple(found)
+
+
+def _take(free: IntArray, request: Request, placement: Placement, capacity: IntArray) -> None:
+    for node, amounts in amounts_used(request, placement, capacity).items():
+        free[node] -= amounts
+
+
+def _give(free: IntArray, request: Request, placement: Placement, capacity: IntArray) -> None:
+    """What a job held is free again; what is drained meanwhile never exceeds what the node has."""
+    for node, amounts in amounts_used(request, placement, capacity).items():
+        free[node] = (free[node] + amounts).clip(max=capacity[node])

@@ -1,0 +1,37 @@
+"""Tells systemd how the bridge is: one datagram per message to NOTIFY_SOCKET, see sd_notify(3)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+
+
+class SystemdNotifier:
+    """The service manager that started the bridge, if one did."""
+
+    def __init__(self) -> None:
+        self._address = os.environ.get("NOTIFY_SOCKET", "")
+        if self._address.startswith("@"):
+            self._address = "\0" + self._address[1:]
+
+    def notify(self, *assignments: str) -> None:
+        """Send `READY=1`, `WATCHDOG=1`, `STATUS=...` and the like. Nothing happens where nobody listens."""
+        if not self._address:
+            return
+        with (
+            contextlib.suppress(OSError),
+            socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as s,
+        ):
+            s.sendto("\n".join(assignments).encode(), self._address)
+
+    @property
+    def listens(self) -> bool:
+        """Whether a service manager started the bridge and waits for its messages."""
+        return bool(self._address)
+
+    @property
+    def watchdog_s(self) -> float | None:
+        """Seconds within which systemd wants the next sign of life; None if it does not watch."""
+        microseconds = os.environ.get("WATCHDOG_USEC", "")
+        return int(microseconds) / 1e6 if microseconds.isdigit() else None

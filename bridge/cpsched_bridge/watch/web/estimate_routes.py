@@ -1,0 +1,81 @@
+"""What a bridge answers to those who would submit something: when, and what could start now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+
+from starlette.datastructures import QueryParams
+from starlette.requests import Request
+from starlette.responses import Response
+
+from cpsched.errors import InvalidValue
+from cpsched_bridge.watch import api_v1, page_schema
+from cpsched_bridge.watch.page import page_rendering
+from cpsched_bridge.watch.page.page_rendering import PageContext
+from cpsched_bridge.watch.start_forecasts import HypotheticalSubmission, StartForecasts
+from cpsched_bridge.watch.web.access_control import Page
+from cpsched_bridge.watch.web.http_responses import as_html, as_json, refusal
+
+_WORDS = frozenset(("nodes", "time", "partition", "whole"))
+"""What a question may name besides the cluster's resources."""
+_NO_PLAN = "the dispatcher has made no plan yet\n"
+
+
+def estimate_routes(
+    outlook: StartForecasts,
+    at: Callable[[Request], page_schema.View | None],
+    sight: Callable[[Request, page_schema.View], PageContext],
+    why_not: Callable[[Request], Sequence[str]],
+) -> dict[str, Page]:
+    """What a bridge answers to those who would submit something, by address."""
+
+    def when(request: Request) -> Response:
+        found = outlook.estimate_start(_question(request.query_params))
+        if found is None:
+            return refusal(request, _NO_PLAN, 503)
+        return as_json(api_v1.when_of(found, outlook.clock_s()).model_dump_json().encode())
+
+    def what_now(request: Request) -> Response:
+        found = outlook.backfill_windows(request.query_params.get("partition", ""))
+        if found is None:
+            return refusal(request, _NO_PLAN, 503)
+        return as_json(api_v1.windows_of(found, outlook.clock_s()).model_dump_json().encode())
+
+    def form(request: Request) -> Response:
+        view = at(request)
+        if view is None:
+            return as_html(page_rendering.not_yet("", version("cpsched"), why_not(request)))
+        asked, wrong, found = {name: words.strip() for name, words in request.query_params.items()}, "", None
+        try:
+            found = outlook.estimate_start(_question(_filled_in(request.query_params))) if "time" in asked else None
+            could = outlook.backfill_windows(asked.get("partition", ""))
+        except InvalidValue as error:
+            wrong, could = str(error), None
+        wrong = wrong or ("" if could is not None else _NO_PLAN.strip())
+        text = page_rendering.when(
+            sight(request, view), asked, found, could, wrong, outlook.clock_s(), outlook.partitions()
+        )
+        return as_html(text, 400 if wrong else 200)
+
+    return {"/when": form, f"{api_v1.PREFIX}/when": when, f"{api_v1.PREFIX}/windows": what_now}
+
+
+def _filled_in(words: QueryParams) -> QueryParams:
+    """A form sends the fields that nobody filled in, too."""
+    return QueryParams([(name, value.strip()) for name, value in words.items() if value.strip() or name == "time"])
+
+
+def _question(words: QueryParams) -> HypotheticalSubmission:
+    """What an address asks. Raises `InvalidValue` for what makes no sense."""
+    amounts = {name: _count(name, value) for name, value in words.items() if name not in _WORDS}
+    nodes, whole = _count("nodes", words.get("nodes", "1")), words.get("whole", "0")
+    if whole not in ("0", "1"):
+        raise InvalidValue("whole", whole, "must be 0 or 1")
+    return HypotheticalSubmission(nodes, words.get("time", ""), words.get("partition", ""), whole == "1", amounts)
+
+
+def _count(name: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 0 < len(text) < 10):
+        raise InvalidValue(name, text, "must be a number, not negative")
+    return int(text)

@@ -1,0 +1,37 @@
+"""Responses as the bridge gives them: its headers, JSON, and a refusal in a line."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+
+from cpsched_bridge.watch.api_v1 import Error
+
+HEADERS = {
+    "Cache-Control": "no-cache",
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'self'",
+    "Referrer-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+def refusal(request: Request, words: str, status: int) -> Response:
+    """Why there is no answer: a line or more, below `/api` as JSON."""
+    if request.scope["path"].startswith("/api/"):
+        return as_json(Error(error="; ".join(words.strip().splitlines())).model_dump_json().encode(), status)
+    return PlainTextResponse(words, status, HEADERS)
+
+
+def as_html(text: str, status: int = 200) -> Response:
+    """A page that nobody keeps."""
+    return HTMLResponse(text, status, headers=HEADERS)
+
+
+def as_json(content: bytes | dict[str, Any], status: int = 200) -> Response:
+    """JSON, from its bytes or from what it is made of."""
+    body = content if isinstance(content, bytes) else json.dumps(content).encode()
+    return Response(body, status, media_type="application/json", headers=HEADERS)

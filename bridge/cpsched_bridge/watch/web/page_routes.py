@@ -1,0 +1,126 @@
+"""The addresses of the status page and of version 1 of the API."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
+from importlib.metadata import version
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from cpsched_bridge.watch import api_v1, page_schema
+from cpsched_bridge.watch.explain import explain
+from cpsched_bridge.watch.page import gantt_chart, page_rendering, templates
+from cpsched_bridge.watch.page.page_query import PageQuery
+from cpsched_bridge.watch.page.page_rendering import PageContext
+from cpsched_bridge.watch.page.redaction import redact_for_user
+from cpsched_bridge.watch.start_forecasts import StartForecasts
+from cpsched_bridge.watch.web.access_control import AccessControl, Page
+from cpsched_bridge.watch.web.estimate_routes import estimate_routes
+from cpsched_bridge.watch.web.http_responses import HEADERS, as_html, as_json, refusal
+
+_MOST_MADE = 16
+_STATIC = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
+
+
+def page_routes(
+    view: Callable[[], page_schema.View | None],
+    nothing_yet: Callable[[], Sequence[str]],
+    door: AccessControl,
+    outlook: StartForecasts,
+) -> list[Route]:
+    """The status page and version 1 of the API, behind a door.
+
+    `view` returns the present; while there is none, `nothing_yet` returns the reasons, a sentence each.
+    Plain functions: each runs in a thread of the server's pool.
+    A page that was made for the same question, round and reader is sent again.
+    """
+    made = dict[str, str]()
+
+    def at(request: Request) -> page_schema.View | None:
+        found, reader = view(), request.state.reader
+        return redact_for_user(found, reader) if found is not None and reader is not None else found
+
+    def sight(request: Request, view: page_schema.View) -> PageContext:
+        query = request.query_params
+        return PageContext(view, PageQuery.of(query), query.get("part") == "live")
+
+    def too_early(request: Request) -> Response:
+        return refusal(request, "\n".join(["the bridge has not read the cluster yet", *why_not(request), ""]), 503)
+
+    def why_not(request: Request) -> Sequence[str]:
+        """Why there is nothing yet; errors may name jobs, so that readers who see their own alone are told none."""
+        return nothing_yet() if request.state.reader is None else []
+
+    def page(make: Callable[[PageContext], str]) -> Page:
+        def answered(request: Request) -> Response:
+            view = at(request)
+            if view is None:
+                return as_html(page_rendering.not_yet("", version("cpsched"), why_not(request)))
+            tag = _tag(view, request.scope["path"], str(request.query_params))
+            if request.headers.get("if-none-match") == tag:
+                return Response(status_code=304, headers={"ETag": tag, **HEADERS})
+            if tag not in made:
+                if len(made) >= _MOST_MADE:
+                    made.clear()
+                made[tag] = make(sight(request, view))
+            return HTMLResponse(made[tag], headers={"ETag": tag, **HEADERS})
+
+        return answered
+
+    def job(request: Request) -> Response:
+        view, asked = at(request), request.path_params["job"]
+        if view is None:
+            return as_html(page_rendering.not_yet("../", version("cpsched"), why_not(request)))
+        found = explain(view, asked)
+        return as_html(page_rendering.job(sight(request, view), found), 404 if found.state == "unknown" else 200)
+
+    def api_job(request: Request) -> Response:
+        view = at(request)
+        if view is None:
+            return too_early(request)
+        found = explain(view, request.path_params["job"])
+        status = 404 if found.state == "unknown" else 200
+        return as_json(api_v1.job_of(found, view.status.now_s).model_dump_json().encode(), status)
+
+    def static(request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in _FILES:
+            return PlainTextResponse("no such file\n", 404)
+        content, kind = _FILES[name]
+        return Response(content, media_type=kind, headers=HEADERS)
+
+    found: dict[str, Page] = {
+        "/": page(page_rendering.index), "/jobs": page(page_rendering.jobs), "/nodes": page(page_rendering.nodes), "/wall": page(page_rendering.wall),  # noqa: E501
+        "/jobs/{job}": job, "/static/{name}": static, **estimate_routes(outlook, at, sight, why_not),
+        f"{api_v1.PREFIX}/jobs/{{job}}": api_job, f"{api_v1.PREFIX}/openapi.json": _openapi, "/api/{rest:path}": _not_in_v1,  # noqa: E501
+    }  # fmt: skip
+    return [Route(path, door.guard(each)) for path, each in found.items()]
+
+
+def _openapi(_: Request) -> Response:
+    return as_json(_OPENAPI)
+
+
+def _not_in_v1(request: Request) -> Response:
+    return refusal(request, f"no such thing; {api_v1.PREFIX}/openapi.json says what there is\n", 404)
+
+
+def _tag(view: page_schema.View, path: str, query: str) -> str:
+    """Changes with the round, with an alarm, with the reader, and with a bridge that was started again."""
+    status = view.status
+    state = f"{status.round} {status.at_unix_s} {status.now_s} {status.alarms} {path} {query} {status.reader!r}"
+    return f'"{sha256(state.encode()).hexdigest()[:20]}"'
+
+
+def _files() -> Mapping[str, tuple[bytes, str]]:
+    """Style sheet, script and icon, read once; the drawing's colours are part of the style sheet."""
+    found = {name: ((templates.STATIC / name).read_bytes(), kind) for name, kind in _STATIC.items()}
+    css, kind = found["page.css"]
+    return found | {"page.css": (css + gantt_chart.STYLE.encode(), kind)}
+
+
+_FILES = _files()
+_OPENAPI = api_v1.document()

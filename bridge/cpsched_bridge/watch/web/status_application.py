@@ -1,0 +1,113 @@
+"""What listens to the cycles of a bridge, and its application: metrics, health, and the page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from starlette.applications import Starlette
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from cpsched_bridge.cycle_report import CycleReport
+from cpsched_bridge.settings import Settings
+from cpsched_bridge.watch import page_schema
+from cpsched_bridge.watch.cycle_follower import CycleFollower, WatchContext
+from cpsched_bridge.watch.loop_health import LoopHealth
+from cpsched_bridge.watch.page.page_alerts import stalled_alert
+from cpsched_bridge.watch.page.view_model import ViewModel
+from cpsched_bridge.watch.prometheus_exporter import CONTENT_TYPE, PrometheusExporter
+from cpsched_bridge.watch.start_forecasts import StartForecasts
+from cpsched_bridge.watch.web.access_control import AccessControl
+from cpsched_bridge.watch.web.http_responses import HEADERS
+from cpsched_bridge.watch.web.page_routes import page_routes
+
+
+class StatusApplication:
+    """Listens to the cycles of one bridge, and answers those who ask about them."""
+
+    def __init__(self, settings: Settings, around: Callable[[], WatchContext] = WatchContext) -> None:
+        self._settings, self._around = settings, around
+        self._following = CycleFollower()
+        self.exporter = PrometheusExporter()
+        self.health = LoopHealth(settings.cycle)
+        self.outlook = StartForecasts()
+        self.board = ViewModel(settings, self.outlook)
+
+    def __call__(self, report: CycleReport) -> None:
+        """Take note of one cycle."""
+        self.health(report)
+        cycle = self._following.follow(report, self._around())
+        self.exporter(replace(cycle, outcomes=self.outlook.taken_outcomes()))
+        if self._settings.serves_page:
+            self.outlook(report)
+            self.board(cycle, self._following.promises)
+
+    def begins(self, words: str) -> None:
+        """Take note of what is done before the first cycle; empty words: nothing any more."""
+        self.health.begins(words)
+
+    def app(self) -> Starlette:
+        """The application to serve."""
+        routes = self._metrics() if self._settings.metrics.enabled else []
+        if self._settings.serves_page:
+            door = AccessControl.of(self._settings.page)
+            routes += page_routes(self._view, self.health.not_ready, door, self.outlook)
+        return make_app(routes)
+
+    def _view(self) -> page_schema.View | None:
+        """Return the last view, with its status corrected if cycles have stalled."""
+        view, late = self.board.view(), self.health.stalled()
+        if view is None or not late:
+            return view
+        status = view.status.model_copy(update={"alarms": [stalled_alert(late), *view.status.alarms]})
+        return view.model_copy(update={"status": status})
+
+    def _metrics(self) -> list[Route]:
+        # `async`, so that no pool of threads stands between a scrape and its answer.
+        # What they tell is for operators: a reader whom a proxy names is none of theirs.
+        header = self._settings.page.user_header if self._settings.serves_page else ""
+
+        async def metrics(request: Request) -> Response:
+            if header and header in request.headers:
+                return PlainTextResponse("not for readers of the page\n", 403, HEADERS)
+            return Response(self.exporter.text(), media_type=CONTENT_TYPE)
+
+        async def alive(request: Request) -> Response:
+            return self._healthy(self.health.stalled(), header in request.headers if header else False)
+
+        async def ready(request: Request) -> Response:
+            return self._healthy(self.health.not_ready(), header in request.headers if header else False)
+
+        return [Route("/metrics", metrics), Route("/healthz", alive), Route("/readyz", ready)]
+
+    def _healthy(self, reasons: Sequence[str], in_short: bool) -> Response:
+        """200, or 503 with the reasons, a line each."""
+        lines = reasons or [f"ok: {self.health.told()}"]
+        lines = ["not ready" if reasons else "ok"] if in_short else lines
+        return PlainTextResponse("\n".join(lines) + "\n", 503 if reasons else 200, {"Cache-Control": "no-store"})
+
+
+def make_app(routes: Sequence[Route]) -> Starlette:
+    """An application of these routes. A wrong address is not found: a redirect would name the bridge's own address."""
+    app = Starlette(routes=list(routes))
+    app.router.redirect_slashes = False
+    app.add_middleware(GZipMiddleware, minimum_size=2000, compresslevel=4)
+    app.add_middleware(_PathsOnly)
+    return app
+
+
+class _PathsOnly:
+    """Refuses requests for anything but a path: `GET http://somewhere/ HTTP/1.1` names a second host."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """None"""
+        asked = scope["type"] != "http" or scope["raw_path"].startswith(b"/")
+        answer = self._app if asked else PlainTextResponse("ask for a path of this host\n", 400, HEADERS)
+        await answer(scope, receive, send)

@@ -1,0 +1,42 @@
+"""How good the intervals were that jobs were told: held, too early or too late, by how far ahead, for the past week."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from cpsched.forecast import HORIZONS_S, INTERVAL_OUTCOMES, Outcome
+from cpsched.formatting import span
+
+HOUR_S = 3600
+WEEK_H = 7 * 24
+HORIZONS = (*(f"up to {span(most_s)}" for most_s in HORIZONS_S), "later")
+"""How far ahead starts are told, in words."""
+Counts = Mapping[tuple[int, Outcome], int]
+"""Intervals by horizon and outcome."""
+
+
+@dataclass(slots=True)
+class WeeklyCoverage:
+    """Counts by the hour, so that a week of them is never more than a few hundred."""
+
+    hours: dict[int, dict[tuple[int, Outcome], int]] = field(default_factory=dict)
+    """By hour of the cluster's clock."""
+
+    def note(self, horizon: int, outcome: Outcome, start_s: int) -> None:
+        """Count an interval whose job started at `start_s`."""
+        hour = self.hours.setdefault(start_s // HOUR_S, {})
+        hour[horizon, outcome] = hour.get((horizon, outcome), 0) + 1
+        while len(self.hours) > WEEK_H + 1:
+            del self.hours[min(self.hours)]
+
+    def counts(self, now_s: int) -> Counts:
+        """Those of the week before `now_s`."""
+        found: dict[tuple[int, Outcome], int] = {
+            (horizon, outcome): 0 for horizon in range(len(HORIZONS)) for outcome in INTERVAL_OUTCOMES
+        }
+        for hour, counts in list(self.hours.items()):
+            if now_s // HOUR_S - WEEK_H < hour <= now_s // HOUR_S:
+                for key, count in list(counts.items()):
+                    found[key] += count
+        return found

@@ -1,0 +1,374 @@
+"""An adapter and a policy are found by the words of the settings file, as everything else is."""
+
+import ast
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import structlog
+
+import cpsched_bridge
+from cpsched.errors import InvalidValue
+from cpsched_bridge.adapters import mock, slurm
+from cpsched_bridge.cycle.isolation_client import IsolatedDispatcher
+from cpsched_bridge.effective_config import with_adapter_defaults
+from cpsched_bridge.errors import BackendStarting, BackendUnavailable, ClusterUnreachable, NotReady, SettingsError
+from cpsched_bridge.ports import Capabilities, Check
+from cpsched_bridge.program.bootstrap import (
+    adapter_of,
+    check_until_ready,
+    choose_adapter,
+    connect,
+    fallback_of,
+    patient_checks,
+    policy_of,
+    prepare_policy,
+    progress_listeners,
+    startup_steps,
+)
+from cpsched_bridge.settings import PolicySettings, Settings
+from cpsched_bridge.store.state_paths import beginning_file
+from cpsched_bridge.watch.sd_notify import SystemdNotifier
+from cpsched_bridge.watch.web.status_application import StatusApplication
+from tests.fakes import FakeCluster, FakePace
+from tests.installed import install
+
+ADAPTER = """
+    from cpsched_bridge.settings import Section
+
+    class Options(Section):
+        size: int = 1
+
+    def connect(options):
+        return ("a backend", options.size)
+
+    class Here:
+        Options = Options
+        connect = staticmethod(connect)
+"""
+ABLE = """
+    from cpsched_bridge.ports import Capabilities
+    from cpsched_bridge.settings import Section
+
+    class Options(Section):
+        ranks_jobs: bool = False
+        tells_limits: bool = False
+        decide_s: float | None = None
+        says: str = ""
+
+    def connect(options):
+        return "a backend"
+
+    def can(options):
+        if options.says == "nothing":
+            return None
+        if options.says == "wrong":
+            return Capabilities(decision_limit_s=-1.0)
+        if options.says == "much":
+            raise SystemExit("I exit")
+        return Capabilities(options.priorities, options.limits, options.decision_limit_s)
+"""
+
+
+@pytest.fixture
+def site(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    offered = {"mine": "mine_site", "gone": "gone_site", "lsf": "lsf_site"}
+    install(tmp_path, "mine", {"mine_site": ADAPTER, "lsf_site": ABLE}, {"cpsched.adapters": offered})
+    yield
+    for name in ("mine_site", "lsf_site"):
+        sys.modules.pop(name, None)
+
+
+def test_the_projects_own_are_found_by_name():
+    assert (adapter_of("mock"), adapter_of("slurm")) == (mock, slurm)
+
+
+@pytest.mark.parametrize("words", ["mine", "mine_site:Here"])
+def test_a_plug_in_is_connected_with_its_options(site, words):
+    settings = Settings.model_validate({"adapter": words, "options": {"size": 3}})
+    assert connect(settings) == ("a backend", 3)
+    with pytest.raises(SettingsError, match=r"bridge.yaml:1: options.size: x: must be"):
+        connect(settings.model_copy(update={"options": {"size": "x"}}), "bridge.yaml")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            "slum",
+            r"slum: unknown adapter 'slum'; known: gone, lsf, mine, mock, pbs, slurm; did you mean 'slurm'\?$",
+        ),
+        (
+            "gone",
+            r"gone: adapter gone_site: gone_site cannot be imported: No module named 'gone_site'",
+        ),
+        (
+            "mine_site:Section",
+            r"mine_site:Section: adapter mine_site:Section: has no Options and no connect$",
+        ),
+        (
+            "mine_site:Here.connect",
+            r"mine_site:Here.connect: adapter mine_site:Here.connect: has no Options and no connect$",
+        ),
+    ],
+)
+def test_what_is_no_adapter_is_one_line(site, words, message):
+    with pytest.raises(SettingsError, match=f"^bridge.yaml:1: adapter: {message}"):
+        connect(Settings(adapter=words), "bridge.yaml")
+
+
+def test_the_policy_of_the_settings_is_built_with_the_files_that_it_names(tmp_path):
+    (tmp_path / "waits.json").write_text('{"parallel": 600}')
+    settings = PolicySettings(
+        dispatcher="prb", dispatcher_settings={"ewt_file": str(tmp_path / "waits.json")}, overrun="double"
+    )
+    policy = policy_of(settings.spec())
+    assert policy.dispatcher.expected_waits.of("parallel") == 600
+    assert policy.overrun == "double"
+
+
+@pytest.mark.parametrize(("said", "rule"), [(None, "walltime"), ("one-second", "one-second")])
+def test_what_the_settings_say_of_overrun_is_in_force_beside_the_default_dispatcher(said, rule):
+    assert policy_of(PolicySettings(overrun=said).spec()).overrun == rule
+
+
+AWAY = Check("controller", False, "no answer", may_come=True)
+WRONG = Check("job shrink", False, "allowed", "add disable_job_shrink")
+MISSING = Check("accounting", False, "does not answer", required=False)
+
+
+class Away(FakeCluster):
+    """A cluster that answers from the third time on."""
+
+    tries = 0
+
+    def checks(self):
+        self.tries += 1
+        if self.tries == 1:
+            raise BackendUnavailable("nobody there")
+        return [AWAY] if self.tries == 2 else [MISSING]
+
+
+@pytest.fixture
+def systemd(monkeypatch):
+    """A service manager that keeps what it is told."""
+    monkeypatch.setenv("NOTIFY_SOCKET", "/nowhere")
+    told = []
+    monkeypatch.setattr(SystemdNotifier, "notify", lambda self, *words: told.extend(words))
+    return told
+
+
+def test_under_systemd_a_bridge_waits_for_its_cluster(systemd):
+    """A service that ended would be started a few times and then given up for good."""
+    pace = FakePace(cycles=10)
+    assert check_until_ready(Away(), pace, SystemdNotifier(), 60.0)
+    assert pace.waited == [2.0, 4.0]
+    assert "STATUS=waits for the cluster" in systemd
+    assert any(words.startswith("EXTEND_TIMEOUT_USEC=") for words in systemd)
+
+
+def test_the_wait_is_bounded_and_ends_with_a_signal(systemd):
+    cluster, pace = FakeCluster(readiness=[AWAY]), FakePace(cycles=7)
+    assert not check_until_ready(cluster, pace, SystemdNotifier(), 10.0)
+    assert pace.waited == [2.0, 4.0, 8.0, 10.0, 10.0, 10.0, 10.0]
+
+
+def test_what_is_configured_wrong_is_not_waited_for(systemd):
+    pace = FakePace(cycles=10)
+    with pytest.raises(NotReady, match="job shrink: allowed; add disable_job_shrink") as caught:
+        check_until_ready(FakeCluster(readiness=[AWAY, WRONG]), pace, SystemdNotifier(), 60.0)
+    assert not isinstance(caught.value, ClusterUnreachable)
+    assert pace.waited == []
+
+
+def test_by_hand_a_cluster_that_does_not_answer_is_an_error_at_once(monkeypatch):
+    monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
+    for cluster in (Away(), FakeCluster(readiness=[AWAY])):
+        with pytest.raises(ClusterUnreachable):
+            check_until_ready(cluster, FakePace(cycles=10), SystemdNotifier(), 60.0)
+
+
+def test_what_is_missing_is_said_and_keeps_nobody_from_working(monkeypatch):
+    with structlog.testing.capture_logs() as lines:
+        assert check_until_ready(FakeCluster(readiness=[MISSING]), FakePace(), SystemdNotifier(), 60.0)
+    assert [(line["event"], line["name"], line["found"]) for line in lines] == [
+        ("check", "accounting", "does not answer")
+    ]
+
+
+BESIDE_SLURM = Capabilities(boosts=True, priorities=True, limits=True, decision_limit_s=0.1)
+
+
+@pytest.mark.parametrize(
+    ("can", "policy", "heeding"),
+    [
+        (BESIDE_SLURM, {}, {"site_weight": "1", "limit_s": "0.1"}),
+        (BESIDE_SLURM, {"dispatcher": "pcp20"}, {"site_weight": "1"}),
+        (BESIDE_SLURM, {"dispatcher_settings": {"site_weight": 0}}, {"site_weight": "0", "limit_s": "0.1"}),
+        (BESIDE_SLURM, {"dispatcher_settings": {"limit_s": 0.5}}, {"site_weight": "1", "limit_s": "0.5"}),
+        (BESIDE_SLURM, {"dispatcher": "easy"}, {"order": "priority"}),
+        (BESIDE_SLURM, {"dispatcher": "greedy"}, {"order": "priority"}),
+        (BESIDE_SLURM, {"dispatcher": "easy", "dispatcher_settings": {"order": "reg"}}, {"order": "reg"}),
+        (BESIDE_SLURM, {"dispatcher": "list-saf"}, {}),
+        (Capabilities(), {}, {}),
+        (Capabilities(), {"dispatcher": "easy"}, {}),
+        (Capabilities(priorities=True), {}, {"site_weight": "1"}),
+        (Capabilities(decision_limit_s=2), {}, {"limit_s": "2"}),
+    ],
+)
+def test_the_sites_priorities_and_its_clock_count_unless_told_otherwise(can, policy, heeding):
+    settings = Settings.model_validate({"policy": policy})
+    assert with_adapter_defaults(settings.policy.spec(), can).dispatcher_settings == heeding
+
+
+@pytest.mark.parametrize(("can", "order"), [(BESIDE_SLURM, "priority"), (Capabilities(decision_limit_s=0.1), "reg")])
+def test_so_they_do_in_the_fallback(can, order):
+    assert fallback_of(Settings(), can).dispatcher.scheme.order == order
+    assert fallback_of(Settings.model_validate({"policy": {"fallback": "none"}}), can) is None
+
+
+def test_the_projects_own_say_what_they_can():
+    assert choose_adapter(Settings(adapter="slurm")).can == BESIDE_SLURM
+    assert choose_adapter(Settings(adapter="slurm", options={"site_policy": False})).can == Capabilities(
+        boosts=True, decision_limit_s=0.1
+    )
+    assert choose_adapter(Settings(adapter="mock")).can == Capabilities()
+
+
+@pytest.mark.parametrize("ranks_jobs", [True, False])
+@pytest.mark.parametrize("tells_limits", [True, False])
+@pytest.mark.parametrize("decide_s", [None, 0.5])
+def test_a_third_adapter_is_treated_by_what_it_can_and_not_by_its_name(site, ranks_jobs, tells_limits, decide_s):
+    options = {"ranks_jobs": ranks_jobs, "tells_limits": tells_limits, "decide_s": decide_s}
+    ready = prepare_policy(Settings.model_validate({"adapter": "lsf", "options": options, "metrics": {"port": 0}}))
+    heeding = ({"site_weight": "1"} if ranks_jobs else {}) | ({"limit_s": "0.5"} if decide_s else {})
+    assert ready.in_force.policy.dispatcher_settings == heeding
+    assert ready.fallback.dispatcher.scheme.order == ("priority" if ranks_jobs else "reg")
+
+
+def test_an_adapter_that_says_nothing_of_what_it_can_is_taken_for_one_that_can_nothing(site):
+    assert choose_adapter(Settings(adapter="mine")).can == Capabilities()
+
+
+@pytest.mark.parametrize(
+    ("says", "told"),
+    [
+        ("nothing", "InvalidValue: can=None: must give a cpsched_bridge.ports.Capabilities"),
+        ("wrong", r"InvalidValue: decide_s=-1.0: must be a positive number of seconds, or None"),
+        ("much", "SystemExit: I exit"),
+    ],
+)
+def test_an_adapter_that_cannot_say_it_is_refused_in_one_line(site, says, told):
+    with pytest.raises(SettingsError, match=f"^b.yaml:1: adapter: lsf: cannot tell what it can do: {told}$"):
+        choose_adapter(Settings(adapter="lsf", options={"says": says}), "b.yaml")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"ranks_jobs": 1}, {"tells_limits": "yes"}, {"decide_s": 0}, {"decide_s": True}, {"decide_s": float("nan")}],
+)
+def test_what_an_adapter_can_is_checked(wrong):
+    with pytest.raises(InvalidValue, match=next(iter(wrong))):
+        Capabilities(**wrong)
+
+
+def test_mode_advise_is_refused_beside_a_cluster_whose_scheduler_cannot_be_told():
+    with pytest.raises(SettingsError, match="mode: advise: the adapter mock has nobody to advise"):
+        prepare_policy(Settings(mode="advise", adapter="mock"))
+    assert prepare_policy(Settings(mode="advise", adapter="mock", options={"scheduler": "priority"})).chosen.can.boosts
+
+
+def test_no_code_asks_for_an_adapters_name():
+    """The name chooses an adapter; nothing else may follow from it."""
+    root = Path(cpsched_bridge.__file__).parents[2]
+    packages = [root / "cpsched", root / "sim" / "cpsched_sim", root / "bridge" / "cpsched_bridge"]
+    own = root / "bridge" / "cpsched_bridge" / "adapters" / "slurm"
+    files = [path for package in packages for path in package.rglob("*.py") if own not in path.parents]
+    named = [path.name for path in files for node in ast.walk(ast.parse(path.read_text())) if compares(node)]
+    assert len(files) > 200
+    assert named == []
+
+
+def compares(node):
+    """Whether this is a comparison, or a case, with the name of an adapter."""
+    parts = [node.left, *node.comparators] if isinstance(node, ast.Compare) else []
+    parts += [node.value] if isinstance(node, ast.MatchValue) else []
+    return any(isinstance(c, ast.Constant) and c.value in ("slurm", "mock") for part in parts for c in ast.walk(part))
+
+
+class Imports(FakeCluster):
+    """A cluster whose adapter begins for two looks."""
+
+    looks = 0
+
+    def checks(self):
+        self.looks += 1
+        if self.looks <= 2:
+            raise BackendStarting(f"hello: not asked yet: imports pyslurm, look {self.looks}")
+        return [MISSING]
+
+    def not_ready_reason(self):
+        self.looks += 1
+        return "imports pyslurm" if self.looks <= 2 else None
+
+
+def test_an_adapter_that_begins_is_waited_for_without_systemd_too_and_named(monkeypatch):
+    monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
+    pace, told = FakePace(cycles=10), []
+    assert check_until_ready(Imports(), pace, SystemdNotifier(), 60.0, told.append)
+    assert told[1:] == [f"hello: not asked yet: imports pyslurm, look {look}" for look in (1, 2)]
+    assert pace.waited == [0.0, 0.0], "the adapter itself has waited for a while each time"
+
+
+def test_a_signal_ends_the_wait_for_an_adapter_that_begins():
+    assert not check_until_ready(Imports(), FakePace(cycles=1), SystemdNotifier(), 60.0)
+
+
+def test_doctor_waits_for_an_adapter_that_begins_and_says_so():
+    told = []
+    assert patient_checks(Imports(), told.append) == [MISSING]
+    assert len(told) == 2
+
+
+def all_done(found):
+    """What the steps of a beginning say, one after the other."""
+    said = []
+    for step in found:
+        while (words := step()) is not None:
+            said += [words] if words not in said else []
+            time.sleep(0.02)
+    return said
+
+
+@pytest.mark.parametrize("isolation", ["process", "none"])
+def test_kernels_are_ready_in_both_processes_before_the_first_decision(isolation):
+    settings = Settings(adapter="mock", policy=PolicySettings(dispatcher="easy", isolation=isolation))
+    spec, loaded = settings.policy.spec(), []
+    policy = policy_of(spec)
+    with startup_steps(policy, spec, settings, Imports(), loaded.append) as found:
+        said = all_done(found)
+        assert said[0] == "imports pyslurm"
+        assert any("kernels are ready" in words for words in said)
+        assert any("kernels are ready" in words for words in loaded), "the bridge has loaded its own"
+        beside = policy.dispatcher if isolation == "process" else None
+        assert isinstance(policy.dispatcher, IsolatedDispatcher) == (isolation == "process")
+        assert beside is None or beside.pid is not None
+    assert beside is None or beside.pid is None, "it ends with the bridge"
+
+
+def test_a_step_of_the_beginning_is_told_everywhere(systemd, tmp_path):
+    settings = Settings(state_dir=tmp_path)
+    watch = StatusApplication(settings)
+    found = progress_listeners(settings, SystemdNotifier(), watch)
+    for tell in found:
+        tell("compiles kernels")
+    assert "STATUS=compiles kernels" in systemd
+    assert {"WATCHDOG=1", "EXTEND_TIMEOUT_USEC=600000000"} <= set(systemd)
+    assert beginning_file(settings).told()[0] == "compiles kernels"
+    assert watch.health.not_ready()[0] == "nothing can be decided yet: compiles kernels"
+    for tell in found:
+        tell("")
+    assert beginning_file(settings).told() is None
+    assert watch.health.not_ready() == ["no cycle has ended yet"]

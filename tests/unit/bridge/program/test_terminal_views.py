@@ -1,0 +1,323 @@
+"""What users call their jobs is shown as it is: never interpreted, never in the way of what is shown."""
+
+import dataclasses
+
+import pytest
+
+from cpsched.dispatchers.easy import EasyDispatcher
+from cpsched.model import Cluster
+from cpsched.policy_spec import PolicySpec
+from cpsched_bridge.cycle_report import Event
+from cpsched_bridge.errors import UnknownJob
+from cpsched_bridge.ports import Check, Lease, Outcome
+from cpsched_bridge.program import json_output, terminal_views
+from cpsched_bridge.store import state_paths
+from cpsched_bridge.store.journal import Journal
+from cpsched_bridge.store.journal_reader import UnscheduledJob
+from cpsched_bridge.store.process_files import StartupFile
+from tests import stores
+from tests.bridges import a_bridge
+from tests.builders import a_cluster, a_job
+from tests.fakes import FakeCluster
+
+HOSTILE = {
+    "markup": ("[red]", "[red]"),
+    "a closing tag": ("[/]", "[/]"),
+    "a broken tag": ("[/red", "[/red"),
+    "a link": ("[link=file:///etc]x", "[link=file:///etc]x"),
+    "an emoji": (":bomb:", ":bomb:"),
+    "a terminal's commands": ("\x1b[2Jgone", r"\x1b[2Jgone"),
+    "two lines": ("one\ntwo", r"one\ntwo"),
+    "half a character": ("\udc80", r"\udc80"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_lists_show_names_as_they_are(name, capsys):
+    words, shown = HOSTILE[name]
+    terminal_views.print_unmanaged([UnscheduledJob(1, "unsupported", words, words, words)])
+    assert capsys.readouterr().out.splitlines()[-1].split() == [*shown.split()] * 3
+    terminal_views.print_checks([Check(words, False, words, words)])
+    assert capsys.readouterr().out.count(shown) == 3
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_rounds_jobs_and_status_show_names_as_they_are(name, tmp_path, capsys):
+    words, shown = HOSTILE[name]
+    cluster = FakeCluster()
+    cluster.submit(a_job(1, user=words, name=words, queue=words), a_job(2, per_unit=99, user=words))
+    bridge = a_bridge(tmp_path, cluster, EasyDispatcher(), policy_spec=PolicySpec("easy", "walltime"))
+    assert bridge.cycle().result == "ok"
+    journal = bridge.journal
+    journal.write_events(0.0, 1, [Event("odd", words, 1)])
+    record = dataclasses.replace(journal.read(1), mode=words, policy=PolicySpec(words, words))
+    sent = [("start", Outcome(1, "refused", words))]
+    terminal_views.print_round(dataclasses.replace(record, outcomes=sent, seconds={words: 1.0}))
+    out = capsys.readouterr().out
+    assert out.count(shown) >= 6
+    terminal_views.print_rounds(journal.lines())
+    bridge.pause.pause(words)
+    terminal_views.print_why("1", bridge.settings)
+    terminal_views.print_status(bridge.settings)
+    assert f"paused: {shown}" in capsys.readouterr().out
+    assert terminal_views.print_replays(journal, [1])
+
+
+def lines_of(capsys):
+    return capsys.readouterr().out.splitlines()
+
+
+def labelled(cluster, labels):
+    """The same cluster, whose jobs people call otherwise."""
+    observe = cluster.read
+
+    def with_labels():
+        seen = observe()
+        pending = tuple(dataclasses.replace(p, label=labels.get(p.job.id, "")) for p in seen.pending)
+        return dataclasses.replace(seen, pending=pending)
+
+    cluster.read = with_labels
+    return cluster
+
+
+@pytest.fixture
+def array(tmp_path):
+    """Task 7_1 runs, 7_2 waits behind it: their numbers are the adapter's own."""
+    cluster = labelled(FakeCluster(cluster=a_cluster(nodes=1, cores=1), now_s=10**9), {8001: "7_1", 8002: "7_2"})
+    cluster.submit(a_job(8001, submit_s=10**9 - 60), a_job(8002, submit_s=10**9 - 30))
+    bridge = a_bridge(tmp_path, cluster, EasyDispatcher(), policy_spec=PolicySpec("easy", "walltime"))
+    bridge.cycle()
+    cluster.now_s += 5
+    bridge.cycle()
+    return bridge, cluster
+
+
+def test_why_speaks_of_jobs_by_the_names_that_people_use(array, capsys):
+    bridge, _ = array
+    terminal_views.print_why("7_2", bridge.settings)
+    out = capsys.readouterr().out
+    assert out.splitlines()[:5] == [
+        "job 7_2: queued (round 2, 2001-09-09 01:46:40 UTC, easy, mode control)",
+        "It is the only job that waits, and has done so for 35 s.",
+        "Why it waits: no node has enough free for it.",
+        "It can start when this job ends, expected in 1 min 35 s: 7_1.",
+        "It is expected to start in 1 min 35 s.",
+    ]
+    assert "800" not in out
+
+
+def test_why_names_the_nodes_that_a_job_may_use(tmp_path, capsys):
+    """With them the reservation that it would run into."""
+    cluster = FakeCluster(cluster=Cluster.of([[4]] * 2, ["cores"], node_sets={"main & not maint": [0]}))
+    cluster.submit(a_job(1, units=2, distinct=True, node_set=1), a_job(2, per_unit=4))
+    bridge = a_bridge(tmp_path, cluster, EasyDispatcher(), policy_spec=PolicySpec("easy", "walltime"))
+    bridge.cycle()
+    terminal_views.print_why("1", bridge.settings)
+    assert "may use the nodes of: main & not maint" in lines_of(capsys)
+    cluster.submit(a_job(3, units=9))
+    bridge.cycle()
+    terminal_views.print_why("3", bridge.settings)
+    assert "may use the nodes of" not in capsys.readouterr().out
+
+
+def test_why_knows_what_became_of_jobs_that_ended(array, capsys):
+    bridge, cluster = array
+    terminal_views.print_why("7_1", bridge.settings)
+    assert lines_of(capsys)[1:4] == [
+        "It runs on n0.",
+        "It started 5 s ago, after a wait of 1 min.",
+        "It is expected to end in 1 min 35 s; it may run for 1 min 40 s.",
+    ]
+    cluster.now_s += 20
+    cluster.end(8001)
+    bridge.cycle()
+    capsys.readouterr()
+    expected = [
+        "It ran for 25 s and ended now.",
+        "job 7_1: started at 2001-09-09 01:46:40 UTC on n0, ended at 2001-09-09 01:47:05 UTC",
+    ]
+    for name in ("7_1", "8001"):
+        terminal_views.print_why(name, bridge.settings)
+        assert lines_of(capsys)[1:3] == expected
+    del cluster.jobs[8001]
+    bridge.cycle()
+    capsys.readouterr()
+    terminal_views.print_why("7_1", bridge.settings)
+    assert lines_of(capsys)[1:3] == expected
+
+
+def test_a_job_whose_nodes_have_another_name_now_runs_on_no_empty_name(array, capsys):
+    """The placement is empty: the adapter knows none of the nodes, or they are drained."""
+    bridge, cluster = array
+    cluster.jobs[8001].placement = ()
+    bridge.cycle()
+    capsys.readouterr()
+    terminal_views.print_why("7_1", bridge.settings)
+    assert "It runs on nodes that take no jobs now, or have another name." in lines_of(capsys)
+
+
+def test_a_running_job_that_was_never_seen_waiting_has_its_name_nevertheless(tmp_path, capsys):
+    cluster = FakeCluster(cluster=a_cluster(nodes=1), labels={8001: "7_1"})
+    cluster.submit(a_job(8001))
+    cluster.run_now(8001, ((0, 1),))
+    bridge = a_bridge(tmp_path, cluster)
+    bridge.cycle()
+    capsys.readouterr()
+    terminal_views.print_why("7_1", bridge.settings)
+    assert "It runs on n0." in lines_of(capsys)
+    cluster.end(8001)
+    bridge.cycle()
+    capsys.readouterr()
+    terminal_views.print_why("7_1", bridge.settings)
+    assert lines_of(capsys)[2].startswith("job 7_1: started at")
+
+
+def test_status_tells_by_what_the_cluster_is_asked(tmp_path, capsys):
+    bridge = a_bridge(tmp_path, FakeCluster(transport_info="cli: pyslurm is not installed"))
+    bridge.cycle()
+    terminal_views.print_status(bridge.settings)
+    assert "transport since 2001-09-09 01:46:40 UTC: cli: pyslurm is not installed" in lines_of(capsys)
+
+
+def test_status_tells_the_present_mode_and_why_it_is_not_the_one_of_the_settings(tmp_path, capsys):
+    cluster = FakeCluster(claimed=Lease("other", "1", 5, "login2:/var/lib/cpsched"))
+    bridge = a_bridge(tmp_path, cluster)
+    bridge.cycle()
+    terminal_views.print_status(bridge.settings)
+    told = "paused another bridge is in control of this cluster: login2:/var/lib/cpsched"
+    assert f"mode since 2001-09-09 01:46:40 UTC: {told}" in lines_of(capsys)
+
+
+def test_nobody_knows_a_job_that_never_was(array):
+    with pytest.raises(UnknownJob, match=r"job=7_9: neither ledger nor journal knows it"):
+        terminal_views.print_why("7_9", array[0].settings)
+    with pytest.raises(UnknownJob):
+        terminal_views.print_why("9" * 30, array[0].settings)
+
+
+def test_in_shadow_mode_a_job_would_start(tmp_path, capsys):
+    cluster = FakeCluster()
+    cluster.submit(a_job(1))
+    bridge = a_bridge(tmp_path, cluster, mode="shadow")
+    bridge.cycle()
+    terminal_views.print_why("1", bridge.settings)
+    assert "It would start now on n0." in capsys.readouterr().out
+
+
+def test_events_are_shown_by_kind_and_by_job(array, capsys):
+    bridge, _ = array
+    told = [Event("gap", "85 s without a cycle"), Event("start_failed", "not running", 8002)]
+    bridge.journal.write_events(0.0, 2, told)
+    terminal_views.print_events(bridge.settings, 50, "", "gap")
+    assert lines_of(capsys) == ["1970-01-01 00:00:00 round 2 gap: 85 s without a cycle"]
+    terminal_views.print_events(bridge.settings, 50, "7_2", "")
+    assert lines_of(capsys) == ["1970-01-01 00:00:00 round 2 job 7_2 start_failed: not running"]
+    terminal_views.print_events(bridge.settings, 50, "", "no such kind")
+    assert lines_of(capsys) == ["no such event"]
+
+
+@pytest.mark.parametrize(
+    ("age_s", "words"),
+    [
+        (None, "never"),
+        (4.2, "4 s ago"),
+        (-1.0, "0 s ago"),
+        (-3600.0, "unknown: the heartbeat lies 1 h 00 min in the future"),
+    ],
+)
+def test_a_heartbeat_in_the_future_is_no_good_cycle_just_now(age_s, words):
+    assert terminal_views.last_good_cycle(age_s).startswith(words)
+
+
+@pytest.mark.parametrize(("broken", "shown"), [("journal", "held by the bridge: 1"), ("ledger", "last round: 2")])
+def test_status_shows_what_can_be_read_of_damaged_files(array, capsys, broken, shown):
+    bridge, _ = array
+    bridge.journal.close()
+    bridge.ledger.close()
+    file = bridge.settings.state_dir / f"{broken}.sqlite"
+    file.write_bytes(b"no database at all " * 500)
+    assert not terminal_views.print_status(bridge.settings)
+    out = capsys.readouterr().out
+    assert shown in out
+    assert f"{file}: file is not a database; the bridge sets a damaged file aside" in out
+    terminal_views.print_why("7_2", bridge.settings)
+    assert "file is not a database" in capsys.readouterr().out
+
+
+def test_a_plan_that_is_no_longer_kept_is_worked_out_again(array, capsys):
+    bridge, _ = array
+    terminal_views.print_round(bridge.journal.read(2))
+    told = capsys.readouterr().out
+    assert "behind 7_1" in told
+    path = bridge.settings.state_dir / "journal.sqlite"
+    stores.change(path, "delete from explanations")
+    terminal_views.print_round(Journal(path, read_only=True).read(2))
+    shown = lines_of(capsys)
+    shown.remove("plan and reasons: decided again, with the same result")
+    assert shown == told.splitlines()
+
+
+def test_status_says_what_a_bridge_does_before_it_decides(tmp_path, capsys):
+    bridge = a_bridge(tmp_path, FakeCluster())
+    bridge.cycle()
+    file = state_paths.beginning_file(bridge.settings)
+    file.tell("compiles kernels: 3 of 23 kernels are ready\x1b[2J")
+    terminal_views.print_status(bridge.settings)
+    assert r"not deciding yet: compiles kernels: 3 of 23 kernels are ready\x1b[2J (said " in capsys.readouterr().out
+    file.tell("")
+    terminal_views.print_status(bridge.settings)
+    assert "not deciding yet" not in capsys.readouterr().out
+
+
+def test_a_state_directory_that_takes_nothing_keeps_no_bridge_from_beginning(tmp_path):
+    file = StartupFile(tmp_path / "gone" / "beginning")
+    file.tell("compiles")
+    file.tell("")
+    assert file.told() is None
+
+
+def test_json_of_why_holds_values(array):
+    bridge, _ = array
+    found = json_output.why("7_2", bridge.settings)
+    assert found["waiting"] == {
+        "job_id": 8002,
+        "label": "7_2",
+        "user": "",
+        "position": 1,
+        "units": 1,
+        "per_unit": {"cores": 1},
+        "submit_s": 10**9 - 30,
+        "walltime_s": 100,
+        "estimate_s": 100,
+        "starts_on": None,
+        "expected_s": 10**9 + 100,
+        "kind": "resources",
+        "reason": "no node has enough free for it",
+        "behind": ["7_1"],
+    }
+    assert (found["job_id"], found["round"], found["now_s"], found["running"]) == (8002, 2, 10**9 + 5, None)
+    assert json_output.why("7_1", bridge.settings)["running"]["nodes"] == {"n0": 1}
+
+
+def test_json_of_status_holds_values_or_null(array):
+    bridge, _ = array
+    found = json_output.status(bridge.settings)
+    parts = ("configured_mode", "paused", "ledger", "held", "put_off", "left", "unreadable")
+    assert {name: found[name] for name in parts} == {
+        "configured_mode": "control",
+        "paused": None,
+        "ledger": {"held": 1, "running": 1},
+        "held": 1,
+        "put_off": {"jobs": 0, "users": 0},
+        "left": 0,
+        "unreadable": [],
+    }
+    assert (found["last_round"]["number"], found["mode"]["detail"], found["journal"]["first_round"]) == (
+        2,
+        "control",
+        1,
+    )
+    bridge.journal.close()
+    (bridge.settings.state_dir / "journal.sqlite").write_bytes(b"no database at all " * 500)
+    damaged = json_output.status(bridge.settings)
+    assert (damaged["held"], damaged["last_round"], len(damaged["unreadable"])) == (1, None, 1)

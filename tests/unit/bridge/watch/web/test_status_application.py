@@ -1,0 +1,301 @@
+"""What is served over HTTP by a running endpoint."""
+
+import json
+import socket
+import threading
+import time
+import urllib.error
+import urllib.request
+from contextlib import contextmanager
+
+import pytest
+
+from cpsched_bridge.cycle.startup import Startup
+from cpsched_bridge.errors import AddressInUse, BackendTimeout
+from cpsched_bridge.settings import Settings
+from cpsched_bridge.watch import http_server as endpoints
+from cpsched_bridge.watch.connection_limiter import max_connections
+from cpsched_bridge.watch.http_server import HttpServer
+from cpsched_bridge.watch.log_rate_limit import LogRateLimit
+from cpsched_bridge.watch.web.status_application import StatusApplication
+from tests.fakes import FakeCluster
+from tests.patience import ENOUGH_S
+
+
+@pytest.fixture
+def watch():
+    return StatusApplication(Settings())
+
+
+@contextmanager
+def serving(watch):
+    endpoint = HttpServer(watch.app(), "127.0.0.1", 0)
+    try:
+        yield endpoint
+    finally:
+        endpoint.close()
+
+
+@pytest.fixture
+def endpoint(watch):
+    with serving(watch) as endpoint:
+        yield endpoint
+
+
+def get(endpoint, path):
+    """(status, type, text)."""
+    try:
+        with urllib.request.urlopen(endpoint.url + path) as answer:
+            return answer.status, answer.headers["content-type"], answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.headers["content-type"], error.read().decode()
+
+
+def test_metrics_come_in_prometheus_text_format(endpoint):
+    status, kind, text = get(endpoint, "metrics")
+    assert status == 200
+    assert kind.startswith("text/plain; version=")
+    assert "# TYPE cpsched_cycles_total counter" in text
+
+
+def test_a_port_in_use_is_a_clear_error(endpoint):
+    port = int(endpoint.url.rsplit(":", 1)[1].rstrip("/"))
+    with pytest.raises(AddressInUse, match=f"metrics.port={port}: cannot listen on 127.0.0.1: Address already in use"):
+        HttpServer(None, "127.0.0.1", port)
+
+
+def test_ready_after_a_good_cycle_and_not_after_a_failed_one(endpoint, watch, bridge_at):
+    status, _, text = get(endpoint, "readyz")
+    assert (status, text) == (503, "no cycle has ended yet\n")
+    cluster = FakeCluster()
+    bridge = bridge_at(cluster, listeners=(watch,))
+    bridge.cycle()
+    assert get(endpoint, "readyz")[::2] == (200, "ok: round 1, control, ok\n")
+    cluster.fail("observe", BackendTimeout("no answer\x1b[2J"))
+    bridge.cycle()
+    status, _, text = get(endpoint, "readyz")
+    assert (status, text) == (503, "round 2 failed: backend_timeout\nno answer\\x1b[2J\n")
+    assert get(endpoint, "healthz")[0] == 200, "a loop whose cluster is away is alive"
+
+
+def test_a_good_cycle_of_some_time_ago_does_not_make_the_bridge_ready(endpoint, watch, bridge_at):
+    watch.health.clock = lambda: 1000.0
+    bridge_at(FakeCluster(), listeners=(watch,)).cycle()
+    now_s = 1011.0  # a cycle that comes some intervals late is still told of as an event only
+    watch.health.clock = lambda: now_s
+    assert get(endpoint, "readyz")[0] == 200
+    watch.health.clock = lambda: now_s + 12.0
+    assert get(endpoint, "readyz")[::2] == (503, "the last good cycle ended 23 s ago; one ends every 1 s\n")
+    assert get(endpoint, "healthz")[0] == 200, "it may be a long decision"
+
+
+def test_a_loop_that_stalls_is_not_healthy(endpoint, watch, bridge_at):
+    watch.health.clock = lambda: 1000.0
+    bridge_at(FakeCluster(), listeners=(watch,)).cycle()
+    now_s = 1000.0 + watch.health.limit_s
+    watch.health.clock = lambda: now_s
+    assert get(endpoint, "healthz")[0] == 200
+    watch.health.clock = lambda: now_s + 1
+    for path in ("healthz", "readyz"):
+        status, _, text = get(endpoint, path)
+        assert status == 503
+        assert text.startswith("no cycle ended for 151 s")
+
+
+def test_metrics_can_be_off():
+    endpoint = HttpServer(
+        StatusApplication(Settings.model_validate({"metrics": {"enabled": False}})).app(), "127.0.0.1", 0
+    )
+    try:
+        assert get(endpoint, "metrics")[0] == 404
+    finally:
+        endpoint.close()
+
+
+# ------------------------------------------------------------------------------------------- those who mean it badly
+
+
+def address(endpoint):
+    return "127.0.0.1", int(endpoint.url.rsplit(":", 1)[1].rstrip("/"))
+
+
+@pytest.fixture
+def crowd(endpoint):
+    """Opens connections that begin with these bytes, and say nothing more."""
+    opened = []
+
+    def come(number, said=b""):
+        for _ in range(number):
+            opened.append(socket.create_connection(address(endpoint), timeout=ENOUGH_S))
+            opened[-1].sendall(said)
+
+    yield come
+    for connection in opened:
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    "said", [b"", b"GET / HTTP/1.1\r\nHost: x", b"GET /api/v1/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"]
+)
+def test_clients_that_keep_their_connections_do_not_keep_others_out(endpoint, crowd, said):
+    """Some say nothing, some stop in the middle of a request, some never read their answer."""
+    crowd(max_connections() + 40, said)
+    for path in ("metrics", "healthz"):
+        assert get(endpoint, path)[0] in (200, 503)
+        assert get(endpoint, path)[2].strip() not in ("", "Service Unavailable")
+
+
+def test_no_more_connections_are_kept_than_there_is_room_for(endpoint, crowd):
+    crowd(max_connections() + 40)
+    assert get(endpoint, "metrics")[0] == 200
+    assert len(endpoint._server.server_state.connections) <= max_connections()  # noqa: SLF001
+
+
+def sent_for_ever(endpoint, first, then, pause_s=0.0):
+    """Send `first`, and `then` again and again, and never read, until the server has had enough."""
+    with socket.create_connection(address(endpoint), timeout=ENOUGH_S) as client:
+        client.sendall(first)
+        while True:
+            client.sendall(then)
+            time.sleep(pause_s)
+
+
+def test_a_request_that_never_ends_is_given_up(watch, monkeypatch):
+    """Byte after byte, so that something always comes."""
+    monkeypatch.setattr(endpoints, "REQUEST_S", 0.3)
+    with serving(watch) as endpoint:
+        with pytest.raises((ConnectionResetError, BrokenPipeError)):
+            sent_for_ever(endpoint, b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ", b"x", 0.02)
+        assert get(endpoint, "metrics")[0] == 200
+
+
+def test_an_answer_that_nobody_reads_is_given_up(watch, monkeypatch):
+    monkeypatch.setattr(endpoints, "ANSWER_S", 0.3)
+    with serving(watch) as endpoint:
+        with pytest.raises((ConnectionResetError, BrokenPipeError)):
+            sent_for_ever(endpoint, b"", b"GET /api/v1/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 20)
+        assert get(endpoint, "metrics")[0] == 200
+
+
+def test_requests_that_are_none_are_told_once(watch, monkeypatch):
+    told = []
+    monkeypatch.setattr(endpoints, "SAID", LogRateLimit(lambda *line: told.append(line)))
+    with serving(watch) as endpoint:
+        for _ in range(50):
+            assert answer_to(endpoint, b"\x16\x03\x01\r\n\r\n").startswith("HTTP/1.1 400")
+    assert told == [("Invalid HTTP request received.", 1, "")]
+
+
+def test_it_ends_although_clients_keep_their_connections(watch):
+    endpoint = HttpServer(watch.app(), "127.0.0.1", 0)
+    clients = [socket.create_connection(address(endpoint), timeout=ENOUGH_S) for _ in range(20)]
+    closing = threading.Thread(target=endpoint.close, daemon=True)
+    closing.start()
+    closing.join(ENOUGH_S)
+    assert not closing.is_alive()
+    for client in clients:
+        client.close()
+
+
+def answer_to(endpoint, request):
+    """The first line and the headers of the answer to these bytes."""
+    with socket.create_connection(address(endpoint), timeout=ENOUGH_S) as client:
+        client.sendall(request)
+        found = b""
+        while b"\r\n\r\n" not in found and (part := client.recv(4096)):
+            found += part
+    return found.decode("latin-1")
+
+
+@pytest.mark.parametrize("host", ["localhost", "localhost:9764", "127.0.0.1:9764", "[::1]:9764", "10.0.0.1"])
+@pytest.mark.parametrize("path", ["/", "/jobs/1", "/api/v1/jobs/1", "/api/queue"])
+def test_addresses_and_localhost_get_the_page(endpoint, path, host):
+    assert "421" not in answer_to(endpoint, f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()).split("\r\n")[0]
+
+
+@pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example:9764", "evil.example@127.0.0.1", "[", "a b"])
+@pytest.mark.parametrize("path", ["/", "/jobs/1", "/api/v1/jobs/1", "/api/queue"])
+def test_somebody_elses_name_for_this_address_does_not_get_the_page(endpoint, path, host):
+    """A browser asks so where a web site has its own name lead to the reader's machine (DNS rebinding)."""
+    first = answer_to(endpoint, f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()).split("\r\n")[0]
+    assert first.split(" ")[1] in ("421", "400")
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "GET http://evil.example/ HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        "GET http://localhost/api/v1/windows HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n",
+        "GET / HTTP/1.1\r\n\r\n",
+        "GET / HTTP/1.0\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost:\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: localhost\r\nX-Forwarded-Host: localhost\r\nhost: evil.example\r\n\r\n",
+        "GET / HTTP/1.0\r\nX-Forwarded-Host: localhost\r\nHost: evil.example\r\n\r\n",
+        "OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        "CONNECT localhost:80 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    ],
+)
+def test_a_request_names_one_host_and_a_path(endpoint, asked):
+    assert answer_to(endpoint, asked.encode()).split(" ")[1] in ("400", "421")
+
+
+def test_a_proxys_name_is_answered():
+    settings = Settings.model_validate({"page": {"hosts": ["Cluster.Example"]}})
+    endpoint = HttpServer(StatusApplication(settings).app(), "127.0.0.1", 0)
+    try:
+        said = answer_to(endpoint, b"GET / HTTP/1.1\r\nHost: Cluster.example:443\r\n\r\n")
+        assert said.startswith("HTTP/1.1 200 ")
+    finally:
+        endpoint.close()
+
+
+def test_metrics_are_asked_for_by_any_name(endpoint):
+    assert answer_to(endpoint, b"GET /metrics HTTP/1.1\r\nHost: head1.example\r\n\r\n").startswith("HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/jobs/1/", "/api/v1/windows/", "//evil.example/jobs/1", "/static/../page.py", "/static/%2e%2e/templates.py"],
+)
+def test_no_address_leads_anywhere_else(endpoint, path):
+    """A redirect would name the address of the bridge behind a proxy, or what the client said it was."""
+    said = answer_to(endpoint, f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    assert said.startswith("HTTP/1.1 404 ")
+    assert "location:" not in said.lower()
+
+
+@pytest.mark.parametrize("size", [1000, 60_000, 200_000])
+def test_an_address_of_any_length_is_answered_shortly(endpoint, size):
+    said = answer_to(endpoint, b"GET /jobs/" + b"9" * size + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert said.split(" ")[1] in ("200", "400", "404")
+    assert len(said) < 3000
+    assert get(endpoint, "metrics")[0] == 200
+
+
+def test_a_page_with_nothing_to_show_says_why(endpoint, watch, bridge_at):
+    """At its address, at a job's, and in the JSON."""
+    watch.begins("compiles kernels: 3 of 23 <kernels> are ready")
+    for path in ("", "jobs/7"):
+        status, _, text = get(endpoint, path)
+        assert status == 200
+        assert "has not read the cluster yet" in text
+        assert "nothing can be decided yet: compiles kernels: 3 of 23 &lt;kernels&gt; are ready" in text
+    status, _, text = get(endpoint, "api/v1/jobs/7")
+    why = "nothing can be decided yet: compiles kernels: 3 of 23 <kernels> are ready"
+    assert (status, json.loads(text)["error"].split("; ")[1]) == (503, why)
+    cluster = FakeCluster()
+    cluster.fail("observe", BackendTimeout("no answer"))
+    bridge = bridge_at(cluster, listeners=(watch,))
+    bridge.cycle()
+    assert "round 1 failed: backend_timeout" in get(endpoint, "")[2]
+    assert "compiles" not in get(endpoint, "")[2]
+
+
+def test_the_page_of_a_bridge_that_reads_but_cannot_decide_says_so(endpoint, watch, bridge_at):
+    startup = Startup([lambda: "compiles kernels"])
+    bridge_at(FakeCluster(), listeners=(watch,), startup=startup).cycle()
+    alarm = 'The bridge starts no jobs. <span class="detail">nothing can be decided yet: compiles kernels</span>'
+    assert alarm in get(endpoint, "")[2]
+    assert get(endpoint, "readyz")[0] == 503
+    assert get(endpoint, "healthz")[0] == 200
