@@ -16,7 +16,7 @@ from cpsched_bridge.errors import BackendTimeout
 from cpsched_bridge.ports import Outage
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.watch.http_server import HttpServer
-from cpsched_bridge.watch.web.status_application import StatusApplication
+from cpsched_bridge.web.status_application import StatusApplication
 from tests.bridges import a_bridge
 from tests.builders import a_cluster, a_job
 from tests.fakes import FakeCluster

@@ -56,7 +56,7 @@ from cpsched_bridge.watch.cycle_follower import WatchContext
 from cpsched_bridge.watch.http_server import HttpServer
 from cpsched_bridge.watch.sd_notify import SystemdNotifier
 from cpsched_bridge.watch.start_forecasts import StartForecasts
-from cpsched_bridge.watch.web.status_application import StatusApplication
+from cpsched_bridge.web.status_application import StatusApplication
 from cpsched_sim import kernel_warm_up
 from cpsched_sim.files import read_json
 

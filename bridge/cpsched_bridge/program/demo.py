@@ -38,7 +38,7 @@ from cpsched_bridge.store.ledger import Ledger
 from cpsched_bridge.store.state_paths import journal_path, ledger_path, pause_file
 from cpsched_bridge.watch import log_setup
 from cpsched_bridge.watch.http_server import HttpServer
-from cpsched_bridge.watch.web.status_application import StatusApplication
+from cpsched_bridge.web.status_application import StatusApplication
 
 DRAW_S = 0.1
 LINE_S = 2.0

@@ -12,7 +12,7 @@ from cpsched_bridge.settings import Settings
 from cpsched_bridge.watch.cycle_follower import CycleSample, RunTimeOutcome, StartTimeOutcome, WatchContext
 from cpsched_bridge.watch.metric_families import FORMER_NAMES, METRICS, PARTITIONS, MetricFamily, former_rows
 from cpsched_bridge.watch.prometheus_exporter import PrometheusExporter
-from cpsched_bridge.watch.web.status_application import StatusApplication
+from cpsched_bridge.web.status_application import StatusApplication
 from tests.builders import a_cluster, a_job
 from tests.fakes import FakeCluster
 

@@ -7,7 +7,7 @@ import pytest
 from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.watch.http_server import HttpServer
-from cpsched_bridge.watch.web.status_application import StatusApplication
+from cpsched_bridge.web.status_application import StatusApplication
 from tests.builders import a_cluster
 from tests.fakes import FakeCluster
 

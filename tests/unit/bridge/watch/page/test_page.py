@@ -23,7 +23,7 @@ from cpsched_bridge.watch.http_server import HttpServer
 from cpsched_bridge.watch.page import job_filters, page_rendering
 from cpsched_bridge.watch.page.redaction import redact_for_user
 from cpsched_bridge.watch.start_forecasts import ExpectedStart, partitions_of
-from cpsched_bridge.watch.web.status_application import StatusApplication
+from cpsched_bridge.web.status_application import StatusApplication
 from tests.builders import a_job
 from tests.fakes import FakeCluster
 

@@ -13,7 +13,7 @@ from cpsched.errors import InvalidValue
 from cpsched_bridge.page_readers import PageReaders, ReaderRejected, network_of
 from cpsched_bridge.settings import PageSettings
 from cpsched_bridge.watch.allowed_hosts import is_allowed_host
-from cpsched_bridge.watch.web.http_responses import refusal
+from cpsched_bridge.web.http_responses import refusal
 
 _MISDIRECTED = (
     "the page is for this machine's addresses and localhost; other names belong into the setting page.hosts\n"

@@ -21,9 +21,9 @@ from cpsched_bridge.watch.page.page_alerts import stalled_alert
 from cpsched_bridge.watch.page.view_model import ViewModel
 from cpsched_bridge.watch.prometheus_exporter import CONTENT_TYPE, PrometheusExporter
 from cpsched_bridge.watch.start_forecasts import StartForecasts
-from cpsched_bridge.watch.web.access_control import AccessControl
-from cpsched_bridge.watch.web.http_responses import HEADERS
-from cpsched_bridge.watch.web.page_routes import page_routes
+from cpsched_bridge.web.access_control import AccessControl
+from cpsched_bridge.web.http_responses import HEADERS
+from cpsched_bridge.web.page_routes import page_routes
 
 
 class StatusApplication:

@@ -17,9 +17,9 @@ from cpsched_bridge.watch.page.page_query import PageQuery
 from cpsched_bridge.watch.page.page_rendering import PageContext
 from cpsched_bridge.watch.page.redaction import redact_for_user
 from cpsched_bridge.watch.start_forecasts import StartForecasts
-from cpsched_bridge.watch.web.access_control import AccessControl, Page
-from cpsched_bridge.watch.web.estimate_routes import estimate_routes
-from cpsched_bridge.watch.web.http_responses import HEADERS, as_html, as_json, refusal
+from cpsched_bridge.web.access_control import AccessControl, Page
+from cpsched_bridge.web.estimate_routes import estimate_routes
+from cpsched_bridge.web.http_responses import HEADERS, as_html, as_json, refusal
 
 _MOST_MADE = 16
 _STATIC = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}

@@ -17,7 +17,7 @@ from cpsched_bridge.watch import http_server as endpoints
 from cpsched_bridge.watch.connection_limiter import max_connections
 from cpsched_bridge.watch.http_server import HttpServer
 from cpsched_bridge.watch.log_rate_limit import LogRateLimit
-from cpsched_bridge.watch.web.status_application import StatusApplication
+from cpsched_bridge.web.status_application import StatusApplication
 from tests.fakes import FakeCluster
 from tests.patience import ENOUGH_S
 
