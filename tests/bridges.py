@@ -25,9 +25,9 @@ from cpsched_bridge.settings import Settings
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.ledger import Ledger
 from cpsched_bridge.store.process_files import PauseFile
-from cpsched_bridge.watch.cycle_follower import CycleFollower
-from cpsched_bridge.watch.prometheus_exporter import PrometheusExporter
-from cpsched_bridge.watch.sd_notify import SystemdNotifier
+from cpsched_bridge.telemetry.cycle_follower import CycleFollower
+from cpsched_bridge.telemetry.prometheus_exporter import PrometheusExporter
+from cpsched_bridge.telemetry.sd_notify import SystemdNotifier
 from tests.builders import a_cluster
 from tests.fakes import FakePace, FirstFit
 

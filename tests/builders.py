@@ -9,7 +9,7 @@ from typing import Any
 from cpsched.feasibility import amounts_used
 from cpsched.jit.handles import Handle
 from cpsched.model import Cluster, Job, Placement, Request, RunningJob, Snapshot
-from cpsched_bridge.watch.reason_kinds import text_of
+from cpsched_bridge.telemetry.reason_kinds import text_of
 
 
 def a_cluster(nodes: int = 4, cores: int = 4, memory: int | None = None, gpus: Sequence[int] = ()) -> Cluster:

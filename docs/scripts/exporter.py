@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cpsched_bridge.watch.metric_families import METRICS, MetricFamily
+from cpsched_bridge.telemetry.metric_families import METRICS, MetricFamily
 from docs.scripts.markdown import code, table
 
 

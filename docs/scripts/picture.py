@@ -16,7 +16,7 @@ from cpsched_bridge.adapters.mock.simulated_clocks import EventPace
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.program.demo import LiveView, bridge_run, demo_policy, sites
 from cpsched_bridge.settings import PolicySettings
-from cpsched_bridge.watch import log_setup
+from cpsched_bridge.telemetry import log_setup
 
 TARGET = Path(__file__).resolve().parents[1] / "pictures" / "demo.svg"
 JOBS, SEED, WIDTH, HEIGHT, MANY = 2000, 1, 80, 20, 100

@@ -20,7 +20,7 @@ from cpsched.dispatchers.list_orders import ListDispatcher
 from cpsched.forecast import planned_queue
 from cpsched.model import Cluster, EndedJob, Job, Request, RunningJob, Snapshot
 from cpsched_bridge.cycle_report import CycleReport
-from cpsched_bridge.watch.start_forecasts import HypotheticalSubmission, StartForecasts
+from cpsched_bridge.telemetry.start_forecasts import HypotheticalSubmission, StartForecasts
 
 NODES, CORES, USERS = 500, 64, 200
 NOW_S = 1_000_000

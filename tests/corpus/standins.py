@@ -27,9 +27,9 @@ from cpsched_bridge.cycle.real_clock import RealClock
 from cpsched_bridge.ports import Backend, Capabilities
 from cpsched_bridge.program import bootstrap
 from cpsched_bridge.settings import Section
-from cpsched_bridge.watch.metric_families import METRICS
-from cpsched_bridge.watch.prometheus_exporter import PrometheusExporter
-from cpsched_bridge.watch.start_forecasts import StartForecasts
+from cpsched_bridge.telemetry.metric_families import METRICS
+from cpsched_bridge.telemetry.prometheus_exporter import PrometheusExporter
+from cpsched_bridge.telemetry.start_forecasts import StartForecasts
 from cpsched_sim import load
 from tests.pbs import world
 from tests.pbs.commands import ServersClock, StandIn

@@ -25,8 +25,8 @@ from cpsched_bridge.store import forecast_state
 from cpsched_bridge.store.corruption import add_checksum
 from cpsched_bridge.store.heartbeat import touch
 from cpsched_bridge.store.ledger import State
-from cpsched_bridge.watch.forecast_memory import ForecastMemory
-from cpsched_bridge.watch.start_forecasts import StartForecasts
+from cpsched_bridge.telemetry.forecast_memory import ForecastMemory
+from cpsched_bridge.telemetry.start_forecasts import StartForecasts
 from tests import stores
 from tests.bridges import a_bridge, a_report
 from tests.builders import a_cluster, a_job

@@ -23,8 +23,8 @@ from cpsched_bridge.program import bootstrap
 from cpsched_bridge.settings import load
 from cpsched_bridge.store import forecast_state, state_paths
 from cpsched_bridge.store.corruption import CorruptContent
-from cpsched_bridge.watch import forecast_memory
-from cpsched_bridge.watch.start_forecasts import StartForecasts
+from cpsched_bridge.telemetry import forecast_memory
+from cpsched_bridge.telemetry.start_forecasts import StartForecasts
 from tests.bridges import a_bridge, a_report
 from tests.fakes import FakePace
 from tests.fuzz import stored

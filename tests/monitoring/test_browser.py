@@ -15,7 +15,7 @@ from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched_bridge.errors import BackendTimeout
 from cpsched_bridge.ports import Outage
 from cpsched_bridge.settings import Settings
-from cpsched_bridge.watch.http_server import HttpServer
+from cpsched_bridge.web.http_server import HttpServer
 from cpsched_bridge.web.status_application import StatusApplication
 from tests.bridges import a_bridge
 from tests.builders import a_cluster, a_job

@@ -12,7 +12,7 @@ from cpsched_bridge.cycle_report import CycleReport, Mode
 from cpsched_bridge.errors import BackendError, NotReady
 from cpsched_bridge.ports import Backend, Check
 from cpsched_bridge.store.process_files import PauseFile
-from cpsched_bridge.watch.sd_notify import SystemdNotifier
+from cpsched_bridge.telemetry.sd_notify import SystemdNotifier
 
 UNANSWERED = "checks"
 """The check that there are checks at all."""

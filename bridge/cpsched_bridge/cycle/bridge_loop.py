@@ -42,7 +42,7 @@ from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.ledger import KEPT, Entry, Ledger, State
 from cpsched_bridge.store.process_files import PauseFile
 from cpsched_bridge.store.state_paths import take_over_file
-from cpsched_bridge.watch.sd_notify import SystemdNotifier
+from cpsched_bridge.telemetry.sd_notify import SystemdNotifier
 
 STOP_S = 120.0
 """How long one part of a stop may take; `TimeoutStopSec` of the unit is the same."""

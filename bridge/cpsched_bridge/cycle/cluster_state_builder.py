@@ -17,7 +17,7 @@ from cpsched.model import Cluster, ClusterState, IntArray, RunningJob
 from cpsched_bridge.ports import Hold, Observation, PendingJob
 from cpsched_bridge.store.journal_reader import BACKED_OFF, UnscheduledJob
 from cpsched_bridge.store.ledger import KEPT, Entry, State
-from cpsched_bridge.watch.reason_kinds import text_of
+from cpsched_bridge.telemetry.reason_kinds import text_of
 
 T = TypeVar("T")
 NOT_LIMITED: Mapping[int, str] = MappingProxyType({})

@@ -14,7 +14,7 @@ from cpsched_bridge.cycle.backoff import Backoff
 from cpsched_bridge.cycle_report import LATE_INTERVALS, OK, CycleReport
 from cpsched_bridge.ports import LoopClock
 from cpsched_bridge.settings import CycleSettings
-from cpsched_bridge.watch.sd_notify import SystemdNotifier
+from cpsched_bridge.telemetry.sd_notify import SystemdNotifier
 
 AWAY_S = 60.0
 """After so long without a good cycle the dead-man timer may have released held jobs; it takes up to as long again."""

@@ -18,7 +18,7 @@ from cpsched.model import EndedJob, Job, RunningJob
 from cpsched_bridge.equivalence import request_fingerprint
 from cpsched_bridge.ports import RELEASE_POINTLESS, UNKNOWN_NODES, Hold, Holder, Observation, PendingJob, UnmanagedJob
 from cpsched_bridge.store.ledger import KEPT, Entry, Event, State, Transition, left_while, move
-from cpsched_bridge.watch.reason_kinds import text_of
+from cpsched_bridge.telemetry.reason_kinds import text_of
 
 
 @dataclass(frozen=True, slots=True)

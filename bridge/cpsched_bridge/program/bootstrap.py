@@ -51,11 +51,11 @@ from cpsched_bridge.store.state_paths import (
     outlook_path,
     pause_file,
 )
-from cpsched_bridge.watch import forecast_memory
-from cpsched_bridge.watch.cycle_follower import WatchContext
-from cpsched_bridge.watch.http_server import HttpServer
-from cpsched_bridge.watch.sd_notify import SystemdNotifier
-from cpsched_bridge.watch.start_forecasts import StartForecasts
+from cpsched_bridge.telemetry import forecast_memory
+from cpsched_bridge.telemetry.cycle_follower import WatchContext
+from cpsched_bridge.telemetry.sd_notify import SystemdNotifier
+from cpsched_bridge.telemetry.start_forecasts import StartForecasts
+from cpsched_bridge.web.http_server import HttpServer
 from cpsched_bridge.web.status_application import StatusApplication
 from cpsched_sim import kernel_warm_up
 from cpsched_sim.files import read_json

@@ -15,7 +15,7 @@ from cpsched.formatting import instant, many, span, to_come
 from cpsched_bridge.errors import BridgeError
 from cpsched_bridge.program import terminal_views
 from cpsched_bridge.settings import Settings
-from cpsched_bridge.watch.api_v1 import PREFIX
+from cpsched_bridge.web.api_v1 import PREFIX
 
 _PATIENCE_S = 60.0
 

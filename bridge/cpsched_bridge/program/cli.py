@@ -83,7 +83,7 @@ def options(
 def bridge(config: Config = DEFAULT_CONFIG) -> None:
     """Run beside a cluster until stopped. Shadow mode, the default, writes nothing to it."""
     from cpsched_bridge.program import bootstrap
-    from cpsched_bridge.watch import log_setup
+    from cpsched_bridge.telemetry import log_setup
 
     settings = _loaded(config)
     log_setup.set_up(settings.log_format)

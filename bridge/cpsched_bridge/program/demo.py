@@ -36,8 +36,8 @@ from cpsched_bridge.settings import MetricsSettings, Settings
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.ledger import Ledger
 from cpsched_bridge.store.state_paths import journal_path, ledger_path, pause_file
-from cpsched_bridge.watch import log_setup
-from cpsched_bridge.watch.http_server import HttpServer
+from cpsched_bridge.telemetry import log_setup
+from cpsched_bridge.web.http_server import HttpServer
 from cpsched_bridge.web.status_application import StatusApplication
 
 DRAW_S = 0.1

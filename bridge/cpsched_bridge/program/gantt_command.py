@@ -13,9 +13,9 @@ from cpsched.formatting import many, span
 from cpsched.markup import Markup, tag
 from cpsched.model import NEVER, Placement
 from cpsched.policy_spec import PolicySpec
-from cpsched_bridge.watch.page import gantt_chart
-from cpsched_bridge.watch.page.gantt_chart import DrawnWindow
-from cpsched_bridge.watch.page_schema import Bar, Chart
+from cpsched_bridge.web.page import gantt_chart
+from cpsched_bridge.web.page.gantt_chart import DrawnWindow
+from cpsched_bridge.web.page_schema import Bar, Chart
 from cpsched_sim.errors import InputError, InvalidTrace
 from cpsched_sim.files import write_atomically
 from cpsched_sim.input.text_lines import lines_of

@@ -21,8 +21,8 @@ from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.journal_reader import BACKED_OFF, Event, JobRecord, UnscheduledJob, is_id
 from cpsched_bridge.store.ledger import KEPT, Entry, State
 from cpsched_bridge.store.round_records import RoundRecord
-from cpsched_bridge.watch.explain import behind_its_array
-from cpsched_bridge.watch.reason_kinds import kind_of, text_of
+from cpsched_bridge.telemetry.reason_kinds import kind_of, text_of
+from cpsched_bridge.web.explain import behind_its_array
 
 Values = dict[str, Any]
 

@@ -20,7 +20,7 @@ from cpsched_bridge.cycle.cycle_timing import WAKE_AFTER_S
 from cpsched_bridge.effective_config import as_yaml
 from cpsched_bridge.errors import InvalidSetting
 from cpsched_bridge.settings import Section, Settings
-from cpsched_bridge.watch.sd_notify import SystemdNotifier
+from cpsched_bridge.telemetry.sd_notify import SystemdNotifier
 from cpsched_sim.files import read_json
 
 SHIPPED_WATCHDOG_S = 120.0

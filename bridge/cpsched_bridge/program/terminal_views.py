@@ -27,8 +27,8 @@ from cpsched_bridge.store.journal_reader import BACKED_OFF, Event, RoundLine, Un
 from cpsched_bridge.store.ledger import KEPT, Entry, State
 from cpsched_bridge.store.round_records import RoundRecord
 from cpsched_bridge.store.state_paths import heartbeat_age_s
-from cpsched_bridge.watch.explain import because, explain, view_of_round
-from cpsched_bridge.watch.page_schema import QueuedJob
+from cpsched_bridge.web.explain import because, explain, view_of_round
+from cpsched_bridge.web.page_schema import QueuedJob
 from cpsched_sim.cli_shell import echo_json
 
 _UNBROKEN = 240

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from cpsched.errors import InvalidValue
 from cpsched_bridge.page_readers import PageReaders, ReaderRejected, network_of
 from cpsched_bridge.settings import PageSettings
-from cpsched_bridge.watch.allowed_hosts import is_allowed_host
+from cpsched_bridge.web.allowed_hosts import is_allowed_host
 from cpsched_bridge.web.http_responses import refusal
 
 _MISDIRECTED = (

@@ -10,12 +10,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cpsched.errors import InvalidValue
-from cpsched_bridge.watch import api_v1, page_schema
-from cpsched_bridge.watch.page import page_rendering
-from cpsched_bridge.watch.page.page_rendering import PageContext
-from cpsched_bridge.watch.start_forecasts import HypotheticalSubmission, StartForecasts
+from cpsched_bridge.telemetry.start_forecasts import HypotheticalSubmission, StartForecasts
+from cpsched_bridge.web import api_v1, page_schema
 from cpsched_bridge.web.access_control import Page
 from cpsched_bridge.web.http_responses import as_html, as_json, refusal
+from cpsched_bridge.web.page import page_rendering
+from cpsched_bridge.web.page.page_rendering import PageContext
 
 _WORDS = frozenset(("nodes", "time", "partition", "whole"))
 """What a question may name besides the cluster's resources."""

@@ -8,7 +8,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 
-from cpsched_bridge.watch.api_v1 import Error
+from cpsched_bridge.web.api_v1 import Error
 
 HEADERS = {
     "Cache-Control": "no-cache",

@@ -10,16 +10,16 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from cpsched_bridge.watch import api_v1, page_schema
-from cpsched_bridge.watch.explain import explain
-from cpsched_bridge.watch.page import gantt_chart, page_rendering, templates
-from cpsched_bridge.watch.page.page_query import PageQuery
-from cpsched_bridge.watch.page.page_rendering import PageContext
-from cpsched_bridge.watch.page.redaction import redact_for_user
-from cpsched_bridge.watch.start_forecasts import StartForecasts
+from cpsched_bridge.telemetry.start_forecasts import StartForecasts
+from cpsched_bridge.web import api_v1, page_schema
 from cpsched_bridge.web.access_control import AccessControl, Page
 from cpsched_bridge.web.estimate_routes import estimate_routes
+from cpsched_bridge.web.explain import explain
 from cpsched_bridge.web.http_responses import HEADERS, as_html, as_json, refusal
+from cpsched_bridge.web.page import gantt_chart, page_rendering, templates
+from cpsched_bridge.web.page.page_query import PageQuery
+from cpsched_bridge.web.page.page_rendering import PageContext
+from cpsched_bridge.web.page.redaction import redact_for_user
 
 _MOST_MADE = 16
 _STATIC = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}

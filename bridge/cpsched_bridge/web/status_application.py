@@ -14,15 +14,15 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.settings import Settings
-from cpsched_bridge.watch import page_schema
-from cpsched_bridge.watch.cycle_follower import CycleFollower, WatchContext
-from cpsched_bridge.watch.loop_health import LoopHealth
-from cpsched_bridge.watch.page.page_alerts import stalled_alert
-from cpsched_bridge.watch.page.view_model import ViewModel
-from cpsched_bridge.watch.prometheus_exporter import CONTENT_TYPE, PrometheusExporter
-from cpsched_bridge.watch.start_forecasts import StartForecasts
+from cpsched_bridge.telemetry.cycle_follower import CycleFollower, WatchContext
+from cpsched_bridge.telemetry.loop_health import LoopHealth
+from cpsched_bridge.telemetry.prometheus_exporter import CONTENT_TYPE, PrometheusExporter
+from cpsched_bridge.telemetry.start_forecasts import StartForecasts
+from cpsched_bridge.web import page_schema
 from cpsched_bridge.web.access_control import AccessControl
 from cpsched_bridge.web.http_responses import HEADERS
+from cpsched_bridge.web.page.page_alerts import stalled_alert
+from cpsched_bridge.web.page.view_model import ViewModel
 from cpsched_bridge.web.page_routes import page_routes
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cpsched_bridge.watch.prometheus_exporter import PrometheusExporter
+from cpsched_bridge.telemetry.prometheus_exporter import PrometheusExporter
 
 ROOT = Path(__file__).resolve().parents[3]
 RULES, ALERTS = (ROOT / "deploy" / "prometheus" / name for name in ("rules.yaml", "alerts.yaml"))

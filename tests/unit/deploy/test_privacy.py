@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cpsched_bridge.watch.metric_families import METRICS
-from cpsched_bridge.watch.prometheus_exporter import PrometheusExporter
+from cpsched_bridge.telemetry.metric_families import METRICS
+from cpsched_bridge.telemetry.prometheus_exporter import PrometheusExporter
 
 ALLOWED = {"le", "mode", "kind", "result", "phase", "reason", "state", "version"}
 ALLOWED |= {"path", "status", "resource", "command", "action", "direction", "check", "outcome"}

@@ -46,7 +46,7 @@ from cpsched_bridge.ports import (
     StartOrder,
     SupportsBoost,
 )
-from cpsched_bridge.watch.reason_kinds import text_of
+from cpsched_bridge.telemetry.reason_kinds import text_of
 
 UNKNOWN_JOB = "PBS does not know this job"
 

@@ -9,7 +9,7 @@ from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.errors import NotReady
 from cpsched_bridge.ports import Check, Lease
 from cpsched_bridge.store.process_files import PauseFile
-from cpsched_bridge.watch.sd_notify import SystemdNotifier
+from cpsched_bridge.telemetry.sd_notify import SystemdNotifier
 from tests.fakes import FakeCluster
 
 

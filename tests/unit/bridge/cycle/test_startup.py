@@ -5,7 +5,7 @@ import pytest
 from cpsched_bridge.cycle import circuit_breaker
 from cpsched_bridge.cycle.startup import KEPT_S, LOOK_S, Seldom, Startup
 from cpsched_bridge.ports import Hold
-from cpsched_bridge.watch.loop_health import LoopHealth
+from cpsched_bridge.telemetry.loop_health import LoopHealth
 from tests.builders import a_job
 from tests.fakes import FakeCluster, FakePace
 

@@ -29,7 +29,7 @@ from cpsched_bridge.program.bootstrap import (
 )
 from cpsched_bridge.settings import PolicySettings, Settings
 from cpsched_bridge.store.state_paths import beginning_file
-from cpsched_bridge.watch.sd_notify import SystemdNotifier
+from cpsched_bridge.telemetry.sd_notify import SystemdNotifier
 from cpsched_bridge.web.status_application import StatusApplication
 from tests.fakes import FakeCluster, FakePace
 from tests.installed import install

@@ -14,7 +14,7 @@ from cpsched_bridge.program.bridge_client import (
     query_bridge,
 )
 from cpsched_bridge.settings import Settings
-from cpsched_bridge.watch.http_server import HttpServer
+from cpsched_bridge.web.http_server import HttpServer
 from cpsched_bridge.web.status_application import StatusApplication
 from tests.builders import a_cluster, a_job
 from tests.fakes import FakeCluster

@@ -13,10 +13,10 @@ import pytest
 from cpsched_bridge.cycle.startup import Startup
 from cpsched_bridge.errors import AddressInUse, BackendTimeout
 from cpsched_bridge.settings import Settings
-from cpsched_bridge.watch import http_server as endpoints
-from cpsched_bridge.watch.connection_limiter import max_connections
-from cpsched_bridge.watch.http_server import HttpServer
-from cpsched_bridge.watch.log_rate_limit import LogRateLimit
+from cpsched_bridge.telemetry.log_rate_limit import LogRateLimit
+from cpsched_bridge.web import http_server as endpoints
+from cpsched_bridge.web.connection_limiter import max_connections
+from cpsched_bridge.web.http_server import HttpServer
 from cpsched_bridge.web.status_application import StatusApplication
 from tests.fakes import FakeCluster
 from tests.patience import ENOUGH_S

@@ -1,0 +1,120 @@
+"""What only shows over several cycles: whether expected starts were kept, and predicted run times came true."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field, replace
+
+from cpsched.model import NEVER
+from cpsched_bridge.cycle_report import CycleReport
+from cpsched_bridge.telemetry.weekly_coverage import Counts
+
+FORGOTTEN_AFTER = 200_000
+"""Running jobs whose prediction is remembered; a cluster with more of them forgets the oldest."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartTimeOutcome:
+    """A job that started: when it was first expected to, and when it did."""
+
+    job_id: int
+    first_s: int
+    start_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunTimeOutcome:
+    """A job that ended: how long it was expected to run when it started, and how long it ran."""
+
+    job_id: int
+    estimate_s: int
+    run_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class WatchContext:
+    """What is known of the bridge besides its cycles."""
+
+    interval_s: float = 0.0
+    """From the start of one cycle to the start of the next, as set."""
+    journal_bytes: int = 0
+    ledger_bytes: int = 0
+    child_starts: int = 0
+    """Processes that the adapter started to reach the cluster."""
+    paused: str | None = None
+    """Why the bridge stands down; None if it does not."""
+
+
+@dataclass(frozen=True, slots=True)
+class CycleSample:
+    """One cycle's report, and what became certain with it."""
+
+    report: CycleReport
+    kept: tuple[StartTimeOutcome, ...] = ()
+    predicted: tuple[RunTimeOutcome, ...] = ()
+    around: WatchContext = field(default_factory=WatchContext)
+    child_restarts: int = 0
+    """Processes that the adapter started since the cycle before, the first one of all left out."""
+    outcomes: Counts = field(default_factory=dict)
+    """What became of told intervals, since the cycle before."""
+
+
+@dataclass(slots=True)
+class CycleFollower:
+    """Remembers expected starts of waiting jobs and predictions of running ones; fed with every report, in order."""
+
+    promises: dict[int, int] = field(default_factory=dict)
+    """Waiting job's id -> the first expected start. Replaced, never changed: another thread may read it."""
+    _estimates: OrderedDict[int, int] = field(default_factory=OrderedDict)
+    _restarts: int = 0
+
+    def follow(self, report: CycleReport, around: WatchContext | None = None) -> CycleSample:
+        """Take in one cycle."""
+        kept = tuple(
+            StartTimeOutcome(job.id, self.promises[job.id], start_s)
+            for job, start_s in report.started
+            if job.id in self.promises
+        )
+        self._note_estimates(report)
+        predicted = tuple(
+            RunTimeOutcome(each.job.id, self._estimates.pop(each.job.id), each.run_s)
+            for each in report.ended
+            if each.job.id in self._estimates
+        )
+        self._note_promises(report)
+        around = around or WatchContext()
+        around = replace(around, paused=around.paused or report.paused or None)
+        restarts, self._restarts = self._restarts, max(self._restarts, around.child_starts - 1)
+        return CycleSample(report, kept, predicted, around, self._restarts - restarts)
+
+    def _note_estimates(self, report: CycleReport) -> None:
+        """The prediction that counts is the one at the start: later ones know that the job still runs."""
+        snapshot = report.snapshot
+        if snapshot is None:
+            return
+        table, known = snapshot.table, self._estimates
+        slots = [*snapshot.queue.tolist(), *snapshot.running.tolist()] if report.started or not known else []
+        begun = {job.id for job, _ in report.started}
+        for slot in slots:
+            if table.jobs[slot].id in begun:
+                known.setdefault(table.jobs[slot].id, int(table.estimate_s[slot]))
+        while len(known) > FORGOTTEN_AFTER:
+            known.popitem(last=False)
+
+    def _note_promises(self, report: CycleReport) -> None:
+        """The plan of this cycle beside what was promised before; a cycle without a plan changes nothing."""
+        snapshot, decision = report.snapshot, report.decision
+        if snapshot is None or decision is None or decision.plan_s is None:
+            return
+        before, jobs, found = self.promises, snapshot.table.jobs, dict[int, int]()
+        for slot, start_s in zip(snapshot.queue.tolist(), decision.plan_s.tolist(), strict=True):
+            if start_s != NEVER:
+                found[jobs[slot].id] = before.get(jobs[slot].id, start_s)
+        for id in report.starts:
+            if id in before:
+                found[id] = before[id]
+            else:
+                found.pop(id, None)  # started as soon as it was seen: nothing had been promised
+        waiting = {pending.job.id for pending in report.observation.pending} if report.observation else set()
+        found.update({id: each for id, each in before.items() if id in waiting and id not in found})
+        self.promises = found

@@ -1,0 +1,134 @@
+"""What an outlook keeps over a restart, as plain values: ends of jobs, what was told, and what became of it.
+
+Whatever a file may hold is checked value by value. What is not as it was written raises `CorruptContent`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from cpsched.errors import CpschedError
+from cpsched.forecast import HORIZONS_S, INTERVAL_OUTCOMES, Calibration, IssuedForecasts, StartInterval
+from cpsched.model import EndedJob, Job, Request
+from cpsched_bridge.store.corruption import DATES_S, CorruptContent, reading_content
+from cpsched_bridge.telemetry.weekly_coverage import WeeklyCoverage
+
+FORMAT = 1
+MOST_ENDS = 20_000
+"""Ends of jobs that are kept, the last ones."""
+MOST_TOLD = 20_000
+"""Jobs whose told intervals are kept, those told first last."""
+MOST_EACH = 200
+"""Intervals of one job that are kept, the last ones."""
+_MOST_LETTERS = 256
+_MOST_COUNT = 10**9
+
+
+@dataclass(slots=True)
+class ForecastMemory:
+    """All that an outlook has learned."""
+
+    clock_s: int = 0
+    """The cluster's clock when it was last looked at."""
+    ends: Sequence[EndedJob] = ()
+    """The oldest first."""
+    calibration: Calibration = field(default_factory=Calibration)
+    telling: IssuedForecasts = field(default_factory=IssuedForecasts)
+    week: WeeklyCoverage = field(default_factory=WeeklyCoverage)
+
+
+def memory_to_json(memory: ForecastMemory) -> Any:
+    """The memory as plain values."""
+    told = list(memory.telling.told.items())[-MOST_TOLD:]
+    return {
+        "format": FORMAT,
+        "clock_s": memory.clock_s,
+        "ends": [
+            [e.job.id, e.job.user[:_MOST_LETTERS], e.job.name[:_MOST_LETTERS], e.job.walltime_s, e.job.request.units,
+             e.start_s, e.end_s]
+            for e in memory.ends
+        ],
+        "known": [[*features, ratio] for features, ratio in memory.calibration.known],
+        "below": memory.calibration.below,
+        "above": memory.calibration.above,
+        "look_s": memory.telling.look_s,
+        "told": [[id, [_told(each) for each in intervals[-MOST_EACH:]]] for id, intervals in told],
+        "week": [[hour, horizon, INTERVAL_OUTCOMES.index(outcome), count]
+                 for hour, counts in memory.week.hours.items() for (horizon, outcome), count in counts.items()],
+    }  # fmt: skip
+
+
+def _told(each: StartInterval) -> list[Any]:
+    return [each.issued_at_s, each.from_s, each.to_s, each.median_s, int(each.calibrated), *each.features]
+
+
+def memory_from_json(kept: Any) -> ForecastMemory:
+    """The memory of plain values. Raises `CorruptContent`."""
+    try:
+        with reading_content():
+            if kept["format"] != FORMAT:
+                raise CorruptContent(f"format {kept['format']!r:.20}: must be {FORMAT}")
+            found = ForecastMemory(
+                _time(kept["clock_s"]),
+                [_end(*row) for row in kept["ends"][-MOST_ENDS:]],
+                Calibration.remembering(
+                    [(tuple(map(_number, row[:-1])), _number(row[-1])) for row in kept["known"]],
+                    list(map(_number, kept["below"])),
+                    list(map(_number, kept["above"])),
+                ),
+            )
+            found.telling.look_s = None if kept["look_s"] is None else _time(kept["look_s"])
+            for id, rows in kept["told"][-MOST_TOLD:]:
+                found.telling.told[_whole(id)] = [_interval(*row) for row in rows[-MOST_EACH:]]
+            _count_week(found.week, kept["week"])
+            return found
+    except CpschedError as error:
+        raise CorruptContent(str(error)) from error
+
+
+def _end(id: Any, user: Any, name: Any, walltime_s: Any, units: Any, start_s: Any, end_s: Any) -> EndedJob:
+    request = Request(_whole(units), (1,))
+    job = Job(_whole(id), _time(start_s), _whole(walltime_s), request, user=_words(user), name=_words(name))
+    return EndedJob(job, _time(start_s), _time(end_s))
+
+
+def _interval(at_s: Any, from_s: Any, to_s: Any, middle_s: Any, calibrated: Any, *features: Any) -> StartInterval:
+    if not _time(from_s) <= _time(to_s):
+        raise CorruptContent("an interval ends before it begins")
+    numbers = tuple(map(_number, features))
+    Calibration.require_features(numbers)
+    return StartInterval(_time(at_s), from_s, to_s, _time(middle_s), bool(_whole(calibrated)), numbers)
+
+
+def _count_week(week: WeeklyCoverage, rows: Iterable[Any]) -> None:
+    for hour, horizon, outcome, count in rows:
+        if not (0 <= _whole(horizon) <= len(HORIZONS_S) and _whole(outcome) >= 0 and 0 <= _whole(count) < _MOST_COUNT):
+            raise CorruptContent("a count that cannot be")
+        week.hours.setdefault(_whole(hour), {})[horizon, INTERVAL_OUTCOMES[outcome]] = count
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int or not -(1 << 62) < value < 1 << 62:
+        raise CorruptContent(f"{value!r:.60} is no whole number")
+    return value
+
+
+def _time(value: Any) -> int:
+    if not DATES_S[0] <= _whole(value) <= DATES_S[1]:
+        raise CorruptContent(f"{value!r:.60} is no time")
+    return int(value)
+
+
+def _number(value: Any) -> float:
+    if type(value) not in (int, float) or not math.isfinite(value) or abs(value) > 1e6:
+        raise CorruptContent(f"{value!r:.60} is no number")
+    return float(value)
+
+
+def _words(value: Any) -> str:
+    if type(value) is not str or len(value) > _MOST_LETTERS:
+        raise CorruptContent(f"{value!r:.60} is no name")
+    return value

@@ -1,0 +1,94 @@
+"""Metrics for Prometheus, from cycle reports; the only module that knows `prometheus_client`.
+
+`cpsched_bridge.telemetry.metric_families` says which metrics there are. A scrape reads what the last cycle left: it
+waits
+for no
+cluster and no solver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    Summary,
+    disable_created_metrics,
+)
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from cpsched_bridge.telemetry.cycle_follower import CycleSample
+from cpsched_bridge.telemetry.metric_families import METRICS, OTHER, Labels, MetricFamily, Samples, former_rows
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+_TYPES: dict[str, type[Any]] = {"counter": Counter, "gauge": Gauge, "histogram": Histogram, "summary": Summary}
+
+disable_created_metrics()  # type: ignore[no-untyped-call]  # a series more a counter, which nobody asks for
+
+
+class PrometheusExporter:
+    """The bridge's metrics in a registry of their own, fed with one cycle after the other."""
+
+    def __init__(self, metrics: Sequence[MetricFamily] = METRICS) -> None:
+        self.registry = CollectorRegistry()
+        self._served = [_Served(metric, self.registry) for metric in (*metrics, *former_rows(metrics))]
+        ProcessCollector(registry=self.registry)
+
+    def __call__(self, cycle: CycleSample) -> None:
+        """Take note of one cycle."""
+        for served in self._served:
+            samples = served.metric.of(cycle)
+            if samples is not None:
+                served.take(samples)
+
+    def text(self) -> bytes:
+        """The metrics in Prometheus' text format."""
+        return generate_latest(self.registry)
+
+
+class _Served:
+    """One metric in the registry."""
+
+    def __init__(self, metric: MetricFamily, registry: CollectorRegistry) -> None:
+        self.metric = metric
+        buckets = {"buckets": metric.buckets} if metric.kind == "histogram" else {}
+        self._collector = _TYPES[metric.kind](metric.name, metric.sentence, metric.labels, registry=registry, **buckets)
+        self._sets: dict[Labels, Any] = {} if metric.labels else {(): self._collector}
+        for labels in metric.known:
+            self._child(labels)
+
+    def take(self, samples: Samples) -> None:
+        """The samples of one cycle."""
+        if self.metric.kind == "gauge":
+            self._set(samples)
+            return
+        for labels, value in samples:
+            child = self._child(labels)
+            if self.metric.kind == "counter":
+                child.inc(value)
+            else:
+                child.observe(value)
+
+    def _set(self, samples: Samples) -> None:
+        values: dict[int, float] = {}
+        for labels, value in samples:
+            key = id(self._child(labels))
+            values[key] = self.metric.merged(values[key], value) if key in values else value
+        for child in self._sets.values():
+            child.set(values.get(id(child), self.metric.absent))
+
+    def _child(self, labels: Labels) -> Any:
+        """The series of these label values: their own while there is room, else the common one."""
+        found = self._sets.get(labels)
+        if found is None:
+            others = (OTHER,) * len(self.metric.labels)
+            kept = labels if len(self._sets) - (others in self._sets) < self.metric.most else others
+            found = self._sets.get(kept)
+            if found is None:
+                found = self._sets[kept] = self._collector.labels(*kept)
+        return found

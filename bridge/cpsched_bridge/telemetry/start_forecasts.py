@@ -1,0 +1,313 @@
+"""When jobs will start, as intervals that hold 8 in 10, and what somebody could submit: for those who ask over HTTP.
+
+The loop only hands over what each cycle saw. All that takes time is done by whoever calls `refresh` or asks a question.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from cpsched.errors import InvalidValue
+from cpsched.forecast import (
+    SAMPLES,
+    BackfillWindow,
+    Calibration,
+    IssuedForecasts,
+    Outcome,
+    StartInterval,
+    backfill_windows,
+    hypothetical_job,
+    planned_queue,
+    sample_hypothetical_start,
+    sample_starts,
+    smaller_requests,
+    with_hypothetical_job,
+)
+from cpsched.model import NEVER, Cluster, EndedJob, IntArray, Job, Request, Snapshot, frozen_array
+from cpsched.parsing.slurm_limits import parse_minutes
+from cpsched.planning import PlannedQueue
+from cpsched.run_time_model import RunTimeModel
+from cpsched_bridge.cycle_report import CycleReport
+from cpsched_bridge.telemetry.forecast_memory import MOST_ENDS, ForecastMemory, memory_to_json
+from cpsched_bridge.telemetry.weekly_coverage import Counts, WeeklyCoverage
+
+_MOST_UNREAD = 200_000
+_CLOCK_SLACK_S = 3600
+"""A memory from further in the future than this is one of another clock, as a simulated cluster has."""
+BASIS_SHARE = 20.0
+"""Times what it took to place the queue, questions are answered from that before the queue is placed anew."""
+MOST_REDRAWN = 200
+"""With more jobs than this before it, a job that is asked about starts like those planned about then."""
+
+
+@dataclass(frozen=True, slots=True)
+class HypotheticalSubmission:
+    """What somebody would submit."""
+
+    nodes: int = 1
+    time: str = ""
+    """As sbatch takes it: minutes, H:M:S, D-H."""
+    partition: str = ""
+    whole: bool = False
+    amounts: Mapping[str, int] = field(default_factory=dict)
+    """Of each node, by the cluster's names of resources; one core where it names none."""
+
+    def job(self, now_s: int, cluster: Cluster) -> Job:
+        """The job that it describes. Raises `InvalidValue` for what no job of the cluster can ask for."""
+        minutes = parse_minutes(self.time) if self.time else None
+        if not minutes:
+            raise InvalidValue("time", self.time, "must be a time limit: minutes, H:M:S, or D-H")
+        named = {_resource(name, cluster): amount for name, amount in self.amounts.items()}
+        amounts = {cluster.resources[0]: 1, **named}
+        each = tuple(amounts.get(name, 0) for name in cluster.resources)
+        distinct = self.nodes > 1 and not cluster.counted
+        request = Request(self.nodes, each, distinct, self.whole, node_set_of(cluster, self.partition))
+        return hypothetical_job(now_s, 60 * minutes, request)
+
+
+def _resource(name: str, cluster: Cluster) -> str:
+    """The cluster's name of a resource; Slurm speaks of gpu, traces of gpus. Raises `InvalidValue` for no name."""
+    for known in (name, name.removesuffix("s"), f"{name}s"):
+        if known in cluster.resources:
+            return known
+    raise InvalidValue("resource", name, f"must be one of {', '.join(cluster.resources)}")
+
+
+def node_set_of(cluster: Cluster, partition: str) -> int:
+    """The node set of a partition; all nodes where none is named. Raises `InvalidValue` for one that is not known."""
+    if not partition:
+        return 0
+    known = partitions_of(cluster)
+    if partition not in known:
+        raise InvalidValue("partition", partition, f"must be one of {', '.join(known)}")
+    return cluster.node_set_names.index(partition)
+
+
+def partitions_of(cluster: Cluster) -> list[str]:
+    """The names of node sets that somebody may ask for: not those that are cut out of others for a few jobs.
+
+    Those leave nodes out, such as those of a reservation, which Slurm calls after its user.
+    """
+    parts = [cluster.parts_of(row) for row in range(len(cluster.node_set_names))]
+    return [str(each[0]) for each in parts if len(each) == 1 and each[0].kind != "reservation"]
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedStart:
+    """When a job would start; None for what would never be, or is not known."""
+
+    asked: str
+    """What was asked for, in words, where it is not the question itself."""
+    planned_s: int | None
+    interval: StartInterval | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Latest:
+    snapshot: Snapshot
+    plan_s: IntArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Basis:
+    """What questions are answered from for a while."""
+
+    latest: _Latest
+    queue: PlannedQueue
+    until_s: float
+    """By `StartForecasts.clock`."""
+
+
+@dataclass(slots=True)
+class StartForecasts:
+    """Listens to the cycles of a bridge."""
+
+    intervals: Mapping[int, StartInterval] = field(default_factory=dict)
+    """By job id, of the jobs that waited at the last `refresh`. Replaced, never changed."""
+    clock: Callable[[], float] = time.monotonic
+    """Seconds; tests have their own."""
+    _unread: deque[EndedJob | tuple[int, int]] = field(default_factory=lambda: deque(maxlen=_MOST_UNREAD))
+    """Ends, and (job id, start second), that are still to be learned from."""
+    _latest: _Latest | None = None
+    week: WeeklyCoverage = field(default_factory=WeeklyCoverage)
+    """What became of the intervals that were told."""
+    _run_times: RunTimeModel = field(default_factory=RunTimeModel)
+    _calibration: Calibration = field(default_factory=Calibration)
+    _telling: IssuedForecasts = field(default_factory=IssuedForecasts)
+    _ends: deque[EndedJob] = field(default_factory=lambda: deque(maxlen=MOST_ENDS))
+    """Those that were learned from last, to be kept over a restart."""
+    _recalled: ForecastMemory | None = None
+    """What an earlier bridge learned, until the cluster's clock is known."""
+    _known_until_s: int | None = None
+    """Ends up to here were learned from by an earlier bridge."""
+    _clock_s: int | None = None
+    _outcomes: Counter[tuple[int, Outcome]] = field(default_factory=Counter)
+    """Since somebody last took them."""
+    _drawn: tuple[_Latest, IntArray] | None = None
+    """The plan of the last `refresh`, and its drawn starts."""
+    _basis: _Basis | None = None
+    _busy: Lock = field(default_factory=Lock)
+
+    def __call__(self, report: CycleReport) -> None:
+        """Take note of one cycle; the loop calls this, and waits for nothing."""
+        if report.observation is not None:
+            if self._clock_s is None:
+                # Jobs that began while no bridge looked were told something, too.
+                self._unread.extend((running.job.id, running.start_s) for running in report.observation.running)
+            self._clock_s = report.observation.now_s
+        self._unread.extend(report.past)
+        self._unread.extend(report.ended)
+        self._unread.extend((job.id, start_s) for job, start_s in report.started)
+        snapshot, decision = report.snapshot, report.decision
+        if snapshot is not None and decision is not None and decision.plan_s is not None:
+            # A simulated cluster changes its arrays in place.
+            free = frozen_array(np.array(snapshot.free))
+            kept = Snapshot(
+                snapshot.now_s, snapshot.cluster, free, snapshot.table, snapshot.queue, snapshot.running,
+                by_construction=True,
+            )  # fmt: skip
+            self._latest = _Latest(kept, np.array(decision.plan_s))
+
+    def refresh(self) -> None:
+        """Make the intervals of all jobs that wait, from the latest plan."""
+        with self._busy:
+            latest = self._learned()
+            if latest is None:
+                return
+            self._refresh(latest)
+
+    def _refresh(self, latest: _Latest) -> None:
+        snapshot, plan_s = latest.snapshot, latest.plan_s
+        drawn_s = sample_starts(snapshot, plan_s, self._run_times, SAMPLES, snapshot.now_s)
+        self._drawn = latest, drawn_s
+        at = np.flatnonzero((drawn_s != NEVER).all(axis=0))
+        jobs = snapshot.queued_jobs()
+        known = [jobs[position] for position in at.tolist()]
+        found = self._calibration.intervals(snapshot.now_s, known, plan_s[at].tolist(), drawn_s[:, at])
+        self.intervals = {job.id: interval for job, interval in zip(known, found, strict=True)}
+        due = self._telling.due_jobs(snapshot.now_s, self.intervals)
+        self._telling.issue(snapshot.now_s, {id: self.intervals[id] for id in due})
+
+    def _learned(self) -> _Latest | None:
+        """The latest plan, after all has been learned that came with it or before."""
+        latest = self._latest
+        if self._recalled is not None and self._clock_s is not None:
+            self._recall(self._recalled, self._clock_s)
+        while self._unread:
+            each = self._unread.popleft()
+            if not isinstance(each, EndedJob):
+                self._came_true(*each)
+            elif self._known_until_s is None or each.end_s > self._known_until_s:
+                self._came_true(each.job.id, each.start_s)
+                self._run_times.learn(each)
+                self._ends.append(each)
+        return latest
+
+    def _came_true(self, job_id: int, start_s: int) -> None:
+        for told in self._telling.started(job_id):
+            self._calibration.record_outcome(told, start_s)
+            outcome = told.outcome(start_s)
+            self.week.note(told.horizon, outcome, start_s)
+            self._outcomes[told.horizon, outcome] += 1
+
+    def taken_outcomes(self) -> Counts:
+        """What became of intervals since this was last asked."""
+        found, self._outcomes = self._outcomes, Counter()
+        return found
+
+    def recall(self, memory: ForecastMemory) -> None:
+        """Begin with what an earlier bridge learned; it counts once the cluster's clock is known to have gone on."""
+        self._recalled = memory
+
+    def _recall(self, memory: ForecastMemory, now_s: int) -> None:
+        self._recalled = None
+        if memory.clock_s > now_s + _CLOCK_SLACK_S:
+            return
+        for each in memory.ends:
+            self._run_times.learn(each)
+        self._ends.extend(memory.ends)
+        self._known_until_s = max((each.end_s for each in memory.ends), default=None)
+        self._calibration, self._telling, self.week = memory.calibration, memory.telling, memory.week
+
+    def kept(self) -> Any:
+        """All that has been learned, as `forecast_memory.memory_to_json` says; None before the cluster was read."""
+        with self._busy:
+            self._learned()
+            if self._clock_s is None:
+                return None
+            return memory_to_json(
+                ForecastMemory(self._clock_s, list(self._ends), self._calibration, self._telling, self.week)
+            )
+
+    def estimate_start(self, question: HypotheticalSubmission) -> list[ExpectedStart] | None:
+        """When a job would start if it were submitted now, and what asking for less would bring.
+
+        None as long as there is no plan. Raises `InvalidValue` for what no job can ask for.
+        """
+        with self._busy:
+            basis = self._asked()
+            if basis is None:
+                return None
+            job = question.job(basis.latest.snapshot.now_s, basis.latest.snapshot.cluster)
+            return [self._expected("", job, basis), *(self._expected(*less, basis) for less in smaller_requests(job))]
+
+    def _asked(self) -> _Basis | None:
+        """What a question is answered from: the latest plan, or one of a moment ago where a queue takes long."""
+        latest, basis = self._learned(), self._basis
+        if latest is None or (basis is not None and (basis.latest is latest or self.clock() < basis.until_s)):
+            return basis
+        began_s = self.clock()
+        queue = planned_queue(latest.snapshot, latest.plan_s)
+        ended_s = self.clock()
+        self._basis = _Basis(latest, queue, ended_s + BASIS_SHARE * (ended_s - began_s))
+        return self._basis
+
+    def _expected(self, asked: str, job: Job, basis: _Basis) -> ExpectedStart:
+        snapshot = basis.latest.snapshot
+        planned_s = basis.queue.start_s(job)
+        if planned_s == NEVER:
+            return ExpectedStart(asked, None, None)
+        (interval,) = self._calibration.intervals(
+            snapshot.now_s, [job], [planned_s], self._drawn_starts(job, planned_s, basis.latest)
+        )
+        return ExpectedStart(asked, planned_s, interval)
+
+    def _drawn_starts(self, job: Job, planned_s: int, latest: _Latest) -> IntArray:
+        """Drawn starts, int64[draws, 1], of a job that is asked about, behind all that are planned for no later."""
+        snapshot, plan_s = latest.snapshot, latest.plan_s
+        before = np.flatnonzero(plan_s <= min(planned_s, NEVER - 1))
+        if len(before) > MOST_REDRAWN:
+            if self._drawn is None:
+                self._refresh(latest)
+            known, drawn_s = self._drawn  # type: ignore[misc]
+            found = sample_hypothetical_start(known.snapshot.now_s, planned_s, known.plan_s, drawn_s)
+            if len(found):
+                return found
+        whole = with_hypothetical_job(snapshot, job, before)
+        order_s = np.append(plan_s[before], planned_s)
+        return sample_starts(whole, order_s, self._run_times, SAMPLES, snapshot.now_s)[:, -1:]
+
+    def backfill_windows(self, partition: str = "") -> list[BackfillWindow] | None:
+        """What could run right now; None as long as there is no plan. Raises `InvalidValue` for the partition."""
+        with self._busy:
+            basis = self._asked()
+            if basis is None:
+                return None
+            snapshot = basis.latest.snapshot
+            return backfill_windows(snapshot, basis.queue, node_set_of(snapshot.cluster, partition))
+
+    def clock_s(self) -> int:
+        """The cluster's clock at the plan that questions are answered from; 0 before the first one."""
+        latest = self._basis.latest if self._basis is not None else self._latest
+        return latest.snapshot.now_s if latest is not None else 0
+
+    def partitions(self) -> Sequence[str]:
+        """The partitions that may be asked for, after the name of all nodes; none before the first plan."""
+        return partitions_of(self._latest.snapshot.cluster) if self._latest is not None else []

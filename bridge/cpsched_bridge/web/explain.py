@@ -1,0 +1,249 @@
+"""Where a job stands and why: one explanation for `cpsched why`, the page and version 1 of the API.
+
+It is made of a view of the page, or of a round of the journal. Sentences are made of words and of links to other jobs
+and to nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from cpsched.errors import abbreviate
+from cpsched.formatting import change, from_now, many, ordinal, span, to_come
+from cpsched.model import reason_from
+from cpsched_bridge.ports import MOST_TASKS, UNKNOWN_NODES
+from cpsched_bridge.store.journal_reader import BACKED_OFF, JobRecord, UnscheduledJob
+from cpsched_bridge.store.round_records import RoundRecord
+from cpsched_bridge.telemetry.reason_kinds import UNKNOWN
+from cpsched_bridge.web import page_schema
+from cpsched_bridge.web.page_schema import QueuedJob, RunningJob, UnscheduledJobFacts, View
+
+_MOST_NODES = 16
+_MOST_NAMED = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Words that lead to a page: of a job by its id, or of a node by its name."""
+
+    words: str
+    to: Literal["job", "node"]
+    key: str
+
+    def __str__(self) -> str:
+        return self.words
+
+
+Sentence = Sequence[str | Link]
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Where a job stands, and why: as sentences, and as the job of the view where there is one."""
+
+    id: int
+    label: str
+    state: Literal["queued", "running", "aside", "ended", "unknown"]
+    sentences: Sequence[Sentence]
+    job: QueuedJob | RunningJob | UnscheduledJobFacts | None = None
+
+    def lines(self) -> list[str]:
+        """The sentences without links."""
+        return ["".join(map(str, sentence)) for sentence in self.sentences]
+
+
+def explain(view: View, asked: str) -> Explanation:
+    """Return the explanation of a job by id or label; its state is `unknown` where no job has that name."""
+    wanted = asked.strip()
+    for job in view.queue:
+        if wanted in (job.label, str(job.id)):
+            return Explanation(job.id, job.label, "queued", list(_queued(job, view)), job)
+    for runs in view.running:
+        if wanted in (runs.label, str(runs.id)):
+            return Explanation(runs.id, runs.label, "running", list(_running(runs, view)), runs)
+    for aside in view.aside:
+        if wanted in (aside.label, str(aside.id)):
+            return Explanation(aside.id, aside.label, "aside", [[_aside(aside)]], aside)
+    for bar in view.chart.bars:
+        if bar.kind == "past" and wanted in (bar.label, str(bar.id)):
+            ran = f"It ran for {span(bar.end_s - bar.begin_s)} and ended {from_now(bar.end_s, view.chart.now_s)}."
+            return Explanation(bar.id, bar.label, "ended", [[ran]])
+    unknown = "It neither waits nor runs, and has not ended within the past hour."
+    unknown = behind_its_array(wanted, [job.label for job in view.queue]) or unknown
+    return Explanation(int(wanted) if _is_id(wanted) else -1, asked[:100], "unknown", [[unknown]])
+
+
+def view_of_round(record: RoundRecord, past: JobRecord | None = None, aside: UnscheduledJob | None = None) -> View:
+    """What an explanation needs of a recorded round, and of a job that has ended or is not decided on."""
+    names, now_s = record.cluster.node_names, record.now_s
+    first_s = record.memory.get("first_s", {}) if isinstance(record.memory, dict) else {}
+    waits = record.waits
+    queue = [
+        QueuedJob.model_construct(
+            id=job.id, label=record.name_of(job.id), distinct=job.request.distinct, submit_s=job.submit_s,
+            walltime_s=job.walltime_s, position=position, estimate_s=record.estimates[job.id],
+            reason=None if job.id in record.starts else waits[job.id].reason if job.id in waits else UNKNOWN,
+            behind=list(waits[job.id].behind) if job.id in waits else [],
+            nodes_from=(),
+            starts_on=[(names[node], units) for node, units in record.starts.get(job.id, ())],
+            expected_s=now_s if job.id in record.starts else record.plan.get(job.id),
+            first_expected_s=first_s.get(str(job.id)),
+        )
+        for position, job in enumerate(record.queue, start=1)
+    ]  # fmt: skip
+    running = [
+        RunningJob.model_construct(
+            id=job.id, label=record.name_of(job.id), submit_s=job.submit_s, walltime_s=job.walltime_s,
+            start_s=each.start_s, expected_end_s=each.start_s + record.estimates[job.id],
+            nodes=[(names[node], units) for node, units in each.placement],
+        )
+        for each in record.running for job in (each.job,)
+    ]  # fmt: skip
+    view = View.model_construct(
+        status=page_schema.Status.model_construct(now_s=now_s, mode=record.mode, predictor=record.policy.predictor),
+        queue=queue, running=running, aside=[], chart=page_schema.Chart.model_construct(now_s=now_s, bars=[]),
+    )  # fmt: skip
+    if past is not None and past.end_s is not None:
+        label, begin_s, end_s = past.label or str(past.job_id), past.start_s, past.end_s
+        bar = page_schema.Bar.model_construct(id=past.job_id, label=label, kind="past", begin_s=begin_s, end_s=end_s)
+        view.chart.bars.append(bar)
+    if aside is not None:
+        label, kind, why = aside.label or str(aside.job_id), aside.kind, aside.reason
+        view.aside.append(
+            UnscheduledJobFacts.model_construct(id=aside.job_id, label=label, kind=kind, reason=reason_from(why))
+        )
+    return view
+
+
+def because(job: QueuedJob, mode: str) -> str:
+    """Why a job waits, or that it starts, in short."""
+    if job.reason is not None:
+        return job.why
+    starts = {"shadow": "would start now", "advise": "is first by the plan and fits now"}.get(mode, "starts now")
+    on = "".join(map(str, _nodes(job.starts_on)))
+    return f"{starts} on {on}" if on else starts
+
+
+def _is_id(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 19
+
+
+def _queued(job: QueuedJob, view: View) -> Iterator[Sentence]:
+    now_s = view.status.now_s
+    waited = span(now_s - job.submit_s)
+    if view.status.reader:
+        place = "the only one" if len(view.queue) == 1 else f"{ordinal(job.position)} of {len(view.queue):,}"
+        yield [f"Of your jobs that wait it is {place}. It has waited for {waited}."]
+    elif len(view.queue) == 1:
+        yield [f"It is the only job that waits, and has done so for {waited}."]
+    else:
+        place = "first in the queue" if job.position == 1 else f"{ordinal(job.position)} in the queue"
+        yield [f"It is {place} of {many(len(view.queue), 'waiting job')}, and has waited for {waited}."]
+    mode = view.status.mode
+    yield [f"It {because(job, mode)}." if job.reason is None else f"Why it waits: {because(job, mode)}."]
+    if job.reason is None and mode == "advise":
+        yield [
+            "The cluster's scheduler decides: it starts with one of its next passes, unless the cluster's own order "
+            "has others before it."
+        ]
+    yield from _behind(job, view)
+    if reserved := [part.name for part in job.nodes_from if part.kind == "reservation"]:
+        yield [f"Closed to it are nodes that are reserved before it would end: {', '.join(reserved)}."]
+    if job.expected_s is not None:
+        moved = change(job.expected_s, job.first_expected_s)
+        yield [
+            f"It is expected to start {to_come(job.expected_s, now_s)}"
+            + (f", which is {moved} than first expected." if moved else ".")
+        ]
+        if job.first_expected_s is not None and job.first_expected_s < job.expected_s and not view.status.reader:
+            yield [_overtaken(job, job.expected_s, view)]
+    if job.reason and job.likely_from_s is not None and job.likely_to_s is not None:
+        begin, end = (to_come(at_s, now_s) for at_s in (job.likely_from_s, job.likely_to_s))
+        yield [f"Of ten such jobs eight start between {begin} and {end}."]
+    if job.expected_s is None and job.reason:
+        yield ["When it will start is not known: the dispatcher has no plan for it yet."]
+    yield [_length(job, view.status.predictor)]
+
+
+def _length(job: QueuedJob, predictor: str) -> str:
+    if job.estimate_s == job.walltime_s:
+        return f"It may run for {span(job.walltime_s)}, and is expected to need all of it."
+    return f"It may run for {span(job.walltime_s)}; {predictor} expects it to run for {span(job.estimate_s)}."
+
+
+def _behind(job: QueuedJob, view: View) -> Iterator[Sentence]:
+    """The jobs that it waits for: those that run now have to end, those that wait go first."""
+    ends = {runs.id: runs for runs in view.running if runs.id in job.behind}
+    waiting = {each.id: each for each in view.queue if each.id in job.behind and each.id != job.id}
+    if ends:
+        last_s = max(runs.expected_end_s for runs in ends.values())
+        words = "It can start when this job ends" if len(ends) == 1 else "It can start when these jobs end"
+        links = [Link(runs.label, "job", str(runs.id)) for runs in ends.values()]
+        yield [f"{words}, expected {to_come(last_s, view.status.now_s)}: ", *_listed(links), "."]
+    if waiting:
+        links = [Link(each.label, "job", str(each.id)) for each in waiting.values()]
+        words = "This job goes before it" if len(waiting) == 1 else "These jobs go before it"
+        yield [f"{words}: ", *_listed(links), "."]
+
+
+def _overtaken(job: QueuedJob, expected_s: int, view: View) -> str:
+    """Why a job is expected later than at first, as far as a view shows it."""
+    before = [each for each in view.queue if each.expected_s is not None and each.expected_s < expected_s]
+    others: list[QueuedJob | RunningJob] = [*view.running, *before]
+    later = [each.label for each in others if each.submit_s > job.submit_s]
+    if later:
+        return f"Submitted later, and running or planned before it: {abbreviate(later, _MOST_NAMED)}."
+    return "No job submitted later goes before it: jobs run longer than expected, or nodes are missing."
+
+
+def _listed(links: Sequence[Link]) -> Iterator[str | Link]:
+    for place, link in enumerate(links):
+        if place:
+            yield ", "
+        yield link
+
+
+def _running(job: RunningJob, view: View) -> Iterator[Sentence]:
+    now_s = view.status.now_s
+    yield ["It runs on ", *(_nodes(job.nodes) if job.nodes else [UNKNOWN_NODES]), "."]
+    yield [f"It started {from_now(job.start_s, now_s)}, after a wait of {span(job.start_s - job.submit_s)}."]
+    yield [f"It is expected to end {to_come(job.expected_end_s, now_s)}; it may run for {span(job.walltime_s)}."]
+
+
+def _nodes(nodes: Sequence[tuple[str, int]]) -> Iterator[str | Link]:
+    for place, (name, units) in enumerate(nodes[:_MOST_NODES]):
+        if place:
+            yield ", "
+        yield Link(name, "node", name)
+        if units > 1:
+            yield f" ({units} parts)"
+    if len(nodes) > _MOST_NODES:
+        yield f" and {many(len(nodes) - _MOST_NODES, 'more node')}"
+
+
+_UNMANAGED = "It is left to the cluster's own scheduler, since the bridge does not model what it asks for"
+_ASIDE = {
+    "left_to_slurm": _UNMANAGED,
+    "unsupported": _UNMANAGED,
+    "held_by_owner": "It does not start before its owner or the cluster lets go of it",
+    "ineligible": "It may not start yet",
+    BACKED_OFF: "It backs off after a failed start",
+}
+"""By kind, as the page and the journal name it."""
+
+
+def _aside(job: UnscheduledJobFacts) -> str:
+    return f"{_ASIDE.get(job.kind, 'It is not decided on at the moment')}: {job.why}."
+
+
+def behind_its_array(asked: str, labels: Collection[str]) -> str:
+    """Why a waiting task of an array is in no reading, where `labels` are those of the waiting jobs; else empty."""
+    array, _, task = asked.partition("_")
+    shown = [tail for label in labels for head, _, tail in [label.partition("_")] if head == array and tail.isdecimal()]
+    if not task.isdecimal() or len(task) > 9 or len(shown) < MOST_TASKS or int(task) <= max(map(int, shown)):
+        return ""
+    return (
+        f"It may wait behind the first {len(shown):,} waiting tasks of array {array}: the others follow as these start."
+    )

@@ -1,0 +1,169 @@
+"""A web server in a thread of its own; it answers whatever the loop is waiting for. The only door to uvicorn."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+import time
+from threading import Thread
+from typing import Any
+
+import uvicorn
+from typing_extensions import override
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from cpsched_bridge.errors import AddressInUse
+from cpsched_bridge.telemetry.log_rate_limit import LogRateLimit, RateLimitedHandler
+from cpsched_bridge.web.connection_limiter import BACKLOG, ConnectionLimiter, LimitedConnection
+
+REQUEST_S = 10.0
+"""How long a client may take to send a request, whole, from the connection or from the last answer on."""
+ANSWER_S = 60.0
+"""How long a client may take to be answered, until it has read all of it."""
+
+_START_S = 10.0
+_SWITCH_S = 0.0005
+"""How long the loop may keep the interpreter while a request waits; Python's own 5 ms come up at each step of one."""
+
+SAID = LogRateLimit()
+"""What clients cause to be told, of all endpoints of the process."""
+
+
+class _Connection(H11Protocol, LimitedConnection):
+    """A connection that knows its gate, and has so long for each thing that it does."""
+
+    def __init__(self, gate: ConnectionLimiter, **options: Any) -> None:
+        super().__init__(**options)
+        self._gate = gate
+        self._since_s = 0.0
+        self._deadline: asyncio.TimerHandle | None = None
+
+    @property
+    @override
+    def use(self) -> tuple[bool, float]:
+        unread = self.transport.get_write_buffer_size() > 0
+        return unread or self._answering(), self._since_s
+
+    @override
+    def close_idle(self) -> None:
+        self.transport.abort()
+
+    @override
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._gate.came(self)
+        self._within(REQUEST_S)
+
+    def handle_events(self) -> None:
+        """Bytes have come, or the next of several requests is due: an answer that begins with them has its own time."""
+        before = self.cycle
+        super().handle_events()
+        if self.cycle is not before and self._answering():
+            self._within(ANSWER_S)
+
+    def on_response_complete(self) -> None:
+        """The answer was handed over: the connection counts as a new one, once the client has read it."""
+        self._within(ANSWER_S if self.transport.get_write_buffer_size() else REQUEST_S)
+        super().on_response_complete()
+
+    @override
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        super().connection_lost(exc)
+        self._gate.gone(self)
+
+    def _answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _within(self, seconds: float) -> None:
+        """The next step is due within so many seconds."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._since_s = self.loop.time()
+        self._deadline = self.loop.call_later(seconds, self.close_idle)
+
+
+class _Server(uvicorn.Server):
+    """A server whose connections come through a gate."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._gate: ConnectionLimiter | None = None
+        self._connecting: set[asyncio.Task[None]] = set()
+
+    @override
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start without a socket: uvicorn would accept every connection."""
+        await super().startup(sockets=[])
+        (listening,) = sockets or []
+        self._gate = gate = ConnectionLimiter(listening, lambda accepted: self._let_in(gate, accepted), SAID.say)
+
+    def _let_in(self, gate: ConnectionLimiter, accepted: socket.socket) -> None:
+        task = asyncio.get_running_loop().create_task(self._connect(gate, accepted))
+        self._connecting.add(task)
+        task.add_done_callback(self._connecting.discard)
+
+    async def _connect(self, gate: ConnectionLimiter, accepted: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        connection = _Connection(
+            gate, config=self.config, server_state=self.server_state, app_state=self.lifespan.state, _loop=loop
+        )
+        try:
+            await loop.connect_accepted_socket(lambda: connection, accepted)
+        except OSError as error:
+            SAID.say(f"a connection was lost before it began: {error.strerror}")
+            accepted.close()
+            if connection not in gate.clients:
+                gate.gone(None)
+
+    @override
+    async def on_tick(self, counter: int) -> bool:
+        """Write the collected log lines; called ten times a second."""
+        SAID.turn()
+        return await super().on_tick(counter)
+
+    @override
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._gate is not None:
+            self._gate.close()
+        await super().shutdown(sockets)
+
+
+class HttpServer:
+    """Serves an ASGI application at an address; port 0 takes any free one, and `url` says which.
+
+    `setting` is what an error calls the port.
+    """
+
+    def __init__(self, app: Any, host: str, port: int, setting: str = "metrics.port") -> None:
+        RateLimitedHandler(SAID).take_over("uvicorn.error", "asyncio")
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._socket = socket.socket(family, socket.SOCK_STREAM)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            self._socket.bind((host, port))
+            self._socket.listen(BACKLOG)
+        except OSError as error:
+            self._socket.close()
+            raise AddressInUse(f"{setting}={port}: cannot listen on {host}: {error.strerror}") from error
+        sys.setswitchinterval(min(sys.getswitchinterval(), _SWITCH_S))
+        config = uvicorn.Config(
+            app, log_config=None, access_log=False, lifespan="off", ws="none", server_header=False,
+            proxy_headers=False, timeout_graceful_shutdown=1,
+        )  # fmt: skip
+        self._server = _Server(config)
+        self._thread = Thread(target=self._server.run, args=([self._socket],), name="watch", daemon=True)
+        self._thread.start()
+        until_s = time.monotonic() + _START_S
+        while not self._server.started and self._thread.is_alive() and time.monotonic() < until_s:
+            time.sleep(0.005)
+        named = f"[{host}]" if family == socket.AF_INET6 else host
+        self.url = f"http://{named}:{self._socket.getsockname()[1]}/"
+
+    def close(self) -> None:
+        """Stop serving; what is being answered has a second left."""
+        self._server.should_exit = True
+        self._thread.join()
+        self._socket.close()

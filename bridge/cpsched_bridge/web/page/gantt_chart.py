@@ -1,0 +1,351 @@
+"""Draws jobs over nodes and time as SVG: the page and `cpsched gantt` share this drawing.
+
+Up to `MOST_ROWS` nodes have a row each, with a bar for each job. More nodes are drawn in groups: a row then shows which
+share of the group's nodes is in use and planned over time, so that the drawing stays as small for 10,000 nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from cpsched.errors import escape_controls
+from cpsched.formatting import from_now, many, span
+from cpsched.markup import Markup, tag
+from cpsched_bridge.web.page_schema import Bar, Chart, Outage
+
+MOST_ROWS = 64
+_MOST_BARS = 4000
+"""Bars of one drawing; with more, groups are drawn."""
+_LEFT, _RIGHT, _TOP, _BOTTOM, _WIDTH = 130, 12, 26, 8, 1200
+_EDGE = 20
+"""A word in the middle of which is so near the edge would be cut off."""
+_LEAST_ROW, _MOST_ROW, _GAP = 18, 120, 3
+_BINS = 300
+"""Steps of time in which the use of a group is shown."""
+_TICKS_S = (60, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 2 * 86400, 7 * 86400, 30 * 86400)
+_COLOURS = 8
+_OUT = {"reserved": "reserved", "drained": "drained", "down": "down", "unknown": "drained, down or reserved"}
+
+Span = tuple[int, int, Sequence[int]]
+"""From one second to another, on nodes with these indices."""
+_MOST_LETTERS = 60
+
+STYLE = """
+.g-back { fill: #fff } .g-row { fill: #f1f3f5 } .g-text { fill: #333; font: 11px sans-serif }
+.g-grid { stroke: #c9ced3; stroke-width: 1 } .g-now { stroke: #c62828; stroke-width: 2 }
+.g-out { fill: url(#g-hatch); pointer-events: none }
+.g-hatched { stroke: #7a828a; stroke-width: 2 }
+.g-bar { stroke-width: 0 } .g-past { opacity: .45 }
+.g-planned { fill-opacity: .25; stroke-width: 1.2; stroke-dasharray: 3 2 }
+.g-0 { fill: #4477aa; stroke: #4477aa } .g-1 { fill: #cf3f52; stroke: #cf3f52 } .g-2 { fill: #228833; stroke: #228833 }
+.g-3 { fill: #857000; stroke: #857000 } .g-4 { fill: #1d7690; stroke: #1d7690 } .g-5 { fill: #aa3377; stroke: #aa3377 }
+.g-6 { fill: #5b5b8f; stroke: #5b5b8f } .g-7 { fill: #b4550f; stroke: #b4550f }
+.g-label { fill: #fff; font: 10px sans-serif; stroke: none; pointer-events: none }
+.g-labelp { fill: #333; font: 10px sans-serif; stroke: none; pointer-events: none }
+.g-use { fill: #4477aa } .g-plan { fill: #4477aa; fill-opacity: .3 }
+@media (prefers-color-scheme: dark) {
+.g-back { fill: #16191d } .g-row { fill: #23282e } .g-text, .g-labelp { fill: #d6dade } .g-grid { stroke: #454c54 }
+.g-now { stroke: #ff6b6b } .g-use, .g-plan { fill: #6ea8dc } }
+"""
+"""Colours for light and dark after Paul Tol, who chose them for any kind of colour vision; so dark that white labels
+stand out from all of them (4.5 to 1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnWindow:
+    """What is drawn: from one second to another, and the nodes with these indices (a half-open range)."""
+
+    from_s: int
+    to_s: int
+    first: int
+    last: int
+    live: bool = True
+    """Whether now is marked; else times count from `Chart.now_s`, the beginning of a schedule."""
+
+    @property
+    def row(self) -> float:
+        """Height of a row: a few rows are higher, so that jobs beside each other can be told apart."""
+        return max(_LEAST_ROW, min(_MOST_ROW, 320 / min(MOST_ROWS, self.last - self.first)))
+
+    @classmethod
+    def around(cls, chart: Chart, before_s: int, after_s: int, first: int = 0, last: int | None = None) -> DrawnWindow:
+        """A window around now, cut to the nodes that there are."""
+        most = len(chart.node_names)
+        low = min(max(0, first), max(0, most - 1))
+        high = most if last is None else min(max(low + 1, last), most)
+        return cls(chart.now_s - before_s, chart.now_s + max(1, after_s), low, high)
+
+    def x(self, at_s: float) -> float:
+        """Where an instant is."""
+        share = (at_s - self.from_s) / (self.to_s - self.from_s)
+        return _LEFT + max(0.0, min(1.0, share)) * (_WIDTH - _LEFT - _RIGHT)
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """Where clicks lead; empty addresses draw no links."""
+
+    job: Callable[[int], str] = lambda id: ""
+    nodes: Callable[[int, int], str] = lambda first, last: ""
+
+
+def draw(chart: Chart, window: DrawnWindow, links: Links | None = None, alone: bool = False, title: str = "") -> Markup:
+    """The SVG. `alone`: with its own colours, as a file of its own; else the page's style sheet has them."""
+    links = links or Links()
+    shown = [bar for bar in chart.bars if bar.end_s > window.from_s and bar.begin_s < window.to_s]
+    inside = [bar for bar in shown if any(window.first <= node < window.last for node, _ in bar.nodes)]
+    rows = window.last - window.first
+    pieces = sum(window.first <= node < window.last for bar in inside for node, _ in bar.nodes)
+    single = rows <= MOST_ROWS and pieces <= _MOST_BARS
+    made = _single(chart, window, inside, links) if single else _grouped(chart, window, inside, links)
+    body = list(made)
+    heights = rows if single else len(groups(window))
+    height = _TOP + heights * (window.row + _GAP) + _BOTTOM
+    words = title or summary(chart, window)
+    hatch = tag("path", class_="g-hatched", d="M0 0V6")
+    size = {"patternUnits": "userSpaceOnUse", "patternTransform": "rotate(45)"}
+    return tag(
+        "svg",
+        tag("title", words),
+        tag("style", Markup(STYLE)) if alone else "",
+        tag("defs", tag("pattern", hatch, id="g-hatch", width=6, height=6, **size)),
+        tag("rect", class_="g-back", width=_WIDTH, height=height),
+        *_axis(chart, window, height),
+        *body,
+        *_now(chart, window, height),
+        class_="gantt", xmlns="http://www.w3.org/2000/svg" if alone else None,
+        viewBox=f"0 0 {_WIDTH} {height:.0f}", role="img", aria_label=words,
+    )  # fmt: skip
+
+
+def summary(chart: Chart, window: DrawnWindow) -> str:
+    """The drawing in a sentence, for those who do not see it."""
+    kinds = dict.fromkeys(("running", "planned", "past"), 0)
+    for bar in chart.bars:
+        if bar.end_s > window.from_s and bar.begin_s < window.to_s:
+            kinds[bar.kind] += 1
+    nodes, running = window.last - window.first, kinds["running"]
+    shut = {node for each in _outages(chart, window) for node in each.nodes if window.first <= node < window.last}
+    return (
+        f"{many(nodes, 'node')} from {span(chart.now_s - window.from_s)} ago "
+        f"until {span(window.to_s - chart.now_s)} from now: {many(running, 'job')} running, "
+        f"{kinds['planned']} planned, {kinds['past']} ended"
+        + (f"; {len(shut)} of the nodes drained, down or reserved for a time" if shut else "")
+        + ". The tables on this page list them."
+    )
+
+
+def groups(window: DrawnWindow) -> list[tuple[int, int]]:
+    """The nodes of the window in at most `MOST_ROWS` groups of neighbours."""
+    nodes = window.last - window.first
+    size = -(-nodes // MOST_ROWS)
+    return [(first, min(first + size, window.last)) for first in range(window.first, window.last, size)]
+
+
+# ---------------------------------------------------------------------------------------------------- time and frame
+
+
+def _axis(chart: Chart, window: DrawnWindow, height: float) -> Iterable[Markup]:
+    length_s = window.to_s - window.from_s
+    step_s = next((s for s in _TICKS_S if length_s / s <= 12), -(-length_s // 12))
+    first = -((chart.now_s - window.from_s) // step_s) * step_s
+    for ahead_s in range(first, window.to_s - chart.now_s + 1, step_s):
+        x = window.x(chart.now_s + ahead_s)
+        sign = "−" if ahead_s < 0 else "+" if window.live else ""
+        words = f"{sign}{_short(abs(ahead_s))}" if ahead_s else "now" if window.live else "0"
+        yield _upright(x, height, "g-grid")
+        anchor = "end" if x > _WIDTH - _EDGE else "middle"
+        x = min(x, _WIDTH - 2) if anchor == "end" else x
+        yield tag("text", words, class_="g-text", text_anchor=anchor, x=x, y=_TOP - 10)
+
+
+def _upright(x: float, height: float, kind: str) -> Markup:
+    return tag("path", class_=kind, d=f"M{x:.1f} {_TOP - 6}V{height - _BOTTOM:.1f}")
+
+
+def _short(seconds: int) -> str:
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds % size == 0:
+            return f"{seconds // size} {unit}"
+    return span(seconds)
+
+
+def _now(chart: Chart, window: DrawnWindow, height: float) -> Iterable[Markup]:
+    if window.live and window.from_s <= chart.now_s <= window.to_s:
+        yield _upright(window.x(chart.now_s), height, "g-now")
+
+
+def _label(y: float, high: float, words: str, link: str = "", more: str = "") -> Markup:
+    shown = escape_controls(words)
+    cut = shown if len(shown) <= 18 else shown[:17] + "…"
+    full = f"{shown}{more}"
+    place = {"text_anchor": "end", "x": _LEFT - 8, "y": y + high / 2 + 4}
+    text = tag("text", cut, tag("title", full), class_="g-text", **place)
+    return tag("a", text, href=link, aria_label=full, tabindex=-1) if link else text
+
+
+def _row(y: float, window: DrawnWindow) -> Markup:
+    return tag("rect", class_="g-row", x=_LEFT, y=y, width=_WIDTH - _LEFT - _RIGHT, height=window.row)
+
+
+def _out(outage: Outage, window: DrawnWindow, y: float) -> Markup:
+    """Hatching while a node takes no jobs; to the edge of the drawing where nobody knows for how long."""
+    left, right = window.x(outage.from_s), window.x(_end_s(outage, window))
+    words = f"{outage.kind} {escape_controls(outage.name)[:_MOST_LETTERS]}" if outage.name else _OUT[outage.kind]
+    size = {"width": max(1.0, right - left), "height": window.row}
+    return tag("rect", tag("title", words), class_="g-out", x=left, y=y, **size)
+
+
+def _end_s(outage: Outage, window: DrawnWindow) -> int:
+    return window.to_s if outage.to_s is None else outage.to_s
+
+
+def _outages(chart: Chart, window: DrawnWindow) -> list[Outage]:
+    """Those that are in the window."""
+    return [each for each in chart.outages if each.from_s < window.to_s and _end_s(each, window) > window.from_s]
+
+
+# ----------------------------------------------------------------------------------------------------- node by node
+
+
+def _single(chart: Chart, window: DrawnWindow, bars: Sequence[Bar], links: Links) -> Iterable[Markup]:
+    outages = _outages(chart, window)
+    by_node: dict[int, list[Bar]] = {node: [] for node in range(window.first, window.last)}
+    for bar in bars:
+        for node, _ in bar.nodes:
+            if node in by_node:
+                by_node[node].append(bar)
+    for i, (node, on_it) in enumerate(by_node.items()):
+        y = _TOP + i * (window.row + _GAP)
+        yield _row(y, window)
+        yield _label(y, window.row, chart.node_names[node])
+        for bar, (lane, lanes) in zip(on_it, lanes_of(on_it), strict=True):
+            high = window.row / lanes
+            yield _bar(bar, chart, window, y + lane * high, high, links)
+        # Over the bars: a job that runs into a maintenance is what people look for.
+        yield from (_out(outage, window, y) for outage in outages if node in outage.nodes)
+
+
+def lanes_of(bars: Sequence[Bar]) -> list[tuple[int, int]]:
+    """(lane, number of lanes) of each bar: no two bars in one lane overlap.
+
+    Lanes are counted anew after each moment at which nothing runs or everything changes, so that a crowd in the
+    morning does not make the bars of the afternoon thin.
+    """
+    order = sorted(range(len(bars)), key=lambda i: (bars[i].begin_s, bars[i].id))
+    ends: list[int] = []
+    crowd: list[int] = []
+    lane_of = [0] * len(bars)
+    found = [(0, 1)] * len(bars)
+
+    def settle() -> None:
+        for i in crowd:
+            found[i] = (lane_of[i], len(ends))
+        crowd.clear()
+        ends.clear()
+
+    for i in order:
+        if ends and max(ends) <= bars[i].begin_s:
+            settle()
+        lane = next((n for n, end_s in enumerate(ends) if end_s <= bars[i].begin_s), len(ends))
+        if lane == len(ends):
+            ends.append(0)
+        ends[lane] = bars[i].end_s
+        lane_of[i] = lane
+        crowd.append(i)
+    settle()
+    return found
+
+
+def _bar(bar: Bar, chart: Chart, window: DrawnWindow, y: float, high: float, links: Links) -> Markup:
+    left, right = window.x(bar.begin_s), window.x(bar.end_s)
+    wide = max(1.0, right - left)
+    kinds = f"g-bar g-{bar.id % _COLOURS} g-{bar.kind}"
+    said = tag("title", _said(bar, chart.now_s))
+    shape = tag("rect", said, class_=kinds, x=left, y=y + 0.5, width=wide, height=max(1.0, high - 1))
+    label = escape_controls(bar.label)[:20]
+    if wide > 7 * len(label) + 6 and high >= 11:
+        kind = "g-labelp" if bar.kind == "planned" else "g-label"
+        shape = Markup(shape + tag("text", label, class_=kind, x=left + 4, y=y + high / 2 + 3.5))
+    link = links.job(bar.id)
+    return tag("a", shape, href=link, tabindex=-1) if link else shape
+
+
+def _said(bar: Bar, now_s: int) -> str:
+    user = f" of {escape_controls(bar.user)[:_MOST_LETTERS]}" if bar.user else ""
+    begun = {"past": "ran", "running": "runs", "planned": "is planned"}[bar.kind]
+    return (
+        f"job {escape_controls(bar.label)}{user} {begun} on {many(len(bar.nodes), 'node')}: "
+        f"begin {from_now(bar.begin_s, now_s)}, end {from_now(bar.end_s, now_s)}"
+    )
+
+
+# -------------------------------------------------------------------------------------------------- group by group
+
+
+def _grouped(chart: Chart, window: DrawnWindow, bars: Sequence[Bar], links: Links) -> Iterable[Markup]:
+    parts = groups(window)
+    run = use_of(_spans(bars, ("past", "running")), window, parts)
+    plan = use_of(_spans(bars, ("planned",)), window, parts)
+    outages = _outages(chart, window)
+    out = use_of([(each.from_s, _end_s(each, window), each.nodes) for each in outages], window, parts)
+    for i, (first, last) in enumerate(parts):
+        y = _TOP + i * (window.row + _GAP)
+        yield _row(y, window)
+        names = chart.node_names
+        words = names[first] if last - first == 1 else f"{names[first]} – {names[last - 1]}"
+        yield _label(y, window.row, words, links.nodes(first, last), f", {last - first} nodes")
+        yield _area(out[i], y, window.row, "g-out", f"{words}: {_OUT['unknown']}")
+        both = np.minimum(1.0, run[i] + plan[i])
+        yield _area(both, y, window.row, "g-plan", f"{words}: in use and planned")
+        yield _area(run[i], y, window.row, "g-use", f"{words}: in use")
+
+
+def _spans(bars: Iterable[Bar], kinds: Sequence[str]) -> Iterable[Span]:
+    return ((bar.begin_s, bar.end_s, [node for node, _ in bar.nodes]) for bar in bars if bar.kind in kinds)
+
+
+def use_of(spans: Iterable[Span], window: DrawnWindow, parts: Sequence[tuple[int, int]]) -> npt.NDArray[np.float64]:
+    """float64[groups, bins]: the share of each group's nodes that one of the spans is on, over time."""
+    step_s = (window.to_s - window.from_s) / _BINS
+    size = parts[0][1] - parts[0][0]
+    nodes = window.last - window.first
+    # Where spans begin (+1) and end (-1), node by node; a node with several of them counts once.
+    change = np.zeros((nodes, _BINS + 1), dtype=np.int32)
+    for begin_s, end_s, on in spans:
+        begin = min(_BINS - 1, max(0, int((begin_s - window.from_s) / step_s)))
+        end = min(_BINS, max(begin + 1, round((end_s - window.from_s) / step_s)))
+        at = [node - window.first for node in on if window.first <= node < window.last]
+        change[at, begin] += 1
+        change[at, end] -= 1
+    busy = np.cumsum(change, axis=1)[:, :_BINS] > 0
+    return np.stack([busy[i * size : i * size + (last - first)].mean(axis=0) for i, (first, last) in enumerate(parts)])
+
+
+def _area(shares: npt.NDArray[np.float64], y: float, high: float, kind: str, title: str) -> Markup:
+    """Steps as high as the shares."""
+    if not shares.any():
+        return Markup()
+    wide = (_WIDTH - _LEFT - _RIGHT) / _BINS
+    floor = y + high
+    changes = [0, *(np.flatnonzero(np.diff(shares)) + 1).tolist(), _BINS]
+    path = [f"M{_LEFT} {floor:.1f}"]
+    for begin, end in pairwise(changes):
+        path.append(f"V{floor - high * float(shares[begin]):.1f}H{_LEFT + wide * end:.1f}")
+    return tag("path", tag("title", escape_controls(title)), class_=kind, d=f"{''.join(path)}V{floor:.1f}Z")
+
+
+def sparkline(shares: Sequence[float], title: str) -> Markup:
+    """A small line of shares, from 0 to 1."""
+    if len(shares) < 2:
+        return Markup()
+    step = 160 / (len(shares) - 1)
+    points = " ".join(f"{i * step:.1f},{30 - 28 * max(0.0, min(1.0, share)):.1f}" for i, share in enumerate(shares))
+    line = tag("polyline", points=points)
+    frame = {"class_": "spark", "viewBox": "0 0 160 31", "role": "img", "aria_label": title}
+    return tag("svg", tag("path", class_="g-grid", d="M0 30.5H160"), line, **frame)

@@ -1,0 +1,150 @@
+"""Which jobs and nodes a reader asked for, and in which order. Costs a pass or two over the jobs of a view."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cpsched_bridge.web.page.node_states import STATES as NODE_STATES
+from cpsched_bridge.web.page.page_query import PageQuery
+from cpsched_bridge.web.page_schema import Node, QueuedJob, RequestFacts, RunningJob, UnscheduledJobFacts, View
+
+Job = QueuedJob | RunningJob | UnscheduledJobFacts
+
+STATES = {"waiting": "waiting", "running": "running", "aside": "not decided on", "all": "all"}
+"""States that can be asked for, and what they are called."""
+FIELDS = ("user", "account", "partition", "qos")
+_MOST_CHOICES = 50
+"""Values of a field that are offered, the commonest."""
+_NEVER_S = 2**62
+
+
+def request_of(job: Job) -> RequestFacts | None:
+    """What a job asks for, where that is known."""
+    return job.asked if isinstance(job, UnscheduledJobFacts) else job
+
+
+def begin_s(job: Job) -> int | None:
+    """When a job started, or is expected to."""
+    return job.start_s if isinstance(job, RunningJob) else job.expected_s if isinstance(job, QueuedJob) else None
+
+
+def _by_submission(job: Job) -> Any:
+    asked = request_of(job)
+    return _NEVER_S if asked is None else asked.submit_s
+
+
+def _by_size(job: Job) -> Any:
+    asked = request_of(job)
+    return (0, 0) if asked is None else (-asked.units * max(asked.per_unit[:1], default=1), -asked.units)
+
+
+def _by_walltime(job: Job) -> Any:
+    asked = request_of(job)
+    return 0 if asked is None else -asked.walltime_s
+
+
+def _by_start(job: Job) -> Any:
+    found = begin_s(job)
+    return _NEVER_S if found is None else found
+
+
+ORDERS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "queue": ("place in the queue", lambda job: getattr(job, "position", 0)),
+    "waited": ("longest in the system", _by_submission),
+    "start": ("start, expected or real", _by_start),
+    "size": ("largest", _by_size),
+    "walltime": ("longest limit of time", _by_walltime),
+    "user": ("user", lambda job: (job.user, job.id)),
+    "partition": ("partition", lambda job: (job.partition, job.id)),
+    "job": ("job", lambda job: job.id),
+}
+"""Orders of jobs: name -> words, key."""
+
+NODE_ORDERS: dict[str, tuple[str, Callable[[Node], Any]]] = {
+    "node": ("node", lambda node: node.index),
+    "state": ("trouble first", lambda node: (NODE_STATES.index(node.state), node.index)),
+    "use": ("most in use", lambda node: (-_share(node), node.index)),
+    "jobs": ("most jobs", lambda node: (-len(node.running), node.index)),
+    "next": ("next planned job", lambda node: node.planned[0][1] if node.planned else _NEVER_S),
+}
+"""Orders of nodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilterField:
+    """A field by which jobs can be chosen: the values there are, the commonest first, and whether those are all."""
+
+    name: str
+    value: str
+    values: Sequence[str]
+    whole: bool
+
+
+def jobs(view: View, asked: PageQuery) -> list[Job]:
+    """The jobs that were asked for, in the order asked for."""
+    found = [job for job in of_state(view, asked.state) if _is_asked_for(job, asked)]
+    return _ordered(found, asked.sort, ORDERS)
+
+
+def of_state(view: View, state: str) -> list[Job]:
+    """All jobs in a state; without one, those that wait."""
+    of: dict[str, Sequence[Job]] = {"running": view.running, "aside": view.aside}
+    if state == "all":
+        return [*view.queue, *view.running, *view.aside]
+    return list(of.get(state, view.queue))
+
+
+def choices(view: View, asked: PageQuery) -> list[FilterField]:
+    """What can be chosen among the jobs of the state that is shown."""
+    among, found = of_state(view, asked.state), []
+    for name in FIELDS:
+        if not (view.status.users_hidden and name in ("user", "account")):
+            common = [
+                value
+                for value, _ in Counter(getattr(job, name) for job in among).most_common()
+                if value and value.isprintable()
+            ]
+            found.append(FilterField(name, getattr(asked, name), common[:_MOST_CHOICES], len(common) <= _MOST_CHOICES))
+    return found
+
+
+def nodes(found: Iterable[Node], asked: PageQuery) -> list[Node]:
+    """The nodes that were asked for, in the order asked for."""
+    words = asked.q.lower()
+    chosen = [
+        node
+        for node in found
+        if (not asked.state or node.state == asked.state)
+        and (words in node.name.lower() or words in node.because.lower())
+    ]
+    return _ordered(chosen, asked.sort, NODE_ORDERS)
+
+
+def _is_asked_for(job: Job, asked: PageQuery) -> bool:
+    if any(wanted and getattr(job, name) != wanted for name in FIELDS if (wanted := getattr(asked, name))):
+        return False
+    if asked.kind and getattr(job, "kind", "") != asked.kind:
+        return False
+    if asked.node and not any(name == asked.node for name, _ in getattr(job, "nodes", ())):
+        return False
+    return not asked.q or _says(job, asked.q.lower())
+
+
+def _says(job: Job, words: str) -> bool:
+    why = job.why if isinstance(job, QueuedJob | UnscheduledJobFacts) else ""
+    texts = (job.label, job.user, job.account, job.name, job.partition, job.qos, why)
+    return any(words in text.lower() for text in texts) or words == str(job.id)
+
+
+def _ordered(found: list[Any], sort: str, orders: dict[str, tuple[str, Callable[[Any], Any]]]) -> list[Any]:
+    name = sort.removeprefix("-")
+    if name in orders:
+        found.sort(key=orders[name][1], reverse=sort.startswith("-"))
+    return found
+
+
+def _share(node: Node) -> float:
+    return node.in_use[0] / node.capacity[0] if node.capacity and node.capacity[0] else 0.0

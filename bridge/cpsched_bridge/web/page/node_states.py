@@ -1,0 +1,95 @@
+"""Each node with its state, what runs there and what may come next, from what the page knows."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from cpsched_bridge.web.page_schema import Node, Outage, RequestFacts, View
+
+STATES = ("down", "drained", "reserved", "unavailable", "full", "in use", "idle")
+"""Of a node, the worst first."""
+_RANK = {"down": 0, "drained": 1, "reserved": 2, "unknown": 3}
+_MOST_PLANNED = 8
+
+
+def nodes(view: View) -> list[Node]:
+    """All nodes, in the cluster's order."""
+    running, used = _running(view)
+    if view.status.reader:  # of others' jobs, only what they use together is known
+        used = _in_use(view)
+    planned, out = _planned(view), _out(view)
+    resources = len(view.status.resources)
+    nothing, found = [0] * resources, []
+    for index, name in enumerate(view.chart.node_names):
+        capacity = view.machine.capacity[index] if view.machine.capacity else nothing
+        free = view.machine.free[index] if view.machine.free else nothing
+        shut = out.get(index)
+        found.append(
+            Node.model_construct(
+                index=index, name=name,
+                state=_state(shut, bool(running[index]) or any(used.get(index, ())), capacity, free),
+                because=shut.name if shut else "", until_s=shut.to_s if shut else None, capacity=capacity,
+                in_use=used.get(index, nothing), running=running[index],
+                planned=[(id, begin_s) for begin_s, id in sorted(planned[index])[:_MOST_PLANNED]],
+            )
+        )  # fmt: skip
+    return found
+
+
+def _running(view: View) -> tuple[defaultdict[int, list[int]], dict[int, list[int]]]:
+    """Which jobs run on each node, and how much of it they take."""
+    index = {name: node for node, name in enumerate(view.chart.node_names)}
+    on: defaultdict[int, list[int]] = defaultdict(list)
+    used: dict[int, list[int]] = {}
+    for job in view.running:
+        for name, units in job.nodes:
+            node = index[name]
+            on[node].append(job.id)
+            taken = _taken(job, units, view.machine.capacity[node] if view.machine.capacity else [])
+            before = used.get(node)
+            used[node] = [a + b for a, b in zip(before, taken, strict=True)] if before else taken
+    return on, used
+
+
+def _in_use(view: View) -> dict[int, list[int]]:
+    """What is not free on each node that takes jobs."""
+    rows = zip(view.machine.capacity, view.machine.free, strict=True)
+    shut = {*view.chart.unavailable, *_out(view)}
+    return {
+        index: [total - free for total, free in zip(capacity, left, strict=True)]
+        for index, (capacity, left) in enumerate(rows)
+        if index not in shut
+    }
+
+
+def _taken(job: RequestFacts, units: int, capacity: list[int]) -> list[int]:
+    return list(capacity) if job.exclusive else [units * amount for amount in job.per_unit]
+
+
+def _planned(view: View) -> defaultdict[int, list[tuple[int, int]]]:
+    found: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+    for bar in view.chart.bars:
+        if bar.kind == "planned":
+            for node, _ in bar.nodes:
+                found[node].append((bar.begin_s, bar.id))
+    return found
+
+
+def _out(view: View) -> dict[int, Outage]:
+    """What keeps a node from taking jobs now; the worst, where several things do."""
+    found: dict[int, Outage] = {}
+    for each in sorted(view.chart.outages, key=lambda each: _RANK.get(each.kind, 3)):
+        if each.from_s <= view.status.now_s:
+            for node in each.nodes:
+                found.setdefault(node, each)
+    return found
+
+
+def _state(shut: Outage | None, busy: bool, capacity: list[int], free: list[int]) -> str:
+    if shut is not None:
+        return "unavailable" if shut.kind == "unknown" else shut.kind
+    if not any(free) and any(capacity) and not busy:
+        return "unavailable"
+    if not busy:
+        return "idle"
+    return "full" if any(capacity) and not free[0] else "in use"

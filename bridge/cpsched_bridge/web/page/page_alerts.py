@@ -1,0 +1,66 @@
+"""What people have to look after, in one line each: the first thing on the page, and all that a wall has to shout."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from cpsched.errors import abbreviate
+from cpsched.formatting import many
+from cpsched_bridge.cycle_report import OK, CycleReport
+from cpsched_bridge.ports import Check, Observation, UnusableObject
+from cpsched_bridge.web.page_schema import Alert
+
+_MOST_TOLD = 5
+_OF_USERS = frozenset({"reservation", "association"})
+"""Kinds of objects with names of people in them."""
+
+
+def alerts_of(
+    last: CycleReport, paused: str, checks: Sequence[Check], seen: Observation, hidden: bool = False
+) -> list[Alert]:
+    """The alarms of the last cycle, the urgent ones first.
+
+    `checks`: as they were made last. With `hidden`, reservations and associations are not named: users may be.
+    """
+    found = [*_of_the_bridge(last, paused), *_of_the_cluster(checks, seen), *_left_out(seen.unusable, hidden)]
+    return sorted(found, key=lambda each: not each.urgent)
+
+
+def stalled_alert(reasons: Sequence[str]) -> Alert:
+    """The alarm of a loop that does not seem to be alive."""
+    return Alert(urgent=True, words="The bridge hangs. What is shown is old.", details=list(reasons))
+
+
+def _of_the_bridge(last: CycleReport, paused: str) -> Iterator[Alert]:
+    if paused:
+        yield Alert(urgent=True, words="The bridge starts no jobs.", details=[paused])
+    if last.result != OK:
+        told = [each.detail for each in last.happenings if each.kind == last.result][:_MOST_TOLD]
+        words = f"The last cycle failed: {last.result.replace('_', ' ')}. What is shown of the cluster is older."
+        yield Alert(urgent=True, words=words, details=told)
+    if last.fallback:
+        yield Alert(urgent=False, words="The fallback decides in place of the dispatcher.", details=[])
+    if last.slowed:
+        words = f"The cluster is busy: a cycle every {last.pause_s:.3g} s."
+        yield Alert(urgent=False, words=words, details=[last.observation.busy] if last.observation else [])
+    if last.stuck:
+        words = f"{many(last.stuck, 'job does', 'jobs do')} not follow the bridge's commands."
+        yield Alert(urgent=False, words=words, details=[])
+
+
+def _left_out(unusable: Sequence[UnusableObject], hidden: bool) -> Iterator[Alert]:
+    if unusable:
+        words = f"{many(len(unusable), 'object', 'objects')} of the cluster left out: a field cannot be used."
+        named = [each for each in unusable if not hidden or each.kind not in _OF_USERS]
+        yield Alert(urgent=False, words=words, details=[abbreviate(named, _MOST_TOLD, "; ")] if named else [])
+
+
+def _of_the_cluster(checks: Sequence[Check], seen: Observation) -> Iterator[Alert]:
+    for check in checks:
+        if not check.ok:
+            mend = [check.mend] if check.mend else []
+            yield Alert(urgent=False, words=f"Check {check.name} fails: {check.detail}", details=mend)
+    down = sorted({node for each in seen.outages if each.kind == "down" for node in each.nodes})
+    if down:
+        told = abbreviate(down, _MOST_TOLD, text=seen.cluster.node_names.__getitem__)
+        yield Alert(urgent=False, words=f"{many(len(down), 'node is', 'nodes are')} down.", details=[told])

@@ -1,0 +1,224 @@
+"""From a view and what the reader asked for to the text of a page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from operator import itemgetter
+from statistics import median_low
+from typing import Any
+
+from cpsched.errors import abbreviate
+from cpsched.forecast import BackfillWindow
+from cpsched.formatting import UNIX_TIME_S, change, from_now, instant, many, resource, span, time_left, to_come
+from cpsched_bridge.ports import UNKNOWN_NODES
+from cpsched_bridge.telemetry.start_forecasts import ExpectedStart
+from cpsched_bridge.web.explain import Explanation, because
+from cpsched_bridge.web.page import gantt_chart, job_filters, request_text, templates
+from cpsched_bridge.web.page.gantt_chart import DrawnWindow, Links
+from cpsched_bridge.web.page.job_filters import Job, request_of
+from cpsched_bridge.web.page.node_states import STATES as NODE_STATES
+from cpsched_bridge.web.page.node_states import nodes as nodes_of
+from cpsched_bridge.web.page.page_query import HOURS, PageQuery
+from cpsched_bridge.web.page_schema import QueuedJob, RunningJob, View
+
+ROWS = 100
+"""Rows of a table on one page."""
+FIRST_ROWS = 10
+"""Waiting jobs on the first page."""
+PAST_H = 1
+_MOST_ON_A_NODE = 4
+_LEAST_EVERY_S = 2.0
+"""Seconds between two updates of a page that is looked at."""
+_REFRESH_S = 15
+"""Seconds after which a browser without scripts loads a page again that nobody reads line by line."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageContext:
+    """What every page is made of."""
+
+    view: View
+    asked: PageQuery
+    part: bool = False
+    """Only what changes, for a page that is open already."""
+
+
+def index(sight: PageContext) -> str:
+    """How it goes, at a glance: alarms, use, why jobs wait, the next ones, the plan."""
+    view, asked = sight.view, sight.asked
+    window = DrawnWindow.around(view.chart, PAST_H * 3600, asked.ahead * 3600, asked.first or 0, asked.last)
+    links = Links(lambda id: f"jobs/{id}", lambda first, last: asked.address(first=first, last=last))
+    return _page(
+        "index.html", sight,
+        drawing=gantt_chart.draw(view.chart, window, links),
+        grouped=window.last - window.first > gantt_chart.MOST_ROWS,
+        homeless=sum(bar.kind == "planned" and not bar.nodes for bar in view.chart.bars),
+        sparks={
+            r.name: gantt_chart.sparkline([m.in_use[i] for m in view.history], f"{resource(r.name)} in use, past hour")
+            for i, r in enumerate(view.status.resources)
+        },
+        hours=HOURS, rows=_rows(view.queue[:FIRST_ROWS], view, False),
+    )  # fmt: skip
+
+
+def jobs(sight: PageContext) -> str:
+    """The jobs that were asked for, a hundred at a time."""
+    view, asked = sight.view, sight.asked
+    found = job_filters.jobs(view, asked)
+    shown, pages, asked = _paged(found, asked)
+    mixed = asked.state in ("all", "aside")
+    return _page(
+        "jobs.html", replace(sight, asked=asked), rows=_rows(shown, view, mixed), found=len(found), pages=pages,
+        choices=job_filters.choices(view, asked), states=job_filters.STATES,
+        orders={name: words for name, (words, _) in job_filters.ORDERS.items()},
+        kinds={cause.kind: cause.words for cause in view.status.causes},
+    )  # fmt: skip
+
+
+def nodes(sight: PageContext) -> str:
+    """The nodes that were asked for, with what runs there and what comes next."""
+    view, asked = sight.view, sight.asked
+    every = nodes_of(view)
+    found = job_filters.nodes(every, asked)
+    shown, pages, asked = _paged(found, asked)
+    counts = {state: sum(node.state == state for node in every) for state in NODE_STATES}
+    return _page(
+        "nodes.html", replace(sight, asked=asked), rows=shown, found=len(found), pages=pages, counts=counts,
+        orders={name: words for name, (words, _) in job_filters.NODE_ORDERS.items()}, most_named=_MOST_ON_A_NODE,
+        labels=_labels(view),
+    )  # fmt: skip
+
+
+def wall(sight: PageContext) -> str:
+    """The same at a glance from across a room."""
+    waits_s = [sight.view.status.now_s - job.submit_s for job in sight.view.queue]
+    return _page("wall.html", sight, half_waited_s=median_low(waits_s) if waits_s else None)
+
+
+def job(sight: PageContext, found: Explanation) -> str:
+    """The page of one job."""
+    of, names = found.job, [each.name for each in sight.view.status.resources]
+    words = ("name", "user", "account", "partition", "qos")
+    facts = [(name, getattr(of, name)) for name in words if of is not None and getattr(of, name)]
+    if isinstance(of, QueuedJob) and of.priority:
+        facts.append(("priority", f"{of.priority:,}"))
+    asked = request_of(of) if of is not None else None
+    if asked is not None and of is not None and asked.nodes_from == (("partition", of.partition),):
+        asked = asked.model_copy(update={"nodes_from": ()})
+    return _page(
+        "job.html", sight, base="../", job=found, told=found.sentences, facts=facts,
+        wants=list(request_text.request_details(asked, names)) if asked is not None else [],
+        unknown_wants=of is not None and asked is None,
+    )  # fmt: skip
+
+
+def when(
+    sight: PageContext,
+    asked: Mapping[str, str],
+    found: Sequence[ExpectedStart] | None,
+    could: Sequence[BackfillWindow] | None,
+    wrong: str,
+    now_s: int,
+    partitions: Sequence[str],
+) -> str:
+    """The form for those who would submit something, what it was filled in with, and the answer.
+
+    `wrong` says why there is none. `found` answers at `now_s` of the cluster's clock; `could` is what could start now.
+    """
+    status = sight.view.status
+    amounts = [(each.name, _label(each.name)) for each in status.resources if each.capacity]
+    rows = [_start(each, now_s) for each in found or ()]
+    sizes = [(many(each.units, "whole node" if each.whole else "core"), span(each.walltime_s)) for each in could or ()]
+    guess = any(each.interval is not None and not each.interval.calibrated for each in found or ())
+    return _page(
+        "when.html", sight, words=asked, amounts=amounts, rows=rows, sizes=sizes, wrong=wrong, guess=guess,
+        partitions=partitions[1:], asked_for=found is not None, could=could is not None,
+    )  # fmt: skip
+
+
+def _label(name: str) -> str:
+    """What a field for an amount of a resource is called."""
+    units = {"memory_mib": "memory per node, in MiB", "memory_gib": "memory per node, in GiB"}
+    return units.get(name, f"{resource(name)} per node")
+
+
+def _start(expected: ExpectedStart, now_s: int) -> tuple[str, str, str]:
+    """What is asked for, the planned start, and the interval, in words."""
+    if expected.planned_s is None:
+        return expected.asked, "never on this cluster", ""
+    told, likely = expected.interval, ""
+    if told is not None:
+        begin, end = (time_left(at_s, now_s) + _clock(at_s) for at_s in (told.from_s, told.to_s))
+        likely = to_come(told.from_s, now_s) + _clock(told.from_s) + (f" to {end}" if begin != end else "")
+    return expected.asked, to_come(expected.planned_s, now_s), likely
+
+
+def _clock(at_s: int) -> str:
+    """An instant as a time of day, in brackets, where the cluster's clock is Unix time."""
+    return f" ({instant(at_s)})" if at_s >= UNIX_TIME_S else ""
+
+
+def not_yet(base: str, version: str, why: Sequence[str]) -> str:
+    """The page before the first cycle that reads the cluster, with the reasons why there is nothing to show."""
+    return templates.page(
+        "waiting.html", base=base, home=base or "./", version=version, every_s=_LEAST_EVERY_S, part=False,
+        here="", refresh_s=_REFRESH_S, why=why,
+    )  # fmt: skip
+
+
+def _page(name: str, sight: PageContext, base: str = "", **values: Any) -> str:
+    status = sight.view.status
+    return templates.page(
+        name, view=sight.view, s=status, asked=sight.asked, base=base, home=base or "./", part=sight.part,
+        here=name.partition(".")[0], version=status.version, clock=instant(status.now_s),
+        every_s=0 if name == "when.html" else max(_LEAST_EVERY_S, status.interval_s),
+        refresh_s=_REFRESH_S if name == "wall.html" else 0, **values,
+    )  # fmt: skip
+
+
+def _paged(found: Sequence[Any], asked: PageQuery) -> tuple[Sequence[Any], int, PageQuery]:
+    """The rows of one page, the number of pages, and which page it is."""
+    pages = max(1, -(-len(found) // ROWS))
+    asked = replace(asked, page=min(asked.page, pages))
+    return found[(asked.page - 1) * ROWS : asked.page * ROWS], pages, asked
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """A job in a table."""
+
+    job: Job
+    state: str
+    """Empty where all rows are in the same."""
+    wants: str
+    why: str
+    when: str
+    moved: str
+
+
+def _rows(found: Sequence[Job], view: View, mixed: bool) -> list[JobRow]:
+    """`mixed`: the jobs are in several states, so that each row says in which."""
+    names = [each.name for each in view.status.resources]
+    rows = [_row(job, names, view) for job in found]
+    return rows if mixed else [replace(row, state="") for row in rows]
+
+
+def _row(job: Job, names: Sequence[str], view: View) -> JobRow:
+    now_s = view.status.now_s
+    asked = request_of(job)
+    wants = request_text.request_summary(asked, names) if asked is not None else ""
+    if isinstance(job, QueuedJob):
+        when = "not known" if job.expected_s is None else to_come(job.expected_s, now_s)
+        waited = f"{because(job, view.status.mode)}; has waited {span(now_s - job.submit_s)}"
+        return JobRow(job, "waiting", wants, waited, when, change(job.expected_s, job.first_expected_s))
+    if isinstance(job, RunningJob):
+        nodes = abbreviate(job.nodes, _MOST_ON_A_NODE, text=itemgetter(0))
+        why = f"on {nodes or UNKNOWN_NODES}; had waited {span(job.start_s - job.submit_s)}"
+        ends = f"ends {to_come(job.expected_end_s, now_s)}"
+        return JobRow(job, "running", wants, why, f"started {from_now(job.start_s, now_s)}", ends)
+    return JobRow(job, job.kind.replace("_", " "), wants, job.why, "", "")
+
+
+def _labels(view: View) -> dict[int, str]:
+    return {job.id: job.label for job in [*view.queue, *view.running]}

@@ -1,0 +1,34 @@
+"""For what pending jobs wait: every kind of reason, and what is in it."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+
+from cpsched.model import PendingCode, PendingReason
+from cpsched_bridge.telemetry.reason_kinds import IN_WORDS, OTHER, general, text_of
+from cpsched_bridge.web.page_schema import QueuedJob, ReasonCount, UnscheduledJobFacts
+
+_MOST_NAMED = 3
+_FIGURES = re.compile(r"\b\d[\d.,]*\b")
+
+
+def summarize_reasons(counts: Mapping[str, int], jobs: Iterable[QueuedJob | UnscheduledJobFacts]) -> list[ReasonCount]:
+    """The kinds that some job waits for, the commonest first. `counts`: jobs by kind."""
+    found: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for job in jobs:
+        if isinstance(job, UnscheduledJobFacts) or job.kind == OTHER:
+            found[job.kind][_alike(job.reason)] += 1
+    return [
+        ReasonCount(kind=kind, words=IN_WORDS.get(kind, kind), jobs=number, most=found[kind].most_common(_MOST_NAMED))
+        for kind, number in sorted(counts.items(), key=lambda each: -each[1])
+        if number
+    ]
+
+
+def _alike(reason: PendingReason | None) -> str:
+    """What is common to reasons of one sort: no names, and of a plug-in's sentence no figures."""
+    assert reason is not None
+    words = text_of(general(reason))
+    return " ".join(_FIGURES.sub(" ", words).split()) or text_of(reason) if reason.code is PendingCode.OTHER else words

@@ -1,0 +1,102 @@
+"""What one user may see of a view: his own jobs, and of everything else the machine alone.
+
+Of other users nothing is left but what `sinfo` shows to everybody: how much of each node and of all nodes is in use,
+and which nodes take no jobs. Not their names, jobs, accounts, reservations or reasons, and not how many jobs they have.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import TypeVar
+
+from cpsched.model import PendingCode, PendingReason
+from cpsched_bridge.telemetry.reason_kinds import IN_WORDS, OTHER, general
+from cpsched_bridge.web.page.pending_reasons_summary import summarize_reasons
+from cpsched_bridge.web.page_schema import (
+    Alert,
+    Chart,
+    Outage,
+    QueuedJob,
+    RequestFacts,
+    Status,
+    UnscheduledJobFacts,
+    View,
+)
+
+_IN_GENERAL = PendingReason(PendingCode.OTHER, (IN_WORDS[OTHER],))
+"""What a plug-in says may name other jobs."""
+A = TypeVar("A", bound=RequestFacts)
+
+
+def redact_for_user(view: View, user: str) -> View:
+    """The view as `user` may see it."""
+    queue = [job for job in view.queue if job.user == user]
+    ids = {job.id for job in queue} | {job.id for job in view.running if job.user == user}
+    queue = [_queued(job, position, ids) for position, job in enumerate(queue, start=1)]
+    running = [_own_nodes(job) for job in view.running if job.user == user]
+    aside = [_aside(job) for job in view.aside if job.user == user]
+    return View(
+        status=_status(view.status, user, queue, len(running), aside),
+        queue=queue,
+        running=running,
+        aside=aside,
+        decisions=[],
+        history=view.history,
+        chart=_chart(view.chart, user),
+        machine=view.machine,
+    )
+
+
+def _queued(job: QueuedJob, position: int, ids: Iterable[int]) -> QueuedJob:
+    known = set(ids)
+    return _own_nodes(job).model_copy(
+        update={
+            "position": position,
+            "behind": [id for id in job.behind if id in known],
+            "reason": _IN_GENERAL if job.kind == OTHER else job.reason,
+        }
+    )
+
+
+def _own_nodes(job: A) -> A:
+    """Without the names of reservations that keep nodes from it: Slurm calls a reservation after its user."""
+    parts = tuple(part for part in job.nodes_from if part.kind != "reservation")
+    return job.model_copy(update={"nodes_from": parts})
+
+
+def _aside(job: UnscheduledJobFacts) -> UnscheduledJobFacts:
+    asked = _own_nodes(job.asked) if job.asked is not None else None
+    return job.model_copy(update={"reason": general(job.reason), "asked": asked})
+
+
+def _status(
+    status: Status, user: str, queue: list[QueuedJob], running: int, aside: list[UnscheduledJobFacts]
+) -> Status:
+    kinds = [*(job.kind for job in queue), *(job.kind for job in aside)]
+    counts = Counter(filter(None, kinds))
+    alarms = [Alert(urgent=True, words=alarm.words, details=[]) for alarm in status.alarms if alarm.urgent]
+    return status.model_copy(
+        update={
+            "reader": user,
+            "queued": len(queue),
+            "running": running,
+            "aside": len(aside),
+            "held": 0,
+            "causes": summarize_reasons(counts, [*queue, *aside]),
+            "alarms": alarms,
+        }
+    )
+
+
+def _chart(chart: Chart, user: str) -> Chart:
+    return chart.model_copy(
+        update={
+            "bars": [bar for bar in chart.bars if bar.user == user],
+            "outages": [_unnamed(outage) for outage in chart.outages],
+        }
+    )
+
+
+def _unnamed(outage: Outage) -> Outage:
+    return outage.model_copy(update={"name": ""}) if outage.kind == "reserved" else outage

@@ -1,0 +1,406 @@
+"""What the page is made of: fed with every cycle by the loop, asked by the server's threads.
+
+Taking a cycle in costs little; values for the page are made when somebody looks, once for each round.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib.metadata import version
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from cpsched.feasibility import amounts_used
+from cpsched.forecast import INTERVAL_OUTCOMES, StartInterval
+from cpsched.model import Cluster, Decision, IntArray, Job, NodeSetPart, PendingReason, RunningJob, Snapshot
+from cpsched_bridge.cycle_report import CycleReport
+from cpsched_bridge.ports import Check, Hold, Observation
+from cpsched_bridge.settings import Settings
+from cpsched_bridge.telemetry import reason_kinds
+from cpsched_bridge.telemetry.cycle_follower import CycleSample, WatchContext
+from cpsched_bridge.telemetry.start_forecasts import StartForecasts
+from cpsched_bridge.telemetry.weekly_coverage import HORIZONS, Counts
+from cpsched_bridge.web import page_schema
+from cpsched_bridge.web.page.page_alerts import alerts_of
+from cpsched_bridge.web.page.pending_reasons_summary import summarize_reasons
+from cpsched_bridge.web.page.planned_placements import planned_placements
+
+PAST_S = 3600
+"""How far back the chart and the history go."""
+AHEAD_S = 24 * 3600
+"""How far ahead jobs are placed."""
+_MOST_PAST = 5000
+_MOST_LETTERS = 500
+_MOST_LINES = 200
+_MOMENT_S = 10
+_MOST_MOMENTS = PAST_S // _MOMENT_S + 1
+
+
+@dataclass(frozen=True, slots=True)
+class EndedPageJob:
+    """A job that has ended."""
+
+    job: Job
+    placement: tuple[tuple[int, int], ...]
+    start_s: int
+    end_s: int
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LatestCycles:
+    """The last cycle that read the cluster, and the last cycle of all; replaced as a whole."""
+
+    last: CycleReport
+    read: CycleReport
+    observation: Observation
+    free: IntArray
+    promises: Mapping[int, int]
+    """Job id -> the first expected start."""
+    around: WatchContext
+    checks: Sequence[Check] = ()
+    """As they were made last."""
+    intervals: Mapping[int, StartInterval] = field(default_factory=dict)
+    """Of jobs by id, as they were made last."""
+
+
+@dataclass(slots=True)
+class ViewModel:
+    """The page's memory."""
+
+    settings: Settings
+    outlook: StartForecasts = field(default_factory=StartForecasts)
+    _instant: LatestCycles | None = None
+    _running: dict[int, RunningJob] = field(default_factory=dict)
+    _labels: Mapping[int, str] = field(default_factory=dict)
+    """Of the running jobs."""
+    _past: deque[EndedPageJob] = field(default_factory=lambda: deque(maxlen=_MOST_PAST))
+    _lines: deque[page_schema.DecisionLine] = field(default_factory=lambda: deque(maxlen=_MOST_LINES))
+    _moments: deque[page_schema.UsageAt] = field(default_factory=lambda: deque(maxlen=_MOST_MOMENTS))
+    _checks: Sequence[Check] = ()
+    _lock: Lock = field(default_factory=Lock)
+    _building: Lock = field(default_factory=Lock)
+    _view: page_schema.View | None = None
+
+    def __call__(self, cycle: CycleSample, promises: Mapping[int, int]) -> None:
+        """Take note of one cycle; the loop calls this."""
+        report, seen = cycle.report, cycle.report.observation
+        with self._lock:
+            self._lines.append(_line(report))
+            self._checks = self._checks if report.checks is None else report.checks
+            if seen is not None:
+                self._note_ends(report, seen)
+                # A simulated cluster changes its arrays in place.
+                free = seen.free.copy()
+                self._note_moment(seen, free)
+                around, intervals = cycle.around, self.outlook.intervals
+                self._instant = LatestCycles(report, report, seen, free, promises, around, self._checks, intervals)
+            elif self._instant is not None:
+                self._instant = replace(self._instant, last=report, around=cycle.around, checks=self._checks)
+
+    def _note_ends(self, report: CycleReport, seen: Observation) -> None:
+        now = {running.job.id: running for running in seen.running}
+        ends = {ended.job.id: ended.end_s for ended in report.ended}
+        for id in self._running.keys() - now.keys():
+            before, end_s = self._running[id], ends.get(id, seen.now_s)
+            self._past.append(
+                EndedPageJob(before.job, before.placement, before.start_s, end_s, self._labels.get(id, ""))
+            )
+        self._running, self._labels = now, seen.labels
+        while self._past and self._past[0].end_s < seen.now_s - PAST_S:
+            self._past.popleft()
+
+    def _note_moment(self, seen: Observation, free: IntArray) -> None:
+        if self._moments and seen.now_s - self._moments[-1].now_s < _MOMENT_S:
+            return
+        total = seen.cluster.capacity.sum(axis=0)
+        shares = 1 - free.sum(axis=0) / np.maximum(total, 1)
+        self._moments.append(page_schema.UsageAt(now_s=seen.now_s, in_use=[round(s, 4) for s in shares]))
+
+    def round(self) -> int:
+        """The number of the last cycle; 0 before the first that read the cluster."""
+        instant = self._instant
+        return 0 if instant is None else instant.last.number
+
+    def view(self) -> page_schema.View | None:
+        """Everything, as of the last cycle; None before the first one that read the cluster."""
+        with self._building:
+            with self._lock:
+                instant, past = self._instant, list(self._past)
+                lines, moments = list(self._lines), list(self._moments)
+            if instant is None:
+                return None
+            if self._view is None or self._view.status.round != instant.last.number:
+                view = _View(instant, self.settings, past).build(lines[::-1], moments)
+                promised = coverage_rows(self.outlook.week.counts(instant.observation.now_s))
+                self._view = view.model_copy(update={"promises": promised})
+            return self._view
+
+
+def coverage_rows(counts: Counts) -> list[page_schema.IntervalCoverageRow]:
+    """A row for each horizon that has some, and one for all; nothing where there are none."""
+    rows = {
+        words: [counts.get((horizon, outcome), 0) for outcome in INTERVAL_OUTCOMES]
+        for horizon, words in enumerate(HORIZONS)
+    }
+    rows["all"] = [sum(column) for column in zip(*rows.values(), strict=True)]
+    return [
+        page_schema.IntervalCoverageRow(ahead=words, told=sum(row), **dict(zip(INTERVAL_OUTCOMES, row, strict=True)))
+        for words, row in rows.items()
+        if any(row)
+    ]
+
+
+def _line(report: CycleReport) -> page_schema.DecisionLine:
+    effort = report.decision.effort if report.decision is not None else None
+    gap = None
+    if effort is not None and effort.objective is not None and effort.bound is not None:
+        scale = abs(effort.objective)
+        gap = max(0.0, min(1.0, (effort.objective - effort.bound) / scale)) if scale else 0.0
+    return page_schema.DecisionLine(
+        round=report.number, mode=report.mode, result=report.result,
+        path=effort.path if effort else "", status=effort.status if effort else "",
+        considered=effort.considered if effort else 0, variables=effort.variables if effort else 0, gap=gap,
+        decide_s=report.seconds.get("decide", 0.0), cycle_s=sum(report.seconds.values()),
+        queued=len(report.waiting), started=len(report.starts),
+    )  # fmt: skip
+
+
+@dataclass(slots=True)
+class _View:
+    """Makes the values of one instant."""
+
+    instant: LatestCycles
+    settings: Settings
+    past: list[EndedPageJob]
+
+    @property
+    def hidden(self) -> bool:
+        return self.settings.page.users == "hide"
+
+    def build(self, lines: list[page_schema.DecisionLine], moments: list[page_schema.UsageAt]) -> page_schema.View:
+        seen, report = self.instant.observation, self.instant.read
+        queue = list(self._queue(report.snapshot, report.decision)) if report.snapshot is not None else []
+        running, aside = list(self._running(seen, report.snapshot)), list(self._aside(seen, report))
+        out = self._unavailable(seen.cluster)
+        return page_schema.View(
+            status=self._status(queue, aside, len(out)),
+            queue=queue,
+            running=running,
+            aside=aside,
+            decisions=lines,
+            history=[moment for moment in moments if moment.now_s >= seen.now_s - PAST_S],
+            chart=page_schema.Chart(
+                now_s=seen.now_s,
+                node_names=list(seen.cluster.node_names),
+                unavailable=out,
+                outages=list(self._outages(seen, out)),
+                bars=list(self._bars(seen, report)),
+            ),
+            machine=page_schema.Machine.model_construct(
+                capacity=seen.cluster.capacity.tolist(), free=self.instant.free.tolist()
+            ),
+        )
+
+    # ------------------------------------------------------------------------------------------------------- jobs
+
+    def _facts(self, job: Job, label: str = "") -> dict[str, Any]:
+        return {
+            "id": job.id,
+            "label": _valid(label) or str(job.id),
+            "user": self._name(job.user),
+            "account": self._name(job.account),
+            "name": self._name(job.name),
+            "partition": _valid(job.queue),
+            "qos": _valid(job.qos),
+        }
+
+    def _asked(self, job: Job) -> dict[str, Any]:
+        request, cluster = job.request, self.instant.observation.cluster
+        return {
+            "units": request.units,
+            "per_unit": list(request.per_unit),
+            "distinct": request.distinct,
+            "exclusive": request.exclusive,
+            "nodes_from": self._nodes_from(cluster, request.node_set)
+            if 0 < request.node_set < len(cluster.node_sets)
+            else (),
+            "submit_s": job.submit_s,
+            "walltime_s": job.walltime_s,
+        }
+
+    def _nodes_from(self, cluster: Cluster, node_set: int) -> tuple[NodeSetPart, ...]:
+        """Return a node set's parts; without reservations, which Slurm names after users, where names are hidden."""
+        parts = [each for each in cluster.parts_of(node_set) if not (self.hidden and each.kind == "reservation")]
+        return tuple(NodeSetPart(kind, _valid(name)) for kind, name in parts)
+
+    def _name(self, text: str) -> str:
+        """What a user may have written, unless it is to be hidden."""
+        return "" if self.hidden else _valid(text)
+
+    def _why(self, reason: PendingReason) -> PendingReason:
+        """A reason; where names are hidden, without whom it concerns (`AssocMaxJobsLimit: 2 of ...`)."""
+        return _valid_reason(reason_kinds.general(reason) if self.hidden else reason)
+
+    def _queue(self, snapshot: Snapshot, decision: Decision | None) -> Iterable[page_schema.QueuedJob]:
+        table, promises = snapshot.table, self.instant.promises
+        labels = self.instant.observation.names()
+        plan = decision.plan_by_job(snapshot) if decision is not None else {}
+        starts, names = decision.starts_by_job(snapshot) if decision is not None else {}, snapshot.cluster.node_names
+        for position, slot in enumerate(snapshot.queue.tolist(), start=1):
+            job = table.jobs[slot]
+            likely = self.instant.intervals.get(job.id)
+            wait = decision.waits.get(job.id) if decision is not None else None
+            yield page_schema.QueuedJob.model_construct(
+                **self._facts(job, labels.get(job.id, "")),
+                **self._asked(job),
+                position=position,
+                priority=job.priority,
+                estimate_s=int(table.estimate_s[slot]),
+                reason=_valid_reason(wait.reason) if wait else None if job.id in starts else reason_kinds.UNKNOWN,
+                starts_on=[(names[node], units) for node, units in starts.get(job.id, ())],
+                behind=list(wait.behind) if wait else [],
+                expected_s=plan.get(job.id),
+                first_expected_s=promises.get(job.id),
+                likely_from_s=likely.from_s if likely else None,
+                likely_to_s=likely.to_s if likely else None,
+            )
+
+    def _running(self, seen: Observation, snapshot: Snapshot | None) -> Iterable[page_schema.RunningJob]:
+        ends = _ends(snapshot)
+        names, labels = seen.cluster.node_names, seen.names()
+        for running in sorted(seen.running, key=lambda each: (each.start_s, each.job.id)):
+            job = running.job
+            yield page_schema.RunningJob.model_construct(
+                **self._facts(job, labels.get(job.id, "")),
+                **self._asked(job),
+                start_s=running.start_s,
+                expected_end_s=ends.get(job.id, running.start_s + job.walltime_s),
+                nodes=[(names[node], units) for node, units in running.placement],
+            )
+
+    def _aside(self, seen: Observation, report: CycleReport) -> Iterable[page_schema.UnscheduledJobFacts]:
+        for left in seen.left:
+            yield page_schema.UnscheduledJobFacts.model_construct(
+                id=left.job_id, label=_valid(left.label) or str(left.job_id), user=self._name(left.user), account="",
+                name="", partition="", qos="", kind="left_to_slurm", reason=self._why(left.reason), asked=None,
+            )  # fmt: skip
+        decided_on = {job.id for job in report.waiting}
+        for pending in seen.pending:
+            job = pending.job
+            if job.id not in decided_on:
+                kind = reason_kinds.unscheduled_kind(pending)
+                held = pending.held_by if pending.hold is Hold.USER else reason_kinds.NOT_OURS
+                waits = job.ineligible if kind == "ineligible" else None
+                yield page_schema.UnscheduledJobFacts.model_construct(
+                    **self._facts(job, pending.label),
+                    kind=kind,
+                    reason=self._why(waits or held),
+                    asked=page_schema.RequestFacts.model_construct(**self._asked(job)),
+                )
+
+    # ------------------------------------------------------------------------------------------------- the machine
+
+    def _unavailable(self, cluster: Cluster) -> list[int]:
+        """Nodes with nothing free on which nothing runs."""
+        busy = {node for running in self.instant.observation.running for node, _ in running.placement}
+        return [node for node in np.flatnonzero(self.instant.free.max(axis=1) == 0).tolist() if node not in busy]
+
+    def _outages(self, seen: Observation, out: list[int]) -> Iterable[page_schema.Outage]:
+        """What the cluster says of nodes that take no jobs, and what is left to say of those that have nothing free.
+
+        A reservation is named for its user where nobody names it, so that its name is hidden with users' names.
+        """
+        told: set[int] = set()
+        for each in seen.outages:
+            told |= set(each.nodes) if each.from_s <= seen.now_s else set()
+            name = self._name(each.name) if each.kind == "reserved" else _valid(each.name)
+            yield page_schema.Outage(
+                kind=each.kind, name=name, nodes=list(each.nodes), from_s=each.from_s, to_s=each.to_s
+            )
+        if rest := [node for node in out if node not in told]:
+            yield page_schema.Outage(kind="unknown", name="", nodes=rest, from_s=seen.now_s, to_s=None)
+
+    def _resources(self) -> list[page_schema.Resource]:
+        seen, free = self.instant.observation, self.instant.free.sum(axis=0)
+        used = np.zeros(len(seen.cluster.resources), np.int64)
+        for running in seen.running:
+            for amounts in amounts_used(running.job.request, running.placement, seen.cluster.capacity).values():
+                used += amounts
+        total = seen.cluster.capacity.sum(axis=0)
+        return [
+            page_schema.Resource(
+                name=name, capacity=int(total[r]), in_use=int(used[r]), free=int(free[r]),
+                unavailable=max(0, int(total[r] - used[r] - free[r])),
+            )
+            for r, name in enumerate(seen.cluster.resources)
+        ]  # fmt: skip
+
+    def _status(
+        self, queue: list[page_schema.QueuedJob], aside: list[page_schema.UnscheduledJobFacts], out: int
+    ) -> page_schema.Status:
+        instant, policy = self.instant, self.settings.policy
+        seen, last = instant.observation, instant.last
+        paused = instant.around.paused or _waiting(last.waits_for)
+        counts = reason_kinds.jobs_by_reason(instant.read) or {}
+        return page_schema.Status(
+            version=version("cpsched"), cluster=_valid(seen.cluster_name)[:80], host=platform.node(),
+            round=last.number, at_unix_s=last.at_unix_s, now_s=seen.now_s, mode=last.mode,
+            dispatcher=policy.dispatcher, predictor=policy.predictor,
+            interval_s=self.settings.cycle.interval_s, users_hidden=self.hidden,
+            nodes=seen.cluster.size, unavailable_nodes=out, queued=len(queue), running=len(seen.running),
+            aside=len(aside), held=instant.read.kept, resources=self._resources(),
+            causes=summarize_reasons(counts, [*queue, *aside]), alarms=alerts_of(last, paused, instant.checks, seen, self.hidden),  # noqa: E501
+        )  # fmt: skip
+
+    # --------------------------------------------------------------------------------------------------- the chart
+
+    def _bars(self, seen: Observation, report: CycleReport) -> Iterable[page_schema.Bar]:
+        ends, labels = _ends(report.snapshot), seen.names()
+        for ran in self.past:
+            yield self._bar(ran.job, "past", ran.start_s, ran.end_s, ran.placement, ran.label)
+        for running in seen.running:
+            end_s = max(seen.now_s + 1, ends.get(running.job.id, running.start_s + running.job.walltime_s))
+            label = labels.get(running.job.id, "")
+            yield self._bar(running.job, "running", running.start_s, end_s, running.placement, label)
+        if report.snapshot is None or report.decision is None:
+            return
+        jobs = {job.id: job for job in report.waiting}
+        planned = planned_placements(report.snapshot, report.decision, seen.now_s + AHEAD_S, seen.outages)
+        for id, (begin_s, end_s, placement) in planned.items():
+            yield self._bar(jobs[id], "planned", begin_s, end_s, placement, labels.get(id, ""))
+
+    def _bar(
+        self, job: Job, kind: str, begin_s: int, end_s: int, nodes: Iterable[tuple[int, int]], label: str
+    ) -> page_schema.Bar:
+        user, name = self._name(job.user), _valid(label) or str(job.id)
+        return page_schema.Bar.model_construct(
+            id=job.id, label=name, user=user, kind=kind, begin_s=begin_s, end_s=end_s, nodes=list(nodes)
+        )
+
+
+def _waiting(words: str) -> str:
+    """Why the bridge starts nothing while a decision waits for `words`; empty for empty words."""
+    return f"nothing can be decided yet: {words}" if words else ""
+
+
+def _valid(text: str) -> str:
+    """`text` of bounded length, with nothing in it that UTF-8 cannot say."""
+    return text[:_MOST_LETTERS].encode("utf-8", "backslashreplace").decode()
+
+
+def _valid_reason(reason: PendingReason) -> PendingReason:
+    valid = (_valid(each) if isinstance(each, str) else each for each in reason.arguments)
+    return replace(reason, arguments=tuple(valid))
+
+
+def _ends(snapshot: Snapshot | None) -> dict[int, int]:
+    """Expected ends of the running jobs, by id."""
+    if snapshot is None:
+        return {}
+    return {snapshot.table.jobs[slot].id: int(snapshot.table.end_s[slot]) for slot in snapshot.running.tolist()}

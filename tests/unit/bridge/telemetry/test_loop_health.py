@@ -1,0 +1,34 @@
+"""When a loop counts as alive, and what is told of a cycle that failed."""
+
+from __future__ import annotations
+
+import pytest
+
+from cpsched_bridge.cycle_report import CycleReport, Event
+from cpsched_bridge.settings import CycleSettings
+from cpsched_bridge.telemetry.loop_health import LoopHealth
+
+
+@pytest.mark.parametrize(
+    ("interval_s", "max_backoff_s", "longest_s"),
+    [(1, 60, 10 + 60 + 30), (600, 60, 10 + 3000 + 30), (60, 60, 10 + 300 + 30)],
+)
+def test_a_loop_is_alive_as_long_as_its_rests_and_its_decisions_may_last(interval_s, max_backoff_s, longest_s):
+    now_s = [1000.0]
+    cycle = CycleSettings(interval_s=interval_s, max_backoff_s=max_backoff_s, decide_timeout_s=10)
+    health = LoopHealth(cycle, lambda: now_s[0])
+    now_s[0] += longest_s
+    assert health.stalled() == []
+    now_s[0] += 1
+    assert health.stalled() == [
+        f"no cycle ended for {longest_s + 1} s; the longest that a living loop takes is {longest_s} s"
+    ]
+    health(CycleReport(1, "control", 0.0))
+    assert health.stalled() == []
+
+
+def test_a_failed_cycle_is_explained_by_what_failed_it_alone():
+    health = LoopHealth(CycleSettings())
+    happened = [Event("start_failed", "job 7 did not start"), Event("backend_timeout", "no answer")]
+    health(CycleReport(5, "control", 0.0, result="backend_timeout", happenings=happened))
+    assert health.not_ready() == ["round 5 failed: backend_timeout", "no answer"]

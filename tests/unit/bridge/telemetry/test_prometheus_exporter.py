@@ -1,0 +1,285 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from cpsched.model import NO_STARTS, Decision, Effort, EndedJob
+from cpsched_bridge.cycle_report import CycleReport
+from cpsched_bridge.errors import BackendTimeout
+from cpsched_bridge.ports import OBJECT_KINDS, Check, Hold, UnmanagedJob, UnusableObject
+from cpsched_bridge.settings import Settings
+from cpsched_bridge.telemetry.cycle_follower import CycleSample, RunTimeOutcome, StartTimeOutcome, WatchContext
+from cpsched_bridge.telemetry.metric_families import FORMER_NAMES, METRICS, PARTITIONS, MetricFamily, former_rows
+from cpsched_bridge.telemetry.prometheus_exporter import PrometheusExporter
+from cpsched_bridge.web.status_application import StatusApplication
+from tests.builders import a_cluster, a_job
+from tests.fakes import FakeCluster
+
+
+@pytest.fixture
+def watch():
+    return StatusApplication(Settings(mode="control"))
+
+
+def scrape(exporter):
+    """(name, labels) -> value."""
+    families = list(text_string_to_metric_families(exporter.text().decode()))
+    return {(s.name, tuple(sorted(s.labels.items()))): s.value for family in families for s in family.samples}
+
+
+def partition(name):
+    return (("partition", name),)
+
+
+def test_what_a_bridge_does_can_be_scraped(bridge_at, watch):
+    cluster = FakeCluster(cluster=a_cluster(nodes=2, cores=4), now_s=100)
+    cluster.submit(a_job(1, per_unit=4, queue="a"), a_job(2, per_unit=4, queue="b"))
+    cluster.submit(a_job(3, per_unit=4, submit_s=20, queue="a,b"))
+    cluster.submit(a_job(4), hold=Hold.USER)
+    bridge = bridge_at(cluster, listeners=(watch,))
+    bridge.cycle()
+    bridge.pace.at_s += 0.3
+    cluster.now_s += 40
+    bridge.cycle()
+    cluster.end(1)
+    bridge.cycle()
+    found = scrape(watch.exporter)
+    assert found["cpsched_cycles_total", (("result", "ok"),)] == 3
+    assert found["cpsched_solves_total", (("path", "first-fit"), ("status", "none"))] == 3
+    assert found["cpsched_commands_total", (("kind", "start"), ("result", "done"))] == 3
+    assert found["cpsched_decision_to_running_seconds_count", ()] == 2
+    assert found["cpsched_decision_to_running_seconds_sum", ()] == pytest.approx(0.6)
+    assert found["cpsched_queued_jobs", partition("a")] == 1
+    assert found["cpsched_queued_jobs", partition("b")] == 0
+    assert found["cpsched_oldest_pending_seconds", partition("a")] == 120
+    assert found["cpsched_oldest_pending_seconds", partition("b")] == 0
+    assert found["cpsched_pending_jobs", ()] == 2
+    assert found["cpsched_waiting_jobs", (("reason", "held_by_owner"),)] == 1
+    assert found["cpsched_running_jobs", ()] == 1
+    assert found["cpsched_started_jobs_total", ()] == 2
+    assert found["cpsched_job_wait_seconds_sum", partition("a")] == 100
+    assert found["cpsched_job_wait_seconds_count", partition("b")] == 1
+    assert found["cpsched_job_bounded_slowdown_ratio_count", ()] == 1
+    assert found["cpsched_job_bounded_slowdown_ratio_sum", ()] == pytest.approx(140 / 40)
+    assert found["cpsched_partition_bounded_slowdown_ratio_sum", partition("a")] == pytest.approx(140 / 40)
+    assert found["cpsched_mode", (("mode", "control"),)] == 1
+    assert found["cpsched_mode", (("mode", "shadow"),)] == 0
+    assert found["cpsched_resource_capacity", (("resource", "cores"),)] == 8
+    assert found["cpsched_resource_free", (("resource", "cores"),)] == 4
+    assert found["cpsched_last_success_timestamp_seconds", ()] == 1_000_000_000.3
+    assert found["cpsched_cycle_phase_duration_seconds_count", (("phase", "decide"),)] == 3
+    assert found["process_resident_memory_bytes", ()] > 1e6
+
+
+def test_names_follow_the_conventions_and_nothing_is_labelled_by_job_user_or_node():
+    for metric in METRICS:
+        assert metric.name.startswith("cpsched_")
+        assert metric.name.rpartition("_")[2] != "total"
+        assert metric.sentence.endswith(".")
+        if metric.kind == "histogram":
+            assert metric.name.endswith(("_seconds", "_ratio"))
+        assert not {"job", "user", "name", "id", "node", "account"} & set(metric.labels)
+    assert len({metric.name for metric in METRICS}) == len(METRICS)
+
+
+def full(partitions):
+    """An exporter that has seen so many partitions, and more values of every other label than it keeps."""
+    exporter = PrometheusExporter([*METRICS])
+    for served in exporter._served:  # noqa: SLF001
+        metric = served.metric
+        names = [f"value-{n}" for n in range(partitions if metric.labels == ("partition",) else 100)]
+        if len(metric.known) == metric.most:
+            continue
+        served.take([((name,) * len(metric.labels), 1.0) for name in names] if metric.labels else [((), 1.0)])
+    return exporter
+
+
+@pytest.mark.parametrize("partitions", [PARTITIONS, 500])
+def test_there_are_never_more_than_540_series(partitions):
+    series = scrape(full(partitions))
+    own = [name for name, _ in series if name.startswith("cpsched_")]
+    assert len(series) <= 540  # 500, and those under former names
+    assert len(own) <= sum(metric.series_at_most for metric in (*METRICS, *former_rows()))
+    if partitions > PARTITIONS:
+        assert len(own) == sum(metric.series_at_most for metric in (*METRICS, *former_rows()))
+
+
+def a_gauge(merged):
+    row = MetricFamily("gauge", "cpsched_test", "Text.", lambda c: [(("a",), 1.0), (("b",), 5.0), (("c",), 3.0)], ("x",), 1,  # noqa: E501
+                 merged=merged)  # fmt: skip
+    exporter = PrometheusExporter([row])
+    exporter(CycleSample(CycleReport(1, "control", 0.0)))
+    return scrape(exporter)
+
+
+def test_labels_beyond_the_bound_fall_together():
+    assert a_gauge(float.__add__)["cpsched_test", (("x", "other"),)] == 8
+    assert a_gauge(max)["cpsched_test", (("x", "other"),)] == 5
+    assert a_gauge(max)["cpsched_test", (("x", "a"),)] == 1
+
+
+@pytest.mark.parametrize("submits_s", [(20, 60), (60, 20)])
+def test_the_oldest_waiting_job_counts_wherever_in_the_queue_it_stands(submits_s):
+    exporter, seen = PrometheusExporter(), FakeCluster(now_s=100).observe()
+    waiting = [a_job(id, submit_s=submit_s, queue="a") for id, submit_s in enumerate(submits_s)]
+    exporter(CycleSample(CycleReport(1, "control", 0.0, observation=seen, waiting=waiting)))
+    assert scrape(exporter)["cpsched_oldest_pending_seconds", partition("a")] == 80
+
+
+def test_a_check_that_nobody_requires_has_a_metric_too():
+    exporter = PrometheusExporter()
+    checks = [Check("plugin", False, "", required=False), Check("clock", False, "", required=True)]
+    exporter(CycleSample(CycleReport(1, "control", 0.0, checks=checks)))
+    found = scrape(exporter)
+    assert [found["cpsched_check_ok", (("check", name),)] for name in ("plugin", "clock")] == [0, 0]
+
+
+def test_checks_are_told_when_they_were_made_and_one_that_is_gone_is_no_fault():
+    exporter = PrometheusExporter()
+
+    def cycle(*checks):
+        exporter(CycleSample(CycleReport(1, "control", 0.0, checks=[Check(n, ok, "") for n, ok in checks] or None)))
+        return scrape(exporter)
+
+    assert cycle(("plugin", False), ("clock", True))["cpsched_check_ok", (("check", "plugin"),)] == 0
+    assert cycle()["cpsched_check_ok", (("check", "plugin"),)] == 0, "not checked in this cycle"
+    assert cycle(("clock", True))["cpsched_check_ok", (("check", "plugin"),)] == 1
+
+
+def test_a_decision_of_the_fallback_is_counted():
+    exporter = PrometheusExporter()
+    decision = Decision(NO_STARTS, Effort("easy", considered=1))
+    exporter(CycleSample(CycleReport(1, "control", 0.0, decision=decision, fallback=True, stuck=2, gap_s=3.5)))
+    found = scrape(exporter)
+    assert found["cpsched_decision_fallbacks_total", ()] == found["cpsched_fallback", ()] == 1
+    assert found["cpsched_cycle_late_seconds_total", ()] == 3.5
+    exporter(CycleSample(CycleReport(2, "control", 0.0, decision=decision)))
+    assert scrape(exporter)["cpsched_fallback", ()] == 0
+
+
+def solved(status, solver_s=0.1, objective=None, bound=None):
+    """What an exporter serves after one decision of a solver."""
+    exporter = PrometheusExporter()
+    effort = Effort("solver", 5, 70, status, objective, bound, solver_s)
+    exporter(CycleSample(CycleReport(1, "control", 0.0, decision=Decision(NO_STARTS, effort))))
+    return scrape(exporter)
+
+
+@pytest.mark.parametrize(
+    ("status", "solver_s", "searches", "hits"),
+    [("optimal", 0.1, 1, 0), ("feasible", 0.1, 1, 1), ("unverified", 0.1, 1, 1), ("unverified", 0.0, 0, 0)],
+)
+def test_a_search_without_a_proof_ended_at_its_limit(status, solver_s, searches, hits):
+    found = solved(status, solver_s)
+    assert found["cpsched_decision_searches_total", ()] == searches
+    assert found["cpsched_decision_limit_hits_total", ()] == hits
+    assert found["cpsched_decision_variables_sum", ()] == 70
+
+
+@pytest.mark.parametrize(("objective", "bound", "gap"), [(100, 80, 0.2), (100, 100, 0), (0, 0, 0), (10, 20, 0)])
+def test_the_gap_is_a_share_of_the_objective(objective, bound, gap):
+    found = solved("feasible", objective=objective, bound=bound)
+    assert found["cpsched_decision_gap_ratio_count", ()] == 1
+    assert found["cpsched_decision_gap_ratio_sum", ()] == pytest.approx(gap)
+    assert solved("feasible", objective=5.0)["cpsched_decision_gap_ratio_count", ()] == 0
+
+
+@pytest.mark.parametrize(
+    ("estimate_s", "run_s", "direction", "log2"),
+    [(100, 400, "longer", 2), (400, 100, "shorter", 2), (7, 7, "shorter", 0)],
+)
+def test_a_prediction_error_is_a_logarithm_with_a_direction(estimate_s, run_s, direction, log2):
+    exporter = PrometheusExporter()
+    exporter(CycleSample(CycleReport(1, "control", 0.0), predicted=(RunTimeOutcome(1, estimate_s, run_s),)))
+    found = scrape(exporter)
+    assert found["cpsched_prediction_error_log2_ratio_sum", (("direction", direction),)] == pytest.approx(log2)
+    assert found["cpsched_prediction_error_log2_ratio_count", (("direction", direction),)] == 1
+
+
+@pytest.mark.parametrize(("start_s", "direction"), [(160, "late"), (40, "early"), (100, "early")])
+def test_a_promise_error_is_a_time_with_a_direction(start_s, direction):
+    exporter = PrometheusExporter()
+    exporter(CycleSample(CycleReport(1, "control", 0.0), kept=(StartTimeOutcome(1, 100, start_s),)))
+    found = scrape(exporter)
+    assert found["cpsched_start_time_error_seconds_sum", (("direction", direction),)] == abs(start_s - 100)
+    counts = {
+        name: found["cpsched_start_time_error_seconds_count", (("direction", name),)] for name in ("late", "early")
+    }
+    assert counts == {"late": 0, "early": 0} | {direction: 1}
+
+
+def test_a_failed_cycle_is_counted_and_not_a_success(bridge_at, watch):
+    cluster = FakeCluster()
+    cluster.submit(a_job(1, per_unit=4), a_job(2, per_unit=100, queue="q"))
+    bridge = bridge_at(cluster, listeners=(watch,))
+    bridge.cycle()
+    success = scrape(watch.exporter)["cpsched_last_success_timestamp_seconds", ()]
+    bridge.pace.at_s += 5
+    cluster.fail("observe", BackendTimeout("no answer"))
+    bridge.cycle()
+    found = scrape(watch.exporter)
+    assert found["cpsched_cycles_total", (("result", "backend_timeout"),)] == 1
+    assert found["cpsched_last_success_timestamp_seconds", ()] == success
+    assert found["cpsched_events_total", (("kind", "backend_timeout"),)] == 1
+    assert found["cpsched_queued_jobs", partition("q")] == 1, "what was known of the queue stays"
+
+
+def test_a_job_that_ended_unseen_counts_as_started(bridge_at, watch):
+    cluster = FakeCluster()
+    bridge = bridge_at(cluster, listeners=(watch,), mode="shadow")
+    bridge.cycle()
+    cluster.submit(a_job(1))
+    cluster.jobs[1].start_s, cluster.jobs[1].end_s = 30, 35
+    bridge.cycle()
+    found = scrape(watch.exporter)
+    assert found["cpsched_started_jobs_total", ()] == found["cpsched_ended_jobs_total", ()] == 1
+    assert EndedJob(a_job(1), 30, 35).run_s == 5
+    assert np.isclose(found["cpsched_job_wait_seconds_sum", partition("none")], 30)
+
+
+def test_jobs_left_to_the_clusters_scheduler_wait_for_that_reason(bridge_at, watch):
+    cluster = FakeCluster(left=[UnmanagedJob(9, "array"), UnmanagedJob(10, "array")])
+    bridge_at(cluster, listeners=(watch,)).cycle()
+    assert scrape(watch.exporter)["cpsched_waiting_jobs", (("reason", "left_to_slurm"),)] == 2
+
+
+def test_objects_that_are_left_out_are_counted_by_kind(bridge_at, watch):
+    cluster = FakeCluster()
+    report = bridge_at(cluster, listeners=(watch,)).cycle()
+    odd = [UnusableObject(kind, "x", "f", "unreadable") for kind in ("node", "node", "qos")]
+    report.observation = replace(report.observation, unusable=tuple(odd))
+    watch(report)
+    found = scrape(watch.exporter)
+    counts = {kind: found["cpsched_unusable_objects", (("kind", kind),)] for kind in OBJECT_KINDS}
+    assert counts == {"node": 2, "partition": 0, "reservation": 0, "job": 0, "association": 0, "qos": 1}
+
+
+def test_sizes_and_restarts_of_the_child(bridge_at):
+    around = [WatchContext(1.0, 10, 20, child_starts=1), WatchContext(1.0, 11, 21, child_starts=3)]
+    watch = StatusApplication(Settings(), lambda: around.pop(0))
+    bridge = bridge_at(FakeCluster(), listeners=(watch,))
+    bridge.cycle()
+    assert scrape(watch.exporter)["cpsched_child_restarts_total", ()] == 0
+    bridge.cycle()
+    found = scrape(watch.exporter)
+    assert found["cpsched_child_restarts_total", ()] == 2
+    assert found["cpsched_journal_size_bytes", ()] == 11
+    assert found["cpsched_ledger_size_bytes", ()] == 21
+
+
+@pytest.mark.parametrize(("name", "former"), FORMER_NAMES.items())
+def test_a_renamed_metric_has_both_names(name, former):
+    """Alerts and dashboards of a site go on working for one release."""
+    found = scrape(full(2))
+    ours = {
+        (series.removeprefix(name), labels): value
+        for (series, labels), value in found.items()
+        if series.startswith(name)
+    }
+    theirs = {
+        (series.removeprefix(former), labels): value
+        for (series, labels), value in found.items()
+        if series.startswith(former)
+    }
+    assert ours == theirs != {}

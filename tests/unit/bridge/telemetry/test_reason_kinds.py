@@ -1,0 +1,87 @@
+"""Kinds and texts of reasons."""
+
+import pytest
+
+from cpsched.model import PendingCode, PendingReason
+from cpsched.model.reason import ARGUMENTS
+from cpsched.policy_spec import PolicySpec, setting_names
+from cpsched.registry import DISPATCHERS
+from cpsched_bridge.ports import Hold, Holder, PendingJob
+from cpsched_bridge.telemetry.reason_kinds import KINDS, OTHER, general, kind_of, text_of, unscheduled_kind
+from tests.builders import a_cluster, a_job, a_running, a_snapshot
+
+
+def crowded():
+    """Some jobs fit and some do not, one never will, and what is free is needed by others."""
+    cluster = a_cluster(nodes=3, cores=4)
+    running = [a_running(a_job(90, per_unit=4, walltime_s=50), ((0, 1),))]
+    wide = [a_job(1, units=3, per_unit=4, walltime_s=80), a_job(2, units=2, per_unit=4, walltime_s=500)]
+    small = [a_job(10 + n, per_unit=1 + n % 4, walltime_s=40 + 300 * (n % 3), submit_s=n) for n in range(20)]
+    return a_snapshot(cluster, [*wide, a_job(3, per_unit=9), *small], running, now_s=10)
+
+
+@pytest.mark.parametrize("name", [listing.name for listing in DISPATCHERS.all()])
+def test_no_reason_of_a_listed_dispatcher_is_free_text(name):
+    options = {"limit_s": 0.02} if "limit_s" in setting_names(DISPATCHERS.find(name)) else {}
+    decision = PolicySpec.of(name, options=options).build(lambda *_: None).decide(crowded(), "plan")
+    assert decision.waits
+    assert {wait.reason for wait in decision.waits.values() if kind_of(wait.reason) == OTHER} == set()
+    assert kind_of(decision.waits[3].reason) == "never"
+
+
+@pytest.mark.parametrize(
+    ("code", "arguments", "distinct", "kind", "text"),
+    [
+        (PendingCode.RESOURCES, (0, 1), True, "resources", "no node has enough free for it"),
+        (PendingCode.RESOURCES, (0, 8), False, "resources", "none of its 8 parts have room now"),
+        (PendingCode.RESOURCES, (1, 2), False, "resources", "1 of its 2 parts has room now"),
+        (PendingCode.WHOLE_NODES, (0, 1), True, "resources", "no node is wholly free for it"),
+        (PendingCode.WHOLE_NODES, (1, 2), True, "resources", "1 of its 2 nodes is wholly free"),
+        (PendingCode.NEVER, ("5 of 4 nodes",), False, "never", "can never run here: 5 of 4 nodes"),
+        (PendingCode.RESERVED, (), False, "reserved", "would fit, but delay a job that goes first"),
+        (PendingCode.PRIORITY, (), False, "priority", "others go first"),
+        (PendingCode.OTHER, ("mercury is in retrograde",), False, "other", "mercury is in retrograde"),
+    ],
+)
+def test_a_reason_has_a_kind_and_a_text(code, arguments, distinct, kind, text):
+    reason = PendingReason(code, arguments)
+    assert (kind_of(reason), text_of(reason, distinct)) == (kind, text)
+
+
+def test_every_code_has_a_kind_and_a_text():
+    for code in PendingCode:
+        reason = PendingReason(code, tuple(kind(8) for kind in ARGUMENTS.get(code, ())))
+        assert kind_of(reason) in KINDS
+        assert text_of(reason, True)
+        assert text_of(general(reason), True)
+
+
+@pytest.mark.parametrize(
+    ("code", "arguments", "text", "in_general"),
+    [
+        (PendingCode.DEPENDENCY, (), "dependency", "dependency"),
+        (PendingCode.CLUSTER, ("QOSMaxJobs", "8 of 8 of ada"), "QOSMaxJobs: 8 of 8 of ada", "QOSMaxJobs"),
+        (PendingCode.BACKED_OFF, ("QOSMaxJobs", "user ada"), "QOSMaxJobs (user ada)", "QOSMaxJobs"),
+        (PendingCode.HELD_FOR_JOBS, ("s",), "held (s) until other jobs are over", "held"),
+        (
+            PendingCode.BEFORE_RESERVATION, ("fits not", "reservation ada_1 is over"),
+            "fits not, before reservation ada_1 is over", "fits not, before a reservation is over",
+        ),
+        (PendingCode.UNMODELLED, ("features", "features 'a|b'"), "features 'a|b'", "features"),
+        (PendingCode.UNREADABLE, ("user ada",), "cannot be read: user ada", "cannot be read"),
+        (PendingCode.OTHER, ("Venus: ada (and ben); all",), "Venus: ada (and ben); all", "Venus"),
+    ],
+)  # fmt: skip
+def test_what_may_name_other_users_can_be_left_out(code, arguments, text, in_general):
+    reason = PendingReason(code, arguments)
+    assert (text_of(reason), text_of(general(reason))) == (text, in_general)
+
+
+def test_jobs_that_are_not_decided_on():
+    depends = a_job(1, ineligible="Dependency")
+    assert unscheduled_kind(PendingJob(depends, Hold.USER)) == "held_by_owner"
+    assert unscheduled_kind(PendingJob(depends, Hold.USER, holder=Holder.ADMINISTRATOR)) == "set_aside"
+    assert unscheduled_kind(PendingJob(depends, Hold.USER, holder=Holder.CLUSTER)) == "ineligible"
+    assert unscheduled_kind(PendingJob(depends, Hold.PLUGIN)) == "ineligible"
+    assert unscheduled_kind(PendingJob(a_job(1), Hold.ADMIN)) == "set_aside"
+    assert {"held_by_owner", "ineligible", "set_aside"} <= set(KINDS)

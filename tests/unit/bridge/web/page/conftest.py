@@ -1,0 +1,61 @@
+import json
+import urllib.error
+import urllib.request
+
+import pytest
+
+from cpsched.dispatchers.easy import EasyDispatcher
+from cpsched_bridge.settings import Settings
+from cpsched_bridge.web.http_server import HttpServer
+from cpsched_bridge.web.status_application import StatusApplication
+from tests.builders import a_cluster
+from tests.fakes import FakeCluster
+
+
+class Site:
+    """A bridge over a fake cluster, with its page."""
+
+    def __init__(self, bridge_at, **page):
+        self.cluster = FakeCluster(cluster=a_cluster(nodes=3, cores=4), now_s=1000)
+        self.watch = StatusApplication(Settings.model_validate({"mode": "control", "page": page}))
+        self.bridge = bridge_at(self.cluster, dispatcher=EasyDispatcher(), listeners=(self.watch,))
+        self.endpoint = HttpServer(self.watch.app(), "127.0.0.1", 0)
+
+    def cycle(self, to_s=None):
+        self.cluster.now_s = to_s or self.cluster.now_s
+        self.bridge.cycle()
+        return self.view
+
+    @property
+    def view(self):
+        return self.watch.board.view()
+
+    def get(self, path="", **headers):
+        """(status, headers, text)."""
+        request = urllib.request.Request(self.endpoint.url + path, headers=headers)
+        try:
+            with urllib.request.urlopen(request) as answer:
+                return answer.status, answer.headers, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.headers, error.read().decode()
+
+    def json(self, name):
+        return json.loads(self.get(f"api/v1/{name}")[2])
+
+
+@pytest.fixture
+def site_with(bridge_at):
+    made = []
+
+    def make(**page):
+        made.append(Site(bridge_at, **page))
+        return made[-1]
+
+    yield make
+    for site in made:
+        site.endpoint.close()
+
+
+@pytest.fixture
+def site(site_with):
+    return site_with()

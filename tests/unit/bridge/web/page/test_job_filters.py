@@ -1,0 +1,137 @@
+"""Which jobs and nodes a reader gets to see, and in which order."""
+
+import pytest
+
+from cpsched.model import PendingCode, PendingReason
+from cpsched_bridge.web.page import job_filters
+from cpsched_bridge.web.page.node_states import nodes
+from cpsched_bridge.web.page.page_query import PageQuery
+from tests.unit.bridge.web.page.views import a_queued, a_running, a_view, an_aside, an_asked, an_outage, other
+
+VIEW = a_view(
+    queue=[
+        a_queued(1, user="ada", account="bio", partition="main", qos="high", position=1, submit_s=50, expected_s=3000),
+        a_queued(2, user="ben", account="bio", partition="gpu", qos="", position=2, submit_s=10, units=8,
+                 reason=PendingReason(PendingCode.NEVER, ("too large",))),
+        a_queued(3, user="ada", account="chem", partition="gpu", qos="low", position=3, submit_s=90, walltime_s=9000,
+                 expected_s=2000),
+    ],
+    running=[a_running(50, label="8_1", user="eve", nodes=[("n0", 1), ("n1", 1)]),
+             a_running(51, user="ada", start_s=900)],
+    aside=[
+        an_aside(90, user="ada", asked=an_asked(units=2)),
+        an_aside(91, user="ben", kind="left_to_slurm", reason=other("licences")),
+    ],
+)  # fmt: skip
+
+
+def found(**query):
+    return [job.id for job in job_filters.jobs(VIEW, PageQuery.of({name: str(value) for name, value in query.items()}))]
+
+
+@pytest.mark.parametrize(
+    ("query", "ids"),
+    [
+        ({}, [1, 2, 3]),
+        ({"state": "waiting"}, [1, 2, 3]),
+        ({"state": "nonsense"}, [1, 2, 3]),
+        ({"state": "running"}, [50, 51]),
+        ({"state": "aside"}, [90, 91]),
+        ({"state": "all"}, [1, 2, 3, 50, 51, 90, 91]),
+        ({"user": "ada"}, [1, 3]),
+        ({"user": "ad"}, []),
+        ({"user": "ada", "state": "all"}, [1, 3, 51, 90]),
+        ({"account": "bio"}, [1, 2]),
+        ({"partition": "gpu", "user": "ada"}, [3]),
+        ({"qos": "low"}, [3]),
+        ({"kind": "never"}, [2]),
+        ({"kind": "left_to_slurm", "state": "all"}, [91]),
+        ({"node": "n1", "state": "all"}, [50]),
+        ({"q": "LICENCES", "state": "all"}, [91]),
+        ({"q": "never run here"}, [2]),
+        ({"q": "51", "state": "all"}, [51]),
+        ({"q": "50", "state": "all"}, [50]),
+        ({"q": "5", "state": "all"}, [51]),
+        ({"q": "8_", "state": "all"}, [50]),
+        ({"q": "chem"}, [3]),
+    ],
+)
+def test_jobs_are_chosen_by_state_field_reason_node_and_words(query, ids):
+    assert found(**query) == ids
+
+
+@pytest.mark.parametrize(
+    ("sort", "ids"),
+    [
+        ("queue", [1, 2, 3]),
+        ("-queue", [3, 2, 1]),
+        ("waited", [2, 1, 3]),
+        ("start", [3, 1, 2]),
+        ("size", [2, 1, 3]),
+        ("walltime", [3, 1, 2]),
+        ("user", [1, 3, 2]),
+        ("partition", [2, 3, 1]),
+        ("job", [1, 2, 3]),
+        ("-job", [3, 2, 1]),
+        ("nonsense", [1, 2, 3]),
+    ],
+)
+def test_jobs_are_put_in_order(sort, ids):
+    assert found(sort=sort) == ids
+
+
+@pytest.mark.parametrize("sort", [sign + name for name in job_filters.ORDERS for sign in ("", "-")])
+def test_jobs_of_all_states_can_be_put_in_each_order(sort):
+    assert sorted(found(state="all", sort=sort)) == [1, 2, 3, 50, 51, 90, 91]
+
+
+def test_values_are_offered_the_commonest_first_and_never_too_many():
+    offered = {each.name: each for each in job_filters.choices(VIEW, PageQuery(user="ben"))}
+    assert offered["user"].values == ["ada", "ben"]
+    assert offered["user"].value == "ben"
+    assert offered["partition"].values == ["gpu", "main"]
+    many = a_view(queue=[a_queued(n, user=f"u{n}") for n in range(1000)])
+    users = job_filters.choices(many, PageQuery())[0]
+    assert (len(users.values), users.whole) == (50, False)
+
+
+def test_what_no_page_can_show_is_neither_offered_nor_asked_for():
+    offered = job_filters.choices(a_view(queue=[a_queued(1, user="\x1b[31m"), a_queued(2)]), PageQuery())
+    assert offered[0].values == ["ada"]
+    assert PageQuery.of({"user": "\x1b[31ma", "q": "a\nb"}) == PageQuery(user="[31ma", q="ab")
+
+
+def test_neither_users_nor_accounts_are_offered_where_they_are_hidden():
+    assert [each.name for each in job_filters.choices(a_view(users_hidden=True), PageQuery())] == ["partition", "qos"]
+
+
+NODES = nodes(
+    a_view(
+        running=[a_running(1, per_unit=[3]), a_running(2, nodes=[("n2", 1)], per_unit=[4])],
+        outages=[an_outage("drained", 1, name="DRAIN disk")], capacity=((4,),) * 4, free=((1,), (0,), (0,), (4,)),
+    )
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ({}, ["n0", "n1", "n2", "n3"]),
+        ({"state": "idle"}, ["n3"]),
+        ({"state": "drained"}, ["n1"]),
+        ({"q": "N2"}, ["n2"]),
+        ({"q": "disk"}, ["n1"]),
+        ({"sort": "state"}, ["n1", "n2", "n0", "n3"]),
+        ({"sort": "use"}, ["n2", "n0", "n1", "n3"]),
+        ({"sort": "-node"}, ["n3", "n2", "n1", "n0"]),
+    ],
+)
+def test_nodes_are_chosen_and_put_in_order(query, names):
+    assert [node.name for node in job_filters.nodes(NODES, PageQuery.of(query))] == names
+
+
+def test_an_address_says_what_was_asked_and_another_choice_begins_at_the_first_page():
+    asked = PageQuery.of({"user": "a&b", "page": "3", "sort": "-start"})
+    assert asked.address(page=4) == "?page=4&user=a%26b&sort=-start"
+    assert asked.address(sort="") == "?user=a%26b"
+    assert asked.other(state="all") == "?state=all"

@@ -1,0 +1,443 @@
+"""The status page as a browser without a script gets it."""
+
+import json
+import platform
+import re
+import time
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from importlib.metadata import version
+from threading import Lock
+from types import SimpleNamespace
+
+import pytest
+
+from cpsched.formatting import to_come
+from cpsched.model import Cluster, NodeSetPart, PendingCode, PendingReason
+from cpsched_bridge.errors import BackendTimeout
+from cpsched_bridge.ports import Hold, Holder, Lease, Outage, UnmanagedJob
+from cpsched_bridge.settings import Settings
+from cpsched_bridge.telemetry.start_forecasts import ExpectedStart, partitions_of
+from cpsched_bridge.web.explain import explain
+from cpsched_bridge.web.http_server import HttpServer
+from cpsched_bridge.web.page import job_filters, page_rendering
+from cpsched_bridge.web.page.redaction import redact_for_user
+from cpsched_bridge.web.status_application import StatusApplication
+from tests.builders import a_job
+from tests.fakes import FakeCluster
+
+HOSTILE = '<script>alert("x")</script>&\x1b[31m\ud800"\'{{7*7}}'
+
+
+def crowd(site):
+    """One job runs on every node, one waits for all of them, one behind it, and one that its owner holds."""
+    site.cluster.submit(a_job(1, units=3, per_unit=4, walltime_s=600, user="ada", queue="main"))
+    site.cycle()
+    site.cluster.submit(a_job(2, units=3, per_unit=4, walltime_s=300, user="ben", name="wide", submit_s=1000))
+    site.cluster.submit(a_job(3, per_unit=1, walltime_s=9000, user="eve", submit_s=1001))
+    site.cluster.submit(a_job(4), hold=Hold.USER)
+    return site.cycle(1060)
+
+
+def listed(text):
+    """Ids of the jobs in the table, from above."""
+    return [int(id) for id in re.findall(r'<td class="job"><a href="jobs/(\d+)"', text)]
+
+
+def test_it_shows_what_waits_runs_and_is_planned(site):
+    crowd(site)
+    status, headers, text = site.get()
+    assert status == 200
+    assert headers["content-security-policy"].startswith("default-src 'none'")
+    row = re.search(r'<tr><td class="job"><a href="jobs/2">.*?</tr>', text, re.DOTALL)[0]
+    assert "ben" in row
+    assert "in 9 min" in row
+    assert "none of its 3 parts have room now" in row
+    assert re.search(r'class="g-bar g-1 g-running".*?job 1 of ada runs on 3 nodes', text)
+    assert re.search(r'class="g-bar g-2 g-planned".*?job 2 of ben is planned on 3 nodes: begin in 9 min', text)
+
+
+def test_planned_jobs_stand_where_they_fit(site):
+    bars = {bar.id: bar for bar in crowd(site).chart.bars}
+    assert bars[1].kind == "running"
+    assert (bars[2].begin_s, bars[2].end_s) == (1600, 1900)
+    assert bars[2].nodes == [(0, 1), (1, 1), (2, 1)]
+
+
+def test_what_has_ended_stays_for_an_hour_where_it_ran(site):
+    crowd(site)
+    site.cluster.end(1)
+    view = site.cycle(1100)
+    (past,) = [bar for bar in view.chart.bars if bar.kind == "past"]
+    assert (past.id, past.begin_s, past.end_s, past.nodes) == (1, 1000, 1060, [(0, 1), (1, 1), (2, 1)])
+    assert not [bar for bar in site.cycle(1060 + 3601).chart.bars if bar.kind == "past"]
+
+
+def test_an_expected_start_that_moves_says_so(site):
+    crowd(site)
+    site.cycle(1700)  # job 1 has outlived its walltime
+    _, _, text = site.get("jobs/2")
+    assert "later than first expected" in text
+
+
+def test_drained_nodes_are_hatched_and_counted(site):
+    site.cluster.drained = {2}
+    view = site.cycle()
+    assert view.chart.unavailable == [2]
+    assert (view.status.unavailable_nodes, view.status.resources[0].unavailable) == (1, 4)
+    (outage,) = view.chart.outages
+    assert (outage.kind, outage.nodes, outage.to_s) == ("unknown", [2], None), "the cluster did not say why"
+    text = site.get()[2]
+    assert 'class="g-out"' in text
+    assert "not known" in re.search(r'id="outages-table".*?</table>', text, re.S)[0]
+
+
+def test_maintenance_is_in_the_chart_and_in_a_table_before_and_while_it_lasts(site):
+    """Until it begins its nodes are available; while it lasts they are told once, with its end."""
+    site.cluster.outages = (Outage("reserved", "new kernel", (1, 2), 1600, 5200),)
+    assert site.cycle(1000).chart.unavailable == []
+    table = re.search(r'id="outages-table".*?</table>', site.get()[2], re.S)[0]
+    for words in ("reserved", "new kernel", "n1, n2", "in 10 min", "in 1 h 10 min"):
+        assert words in table
+    site.cluster.drained = {1, 2}
+    assert site.cycle(1700).chart.unavailable == [1, 2]
+    (outage,) = site.view.chart.outages
+    assert outage.model_dump() == {
+        "kind": "reserved",
+        "name": "new kernel",
+        "nodes": [1, 2],
+        "from_s": 1600,
+        "to_s": 5200,
+    }
+    site.cluster.outages, site.cluster.drained = (), set()
+    site.cycle(5300)
+    assert "outages-table" not in site.get()[2]
+
+
+def test_planned_jobs_are_not_placed_where_they_would_meet_a_maintenance(site):
+    """The job would begin on the first node when all are free again, and run for longer than that one is open."""
+    site.cluster.submit(a_job(1, units=3, per_unit=4, walltime_s=600))
+    site.cycle()
+    site.cluster.submit(a_job(2, per_unit=4, walltime_s=300, submit_s=1000))
+    before = next(bar for bar in site.cycle(1060).chart.bars if bar.id == 2)
+    assert [node for node, _ in before.nodes] == [0]
+    site.cluster.outages = (Outage("reserved", "update", (0,), before.begin_s + 60, 90_000),)
+    after = next(bar for bar in site.cycle(1070).chart.bars if bar.id == 2)
+    assert [node for node, _ in after.nodes] == [1]
+
+
+def test_what_a_limit_says_of_users_is_hidden_with_their_names(site_with):
+    site = site_with(users="hide")
+    limit = PendingReason(PendingCode.CLUSTER, ("AssocMaxJobsLimit", "2 of 2 jobs of user ada are taken"))
+    site.cluster.submit(
+        a_job(1, user="ada", ineligible=limit),
+        a_job(2, user="ada", ineligible="QOSGrpCpuLimit (user ada), in a plug-in's words"),
+    )
+    site.cluster.left = [UnmanagedJob(3, "cannot be read: user ada", user="ada")]
+    site.cycle()
+    assert "ada" not in site.view.model_dump_json()
+    for path in ("", "jobs/1", "jobs/2", "jobs/3", "api/v1/jobs/1", "api/v1/jobs/3"):
+        assert "ada" not in site.get(path)[2], path
+    assert [job.why for job in site.view.aside] == ["cannot be read", "AssocMaxJobsLimit", "QOSGrpCpuLimit"]
+
+
+def test_the_name_of_a_reservation_is_hidden_with_those_of_users(site_with):
+    """Slurm calls a reservation after its user where nobody gives it a name."""
+    site = site_with(users="hide")
+    site.cluster.outages = (Outage("reserved", "ada_12", (0,), 900, 2000), Outage("down", "DOWN", (1,), 900, None))
+    site.cycle()
+    assert "ada_12" not in site.get()[2]
+    assert "DOWN" in site.get()[2]
+
+
+@pytest.mark.parametrize(("users", "named"), [("show", "main, a &amp; b, not ada_12"), ("hide", "main, a &amp; b")])
+def test_reservations_are_hidden_among_the_nodes_that_a_job_may_use(site_with, users, named):
+    parts = (NodeSetPart("partition", "main"), NodeSetPart("feature", "a & b"), NodeSetPart("reservation", "ada_12"))
+    site = site_with(users=users)
+    cluster = Cluster.of([[4]] * 3, ["cores"], node_sets={"some": [0, 1]})
+    site.cluster.cluster = replace(cluster, node_set_parts=((NodeSetPart("all", "all"),), parts))
+    site.cluster.submit(a_job(1, units=9, node_set=1, user="ada"))
+    site.cycle()
+    assert f"<dd>{named}</dd>" in site.get("jobs/1")[2]
+    assert redact_for_user(site.view, "" if users == "hide" else "ada").queue[0].nodes_from == parts[:2]
+    assert partitions_of(site.cluster.cluster) == ["all"]
+
+
+@pytest.mark.parametrize(
+    ("job", "status", "words"),
+    [
+        ("1", 200, 'It runs on <a href="../nodes?q=n0">n0</a>, <a href="../nodes?q=n1">n1</a>, '),
+        ("2", 200, "It is first in the queue of 2 waiting jobs, and has waited for 1 min."),
+        ("2", 200, 'It can start when this job ends, expected in 9 min: <a href="../jobs/1">1</a>.'),
+        ("4", 200, "held by its owner"),
+        ("9", 200, "array job"),
+        ("77", 404, "neither waits nor runs"),
+        ("%3Cb%3E", 404, "&lt;b&gt;"),
+    ],
+)
+def test_each_job_has_a_page_that_says_why(site, job, status, words):
+    site.cluster.left = [UnmanagedJob(9, "array job")]
+    crowd(site)
+    found, _, text = site.get(f"jobs/{job}")
+    assert found == status
+    assert words in text
+    assert "<b>" not in text
+
+
+@pytest.mark.parametrize(
+    ("holder", "ineligible", "words"),
+    [
+        (Holder.ADMINISTRATOR, None, "It is not decided on at the moment: held by an administrator."),
+        (Holder.ADMINISTRATOR, "held (so)", "It is not decided on at the moment: held by an administrator."),
+        (Holder.CLUSTER, "held (s)", "It may not start yet: held (s)."),
+    ],
+)
+def test_a_job_that_its_owner_does_not_hold_says_who_does(site, holder, ineligible, words):
+    site.cluster.submit(a_job(1, ineligible=ineligible), hold=Hold.USER)
+    site.cluster.jobs[1].holder = holder
+    site.cycle()
+    assert words in site.get("jobs/1")[2]
+
+
+def test_hostile_words_of_users_are_text(site):
+    job = a_job(1, per_unit=4, user=HOSTILE, name=HOSTILE, account=HOSTILE, queue=HOSTILE)
+    site.cluster.submit(job, a_job(2, units=3, per_unit=4, user=HOSTILE, name=HOSTILE, queue=HOSTILE, submit_s=1))
+    site.cluster.left = [UnmanagedJob(3, HOSTILE, label=HOSTILE, user=HOSTILE)]
+    site.cycle()
+    site.cycle()
+    pages = ("", "jobs?state=all", "nodes", "wall")
+    for path in (
+        *pages,
+        "jobs/1",
+        "jobs/2",
+        "jobs/3",
+        "jobs?q=%3Cscript%3E&user=%3Cscript%3E&sort=%3Cb%3E&kind=%22%3E",
+    ):
+        status, _, text = site.get(path)
+        assert status == 200
+        assert "<script>" not in text
+        assert "\x1b" not in text
+        assert "49" not in re.findall(r">(\d+)<", text), "a template in a template"
+    assert site.json("jobs/3")["reason"].startswith('<script>alert("x")'), "JSON carries what the user wrote"
+    assert site.get("api/v1/jobs/3")[1]["content-type"] == "application/json"
+    assert site.get("metrics")[0] == 200
+
+
+def test_names_can_be_hidden_everywhere_and_the_page_says_so(site_with):
+    site = site_with(users="hide")
+    secret = {"user": "ada", "name": "secret-name", "account": "phys-account"}
+    site.cluster.submit(a_job(1, units=3, per_unit=4, **secret), a_job(2, units=3, per_unit=4, submit_s=1, **secret))
+    site.cluster.left = [UnmanagedJob(3, "array", user="ada")]
+    site.cycle()
+    site.cycle()
+    texts = [site.get(path)[2] for path in (*PAGES, "jobs/1", "jobs/2", "jobs/3")]
+    for text in (*texts, site.view.model_dump_json()):
+        assert not re.search("ada|secret-name|phys-account", text)
+    assert "page.users: hide" in texts[0]
+
+
+@pytest.mark.parametrize("mode", ["shadow", "advise", "control"])
+def test_a_mode_in_which_the_bridge_starts_nothing_says_so(bridge_at, mode):
+    watch = StatusApplication(Settings.model_validate({"mode": mode}))
+    bridge_at(FakeCluster(), mode=mode, listeners=(watch,)).cycle()
+    endpoint = HttpServer(watch.app(), "127.0.0.1", 0)
+    try:
+        text = urllib.request.urlopen(endpoint.url).read().decode()
+    finally:
+        endpoint.close()
+    assert ("writes nothing to the cluster" in text) is (mode == "shadow")
+    assert ("Slurm starts the jobs" in text) is (mode == "advise")
+
+
+def test_a_failed_cycle_is_told_beside_what_was_known(site):
+    crowd(site)
+    site.cluster.fail("observe", BackendTimeout("no <answer>"))
+    site.cycle()
+    _, _, text = site.get()
+    assert "The last cycle failed: backend timeout." in text
+    assert "no &lt;answer&gt;" in text
+    assert "jobs/2" in text
+
+
+def test_before_the_first_cycle_it_says_so(site):
+    assert "has not read the cluster yet" in site.get()[2]
+    status, _, text = site.get("api/v1/jobs/1")
+    assert (status, json.loads(text)["error"].partition(";")[0]) == (503, "the bridge has not read the cluster yet")
+
+
+def test_a_page_names_the_cluster_the_host_the_version_and_the_time(site):
+    """Two clusters in two tabs look alike otherwise; a cluster's name is text from outside."""
+    crowd(site)
+    observe = site.cluster.observe
+    site.cluster.observe = lambda pinned: replace(observe(pinned), cluster_name="al<b>pha")
+    site.cycle()
+    for path in ("", "jobs", "nodes", "when", "jobs/2", "wall"):
+        _, _, text = site.get(path)
+        assert "<title>al&lt;b&gt;pha: " in text
+        if path != "jobs/2":
+            assert '<strong id="cluster">al&lt;b&gt;pha</strong>' in text
+            assert platform.node() in text.partition("<footer>")[0]
+            assert re.search(r"as of (<span id=.clock.>)?(day \d+, )?[\d-]*\d\d:\d\d:\d\d", text)
+        if path not in ("wall", "jobs/2"):
+            assert f"cpsched {version('cpsched')} on {platform.node()}" in text
+
+
+@pytest.mark.parametrize(("at_s", "words"), [(100, "now"), (99, "now"), (0, "now"), (160, "in 1 min")])
+def test_a_start_to_come_is_never_past(at_s, words):
+    assert to_come(at_s, 100) == words
+    assert page_rendering._start(ExpectedStart("", at_s, None), 100) == ("", words, "")  # noqa: SLF001
+
+
+@pytest.mark.parametrize(
+    ("from_s", "to_s", "words"), [(160, 220, "in 1 min to 2 min"), (160, 160, "in 1 min"), (50, 220, "now to 2 min")]
+)
+def test_the_end_of_a_range_has_no_preposition(from_s, to_s, words):
+    told = SimpleNamespace(from_s=from_s, to_s=to_s)
+    assert page_rendering._start(ExpectedStart("", 200, told), 100)[2] == words  # noqa: SLF001
+
+
+def test_the_wall_says_how_long_half_of_the_queue_has_waited(site):
+    site.cluster.submit(*(a_job(id, units=3, per_unit=4, submit_s=400 + id) for id in range(1, 5)))
+    site.cycle(1000)
+    assert 'id="half-waited">9 min 57 s<' in site.get("wall")[2]
+
+
+def test_an_unchanged_page_is_not_sent_again(site):
+    crowd(site)
+    tag = site.get("?part=live")[1]["etag"]
+    assert site.get("?part=live", **{"If-None-Match": tag})[0] == 304
+    site.cycle()
+    assert site.get("?part=live", **{"If-None-Match": tag})[0] == 200
+
+
+def test_long_queues_come_in_pages_and_can_be_searched(site):
+    site.cluster.submit(*(a_job(n, units=3, per_unit=4, submit_s=n, user=f"u{n}") for n in range(1, 252)))
+    site.cycle()
+    site.cycle()
+    assert len(listed(site.get("jobs?page=3")[2])) == 50
+    assert "page 3 of 3" in site.get("jobs?page=99")[2]
+    assert listed(site.get("jobs?q=u77")[2]) == [77]
+    assert listed(site.get()[2]) == list(range(2, 12)), "the first ten on the first page"
+
+
+PAGES = ("", "jobs", "jobs?state=all", "jobs?state=running", "jobs?state=aside", "nodes", "wall")
+NO_SENSE = (
+    "sort=evil",
+    "sort=-",
+    "state=evil",
+    "kind=%00",
+    "user=" + "x" * 5000,
+    "node=../..",
+    "ahead=abc",
+    "ahead=-5",
+    "first=9&last=2",
+    "first=-3",
+    "page=0",
+    "page=" + "9" * 400,
+    "q=" + "x" * 5000,
+)
+
+
+@pytest.mark.parametrize("query", [*NO_SENSE, "first=99999999999999&last=1", "at=1", "ahead=%C2%B2"])
+def test_addresses_that_make_no_sense_get_the_page(site, query):
+    crowd(site)
+    for page in ("", "jobs", "nodes", "wall"):
+        assert site.get(f"{page}?{query}")[0] == 200
+
+
+def test_addresses_on_the_page_are_relative_so_that_any_prefix_works(site):
+    crowd(site)
+    for path, back in (*((page, "") for page in PAGES), ("jobs/2", "../")):
+        text = site.get(path)[2]
+        found = re.findall(r'(?:href|src|action)="([^"]*)"', text)
+        assert f"{back}static/page.css" in found
+        assert not [address for address in found if address.startswith(("/", "http"))]
+
+
+def test_unknown_addresses_are_not_found(site):
+    for path in ("nothing", "api/nothing", "static/../page.js", "static/nothing"):
+        assert site.get(path)[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("settings", "served"),
+    [
+        ({}, True),
+        ({"page": {"enabled": False}}, False),
+        ({"metrics": {"host": "0.0.0.0"}}, False),
+        ({"metrics": {"host": "0.0.0.0"}, "page": {"hosts": ["a"], "users": "hide"}}, False),
+        ({"metrics": {"host": "0.0.0.0"}, "page": {"user_header": "X-User", "trusted_proxies": ["127.0.0.1"]}}, True),
+        ({"metrics": {"enabled": False}}, True),
+    ],
+)
+def test_it_is_served_on_loopback_or_where_it_knows_who_reads(settings, served):
+    import urllib.request
+
+    watch = StatusApplication(Settings.model_validate(settings))
+    endpoint = HttpServer(watch.app(), "127.0.0.1", 0)
+    try:
+        asked = urllib.request.Request(endpoint.url, headers={"X-User": "ada"})
+        answer = urllib.request.urlopen(asked).status if served else None
+    finally:
+        endpoint.close()
+    assert answer == (200 if served else None)
+    assert Settings.model_validate(settings).serves_page is served
+
+
+def test_a_cluster_that_changes_its_arrays_in_place_does_not_change_what_was_seen(site):
+    free = site.cluster.free()
+    site.cluster.free = lambda: free
+    site.cycle()
+    site.cycle()
+    free[:] = 0
+    assert site.watch.board._instant.free.any()  # noqa: SLF001
+
+
+def test_however_many_readers_one_page_is_made_at_a_time_and_the_same_one_once(site, monkeypatch):
+    crowd(site)
+    made, together, at_once = [], [], Lock()
+
+    def slow(view, asked, real=job_filters.jobs):
+        together.append(at_once.acquire(blocking=False))
+        time.sleep(0.01)
+        made.append(asked.q)
+        if together[-1]:
+            at_once.release()
+        return real(view, asked)
+
+    monkeypatch.setattr(job_filters, "jobs", slow)
+    with ThreadPoolExecutor(12) as readers:
+        answers = list(readers.map(lambda n: site.get(f"jobs?q=user{n % 4}"), range(24)))
+    assert {status for status, _, _ in answers} == {200}
+    assert all(together), "no two at the same time"
+    assert sorted(made) == ["user0", "user1", "user2", "user3"]
+    site.cycle(1061)
+    site.get("jobs?q=user0")
+    assert len(made) == 5, "another round is another page"
+
+
+def test_an_array_task_that_was_never_seen_waiting_has_its_name_on_the_page_while_it_runs_and_after(site):
+    site.cluster.labels = {8001: "7_1"}
+    site.cluster.submit(a_job(8001))
+    site.cluster.run_now(8001, ((0, 1),))
+    view = site.cycle()
+    assert [job.label for job in view.running] == [bar.label for bar in view.chart.bars] == ["7_1"]
+    assert explain(view, "7_1").state == "running"
+    site.cluster.end(8001)
+    view = site.cycle(1010)
+    assert [(bar.kind, bar.label) for bar in view.chart.bars] == [("past", "7_1")]
+    assert explain(view, "7_1").state == "ended"
+
+
+def test_a_job_whose_nodes_have_another_name_now_runs_on_no_empty_name(site):
+    site.cluster.submit(a_job(1))
+    site.cluster.run_now(1, ())
+    assert "It runs on nodes that take no jobs now, or have another name." in explain(site.cycle(), "1").lines()
+    assert "on nodes that take no jobs now, or have another name;" in site.get("jobs?state=running")[2]
+
+
+def test_the_page_says_that_another_bridge_is_in_control_and_which(site):
+    site.cluster.claimed = Lease("other", "1", 5, "login2:/var/lib/cpsched")
+    site.cycle()
+    assert "another bridge is in control of this cluster: login2:/var/lib/cpsched" in site.get()[2]

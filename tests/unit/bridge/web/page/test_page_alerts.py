@@ -1,0 +1,90 @@
+"""What people have to look after, and what a wall shouts."""
+
+import re
+
+from cpsched_bridge.cycle_report import CycleReport
+from cpsched_bridge.errors import BackendTimeout
+from cpsched_bridge.ports import Check, Observation, Outage, UnusableObject
+from cpsched_bridge.web.page.page_alerts import alerts_of
+from tests.builders import a_cluster
+
+CLUSTER = a_cluster(nodes=20)
+
+
+def seen(outages=(), unusable=()):
+    return Observation(0, CLUSTER, CLUSTER.capacity, outages=tuple(outages), unusable=tuple(unusable))
+
+
+def of(paused="", checks=(), outages=(), unusable=(), hidden=False, **facts):
+    report = CycleReport(1, "control", 0.0, **facts)
+    found = alerts_of(report, paused, checks, seen(outages, unusable), hidden)
+    return [(each.urgent, each.words, each.details) for each in found]
+
+
+def test_all_is_well():
+    assert of(checks=[Check("clock", True, "fine")], outages=[Outage("drained", "", (1,), 0, None)]) == []
+
+
+def test_the_urgent_come_first():
+    report = CycleReport(1, "control", 0.0, stuck=1, fallback=True)
+    report.fail("backend_timeout", "no answer")
+    found = alerts_of(report, "by an administrator", [Check("clock", False, "3 s late", "mend it")], seen())
+    assert [(each.urgent, each.words) for each in found] == [
+        (True, "The bridge starts no jobs."),
+        (True, "The last cycle failed: backend timeout. What is shown of the cluster is older."),
+        (False, "The fallback decides in place of the dispatcher."),
+        (False, "1 job does not follow the bridge's commands."),
+        (False, "Check clock fails: 3 s late"),
+    ]
+    assert [each.details for each in found] == [["by an administrator"], ["no answer"], [], [], ["mend it"]]
+
+
+def test_nodes_that_are_down_are_named_and_those_that_people_drained_are_not():
+    down = Outage("down", "", tuple(range(7)), 0, None)
+    assert of(outages=[down, Outage("reserved", "", (9,), 0, None)]) == [
+        (False, "7 nodes are down.", ["n0, n1, n2, n3, n4 and 2 more"])
+    ]
+
+
+def test_what_is_left_out_is_named_but_for_names_of_people_that_are_hidden():
+    told = [
+        UnusableObject("node", "n1", "configured_gres", "unreadable", "brackets"),
+        UnusableObject("association", "user ada in account x", "GrpTRES", "unreadable"),
+        UnusableObject("partition", "long", "LLN", "unknown", "YES"),
+    ]
+    words = "3 objects of the cluster left out: a field cannot be used."
+    node, ada = "node n1: configured_gres cannot be read: brackets", "association user ada in account x: GrpTRES cannot"
+    long = "partition long: LLN=YES: this version has no rule for it"
+    assert of(unusable=told) == [(False, words, [f"{node}; {ada} be read; {long}"])]
+    assert of(unusable=told, hidden=True) == [(False, words, [f"{node}; {long}"])]
+
+
+def test_they_are_on_every_page_and_the_wall_is_well_without(site):
+    site.cycle()
+    assert "All is well" in site.get("wall")[2]
+    site.cluster.fail("observe", BackendTimeout("no answer"))
+    site.cycle()
+    for path in ("", "jobs", "nodes", "wall", "jobs/1"):
+        assert "The last cycle failed: backend timeout." in site.get(path)[2]
+    assert re.search(r'class="wall-alarm urgent"><p>The last cycle failed', site.get("wall")[2])
+    assert "All is well" not in site.get("wall")[2]
+
+
+def test_a_bridge_that_hangs_is_told_by_the_page_itself_and_not_by_a_cycle(site):
+    site.cycle()
+    tag = site.get("wall")[1]["etag"]
+    late_s = site.watch.health.clock() + 10_000
+    site.watch.health.clock = lambda: late_s
+    status, _, text = site.get("wall", **{"If-None-Match": tag})
+    assert status == 200
+    assert "The bridge hangs" in text
+    assert 'class="wall-alarm urgent"' in text
+
+
+def test_a_check_that_failed_is_told_until_it_is_made_again(site):
+    site.cycle()
+    report = site.bridge.cycle()
+    for checks, told in (([Check("clock", False, "late")], 1), (None, 1), ([Check("clock", True, "")], 0)):
+        report.checks, report.number = checks, report.number + 1
+        site.watch(report)
+        assert len(site.view.status.alarms) == told

@@ -1,0 +1,28 @@
+"""Why jobs wait, all of them, with what is in each kind."""
+
+from cpsched.model import PendingCode, PendingReason
+from cpsched_bridge.telemetry.reason_kinds import IN_WORDS, KINDS
+from cpsched_bridge.web.page.pending_reasons_summary import summarize_reasons
+from tests.unit.bridge.web.page.views import a_queued, an_aside, other
+
+
+def test_each_kind_says_what_is_in_it_the_commonest_first():
+    jobs = [a_queued(n, reason=other(f"mercury is in retrograde for {n} days")) for n in range(5)]
+    jobs += [
+        a_queued(10, reason=other("venus")),
+        an_aside(11, reason=PendingReason(PendingCode.CLUSTER, ("QOSMaxJobs", "8 of 8 taken"))),
+    ]
+    jobs += [an_aside(12, reason=PendingReason(PendingCode.BACKED_OFF, ("QOSMaxJobs", "user ada")))]
+    others, ineligible = summarize_reasons({"other": 6, "ineligible": 2, "never": 0}, jobs)
+    assert (others.words, others.jobs) == ("other reasons", 6)
+    assert others.most == [("mercury is in retrograde for days", 5), ("venus", 1)]
+    assert (ineligible.words, ineligible.most) == ("may not start yet", [("QOSMaxJobs", 2)])
+
+
+def test_every_kind_has_words():
+    assert set(IN_WORDS) == set(KINDS)
+
+
+def test_no_more_than_three_reasons_are_named():
+    (cause,) = summarize_reasons({"other": 9}, [a_queued(n, reason=other(chr(97 + n) * 3)) for n in range(9)])
+    assert len(cause.most) == 3

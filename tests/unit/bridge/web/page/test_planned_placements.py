@@ -1,0 +1,183 @@
+"""Intervals of expected starts, and questions of those who would submit something, over HTTP."""
+
+import json
+import re
+
+import pytest
+
+from cpsched.model import RunningJob
+from cpsched_bridge.telemetry import start_forecasts as outlooks
+from tests.builders import a_job
+
+
+def full(site, until_s=4600):
+    """All three nodes of four cores are taken; two jobs wait."""
+    site.cluster.submit(a_job(1, units=3, per_unit=4, walltime_s=until_s - 1000, user="ada", distinct=True))
+    site.cycle()
+    site.cluster.submit(*(a_job(id, 3, 4, 600, 1000, distinct=True, user="ada") for id in (2, 3)))
+    return site.cycle(1010)
+
+
+def asked(site, words):
+    status, _, text = site.get(f"api/v1/when?{words}")
+    return json.loads(text)["starts"] if status == 200 else (status, text)
+
+
+def test_a_job_that_waits_is_told_an_interval_once_one_has_been_made(site):
+    full(site)
+    assert site.view.queue[0].likely_from_s is None
+    site.watch.outlook.refresh()
+    site.cycle(1020)
+    first, second = site.view.queue
+    assert 1010 <= first.likely_from_s <= first.likely_to_s
+    assert first.likely_to_s < second.likely_to_s
+    assert "Of ten such jobs eight start between" in site.get("jobs/2")[2]
+
+
+def test_what_comes_true_is_learned_from(site):
+    outlook = site.watch.outlook
+    for id in range(10, 80):
+        now_s = 1000 * id
+        site.cluster.submit(a_job(id, 3, 4, 600, now_s, distinct=True, user="ada"))
+        site.cycle(now_s)
+        site.cluster.submit(a_job(1000 + id, 3, 4, 600, now_s, distinct=True, user="ada"))
+        site.cycle(now_s + 1)
+        outlook.refresh()
+        site.cluster.now_s = now_s + 60
+        site.cluster.end(id)
+        site.cycle(now_s + 60)
+        site.cycle(now_s + 61)
+        site.cluster.now_s = now_s + 120
+        site.cluster.end(1000 + id)
+        site.cycle(now_s + 120)
+    full(site, 1000 + 600)
+    outlook.refresh()
+    told = outlook.intervals[2]
+    assert told.calibrated
+    assert told.to_s - told.from_s < 200, "run times and waits were always the same"
+
+
+def test_when_a_job_would_start_and_what_asking_for_less_brings(site):
+    full(site)
+    found = asked(site, "nodes=3&time=0:20:00&cores=4")
+    assert [row["asked"] for row in found] == ["", "half the time", "2 instead of 3"]
+    assert found[0]["planned_s"] == 4600 + 2 * 600
+    assert found[0]["likely_from_s"] <= found[0]["likely_to_s"]
+    assert not found[0]["calibrated"]
+
+
+def test_a_job_that_never_could_start_is_told_so(site):
+    full(site)
+    row = asked(site, "nodes=4&time=10&cores=4")[0]
+    assert (row["planned_s"], row["likely_from_s"], row["likely_to_s"]) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ("nodes=1", "time=.*must be a time limit"),
+        ("time=nonsense", "time"),
+        ("nodes=x&time=10", "nodes=x: must be a number"),
+        ("nodes=0&time=10", "units"),
+        ("time=10&gpus=1", "resource=gpus: must be one of cores"),
+        ("time=10&partition=none", "partition=none: must be one of all"),
+        ("time=10&whole=maybe", "whole=maybe"),
+        ("time=10&cores=9999999999", "cores="),
+    ],
+)
+def test_a_question_that_makes_no_sense_is_refused_in_one_line(site, words, why):
+    full(site)
+    status, text = asked(site, words)
+    assert status == 400
+    assert re.search(why, json.loads(text)["error"])
+
+
+def test_what_could_run_now(site):
+    site.cluster.submit(a_job(1, units=1, per_unit=4, walltime_s=3000, distinct=True))
+    site.cycle()
+    site.cycle(1010)
+    found = site.json("windows")["windows"]
+    assert {"whole": True, "units": 2, "walltime_s": 72 * 3600} in found
+    assert {"whole": False, "units": 8, "walltime_s": 72 * 3600} in found
+    assert site.get("api/v1/windows?partition=none")[0] == 400
+
+
+def test_before_the_first_plan_nothing_is_known(site):
+    assert asked(site, "time=10") == (503, '{"error":"the dispatcher has made no plan yet"}')
+    assert site.get("api/v1/windows")[0] == 503
+    site.watch.outlook.refresh()
+    assert site.watch.outlook.intervals == {}
+
+
+def test_names_of_other_hosts_are_refused(site):
+    assert site.get("api/v1/when?time=10", Host="evil.example")[0] == 421
+
+
+def test_a_job_that_is_gone_without_a_start_is_no_trouble(site):
+    full(site)
+    site.watch.outlook.refresh()
+    site.cluster.cancel(2)
+    site.cycle(1020)
+    site.watch.outlook.refresh()
+    assert set(site.watch.outlook.intervals) == {3}
+    assert isinstance(site.cluster.observe().running[0], RunningJob)
+
+
+def test_how_good_intervals_were_is_on_the_page_and_in_the_metrics(site):
+    full(site)
+    site.watch.outlook.refresh()
+    assert site.view.promises == []
+    assert "h-promises" not in site.get("when")[2]
+    assert 'cpsched_start_intervals_total{outcome="held"} 0.0' in site.get("metrics")[2]
+    site.cluster.now_s = 4600
+    site.cluster.end(1)
+    for to_s in (4600, 4601, 4602):
+        site.cycle(to_s)
+    site.watch.outlook.refresh()
+    site.cycle(4603)
+    rows = {row.ahead: row for row in site.view.promises}
+    assert rows["all"].model_dump() == {"ahead": "all", "told": 1, "held": 1, "early": 0, "late": 0}
+    assert set(rows) == {"all", "up to 1 h 00 min"}
+    assert 'cpsched_start_intervals_total{outcome="held"} 1.0' in site.get("metrics")[2]
+    assert "100" in site.get("when")[2].partition("h-promises")[2]
+
+
+def test_the_form_says_what_would_be_and_what_could_start(site):
+    full(site)
+    text = site.get("when?time=20&nodes=3&cores=4&whole=1")[2]
+    assert "half the time" in text
+    assert "2 instead of 3" in text
+    assert 'value="20"' in text
+    assert "checked" in text
+    status, _, text = site.get("when?time=%22%3E%3Cscript%3E&nodes=1")
+    assert status == 400
+    assert "<script>" not in text
+    assert 'role="alert"' in text
+    assert site.get("when")[0] == 200
+    assert "If it were submitted now" not in site.get("when")[2]
+    assert site.get("when?time=20&cores=&partition=")[0] == 200
+
+
+def test_before_the_first_plan_the_form_says_so(site):
+    site.cluster.submit()
+    assert "has not read the cluster yet" in site.get("when?time=10")[2]
+
+
+def test_questions_are_answered_from_one_plan_for_a_while(site):
+    full(site)
+    outlook, readings = site.watch.outlook, [5.0, 0.25, 0.0]
+    outlook.clock = lambda: readings.pop() if len(readings) > 1 else readings[0]
+    asked(site, "time=10")  # the queue took a quarter of a second to place: for five there is no new plan
+    site.cycle(1100)
+    assert site.json("when?time=10")["now_s"] == 1010
+    readings[0] = 5.25
+    assert site.json("when?time=10")["now_s"] == 1100
+
+
+def test_behind_many_jobs_a_job_is_told_as_those_planned_about_then(site, monkeypatch):
+    full(site)
+    whole = asked(site, "nodes=3&time=10&cores=4")[0]
+    monkeypatch.setattr(outlooks, "MOST_REDRAWN", 1)
+    found = asked(site, "nodes=3&time=10&cores=4")[0]
+    assert found["planned_s"] == whole["planned_s"]
+    assert found["likely_from_s"] <= found["planned_s"] <= found["likely_to_s"]

@@ -1,0 +1,317 @@
+"""A reverse proxy's user sees his own jobs alone, whatever anybody does: `page.user_header`."""
+
+import http.client
+import json
+import re
+
+import pytest
+
+from cpsched.model import PendingCode, PendingReason
+from cpsched_bridge.errors import BackendTimeout, SettingsError
+from cpsched_bridge.page_readers import PageReaders, ReaderRejected, network_of
+from cpsched_bridge.ports import Outage
+from cpsched_bridge.settings import Settings, parse
+from cpsched_bridge.web.page.node_states import nodes
+from cpsched_bridge.web.page.redaction import redact_for_user
+from cpsched_bridge.web.page_schema import Alert
+from tests.builders import a_job
+from tests.patience import ENOUGH_S
+from tests.unit.bridge.web.page.views import a_plan, a_queued, a_running, a_view, an_aside, an_outage, other
+
+PRIORITY = PendingReason(PendingCode.PRIORITY)
+
+HEADER = "X-Remote-User"
+SECRET = ("bob", "bobs-account", "bobs-name", "4711", "4712", "4713", "4714", "4715", "resv-of-bob", "AssocMax")
+"""What nobody but Bob may read anywhere: his names, the ids of his jobs, and what keeps them waiting."""
+PAGES = ("", "jobs?state=all", "jobs?state=running", "jobs?state=aside", "nodes", "wall", "when?time=10")
+API = ("api/v1/when?time=10", "api/v1/windows")
+
+
+def limit(name, particulars):
+    return PendingReason(PendingCode.CLUSTER, (name, particulars))
+
+
+def bobs(id, **more):
+    return a_job(id, **{"user": "bob", "account": "bobs-account", "name": "bobs-name", "distinct": True, **more})
+
+
+@pytest.fixture
+def crowd(site_with):
+    """Ada has a job that runs, one that waits and one aside; Bob has some of each, and one that has ended."""
+    site = site_with(user_header=HEADER, trusted_proxies=["127.0.0.0/8"], operators=["root"])
+    site.cluster.submit(
+        bobs(4711, walltime_s=5000, per_unit=4), a_job(11, per_unit=2, user="ada"), bobs(4715, per_unit=4)
+    )
+    site.cycle()
+    site.cycle(1002)
+    site.cluster.end(4715)
+    site.cycle(1005)
+    site.cluster.submit(
+        bobs(4712, units=3, per_unit=4, submit_s=1000),
+        bobs(4713, ineligible=limit("AssocMaxJobsLimit", "2 of 2 jobs of bobs-account")),
+        a_job(12, 3, 4, 600, 1000, distinct=True, user="ada", name="mine"),
+        a_job(13, user="ada", ineligible=limit("AssocGrpCpuLimit", "8 of 8 of bobs-account")),
+        bobs(4714, units=2, per_unit=4),
+    )
+    site.cluster.outages = (Outage("reserved", "resv-of-bob", (2,), 5000, 9000),)
+    site.cycle(1010)
+    site.watch.outlook.refresh()
+    site.cycle(1020)
+    return site
+
+
+def get(site, path, user="ada", **more):
+    return site.get(path, **{HEADER: user, **more})
+
+
+def test_nothing_of_anybody_else_is_on_any_page_or_in_any_answer(crowd):
+    assert any("bob" in get(crowd, path, "root")[2] for path in PAGES), "operators see everybody"
+    for path in (*PAGES, *API):
+        status, headers, text = get(crowd, path)
+        assert status == 200, (path, text)
+        assert not [word for word in SECRET if word in text], path
+        assert not [word for word in SECRET if word in str(headers)], path
+
+
+def test_a_reader_sees_his_own_jobs_and_counts_and_the_machine(crowd):
+    view = redact_for_user(crowd.view, "ada")
+    status = view.status
+    assert (status.reader, status.queued, status.running, status.aside) == ("ada", 1, 1, 1)
+    assert sum(cause.jobs for cause in status.causes) == 2
+    (waits,) = view.queue
+    assert (waits.id, waits.position, waits.behind, waits.name) == (12, 1, [], "mine")
+    assert waits.likely_from_s is not None
+    assert view.decisions == []
+    assert {bar.id for bar in view.chart.bars} == {11}, "EASY plans for Bob alone"
+    assert [(n.in_use, n.state) for n in nodes(view)] == [(n.in_use, n.state) for n in nodes(crowd.view)]
+    assert {id for node in nodes(view) for id in node.running} == {11}
+    assert [job.why for job in view.aside] == ["AssocGrpCpuLimit"]
+    assert "Of your jobs that wait it is the only one." in get(crowd, "jobs/12")[2]
+    assert 'id="reader"' in get(crowd, "")[2]
+
+
+@pytest.mark.parametrize("id", [4711, 4712, 4713, 4714, 4715])
+def test_somebody_elses_job_is_like_one_that_nobody_has_heard_of(crowd, id):
+    for path in ("jobs/{}", "api/v1/jobs/{}"):
+        there, nowhere = (get(crowd, path.format(each)) for each in (id, 9999))
+        assert there[0] == nowhere[0] == 404
+        assert there[2].replace(str(id), "N") == nowhere[2].replace("9999", "N")
+        assert str(id) in get(crowd, path.format(id), "root")[2]
+        assert get(crowd, path.format(id), "bob")[0] == 200
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["user=bob", "account=bobs-account", "q=bob", "q=4712", "partition=x", "node=n0", "kind=resources", "sort=user"],
+)
+def test_no_filter_finds_what_is_not_there_to_be_found(crowd, words):
+    asked = get(crowd, f"jobs?state=all&{words}")[2]
+    found = re.sub(r'value="[^"]*"|href="[^"]*"|<option[^>]*>[^<]*', "", asked)  # what was asked for is said back
+    assert not [word for word in SECRET if word in found]
+
+
+def test_a_users_name_is_his_in_one_spelling(crowd):
+    for name in ("Ada", "ADA", "adam", "ad", "nobody"):
+        assert get(crowd, "api/v1/jobs/12", name)[0] == 404
+        view = redact_for_user(crowd.view, name)
+        assert [*view.queue, *view.running, *view.aside] == []
+    for page in PAGES:
+        assert get(crowd, page, "nobody")[0] == 200
+
+
+@pytest.mark.parametrize(
+    "said", ["", " ", "ada,bob", "ada, bob", "ada bob", "b\xf6b", "../root", "ada;root", "-", "a" * 300, "\x01"]
+)
+def test_who_reads_is_said_clearly_or_nobody_is_answered(crowd, said):
+    assert raw(crowd, [(HEADER, said)])[0] in (400, 403)
+
+
+def raw(site, headers, path="/", version="1.1"):
+    """(status, headers, text) of a request with these header lines as they are, on a connection of its own."""
+    connection = http.client.HTTPConnection(*address(site), timeout=ENOUGH_S)
+    connection._http_vsn, connection._http_vsn_str = {"1.1": (11, "HTTP/1.1"), "1.0": (10, "HTTP/1.0")}[version]  # noqa: SLF001
+    return sent(connection, headers, path)
+
+
+def address(site):
+    return "127.0.0.1", int(site.endpoint.url.rsplit(":", 1)[1].rstrip("/"))
+
+
+def sent(connection, headers, path="/"):
+    connection.putrequest("GET", path, skip_host=True, skip_accept_encoding=True)
+    for name, value in [("Host", "localhost"), *headers]:
+        connection._buffer.append(f"{name}: {value}".encode("latin-1"))  # noqa: SLF001
+    connection.endheaders()
+    answer = connection.getresponse()
+    return answer.status, answer.headers, answer.read().decode()
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+@pytest.mark.parametrize(
+    ("headers", "reader"),
+    [
+        ([], None),
+        ([(HEADER, "ada"), (HEADER, "ada")], None),
+        ([(HEADER, "ada"), (HEADER.lower(), "root")], None),
+        ([(HEADER, "ada"), ("X_Remote_User", "root")], "ada"),
+        ([("x-REMOTE-user", "ada")], "ada"),
+        ([(HEADER, "  ada  ")], "ada"),
+        (
+            [
+                (HEADER, "ada"),
+                ("X-Forwarded-For", "8.8.8.8"),
+                ("Forwarded", "for=8.8.8.8"),
+                ("X-Forwarded-User", "root"),
+            ],
+            "ada",
+        ),
+        ([("X-Forwarded-User", "root"), ("Authorization", "Basic cm9vdDpyb290"), ("Remote-User", "root")], None),
+    ],
+)
+def test_headers_that_mean_it_badly(crowd, headers, reader, version):
+    status, _, text = raw(crowd, headers, version=version)
+    assert status == (200 if reader else 403)
+    assert reader_of(text) == reader if reader else "bob" not in text
+
+
+def reader_of(text):
+    """Whose jobs a page shows; None: every user's."""
+    found = re.search(r'id="reader">These are the jobs of (.*?) alone', text)
+    return found and found[1]
+
+
+def test_one_connection_serves_one_reader_after_the_other(crowd):
+    connection = http.client.HTTPConnection(*address(crowd), timeout=ENOUGH_S)
+    for name in ("ada", "bob", "ada", "root", "ada"):
+        assert reader_of(sent(connection, [(HEADER, name)])[2]) == (None if name == "root" else name)
+    assert sent(connection, [])[0] == 403
+
+
+def test_no_cache_hands_a_page_to_somebody_else(crowd):
+    _, headers, text = get(crowd, "jobs")
+    assert headers["Cache-Control"] == "private, no-cache"
+    assert HEADER.lower() in headers["Vary"].lower()
+    other = get(crowd, "jobs", "bob")
+    assert other[1]["ETag"] != headers["ETag"]
+    assert get(crowd, "jobs", "bob", **{"If-None-Match": headers["ETag"]})[0] == 200
+    status, again, _ = get(crowd, "jobs", "ada", **{"If-None-Match": headers["ETag"]})
+    assert (status, again["Cache-Control"]) == (304, "private, no-cache")
+    assert get(crowd, "jobs")[2] == text, "what was made for Bob meanwhile is his"
+    for path in ("api/v1/jobs/12", "jobs/12", "when?time=10", "api/v1/nothing"):
+        assert HEADER.lower() in get(crowd, path)[1]["Vary"].lower()
+        assert "private" in get(crowd, path)[1]["Cache-Control"]
+
+
+def test_what_is_for_operators_is_not_for_readers(crowd):
+    assert get(crowd, "metrics")[0] == 403
+    assert crowd.get("metrics")[0] == 200
+    crowd.cluster.fail("observe", BackendTimeout("job 4711 of bob"))
+    crowd.cycle()
+    assert "4711" in crowd.get("readyz")[2]
+    assert get(crowd, "readyz")[2] == "not ready\n"
+    for path in ("", "wall"):
+        text = get(crowd, path)[2]
+        assert "The last cycle failed" in text
+        assert "4711" not in text
+
+
+def test_before_the_first_reading_a_reader_is_told_no_errors(site_with):
+    site = site_with(user_header=HEADER, trusted_proxies=["127.0.0.1"], operators=["root"])
+    site.cluster.fail("observe", BackendTimeout("job 4711 of bob"))
+    site.cycle()
+    for path in ("", "jobs/1", "when", "api/v1/jobs/1"):
+        assert "4711" not in get(site, path)[2]
+        assert "4711" in get(site, path, "root")[2]
+
+
+@pytest.mark.parametrize(
+    ("peer", "trusted"),
+    [
+        ("10.1.2.3", True), ("10.2.0.1", False), ("::ffff:10.1.2.3", True), ("2001:db8::5", True),
+        ("2001:db9::5", False),
+        ("", False), (None, False), ("testclient", False), ("10.1.2.3, 8.8.8.8", False), ("127.0.0.1", False),
+    ],
+)  # fmt: skip
+def test_a_header_counts_from_trusted_peers_alone(peer, trusted):
+    readers = PageReaders(HEADER, (network_of("10.1.0.0/16"), network_of("2001:db8::/32")))
+    if trusted:
+        assert readers.of(peer, ["ada"]) == "ada"
+    else:
+        with pytest.raises(ReaderRejected, match="trusted_proxies"):
+            readers.of(peer, ["ada"])
+
+
+def test_who_comes_past_the_proxy_sees_nothing(site_with):
+    site = site_with(user_header=HEADER, trusted_proxies=["192.0.2.7"])
+    site.cycle()
+    for path in (*PAGES, *API, "jobs/1", "api/v1/jobs/1", "api/v1/openapi.json", "static/page.css"):
+        status, _, text = get(site, path, "root", **{"X-Forwarded-For": "192.0.2.7", "X-Real-IP": "192.0.2.7"})
+        assert (status, "trusted_proxies" in text) == (403, True), path
+    assert site.get("metrics")[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("page", "why"),
+    [
+        ({"user_header": HEADER, "trusted_proxies": ["0.0.0.0/0"]}, "would trust everybody"),
+        ({"user_header": HEADER, "trusted_proxies": ["::/0"]}, "would trust everybody"),
+        ({"user_header": HEADER, "trusted_proxies": ["proxy.example"]}, "must be addresses or networks"),
+        ({"user_header": HEADER, "trusted_proxies": ["10.0.0.1/8"]}, "must be addresses or networks"),
+        ({"user_header": "X Remote", "trusted_proxies": ["10.0.0.1"]}, "name of a header"),
+        ({"user_header": "X_Remote_User", "trusted_proxies": ["10.0.0.1"]}, "name of a header"),
+        ({"user_header": "X-Forwarded-For", "trusted_proxies": ["10.0.0.1"]}, "clients have no use for"),
+        ({"user_header": "cookie", "trusted_proxies": ["10.0.0.1"]}, "clients have no use for"),
+        ({"user_header": HEADER, "trusted_proxies": ["10.0.0.1"], "operators": ["a b"]}, "must be a user's name"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(page, why):
+    with pytest.raises(SettingsError, match=why):
+        parse(Settings, {"page": page}, "bridge.yaml")
+
+
+def test_an_ended_job_is_still_its_owners(crowd):
+    crowd.cluster.end(11)
+    crowd.cycle(1030)
+    assert json.loads(get(crowd, "api/v1/jobs/11")[2])["state"] == "ended"
+    assert get(crowd, "api/v1/jobs/11", "bob")[0] == 404
+
+
+def test_jobs_of_a_readers_own_that_a_job_waits_for_are_named():
+    """Those that run and those that wait, but no other user's."""
+    queue = [a_queued(1, user="bob"), a_queued(2, position=2), a_queued(3, position=3, behind=[1, 2, 50, 51])]
+    view = a_view(
+        queue=queue,
+        running=[a_running(50), a_running(51, user="bob")],
+        aside=[an_aside(90, reason=limit("AssocGrpCpuLimit", "8 of 8 of x")), an_aside(91, user="bob")],
+        bars=[a_plan(2, 2000, 0), a_plan(1, 2000, 0).model_copy(update={"user": "bob"})],
+        outages=[an_outage("reserved", 0, name="bobs"), an_outage("drained", 1, name="disk")],
+        held=7,
+        alarms=[
+            Alert(urgent=True, words="The bridge starts no jobs.", details=["bob broke it"]),
+            Alert(urgent=False, words="job of bob", details=[]),
+        ],
+    )
+    found = redact_for_user(view, "ada")
+    assert [(job.id, job.position, job.behind, job.reason) for job in found.queue] == [
+        (2, 1, [], PRIORITY), (3, 2, [2, 50], PRIORITY),
+    ]  # fmt: skip
+    assert ([job.id for job in found.running], [(job.id, job.why) for job in found.aside]) == (
+        [50],
+        [(90, "AssocGrpCpuLimit")],
+    )
+    assert [(each.kind, each.name) for each in found.chart.outages] == [("reserved", ""), ("drained", "disk")]
+    told = {
+        "reader": "ada", "queued": 2, "running": 1, "aside": 1, "held": 0,
+        "alarms": [{"urgent": True, "words": "The bridge starts no jobs.", "details": []}],
+    }  # fmt: skip
+    assert found.status.model_dump(include=set(told)) == told
+    assert [(each.kind, each.jobs) for each in found.status.causes] == [("priority", 2), ("ineligible", 1)]
+
+
+@pytest.mark.parametrize(
+    ("reason", "expected"),
+    [(other("bob is first"), other("other reasons")), (PRIORITY, PRIORITY), (None, None)],
+)
+def test_a_reason_of_a_readers_job_names_no_other(reason, expected):
+    (found,) = redact_for_user(a_view(queue=[a_queued(1, reason=reason)]), "ada").queue
+    assert found.reason == expected

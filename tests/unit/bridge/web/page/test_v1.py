@@ -1,0 +1,110 @@
+"""Version 1 of the API: its answers are what its own document says, and nothing else is an API."""
+
+import json
+
+import pytest
+from jsonschema import Draft202012Validator
+from openapi_spec_validator import validate
+from pydantic import BaseModel
+
+from cpsched_bridge.web import api_v1
+from tests.builders import a_job
+
+
+@pytest.fixture
+def asked(site):
+    """Asks an address of version 1; every answer is held against the document that the bridge serves."""
+    document = json.loads(site.get("api/v1/openapi.json")[2])
+
+    def ask(path, route=None):
+        status, headers, text = site.get(f"api/v1/{path}")
+        assert headers["content-type"] == "application/json"
+        said = document["paths"][route or f"/api/v1/{path.partition('?')[0]}"]["get"]["responses"][str(status)]
+        found = json.loads(text)
+        schema = {"components": document["components"], **said["content"]["application/json"]["schema"]}
+        Draft202012Validator(schema).validate(found)
+        return status, found
+
+    site.document = document
+    return ask
+
+
+def full(site):
+    """A job runs on all nodes, two wait, one may not start."""
+    site.cluster.submit(a_job(1, units=3, per_unit=4, walltime_s=3600, user="ada", distinct=True))
+    site.cycle()
+    site.cluster.submit(*(a_job(id, 3, 4, 600, 1000, distinct=True, user="ada") for id in (2, 3)))
+    site.cluster.submit(a_job(4, ineligible="Dependency"))
+    site.cycle(1010)
+    site.watch.outlook.refresh()
+    site.cycle(1020)
+
+
+def test_the_document_is_openapi(asked, site):
+    validate(site.document)
+    assert site.document["openapi"] == "3.1.0"
+    assert set(site.document["paths"]) == {"/api/v1/jobs/{job}", "/api/v1/when", "/api/v1/windows"}
+
+
+def test_every_field_of_every_answer_is_in_the_document(asked, site):
+    known = {
+        each.__name__: each
+        for each in vars(api_v1).values()
+        if isinstance(each, type) and issubclass(each, api_v1.Value)
+    }
+    described = site.document["components"]["schemas"]
+    assert set(described) == set(known) - {"Value"}
+    for name, schema in described.items():
+        assert issubclass(known[name], BaseModel)
+        assert set(schema["properties"]) == set(known[name].model_fields)
+        assert schema["additionalProperties"] is False
+
+
+def test_jobs_in_every_state(asked, site):
+    full(site)
+    found = {id: asked(f"jobs/{id}", "/api/v1/jobs/{job}") for id in (1, 2, 3, 4, 99, "x")}
+    assert {id: (status, job["state"]) for id, (status, job) in found.items()} == {
+        1: (200, "running"), 2: (200, "waiting"), 3: (200, "waiting"), 4: (200, "not_decided_on"),
+        99: (404, "unknown"), "x": (404, "unknown"),
+    }  # fmt: skip
+    assert found["x"][1]["id"] == -1
+
+
+def test_when_and_windows(asked, site):
+    full(site)
+    status, found = asked("when?time=20&nodes=3&cores=4")
+    assert (status, found["now_s"]) == (200, 1020)
+    assert [each["asked"] for each in found["starts"]] == ["", "half the time", "2 instead of 3"]
+    assert found["starts"][0]["planned_s"] == 4600 + 2 * 600
+    assert asked("when?time=20&nodes=4&cores=4")[1]["starts"][0]["planned_s"] is None
+    assert asked("windows") == (200, {"now_s": 1020, "windows": []})
+    site.cluster.end(1)
+    site.cluster.cancel(2)
+    site.cluster.cancel(3)
+    site.cycle(1030)
+    site.watch.outlook.clock = lambda: 1e9
+    assert {"whole": True, "units": 3, "walltime_s": 72 * 3600} in asked("windows")[1]["windows"]
+
+
+def test_what_cannot_be_answered_is_said_as_json(asked, site):
+    assert asked("when?time=10")[0] == 503
+    assert asked("jobs/1", "/api/v1/jobs/{job}") == (
+        503,
+        {"error": "the bridge has not read the cluster yet; no cycle has ended yet"},
+    )
+    full(site)
+    status, found = asked("when?time=10&gpus=1")
+    assert (status, found) == (400, {"error": "resource=gpus: must be one of cores"})
+    assert asked("windows?partition=none")[0] == 400
+    status, _, text = site.get("api/v1/nothing/at/all")
+    assert (status, "openapi.json" in json.loads(text)["error"]) == (404, True)
+    status, _, text = site.get("api/v1/when?time=10", Host="evil.example")
+    assert (status, "page.hosts" in json.loads(text)["error"]) == (421, True)
+
+
+@pytest.mark.parametrize("path", ["status", "queue", "jobs/2", "when?time=10", "windows", "schema", "v2/jobs/2"])
+def test_addresses_of_no_version_name_version_1(site, path):
+    full(site)
+    status, headers, text = site.get(f"api/{path}")
+    assert (status, headers["content-type"]) == (404, "application/json")
+    assert "/api/v1/openapi.json" in json.loads(text)["error"]

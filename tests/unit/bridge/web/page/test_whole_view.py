@@ -1,0 +1,161 @@
+"""One rich instant as the page, the API and `cpsched status` print it: the values of the view, whole.
+
+Fields that are not named here, such as new ones, are not compared.
+"""
+
+import pytest
+
+from cpsched.forecast import BackfillWindow
+from cpsched.forecast.calibration import StartInterval
+from cpsched.model import PendingCode, PendingReason
+from cpsched_bridge.ports import Outage
+from cpsched_bridge.telemetry.start_forecasts import ExpectedStart
+from cpsched_bridge.web import api_v1
+from tests.builders import a_job
+
+NOBODY = {"account": "", "name": "", "partition": "", "qos": "", "nodes_from": (), "exclusive": False, "distinct": True}
+WIDE = {"per_unit": [4], "priority": 0, "estimate_s": 600, "walltime_s": 600}
+ADAS = {
+    "id": 1, "label": "1", "user": "ada", "units": 1, "per_unit": [4], "distinct": True, "exclusive": True,
+    "nodes_from": (), "submit_s": 900, "walltime_s": 5000, "account": "bio", "name": "long", "partition": "main",
+    "qos": "high", "start_s": 1000, "expected_end_s": 6000, "nodes": [("n0", 1)],
+}  # fmt: skip
+BENS = NOBODY | {
+    "id": 2, "label": "2", "user": "ben", "units": 2, "per_unit": [1], "distinct": False, "submit_s": 950,
+    "walltime_s": 300, "start_s": 1000, "expected_end_s": 1300, "nodes": [("n1", 2)],
+}  # fmt: skip
+WAITS = NOBODY | WIDE | {
+    "id": 5, "label": "5", "user": "ben", "units": 2, "submit_s": 1055, "position": 1, "behind": [1],
+    "reason": {"code": "resources", "arguments": (0, 2)}, "expected_s": 6000, "first_expected_s": 6000,
+}  # fmt: skip
+NEVER = NOBODY | WIDE | {
+    "id": 7, "label": "7", "user": "eve", "units": 9, "submit_s": 1057, "position": 2, "behind": [],
+    "reason": {"code": "never", "arguments": ("asks for 9 units on distinct nodes, the empty cluster holds 3",)},
+    "expected_s": None, "first_expected_s": None, "likely_from_s": None, "likely_to_s": None,
+}  # fmt: skip
+ASIDE = {
+    "id": 6, "label": "6", "user": "eve", "account": "", "name": "", "kind": "ineligible",
+    "reason": {"code": "dependency", "arguments": ()},
+    "asked": {"units": 1, "per_unit": [1], "distinct": False, "exclusive": False, "nodes_from": (), "submit_s": 0,
+              "walltime_s": 100},
+}  # fmt: skip
+STATUS = {
+    "round": 4, "now_s": 1080, "mode": "control", "reader": "",
+    "users_hidden": False, "nodes": 3, "unavailable_nodes": 1, "queued": 2, "running": 2, "aside": 1, "held": 3,
+    "resources": [{"name": "cores", "capacity": 12, "in_use": 6, "unavailable": 4, "free": 2}],
+}  # fmt: skip
+BARS = [
+    {"id": 1, "label": "1", "user": "ada", "kind": "running", "begin_s": 1000, "end_s": 6000, "nodes": [(0, 1)]},
+    {"id": 2, "label": "2", "user": "ben", "kind": "running", "begin_s": 1000, "end_s": 1300, "nodes": [(1, 2)]},
+]
+
+
+def among(found, expected):
+    """Those parts of a found value that are expected, all the way down; rows must be as many."""
+    if isinstance(expected, dict) and isinstance(found, dict):
+        return {name: among(found[name], value) for name, value in expected.items()}
+    if isinstance(expected, list) and isinstance(found, list) and len(found) == len(expected):
+        return [among(each, value) for each, value in zip(found, expected, strict=True)]
+    return found
+
+
+@pytest.fixture
+def instant(site):
+    """Node n0 is full, n1 half full, n2 takes no jobs; two jobs wait, one may not start, one has ended."""
+    site.cluster.submit(
+        a_job(1, 1, 4, 5000, 900, user="ada", account="bio", name="long", qos="high", queue="main", distinct=True,
+              exclusive=True),
+        a_job(2, 2, 1, 300, 950, user="ben"),
+        a_job(3, 1, 4, 60, 950, user="eve"),
+    )  # fmt: skip
+    site.cycle(1000)
+    site.cluster.now_s = 1060
+    site.cluster.end(3)
+    site.cycle(1062)
+    site.cluster.drained = {2}
+    site.cluster.outages = (Outage("reserved", "maint", (0, 1), 9000, 9900),)
+    site.cluster.submit(
+        a_job(5, 2, 4, 600, 1055, user="ben", distinct=True),
+        a_job(6, user="eve", ineligible=PendingReason(PendingCode.DEPENDENCY)),
+        a_job(7, 9, 4, 600, 1057, user="eve", distinct=True),
+    )
+    site.cycle(1070)
+    site.watch.outlook.refresh()
+    site.cycle(1080)
+    return site
+
+
+def test_the_view_of_an_instant_as_a_whole(instant):
+    """A node that is full of jobs is in use; one that is empty and takes none is unavailable."""
+    told = instant.watch.outlook.intervals[5]
+    likely = {"likely_from_s": told.from_s, "likely_to_s": told.to_s}
+    causes = [{"kind": kind, "jobs": 1} for kind in ("never", "resources", "ineligible")]
+    expected = {
+        "status": STATUS | {"causes": causes},
+        "queue": [WAITS | likely, NEVER],
+        "running": [ADAS, BENS],
+        "aside": [ASIDE],
+        "decisions": [
+            dict(zip(("round", "path", "considered", "queued", "started"), row, strict=True))
+            for row in (
+                (4, "none-starts", 2, 2, 0), (3, "none-starts", 2, 2, 0), (2, "empty-queue", 0, 0, 0),
+                (1, "all-start", 3, 3, 3),
+            )
+        ],
+        "history": [
+            {"now_s": 1000, "in_use": [0.0]}, {"now_s": 1062, "in_use": [0.5]}, {"now_s": 1080, "in_use": [0.8333]},
+        ],
+        "chart": {
+            "now_s": 1080, "node_names": ["n0", "n1", "n2"], "unavailable": [2],
+            "outages": [
+                {"kind": "reserved", "name": "maint", "nodes": [0, 1], "from_s": 9000, "to_s": 9900},
+                {"kind": "unknown", "name": "", "nodes": [2], "from_s": 1080, "to_s": None},
+            ],
+            "bars": BARS,
+        },
+        "machine": {"capacity": [[4], [4], [4]], "free": [[0], [2], [0]]},
+    }  # fmt: skip
+    found = instant.view.model_dump()
+    found["chart"]["bars"] = [bar for bar in found["chart"]["bars"] if bar["kind"] == "running"]
+    assert among(found, expected) == expected
+
+
+def test_jobs_of_version_1_as_a_whole(instant):
+    told = instant.watch.outlook.intervals[5]
+    none = {
+        "reason": "", "submit_s": None, "walltime_s": None, "planned_s": None, "likely_from_s": None,
+        "likely_to_s": None, "start_s": None, "expected_end_s": None, "nodes": [],
+    }  # fmt: skip
+    expected = {
+        1: {"state": "running", "submit_s": 900, "walltime_s": 5000, "start_s": 1000, "expected_end_s": 6000,
+            "nodes": ["n0"]},
+        5: {"state": "waiting", "reason": "none of its 2 nodes have room now", "submit_s": 1055, "walltime_s": 600,
+            "planned_s": 6000, "likely_from_s": told.from_s, "likely_to_s": told.to_s},
+        6: {"state": "not_decided_on", "reason": "Dependency", "submit_s": 0, "walltime_s": 100},
+        99: {"state": "unknown"},
+    }  # fmt: skip
+    for id, facts in expected.items():
+        whole = none | {"id": id, "label": str(id), "now_s": 1080} | facts
+        assert among(instant.json(f"jobs/{id}"), whole) == whole
+
+
+@pytest.mark.parametrize("calibrated", [False, True])
+def test_answers_to_questions_of_version_1_as_a_whole(calibrated):
+    """A start that could never be has no interval, and is not calibrated."""
+    told = StartInterval(1000, 1500, 2500, 2000, calibrated, (0.0,) * 6)
+    found = api_v1.when_of(
+        [ExpectedStart("", 1800, told), ExpectedStart("half the time", None, None)], 1234
+    ).model_dump()
+    assert found == {
+        "now_s": 1234,
+        "starts": [
+            {"asked": "", "planned_s": 1800, "likely_from_s": 1500, "likely_to_s": 2500, "calibrated": calibrated},
+            {"asked": "half the time", "planned_s": None, "likely_from_s": None, "likely_to_s": None,
+             "calibrated": False},
+        ],
+    }  # fmt: skip
+    could = api_v1.windows_of([BackfillWindow(True, 3, 900), BackfillWindow(False, 7, 3600)], 1234).model_dump()
+    assert could == {
+        "now_s": 1234,
+        "windows": [{"whole": True, "units": 3, "walltime_s": 900}, {"whole": False, "units": 7, "walltime_s": 3600}],
+    }

@@ -1,0 +1,153 @@
+"""Who is let in, and who has to go."""
+
+import asyncio
+import errno
+import resource
+import socket
+from contextlib import ExitStack, contextmanager
+
+import pytest
+
+from cpsched_bridge.web import connection_limiter as gates
+from cpsched_bridge.web.connection_limiter import MOST_CLIENTS, ConnectionLimiter, max_connections
+
+
+class Guest:
+    """A client that the gate let in."""
+
+    def __init__(self, gate, accepted, number):
+        self.gate, self.socket, self.use, self.polite = gate, accepted, (False, float(number)), True
+
+    def close_idle(self):
+        if self.polite:
+            self.leave()
+
+    def leave(self):
+        self.socket.close()
+        self.gate.gone(self)
+
+
+class House:
+    """A gate on loopback, and those that come."""
+
+    def __init__(self, most):
+        self.listening = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self.told, self.guests, self.most_open = [], [], 0
+        self.gate = ConnectionLimiter(self.listening, self._let_in, self.told.append, most)
+        self.visitors = ExitStack()
+
+    def _let_in(self, accepted):
+        self.guests.append(Guest(self.gate, accepted, len(self.guests)))
+        self.gate.came(self.guests[-1])
+        self.most_open = max(self.most_open, len(self.gate.clients))
+
+    async def come(self, number):
+        for _ in range(number):
+            visitor = self.visitors.enter_context(socket.socket())
+            visitor.setblocking(False)
+            await asyncio.get_running_loop().sock_connect(visitor, self.listening.getsockname())
+        await self.settled()
+
+    async def settled(self):
+        for _ in range(200):
+            await asyncio.sleep(0)
+
+    def inside(self):
+        return [self.guests.index(guest) for guest in self.guests if guest in self.gate.clients]
+
+
+@contextmanager
+def a_house(most):
+    house = House(most)
+    try:
+        yield house
+    finally:
+        house.gate.close()
+        house.visitors.close()
+        house.listening.close()
+        for guest in house.guests:
+            guest.socket.close()
+
+
+def within(most, visit):
+    async def run():
+        with a_house(most) as house:
+            return await visit(house)
+
+    return asyncio.run(run())
+
+
+def test_all_come_in_while_there_is_room_and_never_more(monkeypatch):
+    monkeypatch.setattr(gates, "PAUSE_S", 0.0)
+
+    async def visit(house):
+        await house.come(40)
+        assert house.most_open == 8
+        assert len(house.guests) == 40, "everybody had a turn"
+        assert house.inside() == list(range(32, 40)), "the longest idle went first"
+        assert set(house.told) == {"a connection was closed to make room for another: 8 were open"}
+
+    within(8, visit)
+
+
+def test_who_is_being_answered_stays_as_long_as_anybody_is_idle():
+    async def visit(house):
+        await house.come(3)
+        house.guests[0].use = (True, 0.0)
+        await house.come(1)
+        assert house.inside() == [0, 2, 3]
+
+    within(3, visit)
+
+
+def test_nobody_is_accepted_before_somebody_has_gone():
+    """A descriptor is in use until it is closed."""
+
+    async def visit(house):
+        await house.come(2)
+        for guest in house.guests:
+            guest.polite = False
+        await house.come(5)
+        assert len(house.guests) == 2
+        assert len(house.told) == 1, "one has been asked to go, and no other"
+        house.guests[0].leave()
+        await house.settled()
+        assert len(house.guests) > 2
+
+    within(2, visit)
+
+
+@pytest.mark.parametrize("most", [64, 2], ids=["there is room", "others go"])
+def test_few_are_accepted_at_a_time_so_that_the_loop_has_the_interpreter(monkeypatch, most):
+    monkeypatch.setattr(gates, "PAUSE_S", 1000.0)
+
+    async def visit(house):
+        await house.come(40)
+        assert len(house.guests) == gates.AT_ONCE
+
+    within(most, visit)
+
+
+def test_without_descriptors_it_says_so_and_rests(monkeypatch):
+    """Others in the process may have taken all of them."""
+
+    class Exhausted:
+        def accept(self):
+            raise OSError(errno.EMFILE, "Too many open files")
+
+    async def visit(house):
+        house.gate._listening, real = Exhausted(), house.gate._listening  # noqa: SLF001
+        monkeypatch.setattr(house.gate._loop, "remove_reader", lambda _, r=house.gate._loop.remove_reader: r(real))  # noqa: SLF001
+        await house.come(1)
+        assert house.told == ["no connection can be accepted: Too many open files"]
+        assert house.gate._resting  # noqa: SLF001
+
+    within(8, visit)
+
+
+@pytest.mark.parametrize(
+    ("open_files", "clients"),
+    [(resource.RLIM_INFINITY, MOST_CLIENTS), (524_288, 64), (1024, 64), (256, 64), (128, 32), (20, 5), (3, 4)],
+)
+def test_clients_have_a_quarter_of_the_files_at_most(open_files, clients):
+    assert max_connections(open_files) == clients

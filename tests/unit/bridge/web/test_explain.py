@@ -1,0 +1,205 @@
+"""What a job's owner reads: plain sentences, with links to what they name."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from cpsched.model import Effort, NodeSetPart, PendingCode, PendingReason, Wait
+from cpsched.policy_spec import PolicySpec
+from cpsched_bridge.store.journal_reader import JobRecord, UnscheduledJob
+from cpsched_bridge.store.round_records import RoundRecord
+from cpsched_bridge.web.explain import Link, behind_its_array, explain, view_of_round
+from tests.builders import a_cluster, a_job
+from tests.builders import a_running as a_running_job
+from tests.unit.bridge.web.page.views import a_plan, a_queued, a_running, a_view, an_aside
+
+
+def sentences(view, job="1"):
+    return explain(view, job).lines()
+
+
+def links(view, job="1"):
+    return [(each.to, each.key) for said in explain(view, job).sentences for each in said if isinstance(each, Link)]
+
+
+def test_a_waiting_job_says_its_place_the_reason_and_whom_it_waits_for():
+    reason = PendingReason(PendingCode.RESOURCES, (3, 4))
+    job = a_queued(1, units=4, distinct=True, reason=reason, behind=[50, 51], expected_s=4600)
+    view = a_view(queue=[job, a_queued(2, position=2)], running=[a_running(50), a_running(51, expected_end_s=4600)])
+    assert sentences(view) == [
+        "It is first in the queue of 2 waiting jobs, and has waited for 16 min 40 s.",
+        "Why it waits: 3 of its 4 nodes have room now.",
+        "It can start when these jobs end, expected in 1 h 00 min: 50, 51.",
+        "It is expected to start in 1 h 00 min.",
+        "It may run for 1 h 00 min, and is expected to need all of it.",
+    ]
+    assert links(view) == [("job", "50"), ("job", "51")]
+
+
+def test_a_moved_start_and_an_interval_that_has_begun():
+    """No sentence speaks of a time that is past; a reader sees the place among the own jobs."""
+    facts = {"position": 2, "submit_s": 940, "estimate_s": 600, "expected_s": 1000, "first_expected_s": 1600}
+    job = a_queued(1, **facts, likely_from_s=900, likely_to_s=1120)
+    view = a_view(queue=[a_queued(2), job], predictor="last-two", now_s=1000)
+    expected = [
+        "It is 2nd in the queue of 2 waiting jobs, and has waited for 1 min.",
+        "Why it waits: others go first.",
+        "It is expected to start now, which is 10 min earlier than first expected.",
+        "Of ten such jobs eight start between now and in 2 min.",
+        "It may run for 1 h 00 min; last-two expects it to run for 10 min.",
+    ]
+    assert sentences(view) == expected
+    own = view.model_copy(update={"status": view.status.model_copy(update={"reader": "ada"})})
+    assert sentences(own)[0] == "Of your jobs that wait it is 2nd of 2. It has waited for 1 min."
+    alone = a_view(queue=[a_queued(1, submit_s=940)])
+    assert sentences(alone) == [
+        "It is the only job that waits, and has done so for 1 min.",
+        "Why it waits: others go first.",
+        "When it will start is not known: the dispatcher has no plan for it yet.",
+        "It may run for 1 h 00 min, and is expected to need all of it.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("submitted_s", "expected_s", "words"),
+    [
+        (5, 900, "Submitted later, and running or planned before it: 2."),
+        (5, 2100, "No job submitted later goes before it: jobs run longer than expected, or nodes are missing."),
+        (0, 900, "No job submitted later goes before it: jobs run longer than expected, or nodes are missing."),
+    ],
+)
+def test_a_job_whose_start_slipped_names_those_that_overtook_it(submitted_s, expected_s, words):
+    slipped = a_queued(1, expected_s=2000, first_expected_s=1800)
+    view = a_view(queue=[slipped, a_queued(2, submit_s=submitted_s, expected_s=expected_s)])
+    assert words in sentences(view)
+    own = view.model_copy(update={"status": view.status.model_copy(update={"reader": "ada"})})
+    assert words not in sentences(own), "jobs of others are not in the view"
+    on_time = view.model_copy(
+        update={"queue": [slipped.model_copy(update={"first_expected_s": 2000}), *view.queue[1:]]}
+    )
+    assert words not in sentences(on_time)
+
+
+@pytest.mark.parametrize(
+    ("mode", "words"),
+    [
+        ("control", "It starts now on n1."),
+        ("shadow", "It would start now on n1."),
+        ("advise", "It is first by the plan and fits now on n1."),
+    ],
+)
+def test_what_starts_now_depends_on_the_mode(mode, words):
+    view = a_view(queue=[a_queued(1, reason=None, starts_on=[("n1", 1)])], mode=mode)
+    assert sentences(view)[1] == words
+    assert any(each.startswith("The cluster's scheduler decides") for each in sentences(view)) == (mode == "advise")
+
+
+def a_record(**given):
+    running = (a_running_job(a_job(9, submit_s=10), ((0, 1),), start_s=50),)
+    facts = {
+        "number": 3, "now_s": 100, "policy": PolicySpec("easy", "walltime"), "cluster": a_cluster(nodes=2),
+        "free": np.zeros((2, 1), np.int64), "queue": (a_job(1), a_job(2)), "running": running,
+        "estimates": {1: 60, 2: 100, 9: 100}, "starts": {1: ((1, 1),)}, "effort": Effort("test"),
+        "plan": {2: 150}, "waits": {2: Wait(PendingReason(PendingCode.RESOURCES, (0, 1)), (9,))},
+        "memory": {"first_s": {"2": 120}}, "mode": "shadow", "labels": {9: "4_1"},
+    }  # fmt: skip
+    return RoundRecord(**facts | given)
+
+
+def test_a_recorded_round_is_explained_in_the_same_sentences():
+    view = view_of_round(a_record())
+    assert sentences(view, "1")[1] == "It would start now on n1."
+    assert sentences(view, "2")[1:5] == [
+        "Why it waits: no node has enough free for it.",
+        "It can start when this job ends, expected in 50 s: 4_1.",
+        "It is expected to start in 50 s, which is 30 s later than first expected.",
+        "Submitted later, and running or planned before it: 4_1.",
+    ]
+    assert sentences(view, "4_1")[0] == "It runs on n0."
+
+
+def test_a_round_without_reasons_says_so():
+    view = view_of_round(a_record(waits={}, starts={}))
+    assert sentences(view, "1")[1] == "Why it waits: its dispatcher does not say."
+
+
+def test_jobs_of_a_round_that_ended_or_are_not_decided_on():
+    past = JobRecord(7, 2, "", "ada", 0, 20, 80, "n0")
+    view = view_of_round(a_record(), past, UnscheduledJob(8, "unsupported", "licences"))
+    assert sentences(view, "7") == ["It ran for 1 min and ended 20 s ago."]
+    assert [explain(view, job).label for job in ("7", "8")] == ["7", "8"]
+    assert sentences(view, "8")[0].startswith("It is left to the cluster's own scheduler")
+    assert explain(view_of_round(a_record(), dataclasses.replace(past, end_s=None)), "7").state == "unknown"
+
+
+def test_a_job_that_has_ended_and_one_that_nobody_knows():
+    bar = a_plan(1, 400, 0).model_copy(update={"kind": "past", "label": "9_4"})
+    view = a_view(bars=[bar, a_plan(2, 2000, 0)])
+    ended = explain(view, " 9_4 ")
+    assert (ended.id, ended.label, ended.state) == (1, "9_4", "ended")
+    assert ended.lines() == ["It ran for 1 min and ended 9 min ago."]
+    unknown = [explain(view, job) for job in ("2", "x" * 200, "9" * 19)]
+    assert [(each.id, each.label, each.state) for each in unknown] == [
+        (2, "2", "unknown"), (-1, "x" * 100, "unknown"), (-1, "9" * 19, "unknown"),
+    ]  # fmt: skip
+
+
+def test_jobs_that_wait_go_before_it_and_jobs_that_are_gone_are_not_named():
+    view = a_view(queue=[a_queued(2), a_queued(1, position=2, behind=[2, 777])])
+    assert "This job goes before it: 2." in sentences(view)
+    assert links(view) == [("job", "2")]
+    assert not any("777" in each for each in sentences(view))
+
+
+def test_a_job_is_called_by_its_label_and_led_to_by_its_id():
+    view = a_view(queue=[a_queued(1, behind=[50])], running=[a_running(50, label="9_4")])
+    (link,) = [each for said in explain(view, "1").sentences for each in said if isinstance(each, Link)]
+    assert (link.words, link.key) == ("9_4", "50")
+    assert explain(view, "9_4").id == 50
+
+
+def test_a_running_job_leads_to_its_nodes():
+    view = a_view(running=[a_running(1, submit_s=440, nodes=[(f"n{n}", 1 + n) for n in range(17)])])
+    assert sentences(view) == [
+        "It runs on n0, " + ", ".join(f"n{n} ({n + 1} parts)" for n in range(1, 16)) + " and 1 more node.",
+        "It started 8 min 20 s ago, after a wait of 1 min.",
+        "It is expected to end in 51 min 40 s; it may run for 1 h 00 min.",
+    ]
+    assert links(view)[:2] == [("node", "n0"), ("node", "n1")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("ineligible", "It may not start yet: dependency."),
+        ("held_by_owner", "It does not start before its owner or the cluster lets go of it: dependency."),
+        ("put off", "It backs off after a failed start: dependency."),  # as journals have it
+    ],
+)
+def test_a_job_that_is_not_decided_on_says_why(kind, words):
+    assert sentences(a_view(aside=[an_aside(1, kind=kind)])) == [words]
+
+
+@pytest.mark.parametrize(
+    ("asked", "shown", "known"),
+    [("7_700", 500, True), ("7_499", 500, False), ("7_700", 499, False), ("8_700", 500, False), ("700", 500, False)],
+)
+def test_a_task_behind_the_first_ones_of_its_array_is_told_so(asked, shown, known):
+    words = behind_its_array(asked, ["1", "x_y", *(f"7_{task}" for task in range(shown))])
+    expected = "It may wait behind the first 500 waiting tasks of array 7: the others follow as these start."
+    assert words == (expected if known else "")
+
+
+def test_a_job_that_would_run_into_a_reservation_names_it():
+    parts = (
+        NodeSetPart("partition", "main"),
+        NodeSetPart("reservation", "maint"),
+        NodeSetPart("reservation", "course"),
+    )
+    job = a_queued(1, reason=PendingReason(PendingCode.RESOURCES, (0, 1)), nodes_from=parts)
+    assert "Closed to it are nodes that are reserved before it would end: maint, course." in sentences(
+        a_view(queue=[job])
+    )
+    open_to_it = job.model_copy(update={"nodes_from": parts[:1]})
+    assert not [each for each in sentences(a_view(queue=[open_to_it])) if "reserved" in each]
