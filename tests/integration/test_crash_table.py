@@ -1,4 +1,4 @@
-"""Every row of docs/crash-table.md: the bridge dies at that point, over the mock, and the next cycle does what it says.
+"""Every row of the crash table in docs/cycle.md: the bridge dies there, and the next cycle does what the row says.
 
 Death is an exception that nothing in the bridge catches. A new bridge then opens the same ledger beside the same site.
 """
@@ -21,7 +21,8 @@ from cpsched_sim.traces.trace_job import TraceJob
 from tests.bridges import a_bridge
 from tests.builders import a_cluster, a_job
 
-TABLE = Path(__file__).parents[2] / "docs" / "crash-table.md"
+PAGE = (Path(__file__).parents[2] / "docs" / "cycle.md").read_text()
+WORDS, TABLE = PAGE.split("\n## Crash states\n")[1].split("\n## Notes\n")[0].split("\n## Crash table\n")
 FIRST, SECOND, BLOCKER = 1, 2, 9
 TIMEOUT_S = 15
 SLOW_S = 10_000
@@ -34,7 +35,7 @@ class Death(BaseException):
 
 @dataclass
 class Mortal(MockBackend):
-    """The mock, which writes down what it is told, and during one call of which the bridge may die."""
+    """The mock, which records each command, and during one call of which the bridge may die."""
 
     site: MockCluster
     sent: list[tuple[str, int]] = field(default_factory=list)
@@ -45,7 +46,7 @@ class Mortal(MockBackend):
 
     starts_in_one_change: bool = True
     stays: bool = False
-    """No job can be handed back while the bridge is in control."""
+    """No job can be released while the bridge is in control."""
     refuses: int = 0
     """Starts that are refused, all of a batch."""
 
@@ -66,7 +67,7 @@ class Mortal(MockBackend):
         return self._do("hold", super().hold, job_ids, job_ids)
 
     def release(self, job_ids):
-        return self._do("hand back", super().hand_back, job_ids, job_ids)
+        return self._do("release", super().release, job_ids, job_ids)
 
     def unpin(self, job_ids):
         return self._do("unpin", super().unpin, job_ids, job_ids)
@@ -90,7 +91,7 @@ class World:
     apart: bool = False
     """Pin and release are two commands."""
     max_failures: int = 5
-    """1: jobs cannot be handed back."""
+    """1: jobs cannot be released."""
     bridge: Bridge = field(init=False)
 
     def __post_init__(self):
@@ -262,24 +263,24 @@ POINTS: dict[str, Point] = {
     "between that intent and the hold that rolls back": (overdue, lambda w: w.die_sending("hold"), FIRST),
     "after the hold that rolls back, before its answer is written": (
         overdue, lambda w: w.die_sending("hold", done=1), FIRST),
-    "before the intent to hand back is written": (waiting, lambda w: w.die_writing(State.HANDING_BACK, "stop"), FIRST),
-    "between that intent and the hand-back": (waiting, lambda w: w.die_sending("hand back", "stop"), FIRST),
-    "after the hand-back, before its answer is written": (
-        waiting, lambda w: w.die_sending("hand back", "stop", done=1), FIRST),
-    "between two parts of a hand-back: a job of the first part": (
-        waiting_two, lambda w: w.die_sending("hand back", "stop", done=1), FIRST),
-    "between two parts of a hand-back: a job of the second part": (
-        waiting_two, lambda w: w.die_sending("hand back", "stop", done=1), SECOND),
-    "between the intent to hand back and the hand-back, with a pin on the job": (
-        started_slowly, lambda w: w.die_sending("hand back", "stop"), FIRST),
-    "before the intent to hold it on is written": (
+    "before the intent to release is written": (waiting, lambda w: w.die_writing(State.HANDING_BACK, "stop"), FIRST),
+    "between that intent and the release": (waiting, lambda w: w.die_sending("release", "stop"), FIRST),
+    "after the release, before its answer is written": (
+        waiting, lambda w: w.die_sending("release", "stop", done=1), FIRST),
+    "between two parts of a release: a job of the first part": (
+        waiting_two, lambda w: w.die_sending("release", "stop", done=1), FIRST),
+    "between two parts of a release: a job of the second part": (
+        waiting_two, lambda w: w.die_sending("release", "stop", done=1), SECOND),
+    "between the intent to release and the release, with a pin on the job": (
+        started_slowly, lambda w: w.die_sending("release", "stop"), FIRST),
+    "before the intent to keep the hold is written": (
         cannot_go_back, lambda w: w.die_writing(State.HOLDING), FIRST),
     "between that intent and the hold that keeps it": (cannot_go_back, lambda w: w.die_sending("hold"), FIRST),
     "after the hold that keeps it, before its answer is written": (
         cannot_go_back, lambda w: w.die_sending("hold", done=1), FIRST),
     "before that hold is written": (held_by_owner, lambda w: w.die_writing(State.FREE), FIRST),
-    "between that and the order that takes the list off": (held_by_owner, lambda w: w.die_sending("unpin"), FIRST),
-    "after that order, before its answer is written": (
+    "between that and the unpin": (held_by_owner, lambda w: w.die_sending("unpin"), FIRST),
+    "after the unpin, before its answer is written": (
         held_by_owner, lambda w: w.die_sending("unpin", done=1), FIRST),
     "before the round is written to the journal": (starting, lambda w: w.die_in_journal("write_round"), FIRST),
     "after the round, before its events are written to the journal": (
@@ -297,7 +298,7 @@ def dead_at(point, world):
 
 def rows():
     """The cells of the table; headings between its parts have a first cell only."""
-    lines = [line for line in TABLE.read_text().splitlines() if line.startswith("|")][2:]
+    lines = [line for line in TABLE.splitlines() if line.startswith("|")][2:]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     return [row for row in cells if any(row[1:])]
 
@@ -310,8 +311,7 @@ def test_the_table_has_a_row_for_every_point_and_no_other() -> None:
 
 
 def test_the_page_explains_every_state_that_the_table_names() -> None:
-    words = TABLE.read_text().split("## The table")[0]
-    assert [state for row in ROWS for state in (row[1], row[4]) if f"`{state}`" not in words] == []
+    assert [state for row in ROWS for state in row[1:3] + row[4:] if f"`{state}`" not in WORDS] == []
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
@@ -327,7 +327,7 @@ def test_a_death_there_leaves_this_and_the_next_cycle_does_that(world, row) -> N
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
 def test_after_a_death_there_every_job_is_started_once(world, row) -> None:
-    """Also those whose launch the cluster delays for ever: they are left to its own scheduler in the end."""
+    """Also jobs whose launch the cluster delays for ever: in the end its own scheduler starts them."""
     w, job_id = dead_at(row[0], world)
     for at in range(200):
         if at == 5 and w.site.hold_of(job_id) is Hold.USER:

@@ -1,7 +1,7 @@
-"""Tells the cluster's own scheduler the order of the plan, at a pace of its own, and takes that back.
+"""Raises priorities so that the cluster's own scheduler follows the order of the plan, and removes these boosts.
 
-What is told is a number on a waiting job. Before a number is told it is written into the book of advice. So whatever
-moment the bridge dies at, the next one knows whose numbers are whose. `docs/crash-table.md` goes through the moments.
+The boost ledger has each boost before it is sent. So after a crash at any moment the next bridge knows its own boosts
+from others'. `docs/cycle.md` lists the moments.
 """
 
 from __future__ import annotations

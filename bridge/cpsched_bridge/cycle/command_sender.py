@@ -1,7 +1,7 @@
 """Sends the ledger's intents to the cluster and writes down what came of them.
 
 The order is what makes a crash harmless: first the intent is written, then the command is sent, then its outcome is
-written. `docs/crash-table.md` goes through every point between.
+written. The crash table in `docs/cycle.md` lists every point between.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ BRIDGE_INTERVAL_S = 1
 """`cycle.interval_s` of a bridge, unless its settings say otherwise."""
 BRIDGE_LAG_S = 0.7
 """How much later a job starts under a bridge than under Slurm alone, once its nodes are free: 1.2 to 2.1 s and 0.8 to
-1.1 s on a live cluster, of which the middles are 1.65 and 0.95 s (docs/studies/whatif-live.md)."""
+1.1 s on a live cluster, of which the middles are 1.65 and 0.95 s (docs/evidence.md, forecasts and live runs)."""
 _GOLDEN = 0.6180339887498949
 """The fractional parts of its multiples are spread evenly, however many there are."""
 
