@@ -1,31 +1,27 @@
-"""The compiled floor: the loops over queue, nodes and running jobs.
+"""The compiled loops over queue, nodes and running jobs.
 
-`docs/kernels.md` explains this floor with one drawing. Where to look for what:
+`docs/kernels.md` explains them with one example. Where to look:
 
-- `state`: the handles, each field named once: machine, groups, method, draft, trial, site.
-- `fit`: the one fit rule.
-- `orders`: the orders of the queue.
-- `pool`: list schedulers on a counted pool. EASY's shadow time is `pool_scheduling.shadow_time_on_pool`.
-- `profile`: free amounts of a pool over time.
-- `nodes`: the same list schedulers on a cluster of nodes. EASY's shadow time is `node_states.reserve` there.
-- `groups`: groups of nodes with the same line.
-- `lines`: what a job finds on the lines of the groups: units now, earliest slot.
-- `picking`: which nodes a job gets.
-- `layout` and `ranges`: how a plan moves whole ranges of nodes instead of single ones.
-- `search`: the search of `lookahead` among orders of the queue. Its state is in `search_state`, its prices in `costs`,
-  its random changes in `moves`. `decode_pool` and `decode_nodes` turn an order into a plan.
-- `baseline`: a virtual schedule: when EASY would have started every job.
-- `slurm`: the main loop and the backfill of Slurm's own scheduler.
-- `totals`: a bound on the start of a job that needs no look at the nodes.
+- `scheduling_state`: the handles: machine, node classes, list scheduler, plan result, workspace, state.
+- `fit_rules`: the one fit rule.
+- `queue_orders`: the orders of the queue.
+- `pool_scheduling`: list schedulers on a counted pool. EASY's shadow time is `shadow_time_on_pool` there.
+- `pool_profile`: free amounts of a pool over time.
+- `node_scheduling`: list schedulers on nodes. EASY's shadow time is `earliest_reservation` there.
+- `node_classes`: nodes with the same availability profile.
+- `availability`: what a job finds on the profiles of the classes: units now, earliest start.
+- `node_selection`: which nodes a job gets.
+- `node_layout` and `class_ranges`: how a plan moves whole ranges of nodes instead of single ones.
+- `order_search`: the search of `lookahead` among orders of the queue. Its state is in `search_state`, its costs in
+  `plan_costs`, its random moves in `order_moves`. `decode_pool` and `decode_nodes` turn an order into a plan.
+- `virtual_easy`: a virtual schedule: when EASY would have started each job.
+- `slurm_passes`: the main and backfill passes of Slurm's own scheduler.
+- `total_profile`: a bound on the start of a job that does not look at the nodes.
 - `cp`: the loops of the constraint-programming dispatchers.
 
-The doors, which Python calls, are the functions marked `@kernel`: `pool_scheduling.plan_on_pool`,
-`node_states.plan_placed`,
-`node_states.try_job`, `slurm.plan_as_slurm`, `decision_builder.look_ahead`, `decision_builder.ordered`,
-`decision_builder.go_on_from`, those of `baseline`,
-`simulated_cluster.starts_of`, `simulated_cluster.planned`, `fit_rules.first_fault`, `fit_rules.units_by_node`.
+Python calls the functions marked `@kernel`.
 
 Columns are those of `cpsched.model.JobTable`, indexed by slot. Kernels decide on values alone (times, amounts, node
 indices), never on the order in which values happen to be stored. So the same instant gives the same decision, whether
-its state was carried along or built anew.
+its state was carried between rounds or built again.
 """
