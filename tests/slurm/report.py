@@ -1,4 +1,4 @@
-"""What a run of the live tests came to, as a small file: the table of docs/releases-tested.md is made of such files."""
+"""The result of a run of the live tests, as a small file: the supported releases in the documentation come from them."""
 
 from __future__ import annotations
 
