@@ -1,4 +1,4 @@
-"""The result of a run of the live tests, as a small file: the supported releases in the documentation come from them."""
+"""The result of a run of the live tests as a small file, from which the documentation lists supported releases."""
 
 from __future__ import annotations
 
