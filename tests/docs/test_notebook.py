@@ -59,4 +59,4 @@ def test_a_notebook_holds_no_output_that_could_be_out_of_date(path):
 
 
 def test_there_is_a_notebook():
-    assert [path.name for path in NOTEBOOKS] == ["first-study.ipynb"]
+    assert [path.name for path in NOTEBOOKS] == ["tutorial.ipynb"]
