@@ -1,7 +1,8 @@
 """Slurm's two passes over its queue: the main loop, which starts in order, and backfill, which reserves.
 
-What each rule follows is told in `docs/twin.md`, with the function of Slurm's source that it was read in. The lines,
-groups and moves are those of `cpsched.kernels.node_scheduling`.
+The main loop follows `_schedule` in Slurm's job_scheduler.c. Backfill follows `_attempt_backfill` in backfill.c, and
+places a reservation as `_future_run_test` in cons_tres/job_test.c does, as of 26.05. Each of `SchedulerParameters`
+names its function. The lines, groups and moves are those of `cpsched.kernels.node_scheduling`.
 """
 
 from __future__ import annotations

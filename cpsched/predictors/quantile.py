@@ -56,7 +56,7 @@ LISTED = (
     Registration(
         "quantile",
         "A quantile of the shares of their walltimes that like jobs of the user ran.",
-        "docs/lookahead.md",
+        "docs/predictors.md",
         QuantilePredictor,
     ),
 )

@@ -192,7 +192,7 @@ LISTED = (
     Registration(
         "advised",
         "Slurm's own scheduler starts the jobs, in an order that lookahead's plan gives every every_s seconds.",
-        "docs/twin.md",
+        "docs/lookahead.md",
         BoostedSlurmDispatcher,
     ),
 )

@@ -21,33 +21,56 @@ _MOST_INT = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class SchedulerParameters:
-    """The parameters that are modelled, in Slurm's own units: a name without a unit in it counts, or is in seconds.
+    """The modelled parameters with Slurm's names, units and defaults. 0 means no limit where Slurm defines it so.
 
-    `bf_window` is in minutes, `sched_min_interval` in microseconds. 0 stands for no limit where Slurm has it so.
+    Each comment names the function of Slurm that the model follows, in bf: `plugins/sched/backfill/backfill.c`,
+    js: `slurmctld/job_scheduler.c`, jm: `slurmctld/job_mgr.c`, ctl: `slurmctld/controller.c`.
     """
 
     batch_sched_delay: int = 3
+    """Shortest time between two passes that submissions request, s. ctl, `_slurmctld_background`."""
     bf_busy_nodes: bool = False
+    """Whether reservations prefer nodes that run a job. `cons_tres/job_test.c`."""
     bf_interval: int = 30
+    """Time between two backfill passes, s; -1 disables backfill. bf, `backfill_agent`."""
     bf_job_part_count_reserve: int = 0
+    """Number of jobs of each partition that may reserve. bf, `_attempt_backfill`."""
     bf_max_job_assoc: int = 0
+    """Most jobs tested per association; replaces the limit per user. bf, `_job_exceeds_max_bf_param`."""
     bf_max_job_part: int = 0
+    """Most jobs tested per partition. bf, `_job_exceeds_max_bf_param`."""
     bf_max_job_start: int = 0
+    """Most jobs started per pass. bf, `_attempt_backfill`."""
     bf_max_job_test: int = 500
+    """Most jobs tested per pass, without those that another limit excludes. bf, `_attempt_backfill`."""
     bf_max_job_user: int = 0
+    """Most jobs tested per user. bf, `_job_exceeds_max_bf_param`."""
     bf_max_job_user_part: int = 0
+    """Most jobs tested per user and partition. bf, `_job_exceeds_max_bf_param`."""
     bf_min_age_reserve: int = 0
+    """Age from which a job reserves, and blocks the main loop, s. bf, js."""
     bf_min_prio_reserve: int = 0
+    """Priority from which a job does so. bf, js."""
     bf_node_space_size: int | None = None
+    """Size of the table of times, which reservations fill; None: `bf_max_job_test`. bf, `_add_reservation`."""
     bf_resolution: int = 60
+    """Reservations begin (rounded down) and end (rounded up) at multiples of this, s. bf, `_set_slot_time`."""
     bf_window: int = 1440
+    """How far ahead a reservation may begin, min. bf, `_attempt_backfill`."""
     default_queue_depth: int = 100
+    """The main loop tests one job more than this, blocked jobs included. js, `_schedule`."""
     defer: bool = False
+    """No attempt at submission; job ends request a pass as submissions do. jm, `job_allocate`."""
     defer_batch: bool = False
+    """No attempt at submission; not in 22.05. jm, `job_allocate`."""
     partition_job_depth: int = 0
+    """Most jobs of a partition that the main loop tests. js, `_schedule`."""
     sched_interval: int = 60
+    """Time between two passes through the whole queue, s; -1: only the attempt at submission. ctl, js."""
     sched_max_job_start: int = 0
+    """Most jobs started per main loop. js, `_schedule`."""
     sched_min_interval: int = 2
+    """Shortest time between two main loops, microseconds; less than a second has no effect. js, `_sched_agent`."""
 
     def __post_init__(self) -> None:
         for name, (least, most) in BOUNDS.items():

@@ -196,7 +196,7 @@ LISTED = (
     Registration(
         "slurm",
         "What slurmctld itself would start: its main loop and its backfill, by SchedulerParameters.",
-        "docs/twin.md",
+        "docs/lookahead.md",
         SlurmDispatcher,
     ),
 )
