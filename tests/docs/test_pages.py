@@ -114,7 +114,7 @@ def test_no_page_advises_a_value_that_is_refused():
 
 def test_what_researchers_are_told_of_plan_is_taken_by_plan():
     """The page once named a value, None, that was refused."""
-    page = (ROOT / "docs" / "researchers.md").read_text()
+    page = (ROOT / "docs" / "extending.md").read_text()
     (orders,) = re.findall(r"^- `order` .*$", page, re.MULTILINE)
     (reservations,) = re.findall(r"^- `reservations` .*$", page, re.MULTILINE)
     names, numbers = re.findall(r'`"(\w+)"`', orders), re.findall(r"\b(\d+) \(", reservations)
