@@ -16,7 +16,7 @@ from cpsched_sim.study.case_runner import run_study
 from cpsched_sim.study.study_schema import EXAMPLE
 from tests.slurm.harness import REPOSITORY, CommandFailed, Slurm
 
-PAGE = REPOSITORY / "docs" / "studies-campaigns.md"
+PAGE = REPOSITORY / "docs" / "experiments.md"
 LOGIN = "n1"
 """Where the command runs: it has cpsched and Slurm's commands, as a login node has."""
 FOLDER = "/home/alice/study"
