@@ -38,7 +38,7 @@ class Dispatcher(ABC):
         """
 
     def learn(self, ended: EndedJob) -> None:
-        """Take note of a job that ended."""
+        """Learn from a job that ended. Set `learns`, or the call may be left out."""
 
     def took(self, seconds: float) -> None:
         """Take note of how long the last decision took, where the caller measures it: the core reads no clock.

@@ -39,7 +39,7 @@ class Predictor(ABC):
             table.estimate_s[slot] = whole_seconds(self.predict(table.jobs[slot]))
 
     def learn(self, ended: EndedJob) -> None:
-        """Take note of a job that ended."""
+        """Learn from a job that ended. Set `learns`, or predictions may be made beforehand."""
 
 
 class Learner(Protocol):
