@@ -43,5 +43,5 @@ test-cluster-monitoring: cluster ## Prometheus and Alertmanager beside the bridg
 	deploy/cluster bridge
 	deploy/cluster monitoring
 
-systemd-security: ## what systemd-analyze says of the units, into docs/systemd-security.md; the systemd host must be up
-	deploy/systemd-security >docs/systemd-security.md
+systemd-security: ## what systemd-analyze reports of the units; the systemd host must be up
+	deploy/systemd-security

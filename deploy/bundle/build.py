@@ -154,8 +154,8 @@ For {needs.words}. Nothing is fetched from a network.
     python{python} -m venv /opt/cpsched
     /opt/cpsched/bin/pip install --no-index --find-links wheels cpsched=={needs.version}
 
-Then `/opt/cpsched/bin/cpsched deploy-files DIR` writes the page for administrators, ADMIN.md, and the files that it
-speaks of.
+Then `/opt/cpsched/bin/cpsched deploy-files DIR` writes the administrator's pages, INSTALL.md first, and the files to
+install.
 
 | package | version |
 |---|---|

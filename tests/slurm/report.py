@@ -1,4 +1,4 @@
-"""The result of a run of the live tests as a small file, from which the documentation lists supported releases."""
+"""What a run of the live tests came to, as a small file: the table of docs/supported-settings.md shows them."""
 
 from __future__ import annotations
 

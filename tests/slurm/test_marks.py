@@ -1,6 +1,6 @@
 """Who may write what on a job: the ground on which the marks of job_submit.lua stand, and tries to forge them.
 
-`docs/privileges.md` shows the table. A field counts as proof only where every ordinary user is refused.
+`docs/safety.md` states the rule. A field counts as proof only where every ordinary user is refused.
 """
 
 from __future__ import annotations

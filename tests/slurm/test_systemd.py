@@ -60,7 +60,7 @@ def test_systemd_finds_no_fault_in_the_units(host: Host) -> None:
 
 @pytest.mark.parametrize("unit", [UNIT, DEADMAN])
 def test_little_is_exposed(host: Host, unit: str) -> None:
-    """0 is nothing, 10 everything; docs/systemd-security.md says what and why."""
+    """0 is nothing, 10 everything; `make systemd-security` prints what is open, and why."""
     words = host.run("systemd-analyze", "--no-pager", "security", unit)
     (exposure,) = re.findall(r"exposure level for \S+: ([\d.]+)", words)
     assert float(exposure) <= 2.0

@@ -448,7 +448,7 @@ def deploy_files(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write them.")],
     force: Annotated[bool, typer.Option("--force", help="Overwrite files whose content differs.")] = False,
     runbooks: Annotated[
-        str, typer.Option(metavar="URL", help="Folder in which the site serves RUNBOOKS.md: alerts link there.")
+        str, typer.Option(metavar="URL", help="Folder in which the site serves OPERATE.md: alerts link there.")
     ] = "",
 ) -> None:
     """Write what an administrator installs: settings, systemd units, submit plugin, dead-man script, alerts."""

@@ -36,11 +36,18 @@ class DeployFile:
 _PAGES = "/usr/share/doc/cpsched/"
 
 FILES: tuple[DeployFile, ...] = (
-    DeployFile(
-        "docs/admin.md",
-        "ADMIN.md",
-        f"{_PAGES}ADMIN.md",
-        "The page to read first: install, shadow, what to check, control, roll back.",
+    *(
+        DeployFile(f"docs/{page}.md", f"{page.upper()}.md", f"{_PAGES}{page.upper()}.md", purpose)
+        for page, purpose in (
+            ("install", "Read this first: install, shadow, advise, control, roll back, upgrade."),
+            ("operate", "What each symptom and alert means, and what to do."),
+            ("safety", "What the bridge guarantees, and what its account may do."),
+            ("managed-jobs", "Which jobs the bridge starts, and which it leaves to Slurm."),
+            ("supported-settings", "Which Slurm releases, settings, limits and priorities are supported."),
+            ("monitoring", "Metrics, alerts, dashboards and the status page."),
+            ("pbs", "What differs with PBS instead of Slurm."),
+            ("why-is-my-job-waiting", "For the users of the cluster."),
+        )
     ),
     DeployFile(
         "deploy/bridge.example.yaml",
@@ -164,21 +171,6 @@ FILES: tuple[DeployFile, ...] = (
         "/etc/grafana/provisioning/dashboards/",
         "Where Grafana finds the dashboards.",
     ),
-    *(
-        DeployFile(f"docs/{page}.md", f"{page.upper()}.md", f"{_PAGES}{page.upper()}.md", purpose)
-        for page, purpose in (
-            ("runbooks", "What each alert means, and what to do."),
-            ("jobs", "Which jobs the bridge starts, which it leaves to Slurm, and the dead-man timer."),
-            ("troubles", "What can go wrong, and what happens then."),
-            ("operations", "What is kept, backed up and repaired, and what two bridges do."),
-            ("pbs", "How the bridge stands beside PBS instead of Slurm."),
-            ("transports", "How the bridge speaks to Slurm: by its commands, or through pyslurm."),
-            ("privileges", "What the bridge's account may do, and why nobody can forge its marks."),
-            ("systemd-security", "How the two services are restricted."),
-            ("site-policy", "How priorities, fair share and limits count."),
-            ("settings", "What each line of bridge.yaml means."),
-        )
-    ),
     DeployFile(
         "deploy/slurm/Dockerfile.bridge",
         "pyslurm.Dockerfile",
@@ -188,15 +180,15 @@ FILES: tuple[DeployFile, ...] = (
 )
 
 
-RUNBOOKS = f"{_PAGES}RUNBOOKS.md"
-"""Where alerts say that their runbook is, unless a URL is given."""
+RUNBOOKS = f"{_PAGES}OPERATE.md"
+"""The file that alerts name as their runbook, unless a URL is given."""
 _URL = re.compile(r"https?://[^\s\"'\\#{}]+", re.ASCII)
 
 
 def write(folder: Path, force: bool = False, runbooks: str = "") -> Iterator[str]:
     """Write every file and a README.md below `folder`; one line of report for each.
 
-    `runbooks` is the URL of the folder in which the site serves RUNBOOKS.md: alerts link there.
+    `runbooks` is the URL of the folder in which the site serves OPERATE.md: alerts link there.
 
     A file that is there already with the same content is left as it is. Raises `SettingsError`, before anything is
     written, where another content is there and `force` is not given, and where a file cannot be written.
@@ -206,7 +198,7 @@ def write(folder: Path, force: bool = False, runbooks: str = "") -> Iterator[str
     contents = {file.name: (content_of(file), file.mode) for file in FILES}
     if runbooks:
         alerts, mode = contents["prometheus/alerts.yaml"]
-        linked = alerts.replace(RUNBOOKS.encode(), f"{runbooks.rstrip('/')}/RUNBOOKS.md".encode())
+        linked = alerts.replace(RUNBOOKS.encode(), f"{runbooks.rstrip('/')}/OPERATE.md".encode())
         contents["prometheus/alerts.yaml"] = linked, mode
     contents["README.md"] = (_readme().encode(), 0o644)
     present = {name for name in contents if (folder / name).is_file()}
@@ -263,7 +255,7 @@ def _readme() -> str:
     rows = "\n".join(f"| `{file.name}` | {file.place} | {file.purpose} |" for file in FILES)
     return (
         "# What goes where\n\n"
-        "Written by `cpsched deploy-files`. Begin with ADMIN.md: it says when each of these files is needed.\n"
+        "Written by `cpsched deploy-files`. Begin with INSTALL.md: it states when each of these files is needed.\n"
         "Nothing here takes effect before you put it in its place.\n\n"
         f"| file | its place | what it is |\n|---|---|---|\n{rows}\n"
     )

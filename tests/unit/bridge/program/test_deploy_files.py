@@ -23,16 +23,17 @@ def test_every_file_is_written_as_it_stands_in_the_repository(tmp_path):
     assert all(f"`{file.name}` | {file.place}" in readme for file in FILES)
 
 
-def headings(page):
-    """The anchors of a page, as sites and viewers make them of its headings."""
+def anchors(page):
+    """The anchors of a page: those that sites and viewers make of its headings, and its own."""
     named = re.findall(r"^#+ (.*)$", page, re.MULTILINE)
-    return {re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in named}
+    made = {re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in named}
+    return made | set(re.findall(r'<a id="(\w+)">', page))
 
 
 def test_pages_are_for_those_who_have_no_clone_and_their_links_lead_somewhere(tmp_path):
     list(write(tmp_path))
     pages = {path.name: path.read_text() for path in tmp_path.glob("*.md")}
-    assert {"ADMIN.md", "RUNBOOKS.md", "OPERATIONS.md"} <= set(pages)
+    assert {"INSTALL.md", "OPERATE.md", "SAFETY.md"} <= set(pages)
     links = 0
     for name, text in pages.items():
         assert "<!--" not in text, name
@@ -41,7 +42,7 @@ def test_pages_are_for_those_who_have_no_clone_and_their_links_lead_somewhere(tm
         for page, anchor in re.findall(r"\]\((?!http)([\w.-]*)(?:#([\w-]+))?\)", text):
             links += 1
             assert (page or name) in pages, f"{name}: {page}"
-            assert not anchor or anchor in headings(pages[page or name]), f"{name}: {page}#{anchor}"
+            assert not anchor or anchor in anchors(pages[page or name]), f"{name}: {page}#{anchor}"
     assert links > 10
 
 
@@ -69,28 +70,30 @@ def test_writing_again_changes_nothing(tmp_path):
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(SettingsError, match=r"file/ADMIN\.md: cannot be written"):
+    with pytest.raises(SettingsError, match=r"file/INSTALL\.md: cannot be written"):
         list(write(tmp_path / "file"))
-    (tmp_path / "folder" / "ADMIN.md").mkdir(parents=True)
-    with pytest.raises(SettingsError, match=r"folder/ADMIN\.md: cannot be written"):
+    (tmp_path / "folder" / "INSTALL.md").mkdir(parents=True)
+    with pytest.raises(SettingsError, match=r"folder/INSTALL\.md: cannot be written"):
         list(write(tmp_path / "folder"))
 
 
-def test_the_page_for_administrators_says_where_each_file_comes_from():
-    """Names in code style that look like one of the written files are written files."""
-    page = (ROOT / "docs" / "admin.md").read_text()
+def test_pages_name_every_file_and_no_other():
+    pages = [(ROOT / file.source).read_text() for file in FILES if file.name.endswith(".md")]
+    named = {name for page in pages for name in re.findall(r"`([\w./-]+)`", page)}
     names = {file.name for file in FILES}
-    assert names - {"ADMIN.md"} <= set(re.findall(r"`([\w./-]+)`", page))
+    assert {name for name in names if not name.endswith(".md")} <= named
+    folders = ("systemd/", "prometheus/", "grafana/")
+    assert {name for name in named if name.startswith(folders)} <= names
 
 
 def test_alerts_link_to_the_runbooks_that_the_site_serves(tmp_path):
     list(write(tmp_path / "plain"))
     list(write(tmp_path / "linked", runbooks="https://docs.site.example/hpc/"))
     plain, linked = ((tmp_path / name / "prometheus" / "alerts.yaml").read_text() for name in ("plain", "linked"))
-    url = "https://docs.site.example/hpc/RUNBOOKS.md#cpscheddown"
+    url = "https://docs.site.example/hpc/OPERATE.md#cpscheddown"
     assert url in [line.split()[-1] for line in linked.splitlines() if "runbook_url:" in line]
     assert linked.replace("https://docs.site.example/hpc/", "/usr/share/doc/cpsched/") == plain
-    assert (tmp_path / "linked" / "RUNBOOKS.md").read_bytes() == (tmp_path / "plain" / "RUNBOOKS.md").read_bytes()
+    assert (tmp_path / "linked" / "OPERATE.md").read_bytes() == (tmp_path / "plain" / "OPERATE.md").read_bytes()
 
 
 @pytest.mark.parametrize("url", ["docs.site", "ftp://a", "https://", "https://a b", "https://a/{{ x }}", "http://a\nb"])

@@ -2,7 +2,7 @@
 
 from cpsched_bridge.program.installed_docs import for_an_installation
 
-NAMES = {"admin.md": "ADMIN.md", "operations.md": "OPERATIONS.md"}
+NAMES = {"install.md": "INSTALL.md", "operate.md": "OPERATE.md"}
 
 
 def test_notes_for_those_who_build_the_site_are_left_out():
@@ -17,6 +17,6 @@ def test_what_concerns_a_clone_is_left_out_with_its_space():
 
 
 def test_links_lead_to_the_page_beside_or_become_words():
-    page = "[a](admin.md), [b](operations.md#repair), [c](lookahead.md#x), [d](#here), [e](https://example.org/x.md)\n"
-    expected = "[a](ADMIN.md), [b](OPERATIONS.md#repair), c, [d](#here), [e](https://example.org/x.md)\n"
+    page = "[a](install.md), [b](operate.md#alerts), [c](lookahead.md#x), [d](#here), [e](https://example.org/x.md)\n"
+    expected = "[a](INSTALL.md), [b](OPERATE.md#alerts), c, [d](#here), [e](https://example.org/x.md)\n"
     assert for_an_installation(page, NAMES) == expected

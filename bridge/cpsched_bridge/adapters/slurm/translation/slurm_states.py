@@ -89,7 +89,7 @@ def hold_by(
     restarts: int | None,
     guarded: bool,
 ) -> Hold:
-    """Who holds a pending job; `docs/privileges.md` says why each fact counts, and the dead-man timer goes by the same.
+    """Who holds a pending job; `docs/safety.md` states the rule, and the dead-man timer goes by the same.
 
     Priority 0 says that it is held. `guarded` tells that the submit plugin is loaded, which alone keeps users from
     writing its words into a comment. What permits something counts only where it stands between plain spaces; what

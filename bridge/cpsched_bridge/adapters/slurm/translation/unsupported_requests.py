@@ -1,8 +1,7 @@
 """What only Slurm can place: jobs that ask for it are left to Slurm, with the reason.
 
-Slurm's fields are named as in `cpsched_bridge.adapters.slurm.slurm_records`. What Slurm itself says of a job that
-waits, such
-as `Licenses`, is explained in `docs/reasons.md`.
+Slurm's fields are named as in `cpsched_bridge.adapters.slurm.slurm_records`. Slurm's own reasons
+of a pending job, such as `Licenses`, are rows of `pending_reasons`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who holds a pending job, by what its record shows: the table of `docs/privileges.md`, in full."""
+"""Who holds a pending job, by what its record shows: the rule of `docs/safety.md`, in full."""
 
 from __future__ import annotations
 
