@@ -53,7 +53,7 @@ FILES: tuple[DeployFile, ...] = (
         "deploy/bridge.example.yaml",
         "bridge.yaml",
         "/etc/cpsched/bridge.yaml",
-        "The bridge's settings, each with its default and a sentence.",
+        "The bridge's settings, each with its default and meaning.",
     ),
     DeployFile(
         "deploy/bridge.pbs.example.yaml",
@@ -71,7 +71,7 @@ FILES: tuple[DeployFile, ...] = (
         "deploy/systemd/cpsched-deadman.service",
         "systemd/cpsched-deadman.service",
         "/etc/systemd/system/",
-        "One look at the bridge's heartbeat.",
+        "One check of the bridge's heartbeat.",
     ),
     DeployFile(
         "deploy/systemd/cpsched-deadman-pbs.service",
@@ -83,19 +83,19 @@ FILES: tuple[DeployFile, ...] = (
         "deploy/systemd/cpsched-bridge-pbs.conf",
         "systemd/cpsched-bridge-pbs.conf",
         "/etc/systemd/system/cpsched-bridge.service.d/pbs.conf, beside PBS",
-        "What the bridge's service must be allowed for PBS's commands to show who asks.",
+        "Permissions that PBS's commands need in the bridge's service.",
     ),
     DeployFile(
         "deploy/systemd/cpsched-deadman.timer",
         "systemd/cpsched-deadman.timer",
         "/etc/systemd/system/",
-        "That look, every half minute.",
+        "That check, every half minute.",
     ),
     DeployFile(
         "deploy/systemd/cpsched-tune.service",
         "systemd/cpsched-tune.service",
         "/etc/systemd/system/",
-        "Report which settings would have served the last weeks best; change nothing.",
+        "Report which settings would have been best in the last weeks; change nothing.",
     ),
     DeployFile(
         "deploy/systemd/cpsched-tune.timer",
@@ -107,7 +107,7 @@ FILES: tuple[DeployFile, ...] = (
         "deploy/systemd/cpsched-deadman",
         "cpsched-deadman",
         "/usr/local/sbin/",
-        "The dead-man script: hands held jobs back to Slurm when the heartbeat stops.",
+        "The dead-man script: releases held jobs to Slurm when the heartbeat stops.",
         0o755,
     ),
     DeployFile(
@@ -144,7 +144,7 @@ FILES: tuple[DeployFile, ...] = (
         "deploy/prometheus/alertmanager.yml",
         "prometheus/alertmanager.yml",
         "/etc/prometheus/, where no Alertmanager is yet",
-        "One message for one fault; whom to tell is yours to write.",
+        "One message per fault; add your own receivers.",
     ),
     *(
         DeployFile(

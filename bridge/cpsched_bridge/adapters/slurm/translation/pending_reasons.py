@@ -143,7 +143,9 @@ EVERYBODY = ReasonMeaning(
     "The start has its time, and then counts as a failed one of the job and its like. Where starts of several users "
     "fail so, and none of theirs come true, the bridge stands down.",
 )  # fmt: skip
-HELD = ReasonMeaning("whoever holds the job", None, "The hold counts, not the reason: [safety](safety.md#how-a-hold-is-recognised).")
+HELD = ReasonMeaning(
+    "whoever holds the job", None, "The hold counts, not the reason: [safety](safety.md#how-a-hold-is-recognised)."
+)
 RAN = ReasonMeaning("nobody: said of jobs that ran", None, "Not expected of a job that waits; as of everybody.")
 UNKNOWN = ReasonMeaning("nobody knows: a name that is not in this table", None, "As of everybody.")
 
