@@ -13,6 +13,6 @@ demo-monitoring: kernels ## a simulated cluster, the bridge, Prometheus and Graf
 	deploy/monitoring-packages
 	$(BIN)/python -m tests.monitoring.demo
 
-monitoring-pictures: kernels ## the pictures of page and dashboards in the documentation, from a real run; some minutes
+monitoring-pictures: kernels ## the pictures of the status page in the documentation, from a real run; some minutes
 	deploy/monitoring-packages
 	$(BIN)/python -m tests.monitoring.pictures

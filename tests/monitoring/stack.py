@@ -199,15 +199,6 @@ class Monitoring:
         found: list[dict[str, Any]] = answer["data"]["result"]
         return found
 
-    def query_range(self, expression: str, seconds: float, step_s: float) -> list[dict[str, Any]]:
-        """The series of the past so many seconds."""
-        now_s = time.time()
-        asked = {"query": expression, "start": now_s - seconds, "end": now_s, "step": step_s}
-        found: list[dict[str, Any]] = ask(f"{self.url}/api/v1/query_range?{urllib.parse.urlencode(asked)}")["data"][
-            "result"
-        ]
-        return found
-
     def told(self, target: str) -> set[str]:
         """The alerts that Alertmanager tells people about a bridge now: firing, and not inhibited by a worse one."""
         active = f"http://127.0.0.1:{self.alertmanager_port}/api/v2/alerts?active=true&silenced=false&inhibited=false"
