@@ -1,0 +1,26 @@
+"""The matrix of supported releases and limits is what the conformance runs recorded and the code models."""
+
+import json
+import re
+
+from cpsched.parsing.slurm_limits import FIELDS, UNMODELLED
+from tests.docs.test_code_blocks import ROOT
+
+PAGE = (ROOT / "docs" / "supported-settings.md").read_text()
+
+
+def test_each_conformance_run_is_a_row():
+    runs = [json.loads(path.read_text()) for path in sorted((ROOT / "docs" / "releases").glob("*.json"))]
+    rows = re.findall(r"^\| ([\d.]+) \| `(\w+)` \| (\d+) \| (\d+) \| (\d+) \|$", PAGE, re.MULTILINE)
+    counts = [(run["passed"], len(run["failed"]), len(run["skipped"])) for run in runs]
+    recorded = {(run["slurm"], run["transport"], *map(str, row)) for run, row in zip(runs, counts, strict=True)}
+    assert set(rows) == recorded
+
+
+def test_each_limit_is_in_a_row_with_its_treatment():
+    rows = re.findall(r"^\| (.*) \| .* \| (enforced|not modelled: .*) \|$", PAGE, re.MULTILINE)
+    found = {treatment[:3]: set() for _, treatment in rows}
+    for names, treatment in rows:
+        found[treatment[:3]] |= set(re.findall(r"`(\w+)`", names))
+    assert {FIELDS[name] for name in found["enf"]} == set(FIELDS.values())
+    assert found["not"] <= set(UNMODELLED)
