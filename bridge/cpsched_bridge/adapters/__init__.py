@@ -12,8 +12,8 @@ Another one is a module of the same shape anywhere, such as
     def connect(options: Options) -> Backend:
         return LsfBackend(options.host)
 
-    def can(options: Options) -> Can:
-        return Can(ranks_jobs=True, decide_s=0.5)
+    def can(options: Options) -> Capabilities:
+        return Capabilities(priorities=True, decision_limit_s=0.5)
 
 Whoever writes one reads two more files: `cpsched_bridge/ports.py`, which says what a `Backend` must do, and
 `cpsched_bridge/adapters/mock/mock_backend.py`, which is a whole one. A backend turns what goes wrong into three errors

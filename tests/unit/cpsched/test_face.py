@@ -12,14 +12,15 @@ import cpsched_sim
 from cpsched import former_names
 
 CORE = [
-    "Cluster", "CpschedError", "Decision", "Dispatcher", "Effort", "EndedJob", "InvalidValue", "Job", "Registration",
-    "ScheduleData", "Metric", "NEVER", "Placement", "PluginError", "Policy", "PolicySpec", "Predictor", "RequestedUnits",  # noqa: E501
-    "RunningJob", "ClusterState", "Snapshot", "Starts", "UnknownName", "PluginLoadError", "Violation", "Wait", "plan", "verify",  # noqa: E501
+    "Cluster", "ClusterState", "CpschedError", "Decision", "Dispatcher", "Effort", "EndedJob", "InvalidValue",
+    "Job", "Metric", "NEVER", "Placement", "plan", "PluginError", "PluginLoadError", "Policy", "PolicySpec",
+    "Predictor", "Registration", "Request", "RunningJob", "ScheduleData", "Snapshot", "Starts", "UnknownName",
+    "verify", "Violation", "Wait",
 ]  # fmt: skip
 SIMULATOR = [
-    "Comparison", "TraceDialect", "METRICS", "Chart", "StudyResults", "Schedule", "Simulation", "TraceJob",
-    "Workload", "compare", "draw_bars", "draw_distributions", "draw_shares", "draw_use", "load", "recorded",
-    "run_study", "simulate",
+    "Chart", "compare", "Comparison", "draw_account_shares", "draw_bars", "draw_distributions",
+    "draw_utilization", "load", "METRICS", "recorded_schedule_of", "run_study", "Schedule", "simulate",
+    "Simulation", "StudyResults", "TraceDialect", "TraceJob", "Workload",
 ]  # fmt: skip
 
 

@@ -52,9 +52,9 @@ ABLE = """
     from cpsched_bridge.settings import Section
 
     class Options(Section):
-        ranks_jobs: bool = False
-        tells_limits: bool = False
-        decide_s: float | None = None
+        priorities: bool = False
+        limits: bool = False
+        decision_limit_s: float | None = None
         says: str = ""
 
     def connect(options):
@@ -237,15 +237,15 @@ def test_the_projects_own_say_what_they_can():
     assert choose_adapter(Settings(adapter="mock")).can == Capabilities()
 
 
-@pytest.mark.parametrize("ranks_jobs", [True, False])
-@pytest.mark.parametrize("tells_limits", [True, False])
-@pytest.mark.parametrize("decide_s", [None, 0.5])
-def test_a_third_adapter_is_treated_by_what_it_can_and_not_by_its_name(site, ranks_jobs, tells_limits, decide_s):
-    options = {"ranks_jobs": ranks_jobs, "tells_limits": tells_limits, "decide_s": decide_s}
+@pytest.mark.parametrize("priorities", [True, False])
+@pytest.mark.parametrize("limits", [True, False])
+@pytest.mark.parametrize("decision_limit_s", [None, 0.5])
+def test_a_third_adapter_is_treated_by_what_it_can_and_not_by_its_name(site, priorities, limits, decision_limit_s):
+    options = {"priorities": priorities, "limits": limits, "decision_limit_s": decision_limit_s}
     ready = prepare_policy(Settings.model_validate({"adapter": "lsf", "options": options, "metrics": {"port": 0}}))
-    heeding = ({"site_weight": "1"} if ranks_jobs else {}) | ({"limit_s": "0.5"} if decide_s else {})
+    heeding = ({"site_weight": "1"} if priorities else {}) | ({"limit_s": "0.5"} if decision_limit_s else {})
     assert ready.in_force.policy.dispatcher_settings == heeding
-    assert ready.fallback.dispatcher.scheme.order == ("priority" if ranks_jobs else "reg")
+    assert ready.fallback.dispatcher.scheme.order == ("priority" if priorities else "reg")
 
 
 def test_an_adapter_that_says_nothing_of_what_it_can_is_taken_for_one_that_can_nothing(site):
@@ -256,7 +256,7 @@ def test_an_adapter_that_says_nothing_of_what_it_can_is_taken_for_one_that_can_n
     ("says", "told"),
     [
         ("nothing", "InvalidValue: can=None: must give a cpsched_bridge.ports.Capabilities"),
-        ("wrong", r"InvalidValue: decide_s=-1.0: must be a positive number of seconds, or None"),
+        ("wrong", r"InvalidValue: decision_limit_s=-1.0: must be a positive number of seconds, or None"),
         ("much", "SystemExit: I exit"),
     ],
 )
@@ -267,7 +267,7 @@ def test_an_adapter_that_cannot_say_it_is_refused_in_one_line(site, says, told):
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"ranks_jobs": 1}, {"tells_limits": "yes"}, {"decide_s": 0}, {"decide_s": True}, {"decide_s": float("nan")}],
+    [{"priorities": 1}, {"limits": "yes"}, {"decision_limit_s": 0}, {"decision_limit_s": True}, {"decision_limit_s": float("nan")}],
 )
 def test_what_an_adapter_can_is_checked(wrong):
     with pytest.raises(InvalidValue, match=next(iter(wrong))):

@@ -14,7 +14,7 @@ class Programs:
     def __init__(self) -> None:
         self.told: list[list[str]] = []
 
-    def tell(self, command: Sequence[str], within_s: float | None = None) -> None:
+    def command(self, command: Sequence[str], within_s: float | None = None) -> None:
         self.told.append(list(command))
 
 
