@@ -131,7 +131,7 @@ def test_jobs_of_version_1_as_a_whole(instant):
             "nodes": ["n0"]},
         5: {"state": "waiting", "reason": "none of its 2 nodes have room now", "submit_s": 1055, "walltime_s": 600,
             "planned_s": 6000, "likely_from_s": told.from_s, "likely_to_s": told.to_s},
-        6: {"state": "not_decided_on", "reason": "Dependency", "submit_s": 0, "walltime_s": 100},
+        6: {"state": "not_decided_on", "reason": "dependency", "submit_s": 0, "walltime_s": 100},
         99: {"state": "unknown"},
     }  # fmt: skip
     for id, facts in expected.items():
