@@ -781,7 +781,7 @@ class FileRewriter:
         if name not in self.renamer.members:
             return None
         classes = self.classes_at(value)
-        if isinstance(value, ast.Name) and value.id in {"self", "cls"}:
+        if dotted_of(value.func if isinstance(value, ast.Call) else value) in {"self", "cls", "super"}:
             for scope in reversed(self.scopes):
                 if isinstance(scope.node, ast.ClassDef):
                     classes = [*(classes or ()), *self.family_of(scope)]

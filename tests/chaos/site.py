@@ -326,7 +326,7 @@ class Site(FakeCluster):
 
     def acquire_lease(self, claim: Lease, instead_of: Lease | None) -> bool:
         self.fuse.burn()
-        taken = super().claim(claim, instead_of)
+        taken = super().acquire_lease(claim, instead_of)
         self.fuse.burn()
         return taken
 
