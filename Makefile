@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 # Test processes: on two cores twice as many, because tests wait for a third of their time for children and clocks.
 PROCESSES ?= 4
 
-.PHONY: help demo test corpus corpus-check fuzz damages bounds chaos soak mutants kernels lint coverage test-newest test-oldest bundle release-check test-pbs bench studies docs docs-serve docs-pages picture clean
+.PHONY: help demo test corpus corpus-check fuzz damages bounds chaos soak mutants kernels lint coverage test-newest test-oldest bundle release-check test-pbs bench studies docs docs-serve man example-settings picture clean
 .DEFAULT_GOAL := test
 
 # Images set it; without bytecode each of the thousand processes that tests start compiles the packages anew.
@@ -83,8 +83,8 @@ test-pbs: kernels               ## the live tests against the PBS whose commands
 bench: $(VENV)/.installed       ## speed and memory, printed beside the reference figures
 	$(BIN)/python -m tests.benchmarks
 
-studies: kernels                ## the papers' studies of under an hour anew, and which landed results are of other code or traces; LAND=1 lands them
-	$(BIN)/python -m docs.scripts.papers.renew $(STUDY) $(if $(LAND),--land)
+studies: kernels                ## rerun the papers' studies and compare with the committed results; STUDY="mod17 cp19", else those of under an hour
+	$(BIN)/python studies/rerun.py $(STUDY)
 
 docs: $(VENV)/.installed        ## the site, in build/site; every warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
@@ -92,8 +92,11 @@ docs: $(VENV)/.installed        ## the site, in build/site; every warning is an 
 docs-serve: $(VENV)/.installed  ## the site at localhost:8000, while it is written
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
-docs-pages: $(VENV)/.installed  ## the parts of the site that come out of the code, brought up to date
-	$(BIN)/python -m docs.scripts
+man: $(VENV)/.installed         ## manual pages of all commands, in build/man; the wheel installs them in share/man
+	$(BIN)/python -m docs.scripts.man build/man
+
+example-settings: $(VENV)/.installed  ## the example settings files in deploy, from the models of the settings
+	$(BIN)/python -m deploy.examples
 
 picture: $(VENV)/.installed     ## the demo's picture for README, from a real run of half a minute
 	$(BIN)/python -m docs.scripts.picture

@@ -1,67 +1,77 @@
-"""The settings of the bridge, section by section, from the models that check them."""
+"""The settings of the bridge, section by section, from the models that check the settings file."""
 
 from __future__ import annotations
 
 import types
 import typing
 from collections.abc import Iterator
+from importlib import import_module
 
 from pydantic.fields import FieldInfo
 
+from cpsched_bridge.effective_config import as_yaml
 from cpsched_bridge.settings import Section, Settings
-from docs.scripts.markdown import code, table
+from docs.scripts.markdown import code, document, table, unit_of
+
+INTRODUCTION = """\
+Settings of the file that `--config` names, by default `/etc/cpsched/bridge.yaml`. Leave out a setting to keep its
+default. `cpsched config` prints each effective value with its source: the file, the adapter, the policy or the default.
+An unknown setting is an error."""
+BOUNDS = (("gt", "above"), ("ge", "at least"), ("lt", "below"), ("le", "at most"))
+KINDS = {bool: "true or false", int: "integer", float: "number", str: "text", type(None): "null"}
 
 
-def tables() -> str:
-    """A heading and a table for each section."""
-    return "\n\n".join(_sections(Settings, "", "Top level"))
+def page() -> str:
+    """Return the page: the sections of the file, then the options of each adapter."""
+    adapters = {name: import_module(f"cpsched_bridge.adapters.{name}").Options for name in ("slurm", "pbs", "mock")}
+    options = (part for name, model in adapters.items() for part in _sections(model, "options.", f"`{name}` adapter"))
+    return document("Settings", INTRODUCTION, *_sections(Settings, "", "Top level"), *options)
+
+
+def names(model: type[Section] = Settings, prefix: str = "") -> Iterator[str]:
+    """Return the dotted name of every setting and section."""
+    for name, field in model.model_fields.items():
+        yield f"{prefix}{name}"
+        if _is_section(field):
+            yield from names(typing.cast(type[Section], field.annotation), f"{prefix}{name}.")
+
+
+def _is_section(field: FieldInfo) -> bool:
+    return isinstance(field.annotation, type) and issubclass(field.annotation, Section)
 
 
 def _sections(model: type[Section], prefix: str, title: str) -> Iterator[str]:
-    own, below = [], []
-    for name, field in model.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, Section):
-            below.append((name, field.annotation))
-        else:
-            own.append((code(name), _kind(field), code(_default(field)), field.description))
-    sentence = "" if not prefix else f"\n\n{(model.__doc__ or '').strip()}"
-    yield f"## {title}{sentence}\n\n" + table(("setting", "value", "default", "meaning"), own)
-    for name, section in below:
-        yield from _sections(section, f"{prefix}{name}.", code(f"{prefix}{name}:"))
-
-
-def _kind(field: FieldInfo) -> str:
-    limits = ", ".join(
-        f"{sign} {getattr(bound, key)}"
-        for bound in field.metadata
-        for key, sign in (("gt", "above"), ("ge", "at least"), ("lt", "below"), ("le", "at most"))
-        if getattr(bound, key, None) is not None
+    own = {name: field for name, field in model.model_fields.items() if not _is_section(field)}
+    rows = [
+        (code(f"{prefix}{name}"), _values(field), unit_of(name), code(_default(field)), field.description or "")
+        for name, field in own.items()
+    ]
+    yield f"## {title}\n\n{' '.join((model.__doc__ or '').split())}\n\n" + table(
+        ("setting", "value", "unit", "default", "meaning"), rows
     )
-    return _spelled(field.annotation) + (f", {limits}" if limits else "")
+    for name, field in model.model_fields.items():
+        if name not in own:
+            section = typing.cast(type[Section], field.annotation)
+            yield from _sections(section, f"{prefix}{name}.", code(f"{prefix}{name}"))
+
+
+def _values(field: FieldInfo) -> str:
+    limits = [f"{word} {getattr(each, key)}" for each in field.metadata for key, word in BOUNDS if hasattr(each, key)]
+    return ", ".join([_spelled(field.annotation), *limits])
 
 
 def _spelled(annotation: object) -> str:
-    """A type as an administrator reads it."""
-    names = {bool: "true or false", int: "whole number", float: "number", str: "text", type(None): "null"}
-    if isinstance(annotation, type) and annotation in names:
-        return names[annotation]
+    """Return a type as the settings file spells its values."""
     origin, members = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Literal:
-        return " or ".join(code(member) for member in members)
+        return " or ".join(map(code, members))
     if origin in (typing.Union, types.UnionType):
-        return " or ".join(_spelled(member) for member in members)
-    if origin is dict:
-        return "mapping"
+        return " or ".join(map(_spelled, members))
     if origin is tuple:
         return f"list of {_spelled(members[0])}"
-    return "path"
+    return "mapping" if origin is dict else KINDS.get(typing.cast(type, annotation), "path")
 
 
-def _default(field: FieldInfo) -> object:
-    """The default as YAML spells it."""
+def _default(field: FieldInfo) -> str:
     value = field.get_default(call_default_factory=True)
-    if value is None:
-        return "null"
-    if isinstance(value, tuple):
-        return list(value)
-    return str(value).lower() if isinstance(value, bool) else value
+    return as_yaml(list(value) if isinstance(value, tuple) else value) or '""'

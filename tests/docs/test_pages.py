@@ -1,127 +1,186 @@
-"""The generated parts of the site are what the code says today."""
+"""Pages keep to their budgets, and name only what exists."""
 
+import json
 import re
+import subprocess
 
-import numpy as np
 import pytest
+import yaml
 
-import cpsched
-from cpsched.dispatchers.cp.constraint_dispatcher import ConstraintDispatcher
-from cpsched.dispatchers.cp.model_choice import WORDS
 from cpsched.errors import CpschedError
 from cpsched.policy_spec import setting_names
 from cpsched.registry import DISPATCHERS, PREDICTORS
-from cpsched_bridge.settings import PolicySettings
-from docs.scripts import family, pages, studies
-from tests.builders import a_cluster, a_job, a_snapshot
+from cpsched_bridge.adapters import mock, pbs, slurm
+from cpsched_bridge.adapters.pbs.translation.job_sort_formula import POINTS
+from cpsched_bridge.adapters.pbs.translation.pbs_observation import CLAIM
+from cpsched_bridge.settings import RENAMED, RETIRED_SETTINGS
+from cpsched_bridge.watch import metric_families
+from docs.scripts import metrics, settings
+from docs.scripts.command_tree import commands
 from tests.docs.test_code_blocks import PAGES, ROOT
 
-WRITTEN = [page for page in PAGES if page.parent.name != "studies"]
-MOST_WORDS = 2000
+ALL = 50_000
+BUDGETS = {
+    "For administrators": 7_000,
+    "For cluster users": 500,
+    "For researchers": 8_000,
+    "For developers": 7_000,
+    "Evidence": 6_000,
+}
+"""Words of all pages of a section."""
+OF_A_PAGE = {"README.md": 700, "docs/index.md": 700}
+OF_A_USER_PAGE = 900
+USERS = ("For administrators", "For cluster users")
+FORMER = {*RENAMED, *RETIRED_SETTINGS, *metric_families.FORMER_NAMES.values()}
+CODE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
+BLOCK = re.compile(r"^( *)```(\w*)[^\n]*\n(.*?)^\1```", re.DOTALL | re.MULTILINE)
 
 
-def test_generated_parts_and_pictures_are_up_to_date():
-    assert [str(path.relative_to(ROOT)) for path, _ in pages.outdated()] == [], "make docs-pages brings them up to date"
+def sections():
+    """Section of the navigation -> its pages that are committed, as paths from the root."""
+    text = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2].replace("tutorial.md", "tutorial.ipynb")
+    parts = {name: value for part in yaml.safe_load(text) for name, value in part.items()}
+    pages = {name: [value] if isinstance(value, str) else value for name, value in parts.items()}
+    return {name: [f"docs/{page}" for page in each if (ROOT / "docs" / page).exists()] for name, each in pages.items()}
 
 
-def test_every_part_stands_on_a_page():
-    text = "".join(page.read_text() for page in (ROOT / "docs").rglob("*.md"))
-    assert set(re.findall(r"<!-- begin generated: ([\w +-]+) -->", text)) == set(pages.PARTS)
+def words(path):
+    """The words that a page has for its reader; code blocks are not counted."""
+    text = (ROOT / path).read_text()
+    if text.startswith("--8<--"):
+        return 0
+    if path.endswith(".ipynb"):
+        text = "\n".join("".join(cell["source"]) for cell in json.loads(text)["cells"] if cell["cell_type"] != "code")
+    return len(BLOCK.sub("", text).split())
 
 
-def test_the_family_page_knows_the_code_of_every_word():
-    assert family.used() <= set(family.CODE)
-    own = {listing.name for listing in DISPATCHERS.builtins() if listing.factory is ConstraintDispatcher}
-    assert set(family.ORDER) == own
+@pytest.mark.parametrize("section", BUDGETS)
+def test_a_section_keeps_to_its_budget(section):
+    counts = {page: words(page) for page in sections()[section]}
+    assert sum(counts.values()) <= BUDGETS[section], counts
 
 
-def test_the_overview_shows_what_decides_by_default():
-    drawn = (ROOT / "docs" / "pictures" / "demo.svg").read_text().replace("&#160;", " ")
-    default = PolicySettings().dispatcher
-    assert {f">{default}<", ">Slurm&#x27;s twin<"} <= set(re.findall(r">[^<]+<", drawn)), "make picture draws it again"
-    assert f"[`{default}`]({default}.md)" in (ROOT / "docs" / "index.md").read_text()
+def test_a_page_keeps_to_its_budget():
+    limits = {page: OF_A_USER_PAGE for section in USERS for page in sections()[section]} | OF_A_PAGE
+    counts = {page: words(page) for page in limits}
+    assert {page: count for page, count in counts.items() if count > limits[page]} == {}
 
 
-def test_the_architecture_page_names_files_that_exist():
-    page = (ROOT / "docs" / "architecture.md").read_text()
-    named = re.findall(r"`((?:cpsched|sim|bridge|docs)/[\w./-]*)`", page)
-    assert len(named) > 20
+def test_all_pages_together_keep_to_their_budget():
+    listed = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert sum(len((ROOT / page).read_text().split()) for page in listed.splitlines()) <= ALL
+
+
+def test_every_committed_page_is_in_the_navigation():
+    committed = {f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")}
+    assert committed == {page for pages in sections().values() for page in pages if page.endswith(".md")}
+
+
+def spans(page):
+    """Code in the text of a page."""
+    return CODE.findall(BLOCK.sub("", page.read_text()))
+
+
+def calls(page):
+    """Every call of `cpsched` on a page, as words: in code of the text, and line by line in blocks of bash."""
+    blocks = [text.replace("\\\n", " ") for _, language, text in BLOCK.findall(page.read_text()) if language == "bash"]
+    lines = [*spans(page), *(line.strip() for block in blocks for line in block.splitlines())]
+    return [re.split(r"\s*(?:[|;&>#]|$)", line)[0].split()[1:] for line in lines if re.match(r"cpsched( |$)", line)]
+
+
+OPTIONS = {
+    each.name: {name for term, _ in each.options for name in re.findall(r"-[\w-]+", term)} for each in commands()
+}
+GROUPS = {name.split()[0] for name in OPTIONS if name.split()[0] not in OPTIONS}
+
+
+def unknown(call):
+    """What of a call does not exist: the command, or options of it."""
+    if not call or call in [[name] for name in GROUPS] or call[0] in ("-h", "--help", "-V", "--version", "COMMAND"):
+        return []
+    name = next((name for name in (" ".join(call[:2]), call[0]) if name in OPTIONS), None)
+    if name is None:
+        return [call[0]]
+    return [
+        word for word in call if re.match(r"--?[a-z]", word) and word.partition("=")[0] not in OPTIONS[name] | {"-h"}
+    ]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_and_options_exist(page):
+    assert [call for call in calls(page) if unknown(call)] == []
+
+
+def test_an_unknown_command_or_option_is_found():
+    assert unknown(["statuss"])
+    assert unknown(["status", "--jsn"])
+    assert not unknown(["accuracy", "start-times", "jobs.swf", "--max-jobs", "10"])
+
+
+KNOWN_SETTINGS = {
+    *settings.names(),
+    *(name for adapter in (slurm, pbs, mock) for name in settings.names(adapter.Options, "options.")),
+    *FORMER,
+}
+SECTIONS = {name.partition(".")[0] for name in KNOWN_SETTINGS if "." in name}
+FILES = ("md", "py", "yaml", "yml", "json", "csv", "sqlite", "swf", "lua", "mk", "service", "timer")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_settings_exist(page):
+    dotted = [name for span in spans(page) for name in re.findall(r"^([a-z_]+(?:\.[a-z_]+)+)(?:[:= ]|$)", span)]
+    named = [name for name in dotted if name.partition(".")[0] in SECTIONS and name.rpartition(".")[2] not in FILES]
+    open_ended = ("policy.dispatcher_settings.", "policy.predictor_settings.")
+    missing = [name for name in named if name not in KNOWN_SETTINGS and not name.startswith(open_ended)]
+    assert [name for name in missing if not is_module(name)] == []
+
+
+def is_module(name):
+    path = ROOT / "bridge" / "cpsched_bridge" / name.replace(".", "/")
+    return path.is_dir() or path.with_suffix(".py").exists()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_metrics_exist(page):
+    named = set(re.findall(r"\bcpsched_[a-z0-9_]*[a-z0-9]\b", page.read_text()))
+    others = {"cpsched_sim", "cpsched_bridge", CLAIM, POINTS}
+    assert named - set(metrics.names()) - FORMER - others == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_of_the_repository_exist(page):
+    named = {
+        span
+        for span in spans(page)
+        if re.match(r"(cpsched|sim|bridge|docs|deploy|tests|studies|tools)/[\w./-]*$", span)
+    }
     assert [path for path in named if not (ROOT / path).exists() and not (ROOT / f"{path}.py").exists()] == []
 
 
-def words_to_read(page):
-    """How many words a page has that people wrote for readers: without code blocks, and what comes out of the code."""
-    text = pages.PART.sub("", page.read_text())
-    return len(re.sub(r"^ *```.*?^ *```", "", text, flags=re.DOTALL | re.MULTILINE).split())
-
-
-@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: str(page.relative_to(ROOT)))
-def test_a_page_is_read_in_ten_minutes(page):
-    assert words_to_read(page) <= MOST_WORDS, "measurements go to docs/studies, another subject to a page of its own"
-
-
-def test_a_study_says_what_was_asked_how_when_and_what_came_of_it():
-    written = {page.stem for page in (ROOT / "docs" / "studies").glob("*.md")} - {"index"}
-    assert set(studies.names()) == written, "mkdocs.yml lists each study"
-    for name in written:
-        assert set(studies.head(name)) == {"title", *studies.ROWS}, name
-
-
-def meanings():
-    """By parameter and word of the CP family: the sentence that the page gives."""
-    rows = [line.strip("| ").split(" | ") for line in family.words().splitlines()[2:]]
-    return {(row[0].rpartition(">")[2], row[1].strip("`")): row[2] for row in rows}
-
-
-def test_each_word_of_the_family_has_a_meaning_of_its_own():
-    """It was the first sentence of whatever function was named: twice the same, or that of another thing."""
-    found = meanings()
-    assert set(found) == set(family.CODE)
-    assert all(found[column, word] == meant for column, words in WORDS.items() for word, meant in words.items())
-    assert len(set(found.values())) == len(found)
-    assert [words for words in found.values() if len(words) < 15 or words.startswith(("See ", "(no"))] == []
-
-
-ADVISED = re.compile(r"`([a-z_]+)=([^`\s=]+)`")
-"""A setting with a value, as pages name it."""
+@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name)
+def test_links_of_a_page_beside_the_site_lead_to_files(page):
+    links = re.findall(r"\]\((?!https?:|#|mailto:)([^)#\s]+)", page.read_text())
+    generated = {"docs/reference-settings.md", "docs/migration.md"}
+    assert [link for link in links if not (page.parent / link).exists() and link not in generated] == []
 
 
 def refused(name, value):
-    """Why every dispatcher and predictor that has the setting refuses the value; None: one of them takes it."""
+    """Why each dispatcher and predictor with this parameter refuses the value; None if one accepts it."""
     why = None
-    for listing in (listing for listing in LISTINGS if name in setting_names(listing)):
-        try:
-            listing.build({name: value}, lambda setting, path: {"a queue": 60.0})
-        except CpschedError as error:
-            why = str(error)
-        else:
-            return None
+    for registration in [*DISPATCHERS.builtins(), *PREDICTORS.builtins()]:
+        if name in setting_names(registration):
+            try:
+                registration.build({name: value}, lambda setting, path: {"a queue": 60.0})
+            except CpschedError as error:
+                why = str(error)
+            else:
+                return None
     return why
 
 
-LISTINGS = [*DISPATCHERS.builtins(), *PREDICTORS.builtins()]
-
-
 def test_no_page_advises_a_value_that_is_refused():
-    pages_of_all = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
-    said = {(name, value) for page in pages_of_all for name, value in ADVISED.findall(page.read_text())}
-    placeholders = {(name, value) for name, value in said if value.isupper() or "..." in value}
-    assert len([name for name, _ in said if name in {"order", "site_weight", "objective", "effort"}]) > 10
-    assert {said_so: why for said_so in said - placeholders if (why := refused(*said_so))} == {}
-    assert refused("reservations", "-1")
+    advised = {pair for page in PAGES for span in spans(page) for pair in re.findall(r"^([a-z_]+)=([^\s=]+)$", span)}
+    assert {
+        pair: why for pair in advised if not pair[1].isupper() and "..." not in pair[1] and (why := refused(*pair))
+    } == {}
     assert refused("order", "newest")
-
-
-def test_what_researchers_are_told_of_plan_is_taken_by_plan():
-    """The page once named a value, None, that was refused."""
-    page = (ROOT / "docs" / "extending.md").read_text()
-    (orders,) = re.findall(r"^- `order` .*$", page, re.MULTILINE)
-    (reservations,) = re.findall(r"^- `reservations` .*$", page, re.MULTILINE)
-    names, numbers = re.findall(r'`"(\w+)"`', orders), re.findall(r"\b(\d+) \(", reservations)
-    assert (names, numbers) == (["reg", "saf"], ["0", "1"])
-    assert "`None`" in reservations
-    snapshot = a_snapshot(a_cluster(1), [a_job(1, 3), a_job(2, 2)])
-    for order in (*names, lambda job: job.id, np.array([2.0, 1.0])):
-        assert cpsched.plan(snapshot, order=order).starts_by_job(snapshot)
-    for kept in (*map(int, numbers), 2, None):
-        assert cpsched.plan(snapshot, reservations=kept).starts_by_job(snapshot)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
+import json
 import sys
 import tempfile
 import time
-import urllib.request
+from datetime import datetime
 from pathlib import Path
 
 from tests.monitoring.browser import chromium, lacks
@@ -39,18 +39,13 @@ def main() -> int:
     return 0
 
 
-def take_picture(name: str, url: str, height: int) -> None:
-    """Write the page at `url` as a picture."""
-    with chromium(1280, height, False) as driver:
-        driver.get(url)
-        driver.save_screenshot(str(PICTURES / f"{name}.png"))
-    print("wrote", PICTURES / f"{name}.png")
-
-
-def _last_waiting(url: str) -> int:
-    """Return the job that is expected to start last."""
-    with urllib.request.urlopen(f"{url}jobs?sort=start", timeout=10) as page:
-        return int(re.findall(r'href="[^"]*jobs/(\d+)"', page.read().decode())[-1])
+def photograph(url: str) -> None:
+    """Photograph the status page and its list of jobs."""
+    for name, path, height in (("page", "?first=16&last=40", 1750), ("page-jobs", "jobs?sort=start", 900)):
+        with chromium(1280, height, False) as driver:
+            driver.get(url + path)
+            driver.save_screenshot(str(PICTURES / f"{name}.png"))
+            print("wrote", PICTURES / f"{name}.png")
 
 
 if __name__ == "__main__":

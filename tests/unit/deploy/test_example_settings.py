@@ -2,8 +2,11 @@
 
 from pathlib import Path
 
+import pytest
+
 from cpsched_bridge.adapters.pbs import Options
 from cpsched_bridge.settings import Settings, load
+from deploy import examples
 
 DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
 EXAMPLE = DEPLOY / "bridge.example.yaml"
@@ -21,3 +24,8 @@ def test_the_example_for_pbs_loads() -> None:
     settings = load(DEPLOY / "bridge.pbs.example.yaml")
     assert (settings.mode, settings.adapter) == ("shadow", "pbs")
     Options(**settings.options)
+
+
+@pytest.mark.parametrize("path", examples.FILES, ids=lambda path: path.name)
+def test_an_example_is_what_the_models_say(path):
+    assert path.read_text() == examples.FILES[path](), "make example-settings writes it"

@@ -1,0 +1,23 @@
+"""Adds the manual pages to a wheel, in share/man/man1: `man` finds them beside the program's bin folder."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+
+class ManualPages(BuildHookInterface):
+    """Hatchling calls it for each wheel."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Write the pages and name them; an editable install has none."""
+        if version == "editable":
+            return
+        sys.path[:0] = [str(Path(self.root, folder)) for folder in ("", "sim", "bridge")]
+        from docs.scripts import man
+
+        for path in man.write(Path(self.root, "build", "man")):
+            build_data["shared_data"][str(path)] = f"share/man/man1/{path.name}"

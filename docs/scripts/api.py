@@ -1,0 +1,21 @@
+"""The public Python API: mkdocstrings renders each name that `cpsched` and `cpsched_sim` export."""
+
+from __future__ import annotations
+
+import cpsched
+import cpsched_sim
+from docs.scripts.markdown import document
+
+INTRODUCTION = """\
+These names are stable: a release that changes one says so in the changelog. Everything else is internal. A name is
+loaded when it is first used."""
+
+
+def page() -> str:
+    """Return the page; each name is an instruction to mkdocstrings."""
+    parts = []
+    for package in (cpsched, cpsched_sim):
+        parts.append(f"## `{package.__name__}`")
+        for name in sorted(package.__all__, key=str.casefold):
+            parts.append(f"::: {package._HOME_OF[name]}.{name}\n    options:\n      heading: {package.__name__}.{name}")  # noqa: SLF001
+    return document("Python API", INTRODUCTION, *parts)

@@ -1,0 +1,48 @@
+"""The metrics that the bridge serves to Prometheus, from the table that the exporter is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cpsched_bridge.watch.metric_families import FORMER_NAMES, METRICS, MetricFamily
+from docs.scripts.markdown import code, codes, document, table, unit_of
+
+INTRODUCTION = """\
+The bridge serves these metrics at `/metrics`; the settings under `metrics` give address and port. No metric has a label
+per job, user, account or node. *Series* is the largest number of series that a metric can have. The process metrics
+`process_*` are served as well. [Monitoring](monitoring.md) has alerts and dashboards.
+
+A metric that was renamed is also served under its former name for one release."""
+SUFFIXES = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count"), "summary": ("_sum", "_count")}
+
+
+def page() -> str:
+    """Return the page, in order of name."""
+    rows = sorted(
+        (
+            code(served_as(row)),
+            row.kind,
+            unit_of(row.name),
+            codes(row.labels),
+            row.series_at_most,
+            row.sentence,
+            code(served_as(row, FORMER_NAMES.get(row.name, ""))),
+        )
+        for row in METRICS
+    )
+    return document(
+        "Metrics", INTRODUCTION, table(("name", "type", "unit", "labels", "series", "meaning", "former name"), rows)
+    )
+
+
+def served_as(row: MetricFamily, name: str | None = None) -> str:
+    """Return the name that Prometheus shows for a metric, or for another name of it."""
+    name = row.name if name is None else name
+    return f"{name}_total" if name and row.kind == "counter" else name
+
+
+def names() -> Iterator[str]:
+    """Return every name that a query may use."""
+    for row in METRICS:
+        yield row.name
+        yield from (f"{row.name}{suffix}" for suffix in SUFFIXES.get(row.kind, ()))

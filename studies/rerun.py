@@ -1,0 +1,56 @@
+"""Rerun the papers' studies and compare each schedule with the committed one: `python studies/rerun.py [STUDY ...]`.
+
+A study without a name is skipped if its committed cases took over an hour. `cpsched study` shows the tables of a study.
+The exit code is 1 if a study could not be run or a schedule differs.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+STUDIES = Path(__file__).resolve().parent
+BUILT = STUDIES.parent / "build" / "studies"
+LONG_S = 3600
+
+
+def results(path: Path) -> list[dict]:
+    """Return the lines of a file of results."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+
+
+def schedules(lines: list[dict]) -> dict[tuple[str, str, int], str]:
+    """Return (trace, policy, seed) -> digest of the schedule, for cases that ended."""
+    ended = (line for line in lines if line["result"]["outcome"] == "ended")
+    names = ("trace", "policy", "seed")
+    return {tuple(line["labels"][name] for name in names): line["result"]["schedule_sha256"] for line in ended}
+
+
+def rerun(name: str, skip_long: bool) -> bool:
+    """Run one study into build/studies and print what differs; return whether nothing does."""
+    study, out = STUDIES / name / "study.yaml", BUILT / name
+    committed = results(STUDIES / name / "results.jsonl")
+    minutes = sum(line["made"]["wall_s"] for line in committed) / 60
+    if skip_long and minutes * 60 >= LONG_S:
+        print(f"{name}: skipped, its committed cases took {minutes:.0f} min")
+        return True
+    print(f"{name}: its committed cases took {minutes:.0f} min", flush=True)
+    (out / "results.jsonl").unlink(missing_ok=True)
+    ended = subprocess.run([Path(sys.executable).with_name("cpsched"), "study", study, "--out", out], check=False)
+    before, now = schedules(committed), schedules(results(out / "results.jsonl"))
+    different = [case for case in before if now.get(case) != before[case]]
+    for case in different:
+        print(f"{name}: {' '.join(map(str, case))}: {'differs' if case in now else 'has no result'}")
+    print(f"{name}: {len(before) - len(different)} of {len(before)} schedules are as committed")
+    return not different and ended.returncode == 0
+
+
+if __name__ == "__main__":
+    wanted = sys.argv[1:]
+    known = sorted(path.parent.name for path in STUDIES.glob("*/study.yaml"))
+    if unknown := [name for name in wanted if name not in known]:
+        sys.exit(f"error: study={unknown[0]}: must be one of {', '.join(known)}")
+    alike = [rerun(name, skip_long=not wanted) for name in wanted or known]
+    sys.exit(0 if all(alike) else 1)

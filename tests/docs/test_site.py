@@ -1,0 +1,55 @@
+"""The site builds without a warning, which includes all links between its pages; what is generated is complete."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+from typer.main import get_command
+
+from cpsched_bridge.program.cli import app
+from docs.scripts import command_tree, man
+from tests.docs.test_code_blocks import ROOT
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    path = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return path
+
+
+def test_every_link_of_the_site_leads_to_a_page_and_an_anchor(site):
+    pages = {path.relative_to(site).as_posix(): path.read_text() for path in site.rglob("*.html")}
+    anchors = {name: set(re.findall(r'\bid="([^"]+)"', text)) for name, text in pages.items()}
+    broken = []
+    for name, text in pages.items():
+        for link in re.findall(r'<a[^>]* href="(?!https?:|mailto:)([^"]+)"', text) if name != "404.html" else ():
+            path, _, anchor = link.partition("#")
+            target = (site / name).parent / path if path else site / name
+            key = target.resolve().relative_to(site.resolve()).as_posix()
+            if not target.exists() or (anchor and key in pages and anchor not in anchors[key] | {"__consent"}):
+                broken.append((name, link))
+    assert broken == []
+
+
+def test_every_command_has_an_example_that_its_parser_accepts():
+    found = {each.name: each for each in command_tree.commands()}
+    assert set(command_tree.EXAMPLES) == set(found)
+    for name, each in found.items():
+        program, *words = each.example.split()
+        assert program == "cpsched"
+        group = get_command(app)
+        while hasattr(group, "commands"):
+            _, group, words = group.resolve_command(group.make_context("cpsched", ["x"], resilient_parsing=True), words)
+        assert group.make_context(name, words)
+
+
+def test_a_manual_page_shows_what_its_command_takes():
+    pages = dict(man.pages())
+    assert len(pages) == 1 + len(command_tree.EXAMPLES)
+    assert ".B \\-\\-json\n" in pages["cpsched-status.1"]
+    assert "cpsched status \\-\\-json" in pages["cpsched-status.1"]
+    assert "cpsched\\-journal\\-show" in pages["cpsched.1"]
