@@ -53,11 +53,14 @@ mutants: kernels                ## small faults planted into the modules that mu
 kernels: $(VENV)/.installed     # compiled once, before two test processes would each do it
 	$(BIN)/cpsched warm-up
 
-lint: $(VENV)/.installed        ## linters, formatting, types, import contracts
+lint: $(VENV)/.installed        ## linters, formatting, types, import contracts, language and Markdown
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tools/lint_words.py
+	$(BIN)/codespell
+	git ls-files -z '*.md' | xargs -0 $(BIN)/pymarkdown scan
 
 coverage: kernels               ## how much of the code the unit tests run through; fails below the floor of pyproject.toml
 	$(BIN)/python -m pytest -q -n $(PROCESSES) --dist worksteal --reruns 1 --cov --cov-report=term:skip-covered tests/unit
