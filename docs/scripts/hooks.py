@@ -11,12 +11,17 @@ from mkdocs.structure.files import File, Files
 
 from docs.scripts import api, commands, json_keys, metrics, migration, policies, settings
 
-NOTEBOOK = Path(__file__).resolve().parents[1] / "tutorial.ipynb"
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def changelog() -> str:
+    """Return the changelog with links as the site has them."""
+    return (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").replace("](docs/", "](")
 
 
 def tutorial() -> str:
     """Return the notebook as a page."""
-    cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
+    cells = json.loads((ROOT / "docs" / "tutorial.ipynb").read_text(encoding="utf-8"))["cells"]
     texts = [("".join(cell["source"]), cell["cell_type"]) for cell in cells]
     return "\n\n".join(text if kind == "markdown" else f"```python\n{text}\n```" for text, kind in texts)
 
@@ -29,6 +34,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "reference-api.md": api.page,
     "reference-dispatchers.md": policies.page,
     "migration.md": migration.page,
+    "changelog.md": changelog,
     "tutorial.md": tutorial,
 }
 """File name of a page -> the function that returns its Markdown."""
