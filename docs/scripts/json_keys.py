@@ -13,20 +13,12 @@ from docs.scripts.markdown import code, document, table
 RECORDED = Path(__file__).resolve().parents[2] / "tests" / "corpus" / "data" / "facts" / "json.txt"
 """One line per value, `json/COMMAND/KEY/... = VALUE`, of every command that has `--json` and needs no bridge."""
 COMMANDS = {
-    "simulate": "simulate",
-    "compare": "compare",
-    "accuracy": "accuracy",
-    "accuracy intervals": "accuracy --intervals",
-    "promises": "accuracy start-times",
-    "study dry": "study --dry-run",
-    "study": "study",
+    "accuracy intervals": "accuracy --intervals", "promises": "accuracy start-times", "study dry": "study --dry-run",
     "benchmark dry": "benchmark --dry-run",
-    "whatif": "whatif",
-    "tune": "tune",
-    "dispatchers": "dispatchers",
-    "predictors": "predictors",
-    "metrics": "metrics",
-}
+    **{name: name for name in (
+        "simulate", "compare", "accuracy", "study", "whatif", "tune", "dispatchers", "predictors", "metrics",
+    )},
+}  # fmt: skip
 """Name of a recorded output -> the command."""
 INTRODUCTION = """\
 With `--json` a command prints one JSON value on stdout. A command that fails prints
@@ -46,16 +38,11 @@ def page() -> str:
     parts = [INTRODUCTION, "## Commands of the bridge", BRIDGE]
     rows = [(code(f"cpsched {each.name}"), _keys_in_help(each.details)) for each in commands()]
     parts += [table(("command", "value"), [row for row in rows if row[1]]), "## Commands of the simulator"]
-    for name, command in COMMANDS.items():
+    for name, command in sorted(COMMANDS.items(), key=lambda item: item[1]):
         if name in recorded:
-            rows = [(code(key), code(abbreviate(example))) for key, example in _leaves(_collapsed(recorded[name]))]
+            rows = [(code(key), code(example[:60])) for key, example in _leaves(_collapsed(recorded[name]))]
             parts += [f"### `cpsched {command} --json`", table(("key", "example"), rows)]
     return document("JSON", *parts, "## HTTP API, version 1", *_api())
-
-
-def abbreviate(text: str, most: int = 60) -> str:
-    """Return at most that many characters of an example."""
-    return text if len(text) <= most else f"{text[: most - 4]} ..."
 
 
 def _keys_in_help(details: str) -> str:

@@ -6,20 +6,9 @@ import re
 from collections.abc import Iterable, Sequence
 
 UNITS = {
-    "s": "s",
-    "h": "h",
-    "days": "days",
-    "mib": "MiB",
-    "w": "W",
-    "watts": "W",
-    "seconds": "s",
-    "min": "min",
-    "jobs": "jobs",
-    "users": "users",
-    "bytes": "bytes",
-    "ratio": "1",
-    "port": "TCP port",
-}
+    "s": "s", "seconds": "s", "min": "min", "h": "h", "days": "days", "mib": "MiB", "bytes": "bytes", "w": "W",
+    "watts": "W", "ratio": "1", "jobs": "jobs", "users": "users",
+}  # fmt: skip
 """Last word of a name -> the unit that it stands for."""
 
 

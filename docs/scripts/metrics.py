@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from cpsched_bridge.watch.metric_families import FORMER_NAMES, METRICS, MetricFamily
 from docs.scripts.markdown import code, codes, document, table, unit_of
 
@@ -13,7 +11,6 @@ per job, user, account or node. *Series* is the largest number of series that a 
 `process_*` are served as well. [Monitoring](monitoring.md) has alerts and dashboards.
 
 A metric that was renamed is also served under its former name for one release."""
-SUFFIXES = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count"), "summary": ("_sum", "_count")}
 
 
 def page() -> str:
@@ -39,10 +36,3 @@ def served_as(row: MetricFamily, name: str | None = None) -> str:
     """Return the name that Prometheus shows for a metric, or for another name of it."""
     name = row.name if name is None else name
     return f"{name}_total" if name and row.kind == "counter" else name
-
-
-def names() -> Iterator[str]:
-    """Return every name that a query may use."""
-    for row in METRICS:
-        yield row.name
-        yield from (f"{row.name}{suffix}" for suffix in SUFFIXES.get(row.kind, ()))

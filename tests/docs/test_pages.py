@@ -7,6 +7,7 @@ import subprocess
 import pytest
 import yaml
 
+import cpsched
 from cpsched.errors import CpschedError
 from cpsched.policy_spec import setting_names
 from cpsched.registry import DISPATCHERS, PREDICTORS
@@ -14,9 +15,10 @@ from cpsched_bridge.adapters import mock, pbs, slurm
 from cpsched_bridge.adapters.pbs.translation.job_sort_formula import POINTS
 from cpsched_bridge.adapters.pbs.translation.pbs_observation import CLAIM
 from cpsched_bridge.settings import RENAMED, RETIRED_SETTINGS
-from cpsched_bridge.watch import metric_families
-from docs.scripts import metrics, settings
+from cpsched_bridge.watch.metric_families import METRICS
+from docs.scripts import settings
 from docs.scripts.command_tree import commands
+from tests.builders import a_cluster, a_job, a_snapshot
 from tests.docs.test_code_blocks import PAGES, ROOT
 
 ALL = 50_000
@@ -31,7 +33,6 @@ BUDGETS = {
 OF_A_PAGE = {"README.md": 700, "docs/index.md": 700}
 OF_A_USER_PAGE = 900
 USERS = ("For administrators", "For cluster users")
-FORMER = {*RENAMED, *RETIRED_SETTINGS, *metric_families.FORMER_NAMES.values()}
 CODE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 BLOCK = re.compile(r"^( *)```(\w*)[^\n]*\n(.*?)^\1```", re.DOTALL | re.MULTILINE)
 
@@ -119,9 +120,8 @@ def test_an_unknown_command_or_option_is_found():
 KNOWN_SETTINGS = {
     *settings.names(),
     *(name for adapter in (slurm, pbs, mock) for name in settings.names(adapter.Options, "options.")),
-    *FORMER,
 }
-SECTIONS = {name.partition(".")[0] for name in KNOWN_SETTINGS if "." in name}
+SECTIONS = {name.partition(".")[0] for name in (*KNOWN_SETTINGS, *RENAMED, *RETIRED_SETTINGS) if "." in name}
 FILES = ("md", "py", "yaml", "yml", "json", "csv", "sqlite", "swf", "lua", "mk", "service", "timer")
 
 
@@ -141,19 +141,26 @@ def is_module(name):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_metrics_exist(page):
-    named = set(re.findall(r"\bcpsched_[a-z0-9_]*[a-z0-9]\b", page.read_text()))
+    found = set(re.findall(r"\bcpsched_[a-z0-9_]*[a-z0-9]\b", page.read_text()))
+    named = {re.sub("_(total|bucket|sum|count)$", "", name) for name in found}
     others = {"cpsched_sim", "cpsched_bridge", CLAIM, POINTS}
-    assert named - set(metrics.names()) - FORMER - others == set()
+    assert named - {row.name for row in METRICS} - others == set()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [page for page in PAGES if page.stem != "evidence"], ids=lambda page: page.name)
 def test_files_of_the_repository_exist(page):
+    """Evidence also cites files of earlier commits."""
     named = {
         span
         for span in spans(page)
         if re.match(r"(cpsched|sim|bridge|docs|deploy|tests|studies|tools)/[\w./-]*$", span) and "..." not in span
     }
     assert [path for path in named if not (ROOT / path).exists() and not (ROOT / f"{path}.py").exists()] == []
+
+
+def test_every_picture_is_shown():
+    shown = {name for page in PAGES for name in re.findall(r"pictures/([\w-]+\.\w+)", page.read_text())}
+    assert {path.name for path in (ROOT / "docs" / "pictures").iterdir()} == shown
 
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name)
@@ -183,3 +190,16 @@ def test_no_page_advises_a_value_that_is_refused():
         pair: why for pair in advised if not pair[1].isupper() and "..." not in pair[1] and (why := refused(*pair))
     } == {}
     assert refused("order", "newest")
+
+
+def test_plan_accepts_what_extending_names():
+    page = (ROOT / "docs" / "extending.md").read_text()
+    (orders,) = re.findall(r"^- `order` .*$", page, re.MULTILINE)
+    (reservations,) = re.findall(r"^- `reservations` .*$", page, re.MULTILINE)
+    numbers = [*map(int, re.findall(r"\b(\d+) \(", reservations)), *([None] if "`None`" in reservations else [])]
+    snapshot = a_snapshot(a_cluster(1), [a_job(1, 3), a_job(2, 2)])
+    assert numbers
+    for order in (*re.findall(r'`"(\w+)"`', orders), lambda job: job.id, [2.0, 1.0]):
+        assert cpsched.plan(snapshot, order=order).starts_by_job(snapshot)
+    for number in numbers:
+        assert cpsched.plan(snapshot, reservations=number).starts_by_job(snapshot)

@@ -8,7 +8,7 @@ import pytest
 from typer.main import get_command
 
 from cpsched_bridge.program.cli import app
-from docs.scripts import command_tree, man
+from docs.scripts import api, command_tree, commands, json_keys, man, metrics, migration, policies, settings
 from tests.docs.test_code_blocks import ROOT
 
 
@@ -33,6 +33,26 @@ def test_every_link_of_the_site_leads_to_a_page_and_an_anchor(site):
             if not target.exists() or (anchor and key in pages and anchor not in anchors[key] | {"__consent"}):
                 broken.append((name, link))
     assert broken == []
+
+
+@pytest.mark.parametrize(
+    ("page", "texts"),
+    [
+        (settings.page, ["| `lease.duration_s` | number, above 0 | s | `120.0` |", "`options.transport`"]),
+        (metrics.page, ["| `cpsched_commands_total` | counter |", "`cpsched_kept_jobs`"]),
+        (commands.page, ["### `cpsched journal show`", "| `--last INTEGER` |", "Example: `cpsched why 4711`"]),
+        (json_keys.page, ["| `results[].summary.bsld` |", "| `NAME.mean_absolute_error_min` |", "| `likely_from_s` |"]),
+        (policies.page, ["| `overdue_h` | number | h | `168.0` |", "`strict` (fcfs, ljf, sjf)"]),
+        (
+            migration.page,
+            ["| `cycle.slow_down` | `cycle.max_interval_factor` |", "| `cpsched when` | `cpsched estimate-start` |"],
+        ),
+        (api.page, ["::: cpsched.model.Job\n", "::: cpsched_sim."]),
+    ],
+)
+def test_a_generated_page_has_what_it_is_for(page, texts):
+    text = page()
+    assert [each for each in texts if each not in text] == []
 
 
 def test_every_command_has_an_example_that_its_parser_accepts():

@@ -183,6 +183,7 @@ FILES: tuple[DeployFile, ...] = (
             ("privileges", "What the bridge's account may do, and why nobody can forge its marks."),
             ("systemd-security", "How the two services are restricted."),
             ("site-policy", "How priorities, fair share and limits count."),
+            ("settings", "What each line of bridge.yaml means."),
         )
     ),
     DeployFile(
