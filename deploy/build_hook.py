@@ -9,7 +9,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
-class ManualPages(BuildHookInterface):
+class ManualPages(BuildHookInterface[Any]):
     """Hatchling calls it for each wheel."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:

@@ -10,18 +10,19 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 STUDIES = Path(__file__).resolve().parent
 BUILT = STUDIES.parent / "build" / "studies"
 LONG_S = 3600
 
 
-def results(path: Path) -> list[dict]:
+def results(path: Path) -> list[dict[str, Any]]:
     """Return the lines of a file of results."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 
 
-def schedules(lines: list[dict]) -> dict[tuple[str, str, int], str]:
+def schedules(lines: list[dict[str, Any]]) -> dict[tuple[str, str, int], str]:
     """Return (trace, policy, seed) -> digest of the schedule, for cases that ended."""
     ended = (line for line in lines if line["result"]["outcome"] == "ended")
     names = ("trace", "policy", "seed")

@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import zipfile
 from pathlib import Path
 
 from deploy.version import RELEASE
@@ -78,6 +79,8 @@ def built() -> Path:
     (wheel,), (sdist,) = OUT.glob("*.whl"), OUT.glob("*.tar.gz")
     run(beside("twine"), "check", "--strict", wheel, sdist)
     run(beside("check-wheel-contents"), "--config", ROOT / "pyproject.toml", wheel)
+    if not any(name.endswith("share/man/man1/cpsched.1") for name in zipfile.ZipFile(wheel).namelist()):
+        raise Wrong(f"{wheel.name}: lacks the manual pages")
     with tarfile.open(sdist) as archive:
         names = archive.getnames()
     lacking = [each for each in IN_SDIST if not any(n.split("/")[1:2] == [each] for n in names)]
