@@ -1,8 +1,9 @@
 """Fail on the retired words of tools/words.yaml: `python tools/lint_words.py [--prune] [--all] [PATH ...]`.
 
 It reads Markdown outside of code blocks, notebooks' text, Python docstrings, comments and string literals, and comments
-of YAML, TOML, shell, Lua, Make and systemd files. `--all` reads the files of the list `unclean` as well, and `--prune`
-removes clean ones from the list. The last line reports long sentences of Markdown, which do not fail the check.
+of YAML, TOML, shell, Lua, Make and systemd files. Names are left out: code in backticks, and strings of one word.
+`--all` reads the files of the list `unclean` as well, and `--prune` removes clean ones from the list. The last line
+reports long sentences of Markdown, which do not fail the check.
 """
 
 from __future__ import annotations
@@ -64,6 +65,7 @@ def files(paths: list[str]) -> list[str]:
 def retired(path: str, rules: list[tuple[re.Pattern[str], str]], allowed: list[str]) -> Iterator[str]:
     """Return a line for each retired word of a file."""
     for number, line in prose(path):
+        line = re.sub(r"(?<!`)`[^`]+`(?!`)", "", line)  # names
         for text in allowed:
             line = line.replace(text, "")
         for pattern, instead in rules:
@@ -79,7 +81,7 @@ def prose(path: str) -> Iterator[tuple[int, str]]:
     suffix = Path(path).suffix
     if suffix == ".py":
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
-            if token.type in STRINGS:
+            if token.type in STRINGS and " " in token.string:  # a string of one word is a name
                 yield from enumerate(token.string.splitlines(), token.start[0])
     elif suffix == ".md":
         yield from enumerate(without_code(text).splitlines(), 1)
