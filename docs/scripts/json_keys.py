@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from cpsched_bridge.watch import api_v1
+from cpsched_bridge.web import api_v1
 from docs.scripts.command_tree import commands
 from docs.scripts.markdown import code, document, table
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cpsched_bridge.watch.metric_families import FORMER_NAMES, METRICS, MetricFamily
+from cpsched_bridge.telemetry.metric_families import FORMER_NAMES, METRICS, MetricFamily
 from docs.scripts.markdown import code, codes, document, table, unit_of
 
 INTRODUCTION = """\

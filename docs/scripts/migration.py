@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from cpsched.former_names import CLASSES, MODULES
 from cpsched_bridge.settings import RENAMED, RETIRED_SETTINGS
-from cpsched_bridge.watch.metric_families import FORMER_NAMES, METRICS
+from cpsched_bridge.telemetry.metric_families import FORMER_NAMES, METRICS
 from cpsched_sim.cli_shell import FORMER_COMMANDS, RENAMED_OPTIONS
 from docs.scripts.markdown import code, document, table
 from docs.scripts.metrics import served_as

@@ -15,7 +15,7 @@ from cpsched_bridge.adapters import mock, pbs, slurm
 from cpsched_bridge.adapters.pbs.translation.job_sort_formula import POINTS
 from cpsched_bridge.adapters.pbs.translation.pbs_observation import CLAIM
 from cpsched_bridge.settings import RENAMED, RETIRED_SETTINGS
-from cpsched_bridge.watch.metric_families import METRICS
+from cpsched_bridge.telemetry.metric_families import METRICS
 from docs.scripts import settings
 from docs.scripts.command_tree import commands
 from tests.builders import a_cluster, a_job, a_snapshot

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 import tempfile
 import time
 import urllib.request
-from datetime import datetime
 from pathlib import Path
 
 from tests.monitoring.browser import chromium, lacks
@@ -41,29 +39,16 @@ def main() -> int:
     return 0
 
 
-def photograph(url: str) -> None:
-    """The pages, the wall by night, and the page of a job that waits; and what a phone shows."""
-    for name, dark, path, height in (
-        ("page", False, "?first=16&last=40", 1750),
-        ("page-jobs", False, "jobs?sort=start", 900),
-        ("page-nodes", False, "nodes?sort=state", 700),
-        ("page-wall", True, "wall", 720),
-        ("page-job", False, "job", 700),
-        ("page-when", False, "when?time=2:00:00&nodes=4&cores=16", 900),
-    ):
-        with chromium(1280, height, dark) as driver:
-            driver.get(url + (f"jobs/{_waiting(url)}" if path == "job" else path))
-            driver.save_screenshot(str(PICTURES / f"{name}.png"))
-            print("wrote", PICTURES / f"{name}.png")
-    with chromium(500, 844, True) as driver:
-        phone = {"width": 390, "height": 1300, "deviceScaleFactor": 1, "mobile": True}
-        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
-        driver.get(url + "jobs")
-        driver.save_screenshot(str(PICTURES / "page-phone.png"))
+def take_picture(name: str, url: str, height: int) -> None:
+    """Write the page at `url` as a picture."""
+    with chromium(1280, height, False) as driver:
+        driver.get(url)
+        driver.save_screenshot(str(PICTURES / f"{name}.png"))
+    print("wrote", PICTURES / f"{name}.png")
 
 
-def _waiting(url: str) -> int:
-    """The job that is expected to start last."""
+def _last_waiting(url: str) -> int:
+    """Return the job that is expected to start last."""
     with urllib.request.urlopen(f"{url}jobs?sort=start", timeout=10) as page:
         return int(re.findall(r'href="[^"]*jobs/(\d+)"', page.read().decode())[-1])
 

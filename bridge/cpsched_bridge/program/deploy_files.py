@@ -171,21 +171,6 @@ FILES: tuple[DeployFile, ...] = (
         "/etc/grafana/provisioning/dashboards/",
         "Where Grafana finds the dashboards.",
     ),
-    *(
-        DeployFile(f"docs/{page}.md", f"{page.upper()}.md", f"{_PAGES}{page.upper()}.md", purpose)
-        for page, purpose in (
-            ("runbooks", "What each alert means, and what to do."),
-            ("jobs", "Which jobs the bridge starts, which it leaves to Slurm, and the dead-man timer."),
-            ("troubles", "What can go wrong, and what happens then."),
-            ("operations", "What is kept, backed up and repaired, and what two bridges do."),
-            ("pbs", "How the bridge stands beside PBS instead of Slurm."),
-            ("transports", "How the bridge speaks to Slurm: by its commands, or through pyslurm."),
-            ("privileges", "What the bridge's account may do, and why nobody can forge its marks."),
-            ("systemd-security", "How the two services are restricted."),
-            ("site-policy", "How priorities, fair share and limits count."),
-            ("settings", "What each line of bridge.yaml means."),
-        )
-    ),
     DeployFile(
         "deploy/slurm/Dockerfile.bridge",
         "pyslurm.Dockerfile",

@@ -267,7 +267,13 @@ def test_an_adapter_that_cannot_say_it_is_refused_in_one_line(site, says, told):
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"priorities": 1}, {"limits": "yes"}, {"decision_limit_s": 0}, {"decision_limit_s": True}, {"decision_limit_s": float("nan")}],
+    [
+        {"priorities": 1},
+        {"limits": "yes"},
+        {"decision_limit_s": 0},
+        {"decision_limit_s": True},
+        {"decision_limit_s": float("nan")},
+    ],
 )
 def test_what_an_adapter_can_is_checked(wrong):
     with pytest.raises(InvalidValue, match=next(iter(wrong))):
