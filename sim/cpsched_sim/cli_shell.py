@@ -11,7 +11,7 @@ import functools
 import json
 import os
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, TypeVar
 
@@ -25,7 +25,8 @@ from cpsched_sim.errors import SimulationError, quote_value
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-SHORT_HELP = {"help_option_names": ["-h", "--help"]}
+_HELP = ["-h", "--help"]
+SHORT_HELP = {"help_option_names": _HELP}
 """Context settings of a program: its commands inherit them."""
 MESSAGE_CHARS = 4_000
 _USAGE: Any = typer.BadParameter.__mro__[2]
@@ -98,13 +99,35 @@ class CommandGroup(TyperGroup):
         _escape_help_texts(self)
 
     def resolve_command(self, context: Any, words: list[str]) -> Any:
-        """Find the command, and give commands and options their present names."""
-        words = [*FORMER_COMMANDS.get(words[0], words[:1]), *words[1:]]
+        """Find the command. Former names of commands and options become the present ones, with a warning each."""
+        former, present, words = self._renamed(words)
+        renamed = [(former, present)] if former != present else []
+        words = [*present.split(), *words]
         if " ".join(words[:2]) in self.commands:
             words = [" ".join(words[:2]), *words[2:]]
         name, command, rest = super().resolve_command(context, words)
         known = set(_options(command)) if command is not None else set()
-        return name, command, [_present(word, known) for word in rest]
+        for at, word in enumerate(rest):
+            option, equals, value = word.partition("=")
+            if option not in known and (present := RENAMED_OPTIONS.get(option, "")) in known:
+                rest[at] = f"{present}{equals}{value}"
+                renamed.append((option, present))
+        for former, present in renamed if not context.resilient_parsing else ():
+            print_message("warning", f"`{former}` is now `{present}`")
+        return name, command, rest
+
+    def _renamed(self, words: list[str]) -> tuple[str, str, list[str]]:
+        """The name of the command as given and the present one, and the words that follow."""
+        name, rest = words[0], words[1:]
+        if name in FORMER_COMMANDS:
+            return name, FORMER_COMMANDS[name], rest
+        verbs = FORMER_VERBS.get(name)
+        if verbs is None or not rest or rest[0] in (*self.commands[name].commands, *_HELP):  # type: ignore[attr-defined]
+            return name, name, rest
+        given = next(filter(verbs.__contains__, rest), "")
+        if given:
+            rest.remove(given)
+        return f"{name} {given}".rstrip(), f"{name} {verbs.get(given, 'run')}", rest
 
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run a command and exit with its code."""
@@ -123,14 +146,20 @@ RENAMED_OPTIONS = {
 
 
 FORMER_COMMANDS = {
-    "policy": ("config",),
-    "when": ("estimate-start",),
-    "windows": ("backfill-windows",),
-    "unsupported": ("unmanaged",),
-    "promises": ("accuracy", "start-times"),
-    "take-over": ("take-leadership",),
+    "policy": "config",
+    "when": "estimate-start",
+    "windows": "backfill-windows",
+    "unsupported": "unmanaged",
+    "promises": "accuracy start-times",
+    "take-over": "take-leadership",
 }
 """Former names of commands, which go on working; the help does not show them. Removed two minor releases later."""
+
+FORMER_VERBS = {
+    "study": {"--example": "example", "verify": "verify"},
+    "whatif": {"collect": "collect"},
+}
+"""Commands that had no subcommands: the words that stood for one, anywhere. Without such a word, it is `run`."""
 
 
 def _options(command: Any) -> Iterator[str]:
@@ -139,12 +168,6 @@ def _options(command: Any) -> Iterator[str]:
         yield from parameter.opts
     for below in getattr(command, "commands", {}).values():
         yield from _options(below)
-
-
-def _present(word: str, known: Collection[str]) -> str:
-    name, equals, value = word.partition("=")
-    present = RENAMED_OPTIONS.get(name)
-    return f"{present}{equals}{value}" if present in known and name not in known else word
 
 
 def _escape_help_texts(command: Any) -> None:

@@ -91,7 +91,7 @@ def test_a_mutated_table_is_read_or_refused_in_one_line(folder, rows):
     @given(CHANGES)
     def check(changes):
         path = written(folder, "t.parquet", mutated(content, changes))
-        assert complaint("accuracy", path, "--json", "--predictors", "walltime") == ""
+        assert complaint("accuracy", path, "--json", "--predictor", "walltime") == ""
 
     check()
 

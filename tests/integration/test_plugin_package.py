@@ -86,7 +86,7 @@ def test_simulate_by_name_and_by_class(installed, trace):
 
 def test_compare_carries_plug_ins_into_its_processes(installed, trace):
     names = "easy,smallest-first"
-    shown = cpsched("compare", trace, "--dispatchers", names, "--predictors", "user-median", "--json")
+    shown = cpsched("compare", trace, "--dispatcher", names, "--predictor", "user-median", "--json")
     rows = json.loads(shown)["results"]
     assert [(row["dispatcher"], row["error"]) for row in rows] == [("easy", None), ("smallest-first", None)]
     assert rows[0]["summary"]["bsld"] != rows[1]["summary"]["bsld"]

@@ -52,9 +52,9 @@ LINES_ABOVE = 10
 TWIN = "Slurm's twin"
 NEXT = """Try next:
   cpsched workload eurora --days 1 --load 3 --seed 1 --out day.csv.gz
-  cpsched compare day.csv.gz --dispatchers slurm,easy,lookahead
+  cpsched compare day.csv.gz --dispatcher slurm,easy,lookahead
   cpsched whatif collect --days 30 --out site
-The last one needs Slurm's commands and replays your own weeks: cpsched whatif site"""
+The last one needs Slurm's commands and replays your own weeks: cpsched whatif run site"""
 
 
 def run(dispatcher: str, jobs: int, seconds: float, limit_s: float, seed: int) -> int:

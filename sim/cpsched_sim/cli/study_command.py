@@ -21,81 +21,44 @@ if TYPE_CHECKING:
     from cpsched_sim.study.result_store import ResultStore
     from cpsched_sim.study.study_results import StudyResults
 
-VERIFY = "verify"
-VERIFYING = "Options of study verify"
+study_app = typer.Typer(help="Run many cases that one file describes, and verify results.", no_args_is_help=True)
+app.add_typer(study_app, name="study")
+
+OnEngine = Annotated[
+    str | None,
+    typer.Option(
+        "--on", metavar="ENGINE", help="A Dask cluster: tcp://HOST:PORT, a scheduler file, or module:function."
+    ),
+]
 
 
-@app.command()
+@study_app.command("run")
 @reporting
 @grouped
-def study(
+def study_run(
     *,
-    source: Annotated[
-        str | None, typer.Argument(metavar="FILE|verify", help="The study's file; verify: check the results in DIR.")
-    ] = None,
-    results: Annotated[
-        Path | None, typer.Argument(metavar="[DIR]", help="verify: a folder of results, or a file results.jsonl.")
-    ] = None,
-    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Where results and report go.")] = None,
-    file: Annotated[
-        Path | None,
-        typer.Option(
-            "--study", metavar="FILE", help="The study's file, if not DIR/study.yaml.", rich_help_panel=VERIFYING
-        ),
-    ] = None,
-    example: Annotated[bool, typer.Option("--example", help="Print a small study, and do nothing else.")] = False,
+    source: Annotated[Path, typer.Argument(metavar="FILE", help="The study's file; `study example` prints one.")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where results and report go.")],
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Count the cases, and estimate the time by what earlier ones took.")
     ] = False,
-    on: Annotated[
-        str | None,
-        typer.Option(
-            "--on", metavar="ENGINE", help="A Dask cluster: tcp://HOST:PORT, a scheduler file, or module:function."
-        ),
-    ] = None,
+    on: OnEngine = None,
     retry: Annotated[bool, typer.Option("--retry", help="Run again what failed or did not end.")] = False,
-    sample: Annotated[
-        int, typer.Option(min=0, help="How many cases are decided again.", rich_help_panel=VERIFYING)
-    ] = 5,
-    seed: Annotated[int, typer.Option(min=0, help="Which ones: the seed of the draw.", rich_help_panel=VERIFYING)] = 0,
     running: ProcessOptions,
 ) -> None:
-    """Run a study: all cases that FILE describes, each once, kept in --out. The same command goes on after a stop.
-
-    Exit code 1: cases failed or did not end; verify: results differ.
-    """
-    from cpsched.errors import require
-    from cpsched_sim.study.study_schema import EXAMPLE
-
-    if example:
-        typer.echo(EXAMPLE, nl=False)
-        return
-    require(source is not None, "FILE", "nothing", "must be given; --example prints one")
-    assert source is not None
-    if source == VERIFY:
-        require(results is not None, "DIR", "nothing", "must be given to verify")
-        assert results is not None
-        _verify(results, file, sample, seed, running, on)
-        return
-    require(results is None, "DIR", results, "belongs to verify; --out names the folder of a study")
-    require(out is not None, "--out", "nothing", "must be given")
-    assert out is not None
-    _run(Path(source), out, dry_run, running, on, retry)
-
-
-def _run(path: Path, out: Path, dry_run: bool, running: ProcessOptions, on: str | None, retry: bool) -> None:
+    """Run all cases that FILE describes, each once, kept in --out. The same command goes on after a stop."""
     from cpsched_sim.study.campaign import read_campaign
     from cpsched_sim.study.result_store import ResultStore
     from cpsched_sim.study.study_output import LETTER
 
     with redirect_stdout(sys.stderr):  # a plug-in may print when it is imported
-        campaign, store = read_campaign(path), ResultStore(out)
+        campaign, store = read_campaign(source), ResultStore(out)
     for note in campaign.notes:
         print_message("note", note)
     if dry_run:
         count(campaign, store, running.jobs, retry, running.as_json)
         return
-    rows = run_campaign(campaign, store, path.read_bytes(), running.jobs, on, retry, running.decide_timeout).rows()
+    rows = run_campaign(campaign, store, source.read_bytes(), running.jobs, on, retry, running.decide_timeout).rows()
     print_study(rows, out, running.as_json, lambda: (out / LETTER).read_text(encoding="utf-8"))
 
 
@@ -185,7 +148,21 @@ def count(campaign: Campaign, store: ResultStore, jobs: int, retry: bool, as_jso
                "estimated time: unknown, no case has ever run in this folder")  # fmt: skip
 
 
-def _verify(results: Path, file: Path | None, sample: int, seed: int, running: ProcessOptions, on: str | None) -> None:
+@study_app.command("verify")
+@reporting
+@grouped
+def study_verify(
+    *,
+    results: Annotated[Path, typer.Argument(metavar="DIR", help="A folder of results, or a file results.jsonl.")],
+    file: Annotated[
+        Path | None, typer.Option("--study", metavar="FILE", help="The study's file, if not DIR/study.yaml.")
+    ] = None,
+    on: OnEngine = None,
+    sample: Annotated[int, typer.Option(min=0, help="How many cases are decided again.")] = 5,
+    seed: Annotated[int, typer.Option(min=0, help="Which ones: the seed of the draw.")] = 0,
+    running: ProcessOptions,
+) -> None:
+    """Check results by their digests, and decide a sample of the cases again."""
     from dataclasses import asdict, replace
 
     from cpsched_sim.errors import InputError
@@ -212,3 +189,12 @@ def _verify(results: Path, file: Path | None, sample: int, seed: int, running: P
         print_message("error", sentence)
     if found.differs:
         raise typer.Exit(1)
+
+
+@study_app.command("example")
+@reporting
+def study_example() -> None:
+    """Print the file of a small study, which needs no trace and runs in about a minute."""
+    from cpsched_sim.study.study_schema import EXAMPLE
+
+    typer.echo(EXAMPLE, nl=False)

@@ -1,4 +1,4 @@
-"""`cpsched whatif`."""
+"""`cpsched whatif run` and `cpsched whatif collect`."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from cpsched_sim.whatif.trace_window import Span
     from cpsched_sim.whatif.whatif_cases import WhatIfCase
 
-COLLECT = "collect"
-COLLECTING = "Options of whatif collect"
-DAYS = 30.0
+whatif_app = typer.Typer(help="Replay a site's own weeks: as Slurm had them, then otherwise.", no_args_is_help=True)
+app.add_typer(whatif_app, name="whatif")
+
 HOPELESS = 3
 """Exit code where the twin is too far from what happened."""
 
@@ -89,18 +89,17 @@ class CaseOptions:
         return cases_of(self.with_ or (), self.set_ or (), changes, policy)
 
 
-@app.command()
+@whatif_app.command("run")
 @reporting
 @grouped
-def whatif(
+def whatif_run(
     *,
     source: Annotated[
         Path,
         typer.Argument(
-            metavar="FILE|FOLDER|collect",
+            metavar="FILE|FOLDER",
             help="What `sacct -P` printed, PBS's accounting (a file, or the folder of its days), another trace that "
-            "has starts, or a folder of what `collect` collected; "
-            "collect: ask the Slurm of this host, and keep it in --out.",
+            "has starts, or a folder of what `whatif collect` collected.",
         ),
     ],
     choice: CaseOptions,
@@ -130,18 +129,11 @@ def whatif(
         bool, typer.Option("--sessions/--no-sessions", help="Replay users who react to their waits, too.")
     ] = True,
     resume: Annotated[bool, typer.Option("--resume", help="Take from --out what an earlier run finished.")] = False,
-    anonymous: Annotated[
-        bool, typer.Option("--anonymous", help="Write numbers for users and names of jobs.", rich_help_panel=COLLECTING)
-    ] = False,
     anyway: Annotated[bool, typer.Option("--anyway", help="Replay the cases though the twin is hopeless.")] = False,
     reading: FormatOptions,
     running: ProcessOptions,
 ) -> None:
-    """Replay a site's own weeks: as Slurm had them, then otherwise, with error bars and a report.
-
-    Exit code 3: the twin of Slurm's own scheduler is too far from what really happened.
-    """
-    from cpsched.errors import require
+    """Replay a site's own weeks: as Slurm had them, then otherwise, with error bars and a report."""
     from cpsched_sim.simulation import ReplaySetup
     from cpsched_sim.site.policy_file import load_policy
     from cpsched_sim.whatif import whatif_io
@@ -151,10 +143,6 @@ def whatif(
     from cpsched_sim.whatif.replay_tasks import ReplayRunner
     from cpsched_sim.whatif.whatif_cases import TWIN, WhatIfCase, beside_site, with_config
 
-    if str(source) == COLLECT:
-        _collect(period.days, out, anonymous)
-        return
-    require(not anonymous, "--anonymous", anonymous, "is for collect")
     folder = CollectedFolder.at(source)
     if folder is not None:
         config = config or folder.config
@@ -207,13 +195,19 @@ def _answer(replays: ReplayRunner, plan: WhatIfPlan, resume: bool, out: Path, as
         raise typer.Exit(HOPELESS)
 
 
-def _collect(days: float | None, out: Path, anonymous: bool) -> None:
-    """Keep what Slurm says of its last days."""
+@whatif_app.command("collect")
+@reporting
+def whatif_collect(
+    days: Annotated[float, typer.Option(help="How many days, up to now.")] = 30.0,
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where it is kept.")] = Path("whatif"),
+    anonymous: Annotated[bool, typer.Option("--anonymous", help="Write numbers for users and names of jobs.")] = False,
+) -> None:
+    """Ask the Slurm of this host about its last days, and keep what `whatif run` needs."""
     from cpsched_sim.whatif.slurm_collection import collect
 
-    found = collect(DAYS if days is None else days, out, anonymous)
+    found = collect(days, out, anonymous)
     for name, why in found.lacking.items():
         print_message("note", f"without {name}: {why}")
     for name, lines in found.lines.items():
         typer.echo(f"{out / name}: {many(lines, 'line')}")
-    print_message("note", f"next: cpsched whatif {out} --with lookahead --with advise --out report")
+    print_message("note", f"next: cpsched whatif run {out} --with lookahead --with advise --out report")

@@ -77,7 +77,7 @@ def read_campaign(path: str | PathLike[str]) -> Campaign:
     """The study of a file. Raises `InvalidFile` with file, line and field, and what unusable traces raise."""
     tree = read_tree(Path(path))
     if tree.content is None:
-        raise tree.wrong((), "empty", "must describe a study: cpsched study --example prints one")
+        raise tree.wrong((), "empty", "must describe a study: cpsched study example prints one")
     return _Reading(tree, tree.as_model(StudySchema), Path(path).absolute().parent).campaign()
 
 

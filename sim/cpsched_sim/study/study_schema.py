@@ -32,9 +32,9 @@ LISTED = BeforeValidator(_listed)
 
 EXAMPLE = """\
 # A study: every combination of a grid is one case, replayed once and kept in the folder of --out.
-#   cpsched study --example > study.yaml
-#   cpsched study study.yaml --out results --dry-run
-#   cpsched study study.yaml --out results
+#   cpsched study example > study.yaml
+#   cpsched study run study.yaml --out results --dry-run
+#   cpsched study run study.yaml --out results
 title: What do estimates of run times bring?
 
 # By name: a file, {file: KTH-SP2.swf.gz, sha256: ..., system: pool, max_jobs: 5000}, which is looked for beside this
@@ -73,7 +73,7 @@ report:
   plots:
     - { title: Slowdown, metric: bsld, across: seed, lines: policy }
 """
-"""What `cpsched study --example` prints."""
+"""What `cpsched study example` prints."""
 
 AXES = ("trace", "system", "load", "window", "dispatcher", "predictor", "site_policy", "seed")
 """What tells the cases of a study apart, in the words of exclusions and tables."""

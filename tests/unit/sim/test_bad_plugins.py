@@ -101,8 +101,7 @@ def test_a_predictor_that_fails_gives_an_error_and_no_figures(four_jobs, command
     if command == "accuracy" and name == "WrongFill":
         return  # accuracy asks job by job
     four_jobs.write_text(FOUR_JOBS + line("5", submit="200", run="5", processors="1", requested="9") + "\n")
-    option = {"accuracy": "--predictors"}.get(command, "--predictor")
-    assert_told(invoke(command, four_jobs, option, words(name), "--json"), name, message)
+    assert_told(invoke(command, four_jobs, "--predictor", words(name), "--json"), name, message)
 
 
 @pytest.mark.parametrize(("name", "message"), METRICS.items())
@@ -121,14 +120,14 @@ def test_a_trace_format_that_fails_gives_an_error_and_no_figures(plain, name, me
 @pytest.mark.parametrize("name", ["ShortOrder", "WildDispatcher", "IdleDispatcher"])
 def test_promises_of_a_dispatcher_that_fails_are_none(four_jobs, name):
     assert_told(
-        invoke("accuracy", "start-times", four_jobs, "--dispatchers", words(name), "--json"), name, DISPATCHERS[name]
+        invoke("accuracy", "start-times", four_jobs, "--dispatcher", words(name), "--json"), name, DISPATCHERS[name]
     )
 
 
 def test_a_comparison_tells_which_row_failed_and_where_and_keeps_the_others(four_jobs):
     names = ["RaisingDispatcher", "IdleDispatcher", "ExitingDispatcher"]
     chosen = ",".join(["easy", *map(words, names)])
-    result = invoke("compare", four_jobs, "--dispatchers", chosen, "--json")
+    result = invoke("compare", four_jobs, "--dispatcher", chosen, "--json")
     good, *failed = json.loads(result.stdout)["results"]
     assert result.exit_code == 1
     assert good["summary"]["jobs"] == 4
@@ -164,7 +163,7 @@ def test_a_call_into_compiled_code_that_hangs_ends_the_process_after_a_traceback
 
 def test_a_row_that_hangs_is_ended_and_the_others_are_kept(four_jobs):
     chosen = f"easy,{words('HangingDispatcher')}"
-    result = invoke("compare", four_jobs, "--dispatchers", chosen, "--decide-timeout", 4 * int(SHORT_S), "--json")
+    result = invoke("compare", four_jobs, "--dispatcher", chosen, "--decide-timeout", 4 * int(SHORT_S), "--json")
     good, failed = json.loads(result.stdout)["results"]
     assert (result.exit_code, good["summary"]["jobs"], failed["summary"]) == (1, 4, None)
     assert f"{FILE}:{line_of('HangingDispatcher')}" in failed["error"]

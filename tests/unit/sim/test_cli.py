@@ -196,8 +196,8 @@ def test_accuracy_prints_and_writes_figures(four_jobs, tmp_path):
     assert rows["walltime"]["over"] == 0.75
     assert (tmp_path / "a" / "accuracy.csv").read_text().startswith("predictor,jobs,mean_absolute_error_min,")
     assert (tmp_path / "a" / "ecdf.csv").read_text().startswith("predictor,real_by_predicted,share\nwalltime,")
-    assert "0.75 to 1.25" in invoke("accuracy", four_jobs, "--predictors", "walltime").stdout
-    assert invoke("accuracy", four_jobs, "--predictors", "tarot").exit_code == 2
+    assert "0.75 to 1.25" in invoke("accuracy", four_jobs, "--predictor", "walltime").stdout
+    assert invoke("accuracy", four_jobs, "--predictor", "tarot").exit_code == 2
 
 
 def test_no_progress_bar_where_stderr_is_no_terminal(four_jobs):
@@ -269,5 +269,5 @@ def test_promises_are_shown_and_written(four_jobs, tmp_path):
     result = invoke("accuracy", "start-times", four_jobs, "--json", "--out", tmp_path / "p")
     assert set(json.loads(result.stdout)) == {"lookahead", "list-reg"}
     assert (tmp_path / "p" / "promises.csv").read_text().startswith("dispatcher,horizon,jobs,on_time,")
-    assert "real start less" in invoke("accuracy", "start-times", four_jobs, "--dispatchers", "easy").stdout
-    assert invoke("accuracy", "start-times", four_jobs, "--dispatchers", "oracle-bones").exit_code == 2
+    assert "real start less" in invoke("accuracy", "start-times", four_jobs, "--dispatcher", "easy").stdout
+    assert invoke("accuracy", "start-times", four_jobs, "--dispatcher", "oracle-bones").exit_code == 2

@@ -52,7 +52,7 @@ def test_studies_take_the_same_words(jobs, system, command):
 
 
 def test_what_is_said_of_a_file_travels_to_the_processes_of_compare(jobs, system, tmp_path):
-    words = ["--system", system, "--columns", COLUMNS, "--dispatchers", "easy", "--out", tmp_path / "out", "--json"]
+    words = ["--system", system, "--columns", COLUMNS, "--dispatcher", "easy", "--out", tmp_path / "out", "--json"]
     done = invoke("compare", jobs, *words, "--zone", "Europe/Berlin")
     assert done.exit_code == 0, done.stderr
     assert [row["dispatcher"] for row in json.loads(done.stdout)["results"]] == ["easy", "as recorded"]

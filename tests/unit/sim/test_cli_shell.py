@@ -109,13 +109,13 @@ NO_SETTINGS = "/etc/cpsched/bridge.yaml: No such file or directory"
         (["simulate", "TRACE", "--dispatcher", "esay"], "unknown dispatcher 'esay'"),
         (["simulate", "TRACE", "--set", "a\nb\x1b[31m"], "--set=a\\nb\\x1b[31m: must be NAME=VALUE"),
         (["simulate", "gone\nfile"], "gone\\nfile: No such file or directory"),
-        (["accuracy", "TRACE", "--predictors", " , "], "--predictor= , : must name one at least"),
-        (["compare", "TRACE", "--dispatchers", ""], "--dispatcher=: must name one at least"),
-        (["compare", "TRACE", "--dispatchers", "easy", "--predictors", ","], "--predictor=,: must name one at least"),
-        (["compare", "TRACE", "--dispatchers", "easy", "--resume"], "--resume=True: needs --out DIR"),
+        (["accuracy", "TRACE", "--predictor", " , "], "--predictor= , : must name one at least"),
+        (["compare", "TRACE", "--dispatcher", ""], "--dispatcher=: must name one at least"),
+        (["compare", "TRACE", "--dispatcher", "easy", "--predictor", ","], "--predictor=,: must name one at least"),
+        (["compare", "TRACE", "--dispatcher", "easy", "--resume"], "--resume=True: needs --out DIR"),
         (["simulate", "TRACE", "--out", "/proc/x"], "/proc/x: cannot be written"),
         (["accuracy", "TRACE", "--out", "/proc/x"], "/proc/x: cannot be written"),
-        (["compare", "TRACE", "--dispatchers", "easy", "--out", "/proc/x"], "/proc/x: cannot be written"),
+        (["compare", "TRACE", "--dispatcher", "easy", "--out", "/proc/x"], "/proc/x: cannot be written"),
         (["workload", "eurora", "--out", "/proc/x/y"], "/proc/x: cannot be written"),
         (["workload", "eurora", "--days", "1e9", "--out", "x.csv"], "days=1000000000.0: must be a second at least"),
         (["status", "--config", "gone.yaml"], "gone.yaml: No such file or directory"),
@@ -135,7 +135,7 @@ def test_every_mistake_is_one_line_of_one_shape(four_jobs, arguments, message):
     [
         (["simulat"], "simulate"),
         (["simulate", "x", "--dispacher", "easy"], "--dispatcher"),
-        (["compare", "TRACE", "--dispatchers", "list-sag"], "list-saf"),
+        (["compare", "TRACE", "--dispatcher", "list-sag"], "list-saf"),
         (["simulate", "TRACE", "--predictor", "walltme"], "walltime"),
     ],
 )
@@ -177,7 +177,7 @@ def test_figures_are_printed_where_they_cannot_be_saved(many_jobs, tmp_path):
 
 
 def test_a_comparison_is_printed_where_it_cannot_be_saved(many_jobs, tmp_path):
-    command = [*CPSCHED, "compare", many_jobs, "--dispatchers", "fcfs,easy", "--json", "--out", tmp_path / "out"]
+    command = [*CPSCHED, "compare", many_jobs, "--dispatcher", "fcfs,easy", "--json", "--out", tmp_path / "out"]
     with files_no_larger_than(4096):  # replays have it by the server that forks them: so a server of its own
         ended = subprocess.run([*map(str, command), "--plots"], capture_output=True, text=True, check=False)
     assert ended.returncode == 2
@@ -196,22 +196,22 @@ def test_a_comparison_goes_on_where_it_was_stopped(four_jobs, tmp_path):
         assert ended.exit_code == 0, ended.stderr
         return json.loads(ended.stdout)["results"], ended.stderr
 
-    first, _ = compare("--dispatchers", "fcfs,easy", "--plots")
-    again, said = compare("--dispatchers", "easy,greedy,fcfs", "--resume", "--plots")
+    first, _ = compare("--dispatcher", "fcfs,easy", "--plots")
+    again, said = compare("--dispatcher", "easy,greedy,fcfs", "--resume", "--plots")
     assert said == "note: 2 of 3 combinations were finished before\n"
     assert [row["dispatcher"] for row in again] == ["easy", "greedy", "fcfs"]
     assert [again[2]["summary"], again[0]["summary"]] == [row["summary"] for row in first]
-    assert compare("--dispatchers", "greedy", "--resume")[1] == (
+    assert compare("--dispatcher", "greedy", "--resume")[1] == (
         "note: 1 of 1 combination was finished before; 2 others stay\n"
     )
     summary = tmp_path / "out" / "greedy-walltime" / "summary.json"
     for damaged in ("", "{", "[]", summary.read_text().replace('"bsld"', '"dlsb"')):
         summary.write_text(damaged)
-        assert compare("--dispatchers", "greedy", "--resume")[1].startswith("note: 0 of 1")
+        assert compare("--dispatcher", "greedy", "--resume")[1].startswith("note: 0 of 1")
 
 
 def test_a_comparison_does_not_go_on_with_another_trace(four_jobs, tmp_path):
-    arguments = ("compare", four_jobs, "--dispatchers", "fcfs", "--out", tmp_path / "out")
+    arguments = ("compare", four_jobs, "--dispatcher", "fcfs", "--out", tmp_path / "out")
     assert invoke(*arguments).exit_code == 0
     four_jobs.write_text(FOUR_JOBS + line("9", submit="500") + "\n")
     ended = invoke(*arguments, "--resume")
@@ -247,27 +247,31 @@ def test_the_summary_says_what_it_is_of(four_jobs, tmp_path):
 def test_markup_in_names_is_shown_as_it_is(tmp_path):
     path = tmp_path / "[red]a[_x].swf"
     path.write_text(FOUR_JOBS)
-    for command in (["simulate", path], ["accuracy", path], ["compare", path, "--dispatchers", "fcfs,easy"]):
+    for command in (["simulate", path], ["accuracy", path], ["compare", path, "--dispatcher", "fcfs,easy"]):
         ended = invoke(*command)
         assert ended.exit_code == 0
         assert "[red]a[_x].swf" in ended.stdout
 
 
-def test_former_names_of_options_work(four_jobs):
+@pytest.mark.parametrize(
+    ("words", "warnings"),
+    [
+        ("--dispatcher fcfs -d easy -j 1", []),
+        (
+            "--dispatchers=fcfs,easy --jobs 1",
+            ["`--dispatchers` is now `--dispatcher`", "`--jobs` is now `--processes`"],
+        ),
+        ("-d fcfs,easy --predictors walltime", ["`--predictors` is now `--predictor`"]),
+    ],
+)
+def test_a_former_name_of_an_option_works_and_warns(four_jobs, words, warnings):
     """Where a command has an option of that name itself, it keeps its meaning: `workload lublin --jobs`."""
-    said = {}
-    for words in (
-        "--dispatcher fcfs -d easy -j 1",
-        "--dispatchers=fcfs,easy --jobs 1",
-        "-d fcfs,easy --predictors walltime",
-    ):
-        ended = invoke("compare", four_jobs, "--csv", *words.split())
-        assert (ended.exit_code, ended.stderr) == (0, "")
-        rows = list(csv.DictReader(ended.stdout.splitlines()))
-        said[words] = [(row["dispatcher"], row["predictor"]) for row in rows]
-    assert list(said.values()) == [[("fcfs", "walltime"), ("easy", "walltime")]] * 3
-    assert "--jobs" not in invoke("compare", "--help").stdout
-    assert "--dispatchers" not in invoke("compare", "--help").stdout
+    ended = invoke("compare", four_jobs, "--csv", *words.split())
+    assert (ended.exit_code, ended.stderr) == (0, "".join(f"warning: {text}\n" for text in warnings))
+    rows = list(csv.DictReader(ended.stdout.splitlines()))
+    assert [(row["dispatcher"], row["predictor"]) for row in rows] == [("fcfs", "walltime"), ("easy", "walltime")]
+    shown = invoke("compare", "--help").stdout
+    assert not any(f"{option} " in shown for option in ("--jobs", "--dispatchers", "--predictors"))
 
 
 def test_a_comparison_is_csv_or_json_and_not_both(four_jobs):
@@ -276,7 +280,7 @@ def test_a_comparison_is_csv_or_json_and_not_both(four_jobs):
 
 
 def test_piped_tables_are_not_broken(four_jobs):
-    shown = invoke("compare", four_jobs, "--dispatchers", "fcfs,easy").stdout
+    shown = invoke("compare", four_jobs, "--dispatcher", "fcfs,easy").stdout
     (heading,) = (line for line in shown.splitlines() if line.split()[:1] == ["dispatcher"])
     assert heading.split()[-2:] == ["dispatch", "ms"]
     assert len([line for line in shown.splitlines() if line.split()[:1] == ["easy"]]) == 1
@@ -294,7 +298,7 @@ def test_the_version_is_said_by_either_name():
 
 
 def test_a_comparison_has_a_legend(four_jobs):
-    shown = invoke("compare", four_jobs, "--dispatchers", "fcfs,easy").stdout
+    shown = invoke("compare", four_jobs, "--dispatcher", "fcfs,easy").stdout
     assert "AWF: sum of r D F / sum of r D" in shown
     assert "W: wait, D: run time" in shown
 
@@ -307,5 +311,26 @@ def test_shares_are_percentages_or_how_many_times_as_much():
 def test_a_former_name_of_a_command_works_and_is_not_shown(former):
     """A site's scripts go on working."""
     present = FORMER_COMMANDS[former]
-    assert invoke(former, "--help").stdout == invoke(*present, "--help").stdout != ""
+    ended = invoke(former, "--help")
+    assert ended.stdout == invoke(*present.split(), "--help").stdout != ""
+    assert ended.stderr == f"warning: `{former}` is now `{present}`\n"
     assert not re.search(rf"^│ {former} ", invoke("--help").stdout, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("former", "present", "warning"),
+    [
+        ("study --example", "study example", "`study --example` is now `study example`"),
+        ("study gone.yaml --out x", "study run gone.yaml --out x", "`study` is now `study run`"),
+        ("study --dry-run gone.yaml", "study run --dry-run gone.yaml", "`study` is now `study run`"),
+        ("study --sample 2 verify gone", "study verify --sample 2 gone", ""),
+        ("whatif gone.txt", "whatif run gone.txt", "`whatif` is now `whatif run`"),
+        ("whatif --days x collect", "whatif collect --days x", ""),
+        ("study --help", "study -h", ""),
+    ],
+)
+def test_commands_work_without_their_subcommand(former, present, warning):
+    """`study` and `whatif` had none: a word among their arguments stood for it."""
+    ended, as_now = invoke(*former.split()), invoke(*present.split())
+    assert (ended.exit_code, ended.stdout) == (as_now.exit_code, as_now.stdout)
+    assert ended.stderr == (f"warning: {warning}\n" if warning else "") + as_now.stderr

@@ -99,7 +99,7 @@ WAITED = "\n".join(
 def test_the_recorded_schedule_is_a_row_with_its_own_waits(tmp_path):
     path = tmp_path / "waited.swf"
     path.write_text(WAITED)
-    arguments = ["compare", str(path), "--dispatchers", "easy", "--baseline", "as recorded", "--plots"]
+    arguments = ["compare", str(path), "--dispatcher", "easy", "--baseline", "as recorded", "--plots"]
     result = CliRunner().invoke(app, [*arguments, "--json", "--out", str(tmp_path / "out")])
     assert result.exit_code == 0, result.stderr
     easy, real = json.loads(result.stdout)["results"]
@@ -116,9 +116,9 @@ def test_the_recorded_schedule_is_a_row_with_its_own_waits(tmp_path):
 
 
 def test_a_trace_that_tells_no_start_has_no_such_row(four_jobs):
-    result = CliRunner().invoke(app, ["compare", str(four_jobs), "--dispatchers", "easy", "--json"])
+    result = CliRunner().invoke(app, ["compare", str(four_jobs), "--dispatcher", "easy", "--json"])
     assert [row["dispatcher"] for row in json.loads(result.stdout)["results"]] == ["easy"]
-    arguments = ["compare", str(four_jobs), "--dispatchers", "easy", "--baseline", "as recorded"]
+    arguments = ["compare", str(four_jobs), "--dispatcher", "easy", "--baseline", "as recorded"]
     result = CliRunner().invoke(app, arguments)
     assert (result.exit_code, result.stdout) == (2, "")
     assert "baseline=as recorded: the trace tells no start of a job" in result.stderr
@@ -196,7 +196,7 @@ def tell_where(task, tell):
 
 
 def test_the_command_prints_a_table_and_writes_a_table(four_jobs, tmp_path):
-    arguments = ["compare", str(four_jobs), "--dispatchers", "fcfs,easy", "--out", str(tmp_path / "out")]
+    arguments = ["compare", str(four_jobs), "--dispatcher", "fcfs,easy", "--out", str(tmp_path / "out")]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0
     assert "BSLD" in result.stdout
@@ -206,7 +206,7 @@ def test_the_command_prints_a_table_and_writes_a_table(four_jobs, tmp_path):
 
 
 def test_the_command_as_json(four_jobs):
-    arguments = ["compare", str(four_jobs), "--dispatchers", "fcfs,easy", "--predictors", "oracle", "--json"]
+    arguments = ["compare", str(four_jobs), "--dispatcher", "fcfs,easy", "--predictor", "oracle", "--json"]
     results = json.loads(CliRunner().invoke(app, arguments).stdout)["results"]
     assert [row["dispatcher"] for row in results] == ["fcfs", "easy"]
     assert results[1]["percent"]["mean_wait_s"] == pytest.approx(100 * 118 / 294)
@@ -223,7 +223,7 @@ def test_ctrl_c_stops_the_children_and_exits_130(tmp_path):
     path.write_text(
         "; MaxProcs: 4\n" + "".join(f"{i} {i} -1 60 1 -1 -1 1 60 -1 1 1 1 1 1 1 -1 -1\n" for i in range(1, 60_000))
     )
-    command = [sys.executable, "-m", "cpsched_sim.cli", "compare", str(path), "--dispatchers", "list-laf"]
+    command = [sys.executable, "-m", "cpsched_sim.cli", "compare", str(path), "--dispatcher", "list-laf"]
     process = subprocess.Popen(
         command, stderr=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=listen_to_ctrl_c
     )

@@ -49,7 +49,7 @@ def test_a_replay_in_which_nobody_waits_although_people_did_is_told(tmp_path):
     assert "the mean wait is 0 s in the replay, and was 2,700 s as recorded: pool is larger than" in said
     assert "as recorded, no more than 0% of it was in use" in said
     assert f"  {said}" in repr(simulate(path)), "in Python, too"
-    result = CliRunner().invoke(app, ["compare", str(path), "--dispatchers", "easy,fcfs"])
+    result = CliRunner().invoke(app, ["compare", str(path), "--dispatcher", "easy,fcfs"])
     assert result.stderr.count("pool is larger than") == 1
 
 

@@ -51,7 +51,7 @@ def test_commands_say_it_on_stderr_and_a_comparison_of_which_row(trace, tmp_path
     one = CliRunner().invoke(app, ["simulate", str(trace), "--predictor", "last-two", *chosen])
     assert f"hint: {json.loads(one.stdout)['jobs'] and ''}" in one.stderr
     assert TOLD in one.stderr
-    both = ["compare", str(trace), "--dispatchers", "easy", "--predictors", "walltime,last-two", *chosen]
+    both = ["compare", str(trace), "--dispatcher", "easy", "--predictor", "walltime,last-two", *chosen]
     both += ["--out", str(tmp_path / "out")]
     for resumed in ([], ["--resume"]):
         told = CliRunner().invoke(app, [*both, *resumed]).stderr

@@ -20,7 +20,7 @@ def compared(tmp_path_factory):
     folder = tmp_path_factory.mktemp("compared")
     trace = folder / "four.swf"
     trace.write_text(FOUR_JOBS)
-    assert invoke("compare", trace, "--dispatchers", "easy", "--out", folder / "out").exit_code == 0
+    assert invoke("compare", trace, "--dispatcher", "easy", "--out", folder / "out").exit_code == 0
     return folder / "out"
 
 
@@ -36,10 +36,10 @@ def rows_of(out):
 
 COMMANDS = {
     "simulate": lambda four_jobs, out: ("simulate", four_jobs, "--out", out),
-    "compare": lambda four_jobs, out: ("compare", four_jobs, "--dispatchers", "fcfs", "--out", out),
+    "compare": lambda four_jobs, out: ("compare", four_jobs, "--dispatcher", "fcfs", "--out", out),
     "accuracy": lambda four_jobs, out: ("accuracy", four_jobs, "--out", out),
     "promises": lambda four_jobs, out: (
-        "accuracy", "start-times", four_jobs, "--dispatchers", "list-reg", "--out", out
+        "accuracy", "start-times", four_jobs, "--dispatcher", "list-reg", "--out", out
     ),
     "system": lambda four_jobs, out: ("system", "from-slurm", _nodes(four_jobs), "--out", out / "made.yaml"),
     "workload": lambda four_jobs, out: ("workload", "eurora", "--days", "0.01", "--out", out / "w.csv.gz"),
@@ -85,15 +85,15 @@ def test_beside_each_result_stands_what_it_was_made_of(four_jobs, tmp_path, name
 
 def test_a_comparison_is_neither_cut_nor_replaced_by_another_one(four_jobs, tmp_path):
     out = tmp_path / "out"
-    assert invoke("compare", four_jobs, "--dispatchers", "pcp20,easy,fcfs", "--effort", 50, "--out", out).exit_code == 0
+    assert invoke("compare", four_jobs, "--dispatcher", "pcp20,easy,fcfs", "--effort", 50, "--out", out).exit_code == 0
     before = content(out)
     assert len(rows_of(out)) == 3
-    other_seed = invoke("compare", four_jobs, "--dispatchers", "pcp20,easy", "--effort", 50, "--seed", 2, "--out", out)
+    other_seed = invoke("compare", four_jobs, "--dispatcher", "pcp20,easy", "--effort", 50, "--seed", 2, "--out", out)
     assert other_seed.exit_code == 2
     assert "holds 3 finished combinations already" in other_seed.stderr
     assert "--resume adds to them" in other_seed.stderr
     resumed = invoke(
-        "compare", four_jobs, "--dispatchers", "pcp20,easy", "--effort", 50, "--seed", 2, "--out", out, "--resume"
+        "compare", four_jobs, "--dispatcher", "pcp20,easy", "--effort", 50, "--seed", 2, "--out", out, "--resume"
     )
     assert resumed.exit_code == 2
     assert "pcp20-walltime: was made otherwise: " in resumed.stderr
@@ -117,7 +117,7 @@ def test_going_on_with_other_settings_is_refused(four_jobs, compared, tmp_path, 
     out = tmp_path / "out"
     shutil.copytree(compared, out)
     before = content(out)
-    resumed = invoke("compare", four_jobs, "--dispatchers", dispatcher, "--out", out, "--resume", *arguments)
+    resumed = invoke("compare", four_jobs, "--dispatcher", dispatcher, "--out", out, "--resume", *arguments)
     if dispatcher != "easy" and "overrun" in told:
         assert resumed.exit_code == 0, "settings are each combination's own"
         return
@@ -134,7 +134,7 @@ def test_going_on_with_other_code_is_refused(four_jobs, compared, tmp_path, disp
     written = json.loads(path.read_text())
     written["setup"][named] = "another"
     path.write_text(json.dumps(written))
-    resumed = invoke("compare", four_jobs, "--dispatchers", dispatcher, "--out", out, "--resume")
+    resumed = invoke("compare", four_jobs, "--dispatcher", dispatcher, "--out", out, "--resume")
     assert (resumed.exit_code, f"easy-walltime: was made otherwise: {named} was another" in resumed.stderr) == (2, True)
     assert f"(version {written['version']}, now {version('cpsched')})" in resumed.stderr
 
@@ -151,9 +151,9 @@ def test_another_version_of_the_same_code_goes_on(four_jobs, compared, tmp_path)
 
 def test_going_on_adds_rows_and_draws_the_pictures_anew(four_jobs, tmp_path):
     out = tmp_path / "out"
-    assert invoke("compare", four_jobs, "--dispatchers", "easy", "--out", out, "--plots").exit_code == 0
+    assert invoke("compare", four_jobs, "--dispatcher", "easy", "--out", out, "--plots").exit_code == 0
     before = content(out)
-    added = invoke("compare", four_jobs, "--dispatchers", "fcfs", "--out", out, "--resume", "--json")
+    added = invoke("compare", four_jobs, "--dispatcher", "fcfs", "--out", out, "--resume", "--json")
     assert added.stderr == "note: 0 of 1 combination was finished before; 1 other stays\n"
     assert [row["dispatcher"] for row in json.loads(added.stdout)["results"]] == ["fcfs", "easy"]
     assert rows_of(out) == [("fcfs", "walltime"), ("easy", "walltime")]
@@ -166,14 +166,14 @@ def test_rows_that_were_finished_survive_a_kill(tmp_path):
     path, out = tmp_path / "long.swf", tmp_path / "out"
     lines = [f"{i} {i} -1 60 1 -1 -1 1 60 -1 1 1 1 1 1 1 -1 -1\n" for i in range(1, 20_000)]
     path.write_text("; MaxProcs: 4\n" + "".join(lines))
-    chosen = ["--dispatchers", "fcfs,tests.bad_plugins:HangingDispatcher", "--max-jobs", "100"]
+    chosen = ["--dispatcher", "fcfs,tests.bad_plugins:HangingDispatcher", "--max-jobs", "100"]
     process = warm.Begun(warm.server(), ["compare", str(path), "--jobs", "1", "--out", str(out), *chosen])
     deadline = time.monotonic() + ENOUGH_S
     while not (out / "fcfs-walltime" / "summary.json").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     process.send_signal(signal.SIGKILL)
     assert process.done(ENOUGH_S).returncode == -signal.SIGKILL
-    resumed = invoke("compare", path, "--dispatchers", "fcfs", "--max-jobs", "100", "--out", out, "--resume", "--json")
+    resumed = invoke("compare", path, "--dispatcher", "fcfs", "--max-jobs", "100", "--out", out, "--resume", "--json")
     assert resumed.stderr == "note: 1 of 1 combination was finished before\n"
     assert json.loads(resumed.stdout)["results"][0]["summary"]["jobs"] == 100
 

@@ -196,7 +196,7 @@ def test_a_bad_file_is_one_line_and_exit_code_2(files):
 def test_compare_draws_the_shares(files):
     pytest.importorskip("matplotlib")
     out = files / "out"
-    words = ["compare", str(files / "made.swf"), "--dispatchers", "easy", "--policy", str(files / "site.yaml"),
+    words = ["compare", str(files / "made.swf"), "--dispatcher", "easy", "--policy", str(files / "site.yaml"),
              "--out", str(out), "--plots", "--jobs", "1"]  # fmt: skip
     result = CliRunner().invoke(cli.app, words)
     assert result.exit_code == 0, result.output

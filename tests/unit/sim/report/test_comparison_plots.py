@@ -14,7 +14,7 @@ def test_a_comparison_is_drawn(tmp_path):
     pytest.importorskip("matplotlib")
     (tmp_path / "four.swf").write_text(FOUR_JOBS)
     out = tmp_path / "out"
-    arguments = ["compare", str(tmp_path / "four.swf"), "--dispatchers", "fcfs,easy", "--out", str(out), "--plots"]
+    arguments = ["compare", str(tmp_path / "four.swf"), "--dispatcher", "fcfs,easy", "--out", str(out), "--plots"]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.stderr
     for name in ("bars.png", "ecdf.png"):
@@ -30,7 +30,7 @@ def test_without_matplotlib_it_says_what_to_install(mocker):
 
 
 def test_plots_need_a_folder(tmp_path):
-    result = CliRunner().invoke(app, ["compare", "x.swf", "--dispatchers", "easy", "--plots"])
+    result = CliRunner().invoke(app, ["compare", "x.swf", "--dispatcher", "easy", "--plots"])
     assert result.exit_code == 2
     assert "needs --out DIR" in result.stderr
 

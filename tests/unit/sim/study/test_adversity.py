@@ -28,7 +28,7 @@ from tests.unit.sim.study.test_case_runner import Here, own_dispatchers, results
 
 
 def invoke(*arguments):
-    return CliRunner().invoke(app, ["study", *map(str, arguments)])
+    return CliRunner().invoke(app, ["study", "run", *map(str, arguments)])
 
 
 class Disk:
@@ -168,7 +168,7 @@ def test_cases_end_with_a_study_that_is_killed(tmp_path, fork):
     study = own_dispatchers(tmp_path, slow=f"{fork}time.sleep({10 * ENOUGH_S})")
     del study["grids"][0]["dispatchers"][0]
     path, noted = written(tmp_path, **study), tmp_path / "forked"
-    command = [sys.executable, "-m", "cpsched_sim.cli", "study", str(path), "--out", str(tmp_path / "out")]
+    command = [sys.executable, "-m", "cpsched_sim.cli", "study", "run", str(path), "--out", str(tmp_path / "out")]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL) as process:
         over_s = time.monotonic() + ENOUGH_S
         while not noted.exists() and process.poll() is None and time.monotonic() < over_s:
@@ -199,7 +199,7 @@ def test_a_second_study_in_a_folder_is_refused_and_changes_nothing(tmp_path):
     before = {each: each.read_bytes() for each in out.rglob("*") if each.is_file()}
     with ResultStore(out).alone():
         for name in (out, tmp_path / "by another name"):
-            found = warm.cpsched("study", path, "--out", name, timeout=ENOUGH_S)
+            found = warm.cpsched("study", "run", path, "--out", name, timeout=ENOUGH_S)
             assert found.returncode == 2
             assert found.stderr.endswith(f"{name}: another study is at work in it: wait, or name another --out\n")
         assert "4 finished, 0 to be run" in invoke(path, "--out", out, "--dry-run").stdout
@@ -254,7 +254,8 @@ def test_what_a_plug_in_prints_is_not_mixed_into_the_object_on_stdout(tmp_path):
     mine = tmp_path / "mine.py"
     mine.write_text("print('imported')\n" + mine.read_text())
     path = written(tmp_path, grids=[{"traces": ["four"], "dispatchers": ["mine:Own"]}])
-    command = [sys.executable, "-m", "cpsched_sim.cli", "study", str(path), "--out", str(tmp_path / "out"), "--json"]
+    words = ["study", "run", str(path), "--out", str(tmp_path / "out"), "--json"]
+    command = [sys.executable, "-m", "cpsched_sim.cli", *words]
     found = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=ENOUGH_S, check=True)
     assert json.loads(found.stdout) == {"cases": 1, "bad": 0, "report": str(tmp_path / "out" / "report.html")}
     assert all(said in found.stderr for said in ("imported", "by Python", "past Python"))

@@ -173,7 +173,7 @@ def test_sigkill_loses_no_finished_case(tmp_path):
     path = written(
         tmp_path, grids=[{"traces": ["four"], "dispatchers": ["easy"], "loads": [1 + n / 10 for n in range(8)]}]
     )
-    study = warm.Begun(warm.server(), ["study", str(path), "--out", str(tmp_path / "out"), "--jobs", "1"])
+    study = warm.Begun(warm.server(), ["study", "run", str(path), "--out", str(tmp_path / "out"), "-j", "1"])
     cases, until_s = tmp_path / "out" / "cases", time.monotonic() + ENOUGH_S
     while not (cases.exists() and any(cases.glob("*.json"))) and time.monotonic() < until_s:
         time.sleep(0.02)

@@ -16,19 +16,19 @@ def invoke(*arguments):
 
 
 def test_the_example_is_printed():
-    assert invoke("--example").stdout == EXAMPLE
+    assert invoke("example").stdout == EXAMPLE
     assert yaml.safe_load(EXAMPLE)["title"]
 
 
 def test_a_study_is_counted_run_told_and_verified(tmp_path):
     path, out = written(tmp_path), tmp_path / "out"
-    counted = invoke(path, "--out", out, "--dry-run")
+    counted = invoke("run", path, "--out", out, "--dry-run")
     assert "4 cases, 4 different replays; 0 left out" in counted.stdout
     assert "estimated time: unknown" in counted.stdout
     assert not out.exists()
-    done = invoke(path, "--out", out)
+    done = invoke("run", path, "--out", out)
     assert (done.exit_code, "## Ranking by mean wait, s" in done.stdout) == (0, True)
-    again = json.loads(invoke(path, "--out", out, "--dry-run", "--json").stdout)
+    again = json.loads(invoke("run", path, "--out", out, "--dry-run", "--json").stdout)
     assert (again["finished"], again["left"], again["estimate_s"]) == (4, 0, 0.0)
     assert invoke("verify", out, "--sample", 2).stdout == "4 results read, 2 decided again, 2 of them the same\n"
     lines = (out / "results.jsonl").read_text()
@@ -40,18 +40,18 @@ def test_a_study_is_counted_run_told_and_verified(tmp_path):
 
 def test_a_case_without_figures_ends_the_command_with_one(tmp_path):
     grid = {"traces": ["four"], "dispatchers": ["easy"], "windows": [{"days": 1, "from_day": 9}]}
-    found = invoke(written(tmp_path, grids=[grid]), "--out", tmp_path / "out")
+    found = invoke("run", written(tmp_path, grids=[grid]), "--out", tmp_path / "out")
     assert (found.exit_code, "no job arrives in days 9 to 10" in found.stderr) == (1, True)
 
 
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ([], "FILE=nothing: must be given; --example prints one"),
-        (["verify"], "DIR=nothing: must be given to verify"),
-        (["study.yaml"], "--out=nothing: must be given"),
-        (["study.yaml", "results", "--out", "out"], "DIR=results: belongs to verify"),
-        (["nowhere.yaml", "--out", "out"], "nowhere.yaml: No such file"),
+        (["run"], "Missing argument 'FILE'"),
+        (["verify"], "Missing argument 'DIR'"),
+        (["run", "study.yaml"], "Missing option '--out'"),
+        (["run", "study.yaml", "results", "--out", "out"], "Got unexpected extra argument"),
+        (["run", "nowhere.yaml", "--out", "out"], "nowhere.yaml: No such file"),
         (["verify", "nowhere"], "there is no study: name its file with --study"),
     ],
 )
@@ -63,5 +63,5 @@ def test_what_is_missing_is_told(tmp_path, monkeypatch, arguments, told):
 
 def test_an_engine_that_is_not_there_is_told(tmp_path):
     pytest.importorskip("distributed")
-    found = invoke(written(tmp_path), "--out", tmp_path / "out", "--on", "nothing_here:make")
+    found = invoke("run", written(tmp_path), "--out", tmp_path / "out", "--on", "nothing_here:make")
     assert (found.exit_code, "--on nothing_here:make: ModuleNotFoundError" in found.stderr) == (2, True)

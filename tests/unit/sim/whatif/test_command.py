@@ -15,7 +15,7 @@ from tests.unit.sim.whatif.accounting import SYSTEM, a_file, a_line, a_site, a_w
 
 
 def invoke(*arguments):
-    return CliRunner().invoke(app, ["whatif", *map(str, arguments)])
+    return CliRunner().invoke(app, ["whatif", "run", *map(str, arguments)])
 
 
 @pytest.fixture(scope="module")

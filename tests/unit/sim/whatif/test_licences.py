@@ -381,7 +381,8 @@ def test_other_totals_than_before_are_told(tmp_path):
 def test_on_the_command_line_they_are_given_by_name(tmp_path):
     (tmp_path / "small.yaml").write_text(SYSTEM)
     jobs = a_file(tmp_path, [a_line(n, 10 * n, 500 * n, 500 * (n + 1), **ONE) for n in range(12)])
-    common = ["whatif", str(jobs), "--system", str(tmp_path / "small.yaml"), "--no-sessions", "--from", clock(-60)]
+    system = str(tmp_path / "small.yaml")
+    common = ["whatif", "run", str(jobs), "--system", system, "--no-sessions", "--from", clock(-60)]
     found = []
     for at_, more in enumerate((["--licenses", "matlab:1"], [])):
         said = CliRunner().invoke(app, [*common, "--anyway", "--out", str(tmp_path / f"{at_}"), "--json", *more])

@@ -234,7 +234,8 @@ def test_from_the_commands_of_a_host_to_a_report(tmp_path, monkeypatch):
     assert "note: without reservations.txt" in said.stderr
     out = tmp_path / "out"
     done = CliRunner().invoke(
-        app, ["whatif", str(site), "--from", at(0), "--with", "easy", "--out", str(out), "--no-sessions", "--anyway"]
+        app,
+        ["whatif", "run", str(site), "--from", at(0), "--with", "easy", "--out", str(out), "--no-sessions", "--anyway"],
     )
     assert done.exit_code in (0, 3), done.output
     found = json.loads((out / "findings.json").read_text())

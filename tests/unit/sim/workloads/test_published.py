@@ -62,7 +62,7 @@ def test_simulate_recognises_it(traces, format):
 
 @FORMATS
 def test_compare_shows_what_was_recorded(traces, format):
-    result = invoke("compare", traces[format], "--system", traces["system"], "--dispatchers", "fcfs,easy", "--json")
+    result = invoke("compare", traces[format], "--system", traces["system"], "--dispatcher", "fcfs,easy", "--json")
     assert result.exit_code == 0, result.output
     assert "as recorded" in result.stdout
 
