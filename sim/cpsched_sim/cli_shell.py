@@ -173,8 +173,9 @@ def _options(command: Any) -> Iterator[str]:
 def _escape_help_texts(command: Any) -> None:
     """Have Typer show the help texts of a command and of all below it as written: it reads them as Rich's markup."""
     for holder in (command, *command.params):
-        if getattr(holder, "help", None):
-            holder.help = escape(holder.help).replace(":", ":[none][/none]")  # no emoji code survives a tag
+        for text in ("help", "epilog"):
+            if shown := getattr(holder, text, None):
+                setattr(holder, text, escape(shown).replace(":", ":[none][/none]"))  # no emoji code survives a tag
     for below in getattr(command, "commands", {}).values():
         _escape_help_texts(below)
 

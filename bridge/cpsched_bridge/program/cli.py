@@ -14,8 +14,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cpsched_bridge.errors import BridgeError, SettingsError
+from cpsched_bridge.program import command_help
 from cpsched_sim import cli_shell
 from cpsched_sim.cli import app as simulator
+from cpsched_sim.cli.name_completion import complete_dispatcher
+from cpsched_sim.cli.options import Dispatcher, Predictor
 from cpsched_sim.cli_shell import SHORT_HELP, CommandGroup, echo_json, print_message
 
 if TYPE_CHECKING:
@@ -25,6 +28,7 @@ app = typer.Typer(
     cls=CommandGroup,
     context_settings=SHORT_HELP,
     help="Schedule an HPC cluster: beside Slurm, PBS or a simulated cluster.",
+    epilog=command_help.ROOT_EPILOG,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -98,7 +102,8 @@ def bridge(config: Config = DEFAULT_CONFIG) -> None:
 @reporting
 def demo(
     dispatcher: Annotated[
-        str, typer.Option("--dispatcher", "-d", help="A name (`cpsched dispatchers`).")
+        str,
+        typer.Option("--dispatcher", "-d", help="A name (`cpsched dispatchers`).", autocompletion=complete_dispatcher),
     ] = "lookahead",
     jobs: Annotated[int, typer.Option(min=1, help="How many jobs the morning has.")] = 2000,
     seconds: Annotated[float, typer.Option(min=0, help="Length of the live view in seconds.")] = 30.0,
@@ -161,14 +166,25 @@ def journal_replay(
     round: Annotated[int | None, typer.Argument(help="The round's number; default: the last.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Replay every recorded round.")] = False,
     config: Config = DEFAULT_CONFIG,
+    as_json: AsJson = False,
 ) -> None:
-    """Take a recorded decision again and say whether it comes out the same; exit code 1 if not."""
-    from cpsched_bridge.program import terminal_views
+    """Take a recorded decision again and say whether it comes out the same.
+
+    --json prints a list of objects: round, same, differences, skipped (why a round was not replayed, or null).
+    """
+    from cpsched_bridge.program import json_output, terminal_views
     from cpsched_bridge.store import state_paths
 
     with state_paths.opened_journal(_settings(config)) as journal:
         numbers = list(journal.numbers()) if everything else [round if round is not None else journal.last_round]
-        if not terminal_views.print_replays(journal, numbers):
+        replays = terminal_views.replays(journal, numbers)
+        if as_json:
+            found = list(map(json_output.replay_of, replays))
+            echo_json(found)
+            all_same = not any(each["differences"] for each in found)
+        else:
+            all_same = terminal_views.print_replays(replays)
+        if not all_same:
             raise typer.Exit(1)
 
 
@@ -374,7 +390,7 @@ def effective_config(
 ) -> None:
     """Every setting in force, with its value and where that comes from; the cluster is not asked.
 
-    Settings that `cpsched bridge` would refuse are refused alike, with exit code 2.
+    Settings that `cpsched bridge` would refuse are refused alike.
     """
     from cpsched_bridge.program import bootstrap, terminal_views
 
@@ -384,9 +400,9 @@ def effective_config(
 @app.command()
 @reporting
 def doctor(config: Config = DEFAULT_CONFIG, as_json: AsJson = False) -> None:
-    """Check what must hold before control mode, and how to mend it; exit code 1 if something required does not.
+    """Check what must hold before control mode, and how to mend it.
 
-    Settings that `cpsched bridge` would refuse are refused alike, with exit code 2.
+    Settings that `cpsched bridge` would refuse are refused alike.
     --json prints a list of objects: name, ok, detail, mend, required, may_come, mode.
     """
     from cpsched_bridge.cycle.bridge_health import concerning
@@ -425,8 +441,8 @@ def gantt(
     serve: Annotated[bool, typer.Option("--serve", hidden=True)] = False,
     port: Annotated[int | None, typer.Option(hidden=True)] = None,
     system: Annotated[str | None, typer.Option(help="The trace's system by name or file.")] = None,
-    dispatcher: Annotated[str, typer.Option("--dispatcher", "-d", help="What schedules the trace.")] = "easy",
-    predictor: Annotated[str, typer.Option("--predictor", "-p", help="What predicts run times.")] = "walltime",
+    dispatcher: Dispatcher = "easy",
+    predictor: Predictor = "walltime",
     max_jobs: Annotated[int | None, typer.Option(min=1, help="Replay only this many jobs, from the first.")] = None,
 ) -> None:
     """Draw a schedule over nodes and time into a file."""
@@ -458,19 +474,7 @@ def deploy_files(
         typer.echo(line)
 
 
-PANELS = {
-    "Simulate": "demo simulate compare gantt accuracy dispatchers predictors metrics workload system",
-    "Study": "whatif study benchmark tune",
-    "Bridge": "bridge status why estimate-start backfill-windows events unmanaged journal",
-    "Administer": "doctor config pause resume take-leadership release-all deploy-files warm-up",
-}
-"""The groups of the help, and the commands in them."""
-
-_panel_of = {name: panel for panel, names in PANELS.items() for name in names.split()}
-for _command in app.registered_commands:
-    _command.rich_help_panel = _panel_of[str(_command.name or getattr(_command.callback, "__name__", "")).split()[0]]
-for _group in app.registered_groups:
-    _group.rich_help_panel = _panel_of[str(_group.name)]
+command_help.describe(app)
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cpsched.model import Job, Placement
 from cpsched_bridge.errors import BridgeError, UnknownJob
@@ -23,6 +23,9 @@ from cpsched_bridge.store.ledger import KEPT, Entry, State
 from cpsched_bridge.store.round_records import RoundRecord
 from cpsched_bridge.telemetry.reason_kinds import kind_of, text_of
 from cpsched_bridge.web.explain import behind_its_array
+
+if TYPE_CHECKING:
+    from cpsched_bridge.store.round_replay import ReplayedRound
 
 Values = dict[str, Any]
 
@@ -188,6 +191,12 @@ def _nodes(placement: Placement, record: RoundRecord) -> Mapping[str, int]:
 
 def _event(event: Event, name_of: Callable[[int], str]) -> Values:
     return asdict(event) | {"label": None if event.job_id is None else name_of(event.job_id)}
+
+
+def replay_of(found: ReplayedRound) -> Values:
+    """A round that was decided again."""
+    differences, skipped = list(found.differences), found.skipped or None
+    return {"round": found.number, "same": found.same, "differences": differences, "skipped": skipped}
 
 
 def events(settings: Settings, last: int, job: str, kind: str) -> list[Values]:

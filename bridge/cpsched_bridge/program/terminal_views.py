@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.style import Style
@@ -30,6 +30,9 @@ from cpsched_bridge.store.state_paths import heartbeat_age_s
 from cpsched_bridge.web.explain import because, explain, view_of_round
 from cpsched_bridge.web.page_schema import QueuedJob
 from cpsched_sim.cli_shell import echo_json
+
+if TYPE_CHECKING:
+    from cpsched_bridge.store.round_replay import ReplayedRound
 
 _UNBROKEN = 240
 _CLOCK_TOLERANCE_S = 2.0
@@ -133,16 +136,20 @@ def _decision(job: QueuedJob, record: RoundRecord) -> str:
     return because(job, record.mode) + behind + expected
 
 
-def print_replays(journal: Journal, numbers: Iterable[int]) -> bool:
-    """`cpsched journal replay`; whether every round that could be replayed came out the same."""
+def replays(journal: Journal, numbers: Iterable[int]) -> Iterator[ReplayedRound]:
+    """Decide recorded rounds again, one at a time."""
     from cpsched_bridge.store.round_replay import replay_round
     from cpsched_sim.files import read_json
 
+    return (replay_round(journal.read(number), read_json) for number in numbers)
+
+
+def print_replays(results: Iterable[ReplayedRound]) -> bool:
+    """`cpsched journal replay`; whether every round that could be replayed came out the same."""
     out = console()
     same = different = skipped = 0
     reasons: set[str] = set()
-    for number in numbers:
-        result = replay_round(journal.read(number), read_json)
+    for result in results:
         if result.skipped:
             skipped += 1
             reasons.add(result.skipped)
@@ -150,7 +157,7 @@ def print_replays(journal: Journal, numbers: Iterable[int]) -> bool:
             same += 1
         else:
             different += 1
-            out.print(f"round {number}: different")
+            out.print(f"round {result.number}: different")
             for difference in result.differences[:10]:
                 out.print(f"  {difference}", highlight=False)
     for reason in sorted(reasons):

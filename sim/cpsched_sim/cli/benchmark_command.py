@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from cpsched_sim.cli.name_completion import complete_dispatcher
 from cpsched_sim.cli.options import ProcessOptions, grouped
 from cpsched_sim.cli.simulator_app import app, reporting
 from cpsched_sim.cli.study_command import count, print_study, run_campaign
@@ -23,7 +24,13 @@ def benchmark(
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where results and table go: a study's folder.")],
     dispatcher: Annotated[
         list[str] | None,
-        typer.Option("--dispatcher", "-d", metavar="NAME", help="One more: a name with settings, or my.module:Class."),
+        typer.Option(
+            "--dispatcher",
+            "-d",
+            metavar="NAME",
+            help="One more: a name with settings, or my.module:Class.",
+            autocompletion=complete_dispatcher,
+        ),
     ] = None,
     only: Annotated[bool, typer.Option("--only", help="Only these dispatchers, and the baseline.")] = False,
     results: Annotated[
@@ -43,7 +50,7 @@ def benchmark(
 ) -> None:
     """Run the benchmark: fixed workloads, its suite's dispatchers, and yours. The same command goes on after a stop.
 
-    `cpsched study verify DIR` decides a sample again. Exit code 1: cases failed or did not end.
+    `cpsched study verify DIR` decides a sample again.
     """
     import yaml
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast, get_ty
 
 import typer
 
+from cpsched_sim.cli.name_completion import complete_dispatcher, complete_metric, complete_predictor
 from cpsched_sim.cli_shell import print_message
 from cpsched_sim.watchdog import LIMIT_S
 
@@ -58,15 +59,25 @@ def _without_lane(value: str | None) -> None:
 
 
 MOST_CHARGE_MS = 86_400_000
+_SEVERAL = "As often as you like, or names separated by commas."
+Dispatcher = Annotated[
+    str,
+    typer.Option(
+        "--dispatcher", "-d", help="A name (`cpsched dispatchers`), or package.module:Class.",
+        autocompletion=complete_dispatcher,
+    ),
+]  # fmt: skip
 Dispatchers = Annotated[
-    list[str], typer.Option("--dispatcher", "-d", help="As often as you like, or names separated by commas.")
+    list[str], typer.Option("--dispatcher", "-d", help=_SEVERAL, autocompletion=complete_dispatcher)
 ]
 Predictor = Annotated[
-    str, typer.Option("--predictor", "-p", help="A name (`cpsched predictors`), or package.module:Class.")
-]
-Predictors = Annotated[
-    list[str], typer.Option("--predictor", "-p", help="As often as you like, or names separated by commas.")
-]
+    str,
+    typer.Option(
+        "--predictor", "-p", help="A name (`cpsched predictors`), or package.module:Class.",
+        autocompletion=complete_predictor,
+    ),
+]  # fmt: skip
+Predictors = Annotated[list[str], typer.Option("--predictor", "-p", help=_SEVERAL, autocompletion=complete_predictor)]
 SystemName = Annotated[
     str | None, typer.Option("--system", help="A system by name or file; default: what the trace names, else pool.")
 ]
@@ -232,7 +243,10 @@ class ReplayOptions(SettingOptions):
     metric: Annotated[
         list[str] | None,
         typer.Option(
-            "--metric", metavar="NAME", help="Show this metric, too: a plug-in's name, or package.module:METRIC."
+            "--metric",
+            metavar="NAME",
+            help="Show this metric, too: a plug-in's name, or package.module:METRIC.",
+            autocompletion=complete_metric,
         ),
     ] = None
     policy: PolicyPath = None

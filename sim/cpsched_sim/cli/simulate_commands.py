@@ -10,6 +10,7 @@ import typer
 
 from cpsched.formatting import many
 from cpsched_sim.cli.options import (
+    Dispatcher,
     Dispatchers,
     OutDir,
     PartOptions,
@@ -34,9 +35,7 @@ if TYPE_CHECKING:
 @grouped
 def simulate(
     *,
-    dispatcher: Annotated[
-        str, typer.Option("--dispatcher", "-d", help="A name (`cpsched dispatchers`), or package.module:Class.")
-    ] = "easy",
+    dispatcher: Dispatcher = "easy",
     predictor: Predictor = "walltime",
     options: ReplayOptions,
     part: PartOptions,

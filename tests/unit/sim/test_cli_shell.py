@@ -16,7 +16,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from cpsched_bridge.program.cli import PANELS
+from cpsched_bridge.program.command_help import PANELS
 from cpsched_sim.cli_shell import FORMER_COMMANDS, CommandGroup
 from cpsched_sim.comparison import ComparisonRow
 from cpsched_sim.experiments.compare import SharedInputs, compare_in_processes

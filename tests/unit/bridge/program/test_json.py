@@ -10,6 +10,8 @@ from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.cycle_report import Event
 from cpsched_bridge.ports import Check, UnmanagedJob
 from cpsched_bridge.program import bootstrap
+from cpsched_bridge.store import round_replay
+from cpsched_bridge.store.round_replay import ReplayedRound
 from tests.bridges import a_bridge
 from tests.builders import a_job
 from tests.fakes import FakeCluster
@@ -52,7 +54,7 @@ def test_events(printed):
 
 
 def test_unsupported(printed):
-    assert printed("unsupported") == [
+    assert printed("unmanaged") == [
         {"job_id": 9, "kind": "unsupported", "reason": "array job", "label": "9_[1-3]", "user": "eve"},
         {"job_id": 10, "kind": "unsupported", "reason": "asks for licenses", "label": "10", "user": "ada"},
     ]
@@ -69,6 +71,15 @@ def test_doctor(printed, monkeypatch, ok, code):
     *of_backend, of_policy = printed("doctor", code=code)
     assert of_backend == [asdict(check) for check in checks]
     assert of_policy.keys() == of_backend[0].keys()
+
+
+def test_journal_replay(printed, monkeypatch):
+    """A decision that comes out otherwise gives exit code 1."""
+    same = {"round": 1, "same": True, "differences": [], "skipped": None}
+    assert printed("journal", "replay", "--all") == [same]
+    other = ReplayedRound(1, {}, {}, {}, ("start of job 1",))
+    monkeypatch.setattr(round_replay, "replay_round", lambda record, read: other)
+    assert printed("journal", "replay", code=1) == [{**same, "same": False, "differences": ["start of job 1"]}]
 
 
 def test_journal_list(printed, bridge):

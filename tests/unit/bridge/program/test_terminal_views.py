@@ -60,7 +60,7 @@ def test_rounds_jobs_and_status_show_names_as_they_are(name, tmp_path, capsys):
     terminal_views.print_why("1", bridge.settings)
     terminal_views.print_status(bridge.settings)
     assert f"paused: {shown}" in capsys.readouterr().out
-    assert terminal_views.print_replays(journal, [1])
+    assert terminal_views.print_replays(terminal_views.replays(journal, [1]))
 
 
 def lines_of(capsys):

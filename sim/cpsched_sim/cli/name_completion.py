@@ -1,0 +1,30 @@
+"""Names that a shell completes. They are written here, since the catalogues import the dispatchers: 0.7 CPU s a key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+NAMES = {
+    "cpsched.dispatchers": "advised cp-af cp-awf cp-bsld cp-bsld+ cp-off-af cp-off-awf cp-off-bsld cp-off-p2sf "
+    "cp-p2sf cp-p2sf+ cph easy easy-sjbf ebf fcfs greedy hcp hcp1 hcp19 hcp2 list-laf list-ljf list-priority list-reg "
+    "list-saf list-sjf list-spf ljf lookahead pcp pcp1 pcp19 pcp2 pcp20 prb sjf slurm",
+    "cpsched.predictors": "last-two oracle profile quantile soft-walltime walltime",
+    "cpsched.metrics": "af awf bsld makespan_s mean_slowdown mean_wait_s p2sf utilization",
+}
+"""By group of plug-ins: the names of the project, which a test compares with the catalogues."""
+
+
+def completer(group: str) -> Callable[[str], list[str]]:
+    """Return a function that completes the last of names separated by commas, those of plug-ins included."""
+
+    def complete(incomplete: str) -> list[str]:
+        from cpsched.plugin_discovery import discover_plugins
+
+        head, comma, begun = incomplete.rpartition(",")
+        names = {*NAMES[group].split(), *(plugin.name for plugin in discover_plugins(group))}
+        return [f"{head}{comma}{name}" for name in sorted(names) if name.startswith(begun)]
+
+    return complete
+
+
+complete_dispatcher, complete_predictor, complete_metric = map(completer, NAMES)

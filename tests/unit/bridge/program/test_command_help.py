@@ -1,0 +1,89 @@
+"""Every command shows an example that works, and exit codes; shells complete names."""
+
+import shlex
+from itertools import takewhile
+
+import pytest
+
+from cpsched import metrics
+from cpsched.errors import CpschedError
+from cpsched_bridge.errors import BridgeError
+from cpsched_bridge.program.command_help import EXAMPLES, EXIT_CODES, FAILURES, PANELS, exit_codes
+from cpsched_sim.cli.name_completion import NAMES
+from cpsched_sim.oracle import SIMULATION_REGISTRIES
+from tests.fuzz.command_line import invoke, program
+from tests.unit.sim.test_cli_shell import commands
+
+COMMANDS = [" ".join(path) for path in commands(program())]
+GROUPS = {name for name, command in program().commands.items() if hasattr(command, "commands")}
+
+
+def parsed(words):
+    """The name of the command in a command line, whose options and arguments are parsed and not used."""
+    context = program().make_context("cpsched", words)
+    path = []
+    while hasattr(context.command, "commands"):
+        given = [*context._protected_args, *context.args]  # noqa: SLF001  # as click itself invokes a group
+        name, command, rest = context.command.resolve_command(context, given)
+        path.append(name)
+        context = command.make_context(name, rest, parent=context)
+    return " ".join(path)
+
+
+def test_every_command_has_an_example_and_no_other():
+    assert sorted(EXAMPLES) == sorted({*COMMANDS} - GROUPS)
+    assert not {*FAILURES} - {*EXAMPLES}
+
+
+@pytest.mark.parametrize(("command", "example"), EXAMPLES.items())
+def test_an_example_is_understood_as_its_command(command, example, capsys):
+    program_name, *words = takewhile(">".__ne__, shlex.split(example))
+    assert (program_name, parsed(words)) == ("cpsched", command)
+    assert capsys.readouterr().err == ""  # no former name
+
+
+@pytest.mark.parametrize("command", ["doctor", "study verify", "whatif run", ""])
+def test_help_ends_with_example_and_exit_codes(command):
+    shown = [line.strip() for line in invoke(*command.split(), "--help").stdout.splitlines()]
+    codes = exit_codes(command) if command else EXIT_CODES
+    at = shown.index("Exit codes:")
+    assert shown[at + 1 : at + 1 + len(codes)] == [f"{code:<4} {meaning}" for code, meaning in codes.items()]
+    assert (3 in codes) == (command in ("whatif run", ""))
+    if command:
+        assert shown[at - 3] == "Example:" or shown[at - 4] == "Example:"
+
+
+def test_every_exit_code_of_an_error_is_listed():
+    def below(kind):
+        return {kind, *(other for each in kind.__subclasses__() for other in below(each))}
+
+    codes = {getattr(kind, "exit_code", 2) for base in (CpschedError, BridgeError) for kind in below(base)}
+    assert codes <= {*EXIT_CODES}
+
+
+def test_completed_names_are_those_of_the_catalogues():
+    known = (*SIMULATION_REGISTRIES, metrics.known_metrics())
+    own = {each.group: sorted({*each.names()} - {plugin.name for plugin in each.offered()}) for each in known}
+    assert {group: names.split() for group, names in NAMES.items()} == own
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("study ", {"run", "verify", "example"}),
+        ("simulate x --dispatcher easy-", {"easy-sjbf"}),
+        ("compare x -d easy,look", {"easy,lookahead"}),
+        ("gantt x -p q", {"quantile"}),
+        ("accuracy x --predictor la", {"last-two"}),
+        ("simulate x --metric mean_w", {"mean_wait_s"}),
+        ("promises x --interv", {"--intervals"}),
+        (next(iter(PANELS["Administer"].split()))[:3], {"doctor"}),
+    ],
+)
+def test_shells_complete_commands_options_and_names(monkeypatch, typed, offered):
+    words = f"cpsched {typed}"
+    monkeypatch.setenv("_CPSCHED_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split(" ")) - 1))
+    ended = invoke()
+    assert (set(ended.stdout.split()), ended.stderr) == (offered, "")
