@@ -5,9 +5,11 @@ An exception means that the program or the outside broke; infeasible, late, no r
     CpschedError            everything this package raises on purpose
     ├── InvalidValue        a value broke its own rule: the message names value and rule (exit code 2)
     ├── UnknownName         a dispatcher, predictor or parameter nobody knows: the message lists the known ones
-    ├── Unloadable          a plug-in, or a `package.module:Class`, that cannot be used: the message says why
-    └── PluginFault         something that can be plugged in broke its contract; file and line are named (exit code 1)
-        └── DecisionFault       a dispatcher or predictor did: one failed decision of a bridge, the end of a replay
+    ├── PluginLoadError     a plug-in, or a `package.module:Class`, that cannot be used: the message says why
+    ├── PluginError         something that can be plugged in broke its contract; file and line are named (exit code 1)
+    │   └── PolicyError         a dispatcher or predictor did: one failed decision of a bridge, the end of a replay
+    ├── SimulationError     the simulator: see `cpsched_sim.errors`
+    └── BridgeError         the bridge: see `cpsched_bridge.errors`
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ T = TypeVar("T")
 
 
 class CpschedError(Exception):
-    """Base of everything this package raises on purpose."""
+    """Base of everything that `cpsched`, `cpsched_sim` and the bridge raise on purpose."""
 
 
 class InvalidValue(CpschedError, ValueError):

@@ -2,7 +2,7 @@
 
 An exception means that the outside or the configuration broke; a start that did not work out is a result.
 
-    BridgeError              everything this package raises on purpose
+    BridgeError              a `CpschedError`: everything this package raises on purpose
     ├── BackendError         the cluster did not do as asked: the cycle failed, the loop backs off
     │   ├── BackendUnavailable   not reached: nothing took effect
     │   │   ├── BackendBegins        the process that asks the cluster is still beginning: ask again
@@ -29,8 +29,10 @@ An exception means that the outside or the configuration broke; a start that did
 
 from __future__ import annotations
 
+from cpsched.errors import CpschedError
 
-class BridgeError(Exception):
+
+class BridgeError(CpschedError):
     """Base of everything this package raises on purpose."""
 
     exit_code = 1

@@ -4,10 +4,9 @@
     outcome = cpsched_sim.simulate("KTH-SP2.swf.gz", "easy", "last-two")
     print(outcome)              # a table of all metrics; outcome.bsld, .schedule, .to_frame()
 
-What a researcher needs stands here: `load`, `simulate`, `compare`, `recorded_schedule_of`, `METRICS`, what they give
-back:
-`Workload`, `TraceJob`, `Simulation`, `Comparison`, `Schedule`, and what there is to say of accounting data:
-`TraceDialect`.
+What a researcher needs stands here: `load`, `from_frame`, `simulate`, `compare`, `recorded_schedule_of`, `METRICS`,
+what they give back: `Workload`, `TraceJob`, `Simulation`, `Comparison`, `Schedule`, and what there is to say of
+accounting data: `TraceDialect`.
 Many replays by one file: `run_study`, which gives `StudyResults`. To draw results: `draw_bars`, `draw_distributions`,
 `draw_utilization`, `draw_account_shares`, which give a `Chart`. A name is loaded when it is first used.
 """
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from cpsched_sim.study.study_results import StudyResults
     from cpsched_sim.traces.trace_dialect import TraceDialect
     from cpsched_sim.traces.trace_job import TraceJob
+    from cpsched_sim.workloads.frame_reader import from_frame
     from cpsched_sim.workloads.load import Workload, load
 
 _HOME_OF = {
@@ -47,6 +47,7 @@ _HOME_OF = {
     "draw_distributions": "cpsched_sim.report.charts",
     "draw_account_shares": "cpsched_sim.report.charts",
     "draw_utilization": "cpsched_sim.report.charts",
+    "from_frame": "cpsched_sim.workloads.frame_reader",
     "load": "cpsched_sim.workloads.load",
     "recorded_schedule_of": "cpsched_sim.recorded_schedule",
     "run_study": "cpsched_sim.study.case_runner",
@@ -69,6 +70,7 @@ __all__ = [
     "draw_bars",
     "draw_distributions",
     "draw_utilization",
+    "from_frame",
     "load",
     "recorded_schedule_of",
     "run_study",

@@ -21,7 +21,7 @@ from typer.core import TyperGroup
 
 from cpsched.errors import CpschedError
 from cpsched_sim import kernel_warm_up
-from cpsched_sim.errors import SimulationError, quote_value
+from cpsched_sim.errors import quote_value
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -56,17 +56,15 @@ def as_json(error: Exception) -> dict[str, Any]:
     return {"error": {"kind": type(error).__name__, "message": quote_value(error, MESSAGE_CHARS), **where}}
 
 
-def reporting(*failures: type[Exception], first: Callable[[], object] | None = None) -> Callable[[F], F]:
+def reporting(first: Callable[[], object] | None = None) -> Callable[[F], F]:
     """Have a command report errors in one line instead of a traceback; `first` is done before the command.
 
-    - What the core or the simulator raises on purpose, and `failures`: the `exit_code` of the exception, else 2.
+    - A `CpschedError`: the `exit_code` of the exception, else 2.
     - Ctrl-C: exit code 130.
 
     With `--json` (an argument `as_json` of the command) the error is an object on stdout as well, see `as_json`, unless
     the figures are there already.
     """
-
-    on_purpose: tuple[type[Exception], ...] = (CpschedError, SimulationError, *failures)
 
     def decorated(command: F) -> F:
         @functools.wraps(command)
@@ -77,7 +75,7 @@ def reporting(*failures: type[Exception], first: Callable[[], object] | None = N
             _printed.clear()
             try:
                 return command(*args, **kwargs)
-            except on_purpose as error:
+            except CpschedError as error:
                 print_message("error", error)
                 if kwargs.get("as_json") and not _printed:
                     echo_json(as_json(error))
@@ -235,7 +233,7 @@ def run_all_steps(*steps: Callable[[], object]) -> None:
     for step in steps:
         try:
             step()
-        except (CpschedError, SimulationError, OSError) as error:
+        except (CpschedError, OSError) as error:
             failed.append(error)
     for other in failed[1:]:
         print_message("error", other)

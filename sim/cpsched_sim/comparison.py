@@ -16,7 +16,6 @@ from cpsched.registry import PolicyRegistries, import_path_of
 from cpsched_sim import data_frames
 from cpsched_sim.cluster.replay import SchedulingOverhead
 from cpsched_sim.document import Table, Text, fragment
-from cpsched_sim.errors import SimulationError
 from cpsched_sim.recorded_schedule import NAME as RECORDED
 from cpsched_sim.recorded_schedule import RecordedSchedule, mismatch_warning, recorded_schedule_of
 from cpsched_sim.simulation import (
@@ -29,6 +28,7 @@ from cpsched_sim.simulation import (
     open_workload,
     policy_setup,
     run,
+    search_settings,
 )
 from cpsched_sim.site.fairness import site_metrics
 from cpsched_sim.site.policy_file import SitePolicy
@@ -118,7 +118,7 @@ def combinations(
         found.append(Combination(setup, known))
         taken |= {*mine, *searching}
         everything |= names
-    require(bool(found), "--dispatchers, --predictors", "", "must name one each")
+    require(bool(found), "--dispatcher, --predictor", "", "must name one each")
     for name in (*settings, *options):
         if name not in taken:
             raise UnknownName("parameter of any of these", name, everything)
@@ -236,7 +236,7 @@ class Comparison:
         return known[name]
 
     def to_frame(self) -> DataFrame:
-        """The figures as a pandas frame, a row per combination. Raises `UnusableObject` without pandas."""
+        """The figures as a pandas frame, a row per combination. Raises `InputError` without pandas."""
         lines = list(table_rows(self.rows, baselines(self.rows, self.baseline), self.more))
         return data_frames.frame_of_lines(lines)
 
@@ -277,6 +277,9 @@ def compare(
     *,
     baseline: str | None = None,
     settings: Mapping[str, object] | None = None,
+    seed: int | None = None,
+    limit_s: float | None = None,
+    effort: int | None = None,
     system: str | SystemFile | None = None,
     charge: SchedulingOverhead = None,
     max_jobs: int | None = None,
@@ -295,7 +298,7 @@ def compare(
     workload = open_workload(trace, system, max_jobs, lenient)
     workload = under(workload, policy) if policy is not None else workload
     more = tuple(map(metric, metrics))
-    chosen = combinations(dispatchers, predictors, settings or {}, {}, charge)
+    chosen = combinations(dispatchers, predictors, settings or {}, search_settings(seed, limit_s, effort), charge)
     check_baseline(chosen, baseline)
     shown = (*more, *(site_metrics(workload.site) if workload.site is not None else ()))
     found = recorded_schedule_of(workload)
@@ -310,7 +313,7 @@ def _row(workload: Workload, setup: ReplaySetup, known: PolicyRegistries, more: 
         simulation = run(workload, setup, known=known, more=more)
         summary, hints = simulation.summary(), simulation.hints
         return ComparisonRow(*names, summary, measures=simulation.measures, hints=hints, simulation=simulation)
-    except (CpschedError, SimulationError) as error:
+    except CpschedError as error:
         return ComparisonRow(*names, error=str(error))
     except Exception as error:  # a dispatcher of somebody's own loses its row, not the others
         return ComparisonRow(*names, error=f"{type(error).__name__}: {error}")

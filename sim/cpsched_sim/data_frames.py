@@ -9,7 +9,6 @@ import numpy as np
 
 from cpsched.metrics import bounded_slowdown
 from cpsched.model import NEVER, BoolArray, IntArray
-from cpsched_sim.cluster.replay import Schedule
 from cpsched_sim.errors import InputError
 from cpsched_sim.traces.trace_job import TraceJob
 
@@ -17,19 +16,20 @@ if TYPE_CHECKING:
     from pandas import DataFrame as DataFrame
 
 
-def frame_of_jobs(items: Sequence[TraceJob], schedule: Schedule) -> DataFrame:
+def frame_of_jobs(items: Sequence[TraceJob], schedule: tuple[IntArray, IntArray, IntArray] | None = None) -> DataFrame:
     """One row per job of the trace, by job id, in order of arrival. Raises `InputError` where pandas is not installed.
 
-    Columns: user, name, queue, account, submit_s, walltime_s, run_s, units, processors, start_s, end_s, wait_s,
-    bounded_slowdown, recorded_start_s, power_w. Start, end and wait are whole seconds, missing (`<NA>`) where the job
-    never started; so is the bounded slowdown (NaN), and recorded start and power where the trace does not tell them.
+    `schedule` are start, end and held processors of each job; a start is `NEVER` where the job never ran.
+    Columns: user, name, queue, account, submit_s, walltime_s, run_s, units, processors, with a schedule start_s, end_s,
+    wait_s and bounded_slowdown, then recorded_start_s, power_w. Start, end and wait are whole seconds, missing
+    (`<NA>`) where the job never started; so is the bounded slowdown (NaN), and recorded start and power where the trace
+    does not tell them. Without a schedule, processors are those that the job asks for.
     """
     pandas = _pandas()
     jobs = [item.job for item in items]
-    ran = schedule.start_s != NEVER
     submit_s = np.fromiter((job.submit_s for job in jobs), np.int64, len(jobs))
     run_s = np.fromiter((item.run_s for item in items), np.int64, len(items))
-    wait_s = np.where(ran, schedule.start_s - submit_s, 0)
+    asked = np.fromiter((job.request.units * job.request.per_unit[0] for job in jobs), np.int64, len(jobs))
 
     told = np.array([item.recorded_start_s is not None for item in items], np.bool_)
     recorded_s = np.fromiter((item.recorded_start_s or 0 for item in items), np.int64, len(items))
@@ -37,7 +37,7 @@ def frame_of_jobs(items: Sequence[TraceJob], schedule: Schedule) -> DataFrame:
     drew = np.array([item.power_w is not None for item in items], np.bool_)
     power_w = np.fromiter((item.power_w or 0 for item in items), np.int64, len(items))
 
-    def known(values: IntArray, where: BoolArray = ran) -> Any:
+    def known(values: IntArray, where: BoolArray) -> Any:
         return pandas.arrays.IntegerArray(values.copy(), mask=~where)
 
     columns = {
@@ -49,14 +49,16 @@ def frame_of_jobs(items: Sequence[TraceJob], schedule: Schedule) -> DataFrame:
         "walltime_s": [job.walltime_s for job in jobs],
         "run_s": run_s,
         "units": [job.request.units for job in jobs],
-        "processors": schedule.processors,
-        "start_s": known(schedule.start_s),
-        "end_s": known(schedule.end_s),
-        "wait_s": known(wait_s),
-        "bounded_slowdown": np.where(ran, bounded_slowdown(wait_s, run_s), np.nan),
-        "recorded_start_s": known(recorded_s, told),
-        "power_w": known(power_w, drew),
+        "processors": asked,
     }
+    if schedule is not None:
+        start_s, end_s, columns["processors"] = schedule
+        ran = start_s != NEVER
+        wait_s = np.where(ran, start_s - submit_s, 0)
+        slowdown = np.where(ran, bounded_slowdown(wait_s, run_s), np.nan)
+        columns |= {"start_s": known(start_s, ran), "end_s": known(end_s, ran), "wait_s": known(wait_s, ran)}
+        columns["bounded_slowdown"] = slowdown
+    columns |= {"recorded_start_s": known(recorded_s, told), "power_w": known(power_w, drew)}
     return pandas.DataFrame(columns, index=pandas.Index([job.id for job in jobs], name="job"))
 
 

@@ -1,15 +1,15 @@
 """The exceptions of the simulator.
 
-SimError                a `CpschedError`: a file, a setting, a combination that makes no sense (exit code 2)
+SimulationError         a `CpschedError`: a file, a setting, a combination that makes no sense (exit code 2)
 ├── InvalidFile         something in a file broke a rule: `file:line: field: value: rule`
 │   ├── InvalidTrace    one line of a trace
 │   ├── InvalidSystem   a system file
 │   └── InvalidPolicy   a policy file, or a dump that one names
-├── Unusable            a file or a combination of options cannot be used; the message says why
+├── InputError          a file or a combination of options cannot be used; the message says why
 │   ├── UnknownFormat   a file is no trace
-│   └── NoFile          there is no such file
-├── SolvingFailed       a dispatcher failed at a recorded instance, in a process of its own (exit code 1)
-└── NoProgress          a plug-in hangs: the message names file and line (exit code 1)
+│   └── MissingFile     there is no such file: a `FileNotFoundError`, too
+├── WorkerFailed        a dispatcher failed at a recorded instance, in a process of its own (exit code 1)
+└── Stalled             a plug-in hangs: the message names file and line (exit code 1)
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cpsched.dispatchers.base import Dispatcher
-from cpsched.errors import CpschedError, InvalidValue
+from cpsched.errors import CpschedError, InvalidValue, require
 from cpsched.formatting import figure, many
 from cpsched.metrics import METRICS, Metric, ScheduleData, known_metrics, metric
 from cpsched.model import NEVER, EndedJob, frozen_array
@@ -135,7 +135,8 @@ class Simulation:
 
         Jobs that never started have no times.
         """
-        return data_frames.frame_of_jobs(self.workload.jobs, self.schedule)
+        schedule = self.schedule
+        return data_frames.frame_of_jobs(self.workload.jobs, (schedule.start_s, schedule.end_s, schedule.processors))
 
     def __repr__(self) -> str:
         spec, measures = self.setup.policy, self.measures
@@ -163,6 +164,9 @@ def simulate(
     predictor: PredictorLike = "walltime",
     *,
     settings: Mapping[str, object] | None = None,
+    seed: int | None = None,
+    limit_s: float | None = None,
+    effort: int | None = None,
     system: str | SystemFile | None = None,
     charge: SchedulingOverhead = None,
     max_jobs: int | None = None,
@@ -173,7 +177,9 @@ def simulate(
     """Replay a trace, and say what the schedule is worth.
 
     `trace` is a file in any known format, or what `load` made of one. `settings` are parameters of the dispatcher or
-    the predictor by name, and `overrun`. `system` is a name or a system file; without one, what the trace names.
+    the predictor by name, and `overrun`. Dispatchers that search take `seed`, and one of `limit_s` (seconds that a
+    decision may take) and `effort` (a deterministic limit).
+    `system` is a name or a system file; without one, what the trace names.
     `charge` is what a decision costs on the simulated clock: nothing, "measured", or milliseconds. `metrics` are shown
     beside those of the table. `policy` is a site's: a policy file, or what `load_policy` made of one. An instance is
     used as it is: whatever it has learned before, it knows.
@@ -188,8 +194,15 @@ def simulate(
     for part in (dispatcher, predictor):
         if isinstance(part, Dispatcher | Predictor):
             pristine_copies.store_pristine_copy(part)
-    setup = ReplaySetup(PolicySpec.of(*words, settings, known=known), charge)
+    setup = ReplaySetup(PolicySpec.of(*words, settings, search_settings(seed, limit_s, effort), known), charge)
     return run(workload, setup, known=known, more=tuple(map(metric, metrics)))
+
+
+def search_settings(seed: int | None, limit_s: float | None, effort: int | None) -> dict[str, object]:
+    """The settings that only dispatchers that search have; those that are None are left out. Raises `InvalidValue`."""
+    require(limit_s is None or effort is None, "limit_s, effort", (limit_s, effort), "only one of them")
+    given = {"seed": seed, "limit_s": limit_s, "effort": effort}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def open_workload(
@@ -203,7 +216,7 @@ def open_workload(
         return trace
     if not isinstance(trace, str | PathLike):
         raise InvalidValue("trace", repr(trace), "must be a path or a loaded workload")
-    return load(Path(trace), system, lenient, max_jobs)
+    return load(Path(trace), system, lenient=lenient, max_jobs=max_jobs)
 
 
 def policy_setup(

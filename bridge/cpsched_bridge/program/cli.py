@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cpsched_bridge.errors import BridgeError, SettingsError
+from cpsched_bridge.errors import SettingsError
 from cpsched_bridge.program import command_help
 from cpsched_sim import cli_shell
 from cpsched_sim.cli import app as simulator
@@ -61,7 +61,7 @@ def _settings(config: Path) -> Settings:
     return settings
 
 
-reporting = cli_shell.reporting(BridgeError)
+reporting = cli_shell.reporting()
 """Errors of a command in one line; exit code 2 for bad input, 1 for failures."""
 
 

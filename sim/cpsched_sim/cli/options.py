@@ -163,7 +163,9 @@ class WorkloadOptions(FormatOptions):
         """Load the workload; `progress` gets the number of jobs read so far."""
         from cpsched_sim.workloads.load import load
 
-        return load(self.trace, self.system, self.lenient, None, progress, self.format, self.dialect())
+        return load(
+            self.trace, self.system, lenient=self.lenient, progress=progress, format=self.format, dialect=self.dialect()
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,8 +192,9 @@ class PartOptions(WorkloadOptions):
         from cpsched_sim.workloads.load import load
 
         return load(
-            self.trace, self.system, self.lenient, self.max_jobs, progress, self.format, self.dialect(), self.between()
-        )
+            self.trace, self.system, lenient=self.lenient, max_jobs=self.max_jobs, progress=progress,
+            format=self.format, dialect=self.dialect(), between=self.between(),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

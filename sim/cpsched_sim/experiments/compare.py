@@ -78,8 +78,8 @@ def replay_one(task: tuple[SharedInputs, ReplaySetup], tell: Tell) -> Comparison
     """The row of a combination; its results are written into a folder of its own."""
     shared, setup = task
     workload = load(
-        shared.trace, shared.system, shared.lenient, shared.max_jobs, lambda jobs: tell(), shared.format,
-        shared.dialect, shared.between,
+        shared.trace, shared.system, lenient=shared.lenient, max_jobs=shared.max_jobs, progress=lambda jobs: tell(),
+        format=shared.format, dialect=shared.dialect, between=shared.between,
     )  # fmt: skip
     workload = under(workload, shared.policy) if shared.policy is not None else workload
     more = tuple(map(metric, shared.metrics))

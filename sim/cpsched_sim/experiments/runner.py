@@ -26,7 +26,6 @@ from typing import Any, Literal, Protocol
 from typing_extensions import override
 
 from cpsched.errors import CpschedError
-from cpsched_sim.errors import SimulationError
 from cpsched_sim.watchdog import LIMIT_S, watched
 
 Tell = Callable[..., None]
@@ -133,7 +132,7 @@ def outcome_of(work: Work, task: Any, patience_s: float, send: Callable[[float],
     except BrokenPipeError:
         raise
     except Exception as error:
-        on_purpose = isinstance(error, CpschedError | SimulationError) and str(error)
+        on_purpose = isinstance(error, CpschedError) and str(error)
         why = str(error) if on_purpose else f"{type(error).__name__}: {error}"
         return Failed(why, wall_s=time.monotonic() - began_s)
 

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 from cpsched.errors import CpschedError, InvalidValue
 from cpsched.metrics import metric
 from cpsched.policy_spec import PolicySpec, setting_names
-from cpsched_sim.errors import SimulationError
 from cpsched_sim.experiments.keys import code_identity, key_of, plugin_identity, plugins_of
 from cpsched_sim.files import read_json, sha256_of
 from cpsched_sim.input.yaml_tree import YamlTree, read_tree
@@ -306,7 +305,7 @@ class _Reading:
         """What `read` gives; what it raises, with the line in front."""
         try:
             return read()
-        except (CpschedError, SimulationError) as error:
+        except CpschedError as error:
             raise self.tree.wrong(where, value, str(error)) from error
 
 

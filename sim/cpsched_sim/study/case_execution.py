@@ -20,7 +20,7 @@ import numpy as np
 from cpsched.errors import CpschedError
 from cpsched.metrics import ScheduleData
 from cpsched.policy_spec import PolicySpec
-from cpsched_sim.errors import InputError, SimulationError
+from cpsched_sim.errors import InputError
 from cpsched_sim.files import sha256_of
 from cpsched_sim.replay_metrics import DecisionTimes, metric_values
 from cpsched_sim.simulation import ReplaySetup, Simulation, run
@@ -66,7 +66,7 @@ def _went_wrong(error: Exception, memory_mib: int | None) -> dict[str, Any]:
             if memory_mib is not None
             else failed_result("not enough memory")
         )
-    on_purpose = isinstance(error, CpschedError | SimulationError)
+    on_purpose = isinstance(error, CpschedError)
     return failed_result(str(error) if on_purpose else f"{type(error).__name__}: {error}")
 
 
@@ -118,7 +118,8 @@ def _workload(task: Mapping[str, Any]) -> Workload:
         path = Path(trace["file"])
         if sha256_of(path) != task["sha256"]:
             raise InputError(f"{path.name}: {CHANGED}")
-        workload = load(path, system, trace["lenient"], trace["max_jobs"], None, trace["format"])
+        options = {name: trace[name] for name in ("lenient", "max_jobs", "format")}
+        workload = load(path, system, **options)
     if task["load"] != 1.0:
         workload = scale_load(workload, task["load"])
     if task["policy"] is None:

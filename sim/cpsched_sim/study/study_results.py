@@ -25,7 +25,7 @@ class StudyResults:
         return [row_of(case, self.kept[case.digest]) for case in self.campaign.cases if case.digest in self.kept]
 
     def to_frame(self) -> Any:
-        """The rows as a pandas frame. Raises `UnusableObject` without pandas."""
+        """The rows as a pandas frame. Raises `InputError` without pandas."""
         from cpsched_sim import data_frames
 
         rows = self.rows()

@@ -10,6 +10,7 @@ from hashlib import sha256
 from itertools import islice
 from os import PathLike
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cpsched.errors import (
     METHODS,
@@ -20,6 +21,7 @@ from cpsched.errors import (
     UnknownName,
     abbreviate,
     describe_exception,
+    require,
 )
 from cpsched.formatting import many
 from cpsched.markup import tag
@@ -27,7 +29,8 @@ from cpsched.model import Cluster
 from cpsched.registration import Registration
 from cpsched.registry import Registry
 from cpsched.traceback_origin import plugin_source_location
-from cpsched_sim.errors import InputError, InvalidTrace, SimulationError, UnknownFormat, quote_value
+from cpsched_sim.data_frames import frame_of_jobs
+from cpsched_sim.errors import InputError, InvalidTrace, UnknownFormat, quote_value
 from cpsched_sim.files import sha256_of_all
 from cpsched_sim.input.dated_files import dated_files, has_dated_files
 from cpsched_sim.input.parquet_reader import KIND, columns_of
@@ -41,6 +44,9 @@ from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT, TraceDialect
 from cpsched_sim.traces.trace_job import TraceJob
 from cpsched_sim.traces.trace_record import Reader, TraceRecord
 from cpsched_sim.workloads.date_range import ALL_DATES, DateRange, dates_of, epoch_of
+
+if TYPE_CHECKING:
+    from cpsched_sim.data_frames import DataFrame
 
 _OTHERS = "name one that is known here, or a system file, with --system"
 _TOO_LARGE = "correct the system, or leave such jobs out: lenient"
@@ -87,6 +93,36 @@ class Workload:
         parts.append(f"on {self.system}: {many(nodes, 'node')}, {amount:,} {self.cluster.resources[0]}")
         return ", ".join(filter(None, parts))
 
+    def between(self, from_: object = "", to: object = "", zone: str = "") -> Workload:
+        """The jobs that arrive from `from_` on and before `to`.
+
+        Each is a `date`, a `datetime`, or a text as of `cpsched simulate --from`: `2012-02-01T12:00`, `+30d`, `+12h`
+        (from the first job, and in `to` from the begin of the part). Without a zone it is in `zone`, UTC by default.
+        Raises `InvalidValue` for what is no date, or where the trace has none; `InputError` where no job is left.
+        """
+        wanted = DateRange(str(from_), str(to), zone)
+        epoch_s = epoch_of(self.header)
+        if not (jobs := wanted.of(self.jobs, epoch_s)):
+            raise InputError(f"{self.name}: no job arrives in that part; its jobs: {dates_of(self.jobs, epoch_s)}")
+        return self._part(jobs, asdict(wanted))
+
+    def head(self, jobs: int) -> Workload:
+        """The first `jobs` jobs. Raises `InvalidValue` for fewer than one."""
+        require(jobs > 0, "jobs", jobs, "must be positive")
+        return self._part(self.jobs[:jobs], jobs)
+
+    def _part(self, jobs: list[TraceJob], cut: object) -> Workload:
+        """Some of the jobs; `origin` says by which cuts, in their order."""
+        parts = [*self.origin.get("parts", ()), cut]  # type: ignore[misc]
+        return replace(self, jobs=jobs, origin={**self.origin, "parts": parts})
+
+    def to_frame(self) -> DataFrame:
+        """The jobs as a pandas frame, a row each by job id. Raises `InputError` without pandas.
+
+        Columns are those of `Simulation.to_frame()` that need no schedule. All times are seconds of the trace.
+        """
+        return frame_of_jobs(self.jobs)
+
 
 def under(workload: Workload, policy: SitePolicy | str | PathLike[str]) -> Workload:
     """The workload under a site's policy (or the one of a file): its jobs have their account, QOS and tier."""
@@ -128,7 +164,7 @@ def _faults_of(format: str, reader: Reader | None = None) -> Iterator[None]:
     """Raise `PluginError` for what a format raises that is neither the file's fault nor raised on purpose."""
     try:
         yield
-    except (CpschedError, SimulationError, OSError, MemoryError):
+    except (CpschedError, OSError, MemoryError):
         raise
     except RAISED as error:
         at = f" at line {reader.line} of {reader.path}" if reader is not None else ""
@@ -184,6 +220,7 @@ def _nothing(first: str) -> bool:
 def load(
     path: str | PathLike[str],
     system: str | SystemFile | None = None,
+    *,
     lenient: bool = False,
     max_jobs: int | None = None,
     progress: Callable[[int], None] | None = None,
@@ -202,19 +239,30 @@ def load(
     """
     path = Path(path)
     reader = open_trace(path, lenient, format, dialect)
+    found = read_workload(reader, system, max_jobs, progress, between)
+    more = {"dialect": asdict(dialect)} if isinstance(reader, ACCOUNTING) else {}
+    return replace(found, origin={"trace_sha256": sha256_of_all(dated_files(path)), **found.origin, **more})
+
+
+def read_workload(
+    reader: Reader,
+    system: str | SystemFile | None = None,
+    max_jobs: int | None = None,
+    progress: Callable[[int], None] | None = None,
+    between: DateRange = ALL_DATES,
+) -> Workload:
+    """Read all jobs of an opened trace for a system; see `load`."""
     target = _system(system, reader)
-    jobs = _jobs(reader, target, lenient, max_jobs if between == ALL_DATES else None, progress)
+    jobs = _jobs(reader, target, reader.lenient, max_jobs if between == ALL_DATES else None, progress)
     notes = tuple(reader.tally.lines() + _sorted(jobs))
     jobs = _part(jobs, between, max_jobs, reader)
     origin = {
-        "trace_sha256": sha256_of_all(dated_files(path)),
         "system_sha256": sha256(target.file.model_dump_json().encode()).hexdigest(),
         "max_jobs": max_jobs,
-        "lenient": lenient,
-        **({"dialect": asdict(dialect)} if isinstance(reader, ACCOUNTING) else {}),
+        "lenient": reader.lenient,
         **({"between": asdict(between)} if between != ALL_DATES else {}),
     }
-    return Workload(quote_value(path.name), target.name, target.cluster, jobs, reader.header, notes, origin)
+    return Workload(quote_value(reader.path.name), target.name, target.cluster, jobs, reader.header, notes, origin)
 
 
 def load_jobs(

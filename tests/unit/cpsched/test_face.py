@@ -19,7 +19,7 @@ CORE = [
 ]  # fmt: skip
 SIMULATOR = [
     "Chart", "compare", "Comparison", "draw_account_shares", "draw_bars", "draw_distributions",
-    "draw_utilization", "load", "METRICS", "recorded_schedule_of", "run_study", "Schedule", "simulate",
+    "draw_utilization", "from_frame", "load", "METRICS", "recorded_schedule_of", "run_study", "Schedule", "simulate",
     "Simulation", "StudyResults", "TraceDialect", "TraceJob", "Workload",
 ]  # fmt: skip
 

@@ -10,6 +10,7 @@ from cpsched.errors import InvalidValue, PolicyError, UnknownName
 from cpsched.model import Job, PowerCap, Request
 from cpsched.policy_spec import PolicySpec
 from cpsched.predictors.profile import ProfilePredictor
+from cpsched_sim.comparison import compare
 from cpsched_sim.errors import InputError
 from cpsched_sim.oracle import SIMULATION_REGISTRIES, OraclePredictor
 from cpsched_sim.simulation import ReplaySetup, run, simulate, write_results
@@ -159,3 +160,24 @@ def test_no_dispatcher_is_shown_a_recorded_start():
     assert plain.start_s.tolist() == told.start_s.tolist()
     assert {type(job) for job in looking.shown} == {Job}
     assert not {name for name in Job.__dataclass_fields__ if "record" in name or name == "start_s"}
+
+
+def test_settings_of_a_search_have_names(four_jobs):
+    """As the options --seed, --limit and --effort of the command."""
+    found = simulate(four_jobs, "pcp20", seed=3, effort=50)
+    assert found.setup.policy.dispatcher_settings == {"seed": "3", "effort": "50"}
+    one, other = compare(four_jobs, ["pcp20", "easy"], seed=3, limit_s=9.0).rows[:2]
+    assert one.simulation.setup.policy.dispatcher_settings == {"seed": "3", "limit_s": "9.0"}
+    assert other.simulation.setup.policy.dispatcher_settings == {}
+
+
+@pytest.mark.parametrize(
+    ("dispatcher", "settings", "message"),
+    [
+        ("pcp20", {"limit_s": 1.0, "effort": 5}, r"limit_s, effort=\(1.0, 5\): only one of them"),
+        ("easy", {"seed": 1}, "seed=1: easy has no such parameter: it does not search"),
+    ],
+)
+def test_settings_of_a_search_that_make_no_sense_are_refused(four_jobs, dispatcher, settings, message):
+    with pytest.raises(InvalidValue, match=message):
+        simulate(four_jobs, dispatcher, **settings)

@@ -57,7 +57,6 @@ def can(options: Options) -> Capabilities:
 def connect(options: Options) -> MockBackend:
     """Return a simulated site whose time runs; it begins when its first job arrives."""
     from cpsched.dispatchers.slurm.slurm_dispatcher import SlurmDispatcher
-    from cpsched_sim.errors import SimulationError
     from cpsched_sim.systems.system_file import System, load_system
     from cpsched_sim.workloads.eurora import eurora_jobs
     from cpsched_sim.workloads.load import load
@@ -65,7 +64,7 @@ def connect(options: Options) -> MockBackend:
     if options.trace is not None:
         try:
             workload = load(options.trace, options.system, max_jobs=options.max_jobs, format=options.format)
-        except (CpschedError, SimulationError) as error:
+        except CpschedError as error:
             raise InvalidSetting(("options", "trace"), options.trace, str(error)) from error
         cluster, jobs = workload.cluster, list(workload.jobs)
     elif options.system != "eurora":

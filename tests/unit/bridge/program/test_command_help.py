@@ -10,6 +10,7 @@ from cpsched.errors import CpschedError
 from cpsched_bridge.errors import BridgeError
 from cpsched_bridge.program.command_help import EXAMPLES, EXIT_CODES, FAILURES, PANELS, exit_codes
 from cpsched_sim.cli.name_completion import NAMES
+from cpsched_sim.errors import SimulationError
 from cpsched_sim.oracle import SIMULATION_REGISTRIES
 from tests.fuzz.command_line import invoke, program
 from tests.unit.sim.test_cli_shell import commands
@@ -57,8 +58,8 @@ def test_every_exit_code_of_an_error_is_listed():
     def below(kind):
         return {kind, *(other for each in kind.__subclasses__() for other in below(each))}
 
-    codes = {getattr(kind, "exit_code", 2) for base in (CpschedError, BridgeError) for kind in below(base)}
-    assert codes <= {*EXIT_CODES}
+    assert {SimulationError, BridgeError} < below(CpschedError)
+    assert {getattr(kind, "exit_code", 2) for kind in below(CpschedError)} <= {*EXIT_CODES}
 
 
 def test_completed_names_are_those_of_the_catalogues():

@@ -1,3 +1,5 @@
+from datetime import UTC, date, datetime
+
 import pytest
 
 from cpsched.errors import CpschedError, InvalidValue
@@ -232,6 +234,39 @@ def test_a_trace_without_dates_has_parts_by_days_alone(five_days):
     assert len(load(five_days, between=DateRange("+1d", "+2d")).jobs) == 2
     with pytest.raises(InvalidValue, match="--from=2024-10-05: needs a trace with dates"):
         load(five_days, between=DateRange("2024-10-05"))
+
+
+@pytest.mark.parametrize(
+    ("from_", "to", "zone", "ids"),
+    [
+        (date(2024, 10, 5), datetime(2024, 10, 7), "", [2, 3]),
+        (datetime(2024, 10, 5, 14, tzinfo=UTC), "+2d", "", [3, 4]),
+        ("2024-10-05T14:00", "+1d", "Europe/Berlin", [2]),
+        ("", "", "", [1, 2, 3, 4, 5]),
+    ],
+)
+def test_a_workload_is_cut_by_dates(five_days, from_, to, zone, ids):
+    assert [entry.job.id for entry in load(five_days).between(from_, to, zone).jobs] == ids
+
+
+def test_cuts_of_a_workload_are_told_in_their_order(five_days):
+    workload = load(five_days)
+    cut = workload.head(3).between("2024-10-05")
+    assert [entry.job.id for entry in cut.jobs] == [2, 3]
+    assert cut.origin["parts"] == [3, {"from_": "2024-10-05", "to": "", "zone": ""}]
+    assert (cut.origin["trace_sha256"], "parts" in workload.origin) == (workload.origin["trace_sha256"], False)
+
+
+def test_a_cut_without_jobs_is_refused(five_days):
+    with pytest.raises(InputError, match="no job arrives in that part; its jobs: 2024-10-04 to 2024-10-08"):
+        load(five_days).between("2025-01-01", "+1d")
+    with pytest.raises(InvalidValue, match="jobs=0: must be positive"):
+        load(five_days).head(0)
+
+
+def test_options_of_load_have_names(five_days):
+    with pytest.raises(TypeError, match="positional"):
+        load(five_days, "pool", True)
 
 
 def test_a_workload_is_shown_in_a_line(five_days):

@@ -1,0 +1,99 @@
+"""Jobs from a pandas frame: what `Workload.to_frame` gives, or a table of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from typing_extensions import override
+
+from cpsched.errors import require
+from cpsched_sim.systems.system_file import SystemFile
+from cpsched_sim.traces.parquet_table import TableReader
+from cpsched_sim.traces.trace_record import CountRequest, Reader, TraceRecord
+from cpsched_sim.workloads.load import Workload, read_workload
+
+if TYPE_CHECKING:
+    from cpsched_sim.data_frames import DataFrame
+
+
+class FrameReader(TableReader):
+    """A frame as a trace: messages name row and column."""
+
+    NEEDED: ClassVar = ("submit_s", "run_s", "processors")
+    ALSO: ClassVar = ("job", "walltime_s", "user", "name", "queue", "account", "recorded_start_s")
+
+    def __init__(self, frame: DataFrame, columns: Mapping[str, str], lenient: bool) -> None:
+        Reader.__init__(self, Path("frame"), lenient)
+        known = {*self.NEEDED, *self.ALSO}
+        for name, theirs in columns.items():
+            require(name in known, "columns", name, f"must be of {', '.join(sorted(known))}")
+            require(theirs in frame.columns, f"columns[{name!r}]", theirs, "must be a column of the frame")
+        table = frame.reset_index() if frame.index.name == columns.get("job", "job") else frame
+        table = table.rename(columns={theirs: name for name, theirs in columns.items()})
+        missing = [name for name in self.NEEDED if name not in table.columns]
+        require(not missing, "columns", ", ".join(missing), "must be there; columns={NAME: COLUMN} names others")
+        table = table[[name for name in table.columns if name in known]].astype(object)
+        self.rows = table.where(table.notna(), None).to_dict("records")
+
+    @override
+    def _lines(self) -> Iterator[tuple[int, str]]:
+        for number, row in enumerate(self.rows, 1):
+            self.row = {name: _seconds(value) for name, value in row.items()}
+            yield number, "row"
+
+    @override
+    def _job(self) -> TraceRecord | None:
+        submit_s, run_s, processors = map(self._count, self.NEEDED)
+        if run_s < 1 or processors < 1:
+            self.tally.dropped["run time below 1 s, or no processors"] += 1
+            return None
+        walltime_s = self._whole("walltime_s") or self._unlimited_s(run_s)
+        if run_s > walltime_s:
+            self.tally.cut["run time longer than the requested time"] += 1
+        id, recorded_s = self._whole("job"), self._whole("recorded_start_s")
+        user, name, queue, account = map(self._text, ("user", "name", "queue", "account"))
+        return TraceRecord(
+            self.line if id is None else id,
+            submit_s,
+            min(run_s, walltime_s),
+            walltime_s,
+            CountRequest(processors),
+            user,
+            name,
+            queue,
+            account,
+            start_s=None if recorded_s is None else self._recorded_s(submit_s, recorded_s),
+        )
+
+
+def _seconds(value: Any) -> Any:
+    """Whole seconds of a `Timestamp` (since 1970, UTC where it has no zone) or a `Timedelta`; other values as given."""
+    if hasattr(value, "total_seconds"):
+        return int(value.total_seconds())
+    return int(value.timestamp()) if hasattr(value, "timestamp") else value
+
+
+def from_frame(
+    frame: DataFrame,
+    columns: Mapping[str, str] | None = None,
+    system: str | SystemFile | None = None,
+    *,
+    processors: int | None = None,
+    lenient: bool = False,
+) -> Workload:
+    """Make a workload of a pandas frame, a row per job.
+
+    - `frame` needs the columns submit_s, run_s (seconds) and processors (whole numbers); it may have job (its number;
+      also as index), walltime_s, user, name, queue, account and recorded_start_s. `columns` names those that are called
+      otherwise: `{"submit_s": "SubmitTime"}`. Timestamps and timedeltas become seconds.
+    - `system` is a name or a system file, by default a pool of `processors`, or of as many as the largest job has.
+
+    Raises `InvalidValue` for columns that are not there, `InvalidTrace` with row and column for a job that breaks a
+    rule or could never fit, unless `lenient`: then it is counted in `notes`.
+    """
+    reader = FrameReader(frame, columns or {}, lenient)
+    counts = [int(row["processors"]) for row in reader.rows if isinstance(row["processors"], int | float)]
+    reader.header = {"MaxProcs": str(max(counts, default=0) if processors is None else processors)}
+    return read_workload(reader, system)
