@@ -43,6 +43,7 @@ class Cluster:
     - `node_set_names`: the M names of those rows.
     - `power`: the cap of power, where there is one.
     - `node_set_parts`: what each node set is cut out of; empty where each is a partition. See `parts_of`.
+    - `epoch_s`: the second since 1970 at which the times of its jobs begin, as a trace's UnixStartTime says.
 
     Raises `InvalidValue` where shapes or signs are wrong.
 
@@ -58,6 +59,7 @@ class Cluster:
     node_set_names: tuple[str, ...]
     power: PowerCap | None = None
     node_set_parts: tuple[tuple[NodeSetPart, ...], ...] = ()
+    epoch_s: int = 0
     counted: bool = field(init=False)
     """Whether units need no place: one resource, and one node or no more than one unit a node."""
     kind_of: IntArray = field(init=False)

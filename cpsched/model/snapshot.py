@@ -17,6 +17,8 @@ from cpsched.model.job_table import JobTable
 from cpsched.model.overrun import Overrun, expected_end_s
 from cpsched.model.value_bounds import MOST_S, require_duration, require_time
 
+FIRST_DATED_S = 100_000_000
+"""Seconds since 1970 of March 1973: no job is older, and times that a trace counts from its own begin are less."""
 NO_ESTIMATES: Mapping[int, int] = MappingProxyType({})
 
 
@@ -52,6 +54,15 @@ class Snapshot:
     carried: Handle | None = field(default=None, init=False)
     by_construction: InitVar[bool] = False
     carry: InitVar[Handle | None] = None
+
+    @property
+    def unix_s(self) -> int | None:
+        """The instant in seconds since 1970; None where the times have no date, as in a trace without UnixStartTime.
+
+        `datetime.fromtimestamp(snapshot.unix_s, ZoneInfo("Europe/Berlin")).hour` is the hour of the day there.
+        """
+        at_s = self.now_s + self.cluster.epoch_s
+        return at_s if at_s >= FIRST_DATED_S else None
 
     def __post_init__(self, by_construction: bool, carry: Handle | None) -> None:
         object.__setattr__(self, "carried", carry)

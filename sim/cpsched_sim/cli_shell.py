@@ -71,7 +71,8 @@ def reporting(first: Callable[[], object] | None = None) -> Callable[[F], F]:
         def guarded(*args: Any, **kwargs: Any) -> Any:
             if first is not None:
                 first()
-            kernel_warm_up.show_compile_progress()
+            if not kwargs.get("quiet"):
+                kernel_warm_up.show_compile_progress()
             _printed.clear()
             try:
                 return command(*args, **kwargs)

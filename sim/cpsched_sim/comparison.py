@@ -240,13 +240,20 @@ class Comparison:
         lines = list(table_rows(self.rows, baselines(self.rows, self.baseline), self.more))
         return data_frames.frame_of_lines(lines)
 
+    def to_markdown(self) -> str:
+        """The figures, and what they are in percent of the baseline's, as a table in Markdown."""
+        return self._table().markdown()
+
     def _repr_html_(self) -> str:
-        """What a notebook shows: the figures, and what they are in percent of the baseline's."""
+        """What a notebook shows: the same."""
+        return fragment(self._table(), *map(Text, self.hints))
+
+    def _table(self) -> Table:
         shown, measured_by = compared(self.more), baselines(self.rows, self.baseline)
         heading = ["dispatcher", "predictor"]
         heading += [text for each in shown for text in (f"{each.heading} {each.unit}".strip(), "%")]
         rows = [self._cells(row, measured_by[row.name], shown) for row in self.rows]
-        return fragment(Table(self.title, heading, rows), *map(Text, self.hints))
+        return Table(self.title, heading, rows)
 
     def _cells(self, row: ComparisonRow, measured_by: ComparisonRow | None, shown: Sequence[Metric]) -> list[str]:
         if row.summary is None:

@@ -39,20 +39,20 @@ def _console() -> Console:
 
 
 @contextmanager
-def progress_bar(title: str, of: str = "jobs") -> Iterator[Callable[[float, int | None], None]]:
+def progress_bar(title: str, of: str = "jobs", quiet: bool = False) -> Iterator[Callable[[float, int | None], None]]:
     """A function of (done, total) that draws on stderr; a line a minute where that is no terminal."""
     console = Console(stderr=True)
     began_s = told_s = time.monotonic()
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TextColumn(of))
     hidden = not console.is_terminal
-    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True, disable=hidden) as bar:
+    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True, disable=hidden or quiet) as bar:
         task = bar.add_task(title, total=None)
 
         def show(done: float, total: int | None) -> None:
             nonlocal told_s
             bar.update(task, completed=done, total=total)
             now_s = time.monotonic()
-            if hidden and done and total and now_s - told_s > TOLD_EVERY_S:
+            if hidden and not quiet and done and total and now_s - told_s > TOLD_EVERY_S:
                 told_s = now_s
                 left = span((now_s - began_s) * (total - done) / done)
                 console.print(Text(f"note: {int(done)} of {total} {of}, about {left} left"))

@@ -266,4 +266,5 @@ class IsolatedDispatcher(Dispatcher):
 
 def fields_of(cluster: Cluster) -> tuple[Any, ...]:
     """What a `Cluster` is made of, without what it has worked out meanwhile."""
-    return cluster.node_names, cluster.resources, cluster.capacity, cluster.node_sets, cluster.node_set_names
+    sets = cluster.node_sets, cluster.node_set_names
+    return cluster.node_names, cluster.resources, cluster.capacity, *sets, cluster.epoch_s

@@ -41,7 +41,8 @@ class SnapshotAssembler:
     def snapshot_of(self, question: DecideRequest) -> Snapshot:
         """The snapshot that was asked about, with the asker's slots and columns. The asker has checked them."""
         if question.cluster is not None:
-            self._cluster = Cluster(*question.cluster)
+            names, resources, capacity, sets, set_names, epoch_s = question.cluster
+            self._cluster = Cluster(names, resources, capacity, sets, set_names, epoch_s=epoch_s)
         assert self._cluster is not None
         known = self._jobs | {job.id: job for job in question.jobs}
         jobs = [known[id] for id in question.ids.tolist()]

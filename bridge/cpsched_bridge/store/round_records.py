@@ -83,6 +83,7 @@ def cluster_to_json(cluster: Cluster) -> Json:
         "capacity": cluster.capacity.tolist(),
         "sets": [np.flatnonzero(row).tolist() for row in cluster.node_sets[1:]],
         "set_names": list(cluster.node_set_names[1:]),
+        **({"epoch_s": cluster.epoch_s} if cluster.epoch_s else {}),
     }
 
 
@@ -94,7 +95,8 @@ def cluster_from_json(value: Json) -> Cluster:
         node_sets[row, members] = True
     capacity = np.array(value["capacity"], dtype=np.int64)
     names = ("all", *value["set_names"])
-    return Cluster(tuple(value["nodes"]), tuple(value["resources"]), capacity, node_sets, names)
+    nodes, resources, epoch_s = tuple(value["nodes"]), tuple(value["resources"]), value.get("epoch_s", 0)
+    return Cluster(nodes, resources, capacity, node_sets, names, epoch_s=epoch_s)
 
 
 def placement_from_json(value: Json) -> Placement:

@@ -78,8 +78,7 @@ def benchmark(
             )
 
     content = yaml.safe_dump(words, sort_keys=False).encode()
-    limit_s = running.decide_timeout
-    rows = run_campaign(campaign, store, content, running.jobs, on, retry, limit_s, take_over).rows()
+    rows = run_campaign(campaign, store, content, running, on, retry, take_over).rows()
     text = table(words["report"]["metrics"], rows)
     write_atomically(out / TABLE, text.encode())
     print_study(rows, out, running.as_json, lambda: text)

@@ -101,6 +101,7 @@ class RunOptions:
             help="How long a plug-in may go on without progress (a decision, some predictions); 0: for ever.",
         ),
     ] = LIMIT_S  # fmt: skip
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr; notes and errors stay.")] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,7 +53,10 @@ def simulate(
     from cpsched_sim.workloads.load import under
 
     search, settings = options.search(), options.settings()
-    with watched(running.decide_timeout) as patient, progress_bar(f"{dispatcher} / {predictor}") as show:
+    with (
+        watched(running.decide_timeout) as patient,
+        progress_bar(f"{dispatcher} / {predictor}", quiet=running.quiet) as show,
+    ):
         spec = PolicySpec.of(dispatcher, predictor, settings, search, SIMULATION_REGISTRIES)
         setup, more = ReplaySetup(spec, options.charged()), tuple(map(metrics.metric, options.metric or ()))
         setup.build()
@@ -103,6 +106,9 @@ def compare(
         bool, typer.Option("--resume", help="Take from --out what an earlier run finished, and replay the rest.")
     ] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="The table of compare.csv on stdout, nothing else.")] = False,
+    as_markdown: Annotated[
+        bool, typer.Option("--markdown", help="A table in Markdown on stdout, nothing else.")
+    ] = False,
     running: ProcessOptions,
 ) -> None:
     """Replay TRACE with every dispatcher and every predictor; --out writes compare.csv and every schedule."""
@@ -126,7 +132,8 @@ def compare(
         require(out is not None, "--plots", plots, "needs --out DIR")
         report.check()
     require(not resume or out is not None, "--resume", resume, "needs --out DIR")
-    require(not (running.as_json and as_csv), "--csv", as_csv, "is not for --json")
+    formats = {"--json": running.as_json, "--csv": as_csv, "--markdown": as_markdown}
+    require(sum(formats.values()) <= 1, ", ".join(formats), [*filter(formats.get, formats)], "only one of them")
     search, settings = options.search(), options.settings()
     names = tuple(options.metric or ())
     with watched(running.decide_timeout) as patient:
@@ -163,7 +170,7 @@ def compare(
         )
     interrupted = False
     try:
-        with progress_bar("compare", "combinations") as show:
+        with progress_bar("compare", "combinations", running.quiet) as show:
             compare_in_processes(shared, setups, running.jobs, show, done)
     except KeyboardInterrupt:
         interrupted = True
@@ -183,6 +190,8 @@ def compare(
         if running.as_json
         else partial(typer.echo, format_csv(comparison.table_rows(rows, baselines, more)), nl=False)
         if as_csv
+        else partial(typer.echo, comparison.Comparison(title, tuple(rows), baseline, more).to_markdown())
+        if as_markdown
         else partial(print_comparison, title, rows, baselines, more)
     ]
     if out is not None:

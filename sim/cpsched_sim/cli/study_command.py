@@ -58,7 +58,7 @@ def study_run(
     if dry_run:
         count(campaign, store, running.jobs, retry, running.as_json)
         return
-    rows = run_campaign(campaign, store, source.read_bytes(), running.jobs, on, retry, running.decide_timeout).rows()
+    rows = run_campaign(campaign, store, source.read_bytes(), running, on, retry).rows()
     print_study(rows, out, running.as_json, lambda: (out / LETTER).read_text(encoding="utf-8"))
 
 
@@ -66,10 +66,9 @@ def run_campaign(
     campaign: Campaign,
     store: ResultStore,
     content: bytes,
-    jobs: int,
+    running: ProcessOptions,
     on: str | None,
     retry: bool,
-    timeout_s: float,
     first: Callable[[], None] = lambda: None,
 ) -> StudyResults:
     """Run it with a bar of progress, and write everything into its folder; `content` is its file.
@@ -83,7 +82,7 @@ def run_campaign(
     from cpsched_sim.terminal_tables import progress_bar
 
     out = store.folder
-    engine = engine_of(on, jobs, timeout_s)
+    engine = engine_of(on, running.jobs, running.decide_timeout)
     with store.alone():
         first()
         for change in store.changed(campaign):
@@ -101,7 +100,7 @@ def run_campaign(
             print_message("note", f"{len(before.done)} of {len(campaign.distinct)} replays were finished before")
         write_atomically(out / "study.yaml", content)
         store.write_study(campaign)
-        with progress_bar("study", "cases") as show:
+        with progress_bar("study", "cases", running.quiet) as show:
             try:
                 found = run_cases(campaign, store, engine, retry, show, before)
             except KeyboardInterrupt:

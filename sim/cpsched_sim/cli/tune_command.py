@@ -76,7 +76,7 @@ def tune(
     kept.tidy()
     question = tuner.TuningQuestion(wanted, spec, beside, seeds)
     try:
-        with progress_bar("tune", "replays") as show:
+        with progress_bar("tune", "replays", running.quiet) as show:
             found = tuner.tune(question, cut, TrialReplays(running.jobs, kept, running.decide_timeout), show)
     except KeyboardInterrupt:
         print_message("interrupted", "what was replayed is kept: the same command goes on there")

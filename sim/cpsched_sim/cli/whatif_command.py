@@ -167,10 +167,10 @@ def whatif_run(
         kept = whatif_io.write_system(window, out)
         print_message("note", f"the system is guessed by {window.guessed}: correct {kept}, and give it with --system")
     replays = ReplayRunner(window, out, digests, running.jobs, running.decide_timeout)
-    _answer(replays, plan, resume, out, running.as_json)
+    _answer(replays, plan, resume, out, running.as_json, running.quiet)
 
 
-def _answer(replays: ReplayRunner, plan: WhatIfPlan, resume: bool, out: Path, as_json: bool) -> None:
+def _answer(replays: ReplayRunner, plan: WhatIfPlan, resume: bool, out: Path, as_json: bool, quiet: bool) -> None:
     """Replay, print and write what was found."""
     from cpsched_sim.terminal_tables import progress_bar
     from cpsched_sim.whatif import whatif_io
@@ -178,7 +178,7 @@ def _answer(replays: ReplayRunner, plan: WhatIfPlan, resume: bool, out: Path, as
     from cpsched_sim.whatif.report import short
 
     try:
-        with progress_bar("what if", "replays") as show:
+        with progress_bar("what if", "replays", quiet) as show:
             found = find(replays, plan, resume, show)
     except KeyboardInterrupt:
         print_message("interrupted", f"finished replays are in {out}; --resume goes on")

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from cpsched.errors import InvalidValue, require
+from cpsched.model.snapshot import FIRST_DATED_S
 from cpsched_sim.traces.timestamps import zone_of
 from cpsched_sim.traces.trace_job import TraceJob
 
 _LATER = re.compile(r"\+(\d{1,6})([dh])", re.ASCII)
 _UNIT_S = {"d": 86_400, "h": 3_600}
-_FIRST_DATED_S = 100_000_000
-"""Seconds since 1970 of March 1973: no job is older, and times that a trace counts from its own begin are less."""
 _FORM = "must be a date such as 2026-10-01, a date and a time, or +30d (days) or +12h (hours)"
 
 
@@ -35,7 +34,7 @@ class DateRange:
         if not jobs or self == ALL_DATES:
             return list(jobs)
         first_s = jobs[0].job.submit_s
-        is_dated = first_s + epoch_s >= _FIRST_DATED_S
+        is_dated = first_s + epoch_s >= FIRST_DATED_S
         begin_s = self._at("--from", self.from_, first_s, epoch_s, is_dated)
         end_s = self._at("--to", self.to, begin_s, epoch_s, is_dated) if self.to else jobs[-1].job.submit_s + 1
         require(begin_s < end_s, "--from, --to", (self.from_, self.to), "the first must be before the second")
@@ -69,7 +68,7 @@ def dates_of(jobs: Sequence[TraceJob], epoch_s: int) -> str:
     if not jobs:
         return ""
     first_s, last_s = (jobs[at].job.submit_s + epoch_s for at in (0, -1))
-    if first_s < _FIRST_DATED_S:
+    if first_s < FIRST_DATED_S:
         return f"{(last_s - first_s) / 86_400:.1f} days"
     try:
         return " to ".join(f"{datetime.fromtimestamp(at_s, UTC):%Y-%m-%d}" for at_s in (first_s, last_s))

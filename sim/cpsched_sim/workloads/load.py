@@ -262,7 +262,8 @@ def read_workload(
         "lenient": reader.lenient,
         **({"between": asdict(between)} if between != ALL_DATES else {}),
     }
-    return Workload(quote_value(reader.path.name), target.name, target.cluster, jobs, reader.header, notes, origin)
+    cluster = replace(target.cluster, epoch_s=epoch_of(reader.header))
+    return Workload(quote_value(reader.path.name), target.name, cluster, jobs, reader.header, notes, origin)
 
 
 def load_jobs(

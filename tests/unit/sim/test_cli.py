@@ -200,6 +200,15 @@ def test_accuracy_prints_and_writes_figures(four_jobs, tmp_path):
     assert invoke("accuracy", four_jobs, "--predictor", "tarot").exit_code == 2
 
 
+@pytest.mark.parametrize(("option", "lines"), [([], 1), (["--quiet"], 0), (["-q"], 0)])
+def test_quiet_shows_no_progress(four_jobs, monkeypatch, option, lines):
+    """A line a minute where stderr is no terminal; notes stay."""
+    monkeypatch.setattr(terminal_tables, "TOLD_EVERY_S", -1.0)
+    told = invoke("compare", four_jobs, "--dispatcher", "fcfs,easy", "-j", "1", *option).stderr
+    assert sum("combinations, about" in line for line in told.splitlines()) >= lines
+    assert ("left" in told) == bool(lines)
+
+
 def test_no_progress_bar_where_stderr_is_no_terminal(four_jobs):
     assert invoke("simulate", four_jobs).stderr == ""
 

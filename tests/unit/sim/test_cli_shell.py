@@ -274,9 +274,17 @@ def test_a_former_name_of_an_option_works_and_warns(four_jobs, words, warnings):
     assert not any(f"{option} " in shown for option in ("--jobs", "--dispatchers", "--predictors"))
 
 
-def test_a_comparison_is_csv_or_json_and_not_both(four_jobs):
+def test_a_comparison_has_one_form(four_jobs):
     ended = invoke("compare", four_jobs, "-d", "easy", "--csv", "--json")
-    assert (ended.exit_code, ended.stderr) == (2, "error: --csv=True: is not for --json\n")
+    assert (ended.exit_code, ended.stderr) == (
+        2, "error: --json, --csv, --markdown=['--json', '--csv']: only one of them\n"
+    )  # fmt: skip
+
+
+def test_a_comparison_is_a_table_in_markdown(four_jobs):
+    shown = invoke("compare", four_jobs, "-d", "fcfs,easy", "--markdown").stdout.splitlines()
+    assert [line.split(" | ")[0] for line in shown[2:]] == ["| dispatcher", "| ---", "| fcfs", "| easy"]
+    assert len({line.count("|") for line in shown[2:]}) == 1
 
 
 def test_piped_tables_are_not_broken(four_jobs):

@@ -1,5 +1,6 @@
 """A dispatcher in a process of its own: same decisions, and nothing that it does there reaches the bridge."""
 
+import dataclasses
 import os
 import pickle
 import signal
@@ -87,6 +88,19 @@ def test_it_decides_as_it_would_here_while_jobs_come_change_and_go(apart):
     other = a_scene(now_s=30, first=3)
     assert same(there.decide(other), here.decide(other), other), "on another cluster"
     assert there.starts == 1
+
+
+class Dated(EasyDispatcher):
+    """Decides where times have a date, and fails elsewhere."""
+
+    def decide(self, snapshot, need="plan"):
+        assert snapshot.unix_s == 1_728_000_009
+        return super().decide(snapshot, need)
+
+
+def test_a_dispatcher_in_its_own_process_sees_the_date(apart):
+    cluster = dataclasses.replace(a_cluster(4, 4), epoch_s=1_728_000_000)
+    assert apart(f"{__name__}:Dated").decide(a_snapshot(cluster, [a_job(1)], now_s=9)).starts
 
 
 @pytest.fixture

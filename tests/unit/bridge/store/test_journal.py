@@ -231,6 +231,8 @@ def test_jobs_and_clusters_survive_json():
     assert (back.node_names, back.resources, back.node_set_names) == (("a", "b"), ("cores", "gpus"), ("all", "gpu"))
     assert np.array_equal(back.capacity, cluster.capacity)
     assert np.array_equal(back.node_sets, cluster.node_sets)
+    dated = dataclasses.replace(cluster, epoch_s=7)
+    assert cluster_from_json(as_plain_json(cluster_to_json(dated))).epoch_s == 7
     reason = PendingReason(PendingCode.CLUSTER, ("QOSMaxJobs", "8 of 8 taken"))
     job = a_job(3, units=2, per_unit=(1, 2), exclusive=True, node_set=1, user="ada", account="x", ineligible=reason)
     assert job_from_json(as_plain_json(job_to_json(job))) == job

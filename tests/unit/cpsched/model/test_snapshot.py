@@ -94,3 +94,13 @@ def test_a_scene_stays_as_it_is_when_it_is_estimated():
     assert [job.id for job in scene.queue] == [1, 2]
     assert [job.id for job in snapshot.queued_jobs()] == [1]
     assert scene.free is cluster.capacity
+
+
+@pytest.mark.parametrize(
+    ("now_s", "epoch_s", "unix_s"),
+    [(1_728_000_000, 0, 1_728_000_000), (60, 1_728_000_000, 1_728_000_060), (60, 0, None)],
+)
+def test_a_snapshot_has_a_date_where_its_times_have(now_s, epoch_s, unix_s):
+    """A live cluster, a trace with UnixStartTime, and one without."""
+    cluster = dataclasses.replace(a_cluster(), epoch_s=epoch_s)
+    assert a_snapshot(cluster, [], now_s=now_s).unix_s == unix_s

@@ -2,9 +2,11 @@ from datetime import UTC, date, datetime
 
 import pytest
 
+from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched.errors import CpschedError, InvalidValue
 from cpsched.model import Request
 from cpsched_sim.errors import InputError, InvalidTrace
+from cpsched_sim.simulation import simulate
 from cpsched_sim.traces.trace_dialect import TraceDialect
 from cpsched_sim.workloads.date_range import DateRange
 from cpsched_sim.workloads.load import load, load_jobs
@@ -262,6 +264,18 @@ def test_a_cut_without_jobs_is_refused(five_days):
         load(five_days).between("2025-01-01", "+1d")
     with pytest.raises(InvalidValue, match="jobs=0: must be positive"):
         load(five_days).head(0)
+
+
+def test_dispatchers_see_the_date_of_a_trace(five_days):
+    seen = []
+
+    class Watching(EasyDispatcher):
+        def decide(self, snapshot, need="plan"):
+            seen.append(snapshot.unix_s)
+            return super().decide(snapshot, need)
+
+    simulate(load(five_days).head(1), Watching())
+    assert seen[0] == 20_000 * DAY_S + DAY_S // 2
 
 
 def test_options_of_load_have_names(five_days):
