@@ -19,7 +19,13 @@ $(VENV)/.installed: pyproject.toml
 	$(BIN)/pip install --quiet --editable '.[dev,docs,report]'
 	touch $@
 
-demo: $(VENV)/.installed         ## control mode on a simulated cluster, live, beside the twin of Slurm: a minute or two
+# The demo needs no extras, and bytecode only of what it imports.
+$(VENV)/.demo: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --no-compile --editable .
+	touch $@
+
+demo: $(or $(wildcard $(VENV)/.installed),$(VENV)/.demo) ## control mode on a simulated cluster, live, beside the twin of Slurm: a minute or two
 	$(BIN)/cpsched demo
 
 test: lint kernels $(if $(filter 1,$(COVERAGE)),coverage) ## everything that CI checks, but for the site and the live tests; COVERAGE=1: the unit tests as in make coverage; COVERAGE=measured: after it
