@@ -36,7 +36,7 @@ class Photographer:
         if not report.starts or len(report.waiting) < MANY:
             return
         out = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, color_system="truecolor")
-        out.print(self.view.picture(HEIGHT))
+        out.print(self.view.picture((WIDTH, HEIGHT)))
         self.svg = WEB_FONT.sub("", out.export_svg(title="cpsched demo", theme=MONOKAI, unique_id="demo"))
 
 

@@ -1,5 +1,6 @@
 """The demo, short: it runs where there is no terminal, ends with a sentence, and can be stopped in the middle."""
 
+import io
 import os
 import re
 import signal
@@ -9,9 +10,11 @@ import time
 import urllib.request
 
 import pytest
+from rich.console import Console
 
 from cpsched_bridge.adapters.mock.mock_cluster import MockCluster
-from cpsched_bridge.program.demo import mean_wait_s, verdict
+from cpsched_bridge.cycle_report import CycleReport
+from cpsched_bridge.program.demo import STARTS, LiveView, mean_wait_s, program, verdict
 from cpsched_sim.traces.trace_job import TraceJob
 from tests import warm
 from tests.builders import a_cluster, a_job
@@ -21,8 +24,11 @@ DEMO = ["demo", "--dispatcher", "easy"]
 
 
 def test_the_demo_ends_with_a_sentence_of_result():
-    done = warm.cpsched(*DEMO, "--jobs", "250", "--seconds", "5", timeout=ENOUGH_S)
+    """And animates nothing: its output is no terminal, whatever `FORCE_COLOR` says."""
+    words = [*DEMO, "--jobs", "250", "--seconds", "5"]
+    done = warm.Begun(warm.server(), words, environment=os.environ | {"FORCE_COLOR": "1"}).done(ENOUGH_S)
     assert (done.returncode, done.stderr) == (0, "")
+    assert "\x1b[?" not in done.stdout
     assert done.stdout.startswith("page: http://127.0.0.1:")
     assert re.search(r"mean wait so far [^;]+ \(Slurm's twin: [^;]+\); waiting \d+ ", done.stdout)
     assert re.search(r"Mean wait so far: [\d,]+ s under easy, [\d,]+ s under Slurm's twin: ", done.stdout)
@@ -31,10 +37,39 @@ def test_the_demo_ends_with_a_sentence_of_result():
 
 @pytest.mark.parametrize(
     ("ours_s", "twin_s", "words"),
-    [(60.0, 120.0, "50 % shorter"), (120.0, 60.0, "100 % longer"), (99.2, 100.0, "no difference"), (0.0, 0.0, "no")],
-)
-def test_a_difference_below_one_percent_is_none(ours_s, twin_s, words):
+    [
+        (60.0, 120.0, "50 % shorter"), (120.0, 60.0, "100 % longer"), (991.0, 1000.0, "no difference"),
+        (2.6, 3.4, "no difference"), (0.0, 0.0, "no"),
+    ],
+)  # fmt: skip
+def test_a_difference_within_rounding_is_none(ours_s, twin_s, words):
     assert f": {words}" in verdict("easy", ours_s, twin_s)
+
+
+def test_next_commands_name_the_program_as_it_was_called(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "argv", [".venv/bin/cpsched", "demo"])
+    assert program() == ".venv/bin/cpsched"
+    (tmp_path / "cpsched").touch(mode=0o755)
+    assert program() == "cpsched"
+
+
+@pytest.mark.parametrize("columns", [80, 66])
+def test_the_live_view_truncates_only_nodes(columns):
+    """The longest texts of each column, and a job on more nodes than fit in the line."""
+    site = MockCluster(a_cluster(1), [])
+    view = LiveView("lookahead", site, site, "http://127.0.0.1:65535/", CycleReport(12_345, "control", 0.0))
+    nodes = ",".join(f"node{node:02}" for node in range(60))
+    row = ("12 h 59 min", "1999999", "u0123456", "65536", nodes, "59 min 59 s")
+    view.starts = [row] * 30
+    out = Console(width=columns, file=io.StringIO())
+    out.print(view.picture((columns, 24)))
+    lines = out.file.getvalue().splitlines()
+    assert len(lines) == 24
+    assert "http://127.0.0.1:65535/" in lines[0]
+    assert all(name in lines[9] for name in STARTS)
+    assert all(text in line for line in lines[10:] for text in (*row[:4], "node00,", row[5]))
+    assert max(map(len, lines)) <= columns
 
 
 def test_mean_wait_counts_jobs_that_wait_up_to_now():

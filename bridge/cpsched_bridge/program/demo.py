@@ -6,6 +6,8 @@ same clock. The clock ends the demo, not the last job.
 
 from __future__ import annotations
 
+import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -49,12 +51,15 @@ MORNING_S = 5 * 3600
 """From the opening to the last arrival, about."""
 LINES_ABOVE = 10
 """Lines of the live view above the list of starts, its heading included."""
+STARTS = {"at": 11, "job": 7, "user": 8, "cores": 5, "nodes": 0, "waited": 11}
+"""Columns of the list of starts, with their widths; `nodes` gets the rest of the line."""
+WAIT_CHARS = 12
 TWIN = "Slurm's twin"
 NEXT = """Try next:
-  cpsched workload eurora --days 1 --load 3 --seed 1 --out day.csv.gz
-  cpsched compare day.csv.gz --dispatcher slurm,easy,lookahead
-  cpsched whatif collect --days 30 --out site
-The last one needs Slurm's commands and replays your own weeks: cpsched whatif run site"""
+  {0} workload eurora --days 1 --load 3 --seed 1 --out day.csv.gz
+  {0} compare day.csv.gz --dispatcher slurm,easy,lookahead
+Where Slurm's commands are, replay your own weeks:
+  {0} whatif collect --days 30 --out site && {0} whatif run site"""
 
 
 def run(dispatcher: str, jobs: int, seconds: float, limit_s: float, seed: int) -> int:
@@ -72,9 +77,9 @@ def run(dispatcher: str, jobs: int, seconds: float, limit_s: float, seed: int) -
         out.print(f"{many(jobs, 'job')} of a generated Eurora morning, {dispatcher} in control")
         pace = AcceleratedPace(site, speed=max(1.0, MORNING_S / max(seconds, 0.1)), budget_s=seconds)
         view = LiveView(dispatcher, site, twin, endpoint.url)
-        if out.is_terminal:
+        if sys.stdout.isatty() and out.is_terminal and not out.is_dumb_terminal:
             with Live(
-                get_renderable=lambda: view.picture(out.height), console=out, auto_refresh=False, screen=True
+                get_renderable=lambda: view.picture(out.size), console=out, auto_refresh=False, screen=True
             ) as live:
                 ended = bridge_run(policy, site, pace, (watch, view, Sometimes(live.refresh, DRAW_S)))
         else:
@@ -87,8 +92,14 @@ def run(dispatcher: str, jobs: int, seconds: float, limit_s: float, seed: int) -
         return 130
     twin.advance(site.now_s)
     out.print(verdict(dispatcher, mean_wait_s(site), mean_wait_s(twin)), highlight=False)
-    out.print(NEXT, highlight=False)
+    out.print(NEXT.format(program()), highlight=False, soft_wrap=True)
     return 0
+
+
+def program() -> str:
+    """Return how the user calls this program: `cpsched`, or its path where the shell does not find it."""
+    called = sys.argv[0]
+    return called if Path(called).name == "cpsched" and not shutil.which("cpsched") else "cpsched"
 
 
 def mean_wait_s(site: MockCluster) -> float:
@@ -101,10 +112,11 @@ def mean_wait_s(site: MockCluster) -> float:
 
 
 def verdict(dispatcher: str, ours_s: float, twin_s: float) -> str:
-    """Return one sentence: both mean waits, and the difference where it is 1 % or more."""
+    """Return one sentence: both mean waits in whole seconds, and their difference where it is 1 % or more."""
+    ours_s, twin_s = round(ours_s), round(twin_s)
     share = 100 * (ours_s - twin_s) / twin_s if twin_s else 0.0
     words = f"{abs(share):.0f} % {'shorter' if share < 0 else 'longer'}" if abs(share) >= 1 else "no difference"
-    return f"Mean wait so far: {ours_s:,.0f} s under {dispatcher}, {twin_s:,.0f} s under {TWIN}: {words}."
+    return f"Mean wait so far: {ours_s:,} s under {dispatcher}, {twin_s:,} s under {TWIN}: {words}."
 
 
 def _rehearsed(policy: PolicySpec, seed: int) -> bool:
@@ -119,12 +131,14 @@ def _rehearsed(policy: PolicySpec, seed: int) -> bool:
 def sites(jobs: int, seed: int) -> tuple[MockCluster, MockCluster]:
     """Return two sites with the same jobs: one for the bridge, one under the twin of Slurm's scheduler.
 
-    The jobs of the first `CLOSED_S` wait when the morning begins, as after a maintenance, so that there is a queue.
+    The jobs of the first `CLOSED_S` wait when the first site opens, as after a maintenance, so that there is a queue.
     """
     cluster, morning = loaded_morning(jobs, seed)
     opens_s = morning[0].job.submit_s + CLOSED_S
     late = [replace(item, job=replace(item.job, submit_s=max(item.job.submit_s, opens_s))) for item in morning]
-    return MockCluster(cluster, late), MockCluster(cluster, late, plugin=False, scheduler=SlurmDispatcher())
+    site = MockCluster(cluster, late)
+    site.advance(opens_s)
+    return site, MockCluster(cluster, late, plugin=False, scheduler=SlurmDispatcher())
 
 
 def demo_policy(dispatcher: str, limit_s: float) -> PolicySpec:
@@ -186,23 +200,26 @@ class LiveView:
             self.starts.append((*row, span(seen.now_s - job.submit_s)))
         del self.starts[:-100]
 
-    def picture(self, height: int) -> RenderableType:
-        """Draw the view for a terminal with so many lines."""
+    def picture(self, size: tuple[int, int]) -> RenderableType:
+        """Draw the view for a terminal with so many columns and lines."""
         if self.report is None:
             return Text("...")
-        title = Text(f"cpsched in control of a simulated Eurora, {many(self.report.number, 'cycle')}", style="bold")
-        waits = Table("", self.name, TWIN, box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        columns, lines = size
+        title = Text(f"cpsched in control of a simulated Eurora: {self.url}", style="bold")
+        at = Text(f"{span(self.site.now_s)} at the site, {many(self.report.number, 'cycle')}", style="dim")
+        waits = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        waits.add_column("")
+        for name in (self.name, TWIN):
+            waits.add_column(name, justify="right", min_width=WAIT_CHARS)
         for row in self._compared():
             waits.add_row(*row)
-        for column in waits.columns[1:]:
-            column.justify = "right"
-        last = Table("at", "job", "user", "cores", "nodes", "waited", title="last starts", title_justify="left",
-                     box=None, pad_edge=False)  # fmt: skip
-        for column, width in zip(last.columns, (9, 7, 8, 5, 20, 12), strict=True):
-            column.no_wrap, column.min_width = True, width
-        for start in reversed(self.starts[-max(1, height - LINES_ABOVE) :]):
+        last = Table(title="last starts", title_justify="left", box=None, padding=(0, 1, 0, 0))
+        rest = columns - sum(STARTS.values()) - len(STARTS)
+        for name, width in STARTS.items():
+            last.add_column(name, no_wrap=True, width=width or max(8, rest))
+        for start in reversed(self.starts[-max(1, lines - LINES_ABOVE) :]):
             last.add_row(*start)
-        return Group(title, Text(self.url, style="dim"), waits, last)
+        return Group(title, at, waits, last)
 
     def _compared(self) -> list[tuple[str, str, str]]:
         sites = [(each.observe(len(each.ended)), each) for each in (self.site, self.twin)]
