@@ -58,8 +58,8 @@ TWIN = "Slurm's twin"
 NEXT = """Try next:
   {0} workload eurora --days 1 --load 3 --seed 1 --out day.csv.gz
   {0} compare day.csv.gz --dispatcher slurm,easy,lookahead
-Where Slurm's commands are, replay your own weeks:
-  {0} whatif collect --days 30 --out site && {0} whatif run site"""
+Where Slurm's commands are, collect your own weeks to replay:
+  {0} whatif collect --out site"""
 
 
 def run(dispatcher: str, jobs: int, seconds: float, limit_s: float, seed: int) -> int:
@@ -72,6 +72,7 @@ def run(dispatcher: str, jobs: int, seconds: float, limit_s: float, seed: int) -
     try:
         out.print(f"page: {endpoint.url}, metrics: {endpoint.url}metrics", highlight=False)
         if not _rehearsed(policy, seed):
+            out.print("stopped before the live view")
             return 130
         site, twin = sites(jobs, seed)
         out.print(f"{many(jobs, 'job')} of a generated Eurora morning, {dispatcher} in control")
@@ -91,7 +92,7 @@ def run(dispatcher: str, jobs: int, seconds: float, limit_s: float, seed: int) -
         out.print("stopped; the held jobs went back to the site's own scheduler")
         return 130
     twin.advance(site.now_s)
-    out.print(verdict(dispatcher, mean_wait_s(site), mean_wait_s(twin)), highlight=False)
+    out.print(verdict(dispatcher, waits_s(site), waits_s(twin)), highlight=False, soft_wrap=True)
     out.print(NEXT.format(program()), highlight=False, soft_wrap=True)
     return 0
 
@@ -102,21 +103,26 @@ def program() -> str:
     return called if Path(called).name == "cpsched" and not shutil.which("cpsched") else "cpsched"
 
 
-def mean_wait_s(site: MockCluster) -> float:
-    """Return the mean wait so far of all jobs that have arrived, in seconds; waiting jobs count up to now."""
+def waits_s(site: MockCluster) -> list[int]:
+    """Return the waits so far of all jobs that have arrived, in seconds; waiting jobs count up to now."""
     seen = site.observe()
     waits = [each.start_s - each.job.submit_s for each in seen.ended]
     waits += [each.start_s - each.job.submit_s for each in seen.running]
-    waits += [seen.now_s - each.job.submit_s for each in seen.pending]
-    return sum(waits) / max(1, len(waits))
+    return waits + [seen.now_s - each.job.submit_s for each in seen.pending]
 
 
-def verdict(dispatcher: str, ours_s: float, twin_s: float) -> str:
-    """Return one sentence: both mean waits in whole seconds, and their difference where it is 1 % or more."""
-    ours_s, twin_s = round(ours_s), round(twin_s)
+def mean_s(waits: list[int]) -> int:
+    """Return the mean in whole seconds; 0 of nothing."""
+    return round(sum(waits) / max(1, len(waits)))
+
+
+def verdict(dispatcher: str, ours: list[int], twins: list[int]) -> str:
+    """Return one sentence: the mean of both waits in whole seconds, and their difference where it is 1 % or more."""
+    ours_s, twin_s = mean_s(ours), mean_s(twins)
     share = 100 * (ours_s - twin_s) / twin_s if twin_s else 0.0
     words = f"{abs(share):.0f} % {'shorter' if share < 0 else 'longer'}" if abs(share) >= 1 else "no difference"
-    return f"Mean wait so far: {ours_s:,} s under {dispatcher}, {twin_s:,} s under {TWIN}: {words}."
+    seen = f"Mean wait so far of {many(len(ours), 'job')}"
+    return f"{seen}: {ours_s:,} s under {dispatcher}, {twin_s:,} s under {TWIN}: {words}."
 
 
 def _rehearsed(policy: PolicySpec, seed: int) -> bool:
@@ -136,7 +142,7 @@ def sites(jobs: int, seed: int) -> tuple[MockCluster, MockCluster]:
     cluster, morning = loaded_morning(jobs, seed)
     opens_s = morning[0].job.submit_s + CLOSED_S
     late = [replace(item, job=replace(item.job, submit_s=max(item.job.submit_s, opens_s))) for item in morning]
-    site = MockCluster(cluster, late)
+    site = MockCluster(cluster, late, scheduler=SlurmDispatcher())
     site.advance(opens_s)
     return site, MockCluster(cluster, late, plugin=False, scheduler=SlurmDispatcher())
 
@@ -226,7 +232,7 @@ class LiveView:
         seen = sites[0][0]
         cores = int(seen.cluster.capacity[:, 0].sum())
         rows: dict[str, Callable[[int], str]] = {
-            "mean wait so far": lambda at: span(round(mean_wait_s(sites[at][1]))),
+            "mean wait so far": lambda at: span(mean_s(waits_s(sites[at][1]))),
             "waiting": lambda at: str(len(sites[at][0].pending)),
             "running": lambda at: str(len(sites[at][0].running)),
             "ended": lambda at: str(len(sites[at][1].ended)),
