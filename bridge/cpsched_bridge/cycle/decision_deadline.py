@@ -87,11 +87,11 @@ def ask(limit_s: float, work: Callable[[], T], kind: str = "decision_failed") ->
     """Return the result of `work`, which calls the policy.
 
     Raises `PolicyFailure` of this `kind` for whatever `work` raises, and of kind `decision_timeout` if it is not done
-    within `limit_s` seconds. `SystemExit` and `KeyboardInterrupt` pass: they end the program.
+    within `limit_s` seconds. `SystemExit`, `KeyboardInterrupt` and `CompilationCancelled` pass: they end the program.
     """
     try:
         return run_within(limit_s, work)
-    except (SystemExit, KeyboardInterrupt, PolicyFailure):
+    except (SystemExit, KeyboardInterrupt, compile_progress.CompilationCancelled, PolicyFailure):
         raise
     except DecisionTimeout as error:
         raise PolicyFailure("decision_timeout", str(error)) from error

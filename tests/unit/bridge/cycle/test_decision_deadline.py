@@ -26,6 +26,15 @@ def test_what_a_policy_raises_is_a_failure_of_the_kind_that_was_asked_for():
     assert found.value.kind == "learning_failed"
 
 
+def test_a_stopped_compiler_is_no_failed_decision():
+    def compiles():
+        raise compile_progress.CompilationCancelled
+
+    with structlog.testing.capture_logs() as log, pytest.raises(compile_progress.CompilationCancelled):
+        ask(10.0, compiles)
+    assert log == []
+
+
 @pytest.mark.parametrize("wait", [lambda: time.sleep(600), threading.Event().wait, signal.pause])
 def test_waits_are_ended(wait):
     with pytest.raises(DecisionTimeout, match=r"no answer within 0\.05 s"):
