@@ -9,44 +9,8 @@ from typing import Any
 import typer
 
 from cpsched_bridge.program.cli import app
+from cpsched_bridge.program.command_help import EXAMPLES, exit_codes
 
-EXAMPLES = {
-    "simulate": "cpsched simulate jobs.swf --dispatcher easy --out results",
-    "compare": "cpsched compare jobs.swf --dispatcher easy,lookahead --predictor walltime,last-two",
-    "accuracy": "cpsched accuracy jobs.swf",
-    "accuracy start-times": "cpsched accuracy start-times jobs.swf --max-jobs 1000",
-    "dispatchers": "cpsched dispatchers",
-    "predictors": "cpsched predictors",
-    "metrics": "cpsched metrics",
-    "demo": "cpsched demo --seconds 20",
-    "gantt": "cpsched gantt results/schedule.csv.gz --out schedule.svg",
-    "workload eurora": "cpsched workload eurora --days 2 --out jobs.csv.gz",
-    "workload lublin": "cpsched workload lublin --jobs 1000 --out jobs.swf",
-    "system from-slurm": "cpsched system from-slurm --name mycluster --out mycluster.yaml",
-    "study": "cpsched study study.yaml --out results",
-    "benchmark": "cpsched benchmark --quick --out results",
-    "whatif": "cpsched whatif jobs.txt --system mycluster.yaml --out results",
-    "tune": "cpsched tune jobs.txt --system mycluster.yaml --goal balance",
-    "bridge": "cpsched bridge --config /etc/cpsched/bridge.yaml",
-    "status": "cpsched status --json",
-    "why": "cpsched why 4711",
-    "estimate-start": "cpsched estimate-start --nodes 4 --time 2:00:00",
-    "backfill-windows": "cpsched backfill-windows --partition batch",
-    "events": "cpsched events --kind start_failed",
-    "unmanaged": "cpsched unmanaged",
-    "journal list": "cpsched journal list --last 5",
-    "journal show": "cpsched journal show 120",
-    "journal replay": "cpsched journal replay --all",
-    "doctor": "cpsched doctor",
-    "config": "cpsched config",
-    "pause": "cpsched pause --reason maintenance",
-    "resume": "cpsched resume",
-    "take-leadership": "cpsched take-leadership",
-    "release-all": "cpsched release-all --if-stale 120",
-    "deploy-files": "cpsched deploy-files ./deploy",
-    "warm-up": "cpsched warm-up",
-}
-"""An example of each command."""
 METAVARS = {"<str>": "TEXT", "<path>": "PATH", "<float>": "NUMBER", "<float range>": "NUMBER", "<int>": "INTEGER",
             "<int range>": "INTEGER", "<list[str]>": "TEXT"}  # fmt: skip
 """Placeholders of Typer -> those of the pages."""
@@ -69,6 +33,11 @@ class Command:
     def example(self) -> str:
         """An example of the command."""
         return EXAMPLES[self.name]
+
+    @property
+    def exit_codes(self) -> dict[int, str]:
+        """The exit codes of the command, with their meaning."""
+        return exit_codes(self.name)
 
 
 def commands() -> Iterator[Command]:

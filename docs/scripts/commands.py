@@ -4,26 +4,18 @@ from __future__ import annotations
 
 from itertools import groupby
 
+from cpsched_bridge.program.command_help import EXIT_CODES
 from docs.scripts.command_tree import Command, commands
 from docs.scripts.markdown import code, document, table
 
 INTRODUCTION = """\
-Every command ends with one of these exit codes; the section of a command adds what is special to it.
-
-| exit code | meaning |
-| --- | --- |
-| 0 | success |
-| 1 | a check, a replay or a job action failed |
-| 2 | an argument, a file or the cluster's answer is not usable; stderr has one line `error: ...` |
-| 130 | interrupted by Ctrl-C |
-
 With `--json` stdout holds exactly one JSON value, see [JSON](reference-json.md). `-h` and `--help` print the help of a
 command. The environment variable `CPSCHED_CONFIG` may name the settings file in place of `--config`."""
 
 
 def page() -> str:
     """Return the page: a section for each group of the help, with its commands."""
-    parts = [INTRODUCTION]
+    parts = ["Every command ends with one of these exit codes.", _exits(EXIT_CODES), INTRODUCTION]
     for group, members in groupby(sorted(commands(), key=lambda each: each.group), key=lambda each: each.group):
         parts += [f"## {group}", *map(_section, members)]
     return document("Commands", *parts)
@@ -38,5 +30,10 @@ def _section(command: Command) -> str:
         f"```text\n{command.usage}\n```",
         f"Example: `{command.example}`",
         table(("argument or option", "meaning"), rows),
+        *([_exits(command.exit_codes)] if command.exit_codes[1] != EXIT_CODES[1] else []),
     ]
     return "\n\n".join(parts)
+
+
+def _exits(codes: dict[int, str]) -> str:
+    return table(("exit code", "meaning"), [(str(code), meaning) for code, meaning in codes.items()])

@@ -6,16 +6,16 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from cpsched_bridge.program.command_help import EXIT_CODES
 from docs.scripts.command_tree import Command, commands
-
-EXITS = "0: success. 1: a check, a replay or a job action failed. 2: unusable input. 130: interrupted."
 
 
 def pages() -> Iterator[tuple[str, str]]:
     """Return file name and content of the page of each command, and of the program."""
     found = list(commands())
     items = [(page_name(each), each.summary) for each in found]
-    yield "cpsched.1", _page("cpsched", "schedule an HPC cluster", "cpsched COMMAND [ARGS]...", ("COMMANDS", items))
+    parts = ("COMMANDS", items), ("EXIT STATUS", _shown(EXIT_CODES))
+    yield "cpsched.1", _page("cpsched", "schedule an HPC cluster", "cpsched COMMAND [ARGS]...", *parts)
     for each in found:
         yield f"{page_name(each)}.1", _page_of(each)
 
@@ -31,8 +31,13 @@ def write(directory: Path) -> list[Path]:
     return [path for name, text in pages() if (path := directory / name).write_text(text, encoding="utf-8")]
 
 
+def _shown(codes: dict[int, str]) -> list[tuple[str, str]]:
+    return [(str(code), meaning) for code, meaning in codes.items()]
+
+
 def _page_of(command: Command) -> str:
-    parts = ("ARGUMENTS", command.arguments), ("OPTIONS", command.options)
+    exits = _shown(command.exit_codes)
+    parts = ("ARGUMENTS", command.arguments), ("OPTIONS", command.options), ("EXIT STATUS", exits)
     details = "\n\n".join(filter(None, (command.summary, command.details)))
     return _page(page_name(command), command.summary, command.usage, *parts, text=details, example=command.example)
 
@@ -46,7 +51,6 @@ def _page(name: str, summary: str, usage: str, *lists: tuple[str, object], text:
         lines += [f".SH {title}"] if items else []
         for term, meaning in items:  # type: ignore[attr-defined]
             lines += [".TP", f".B {_text(term)}", _text(meaning)]
-    lines += [".SH EXIT STATUS", _text(EXITS)]
     if example:
         lines += [".SH EXAMPLE", ".nf", _text(example), ".fi"]
     return "\n".join([*lines, ".SH SEE ALSO", "cpsched(1)"]) + "\n"
