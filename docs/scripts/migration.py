@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from cpsched.former_names import CLASSES, MODULES
 from cpsched_bridge.settings import RENAMED, RETIRED_SETTINGS
 from cpsched_bridge.telemetry.metric_families import FORMER_NAMES, METRICS
-from cpsched_sim.cli_shell import FORMER_COMMANDS, RENAMED_OPTIONS
+from cpsched_sim.cli_shell import FORMER_COMMANDS, FORMER_VERBS, RENAMED_OPTIONS
 from docs.scripts.markdown import code, document, table
 from docs.scripts.metrics import served_as
 
@@ -24,7 +24,9 @@ def page() -> str:
         for old, new in RENAMED.items()
     ]
     retired = [(code(name), row.removed_in, row.instead) for name, row in RETIRED_SETTINGS.items()]
-    commands = {f"cpsched {old}": f"cpsched {' '.join(new)}" for old, new in FORMER_COMMANDS.items()}
+    commands = {f"cpsched {old}": f"cpsched {new}" for old, new in FORMER_COMMANDS.items()}
+    commands |= {f"cpsched {name} FILE": f"cpsched {name} run FILE" for name in FORMER_VERBS}
+    commands["cpsched study --example"] = "cpsched study example"
     metrics = {served_as(row, FORMER_NAMES[row.name]): served_as(row) for row in METRICS if row.name in FORMER_NAMES}
     classes = {old: f"{_module(old)}:{new}" for old, new in CLASSES.items()}
     return document(
