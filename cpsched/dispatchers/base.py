@@ -7,6 +7,7 @@ from typing import Any
 
 from cpsched.model import Decision, EndedJob, Need, Snapshot
 from cpsched.model.overrun import Overrun
+from cpsched.predictors.base import set_learns_default
 
 
 class Dispatcher(ABC):
@@ -22,13 +23,17 @@ class Dispatcher(ABC):
     """
 
     learns: bool = False
-    """Whether `learn` must be called for every ended job."""
+    """Whether `learn` must be called for every ended job; True by default in a class that overrides `learn`."""
 
     every_round: bool = False
     """Whether it is to be asked also where no queued job can start, because it takes note of what happens."""
 
     overrun: Overrun = "one-second"
     """When a running job that outlived its estimate is expected to end, where the policy says nothing else."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        set_learns_default(cls, Dispatcher)
 
     @abstractmethod
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
@@ -38,7 +43,7 @@ class Dispatcher(ABC):
         """
 
     def learn(self, ended: EndedJob) -> None:
-        """Learn from a job that ended. Set `learns`, or the call may be left out."""
+        """Learn from a job that ended."""
 
     def took(self, seconds: float) -> None:
         """Take note of how long the last decision took, where the caller measures it: the core reads no clock.

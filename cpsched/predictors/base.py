@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -24,7 +24,14 @@ class Predictor(ABC):
     """
 
     learns: bool = False
-    """Whether `learn` changes later predictions; if not, all jobs of a trace may be predicted up front."""
+    """Whether `learn` changes later predictions; True by default in a class that overrides `learn`.
+
+    If False, a simulation may predict all jobs up front.
+    """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        set_learns_default(cls, Predictor)
 
     @abstractmethod
     def predict(self, job: Job) -> int:
@@ -39,7 +46,7 @@ class Predictor(ABC):
             table.estimate_s[slot] = whole_seconds(self.predict(table.jobs[slot]))
 
     def learn(self, ended: EndedJob) -> None:
-        """Learn from a job that ended. Set `learns`, or predictions may be made beforehand."""
+        """Learn from a job that ended."""
 
 
 class Learner(Protocol):
@@ -53,6 +60,13 @@ class Learner(Protocol):
     def learn(self, ended: EndedJob) -> None:
         """Take note of a job that ended."""
         ...
+
+
+def set_learns_default(cls: type[Any], base: type[Any]) -> None:
+    """Set `cls.learns` if `cls` overrides `learn`, unless a class below `base` already defines `learns`."""
+    below = cls.__mro__[: cls.__mro__.index(base)]
+    if cls.learn is not base.learn and not any("learns" in vars(each) for each in below):
+        cls.learns = True
 
 
 _NUMBERS = (int, float, np.integer, np.floating)

@@ -14,8 +14,6 @@ from cpsched.registration import Registration
 class LastTwoPredictor(Predictor):
     """Mean of the user's last two run times, capped by the walltime; with one, that one; with none, the walltime."""
 
-    learns = True
-
     def __init__(self) -> None:
         self._last: dict[str, deque[int]] = {}
 

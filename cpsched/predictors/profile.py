@@ -24,8 +24,6 @@ class ProfilePredictor(Predictor):
     Jobs without a user get their walltime.
     """
 
-    learns = True
-
     def __init__(self, remember: int = 10_000) -> None:
         require(remember > 0, "remember", remember, "must be positive")
         self.remember = remember

@@ -20,8 +20,6 @@ class QuantilePredictor(Predictor):
     stands beside them, and alone for users that are not known.
     """
 
-    learns = True
-
     def __init__(self, quantile: float = 0.8, remember: int = 40) -> None:
         require(0 < quantile <= 1, "quantile", quantile, "must be above 0, at most 1")
         require(remember > 0, "remember", remember, "must be positive")

@@ -238,7 +238,11 @@ def test_what_is_no_dispatcher_is_told_the_contract():
 
 
 def test_a_dispatcher_needs_no_more_than_to_decide():
-    policy = Policy(WalltimePredictor(), Answering(Decision(NO_STARTS, EFFORT)))
+    class Deciding(Dispatcher):
+        def decide(self, snapshot, need="plan"):
+            return Decision(NO_STARTS, EFFORT)
+
+    policy = Policy(WalltimePredictor(), Deciding())
     assert not policy.learns
     assert policy.decide(policy.estimated(a_scene()), "starts").starts is NO_STARTS
     assert policy.dispatcher.memory() is None

@@ -9,8 +9,6 @@ import cpsched
 class UserMedian(cpsched.Predictor):
     """The median run time of the user's ended jobs so far; the walltime where there is none."""
 
-    learns = True
-
     def __init__(self) -> None:
         self.runs_s = defaultdict(list)
 

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched.errors import InvalidValue, PolicyError
 from cpsched.model import EndedJob, JobTable
 from cpsched.predictors.base import Predictor, fill_estimates, whole_seconds
@@ -114,3 +115,31 @@ def test_numbers_become_whole_seconds(answer, seconds):
 def test_what_is_no_duration_is_refused(answer):
     with pytest.raises(InvalidValue, match="estimate_s"):
         whole_seconds(answer)
+
+
+class Learning:
+    def learn(self, ended):
+        pass
+
+
+class Quiet(Learning, WalltimePredictor):
+    learns = False
+
+
+class OfParent(Quiet):
+    pass
+
+
+@pytest.mark.parametrize("base", [WalltimePredictor, EasyDispatcher])
+def test_a_class_that_overrides_learn_learns(base):
+    """Without the default, simulations and the bridge never call its `learn`."""
+    derived = type("Derived", (Learning, base), {})
+    assert base.learns is False
+    assert derived.learns is True
+    assert type("Silent", (derived,), {"learns": False}).learns is False
+    assert type("Child", (derived,), {}).learns is True
+
+
+def test_a_class_that_defines_learns_keeps_it():
+    assert Quiet.learns is False
+    assert OfParent.learns is False
