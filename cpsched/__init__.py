@@ -1,15 +1,15 @@
-"""The decision core: values in, values out; no clock, no files, no sockets.
+"""The decision core. Pure functions and values: no clock, no files, no sockets.
 
-What a researcher needs stands here:
+Public API:
 
-- to write a dispatcher or a predictor: `Dispatcher`, `Predictor`, `plan`;
-- what they are given and give back: `Snapshot`, `Cluster`, `Request`, `Job`, `RunningJob`, `EndedJob`, `Decision`,
-  `Starts`, `Placement`, `Wait`, `Effort`, `NEVER`;
-- to put them together, and to judge what they decide: `ClusterState`, `Policy`, `PolicySpec`, `verify`, `Violation`;
-- to offer them by name, and to judge schedules: `Registration`, `Metric`, `ScheduleData`;
-- what goes wrong: `CpschedError`, `InvalidValue`, `UnknownName`, `PluginLoadError`, `PluginError`.
+- Base classes and list scheduling: `Dispatcher`, `Predictor`, `plan`.
+- Inputs and results: `Snapshot`, `Cluster`, `Request`, `Job`, `RunningJob`, `EndedJob`, `Decision`, `Starts`,
+  `Placement`, `Wait`, `Effort`, `NEVER`.
+- Policies and verification: `ClusterState`, `Policy`, `PolicySpec`, `verify`, `Violation`.
+- Registration and metrics: `Registration`, `Metric`, `ScheduleData`.
+- Errors: `CpschedError`, `InvalidValue`, `UnknownName`, `PluginLoadError`, `PluginError`.
 
-A name is loaded when it is first used: `import cpsched` alone imports nothing. The simulator's face is `cpsched_sim`.
+Names are loaded on first use, so `import cpsched` is cheap. The API of the simulator is `cpsched_sim`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _HOMES = {
     "policy_spec": ("PolicySpec",),
     "predictors.base": ("Predictor",),
 }  # fmt: skip
-"""Module -> the names that this face takes from it."""
+"""Module -> its public names."""
 _HOME_OF = {name: f"cpsched.{module}" for module, names in _HOMES.items() for name in names}
 
 __all__ = [

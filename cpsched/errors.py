@@ -1,15 +1,15 @@
 """The exceptions of the decision core.
 
-An exception means that the program or the outside broke; infeasible, late, no room are results.
+An exception means that the program or its environment failed. Infeasible, late and no capacity are results.
 
-    CpschedError            everything this package raises on purpose
-    ├── InvalidValue        a value broke its own rule: the message names value and rule (exit code 2)
-    ├── UnknownName         a dispatcher, predictor or parameter nobody knows: the message lists the known ones
-    ├── PluginLoadError     a plug-in, or a `package.module:Class`, that cannot be used: the message says why
-    ├── PluginError         something that can be plugged in broke its contract; file and line are named (exit code 1)
-    │   └── PolicyError         a dispatcher or predictor did: one failed decision of a bridge, the end of a replay
-    ├── SimulationError     the simulator: see `cpsched_sim.errors`
-    └── BridgeError         the bridge: see `cpsched_bridge.errors`
+    CpschedError            base of all exceptions of this package
+    ├── InvalidValue        a value breaks a rule; the message names both (exit code 2)
+    ├── UnknownName         unknown dispatcher, predictor, parameter, ...; the message lists the known names
+    ├── PluginLoadError     a plug-in or `package.module:Class` cannot be loaded; the message gives the reason
+    ├── PluginError         a plug-in broke its contract; the message gives file and line (exit code 1)
+    │   └── PolicyError         the plug-in is a dispatcher or predictor
+    ├── SimulationError     base of the errors of `cpsched_sim`
+    └── BridgeError         base of the errors of `cpsched_bridge`
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ T = TypeVar("T")
 
 
 class CpschedError(Exception):
-    """Base of everything that `cpsched`, `cpsched_sim` and the bridge raise on purpose."""
+    """Base of all exceptions that `cpsched`, `cpsched_sim` and the bridge raise deliberately."""
 
 
 class InvalidValue(CpschedError, ValueError):
-    """A value broke its own rule; the message reads `field=value: rule`."""
+    """A value breaks a rule; the message is `field=value: rule`."""
 
     def __init__(self, field: str, value: object, rule: str) -> None:
         super().__init__(f"{field}={value}: {rule}")
@@ -37,7 +37,7 @@ class InvalidValue(CpschedError, ValueError):
 
 
 class UnknownName(CpschedError, LookupError):
-    """A name that is not in a catalogue; the message lists those that are, and the one that was probably meant."""
+    """An unknown name; the message lists the known names and suggests the most similar one."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         names = sorted(known)
@@ -47,17 +47,17 @@ class UnknownName(CpschedError, LookupError):
 
 
 RAISED = (Exception, SystemExit)
-"""What is caught of a plug-in: one that exits has failed, too."""
+"""The exceptions of a plug-in that are caught; `SystemExit` counts as a failure."""
 
 METHODS = {"dispatcher": ("decide",), "predictor": ("fill", "predict"), "trace format": ("_record",)}
-"""By part: the methods whose answers are checked."""
+"""By kind of plug-in: the methods whose results are checked."""
 
 
 class PluginError(CpschedError):
-    """Something that can be plugged in raised, or answered what its contract does not allow.
+    """A plug-in raised, or returned what its contract does not allow.
 
-    The message reads `dispatcher MyDispatcher: what happened (mine.py:12, in decide)`; what it raised is the
-    `__cause__`. `place` is the line of its author's code, where that is known.
+    The message is `dispatcher MyDispatcher: what happened (mine.py:12, in decide)`; the plug-in's exception is the
+    `__cause__`. `place` is the line of the plug-in, or None if unknown.
     """
 
     exit_code = 1
@@ -72,16 +72,16 @@ class PluginError(CpschedError):
 
 
 class PolicyError(PluginError):
-    """A dispatcher or predictor raised, or answered what its contract does not allow.
+    """A dispatcher or predictor raised, or returned what its contract does not allow.
 
-    `Policy` raises nothing else for whatever they do, so that a caller can count one failed decision and go on.
+    `Policy` raises no other exception for them, so a caller can count one failed decision and continue.
     """
 
 
 class PluginLoadError(CpschedError):
-    """What `words` name cannot be used; the message reads `kind words: reason (mine.py:3)`.
+    """A plug-in or `package.module:Class` cannot be loaded; the message is `kind words: reason (mine.py:3)`.
 
-    `place` is the line of its author's code that raised, where one did.
+    `place` is the line of the plug-in that raised, or None.
     """
 
     def __init__(self, kind: str, words: str, reason: str, place: SourceLocation | None = None) -> None:
@@ -93,11 +93,11 @@ class PluginLoadError(CpschedError):
 
 
 FOREIGN_CHARS = 500
-"""Letters of a foreign error's message that are kept: a plug-in must not fill a journal."""
+"""Maximum length of a foreign error's message, so that a plug-in cannot fill a journal."""
 
 
 def exception_message(error: BaseException) -> str:
-    """The message of an exception: bounded, printable, and a text even if the exception cannot tell its message."""
+    """Return the message of an exception, bounded and printable, even if its `__str__` raises."""
     try:
         return escape_controls(str(error)[:FOREIGN_CHARS])
     except Exception:
@@ -105,12 +105,12 @@ def exception_message(error: BaseException) -> str:
 
 
 def describe_exception(error: BaseException) -> str:
-    """The kind and the message of an exception, as faults tell it."""
+    """Return the type and the message of an exception."""
     return f"{type(error).__name__}: {exception_message(error)}"
 
 
 def escape_controls(text: str) -> str:
-    """`text` in one line, with nothing that would steer a terminal."""
+    """Return `text` in one line, with control characters escaped."""
     return text if text.isprintable() else "".join(c if c.isprintable() else _escaped(c) for c in text)
 
 
@@ -119,14 +119,14 @@ def _escaped(character: str) -> str:
 
 
 def abbreviate(things: Sequence[T], most: int, between: str = ", ", text: Callable[[T], str] = str) -> str:
-    """The first `most` of some things, and how many more there are: `n1, n2 and 3 more`, `it fails; so and 1 more`."""
+    """Join the first `most` of `things` and count the rest: `n1, n2 and 3 more`."""
     more = len(things) - most
-    told = between.join(map(text, things[:most]))
-    return f"{told}{between.rstrip(', ')} and {more:,} more" if more > 0 else told
+    shown = between.join(map(text, things[:most]))
+    return f"{shown}{between.rstrip(', ')} and {more:,} more" if more > 0 else shown
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The end of a message: the known name that is most like `name`; empty where none is like it."""
+    """Return a hint with the known name that is most similar to `name`; empty if none is similar."""
     from difflib import get_close_matches
 
     close = get_close_matches(name, list(known), 1)

@@ -1,4 +1,4 @@
-"""Time spans, instants, amounts, counts and figures as people read them. The only place that spells them."""
+"""Formatting of time spans, instants, amounts, counts and metrics. All user-facing text uses it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 UNIX_TIME_S = 10**9
-"""Seconds from here on are Unix time (2001 and later); a simulated cluster counts from zero."""
+"""From here on, seconds are Unix time (2001 and later); a simulated cluster counts from zero."""
 _MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86400
 
 
@@ -14,7 +14,7 @@ _MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86400
 
 
 def span(seconds: float) -> str:
-    """A duration with its two largest units: `45 s`, `12 min 30 s`, `2 h 05 min`, `3 d 4 h`."""
+    """Format a duration with its two largest units: `45 s`, `12 min 30 s`, `2 h 05 min`, `3 d 4 h`."""
     whole = round(abs(seconds))
     sign = "-" if seconds < 0 < whole else ""
     if whole < _MINUTE_S:
@@ -28,17 +28,17 @@ def span(seconds: float) -> str:
 
 
 def milliseconds(seconds: float) -> str:
-    """`1.2 ms`."""
+    """Format seconds as `1.2 ms`."""
     return f"{1e3 * seconds:,.1f} ms"
 
 
 def clock(unix_s: float) -> str:
-    """Unix time as a date and a time of day in UTC, without saying so: `2026-11-25 16:53:28`."""
+    """Format Unix time as date and time in UTC, without the zone: `2026-11-25 16:53:28`."""
     return f"{datetime.fromtimestamp(unix_s, UTC):%Y-%m-%d %H:%M:%S}"
 
 
 def instant(cluster_s: int) -> str:
-    """A second of the cluster's clock: `2026-11-25 16:53:28 UTC`, or `day 3, 02:05:00` of a simulated cluster."""
+    """Format a second of the cluster's clock: `2026-11-25 16:53:28 UTC`, or `day 3, 02:05:00` if simulated."""
     if cluster_s >= UNIX_TIME_S:
         return f"{clock(cluster_s)} UTC"
     days, rest = divmod(abs(cluster_s), _DAY_S)
@@ -47,23 +47,23 @@ def instant(cluster_s: int) -> str:
 
 
 def from_now(at_s: int, now_s: int) -> str:
-    """An instant relative to now: `in 2 h 05 min`, `5 min ago`, `now`."""
+    """Format an instant relative to now: `in 2 h 05 min`, `5 min ago`, `now`."""
     ahead_s = at_s - now_s
     return f"{span(-ahead_s)} ago" if ahead_s < 0 else to_come(at_s, now_s)
 
 
 def to_come(at_s: int, now_s: int) -> str:
-    """A planned instant relative to now: `in 5 min`. A plan may be older than now: an instant that is past is `now`."""
+    """Format a planned instant relative to now: `in 5 min`; `now` if it has passed, because plans can be outdated."""
     return f"in {time_left(at_s, now_s)}" if at_s > now_s else "now"
 
 
 def time_left(at_s: int, now_s: int) -> str:
-    """How long it is to a planned instant, as the end of a range has it: `5 min`; `now` of one that is past."""
+    """Format the time to a planned instant as the end of a range: `5 min`; `now` if it has passed."""
     return span(at_s - now_s) if at_s > now_s else "now"
 
 
 def change(expected_s: int | None, first_s: int | None) -> str:
-    """How an expected start has moved since the first plan: `5 min later`; empty where it has not."""
+    """Format the change of an expected start since the first plan: `5 min later`; empty if unchanged."""
     if expected_s is None or first_s is None or expected_s == first_s:
         return ""
     moved_s = expected_s - first_s
@@ -74,7 +74,7 @@ def change(expected_s: int | None, first_s: int | None) -> str:
 
 
 def amount(resource: str, value: int) -> str:
-    """An amount of a resource: memory in GiB, everything else as a number."""
+    """Format an amount of a resource: memory in GiB, all others as a number."""
     mib = _mib(resource)
     if mib is None:
         return f"{value:,}"
@@ -86,7 +86,7 @@ def amount(resource: str, value: int) -> str:
 
 
 def resource(name: str, number: int = 2) -> str:
-    """The name of a resource beside a number of it: `memory_mib` is memory, `gpu:a100` are GPUs (a100)."""
+    """Return the name of a resource as shown beside a number: `memory_mib` is memory, `gpu:a100` are GPUs (a100)."""
     if _mib(name) is not None:
         return "memory"
     kind, _, model = name.removeprefix("gres/").partition(":")
@@ -96,7 +96,7 @@ def resource(name: str, number: int = 2) -> str:
 
 
 def quantity(name: str, number: int) -> str:
-    """An amount with its resource: `256 cores`, `1 GPU`, `12 GiB`."""
+    """Format an amount with its resource: `256 cores`, `1 GPU`, `12 GiB`."""
     return amount(name, number) if _mib(name) is not None else f"{number:,} {resource(name, number)}"
 
 
@@ -108,12 +108,12 @@ def _mib(resource: str) -> int | None:
 
 
 def many(number: int, one: str, more: str = "") -> str:
-    """A number with its noun: `1 node`, `1,608 nodes`; `more` where the plural is not made by an s."""
+    """Format a number with its noun: `1 node`, `1,608 nodes`; `more` is an irregular plural."""
     return f"{number:,} {one if number == 1 else more or one + 's'}"
 
 
 def ordinal(number: int) -> str:
-    """`first`, `2nd`, `1,608th`."""
+    """Format an ordinal: `first`, `2nd`, `1,608th`."""
     if number == 1:
         return "first"
     tens = 10 < number % 100 < 20
@@ -121,17 +121,17 @@ def ordinal(number: int) -> str:
 
 
 def percent(share: float | None, digits: int = 0) -> str:
-    """A share as `12 %`; empty for None."""
+    """Format a share as `12 %`; empty for None."""
     return "" if share is None else f"{100 * share:.{digits}f} %"
 
 
 def figure(value: float) -> str:
-    """A figure with five digits: `92.688`, `15,694`, `1,060,430`."""
+    """Format a value with five digits: `92.688`, `15,694`, `1,060,430`."""
     return f"{value:,.5g}" if abs(value) < 1e5 else f"{value:,.0f}"
 
 
 def short(value: float | None) -> str:
-    """A figure with three digits, for narrow columns: 132k, 16.8k, 0.686. A dash for what was not measured."""
+    """Format a value with three digits, for narrow columns: 132k, 16.8k, 0.686; `-` for None."""
     if value is None:
         return "-"
     for scale, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
@@ -141,7 +141,7 @@ def short(value: float | None) -> str:
 
 
 def measured(value: float | None, unit: str) -> str:
-    """A figure with its unit: seconds as a time span, percentages with a digit; a dash where there is none."""
+    """Format a value with its unit: seconds as a time span, percentages with one decimal; `-` for None."""
     if value is None:
         return "-"
     if unit == "s":
@@ -150,7 +150,7 @@ def measured(value: float | None, unit: str) -> str:
 
 
 def signed(value: float | None, unit: str) -> str:
-    """A difference with its sign, unless it is nothing in the digits that are shown."""
+    """Format a difference with its sign; without a sign if it rounds to zero."""
     if value is None:
         return "-"
     size = measured(abs(value), unit)
@@ -158,5 +158,5 @@ def signed(value: float | None, unit: str) -> str:
 
 
 def signed_range(ends: Sequence[float] | None, unit: str) -> str:
-    """An interval of differences: `-2 min to +3 min`; `none` where there is none."""
+    """Format an interval of differences: `-2 min to +3 min`; `none` for None."""
     return "none" if ends is None else f"{signed(ends[0], unit)} to {signed(ends[1], unit)}"

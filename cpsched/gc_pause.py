@@ -1,4 +1,4 @@
-"""Python's garbage collector, kept away from many objects that stay: a window's jobs, and what the compiler builds."""
+"""Pause of Python's garbage collector while many long-lived objects are built."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
-    """Pause the collector: it would search everything built so far again and again, and find no circle to free."""
+    """Pause the collector: it would rescan long-lived objects repeatedly and find no garbage."""
     was_on = gc.isenabled()
     gc.disable()
     try:

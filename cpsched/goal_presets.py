@@ -1,7 +1,7 @@
-"""A goal in a site's words: one knob between short waits for many and large jobs on a full machine, with limits.
+"""Goals of a site: presets between short waits for many jobs and early starts of large jobs, with limits.
 
-A goal says two things. Its *stop* is the objective that `lookahead` begins with. Its *weights* and *limits* say by
-which figures two settings are compared, each in percent of what a baseline makes of the same jobs.
+The preset of a goal sets the objective that `lookahead` starts with. *Weights* and *limits* define how two
+configurations are compared: by metrics, each in percent of a baseline on the same jobs.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ GOAL_METRICS = {
     "p2sf": "per-area slowdown of level 2",
     "longest": "longest wait",
 }
-"""What a goal may weigh and limit; less is better in all of them."""
+"""The metrics that a goal can weigh or limit; lower is better for all."""
 DEFAULT = "balance"
-"""The goal of a site that names none."""
+"""The goal of a site that sets none."""
 WEIGHTS = "weights"
-"""The name of a goal that is no stop of the knob."""
+"""The name of a goal that is given by weights instead of a preset."""
 NO_LIMITS = "none"
 MOST_PERCENT = 10_000.0
 
 _LEAST = {"mean_wait": 1.0, "longest": 60.0}
-"""Seconds added to both sides of a ratio: on an empty machine a wait of two seconds is not twice one of a second."""
+"""Seconds added to both sides of a ratio, so that waits of 2 s and 1 s on an empty cluster are not a factor of 2."""
 
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """A named place of the knob: the objective of `lookahead` there, what counts, and what must not get worse."""
+    """A named goal: the objective of `lookahead`, the weights, and the limits."""
 
     name: str
     sentence: str
@@ -49,33 +49,33 @@ PRESETS: dict[str, Preset] = {
     for stop in (
         Preset(
             "waits",
-            "Short waits for many: small and short jobs go first, large ones may wait longer",
+            "Short waits for many: small and short jobs first, large jobs may wait longer",
             "waits",
             {"mean_wait": 1.0, "bsld": 1.0},
             {"longest": 150.0},
         ),
         Preset(
             DEFAULT,
-            "A bit of both: waits shorter than by arrival, and no kind of job pays for it",
+            "A compromise: shorter waits than in arrival order, at no job class's expense",
             "default",
             {"mean_wait": 1.0, "bsld": 1.0, "awf": 1.0, "p2sf": 1.0},
             {"awf": 103.0, "longest": 110.0},
         ),
         Preset(
             "large-jobs",
-            "Large jobs and a full machine: what is most work waits least for its size",
+            "Large jobs and high utilization: jobs with the most work wait least for their size",
             "large-jobs",
             {"awf": 1.0, "p2sf": 1.0},
             {"longest": 110.0},
         ),
     )
 }
-"""The knob, from one end to the other."""
+"""The presets, from short waits to large jobs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What a site wants. Both mappings are by the names of `GOAL_METRICS`; limits are percent of the baseline's figure.
+    """The goal of a site. Both mappings are by the names of `GOAL_METRICS`; limits are percent of the baseline.
 
     >>> goal = Goal.of("waits", {"awf": "103 %"})
     >>> goal.objective, dict(goal.limits)
@@ -94,10 +94,10 @@ class Goal:
     def of(
         cls, words: str | Mapping[str, float] | None = None, limits: str | Mapping[str, str | float] | None = None
     ) -> Goal:
-        """The goal of a stop's name, or of weights by figure; without `limits`, those of the (nearest) stop.
+        """Return the goal of a preset's name, or of weights by metric. Default limits: those of the (nearest) preset.
 
-        `limits` are percent, as numbers or as texts like `103 %`, or the word `none`.
-        Raises `UnknownName` for a stop or a figure that is not known, `InvalidValue` for a number that makes no sense.
+        `limits` are percent, as numbers or texts like `103 %`, or the word `none`. Raise `UnknownName` for an unknown
+        preset or metric, `InvalidValue` for a number out of range.
         """
         if words is None or isinstance(words, str):
             stop = _stop(words or DEFAULT)
@@ -109,9 +109,9 @@ class Goal:
 
     @classmethod
     def parse(cls, words: str | None, limits: str | None = None) -> Goal:
-        """The goal that texts of a command line spell: `waits`, or `bsld=2,awf=1`; `awf=103,longest=110` or `none`.
+        """Return the goal of command-line texts: `waits` or `bsld=2,awf=1`; limits `awf=103,longest=110` or `none`.
 
-        Raises what `of` raises.
+        Raise the errors of `of`.
         """
         given: str | Mapping[str, float] | None = words
         if words is not None and "=" in words:
@@ -120,28 +120,28 @@ class Goal:
 
     @property
     def objective(self) -> str:
-        """The objective of `lookahead` that serves the goal, as far as that is known without a look at the site."""
+        """The objective of `lookahead` for this goal, before any tuning for the site."""
         return (PRESETS[self.name] if self.name in PRESETS else _nearest(self.weights)).objective
 
     def __str__(self) -> str:
-        """The goal as people read it: `balance, awf at most 103 %, longest at most 110 %`."""
+        """Return the goal as text: `balance, awf at most 103 %, longest at most 110 %`."""
         named = self.name
         if named == WEIGHTS:
             named = " ".join(f"{name}={weight:g}" for name, weight in self.weights.items())
         return ", ".join((named, *(f"{name} at most {percent:g} %" for name, percent in self.limits.items())))
 
     def score(self, ratios: Mapping[str, float]) -> float:
-        """The weighted geometric mean of ratios by figure: 0.9 means a tenth less than what the ratios are of."""
+        """Return the weighted geometric mean of ratios by metric; 0.9 is 10 % better than the baseline."""
         total = sum(self.weights.values())
         return math.exp(sum(weight * math.log(ratios[name]) for name, weight in self.weights.items()) / total)
 
     def broken(self, ratios: Mapping[str, float]) -> dict[str, float]:
-        """The figures beyond their limits, in percent of the baseline's."""
+        """Return the metrics beyond their limits, in percent of the baseline."""
         return {name: 100 * ratios[name] for name, most in self.limits.items() if ratios[name] > most / 100 + 1e-9}
 
 
 def ratios(figures: Mapping[str, Any], baseline: Mapping[str, Any]) -> dict[str, Any]:
-    """Each figure as a share of the baseline's; arrays element by element."""
+    """Return each metric divided by the baseline's; arrays element by element."""
     return {
         name: (figures[name] + _LEAST.get(name, 0.0)) / (baseline[name] + _LEAST.get(name, 0.0))
         for name in GOAL_METRICS
@@ -158,15 +158,20 @@ def _weights(given: Mapping[str, float]) -> dict[str, float]:
     for name, weight in given.items():
         _known(name)
         numeric = isinstance(weight, int | float) and not isinstance(weight, bool)
-        require(numeric and 0 <= weight <= MOST_PERCENT, f"goal.{name}", weight, "must be a weight of 0 or more")
+        require(
+            numeric and 0 <= weight <= MOST_PERCENT,
+            f"goal.{name}",
+            weight,
+            f"must be a weight from 0 to {MOST_PERCENT:g}",
+        )
     found = {name: float(weight) for name, weight in given.items() if weight}
-    require(bool(found), "goal", dict(given), "must weigh at least one figure")
+    require(bool(found), "goal", dict(given), "must give at least one metric a positive weight")
     return found
 
 
 def _limits(given: str | Mapping[str, str | float]) -> dict[str, float]:
     if isinstance(given, str):
-        require(given == NO_LIMITS, "limits", given, f"must be percent by figure, or {NO_LIMITS}")
+        require(given == NO_LIMITS, "limits", given, f"must be percent by metric, or {NO_LIMITS}")
         return {}
     found = {}
     for name, value in given.items():
@@ -179,7 +184,7 @@ def _limits(given: str | Mapping[str, str | float]) -> dict[str, float]:
 
 def _known(name: str) -> None:
     if name not in GOAL_METRICS:
-        raise UnknownName("figure", name, GOAL_METRICS)
+        raise UnknownName("metric", name, GOAL_METRICS)
 
 
 def _number(field: str, text: str) -> float:
@@ -193,12 +198,12 @@ def _pairs(field: str, text: str) -> list[tuple[str, str]]:
     found = [tuple(map(str.strip, word.split("=", 1))) for word in text.split(",") if word.strip()]
     require(bool(found) and all(len(pair) == 2 for pair in found), field, text, "must be NAME=NUMBER,...")
     names = [pair[0] for pair in found]
-    require(len(set(names)) == len(names), field, text, "must name each figure once")
+    require(len(set(names)) == len(names), field, text, "must name each metric once")
     return [(pair[0], pair[1]) for pair in found]
 
 
 def _nearest(weights: Mapping[str, float]) -> Preset:
-    """The stop whose weights point most nearly where these do; the middle one where several do, or none at all."""
+    """Return the preset whose weights have the most similar direction; ties prefer the middle one."""
 
     def likeness(stop: Preset) -> float:
         length = math.sqrt(sum(weight**2 for weight in stop.weights.values()))

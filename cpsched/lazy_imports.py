@@ -1,4 +1,4 @@
-"""Faces of packages whose names are loaded when they are first used (PEP 562)."""
+"""Packages whose public names are loaded on first use (PEP 562)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _VERSION = "__version__"
 def lazy_attributes(
     package: dict[str, Any], home_of: Mapping[str, str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` of a package, given its globals and the module that each name comes from.
+    """Return `__getattr__` and `__dir__` of a package, from its globals and the module of each public name.
 
-    `__version__` is that of the distribution. What a package imports for itself is not listed.
+    `__version__` is that of the distribution. `__dir__` omits the package's own imports.
     """
 
     def load(name: str) -> Any:

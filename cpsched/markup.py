@@ -1,4 +1,4 @@
-"""Elements of HTML and SVG from values: texts and attributes are escaped in this one place."""
+"""HTML and SVG elements from values; all texts and attributes are escaped here."""
 
 from __future__ import annotations
 
@@ -6,30 +6,31 @@ from html import escape
 from typing import Self
 
 _EMPTY = frozenset(("circle", "line", "meta", "path", "polygon", "polyline", "rect"))
-"""Elements that seldom hold anything."""
+"""Elements without children."""
 
 
 class Markup(str):
-    """A text that is HTML or SVG already. Jinja's templates take it as it is."""
+    """Text that is already HTML or SVG. Jinja does not escape it."""
 
     __slots__ = ()
 
     def __html__(self) -> Self:
-        """The same."""
+        """Return the markup itself."""
         return self
 
 
 def safe(value: object) -> str:
-    """A value as markup: a text is escaped, a number has at most one digit after its point."""
+    """Return a value as markup: texts are escaped, floats have at most one decimal."""
     if isinstance(value, Markup):
         return value
     return f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else escape(str(value))
 
 
 def tag(name: str, /, *children: object, **attributes: object) -> Markup:
-    """An element: `tag("a", "x < y", href="?a&b")`.
+    """Return an element, such as `tag("a", "x < y", href="?a&b")`.
 
-    In the names of attributes an underscore is a hyphen, and one at the end is nothing (`class_`); None leaves out.
+    In attribute names an underscore becomes a hyphen, and a trailing one is dropped (`class_`). None omits the
+    attribute.
     """
     given = "".join(
         f' {each.rstrip("_").replace("_", "-")}="{safe(value)}"'

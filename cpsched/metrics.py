@@ -1,8 +1,8 @@
-"""What a schedule was worth: one table of metrics, which summaries, tables, plots, the demo and the exporter read.
+"""Metrics of a schedule: one table that summaries, reports, plots, the demo and the exporter read.
 
-Symbols as in the field: W wait, D run time, F = W + D response time, r processors of a job (units times the first
-resource of a unit; all of a node where the job has nodes for itself). Times are seconds, columns hold one entry per
-job, results are float64.
+Symbols as in debs24: W wait, D run time, F = W + D response time, r processors of a job. r is units times the first
+resource of a unit, or the whole node for jobs with exclusive nodes. Times are in seconds, columns have one entry
+per job, results are float64.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FloatArray = npt.NDArray[np.float64]
 
 
 def bounded_slowdown(wait_s: npt.ArrayLike, run_s: npt.ArrayLike) -> FloatArray:
-    """max(1, (W + D) / max(D, 10 s)), job by job."""
+    """Return max(1, (W + D) / max(D, 10 s)) per job (Feitelson et al. 1997), float64[J]."""
     W, D = np.asarray(wait_s, np.float64), np.asarray(run_s, np.float64)
     slowdown: FloatArray = np.maximum(1.0, (W + D) / np.maximum(D, BSLD_BOUND_S))
     return slowdown
@@ -34,10 +34,10 @@ def bounded_slowdown(wait_s: npt.ArrayLike, run_s: npt.ArrayLike) -> FloatArray:
 
 @dataclass(frozen=True)
 class ScheduleData:
-    """The jobs that a metric judges, as int64 columns of the same length.
+    """The jobs of a schedule, as int64 columns of equal length.
 
-    `machine` is the number of processors there are. `jobs` are the jobs themselves in the same order, for metrics that
-    ask who a job belongs to; both may be left out where no metric needs them.
+    `machine` is the number of processors of the cluster. `jobs` are the jobs in the same order, for metrics that need
+    users or accounts. Both are optional for metrics that do not use them.
     """
 
     submit_s: IntArray
@@ -49,7 +49,7 @@ class ScheduleData:
 
     @classmethod
     def of(cls, ended: Sequence[EndedJob], machine: int = 0) -> ScheduleData:
-        """The columns of jobs that ended; a job with nodes for itself counts the processors that it asked for."""
+        """Return the columns of ended jobs; an exclusive job counts with the processors that it requested."""
         requests = [e.job.request for e in ended]
         return cls(
             submit_s=np.array([e.job.submit_s for e in ended], np.int64),
@@ -62,17 +62,17 @@ class ScheduleData:
 
     @cached_property
     def wait_s(self) -> FloatArray:
-        """W per job."""
+        """W per job, s."""
         return (self.start_s - self.submit_s).astype(np.float64)
 
     @cached_property
     def run_s(self) -> FloatArray:
-        """D per job."""
+        """D per job, s."""
         return (self.end_s - self.start_s).astype(np.float64)
 
     @cached_property
     def response_s(self) -> FloatArray:
-        """F per job."""
+        """F per job, s."""
         return (self.end_s - self.submit_s).astype(np.float64)
 
     @cached_property
@@ -82,7 +82,7 @@ class ScheduleData:
 
     @cached_property
     def bounded_slowdown(self) -> FloatArray:
-        """The larger of 1 and (W + D) / max(D, 10 s), per job."""
+        """max(1, (W + D) / max(D, 10 s)) per job."""
         return bounded_slowdown(self.wait_s, self.run_s)
 
     @property
@@ -92,17 +92,20 @@ class ScheduleData:
 
     @property
     def af(self) -> float:
-        """Mean response time (average flow)."""
+        """Mean response time (average flow), s."""
         return float(self.response_s.mean())
 
     @property
     def awf(self) -> float:
-        """Mean response time weighted by area: sum r D F / sum r D."""
+        """Mean response time weighted by area, s: sum r D F / sum r D."""
         area = self.processors * self.run_s
         return float((area * self.response_s).sum() / area.sum())
 
     def pasf(self, a: int) -> float:
-        """Per-area slowdown of level a: (a+1)/(a+2) x sum r (F^(a+2) - W^(a+2)) / sum r (F^(a+1) - W^(a+1))."""
+        """Return the per-area slowdown of level a (PaSF, debs24 section 2), s.
+
+        (a+1)/(a+2) x sum r (F^(a+2) - W^(a+2)) / sum r (F^(a+1) - W^(a+1)).
+        """
         F, W, r = self.response_s, self.wait_s, self.processors
         upper = (r * (F ** (a + 2) - W ** (a + 2))).sum()
         lower = (r * (F ** (a + 1) - W ** (a + 1))).sum()
@@ -110,31 +113,34 @@ class ScheduleData:
 
     @property
     def p2sf(self) -> float:
-        """PaSF of level 2."""
+        """Per-area slowdown of level 2."""
         return self.pasf(2)
 
     @property
     def makespan_s(self) -> int:
-        """From the first submission to the last end."""
+        """Seconds from the first submission to the last end."""
         return int(self.end_s.max() - self.submit_s.min())
 
     def utilization(self, processors: int) -> float:
-        """Share of a machine of so many processors that was in use over the makespan."""
+        """Return the used share of `processors` processors over the makespan."""
         return float((self.processors * self.run_s).sum() / (processors * max(1, self.makespan_s)))
 
     def queue_length(self) -> tuple[IntArray, IntArray]:
-        """Jobs waiting, as steps: (seconds ascending, length from then on). A job that starts at once never waits."""
+        """Return the number of waiting jobs as steps (seconds ascending, length from then on).
+
+        A job that starts on submission never waits.
+        """
         return step_counts(self.submit_s, self.start_s)
 
     def mean_queue_length(self) -> float:
-        """Time average of the queue length over the makespan."""
+        """Return the time average of the queue length over the makespan."""
         return float(self.wait_s.sum() / max(1, self.makespan_s))
 
 
 def step_counts(begin_s: IntArray, end_s: IntArray, weight: IntArray | None = None) -> tuple[IntArray, IntArray]:
-    """How many of the intervals [begin, end) hold each moment: (seconds ascending, count from then on).
+    """Return how many intervals [begin, end) contain each moment: (seconds ascending, count from then on).
 
-    With weights, what the intervals that hold it weigh together.
+    With `weight`, return the sum of their weights.
     """
     times = np.concatenate([begin_s, end_s])
     each = np.ones(len(begin_s), np.int64) if weight is None else weight
@@ -146,19 +152,18 @@ def step_counts(begin_s: IntArray, end_s: IntArray, weight: IntArray | None = No
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One row of the table: what a figure is called, how it is computed, and which way is better.
+    """One row of the table: name, formula and direction of a metric.
 
-    `of` computes the figure from the jobs that ran (at least one), and `per_job` the column that it is the mean of,
-    where it is one. `compared` figures stand in comparisons, with their percentage of the baseline's; `drawn` ones in
-    plots.
+    `of` computes the metric from the jobs that ran (at least one). `per_job` is the column of a mean.
+    `compared` metrics appear in comparisons, with percent of the baseline; `drawn` metrics in plots.
     """
 
     name: str
-    """Key in JSON and CSV, and the attribute of a simulation."""
+    """Key in JSON and CSV, and attribute of a simulation."""
     heading: str
-    """In tables."""
+    """Heading in tables."""
     unit: str
-    """Empty for plain numbers."""
+    """Empty for dimensionless metrics."""
     formula: str
     source: str
     better: Literal["lower", "higher"]
@@ -168,7 +173,7 @@ class Metric:
     drawn: bool = False
 
     def compute(self, measures: ScheduleData) -> float:
-        """What `of` gives, as a plain number. Raises `PluginError` for whatever else it does."""
+        """Return the result of `of` as a number; raise `PluginError` if it raises or is not a finite number."""
         try:
             value = self.of(measures)
             number = value.item() if isinstance(value, np.number) else value
@@ -179,13 +184,13 @@ class Metric:
         if not fine:
             found = escape_controls(repr(value)[:FOREIGN_CHARS])
             raise PluginError(
-                "metric", self.name, f"gave {found}: must be a finite number", source_location_of(self.of)
+                "metric", self.name, f"returned {found}: must be a finite number", source_location_of(self.of)
             )
         return number
 
     @property
     def label(self) -> str:
-        """Heading, unit and which way is better, for axes and lists."""
+        """Heading, unit and direction, for axes and lists."""
         unit = f", {self.unit}" if self.unit else ""
         return f"{self.heading}{unit} ({self.better} is better)"
 
@@ -218,15 +223,15 @@ METRICS: tuple[Metric, ...] = (
         lambda m: m.makespan_s, compared=False,
     ),
 )  # fmt: skip
-"""The table of metrics: every figure that summaries, comparisons and plots know, in the order in which they show it."""
+"""All metrics, in the order of summaries, comparisons and plots."""
 
 
 def known_metrics() -> Registry[Metric]:
-    """The metrics by name: the table's, and those that installed packages offer (group `cpsched.metrics`)."""
+    """Return the registry of metrics: the table, and those of installed packages (group `cpsched.metrics`)."""
     rows = (Registration(m.name, m.formula, m.source, lambda m=m: m) for m in METRICS)
     return Registry("metric", "cpsched.metrics", Metric, (), tuple(rows))
 
 
 def metric(words: str | Metric) -> Metric:
-    """The metric by name or `package.module:METRIC`. Raises `UnknownName`, `PluginLoadError`, `InvalidValue`."""
+    """Return the metric by name or `package.module:METRIC`; raise `UnknownName`, `PluginLoadError`, `InvalidValue`."""
     return words if isinstance(words, Metric) else known_metrics().build(words)

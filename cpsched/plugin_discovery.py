@@ -1,11 +1,11 @@
-"""What installed packages offer to the catalogue under entry points; the one module that asks for them.
+"""Entry points of installed packages. No other module reads them.
 
-A package that offers a dispatcher writes into its pyproject.toml:
+A package declares a dispatcher in its pyproject.toml:
 
     [project.entry-points."cpsched.dispatchers"]
     smallest-first = "my_package.smallest:SmallestFirst"
 
-Asking reads no module of that package: an entry point is loaded when its name is first needed.
+Discovery imports no plug-in. An entry point is loaded when its name is first used.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cpsched.traceback_origin import plugin_source_location
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """One entry point: `words` are its "package.module:attribute", `origin` the installed package with its version."""
+    """One entry point: `words` is its "package.module:attribute", `origin` the installed package with its version."""
 
     name: str
     words: str
@@ -33,7 +33,7 @@ class Plugin:
 
 
 def discover_plugins(group: str) -> tuple[Plugin, ...]:
-    """The entry points of a group by name; the same one, found twice on the path, counts once."""
+    """Return the entry points of a group, sorted by name; duplicates on the path count once."""
     found = {
         Plugin(point.name, point.value, f"{point.dist.name} {point.dist.version}" if point.dist else "")
         for point in entry_points(group=group)
@@ -42,7 +42,7 @@ def discover_plugins(group: str) -> tuple[Plugin, ...]:
 
 
 def load_attribute(kind: str, words: str) -> Any:
-    """What "package.module:attribute" or "package.module" names; raises `PluginLoadError`, whatever goes wrong."""
+    """Return what "package.module:attribute" or "package.module" names; raise `PluginLoadError` for any failure."""
     module_name, _, path = present_words(words).partition(":")
     module = _imported(kind, words, module_name.strip())
     thing: Any = module

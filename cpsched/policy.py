@@ -1,4 +1,4 @@
-"""A policy is what a site configures: a predictor and a dispatcher; it turns what is seen into decisions."""
+"""A policy: one predictor and one dispatcher, which turn a cluster state into decisions."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from cpsched.model.overrun import Overrun
 from cpsched.predictors.base import Predictor, fill_estimates, is_trainable, policy_error_for, train
 
 SPARE = 10_000
-"""Estimates kept beyond twice the jobs of a scene: a job that is not eligible for a while keeps its own.
+"""Estimates kept beyond twice the number of current jobs, so that a temporarily ineligible job keeps its estimate.
 
-With more than those, the estimates of jobs that are not in the scene are forgotten: jobs leave without ending, too.
+Above this, estimates of absent jobs are dropped. Jobs can leave without ending.
 """
 
 _CONTRACTS = {
     "dispatcher": ("cpsched.Dispatcher", ("decide", "learn", "learns")),
     "predictor": ("cpsched.Predictor", ("fill", "learn", "learns")),
 }
-"""What each part of a policy is derived from, and what it must have where it is not."""
+"""By part of a policy: its base class, and the attributes that a class without that base needs."""
 
 
 @dataclass(slots=True)
 class Policy:
-    """Predictor + dispatcher. A job is predicted once, when it is first seen; the estimate is kept until it ends.
+    """Predictor and dispatcher. A job is predicted once, when first seen; the estimate is kept until the job ends.
 
-    `overrun` says when a running job that has outlived its estimate is expected to end. Whatever predictor and
-    dispatcher do, no method and no property of a policy raises anything but `PolicyError`.
+    `overrun` sets when a running job that has outlived its estimate is expected to end. Methods and properties raise
+    only `PolicyError`, whatever exception the predictor or dispatcher raises.
 
     >>> from cpsched.dispatchers.easy import EasyDispatcher
     >>> from cpsched.model import Cluster, Job, Request, ClusterState
@@ -60,7 +60,10 @@ class Policy:
             require(not lacks, part, type(given).__name__, rule)
 
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
-        """Which jobs start now, where, and what the others wait for."""
+        """Return the dispatcher's decision: starts, placements and, if `need` is "plan", planned starts and waits.
+
+        Raise `PolicyError` if the dispatcher fails or returns anything but a well-formed `Decision`.
+        """
         try:
             decision = self.dispatcher.decide(snapshot, need)
         except RAISED as error:
@@ -79,7 +82,7 @@ class Policy:
         return PolicyError("dispatcher", self.dispatcher, what)
 
     def _check_plan(self, decision: Decision, snapshot: Snapshot) -> None:
-        """Raise `PolicyError` unless expected starts and waits are what `Decision` says they are."""
+        """Raise `PolicyError` unless planned starts and waits have the form that `Decision` states."""
         plan_s, waits = decision.plan_s, decision.waits
         if plan_s is not None:
             right = isinstance(plan_s, np.ndarray) and plan_s.dtype == np.int64 and plan_s.shape == snapshot.queue.shape
@@ -91,19 +94,19 @@ class Policy:
             raise self._fault("waits must be Wait by job id")
 
     def become(self, other: Policy) -> None:
-        """Decide as `other` does from now on; jobs that wait are predicted anew."""
+        """Take over predictor, dispatcher and overrun rule of `other`; drop all estimates."""
         self.predictor, self.dispatcher, self.overrun = other.predictor, other.dispatcher, other.overrun
         self._estimates = {}
 
     def estimated(self, scene: ClusterState) -> Snapshot:
-        """What a dispatcher gets: `scene` with an estimate for every job. The scene stays as it is."""
+        """Return the snapshot of `scene`, with an estimate for every job; `scene` is not changed."""
         eligible = [job for job in scene.queue if job.ineligible is None]
         table = JobTable.of(scene.cluster, eligible, scene.running)
         self._estimate(table)
         return Snapshot.over(table, len(eligible), scene.now_s, scene.cluster, scene.free, self.overrun)
 
     def _estimate(self, table: JobTable) -> None:
-        """Write all estimates: the predictor's for jobs not seen before, for the others what it said then."""
+        """Write all estimates; predict only jobs without a stored one."""
         jobs, known = table.jobs, self._estimates
         if len(known) > 2 * len(jobs) + SPARE:
             known = self._estimates = {job.id: known[job.id] for job in jobs if job.id in known}
@@ -114,7 +117,7 @@ class Policy:
         table.estimate_s[:] = [known[job.id] for job in jobs]
 
     def predict(self, table: JobTable, slots: IntArray) -> None:
-        """Write the estimates of `slots`; where that is a `PolicyError`, they are the walltimes."""
+        """Write the estimates of `slots`; on failure write the walltimes and raise `PolicyError`."""
         fill_estimates(self.predictor, table, slots)
 
     @property
@@ -124,44 +127,43 @@ class Policy:
 
     @property
     def predictor_learns(self) -> bool:
-        """Whether the predictor learns; raises `PolicyError` where it cannot tell."""
+        """Whether the predictor learns; raises `PolicyError` if reading `learns` fails."""
         return is_trainable("predictor", self.predictor)
 
     @property
     def dispatcher_learns(self) -> bool:
-        """Whether the dispatcher learns; raises `PolicyError` where it cannot tell."""
+        """Whether the dispatcher learns; raises `PolicyError` if reading `learns` fails."""
         return is_trainable("dispatcher", self.dispatcher)
 
     def memory(self) -> object:
-        """What the next decision depends on besides its snapshot, as the dispatcher tells it; see `Dispatcher.memory`.
+        """Return the dispatcher's `memory`: what its next decision depends on besides the snapshot, as JSON.
 
-        None where there is nothing of the kind, or it is not told. Raises `PolicyError` where the dispatcher fails at
-        telling.
+        Return None if there is none. Raise `PolicyError` if the dispatcher fails.
         """
         try:
-            tell = getattr(self.dispatcher, "memory", None)
-            return None if tell is None else tell()
+            memory = getattr(self.dispatcher, "memory", None)
+            return None if memory is None else memory()
         except RAISED as error:
             raise policy_error_for("dispatcher", self.dispatcher, error) from error
 
     def took(self, seconds: float) -> None:
-        """Tell the dispatcher how long its last decision took; raises `PolicyError` where it fails at that."""
+        """Report to the dispatcher how long its last decision took; raise `PolicyError` if it fails."""
         try:
-            tell = getattr(self.dispatcher, "took", None)
-            if tell is not None:
-                tell(seconds)
+            took = getattr(self.dispatcher, "took", None)
+            if took is not None:
+                took(seconds)
         except RAISED as error:
             raise policy_error_for("dispatcher", self.dispatcher, error) from error
 
     def recall(self, memory: Any) -> None:
-        """Have the dispatcher know what an earlier `memory` said; raises `PolicyError` where it fails at that."""
+        """Restore the dispatcher's state from an earlier `memory`; raise `PolicyError` if it fails."""
         try:
             self.dispatcher.recall(memory)
         except RAISED as error:
             raise policy_error_for("dispatcher", self.dispatcher, error) from error
 
     def learn(self, ended: EndedJob) -> None:
-        """Take note of a job that ended. Both are told; the first fault is raised at the end."""
+        """Pass an ended job to predictor and dispatcher; raise the first `PolicyError` after both were called."""
         self._estimates.pop(ended.job.id, None)
         faults: list[PolicyError] = []
         for part, of in (("predictor", self.predictor), ("dispatcher", self.dispatcher)):
@@ -174,7 +176,7 @@ class Policy:
 
 
 def _has(given: object, name: str) -> bool:
-    """Whether something has an attribute of that name, even one that raises when it is read."""
+    """Return whether `given` has the attribute; one that raises when read counts as present."""
     try:
         return hasattr(given, name)
     except Exception:

@@ -1,7 +1,6 @@
-"""A policy in words: which dispatcher and which predictor, with which settings, and what overrunning jobs do.
+"""A policy as text: dispatcher, predictor, their settings and the overrun rule.
 
-One value for the command line, `bridge.yaml`, the journal and `simulate()`. It is made of texts, so that it can be
-written down, sent to another process and read again:
+The command line, `bridge.yaml`, the journal and `simulate()` share this one value. Example:
 
     list-reg / profile option=greedy remember=50 overrun=double
 """
@@ -21,15 +20,15 @@ from cpsched.registration import FileReader, Parameter, Registration
 from cpsched.registry import CORE, PolicyRegistries
 
 OVERRUN = "overrun"
-"""The setting of the policy itself."""
+"""The name of the policy's own setting."""
 
 
 @dataclass(frozen=True, slots=True)
 class PolicySpec:
-    """A policy in words. The journal writes these five fields down, under these names.
+    """A policy as text. The journal stores these five fields under these names.
 
-    `dispatcher` and `predictor` are names or `package.module:Class`; settings are texts by the name of a parameter.
-    `overrun` is None where nobody said it: the dispatcher's own rule is then in force. What is said is in force.
+    `dispatcher` and `predictor` are names or `package.module:Class`; settings are texts by parameter name. `overrun`
+    None means the dispatcher's own rule.
     """
 
     dispatcher: str = "easy"
@@ -47,11 +46,11 @@ class PolicySpec:
         options: Mapping[str, object] | None = None,
         known: PolicyRegistries = CORE,
     ) -> PolicySpec:
-        """The spec of these two; each setting goes to whoever knows its name: dispatcher, predictor or the policy.
+        """Return the spec; each setting goes to the dispatcher, the predictor or the policy, by its name.
 
-        A name that dispatcher and predictor both know goes to both; `dispatcher.NAME` and `predictor.NAME` mean one.
-        `options` are settings of dispatchers that search (limit_s, effort, seed): only the dispatcher gets them.
-        Raises `UnknownName` for a setting that nobody knows, `InvalidValue` for an option that the dispatcher has not.
+        A name that dispatcher and predictor share is set on both; `dispatcher.NAME` or `predictor.NAME` selects one.
+        `options` (limit_s, effort, seed) go to the dispatcher only. Raise `UnknownName` for an unknown setting,
+        `InvalidValue` for an option that the dispatcher does not have.
         """
         names = {
             "dispatcher": setting_names(known.dispatchers.find(dispatcher)),
@@ -72,15 +71,15 @@ class PolicySpec:
             for taker in takers:
                 given[taker][bare] = str(value)
         for name, value in (options or {}).items():
-            require(name in names["dispatcher"], name, value, f"{dispatcher} has no such parameter: it does not search")
+            require(name in names["dispatcher"], name, value, f"{dispatcher} does not search and has no such parameter")
             given["dispatcher"][name] = str(value)
         return cls(dispatcher, predictor, given["dispatcher"], given["predictor"], overrun)
 
     @classmethod
     def parse(cls, text: str, known: PolicyRegistries = CORE) -> PolicySpec:
-        """The spec that `text` spells: `dispatcher [/ predictor] [NAME=VALUE ...]`, quoted as in a shell.
+        """Return the spec of `text`: `dispatcher [/ predictor] [NAME=VALUE ...]`, quoted as in a shell.
 
-        Raises `InvalidValue` for what is not of this form, `UnknownName` for a setting that nobody knows.
+        Raise `InvalidValue` for any other form, `UnknownName` for an unknown setting.
         """
         names: list[str] = []
         settings: dict[str, str] = {}
@@ -95,12 +94,12 @@ class PolicySpec:
         return cls.of(dispatcher, predictor, settings, known=known)
 
     def __str__(self) -> str:
-        """What `parse` reads: settings that both know are told apart, overrun is left out where nobody said it."""
+        """Return the text that `parse` reads; shared settings have a prefix, `overrun` is omitted if it is None."""
         settings = (shlex.quote(f"{name}={value}") for name, value in self.settings().items())
         return " ".join((f"{self.dispatcher} / {self.predictor}", *settings))
 
     def settings(self) -> dict[str, str]:
-        """All settings by name, overrun among them where somebody said it."""
+        """Return all settings by name, with `overrun` unless it is None."""
         shared = self.dispatcher_settings.keys() & self.predictor_settings.keys()
         owners = (("dispatcher", self.dispatcher_settings), ("predictor", self.predictor_settings))
         found = {
@@ -111,24 +110,24 @@ class PolicySpec:
         return found if self.overrun is None else {**found, OVERRUN: self.overrun}
 
     def build(self, read: FileReader | None = None, known: PolicyRegistries = CORE) -> Policy:
-        """The policy, new. `read` opens files that settings name; `known` may hold more than the core's names.
+        """Build a new policy. `read` reads files that settings name; `known` may hold more names than the core.
 
-        Raises `UnknownName`, `PluginLoadError`, `InvalidValue`.
+        Raise `UnknownName`, `PluginLoadError` or `InvalidValue`.
         """
         dispatcher = known.dispatchers.build(self.dispatcher, self.dispatcher_settings, read)
         predictor = known.predictors.build(self.predictor, self.predictor_settings, read)
         return Policy(predictor, dispatcher, self.overrun_with(dispatcher))
 
     def overrun_with(self, dispatcher: Dispatcher) -> Overrun:
-        """The overrun rule in force: what was said, else the dispatcher's own. Raises `InvalidValue`."""
+        """Return the effective overrun rule: `overrun`, or the dispatcher's own if None. Raise `InvalidValue`."""
         return dispatcher.overrun if self.overrun is None else overrun_of(self.overrun)
 
 
 def setting_names(listing: Registration) -> set[str]:
-    """Names of the settings that this listing knows."""
+    """Return the names of the settings of a registration."""
     return {parameter.name for parameter in listing.parameters()}
 
 
 def overrun_of(text: str) -> Overrun:
-    """The overrun rule of that name; raises `InvalidValue`."""
+    """Return the overrun rule of that name; raise `InvalidValue`."""
     return cast(Overrun, Parameter(OVERRUN, Overrun, None).parse(text))

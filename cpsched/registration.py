@@ -1,12 +1,11 @@
-"""One thing of the catalogue: its name, one sentence, its source, what builds it, and what may be set.
+"""Registrations: name, summary, source, factory and parameters of everything that can be selected by name.
 
-A module declares what it offers in a tuple `LISTED`; nothing else names it. An example, the whole of a file that adds
-a dispatcher:
+A module lists what it offers in a tuple `LISTED`; no other file names it. This whole file adds a dispatcher:
 
     class Newest(Dispatcher):
         ...
 
-    LISTED = (Listing("newest", "Last come, first served.", "folklore", Newest),)
+    LISTED = (Registration("newest", "Last come, first served.", "folklore", Newest),)
 """
 
 from __future__ import annotations
@@ -21,22 +20,22 @@ from typing import Any, Protocol
 from cpsched.errors import InvalidValue, UnknownName
 
 REQUIRED = "(must be given)"
-"""Default of a parameter that has none."""
+"""Default of a required parameter."""
 
 
 class FileReader(Protocol):
-    """Gives the content of a file that a setting names. The core opens no files: programs hand such a function in."""
+    """Reads a file that a setting names. Programs pass it in, because the core opens no files."""
 
     def __call__(self, setting: str, path: str, text: bool = False) -> object:
-        """What the JSON file at `path` holds; with `text`, what the text file says."""
+        """Return the content of the JSON file at `path`, or of a text file if `text` is true."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileParameter:
-    """Mark of a parameter that is set by the path of a JSON file, or of a `text` file; the setting has this name.
+    """Marks a parameter whose setting is the path of a JSON file, or of a text file if `text` is true.
 
-    `waits_s: Annotated[Mapping[str, float] | None, FromFile("ewt_file")] = None` is set by `ewt_file=PATH`, and the
-    class is handed the content of the file.
+    With `waits_s: Annotated[Mapping[str, float] | None, FileParameter("ewt_file")] = None`, the setting is
+    `ewt_file=PATH` and the factory gets the content of the file.
     """
 
     setting: str
@@ -45,9 +44,9 @@ class FileParameter:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One keyword of a factory, and what `--set NAME=VALUE` may give it.
+    """A keyword of a factory, and how `--set NAME=VALUE` sets it.
 
-    `name` is the name of the setting, `keyword` that of the factory's argument; they differ for files alone.
+    `name` is the name of the setting, `keyword` that of the factory's argument. They differ only for files.
     """
 
     name: str
@@ -58,7 +57,7 @@ class Parameter:
     is_text: bool = False
 
     def parse(self, text: str) -> object:
-        """The value that `text` spells; raises `InvalidValue` naming the rule."""
+        """Return the value of `text`; raise `InvalidValue` with the rule."""
         kinds = _members(self.type)
         if type(None) in kinds and text.lower() in ("none", ""):
             return None
@@ -80,10 +79,10 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A name of the catalogue. `fixed` are the arguments that make this variant of `factory` what it is.
+    """A name in a registry. `fixed` holds the arguments of `factory` that define this variant.
 
-    `factory` is a class, or a function that returns an instance. `origin` names the package of a plug-in and is empty
-    for what comes with the project.
+    `factory` is a class, or a function that returns an instance. `origin` is the package of a plug-in, and empty for
+    built-ins.
     """
 
     name: str
@@ -94,11 +93,11 @@ class Registration:
     origin: str = ""
 
     def defaults(self) -> dict[str, Any]:
-        """What each parameter is where nobody sets it, by name."""
+        """Return the default of each parameter, by name."""
         return {parameter.name: parameter.default for parameter in self.parameters()}
 
     def parameters(self) -> tuple[Parameter, ...]:
-        """What may be set, with defaults. Arguments that no text can spell are left out."""
+        """Return the parameters with defaults, without those that no text can express."""
         factory = self.factory
         takes = factory.__init__ if inspect.isclass(factory) else factory
         hints = typing.get_type_hints(takes, include_extras=True)
@@ -117,9 +116,9 @@ class Registration:
         return tuple(found)
 
     def build(self, settings: Mapping[str, str] | None = None, read: FileReader | None = None) -> Any:
-        """An instance. `settings` are texts, as the command line gives them; `read` opens the files they name.
+        """Build an instance. `settings` are texts as on the command line; `read` reads the files that they name.
 
-        Raises `UnknownName` for a setting that is not a parameter, `InvalidValue` for a text that is no value of it.
+        Raise `UnknownName` for an unknown setting, `InvalidValue` for a value that is not allowed.
         """
         known = {parameter.name: parameter for parameter in self.parameters()}
         values: dict[str, object] = dict(self.fixed)
@@ -130,36 +129,36 @@ class Registration:
             value = parameter.parse(text)
             if parameter.is_file and value is not None:
                 if read is None:
-                    raise InvalidValue(name, text, "names a file, and nobody here reads files")
+                    raise InvalidValue(name, text, "is a file path, but this caller does not accept file parameters")
                 value = read(name, text, True) if parameter.is_text else read(name, text)
             values[parameter.keyword] = value
         for name, parameter in known.items():
             if parameter.default is REQUIRED and parameter.keyword not in values:
-                raise InvalidValue(name, "", f"must be given to {self.name}")
+                raise InvalidValue(name, "", f"is required by {self.name}")
         return self.factory(**values)
 
 
 def _members(kind: Any) -> tuple[Any, ...]:
-    """The members of a union; of any other type, itself."""
+    """Return the members of a union; of any other type, the type itself."""
     if isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union:
         return typing.get_args(kind)
     return (kind,)
 
 
 def _is_spelled(kind: Any) -> bool:
-    """Whether a text can be a value of this type."""
+    """Return whether a text can express a value of this type."""
     return kind in (int, float, str, bool, type(None)) or typing.get_origin(kind) is typing.Literal
 
 
 def _type_of(default: object) -> Any:
-    """The type of an argument that is not annotated, as its default tells it."""
+    """Return the type of an argument without annotation, from its default."""
     if default is None or default is REQUIRED:
         return str | None
     return type(default)
 
 
 def first_sentence(thing: object) -> str:
-    """The first sentence of its docstring, for things that have not written one for the catalogue."""
+    """Return the first sentence of a docstring, as the summary of things without one."""
     text = inspect.getdoc(thing) or ""
     first = text.split("\n\n")[0].replace("\n", " ").strip()
     return first or "(no description)"

@@ -1,12 +1,12 @@
-"""What there is by name: dispatchers and predictors, those of the project and those of installed plug-ins.
+"""Registries of dispatchers and predictors: built-ins and installed plug-ins, by name.
 
-Three kinds of words name a thing, alike on the command line, in `bridge.yaml` and in `simulate()`:
+The command line, `bridge.yaml` and `simulate()` accept the same three forms:
 
-- a name of the project (`easy`), declared in a tuple `LISTED` by the module that holds the thing;
-- a name that an installed package offers under an entry point (group `cpsched.dispatchers`, ...);
-- `package.module:Class`, whatever it is that Python can import.
+- the name of a built-in (`easy`), declared in a tuple `LISTED` by the module that defines it;
+- a name that an installed package declares as an entry point (group `cpsched.dispatchers`, ...);
+- `package.module:Class`, anything that Python can import.
 
-The modules of the project are found by walking through a package: whoever adds a file adds a name, and edits no list.
+Built-ins are found by iterating over the modules of a package, so a new file needs no entry elsewhere.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class BrokenPlugin:
-    """A plug-in that cannot be used, and the one line that says why."""
+    """A plug-in that cannot be used, and why, in one line."""
 
     name: str
     error: str
@@ -39,10 +39,10 @@ class BrokenPlugin:
 
 @dataclass(frozen=True, slots=True)
 class Registry(Generic[T]):
-    """All things of one kind.
+    """All registrations of one kind.
 
-    `packages` are walked through for modules that declare `LISTED`; `group` is where plug-ins offer theirs. `base` is
-    the class that a thing must derive from. `more` are listings of a program's own.
+    Built-ins are the `LISTED` tuples of the modules in `packages`. `group` is the entry-point group of plug-ins. `base`
+    is the required base class. `more` holds the registrations of the calling program.
     """
 
     kind: str
@@ -52,11 +52,11 @@ class Registry(Generic[T]):
     more: tuple[Registration, ...] = ()
 
     def with_(self, *more: Registration) -> Registry[T]:
-        """The same with `more` things in it."""
+        """Return a copy with `more` registrations added."""
         return replace(self, more=(*self.more, *more))
 
     def builtins(self) -> Iterator[Registration]:
-        """What comes with the project. A module is imported when the ones before it have been looked at."""
+        """Yield the built-ins; import each module only when the iteration reaches it."""
         for package in self.packages:
             for module in iter_modules(import_module(package).__path__):
                 if not module.ispkg:
@@ -64,15 +64,15 @@ class Registry(Generic[T]):
         yield from self.more
 
     def offered(self) -> tuple[Plugin, ...]:
-        """What installed packages offer, not yet loaded."""
+        """Return the entry points of installed packages, without loading them."""
         return plugin_discovery.discover_plugins(self.group)
 
     def names(self) -> list[str]:
-        """Every name, of the project and of plug-ins, sorted."""
+        """Return all names of built-ins and plug-ins, sorted."""
         return sorted({*(listing.name for listing in self.builtins()), *(plugin.name for plugin in self.offered())})
 
     def all(self) -> Iterator[Registration | BrokenPlugin]:
-        """Everything, plug-ins loaded: a broken one is told of and breaks nothing."""
+        """Yield all registrations with plug-ins loaded; a broken plug-in is yielded as `BrokenPlugin`."""
         own = list(self.builtins())
         yield from own
         for plugin in self.offered():
@@ -86,7 +86,7 @@ class Registry(Generic[T]):
                 yield BrokenPlugin(plugin.name, str(self._unloadable(plugin, f"{type(error).__name__}: {error}")))
 
     def find(self, words: str) -> Registration:
-        """What `words` name. Raises `UnknownName` listing the known names, `PluginLoadError` for what is broken."""
+        """Return the registration of `words`; raise `UnknownName` with the known names, or `PluginLoadError`."""
         for listing in self.more:
             if listing.name == words:
                 return listing
@@ -101,9 +101,9 @@ class Registry(Generic[T]):
         raise UnknownName(self.kind, words, self.names())
 
     def registration_of(self, thing: Any, words: str = "", origin: str = "") -> Registration:
-        """The listing of a class, of a function that makes an instance, or of an instance.
+        """Return the registration of a class, of a factory function, or of an instance.
 
-        Raises `InvalidValue` for what is none of these.
+        Raise `InvalidValue` for anything else.
         """
         name = words or import_path_of(thing)
         if isinstance(thing, Registration):
@@ -121,9 +121,7 @@ class Registry(Generic[T]):
         return Registration(name, first_sentence(thing), origin or import_path_of(thing), thing, origin=origin)
 
     def build(self, words: str, settings: Mapping[str, str] | None = None, read: FileReader | None = None) -> T:
-        """An instance of what `words` name; see `Registration.build`. `PluginLoadError` tells of a constructor that
-        raised.
-        """
+        """Build an instance of `words`, see `Registration.build`; raise `PluginLoadError` if the constructor raises."""
         listing = self.find(words)
         try:
             made = listing.build(settings, read)
@@ -131,23 +129,23 @@ class Registry(Generic[T]):
             raise
         except RAISED as error:
             raise PluginLoadError(
-                self.kind, words, f"cannot be made: {describe_exception(error)}", plugin_source_location(error)
+                self.kind, words, f"cannot be built: {describe_exception(error)}", plugin_source_location(error)
             ) from error
         return self.checked(made, words)
 
     def checked(self, thing: object, words: str) -> T:
-        """`thing`, if it is what it should be; raises `InvalidValue`."""
+        """Return `thing` if it derives from `base`; raise `InvalidValue` otherwise."""
         if not isinstance(thing, self.base):
-            made = f"made a {type(thing).__name__}, which does not derive from {self._base()}"
+            made = f"builds a {type(thing).__name__}, which does not derive from {self._base()}"
             raise self._refused(words, made)
         return cast(T, thing)
 
     def _of_plugin(self, plugin: Plugin, taken: Collection[str]) -> Registration:
         if plugin.name in taken:
-            raise self._unloadable(plugin, "the project has one of that name, which stays")
+            raise self._unloadable(plugin, "this name belongs to a built-in; rename the entry point")
         rivals = [other.origin for other in self.offered() if other.name == plugin.name and other != plugin]
         if rivals:
-            raise self._unloadable(plugin, f"{' and '.join(rivals)} offers one of that name, too")
+            raise self._unloadable(plugin, f"{' and '.join(rivals)} declares the same name; uninstall one of them")
         try:
             return self.registration_of(
                 plugin_discovery.load_attribute(self.kind, plugin.words), plugin.name, plugin.origin
@@ -168,13 +166,13 @@ class Registry(Generic[T]):
 
 
 def import_path_of(thing: Any) -> str:
-    """`package.module:Class` of a class, a function or an instance."""
+    """Return `package.module:Class` of a class, a function or an instance."""
     named = thing if hasattr(thing, "__qualname__") else type(thing)
     return f"{named.__module__}:{named.__qualname__}"
 
 
 class PolicyRegistries(NamedTuple):
-    """What the two names of a policy are looked up in."""
+    """The registries in which the two names of a policy are looked up."""
 
     dispatchers: Registry[Dispatcher]
     predictors: Registry[Predictor]
@@ -196,10 +194,10 @@ CORE = PolicyRegistries(DISPATCHERS, PREDICTORS)
 
 
 def dispatcher(words: str, settings: Mapping[str, str] | None = None) -> Dispatcher:
-    """A dispatcher by name or `package.module:Class`."""
+    """Build a dispatcher from its name or `package.module:Class`; errors as in `Registry.build`."""
     return DISPATCHERS.build(words, settings)
 
 
 def predictor(words: str, settings: Mapping[str, str] | None = None) -> Predictor:
-    """A predictor by name or `package.module:Class`."""
+    """Build a predictor from its name or `package.module:Class`; errors as in `Registry.build`."""
     return PREDICTORS.build(words, settings)

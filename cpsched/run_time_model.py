@@ -1,4 +1,4 @@
-"""What jobs run of what they ask for: the distribution of a job's run time, given its user's jobs and its like."""
+"""Distribution of a job's run time as a share of its walltime, from similar ended jobs of its user."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from cpsched.errors import require
 from cpsched.model import EndedJob, Job
 
 _OTHER_WALLTIME, _OTHER_UNITS, _OTHER_NAME = 0.2, 0.5, 0.4
-"""What an ended job counts, of one, where it differs from the job to be predicted."""
+"""Weight factors of an ended job whose walltime, units or name differ from the job to be predicted."""
 _HALVED_AFTER = 10
-"""An ended job counts half of one that ended so many jobs of the user later."""
+"""Number of later jobs of the user after which an ended job has half its weight."""
 PRIOR_WEIGHT = 3.0
-"""What the site's jobs count beside a user's."""
+"""Weight of the site's jobs relative to a user's."""
 _SITE_REMEMBERS = 400
 REFRESH_INTERVAL_JOBS = 50
-"""Ended jobs between two looks at those of the whole site."""
+"""Number of ended jobs between two updates of the site's distribution."""
 _SITE_ATOMS = 20
-"""Quantiles that stand for the shares of the whole site."""
+"""Number of quantiles that represent the site's shares."""
 
 Weighed = Sequence[tuple[float, float]]
-"""Pairs of a share of the walltime and what it counts."""
+"""Pairs of (share of the walltime, weight)."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunTimeSample:
-    """An ended job: the share of its walltime that it ran, and what makes others like it."""
+    """An ended job: the share of its walltime that it ran, and the properties that define similarity."""
 
     share: float
     walltime_s: int
@@ -38,7 +38,7 @@ class RunTimeSample:
     name: str
 
     def similarity(self, job: Job) -> float:
-        """What the ended job counts for another one, at most 1."""
+        """Return the weight of this ended job for predicting `job`, at most 1."""
         return (
             (1.0 if self.walltime_s == job.walltime_s else _OTHER_WALLTIME)
             * (1.0 if self.units == job.request.units else _OTHER_UNITS)
@@ -48,10 +48,10 @@ class RunTimeSample:
 
 @dataclass(slots=True)
 class RunTimeModel:
-    """Shares of their walltimes that ended jobs ran: the last `remember` of each user, the last 400 of the site.
+    """Run time / walltime of ended jobs: the last `remember` of each user, the last 400 of the site.
 
-    Jobs like the one in question (walltime, units, name) and recent ones count for more; those of the whole site stand
-    beside them, and alone for users that are not known.
+    Recent jobs, and jobs of the same walltime, units and name, have larger weights. The site's jobs are mixed in as a
+    prior. They are the only input for unknown users.
 
     >>> from cpsched.model import Request
     >>> times = RunTimeModel()
@@ -66,9 +66,9 @@ class RunTimeModel:
 
     remember: int = 40
     site: deque[float] = field(default_factory=lambda: deque(maxlen=_SITE_REMEMBERS))
-    """The shares of the site's last jobs."""
+    """Shares of the site's last jobs, oldest first."""
     ended: int = 0
-    """How many jobs have been learned from."""
+    """Number of ended jobs so far."""
     _users: dict[str, deque[RunTimeSample]] = field(default_factory=dict)
     _atoms: tuple[tuple[float, float], ...] = ((1.0, PRIOR_WEIGHT),)
     _found: dict[tuple[str, int, int, str], tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class RunTimeModel:
         require(self.remember > 0, "remember", self.remember, "must be positive")
 
     def learn(self, ended: EndedJob) -> None:
-        """Remember what share of its walltime the job ran."""
+        """Record run time / walltime of an ended job."""
         job = ended.job
         share = min(1.0, ended.run_s / job.walltime_s)
         if job.user:
@@ -92,14 +92,14 @@ class RunTimeModel:
         self._found.clear()
 
     def of_user(self, job: Job) -> Weighed:
-        """What the user's ended jobs say of `job`, newest first."""
+        """Return (share, weight) of the user's ended jobs for `job`, newest first."""
         return [
             (ran.share, 0.5 ** (age / _HALVED_AFTER) * ran.similarity(job))
             for age, ran in enumerate(self._users.get(job.user, ()))
         ]
 
     def distribution(self, job: Job) -> tuple[np.ndarray, np.ndarray]:
-        """Shares of the walltime that `job` may run, ascending, and the probability of each: float64[A] twice."""
+        """Return the shares of the walltime that `job` may run, ascending, and their probabilities: float64[A] each."""
         key = (job.user, job.walltime_s, job.request.units, job.name)
         if key not in self._found:
             weighed = np.array([*self._atoms, *self.of_user(job)])
@@ -108,10 +108,10 @@ class RunTimeModel:
         return self._found[key]
 
     def sample(self, job: Job, at: np.ndarray, elapsed_s: int = 0) -> np.ndarray:
-        """Run times of `job` in seconds, int64, at the quantiles `at` (0 to 1), given that it has run `elapsed_s`.
+        """Return run times of `job` (s), int64, at the quantiles `at` (0 to 1), given that it has run `elapsed_s`.
 
-        All are beyond `elapsed_s`; a job that has outlived all that is known of its like runs to its walltime, and one
-        that has outlived that for another second.
+        All are greater than `elapsed_s`. A job that has outlived all similar jobs runs to its walltime. One that has
+        outlived its walltime runs one more second.
         """
         shares, weights = self.distribution(job)
         run_s = np.maximum(1, np.rint(shares * job.walltime_s)).astype(np.int64)
@@ -125,19 +125,18 @@ class RunTimeModel:
 
 
 FADES = 0.5 ** (1 / _HALVED_AFTER)
-"""What an ended job still counts once another one of its user has ended."""
+"""Factor of an ended job's weight per later ended job of its user."""
 _SITE_FADES = 1 - 1 / _SITE_REMEMBERS
 MOST_USERS = 5000
-"""Users that are remembered; then those are forgotten whose jobs ended longest ago."""
+"""Maximum number of users; above it, the user whose jobs ended longest ago is dropped."""
 
 
 @dataclass(slots=True)
 class MeanRunShares:
-    """The mean share of their walltimes that jobs run, by user: a view of the same model that takes little room.
+    """Mean run time / walltime by user: the model of `RunTimeModel` with a small state.
 
-    Recent jobs of the user count for more, and the site's mean stands beside them as in `RunTimeModel`; walltime,
-    units and
-    name are not compared. Before any job has ended it is 1.
+    Recent jobs of the user have larger weights. The site's mean is mixed in as in `RunTimeModel`, but walltime, units
+    and name are not compared. Before any job has ended, the share is 1.
 
     >>> from cpsched.model import Request
     >>> shares, job = MeanRunShares(), Job(1, 0, 100, Request(1, (1,)), user="ada")
@@ -148,12 +147,12 @@ class MeanRunShares:
     """
 
     site: tuple[float, float] = (0.0, 0.0)
-    """Of all ended jobs: what they count together, and the sum of their shares."""
+    """Of all ended jobs: total weight, and weighted sum of shares."""
     users: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """The same by user, the user whose jobs ended longest ago first."""
+    """The same by user; the user whose jobs ended longest ago comes first."""
 
     def learn(self, ended: EndedJob) -> None:
-        """Remember what share of its walltime the job ran."""
+        """Record run time / walltime of an ended job."""
         share, user = min(1.0, ended.run_s / ended.job.walltime_s), ended.job.user
         count, total = self.site
         self.site = count * _SITE_FADES + 1, total * _SITE_FADES + share
@@ -164,18 +163,18 @@ class MeanRunShares:
                 del self.users[next(iter(self.users))]
 
     def of(self, user: str) -> float:
-        """The share of its walltime that a job of `user` is expected to run, above 0, at most 1."""
+        """Return the expected run time / walltime of a job of `user`, above 0, at most 1."""
         (count, total), (of_all, total_of_all) = self.users.get(user, (0.0, 0.0)), self.site
         mean = total_of_all / of_all if of_all else 1.0
         return (total + PRIOR_WEIGHT * mean) / (count + PRIOR_WEIGHT)
 
     def memory(self) -> dict[str, object]:
-        """What was learned, as JSON. A user is one text: the journal keeps of a list of texts what changed."""
+        """Return the state as JSON. A user is one text, because the journal stores only changed texts of a list."""
         users = [f"{count!r} {total!r} {user}" for user, (count, total) in self.users.items()]
         return {"site": list(self.site), "users": users}
 
     def recall(self, memory: Mapping[str, Any]) -> None:
-        """Know what `memory` says, and nothing else."""
+        """Replace the state by an earlier `memory`."""
         count, total = memory["site"]
         self.site = count, total
         self.users = {}

@@ -1,4 +1,4 @@
-"""Where in its author's own code a plug-in went wrong: file and line, found in a traceback or at a definition."""
+"""Location of a plug-in's error in its author's code: file and line, from a traceback or a definition."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _OURS = ("cpsched", "cpsched_sim", "cpsched_bridge")
 
 
 class SourceLocation(NamedTuple):
-    """A line of code, and the function that it stands in (empty for a line of a module)."""
+    """A line of code and its function (empty for module level)."""
 
     file: str
     line: int
@@ -22,18 +22,18 @@ class SourceLocation(NamedTuple):
 
 
 def unwrap_plugin(of: object) -> object:
-    """What a wrapper of the project's own stands for (its `stands_for`); anything else is itself."""
+    """Return the plug-in that one of our wrappers holds (`stands_for`); return anything else unchanged."""
     return getattr(of, "stands_for", of) if _is_ours(type(of).__module__) else of
 
 
 def plugin_source_location(
     error: BaseException | None, of: object = None, methods: Iterable[str] = ()
 ) -> SourceLocation | None:
-    """Where the author of `of` should look, whose code raised `error`, or answered what it must not (None).
+    """Return the line of the plug-in `of` that raised `error`, or, if it is None, that returned an invalid value.
 
-    - The deepest line of the traceback in the folder of the first file that is not the project's own.
-    - Where no such file is in the traceback, the definition of the first of `methods` that the author wrote.
-    - For what is the project's own, the deepest line of the traceback; None for what it raises on purpose.
+    - The deepest traceback line in the folder of the first file that is not ours.
+    - Without such a file, the definition of the first of `methods` that the author wrote.
+    - For our own code, the deepest traceback line; None for our own exceptions.
     """
     of = unwrap_plugin(of)
     if isinstance(error, SyntaxError) and error.filename:
@@ -42,14 +42,14 @@ def plugin_source_location(
     if of is not None and _is_ours(type(of).__module__):
         return lines[-1][1] if lines and not _is_ours(type(error).__module__) else None
     foreign = [place for module, place in lines if not _is_ours(module)]
-    if foreign:  # what it calls of other packages is not where its author should look
+    if foreign:  # skip lines of other packages that the plug-in calls
         folder = _folder_of(foreign[0].file)
         return [place for place in foreign if _folder_of(place.file) == folder][-1]
     return next(_definitions(of, methods), None)
 
 
 def _lines_of(error: BaseException | None) -> Iterator[tuple[str, SourceLocation]]:
-    """(module, place) of the lines of a traceback, the outermost first; no fault lies in Python's own library."""
+    """Yield (module, location) of a traceback's lines, outermost first, without Python's standard library."""
     step = error.__traceback__ if error is not None else None
     while step is not None:
         code, names = step.tb_frame.f_code, step.tb_frame.f_globals
@@ -60,7 +60,7 @@ def _lines_of(error: BaseException | None) -> Iterator[tuple[str, SourceLocation
 
 
 def source_location_of(function: object) -> SourceLocation | None:
-    """Where a function is defined that is not the project's own; None for what is not written in Python."""
+    """Return where a foreign Python function is defined; None for our own code and for built-ins."""
     code = getattr(function, "__code__", None)
     if not isinstance(code, CodeType) or _is_ours(getattr(function, "__module__", "") or ""):
         return None

@@ -1,4 +1,4 @@
-"""Why a job waits, and which jobs it waits behind."""
+"""Why each queued job waits, and behind which jobs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from cpsched.model import (
 )
 
 MOST_NAMED = 8
-"""No wait names more jobs than this."""
+"""Maximum number of jobs that a wait names."""
 
 
 def wait_reasons_of(
@@ -32,15 +32,14 @@ def wait_reasons_of(
     planned: PendingCode = PendingCode.RESERVED,
     unplanned: PendingCode = PendingCode.RESERVED,
 ) -> dict[int, Wait]:
-    """A wait for every queued job that does not start, by job id; `plan_s` follows the queue.
+    """Return a `Wait` for every queued job that does not start, by job id; `plan_s` int64[Q] follows the queue.
 
-    - A job that not even the empty cluster could hold waits for ever, behind no job.
-    - A job with a known start waits behind the jobs that are expected to end just then; where none does, behind those
-      that start now.
+    - A job that does not fit on the empty cluster waits for ever, behind no job.
+    - A job with a known start waits behind the jobs that are expected to end then, or else behind those that start now.
     - A job without one waits behind the jobs that have one, or else behind the first that cannot start.
 
-    The reason is what the free nodes lack once `starts` have started. A job that lacks nothing has the code `planned`
-    where it has a start, else `unplanned` where other jobs have one, else `PRIORITY`.
+    The reason is what the free nodes lack after `starts`. A job that lacks nothing has the code `planned` if it has a
+    planned start, else `unplanned` if other jobs have one, else `PRIORITY`.
     """
     table, started = snapshot.table, set(starts.slots.tolist())
     free = free_after(snapshot, starts)
@@ -53,12 +52,12 @@ def wait_reasons_of(
     unplanned_waits: dict[tuple[PendingReason | None, bool], Wait] = {}
     waits: dict[int, Wait] = {}
     first_waiting: tuple[int, ...] = ()
-    for (slot, start_s), asked in zip(pairs, _asked(table, [slot for slot, _ in pairs]), strict=True):
+    for (slot, start_s), requested in zip(pairs, _asked(table, [slot for slot, _ in pairs]), strict=True):
         job = table.jobs[slot]
-        # Jobs that ask for the same lack the same: it is worked out once. Queues of 50,000 jobs occur.
-        if asked not in known:
-            known[asked] = _lacking(job.request, snapshot, free)
-        lacking = known[asked]
+        # Queues of 50,000 jobs occur: what the free nodes lack is computed once per distinct request.
+        if requested not in known:
+            known[requested] = _lacking(job.request, snapshot, free)
+        lacking = known[requested]
         if lacking is not None and lacking.code is PendingCode.NEVER:
             waits[job.id] = Wait(lacking)
             continue
@@ -74,14 +73,14 @@ def wait_reasons_of(
 
 
 def _asked(table: JobTable, slots: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """What the job of each slot asks for, as numbers: the same for equal requests alone."""
+    """Yield the request of each slot's job as a tuple of numbers; equal tuples mean equal requests."""
     at = np.array(slots, np.int64)
     columns = table.units[at], table.sharing[at], table.node_set[at], *table.per_unit[at].T
     return zip(*(column.tolist() for column in columns), strict=True)
 
 
 def free_after(snapshot: Snapshot, starts: Starts) -> IntArray:
-    """What is free once `starts` have started, int64[N, R]."""
+    """Return what is free after `starts`, int64[N, R]."""
     free = snapshot.free.copy()
     total_free = free.sum(axis=0)
     for i, slot in enumerate(starts.slots.tolist()):
@@ -92,7 +91,7 @@ def free_after(snapshot: Snapshot, starts: Starts) -> IntArray:
 
 
 def _ends(snapshot: Snapshot, plan_s: IntArray) -> defaultdict[int, list[int]]:
-    """Ids of the jobs expected to end at a second, running or planned."""
+    """Return the ids of the running and planned jobs that are expected to end, by second."""
     table, found = snapshot.table, defaultdict[int, list[int]](list)
     planned = plan_s + np.where(plan_s == NEVER, 0, table.estimate_s[snapshot.queue])
     slots, seconds = np.append(snapshot.running, snapshot.queue), np.append(table.end_s[snapshot.running], planned)
@@ -104,7 +103,7 @@ def _ends(snapshot: Snapshot, plan_s: IntArray) -> defaultdict[int, list[int]]:
 
 
 def _lacking(request: Request, snapshot: Snapshot, free: IntArray) -> PendingReason | None:
-    """What the free nodes, or even the empty cluster, lack for `request`; None when it would fit."""
+    """Return what the free nodes, or the empty cluster, lack for `request`; None if it fits."""
     rule = why_infeasible(request, snapshot.cluster)
     if rule is not None:
         return PendingReason(PendingCode.NEVER, (rule,))

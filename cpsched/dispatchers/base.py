@@ -1,4 +1,4 @@
-"""What a dispatcher is."""
+"""The base class of dispatchers."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from cpsched.predictors.base import set_learns_default
 
 
 class Dispatcher(ABC):
-    """Decides which queued jobs start now, and on which nodes. Same snapshots in the same order, same decisions.
+    """Decide which queued jobs start now, and on which nodes. Equal sequences of snapshots give equal decisions.
 
-    Derive from it and write `decide`; the rest has working defaults. The smallest jobs first, while the first of them
-    that must wait keeps its earliest start:
+    Subclasses must define `decide`. All other methods have defaults. Smallest area first, with a reservation for the
+    first job that must wait:
 
     >>> from cpsched.planning import plan
     >>> class SmallestFirst(Dispatcher):
@@ -26,10 +26,10 @@ class Dispatcher(ABC):
     """Whether `learn` must be called for every ended job; True by default in a class that overrides `learn`."""
 
     every_round: bool = False
-    """Whether it is to be asked also where no queued job can start, because it takes note of what happens."""
+    """Whether `decide` must run even if no queued job can start, because the dispatcher tracks events."""
 
     overrun: Overrun = "one-second"
-    """When a running job that outlived its estimate is expected to end, where the policy says nothing else."""
+    """Default rule for the expected end of a running job that has outlived its estimate."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -37,34 +37,34 @@ class Dispatcher(ABC):
 
     @abstractmethod
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
-        """A decision that `verify` finds no fault with. Every job of the snapshot has its estimate.
+        """Return a decision that passes `verify`. Every job of the snapshot has an estimate.
 
-        `need` is "starts" where the caller needs only what starts now; the plan and the waits may then be left out.
+        With `need` "starts" the caller needs only the starts; the decision may omit the plan and the waits.
         """
 
     def learn(self, ended: EndedJob) -> None:
         """Learn from a job that ended."""
 
     def took(self, seconds: float) -> None:
-        """Take note of how long the last decision took, where the caller measures it: the core reads no clock.
+        """Record how long the last decision took, if the caller measures it; the core reads no clock.
 
-        What is made of it must be part of `memory`.
+        State that depends on it must be part of `memory`.
         """
 
     def memory(self) -> Any:
-        """What the next decision depends on besides its snapshot, as JSON; None: nothing, or it cannot tell.
+        """Return the state that the next decision depends on, besides its snapshot, as JSON; None if there is none.
 
-        That is whatever it keeps from one round to the next: what `learn` has taught it, an order that it goes on from,
-        the state of a random generator. The bridge asks for it right before each `decide` and writes it down, so that
-        the recorded decision can be taken again; so it must be cheap. What changes little from round to round takes
-        little room in the journal. JSON means: None, booleans, finite numbers, texts, lists, and mappings from texts.
+        State is what the dispatcher keeps between rounds: results of `learn`, an order, a random generator. The bridge
+        records it before each `decide`, so that the decision can be replayed. So this method must be cheap. Small
+        changes between rounds need little space in the journal. JSON means None, booleans, finite numbers, texts,
+        lists, and mappings from texts.
         """
         return None
 
     def recall(self, memory: Any) -> None:
-        """Know what `memory` said, after a trip through JSON, and nothing else: `decide` then decides as it did then.
+        """Replace the state by an earlier `memory` after a JSON round trip, so that `decide` repeats its decision.
 
-        A new dispatcher of the same settings is told so, before its first `decide`. One that keeps an order:
+        It is called on a new dispatcher with the same settings, before its first `decide`. Example that keeps an order:
 
         >>> class Sticky(Dispatcher):
         ...     order: list[int] = []
@@ -73,5 +73,5 @@ class Dispatcher(ABC):
         ...     def recall(self, memory):
         ...         self.order = memory
         ...     def decide(self, snapshot, need="plan"):
-        ...         ...  # goes on from `self.order`, and leaves the job ids there as it ordered them
+        ...         ...  # starts from `self.order`, and stores the new order of job ids there
         """

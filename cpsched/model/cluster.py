@@ -1,4 +1,4 @@
-"""What does not change between rounds: nodes, resources, capacities, and which nodes a job may ask for."""
+"""Static facts of a cluster: nodes, resources, capacities, node sets."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ BoolArray = npt.NDArray[np.bool_]
 
 
 def frozen_array(values: npt.ArrayLike) -> IntArray:
-    """A read-only copy of `values` as C-contiguous int64."""
+    """Return a read-only copy of `values` as C-contiguous int64."""
     array = np.array(values, dtype=np.int64, order="C")
     array.setflags(write=False)
     return array
 
 
 class NodeSetPart(NamedTuple):
-    """One of the conditions that nodes of a node set meet; "reservation" means that its nodes are left out."""
+    """One condition on the nodes of a node set; "reservation" excludes the nodes of that reservation."""
 
     kind: Literal["all", "partition", "feature", "resource", "excluded", "reservation"]
     name: str
@@ -36,16 +36,16 @@ class NodeSetPart(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cluster:
-    """What does not change between rounds: nodes, resources, capacities, and which nodes a job may ask for.
+    """What does not change between rounds: nodes, resources, capacities, and node sets that jobs can request.
 
-    - `capacity`: int64[N, R], what each of the N nodes has of each of the R resources.
-    - `node_sets`: bool[M, N]. Row 0 holds all nodes; every other row is one partition, feature or node list.
+    - `capacity`: int64[N, R], the amount of each of R resources on each of N nodes.
+    - `node_sets`: bool[M, N]. Row 0 holds all nodes. Each other row is one partition, feature or node list.
     - `node_set_names`: the M names of those rows.
-    - `power`: the cap of power, where there is one.
-    - `node_set_parts`: what each node set is cut out of; empty where each is a partition. See `parts_of`.
-    - `epoch_s`: the second since 1970 at which the times of its jobs begin, as a trace's UnixStartTime says.
+    - `power`: the power cap, or None.
+    - `node_set_parts`: the conditions that define each node set; empty if each is a partition. See `parts_of`.
+    - `epoch_s`: the Unix time at which the times of its jobs begin, from UnixStartTime of a trace.
 
-    Raises `InvalidValue` where shapes or signs are wrong.
+    Raise `InvalidValue` for wrong shapes or signs.
 
     >>> cluster = Cluster.of([[4, 0], [4, 2]], ["cores", "gpus"], node_sets={"gpu": [1]})
     >>> cluster.size, cluster.node_set_names
@@ -61,11 +61,11 @@ class Cluster:
     node_set_parts: tuple[tuple[NodeSetPart, ...], ...] = ()
     epoch_s: int = 0
     counted: bool = field(init=False)
-    """Whether units need no place: one resource, and one node or no more than one unit a node."""
+    """Whether a count of units replaces placements: one resource, and one node or at most one unit per node."""
     kind_of: IntArray = field(init=False)
-    """int64[N]: nodes of the same kind have the same capacity and are in the same node sets."""
+    """int64[N]: nodes of one kind have equal capacity and are in the same node sets."""
     kind_node: IntArray = field(init=False)
-    """The first node of each kind."""
+    """int64[K]: the first node of each kind."""
 
     def __post_init__(self) -> None:
         shape = (len(self.node_names), len(self.resources))
@@ -97,7 +97,7 @@ class Cluster:
         node_names: Sequence[str] | None = None,
         node_sets: Mapping[str, Sequence[int]] | None = None,
     ) -> Cluster:
-        """A cluster from its capacity rows [N, R]; `node_sets` maps a name to node indices."""
+        """Return a cluster from its capacity rows [N, R]; `node_sets` maps a name to node indices."""
         rows = np.array(capacity, dtype=np.int64, ndmin=2)
         names = tuple(node_names) if node_names is not None else tuple(f"n{i}" for i in range(len(rows)))
         sets = np.zeros((1 + len(node_sets or {}), len(rows)), dtype=np.bool_)
@@ -107,7 +107,7 @@ class Cluster:
         return cls(names, tuple(resources), rows, sets, ("all", *(node_sets or {})))
 
     def parts_of(self, node_set: int) -> tuple[NodeSetPart, ...]:
-        """Return what a node set is cut out of."""
+        """Return the conditions that define a node set."""
         if self.node_set_parts:
             return self.node_set_parts[node_set]
         return (NodeSetPart("partition" if node_set else "all", self.node_set_names[node_set]),)

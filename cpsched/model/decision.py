@@ -1,4 +1,4 @@
-"""Which jobs start now and where, when the others are expected to, and why they wait."""
+"""The decision of a dispatcher: which jobs start now and where, when others will, and why they wait."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     from cpsched.model.snapshot import Snapshot
 
 Need = Literal["starts", "plan"]
-"""What a caller needs from a decision: the starts alone (simulation), or the plan and the waits too (bridge)."""
+"""What the caller needs: the starts only (simulation), or also the plan and the waits (bridge)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Starts:
-    """Jobs that start now: slot by slot, with their placements in one pool.
+    """The jobs that start now, by slot, with their placements in one pool.
 
     - `slots`: int64[S], the jobs by their slots in `Snapshot.table`.
-    - `nodes`, `units`: int64[P]. The placement of the i-th job is `nodes[offsets[i]:offsets[i+1]]`, nodes ascending,
-      with as many `units` on each.
+    - `nodes`, `units`: int64[P]. The placement of the i-th job is `nodes[offsets[i]:offsets[i+1]]`, in ascending
+      order, and the `units` on each.
     - `offsets`: int64[S + 1].
 
-    The form is checked when the value is made (`InvalidValue`), unless a compiled kernel made it (`by_construction`);
-    whether the placements fit a snapshot is what `verify` says.
+    The constructor checks the form and raises `InvalidValue`, unless a compiled kernel made the value
+    (`by_construction`). `verify` checks whether the placements fit a snapshot.
 
     >>> Starts.of({0: ((2, 1), (3, 4))}).placements()
     {0: ((2, 1), (3, 4))}
@@ -63,7 +63,7 @@ class Starts:
 
     @classmethod
     def of(cls, placements: Mapping[int, Placement]) -> Starts:
-        """From slot -> placement, in the order given."""
+        """Return starts from slot -> placement, in the given order."""
         entries = [entry for placement in placements.values() for entry in placement]
         return cls(
             slots=np.fromiter(placements, np.int64, len(placements)),
@@ -73,7 +73,7 @@ class Starts:
         )
 
     def placements(self) -> dict[int, Placement]:
-        """Slot -> placement."""
+        """Return slot -> placement."""
         found: dict[int, Placement] = {}
         for i, slot in enumerate(self.slots.tolist()):
             part = slice(int(self.offsets[i]), int(self.offsets[i + 1]))
@@ -90,19 +90,19 @@ _EFFORT_KINDS: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("objective", "bound"), (float, int, type(None))),
     **dict.fromkeys(("solver_s", "first_s", "best_s"), (float, int)),
 }
-"""What each field of `Effort` may be: journals and figures are made of them."""
+"""The types that each field of `Effort` may have, because journals and reports read them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
     """What a decision cost and how it was reached.
 
-    - `path`: the short name of the way taken (a certain answer, a kernel, a solver).
-    - `considered`: how many jobs were looked at; `variables`: how many variables a model had.
-    - `status`: what a solver said; `objective`: the value of its plan; `bound`: a proved lower bound of that.
-    - `solver_s`: the solver's own seconds; `branches`: its effort, which does not depend on the machine.
-    - `first_s`, `best_s`: of the solver's seconds, those until its first and until its best plan.
-    - `unplaced`: jobs that a model without nodes would have started, and the nodes have no room for.
+    - `path`: a short name of how it was found (an immediate result, a kernel, a solver).
+    - `considered`: number of jobs considered; `variables`: number of variables of a solver's model.
+    - `status`: the solver's status; `objective`: the value of its plan; `bound`: a proved lower bound of it.
+    - `solver_s`: the solver's seconds; `branches`: its effort, independent of the hardware.
+    - `first_s`, `best_s`: the solver's seconds until its first and its best plan.
+    - `unplaced`: jobs that a model without nodes would start, but that fit on no nodes.
     """
 
     path: str
@@ -125,9 +125,9 @@ class Effort:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Why a queued job does not start now, and the ids of the jobs that stand before it.
+    """Why a queued job does not start now, and the ids of the jobs that it waits behind.
 
-    A text as reason becomes one with the code `other`.
+    A text as `reason` becomes a `PendingReason` with the code `other`.
 
     >>> Wait("mercury is in retrograde", behind=(7,)).reason
     PendingReason(code=<PendingCode.OTHER: 'other'>, arguments=('mercury is in retrograde',))
@@ -145,17 +145,17 @@ class Wait:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Decision:
-    """Which jobs start now and where; when the others are expected to, and why they wait.
+    """Which jobs start now and where; when others are expected to start, and why they wait.
 
     - `starts`: the jobs that start now, with their placements.
     - `effort`: what the decision cost.
-    - `plan_s`: int64[Q], the expected start of each job of `snapshot.queue`, in that order; `NEVER` where the
-      dispatcher does not know. None where only starts were asked for.
-    - `waits`: by job id, why jobs do not start now; filled with `need="plan"` only.
-    - `again_s`: a second after now at which the dispatcher wants to be asked even if nothing happens until then, as a
-      scheduler with clocks of its own does; None: when something happens. A bridge asks every few seconds anyhow.
+    - `plan_s`: int64[Q], the expected start (s) of each job of `snapshot.queue`, in that order; `NEVER` if unknown.
+      None if only starts were requested.
+    - `waits`: by job id, why the job does not start now; filled only with `need="plan"`.
+    - `again_s`: a second after now at which the dispatcher must decide again even without an event, as schedulers with
+      timers do. None: at the next event. The bridge decides every few seconds in any case.
 
-    Whether it may be applied is what `cpsched.verify` says. An example is at `cpsched.policy.Policy`.
+    `cpsched.verify` checks whether it may be applied. See `cpsched.policy.Policy` for an example.
     """
 
     starts: Starts
@@ -165,11 +165,11 @@ class Decision:
     again_s: int | None = None
 
     def starts_by_job(self, snapshot: Snapshot) -> dict[int, Placement]:
-        """Job id -> placement, for those that start now."""
+        """Return job id -> placement of the jobs that start now."""
         return {snapshot.table.jobs[slot].id: where for slot, where in self.starts.placements().items()}
 
     def plan_by_job(self, snapshot: Snapshot) -> dict[int, int]:
-        """Job id -> expected start in seconds, for those whose start is known."""
+        """Return job id -> expected start (s) of the jobs whose start is known."""
         if self.plan_s is None:
             return {}
         pairs = zip(snapshot.queue.tolist(), self.plan_s.tolist(), strict=True)

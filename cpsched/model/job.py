@@ -1,4 +1,4 @@
-"""What a job asks for, and what is known of it while it waits, runs, and after it has ended."""
+"""A job's request, and the job while it is pending, running and ended."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ MOST_PRIORITY = 0xFFFFFFFF
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a job asks for: `units` identical units, each wanting `per_unit` amounts **on one node**.
+    """The request of a job: `units` identical units, each with `per_unit` amounts **on one node**.
 
-    - `units`: how many. (pcp20 section 2.1: rn_i.)
+    - `units`: number of units. (pcp20 section 2.1: rn_i.)
     - `per_unit`: amounts in the order of `Cluster.resources`. (pcp20: req_i,r / rn_i.)
-    - `distinct`: every unit on a node of its own (Slurm's fixed `--nodes`); otherwise units may share a node.
-    - `exclusive`: the job uses whole nodes: nobody else may be there, and all of each node counts as used.
-    - `node_set`: the row of `Cluster.node_sets` whose nodes the job may use; row 0 holds all nodes.
+    - `distinct`: each unit needs a node of its own (Slurm's fixed `--nodes`). Otherwise units may share a node.
+    - `exclusive`: the job gets whole nodes. No other job may run on them, and all of each node counts as used.
+    - `node_set`: the row of `Cluster.node_sets` with the nodes that the job may use. Row 0 holds all nodes.
 
-    Two units of four cores each, wherever they fit:
+    Two units of four cores each, on any nodes:
 
     >>> Request(units=2, per_unit=(4,))
     Request(units=2, per_unit=(4,), distinct=False, exclusive=False, node_set=0)
@@ -46,29 +46,29 @@ class Request:
         require(self.units > 0, "units", self.units, "must be positive")
         require(min(self.per_unit, default=-1) >= 0, "per_unit", self.per_unit, "must not be negative")
         largest = max(self.per_unit)
-        require(largest > 0, "per_unit", self.per_unit, "must ask for something")
+        require(largest > 0, "per_unit", self.per_unit, "must request a positive amount")
         require_amount("per_unit", largest)
         require_total("units", self.units * largest)
         require(self.node_set >= 0, "node_set", self.node_set, "must be a row of node_sets")
 
     @property
     def sharing(self) -> int:
-        """The `JobTable.sharing` bits."""
+        """The bits of `JobTable.sharing`."""
         return DISTINCT * self.distinct | EXCLUSIVE * self.exclusive
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job as a scheduler may know it; never its real runtime.
+    """A job as a scheduler sees it, without its true run time.
 
-    - `submit_s`: when the job was submitted, in seconds.
-    - `walltime_s`: the run time that its user asked for; the cluster ends the job after that.
-    - `queue`: the name of the queue (Slurm: the partition) that the job was submitted to.
-    - `ineligible`: why the job may not start yet (a dependency, a begin time, ...), and None where it may. An
-      ineligible job is left out of decisions. A text becomes a reason with the code `other`.
-    - `qos`: the quality of service that the job was submitted under, where its site has such.
-    - `tier`, `priority`: what the site ranks its jobs by, larger first: any job of a higher tier comes before those of
-      a lower one. Both are 0 where nobody ranks jobs.
+    - `submit_s`: submission time, s.
+    - `walltime_s`: requested run time, s. The cluster ends the job after it.
+    - `queue`: name of the queue (Slurm: partition).
+    - `ineligible`: why the job may not start yet (a dependency, a begin time, ...), or None. Decisions leave out
+      ineligible jobs. A text becomes a `PendingReason` with the code `other`.
+    - `qos`: quality of service, if the site has any.
+    - `tier`, `priority`: the site's ranking, larger first. Tier takes precedence over priority. Both are 0 if the site
+      does not rank jobs.
 
     >>> job = Job(id=7, submit_s=0, walltime_s=3600, request=Request(2, (4,)), user="ada")
     >>> job.request.units * job.walltime_s
@@ -99,9 +99,9 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class RunningJob:
-    """A job that occupies `placement` since `start_s`.
+    """A job that has occupied `placement` since `start_s` (s).
 
-    An adapter leaves out of `placement` the nodes that will not come back to the scheduler (drained, down).
+    Adapters omit nodes from `placement` that will not return to the scheduler (drained, down).
     """
 
     job: Job
@@ -114,7 +114,7 @@ class RunningJob:
 
 @dataclass(frozen=True, slots=True)
 class EndedJob:
-    """A job that ran from `start_s` to `end_s`: what predictors and expected waits learn from."""
+    """A job that ran from `start_s` to `end_s` (s): the input of predictors and expected waits."""
 
     job: Job
     start_s: int
@@ -122,10 +122,10 @@ class EndedJob:
 
     @property
     def run_s(self) -> int:
-        """Real run time in seconds; the field's minimum is one second."""
+        """True run time in seconds, at least 1 as is usual in the literature."""
         return max(1, self.end_s - self.start_s)
 
     @property
     def wait_s(self) -> int:
-        """Seconds in the queue."""
+        """Wait in seconds."""
         return self.start_s - self.job.submit_s

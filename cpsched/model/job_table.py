@@ -1,4 +1,4 @@
-"""Jobs as columns of numbers, for the kernels that loop over thousands of them.
+"""Jobs as columns of numbers, for kernels that loop over thousands of jobs.
 
 A job's *slot* is its position in those columns: `table.units[3]` belongs to the job `table.jobs[3]`.
 """
@@ -18,14 +18,14 @@ from cpsched.model.job import Job, RunningJob
 
 
 def read_only_view(array: IntArray) -> IntArray:
-    """A view of `array` that cannot be written to."""
+    """Return a view of `array` that cannot be written to."""
     view = array.view()
     view.setflags(write=False)
     return view
 
 
 class PlacementPool(Handle, grows=True):
-    """Where jobs run: a pool of (node, units) entries that only grows. See `JobTable.place_at`."""
+    """Placements of running jobs: an append-only pool of (node, units) entries. See `JobTable.place_at`."""
 
     used: int
     """Entries in use."""
@@ -34,7 +34,7 @@ class PlacementPool(Handle, grows=True):
 
 
 class JobTable(Handle):
-    """Jobs as columns by slot (int64[S]), for kernels. Whoever builds the table owns and may grow it."""
+    """Jobs as columns by slot, int64[S], for kernels. The code that builds a table owns it and may grow it."""
 
     jobs: Sequence[Job]
     submit_s: Column
@@ -53,9 +53,9 @@ class JobTable(Handle):
     end_s: Column
     """Expected end of a running job."""
     place_at: Column
-    """Where the entries of a running job begin in `places`."""
+    """Index of a running job's first entry in `places`."""
     place_count: Column
-    """How many entries those are."""
+    """Number of those entries."""
     places: PlacementPool
 
     @property
@@ -70,11 +70,11 @@ class JobTable(Handle):
 
     @cached_property
     def _slot_of(self) -> dict[int, int]:
-        """Slots by job id, of as many jobs as were there when somebody last asked."""
+        """Slots by job id, for the jobs that the table had at the last call."""
         return {}
 
     def slot_of(self, job_id: int) -> int:
-        """The slot of a job; raises `InvalidValue` where the table does not hold it."""
+        """Return the slot of a job; raise `InvalidValue` if the table does not hold it."""
         known = self._slot_of
         if len(known) < len(self.jobs):
             known.update((job.id, slot) for slot, job in enumerate(self.jobs))
@@ -82,14 +82,14 @@ class JobTable(Handle):
         return known[job_id]
 
     def read_only(self) -> JobTable:
-        """The same columns, as views that cannot be written to; kernels see the same as before."""
+        """Return a table whose columns cannot be written to; kernels still see the original."""
         return self.seen_as({name: read_only_view(getattr(self, name)) for name in COLUMNS})
 
     @classmethod
     def of(cls, cluster: Cluster, queue: Sequence[Job], running: Sequence[RunningJob] = ()) -> JobTable:
-        """A table of the queued jobs (slots 0..Q-1, in order), then the running ones; estimates are the walltimes.
+        """Return a table of the queued jobs (slots 0..Q-1, in order) and the running jobs, with walltimes as estimates.
 
-        Raises `InvalidValue` for a request that does not go with `cluster`.
+        Raise `InvalidValue` for a request that does not match `cluster`.
         """
         jobs = [*queue, *(r.job for r in running)]
         queued, total = len(queue), len(jobs)
@@ -129,7 +129,7 @@ class JobTable(Handle):
 
 
 def _check(jobs: Sequence[Job], cluster: Cluster) -> None:
-    """Raise `InvalidValue` for the first job whose request does not go with `cluster`."""
+    """Raise `InvalidValue` for the first job whose request does not match `cluster`."""
     amounts, sets = len(cluster.resources), len(cluster.node_sets)
     for job in jobs:
         request = job.request
@@ -145,5 +145,5 @@ COLUMNS = tuple(name for name, hint in fields_of(JobTable).items() if array_type
 
 @kernel
 def placement_entries(places: PlacementPool) -> tuple[IntArray, IntArray]:
-    """Nodes and units of all placements."""
+    """Return nodes and units of all placements."""
     return owned(places, "node")[: places.used], owned(places, "units")[: places.used]

@@ -1,8 +1,7 @@
 """When a running job that outlived its estimate is expected to end.
 
-The rule in force is the one that the policy's settings name (`overrun`). Where they name none, it is the dispatcher's
-own (`Dispatcher.overrun`): `walltime` for `lookahead`, `one-second` for all others. A `Policy` that is made in Python
-without `PolicySpec` goes by `one-second`, unless it is told another rule.
+The setting `overrun` of a policy selects the rule. Its default is `Dispatcher.overrun`: `walltime` for `lookahead`,
+`one-second` for all others. A `Policy` built in Python without `PolicySpec` defaults to `one-second`.
 """
 
 from __future__ import annotations
@@ -14,20 +13,20 @@ from cpsched.jit.decorators import scalar_subroutine
 Overrun = Literal["one-second", "double", "walltime"]
 ONE_SECOND, DOUBLE, WALLTIME = range(3)
 OVERRUN_CODES: dict[Overrun, int] = {"one-second": ONE_SECOND, "double": DOUBLE, "walltime": WALLTIME}
-"""How kernels know the words."""
+"""The codes that kernels use."""
 
 
 @scalar_subroutine
 def expected_end(start_s: int, estimate_s: int, walltime_s: int, now_s: int, overrun: int) -> int:
-    """When a running job is expected to end, seen from `now_s`; always later than `now_s`.
+    """Return the expected end of a running job, as seen at `now_s`; always later than `now_s`.
 
-    A job that outlived its estimate is expected to end
+    The expected end of a job that outlived its estimate is
 
     - `one-second`: one second from now (cp19 section 4);
-    - `double`: when its estimate, doubled until it covers the time already run, is over;
-    - `walltime`: at its walltime, and after that one second from now.
+    - `double`: the end of the estimate, doubled until it covers the time already run;
+    - `walltime`: the end of the walltime, and after that one second from now.
 
-    Times are within `cpsched.model.value_bounds`, so that no sum leaves int64.
+    Times are within `cpsched.model.value_bounds`, so no sum overflows int64.
     """
     end_s = start_s + estimate_s
     if end_s > now_s:
@@ -43,5 +42,5 @@ def expected_end(start_s: int, estimate_s: int, walltime_s: int, now_s: int, ove
 
 
 def expected_end_s(start_s: int, estimate_s: int, walltime_s: int, now_s: int, overrun: Overrun) -> int:
-    """The same, by the word."""
+    """Call `expected_end` with the name of the rule."""
     return expected_end(start_s, estimate_s, walltime_s, now_s, OVERRUN_CODES[overrun])

@@ -1,4 +1,4 @@
-"""A cap of power: the most that all running jobs may draw together, and what each of them is taken to draw."""
+"""A power cap: the maximum total draw of all running jobs, and the draw that is assumed per job."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PowerCap:
-    """All running jobs together draw `cap_w` watts at most. Part of a `Cluster`, and so known to all that judge.
+    """A limit of `cap_w` watts on the total draw of all running jobs. It is part of `Cluster`, so `verify` checks it.
 
-    `watts` are pairs: the name of a resource, and what a job draws for each amount of it that the job asks for.
-    Raises `InvalidValue` for a cap that is not positive, or watts that are negative or missing.
+    `watts` holds pairs of a resource name and the watts per requested amount. Raise `InvalidValue` for a cap that is
+    not positive, or for watts that are negative or missing.
     """
 
     cap_w: int
@@ -25,17 +25,17 @@ class PowerCap:
 
     def __post_init__(self) -> None:
         require(self.cap_w > 0, "power.cap_w", self.cap_w, "must be positive")
-        require(bool(self.watts), "power.watts", "", "must say what a job draws for each amount of a resource")
+        require(bool(self.watts), "power.watts", "", "must name at least one resource")
         for name, each in self.watts:
             require(each >= 0, f"power.watts.{name}", each, "must not be negative")
 
     @classmethod
     def of(cls, cap_w: int, watts: Mapping[str, int]) -> PowerCap:
-        """The cap, with watts by resource."""
+        """Return the cap, with watts by resource."""
         return cls(cap_w, tuple(watts.items()))
 
     def draw_w(self, request: Request, resources: Sequence[str]) -> int:
-        """Watts of a job with this request, on a cluster of these resources."""
+        """Return the draw in watts of a job with this request, on a cluster with these resources."""
         watts = dict(self.watts)
         each = sum(amount * watts.get(name, 0) for name, amount in zip(resources, request.per_unit, strict=True))
         return request.units * each

@@ -1,4 +1,4 @@
-"""Why a job waits, as a code and its arguments; people's words for it are made where they are shown."""
+"""Why a job is pending, as a code with arguments; user interfaces format the text."""
 
 from __future__ import annotations
 
@@ -9,31 +9,32 @@ from cpsched.errors import require
 
 
 class PendingCode(StrEnum):
-    """Why a pending job does not start now; the arguments of a reason are in parentheses.
+    """Why a pending job does not start now; parentheses hold the arguments of the reason.
 
-    A dispatcher decided on the job:
+    The dispatcher considered the job:
 
-    - `never` (the rule that it breaks): not even the empty cluster could hold it.
-    - `resources`, for whole nodes `whole_nodes` (how many of its units would fit, how many it has): too little is free.
-    - It fits, but `reserved`: it would delay a job that goes first; `priority`: others go first; `weight`: others have
-      a larger weight; `not_considered`: the search considers only the jobs before it; `next_pass`: the next scheduler
-      pass decides.
-    - `other` (its text): what a plug-in says.
+    - `never` (the violated rule): even the empty cluster could not run it.
+    - `resources`, for whole nodes `whole_nodes` (units that fit, units requested): not enough is free.
+    - It fits, but `reserved`: it would delay a job with a reservation; `priority`: other jobs come first; `weight`:
+      other jobs have a larger weight; `not_considered`: the search considers only the jobs before it; `next_pass`: the
+      next scheduler pass decides.
+    - `other` (text): a plug-in's reason.
 
     The job may not start yet:
 
-    - `dependency`, `begin_time`; `array_limit` (what its elements are called): its array runs as many as it may.
-    - `cluster` (name, particulars): the cluster's own reason, such as a limit.
-    - `backed_off`, of a job that cannot be handed back `backed_off_here` (the reason, whose starts fail).
+    - `dependency`, `begin_time`; `array_limit` (name of its elements): its array is at its limit of running elements.
+    - `cluster` (name, details): the cluster's own reason, such as a limit.
+    - `backed_off`, or `backed_off_here` if the job cannot be released (the reason, whose starts fail).
     - `held`, for other jobs `held_for_jobs` (the holds): PBS's holds. `held_by` (who).
-    - `queue_opened`: its queue is open to PBS's scheduler. `in_transit`: on its way to another queue.
-    - `no_gap`, `before_reservation` (what is lacking, the reservations): too little room until these are over.
-      `beside_reservation` (its name): too little beside its cores.
+    - `queue_opened`: PBS's scheduler may start jobs of its queue. `in_transit`: it is moving to another queue.
+    - `no_gap`, `before_reservation` (what is lacking, the reservations): it does not fit before these reservations end.
+      `beside_reservation` (name): it does not fit beside the reserved cores.
 
     The job is left to the cluster's scheduler:
 
-    - `unmodelled` (in general, in particular): what it asks for is not modelled. `unreadable` (details).
-    - `chosen_nodes`: by its owner. `sleeping_nodes`: it fits only there. `magnetic_reservation` (its name).
+    - `unmodelled` (summary, details): its request is not modelled. `unreadable` (details).
+    - `chosen_nodes`: its owner requested specific nodes. `sleeping_nodes`: it fits only on powered-down nodes.
+      `magnetic_reservation` (name).
     """
 
     NEVER = "never"
@@ -105,5 +106,5 @@ ARGUMENTS: dict[PendingCode, tuple[type, ...]] = {
 
 
 def reason_from(said: PendingReason | str) -> PendingReason:
-    """Return the reason that a plug-in or an earlier version gave: a text is one with the code `other`."""
+    """Return the reason; a text, from a plug-in or an earlier version, becomes one with the code `other`."""
     return PendingReason(PendingCode.OTHER, (said,)) if isinstance(said, str) else said

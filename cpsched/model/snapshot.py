@@ -1,4 +1,4 @@
-"""What a dispatcher gets: one instant of a cluster, every job with its estimate."""
+"""The input of a dispatcher: one instant of a cluster, with an estimate for every job."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ NO_ESTIMATES: Mapping[int, int] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
-    """One instant of a cluster: all that a decision may depend on. Arrays are valid during `decide` only.
+    """One instant of a cluster: all that a decision may depend on. Arrays are valid only during `decide`.
 
-    - `free`: int64[N, R], what is neither in use nor drained.
-    - `table`: all jobs as columns by slot; every queued or running job has an estimate of at least one second.
-    - `queue`: slots of the eligible jobs, in order of arrival.
-    - `running`: slots of the running jobs, by expected end (`parquet_table.end_s`), which is always after `now_s`.
-    - `carried`: the same as kernels are handed it, where the state carries it along; a changed copy has none. See
+    - `now_s`: the instant, s.
+    - `free`: int64[N, R], amounts that are neither in use nor drained.
+    - `table`: all jobs as columns by slot. Every queued or running job has an estimate of at least one second.
+    - `queue`: int64[Q], slots of the eligible jobs, in order of arrival.
+    - `running`: int64[A], slots of the running jobs, by expected end (`table.end_s`), which is always after `now_s`.
+    - `carried`: the same data as kernels read it, if the caller keeps it up to date; None in a changed copy. See
       `cpsched.planning.scheduling_state_of`.
 
-    A snapshot is checked when it is made: `InvalidValue` names what is wrong. Only a caller whose own state holds
-    these rules by construction may pass `by_construction=True` and save the check (the simulated cluster does), and
-    what it carries along as `carry`.
+    The constructor checks these rules and raises `InvalidValue`. A caller whose state guarantees them may skip the
+    check with `by_construction=True`, as the simulated cluster does, and pass `carry`.
 
     >>> from cpsched.model import Cluster, Job, Request
     >>> cluster = Cluster.of([[4], [4]], ["cores"])
@@ -80,11 +80,11 @@ class Snapshot:
         estimates: Mapping[int, int] = NO_ESTIMATES,
         overrun: Overrun = "one-second",
     ) -> Snapshot:
-        """A snapshot from objects.
+        """Return a snapshot of jobs given as objects.
 
-        `estimates` are seconds by job id, one for every eligible or running job. Ineligible jobs are left out of the
-        queue. `overrun` says when a running job that has outlived its estimate is expected to end. Raises
-        `InvalidValue` where an estimate is missing, or any other rule of a snapshot is broken.
+        `estimates` holds seconds by job id for every eligible or running job. The queue omits ineligible jobs.
+        `overrun` sets when a running job that has outlived its estimate is expected to end. Raise `InvalidValue` for
+        a missing estimate, or if another rule of a snapshot is broken.
         """
         eligible = [job for job in queue if job.ineligible is None]
         table = JobTable.of(cluster, eligible, running)
@@ -95,9 +95,9 @@ class Snapshot:
     def over(
         cls, table: JobTable, queued: int, now_s: int, cluster: Cluster, free: npt.ArrayLike, overrun: Overrun
     ) -> Snapshot:
-        """A snapshot that takes over a table as `JobTable.of` makes it, of which the first `queued` jobs wait.
+        """Return a snapshot that takes over `table`, as built by `JobTable.of`; its first `queued` jobs are pending.
 
-        The estimates stand in the table; the expected ends are written here.
+        The table holds the estimates. The expected ends are written here.
         """
         slots = np.arange(len(table.jobs), dtype=np.int64)
         active = slots[queued:]
@@ -117,7 +117,7 @@ class Snapshot:
         )
 
     def check(self) -> None:
-        """Raise `InvalidValue` where a rule of a snapshot is broken."""
+        """Raise `InvalidValue` if a rule of a snapshot is broken."""
         table, shape, total = self.table, self.cluster.capacity.shape, len(self.table.jobs)
         require_time("now_s", self.now_s)
         for name, array, axes in (("free", self.free, 2), ("queue", self.queue, 1), ("running", self.running, 1)):
@@ -137,22 +137,22 @@ class Snapshot:
         require(bool((ends[1:] >= ends[:-1]).all()), "running", self.running, "must be in order of expected ends")
 
     def queued_jobs(self) -> tuple[Job, ...]:
-        """The queue as objects, in order of arrival."""
+        """Return the queue as objects, in order of arrival."""
         return tuple(self.table.jobs[slot] for slot in self.queue.tolist())
 
     def running_jobs(self) -> tuple[RunningJob, ...]:
-        """The running jobs as objects, by expected end."""
+        """Return the running jobs as objects, by expected end."""
         return tuple(
             RunningJob(self.table.jobs[slot], int(self.table.start_s[slot]), self.placement_of(slot))
             for slot in self.running.tolist()
         )
 
     def estimate_of(self, job: Job) -> int:
-        """How many seconds `job` is expected to run; raises `InvalidValue` for a job of another snapshot."""
+        """Return the estimate of `job` in seconds; raise `InvalidValue` for a job of another snapshot."""
         return int(self.table.estimate_s[self.table.slot_of(job.id)])
 
     def placement_of(self, slot: int) -> Placement:
-        """Where the running job of `slot` runs."""
+        """Return the placement of the running job of `slot`."""
         at, count = int(self.table.place_at[slot]), int(self.table.place_count[slot])
         nodes, units = self.table.place_node[at : at + count], self.table.place_units[at : at + count]
         return tuple(zip(nodes.tolist(), units.tolist(), strict=True))
@@ -167,14 +167,12 @@ def _estimate_of(job: Job, estimates: Mapping[int, int]) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClusterState:
-    """One instant of a cluster as it is seen from outside, before run times are predicted.
+    """One instant of a cluster, before run times are predicted. `Policy.estimated` turns it into a `Snapshot`.
 
-    `Policy.estimated` makes a `Snapshot` of it, which is what a dispatcher gets.
-
-    - `now_s`: the instant, in the seconds of the jobs' times: since 1970 (UTC) on a live cluster and in accounting
-      data, since the header's UnixStartTime in the Standard Workload Format.
-    - `free`: int64[N, R], what is neither in use nor drained.
-    - `queue`: the jobs that wait, in order of arrival. Ineligible ones among them are left out of the snapshot.
+    - `now_s`: the instant, on the same clock as the jobs' times. That is Unix time on a live cluster and in accounting
+      data, and seconds since the header's UnixStartTime in the Standard Workload Format.
+    - `free`: int64[N, R], amounts that are neither in use nor drained.
+    - `queue`: the pending jobs in order of arrival. The snapshot omits ineligible ones.
     - `running`: the jobs that hold nodes.
     """
 

@@ -1,6 +1,6 @@
-"""The bounds of times and amounts: within them no sum or product of the kernels leaves 64 bits.
+"""Bounds of times and amounts. Within them, no sum or product in the kernels overflows 64 bits.
 
-They are checked where values enter: in the constructors of `cpsched.model`.
+The constructors of `cpsched.model` check them.
 """
 
 from __future__ import annotations
@@ -8,15 +8,15 @@ from __future__ import annotations
 from cpsched.errors import require
 
 MOST_S = 1 << 53
-"""Seconds, as a moment (before or after the epoch) or as a duration: some 285 million years."""
+"""Bound of instants (before or after the epoch) and durations, in seconds."""
 MOST_AMOUNT = 1 << 40
-"""Amount of a resource on one node, or in one unit of a job. Example: memory in MiB, up to 2^60 bytes."""
+"""Bound of the amount of a resource on one node or in one unit of a job. Example: memory in MiB, up to 2^60 bytes."""
 MOST_IN_ALL = 1 << 60
-"""Amount of a resource on all nodes together, or in all units of a job."""
+"""Bound of the amount of a resource on all nodes, or in all units of a job."""
 
 
 def require_time(field: str, second: int) -> None:
-    """Raise `InvalidValue` unless a moment is within the bounds."""
+    """Raise `InvalidValue` unless an instant is within the bounds."""
     require(-MOST_S < second < MOST_S, field, second, "must be within 2^53 seconds of 0")
 
 
@@ -27,11 +27,11 @@ def require_duration(field: str, seconds: int) -> None:
 
 
 def require_amount(field: str, amount: int) -> None:
-    """Raise `InvalidValue` unless an amount on one node, or of one unit, is within the bounds."""
+    """Raise `InvalidValue` unless an amount on one node or in one unit is within the bounds."""
     require(amount >= 0, field, amount, "must not be negative")
     require(amount < MOST_AMOUNT, field, amount, "must be below 2^40")
 
 
 def require_total(field: str, total: int) -> None:
-    """Raise `InvalidValue` unless an amount of all nodes, or of all units of a job, is within the bounds."""
+    """Raise `InvalidValue` unless an amount on all nodes or in all units of a job is within the bounds."""
     require(total < MOST_IN_ALL, field, total, "must be below 2^60 in all")

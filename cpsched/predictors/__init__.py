@@ -1,1 +1,1 @@
-"""Duration predictors: what a job is expected to run, from what its user ran before."""
+"""Run-time predictors: how long a job is expected to run, from the jobs that its user ran before."""

@@ -1,4 +1,4 @@
-"""What a predictor is, and the one place where its answers are checked."""
+"""The base class of predictors, and the checks of their results."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from cpsched.traceback_origin import plugin_source_location
 
 
 class Predictor(ABC):
-    """Guesses how long a job will run, from what the user asked for and from jobs that ended.
+    """Predict how long a job will run, from its request and from jobs that ended.
 
-    Derive from it and write `predict`; the rest has working defaults.
+    Subclasses must define `predict`. All other methods have defaults.
 
     >>> class HalfTheWalltime(Predictor):
     ...     def predict(self, job):
@@ -35,13 +35,13 @@ class Predictor(ABC):
 
     @abstractmethod
     def predict(self, job: Job) -> int:
-        """Expected run time in seconds, at least 1. Asked once, when the job is first seen.
+        """Return the expected run time in seconds, at least 1. Called once per job, when it is first seen.
 
-        More than the walltime counts as the walltime: the cluster ends the job then.
+        A value above the walltime counts as the walltime, because the cluster ends the job then.
         """
 
     def fill(self, table: JobTable, slots: IntArray) -> None:
-        """Write `parquet_table.estimate_s` for `slots`; to be replaced where whole columns can be predicted at once."""
+        """Write `table.estimate_s` (s) of `slots`; override it to predict whole columns at once."""
         for slot in slots.tolist():
             table.estimate_s[slot] = whole_seconds(self.predict(table.jobs[slot]))
 
@@ -50,7 +50,7 @@ class Predictor(ABC):
 
 
 class Learner(Protocol):
-    """What dispatchers and predictors have in common."""
+    """The methods that dispatchers and predictors share."""
 
     @property
     def learns(self) -> bool:
@@ -73,14 +73,14 @@ _NUMBERS = (int, float, np.integer, np.floating)
 
 
 def whole_seconds(answer: object) -> int:
-    """Predicted seconds, fractions cut off. Raises `InvalidValue` where it is no number or out of bounds."""
+    """Return `answer` in whole seconds, rounded down; raise `InvalidValue` unless 1 <= answer < 2^53."""
     if isinstance(answer, _NUMBERS) and 1 <= answer < MOST_S:
         return int(answer)
     raise InvalidValue("estimate_s", answer, "must be a number of seconds, from 1 to below 2^53")
 
 
 def predicted_s(predictor: Predictor, job: Job) -> int:
-    """What `predictor` expects of one job, in whole seconds; raises `PolicyError` for whatever else it does."""
+    """Return the prediction for `job` in whole seconds; raise `PolicyError` if `predictor` fails."""
     try:
         return whole_seconds(predictor.predict(job))
     except RAISED as error:
@@ -88,7 +88,7 @@ def predicted_s(predictor: Predictor, job: Job) -> int:
 
 
 def is_trainable(part: str, of: Learner) -> bool:
-    """Whether a dispatcher or predictor learns; raises `PolicyError` where it cannot tell."""
+    """Return whether a dispatcher or predictor learns; raise `PolicyError` if `learns` raises."""
     try:
         return bool(of.learns)
     except RAISED as error:
@@ -96,7 +96,7 @@ def is_trainable(part: str, of: Learner) -> bool:
 
 
 def train(part: str, of: Learner, ended: EndedJob) -> None:
-    """Have a dispatcher or predictor learn; raises `PolicyError` where it fails at that."""
+    """Pass an ended job to `learn` of a dispatcher or predictor; raise `PolicyError` if it raises."""
     try:
         of.learn(ended)
     except RAISED as error:
@@ -104,9 +104,9 @@ def train(part: str, of: Learner, ended: EndedJob) -> None:
 
 
 def fill_estimates(predictor: Predictor, table: JobTable, slots: IntArray) -> None:
-    """Have `predictor` write the estimates of `slots`: at least 1 second, at most the walltime.
+    """Let `predictor` write the estimates of `slots`, capped by the walltime.
 
-    Raises `PolicyError` for whatever else it does; the estimates of `slots` are then the walltimes.
+    If it fails, the estimates of `slots` become the walltimes; then raise `PolicyError`.
     """
     try:
         predictor.fill(table, slots)
@@ -120,5 +120,5 @@ def fill_estimates(predictor: Predictor, table: JobTable, slots: IntArray) -> No
 
 
 def policy_error_for(part: str, of: object, error: BaseException) -> PolicyError:
-    """What to raise where a dispatcher or predictor raised `error`."""
+    """Return the `PolicyError` for an exception that a dispatcher or predictor raised."""
     return PolicyError(part, of, describe_exception(error), plugin_source_location(error, of, METHODS[part]))

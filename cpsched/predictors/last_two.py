@@ -1,4 +1,4 @@
-"""Predictor `last-two` (-L2): the mean of the user's last two ended jobs (Tsafrir et al. 2007; pcp20 section 4)."""
+"""Predictor `last-two` (-L2): mean run time of the user's last two jobs (Tsafrir et al. 2007; pcp20 section 4)."""
 
 from __future__ import annotations
 
@@ -12,21 +12,23 @@ from cpsched.registration import Registration
 
 
 class LastTwoPredictor(Predictor):
-    """Mean of the user's last two run times, capped by the walltime; with one, that one; with none, the walltime."""
+    """Predict the mean run time of the user's last two ended jobs, capped by the walltime.
+
+    With one ended job: its run time. Without any, or without a user name: the walltime.
+    """
 
     def __init__(self) -> None:
         self._last: dict[str, deque[int]] = {}
 
     @override
     def predict(self, job: Job) -> int:
-        """Predict; a job without a user name gets its walltime."""
         last = self._last.get(job.user)
         if not last:
             return job.walltime_s
         return max(1, min(sum(last) // len(last), job.walltime_s))
 
+    @override
     def learn(self, ended: EndedJob) -> None:
-        """Remember the run time."""
         if ended.job.user:
             self._last.setdefault(ended.job.user, deque(maxlen=2)).append(ended.run_s)
 

@@ -1,4 +1,4 @@
-"""Predictor `profile` (-D): the user's last ended job that resembles this one (mod17 section 3; on-line as in cp19)."""
+"""Predictor `profile` (-D): run time of the user's last similar job (mod17 section 3; online as in cp19)."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _DIGITS = "0123456789"
 
 
 class ProfilePredictor(Predictor):
-    """First rule that hits, among the user's own ended jobs; else the walltime. Always capped by the walltime.
+    """Predict the run time of the user's last ended job that matches the first of six rules, capped by the walltime.
 
     1. name, queue, walltime, request;  2. the same with the name's prefix (the name without trailing digits);
     3. name, queue, walltime;           4. prefix, queue, walltime;           5. name;           6. prefix.
 
-    `remember` bounds what is kept per user and rule: the profiles that were used longest ago are forgotten first.
-    Jobs without a user get their walltime.
+    `remember` bounds the profiles per user and rule; the least recently updated is dropped first.
+    Without a match or a user name, the prediction is the walltime.
     """
 
     def __init__(self, remember: int = 10_000) -> None:
@@ -40,8 +40,8 @@ class ProfilePredictor(Predictor):
                 return min(run_s, job.walltime_s)
         return job.walltime_s
 
+    @override
     def learn(self, ended: EndedJob) -> None:
-        """Remember the run time under each of the six profiles."""
         job = ended.job
         if not job.user:
             return
@@ -56,7 +56,7 @@ class ProfilePredictor(Predictor):
 
 
 def _profiles(job: Job) -> Iterator[Hashable]:
-    """What must be equal, rule by rule."""
+    """Yield the key of each rule, strictest first."""
     name, prefix = job.name, job.name.rstrip(_DIGITS)
     yield name, job.queue, job.walltime_s, job.request
     yield prefix, job.queue, job.walltime_s, job.request
@@ -70,7 +70,7 @@ LISTED = (
     Registration(
         "profile",
         "Run time of the user's last ended job that resembles this one, by six rules from strict to loose.",
-        "-D: mod17 section 3; on-line as in cp19",
+        "-D: mod17 section 3; online as in cp19",
         ProfilePredictor,
     ),
 )

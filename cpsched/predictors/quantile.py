@@ -1,4 +1,4 @@
-"""Predictor `quantile`: the share of their requests that jobs of the same user ran, at a quantile that is asked for."""
+"""Predictor `quantile`: a quantile of run time / walltime over the user's jobs, times the walltime."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from cpsched.run_time_model import PRIOR_WEIGHT, REFRESH_INTERVAL_JOBS, RunTimeM
 
 
 class QuantilePredictor(Predictor):
-    """The `quantile` of the shares of their walltimes that the user's last `remember` jobs ran, times the walltime.
+    """Predict the `quantile` (0 to 1) of run time / walltime over the user's last `remember` jobs, times the walltime.
 
-    Jobs like the one in question (walltime, units, name) and recent ones count for more; the site's own quantile
-    stands beside them, and alone for users that are not known.
+    Recent jobs, and jobs of the same walltime, units and name, have larger weights. The site's own quantile is mixed
+    in as a prior. It is the only input for unknown users.
     """
 
     def __init__(self, quantile: float = 0.8, remember: int = 40) -> None:
@@ -31,8 +31,8 @@ class QuantilePredictor(Predictor):
         shares = [(self._site_share, PRIOR_WEIGHT), *self._run_times.of_user(job)]
         return max(1, round(job.walltime_s * weighted_quantile(shares, self.quantile)))
 
+    @override
     def learn(self, ended: EndedJob) -> None:
-        """Remember what share of its walltime the job ran."""
         look = self._run_times.ended % REFRESH_INTERVAL_JOBS == 0
         self._run_times.learn(ended)
         if look:
@@ -40,7 +40,7 @@ class QuantilePredictor(Predictor):
 
 
 def weighted_quantile(weighed: Iterable[tuple[float, float]], quantile: float) -> float:
-    """The least value such that values up to it hold that share of all weight; pairs of value and weight."""
+    """Return the smallest value whose cumulated weight reaches `quantile` of the total; pairs are (value, weight)."""
     pairs = sorted(weighed)
     wanted, held = quantile * sum(weight for _, weight in pairs), 0.0
     for value, weight in pairs:
@@ -53,7 +53,7 @@ def weighted_quantile(weighed: Iterable[tuple[float, float]], quantile: float) -
 LISTED = (
     Registration(
         "quantile",
-        "A quantile of the shares of their walltimes that like jobs of the user ran.",
+        "A quantile of run time / walltime over similar jobs of the user, times the walltime.",
         "docs/predictors.md",
         QuantilePredictor,
     ),

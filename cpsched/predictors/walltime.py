@@ -1,6 +1,8 @@
-"""Predictor `walltime` (-W): a job runs as long as its user allows it to."""
+"""Predictor `walltime` (-W): the requested run time."""
 
 from __future__ import annotations
+
+from typing_extensions import override
 
 from cpsched.model import IntArray, Job, JobTable
 from cpsched.predictors.base import Predictor
@@ -8,19 +10,15 @@ from cpsched.registration import Registration
 
 
 class WalltimePredictor(Predictor):
-    """The requested time, as it is."""
+    """Predict the walltime."""
 
+    @override
     def predict(self, job: Job) -> int:
-        """The walltime."""
         return job.walltime_s
 
+    @override
     def fill(self, table: JobTable, slots: IntArray) -> None:
-        """Copy the walltimes."""
         table.estimate_s[slots] = table.walltime_s[slots]
 
 
-LISTED = (
-    Registration(
-        "walltime", "A job runs as long as its user allows it to.", "-W in cp19, pcp20, mod17", WalltimePredictor
-    ),
-)
+LISTED = (Registration("walltime", "The requested run time.", "-W in cp19, pcp20, mod17", WalltimePredictor),)

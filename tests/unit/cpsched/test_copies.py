@@ -19,7 +19,7 @@ def test_a_core_of_another_copy_is_one_warning_with_both_folders(tmp_path, packa
     command = [sys.executable, "-c", f"import {package}"]
     shown = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stderr
     assert shown.count("two copies of cpsched are mixed") == 1
-    assert f"cpsched is imported from {tmp_path}, another package of it from {ROOT}" in shown
+    assert f"cpsched is from {tmp_path}, another package from {ROOT}" in shown
 
 
 @pytest.mark.parametrize("folder", ["", "sim", "bridge"])

@@ -130,7 +130,7 @@ def test_a_job_beyond_the_cap_of_power_can_never_run():
     ("cap_w", "watts", "rule"),
     [
         (0, {"cores": 8}, "power.cap_w=0: must be positive"),
-        (9, {}, "power.watts=: must say what a job draws"),
+        (9, {}, "power.watts=: must name at least one resource"),
         (9, {"cores": -1}, "power.watts.cores=-1: must not be negative"),
         (9, {"gpus": 1}, "power.watts=gpus: must be one of cores, memory"),
     ],

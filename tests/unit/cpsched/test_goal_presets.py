@@ -52,15 +52,15 @@ def test_a_goal_is_read_from_texts():
     ("words", "limits", "message"),
     [
         ("wait", None, "unknown goal 'wait'.*waits"),
-        ({"wait": 1}, None, "unknown figure 'wait'"),
+        ({"wait": 1}, None, "unknown metric 'wait'"),
         ({"awf": -1}, None, "goal.awf=-1: must be a weight"),
         ({"awf": float("nan")}, None, "must be a weight"),
-        ({"awf": 0}, None, "must weigh at least one"),
-        ({}, None, "must weigh at least one"),
+        ({"awf": 0}, None, "must give at least one metric"),
+        ({}, None, "must give at least one metric"),
         ("waits", {"awf": "much"}, "limits.awf=much: must be a number"),
         ("waits", {"awf": 0}, "limits.awf=0: must be percent"),
-        ("waits", {"area": 100}, "unknown figure 'area'"),
-        ("waits", "some", "limits=some: must be percent by figure, or none"),
+        ("waits", {"area": 100}, "unknown metric 'area'"),
+        ("waits", "some", "limits=some: must be percent by metric, or none"),
     ],
 )
 def test_what_makes_no_sense_is_refused_with_value_and_rule(words, limits, message):

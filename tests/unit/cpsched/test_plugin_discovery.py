@@ -61,7 +61,7 @@ BROKEN = {
     "no-class": ("mine_e:SmallstFirst", "mine_e has no SmallstFirst; did you mean 'SmallestFirst'?"),
     "wrong-base": ("mine_e:Wrong", "must derive from Dispatcher (cpsched.dispatchers.base)"),
     "no-thing": ("mine_e:NUMBER", "must be a dispatcher: a name, package.module:Class, a class or an instance"),
-    "easy": ("mine_e:SmallestFirst", "the project has one of that name, which stays"),
+    "easy": ("mine_e:SmallestFirst", "this name belongs to a built-in; rename the entry point"),
 }
 
 
@@ -97,21 +97,21 @@ def test_broken_plug_ins_do_not_break_the_list(broken):
 def test_two_packages_that_offer_one_name_are_told_of_each_other(site):
     install(site, "mine", {"mine_f": SMALLEST}, {GROUP: {"same": "mine_f:SmallestFirst"}})
     install(site, "yours", {"yours_f": SMALLEST}, {GROUP: {"same": "yours_f:SmallestFirst"}})
-    with pytest.raises(PluginLoadError, match=r"same: plug-in mine_f:SmallestFirst of mine 1.0: yours 1.0 offers"):
+    with pytest.raises(PluginLoadError, match=r"same: plug-in mine_f:SmallestFirst of mine 1.0: yours 1.0 declares"):
         DISPATCHERS.find("same")
 
 
 def test_a_constructor_that_raises_is_one_line(site):
     install(site, "mine", {"mine_g": SMALLEST.replace("self.reservations = reservations", "1 / 0")})
     with pytest.raises(
-        PluginLoadError, match="mine_g:SmallestFirst: cannot be made: ZeroDivisionError: division by zero"
+        PluginLoadError, match="mine_g:SmallestFirst: cannot be built: ZeroDivisionError: division by zero"
     ):
         DISPATCHERS.build("mine_g:SmallestFirst")
 
 
 def test_a_class_without_its_method_is_one_line(site):
     install(site, "mine", {"mine_h": "import cpsched\nclass Idle(cpsched.Dispatcher): pass"})
-    with pytest.raises(PluginLoadError, match=r"mine_h:Idle: cannot be made: TypeError: .*decide"):
+    with pytest.raises(PluginLoadError, match=r"mine_h:Idle: cannot be built: TypeError: .*decide"):
         DISPATCHERS.build("mine_h:Idle")
 
 

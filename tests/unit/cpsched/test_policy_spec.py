@@ -68,7 +68,7 @@ def test_names_and_values_that_are_wrong_are_told():
         PolicySpec.of(settings={"backfil": "shortest"})
     with pytest.raises(InvalidValue, match="overrun=never: must be one of one-second, double, walltime"):
         PolicySpec(overrun="never").build()
-    with pytest.raises(InvalidValue, match="effort=3: easy has no such parameter"):
+    with pytest.raises(InvalidValue, match="effort=3: easy does not search and has no such parameter"):
         PolicySpec.of("easy", options={"effort": 3})
 
 
@@ -106,6 +106,6 @@ def test_a_file_is_opened_by_whoever_builds():
     spec = PolicySpec.of("easy", "waits", {"ewt_file": "x.json"}, known=known)
     policy = spec.build(lambda setting, path: {setting: path}, known)
     assert policy.predictor.waits_s == {"ewt_file": "x.json"}
-    with pytest.raises(InvalidValue, match=r"ewt_file=x.json: names a file"):
+    with pytest.raises(InvalidValue, match=r"ewt_file=x.json: is a file path"):
         spec.build(known=known)
     assert PolicySpec("easy", "waits").build(known=known).predictor.waits_s is None

@@ -26,7 +26,7 @@ DISPATCHERS = {
     "NanOrder": "must not give nan",
     "MutatingDispatcher": "ValueError: assignment destination is read-only",
     "LearningDispatcher": "LookupError: nothing to learn",
-    "UnmakeableDispatcher": "cannot be made: OSError: no such table",
+    "UnmakeableDispatcher": "cannot be built: OSError: no such table",
 }
 PREDICTORS = {
     "RaisingPredictor": "KeyError: '7'",
@@ -41,9 +41,9 @@ PREDICTORS = {
 METRICS = {
     "RAISING_METRIC": "metric raising: ZeroDivisionError",
     "EXITING_METRIC": "metric exiting: SystemExit: 0",
-    "TEXT_METRIC": "metric text: gave 'a lot': must be a finite number",
-    "NAN_METRIC": "metric nan: gave nan: must be a finite number",
-    "INFINITE_METRIC": "metric infinite: gave inf: must be a finite number",
+    "TEXT_METRIC": "metric text: returned 'a lot': must be a finite number",
+    "NAN_METRIC": "metric nan: returned nan: must be a finite number",
+    "INFINITE_METRIC": "metric infinite: returned inf: must be a finite number",
     "ARRAY_METRIC": "must be a finite number",
     "HUGE_METRIC": "metric huge: OverflowError",
     "MUTATING_METRIC": "metric mutating: ValueError",

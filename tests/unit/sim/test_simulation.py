@@ -58,7 +58,7 @@ def test_the_truth_of_the_oracle_is_not_a_setting():
 
 
 def test_options_belong_to_dispatchers_that_search():
-    with pytest.raises(InvalidValue, match="effort=3: easy has no such parameter"):
+    with pytest.raises(InvalidValue, match="effort=3: easy does not search and has no such parameter"):
         PolicySpec.of("easy", options={"effort": "3"})
 
 
