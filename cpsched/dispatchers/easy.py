@@ -10,13 +10,12 @@ from cpsched.registration import Registration
 
 
 class EasyDispatcher(ListSchedulerDispatcher):
-    """First come, first served; the first that cannot start reserves its earliest slot, others may not delay it.
+    """EASY backfilling: the first job that cannot start reserves its earliest start, and no other job may delay it.
 
-    `order` may be another than that of arrival (`priority`: the site's own). `backfill` is the order in which the
-    others are tried: `fcfs`, which is the same order, or `shortest` estimate first. The earliest slot of the first job
-    that waits is the *shadow time* of the textbooks. `shadow` in `cpsched/kernels/pool_scheduling.py` computes it on a
-    counted
-    pool, `first_slot` in `cpsched/kernels/availability.py` on nodes.
+    `order` is the order of the queue (`priority`: the site's own). `backfill` is the order of the candidates for
+    backfilling: `fcfs` (the same order) or `shortest` estimate first. The reserved start is the *shadow time* of the
+    literature. `shadow` in `cpsched/kernels/pool_scheduling.py` computes it on a counted pool, `first_slot` in
+    `cpsched/kernels/availability.py` on nodes.
     """
 
     def __init__(
@@ -29,19 +28,17 @@ class EasyDispatcher(ListSchedulerDispatcher):
 
 
 LISTED = (
-    Registration(
-        "easy", "First come, first served; others may not delay the first that waits.", "Lifka 1995", EasyDispatcher
-    ),
+    Registration("easy", "EASY backfilling: no job may delay the first pending job.", "Lifka 1995", EasyDispatcher),
     Registration(
         "easy-sjbf",
-        "EASY whose other jobs are tried shortest estimate first.",
+        "EASY backfilling, candidates in order of shortest estimate.",
         "Tsafrir et al. 2007",
         EasyDispatcher,
         {"backfill": "shortest"},
     ),
     Registration(
         "ebf",
-        "EASY backfilling as in mod17: a missed reservation moves, nothing is killed.",
+        "EASY backfilling as in mod17: a missed reservation is postponed, no job is killed.",
         "mod17 section 4",
         EasyDispatcher,
     ),

@@ -1,4 +1,4 @@
-"""How long jobs of a queue are expected to wait: the yardstick of the priority rules (mod17 section 4, cp19)."""
+"""Expected waits of queues, the reference of the priority rules (mod17 section 4, cp19)."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from cpsched.model import EndedJob
 
 
 class ExpectedWaits:
-    """Seconds by queue: given once and for all, or the mean wait of the queue's ended jobs so far.
+    """Expected wait in seconds by queue: given values, or the mean wait of the queue's ended jobs.
 
-    Of a queue that nothing is known of: the mean over all queues; before any job has ended, and as the least value,
-    one second (then the longest waiting job is the most urgent).
+    For an unknown queue it is the mean over all queues. The minimum is one second, which also applies before any job
+    has ended. The longest waiting job is then the most urgent.
     """
 
     def __init__(self, given_s: Mapping[str, float] | None = None) -> None:
-        """`given_s` are seconds by queue; raises `InvalidValue` naming the queue whose value is no positive number."""
+        """Store `given_s`, seconds by queue; raise `InvalidValue` for a value that is not a positive number."""
         require(given_s is None or isinstance(given_s, Mapping), "expected waits", given_s, "must be seconds by queue")
         for queue, seconds in (given_s or {}).items():
             number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
@@ -27,18 +27,18 @@ class ExpectedWaits:
 
     @property
     def learns(self) -> bool:
-        """Whether `learn` changes anything."""
+        """Whether `learn` has an effect."""
         return self.given_s is None
 
     def of(self, queue: str) -> float:
-        """Expected wait in seconds, at least 1."""
+        """Return the expected wait in seconds, at least 1."""
         if self.given_s is not None and queue in self.given_s:
             return max(1.0, self.given_s[queue])
         waited, jobs = self._sums.get(queue, self._total)
         return max(1.0, waited / jobs) if jobs else 1.0
 
     def learn(self, ended: EndedJob) -> None:
-        """Take note of how long a job waited."""
+        """Record how long an ended job waited."""
         if self.given_s is not None:
             return
         waited, jobs = self._sums.get(ended.job.queue, (0, 0))
@@ -46,10 +46,10 @@ class ExpectedWaits:
         self._total = (self._total[0] + ended.wait_s, self._total[1] + 1)
 
     def memory(self) -> dict[str, list[int]]:
-        """What was learned, as JSON: queue -> [seconds waited, jobs]."""
+        """Return the state as JSON: queue -> [seconds waited, jobs]."""
         return {queue: list(sums) for queue, sums in self._sums.items()}
 
     def recall(self, memory: Mapping[str, Sequence[int]]) -> None:
-        """Know what `memory` says, and nothing else."""
+        """Replace the state by an earlier `memory`."""
         self._sums = {queue: (waited, jobs) for queue, (waited, jobs) in memory.items()}
         self._total = (sum(waited for waited, _ in self._sums.values()), sum(jobs for _, jobs in self._sums.values()))

@@ -1,4 +1,4 @@
-"""What the list schedulers have in common: each is a scheme of `cpsched.planning`, and nothing else."""
+"""Base of the list schedulers: each is a scheme of `cpsched.planning`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cpsched.planning import ListScheduler, plan_with
 
 
 class ListSchedulerDispatcher(Dispatcher):
-    """A dispatcher that decides by its `scheme` alone; the simulator can run it in its compiled loop."""
+    """Decide by `scheme` alone; the simulator can run it in its compiled loop."""
 
     scheme: ListScheduler
 

@@ -1,4 +1,4 @@
-"""Dispatcher `prb`: the priority rule of mod17 (section 4): most urgent first, packed on the fullest nodes."""
+"""Dispatcher `prb`: the priority rule of mod17 (section 4), most urgent job first, on the fullest nodes."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from cpsched.registration import FileParameter, Registration
 
 
 class PriorityDispatcher(Dispatcher):
-    """Sort by wait / expected wait of the job's queue, largest first; ties: smaller demand (processors x estimate).
+    """Sort by wait / expected wait of the queue, largest first; ties: smaller demand (processors x estimate).
 
-    What does not fit is passed over (`greedy`) or stops the round (`strict`). Expected waits are learned as jobs end,
-    unless `waits_s` gives them, in seconds by queue name. Programs read those from a JSON file, `ewt_file`.
+    A job that does not fit is skipped (`greedy`) or ends the round (`strict`). Expected waits are learned from ended
+    jobs, unless `waits_s` gives them in seconds by queue. Programs read those from a JSON file, `ewt_file`.
     """
 
     def __init__(
@@ -36,12 +36,12 @@ class PriorityDispatcher(Dispatcher):
     def learn(self, ended: EndedJob) -> None:
         self.expected_waits.learn(ended)
 
+    @override
     def memory(self) -> dict[str, list[int]]:
-        """What was learned, to be written down beside a decision."""
         return self.expected_waits.memory()
 
+    @override
     def recall(self, memory: Mapping[str, Sequence[int]]) -> None:
-        """Know what `memory` says, and nothing else."""
         self.expected_waits.recall(memory)
 
     @override
@@ -49,7 +49,7 @@ class PriorityDispatcher(Dispatcher):
         return plan_with(self._scheme, snapshot, need, self.by_urgency(snapshot))
 
     def by_urgency(self, snapshot: Snapshot) -> IntArray:
-        """Queue positions, most urgent first."""
+        """Return the queue positions, int64[Q], most urgent first."""
         table, queue = snapshot.table, snapshot.queue
         names = [table.jobs[slot].queue for slot in queue.tolist()]
         expected_s = {name: self.expected_waits.of(name) for name in set(names)}
@@ -62,7 +62,7 @@ class PriorityDispatcher(Dispatcher):
 LISTED = (
     Registration(
         "prb",
-        "Closest to exceeding its queue's expected wait first, on the fullest nodes.",
+        "Largest wait relative to the queue's expected wait first, on the fullest nodes.",
         "mod17 section 4",
         PriorityDispatcher,
     ),

@@ -1,5 +1,5 @@
-"""`lookahead`: plans every waiting job by a short search among orders of the queue.
+"""`lookahead`: plan every pending job by a short search over orders of the queue.
 
-- `objectives`: what a plan costs, one row per objective.
-- `dispatcher`: the dispatcher; the search itself is compiled (`cpsched.kernels.order_search`).
+- `objectives`: the cost of a plan, one row per objective.
+- `lookahead_dispatcher`: the dispatcher. The search is compiled (`cpsched.kernels.order_search`).
 """

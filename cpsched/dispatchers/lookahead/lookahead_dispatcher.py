@@ -1,4 +1,4 @@
-"""Dispatcher `lookahead`: every waiting job is planned, by the best order of the queue that a short search finds."""
+"""Dispatcher `lookahead`: plan every pending job, in the best order that a short search finds."""
 
 from __future__ import annotations
 
@@ -25,46 +25,46 @@ from cpsched.site.priority_weights import FloatArray, queue_factors
 from cpsched.wait_reasons import wait_reasons_of
 
 COST_TOLERANCE: FloatArray = np.zeros(0)
-"""The site weighs all jobs alike."""
+"""The site weighs all jobs equally."""
 
 PATHS = {NONE_START: "none-can-start", ALL_START: "all-start"}
 
 ALL_CANDIDATES = 127
 
 LEAST_WORK = 100
-"""So much work is done in any case, if the queue is worth it."""
+"""Minimum of `work`, if the queue is long enough."""
 
 LEAST_AGED_S = 60.0
-"""Ageing by the longest wait under `easy` doubles no price earlier, in seconds."""
+"""Minimum of the age at which ageing doubles a price, in seconds."""
 
 MIN_SLOWDOWN_RUN_S = 50
-"""A round in which fewer jobs were placed says nothing of how long a placement takes."""
+"""Minimum number of placed jobs for an estimate of the time per placement."""
 
 
 class Lookahead(Dispatcher):
-    """Plans the whole queue: an order is decoded into a plan, in which every job gets its earliest slot that delays
-    none before it. The best of several orders is improved by a local search; the plan's starts of now are the decision.
+    """Plan the whole queue: an order is decoded into a plan, in which each job gets its earliest start that delays no
+    job before it. A local search improves the best of several orders. The decision is the plan's starts at now.
 
-    - `objective`: what the plan is to be best for, see `cpsched.dispatchers.lookahead.objectives`.
-    - `effort`: how many orders are decoded in the search of a round, after the candidates; None: what suits the
-      objective. No clock is read: the same snapshot, `seed` and history give the same decision.
-    - `work`: once so many jobs were placed on nodes in a round, in all orders together, no other order is tried: a
-      long queue takes little longer than a short one. On a pool, which is faster, twenty times as many.
-    - `limit_s`: about how long a decision may take, in seconds, where the caller says how long the last ones took
-      (`took`; the bridge does). `work` is then what fits, and part of the memory: a recorded round is decided again as
-      it was. None: `work` stays as it is.
-    - `horizon`: so many jobs, the first of an order, are searched. `covered`: so many get a planned start; those behind
-      start where they delay none that has one, and are told that they have no plan.
-    - `overdue_h`: a job that waited longer, in hours, is planned before all others, by arrival: no job starves.
-    - `reserve_by`: with "walltime" plans are made with walltimes, and estimates count in the weights alone: no promise
-      rests on a guess.
-    - `site_weight`: how much the site's priority counts: 0 not at all, 1 as much as the objective's own weights, see
+    - `objective`: what the plan minimises, see `cpsched.dispatchers.lookahead.objectives`.
+    - `effort`: number of orders that the search of a round decodes, after the candidates; None: the objective's
+      default. No clock is read: the same snapshot, `seed` and history give the same decision.
+    - `work`: once this many jobs were placed on nodes in a round, over all orders, no further order is tried. So long
+      queues take little longer than short ones. On a counted pool, which is faster, the limit is 20 times as high.
+    - `limit_s`: target for the time of a decision, in seconds, if the caller reports the last times (`took`; the bridge
+      does). `work` then adapts and is part of the memory, so a recorded round is replayed as it was. None: `work` is
+      fixed.
+    - `horizon`: number of jobs at the front of an order that are searched. `covered`: number of jobs with a planned
+      start. Later jobs start only if they delay none of these, and have no planned start.
+    - `overdue_h`: a job that waited longer, in hours, is planned before all others, by arrival, so no job starves.
+    - `reserve_by`: with "walltime", plans use walltimes, and estimates only affect the weights. No planned start then
+      depends on a prediction.
+    - `site_weight`: weight of the site's priority: 0 none, 1 as much as the objective's own weights, see
       `cpsched.site.priority_weights`.
     """
 
     overrun: Overrun = "walltime"
     _look_ahead = staticmethod(look_ahead)
-    """The compiled search; studies have others."""
+    """The compiled search; studies replace it."""
 
     def __init__(
         self,
@@ -103,11 +103,11 @@ class Lookahead(Dispatcher):
         self._jobs_per_work = 1
         self._by_walltime = reserve_by == "walltime"
         self._jobs: object = None
-        """The jobs whose slots the order of the search names."""
+        """The jobs that the slots in the search's order refer to."""
         self._order: list[int] = []
-        """That order as job ids, where it was taken out of the search."""
+        """That order as job ids, if it was exported."""
         self._first_s: dict[int, int] = {}
-        """The start that each waiting job was first told."""
+        """The first planned start of each pending job."""
 
     @override
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
@@ -121,11 +121,11 @@ class Lookahead(Dispatcher):
         expected = table.estimate_s[queue].astype(np.float64)
         if self._history is not None:
             expected = self._follow(self._history, planned_on, site, expected)
-        asked = expected, self._site_factors(snapshot, expected), bool(snapshot.cluster.counted), whole
-        came = self._look_ahead(site, self._search, self._objective, asked)
+        inputs = expected, self._site_factors(snapshot, expected), bool(snapshot.cluster.counted), whole
+        outcome = self._look_ahead(site, self._search, self._objective, inputs)
         starts = Starts(*starts_of(site.draft), True) if site.draft.started else NO_STARTS
         starts = starts if slots is None else named_by(starts, slots)
-        cost = Effort(PATHS.get(came, "searched"), len(queue), branches=int(self._search.counts.decoded))
+        cost = Effort(PATHS.get(outcome, "searched"), len(queue), branches=int(self._search.counts.decoded))
         if not whole:
             return Decision(starts, cost)
         plan_s = planned(site.draft, len(queue))
@@ -133,9 +133,9 @@ class Lookahead(Dispatcher):
         return Decision(starts, cost, plan_s, wait_reasons_of(snapshot, starts, plan_s))
 
     def took(self, seconds: float) -> None:
-        """Let the next round place as many jobs as fit into `limit_s`, at the pace of this one; at most twice as many.
+        """Set `work` of the next round to what fits into `limit_s` at the pace of this one; at most double it.
 
-        A slow round counts at once.
+        A slow round has its full effect at once.
         """
         search = self._search
         if self._limit_s is None or seconds <= 0 or search.counts.placed < MIN_SLOWDOWN_RUN_S:
@@ -144,37 +144,38 @@ class Lookahead(Dispatcher):
         search.settings.work = min(max(LEAST_WORK, min(int(fit), 2 * search.settings.work)), self._most_work)
 
     def memory(self) -> dict[str, Any]:
-        """The last order, as job ids, and the starts that jobs were first told, by job id; with `limit_s` also `work`.
+        """Return the last order as job ids and the first planned starts by job id; with `limit_s` also `work`.
 
-        Order and work bear on decisions; the others are there to be shown beside the present plan.
+        Decisions depend on order, work and history. The planned starts are stored for display.
         """
         self._named_order()
-        told: dict[str, Any] = {
+        state: dict[str, Any] = {
             "order": self._order, "first_s": {str(id): start_s for id, start_s in self._first_s.items()}
         }  # fmt: skip
         if self._history is not None:
-            told["history"] = self._history.memory()
-        return told if self._limit_s is None else told | {"work": self._search.settings.work}
+            state["history"] = self._history.memory()
+        return state if self._limit_s is None else state | {"work": self._search.settings.work}
 
+    @override
     def recall(self, memory: Mapping[str, Any]) -> None:
-        """Go on from the order, the promises and the work of `memory`."""
         self._order, self._jobs = list(memory["order"]), None
         self._first_s = {int(id): start_s for id, start_s in memory["first_s"].items()}
         self._search.settings.work = memory.get("work", self._most_work)
         if self._history is not None and "history" in memory:
             self._history.recall(memory["history"])
 
+    @override
     def learn(self, ended: EndedJob) -> None:
-        """Take note of how long a job ran, where prices depend on it."""
         if self._history is not None:
             self._history.learn(ended)
 
     def _follow(
         self, history: RunHistory, snapshot: Snapshot, site: SchedulingState, estimate_s: FloatArray
     ) -> FloatArray:
-        """Let ageing go by the longest wait under `easy`; returns how long queued jobs are expected to run, float64[Q].
+        """Set ageing by the longest wait under `easy`; return the expected run times of queued jobs, float64[Q], s.
 
-        That is the estimate where it is below the walltime: the predictor then knows more than what was asked for.
+        An estimate below the walltime has precedence over the user's history, because the predictor has more
+        information.
         """
         expected_s, longest_s = history.follow(snapshot, site)
         self._objective.aged_s = max(LEAST_AGED_S, self._row.aged_by * longest_s)
@@ -182,7 +183,7 @@ class Lookahead(Dispatcher):
         return np.where(estimate_s < walltime_s, estimate_s, expected_s)
 
     def _site_factors(self, snapshot: Snapshot, expected_s: FloatArray) -> FloatArray:
-        """By what the site multiplies the weight of each queued job, float64[Q]; no entries where all weigh alike."""
+        """Return the site's factor of each queued job's weight, float64[Q]; empty if all are equal."""
         if not self._site_weight:
             return COST_TOLERANCE
         table, queue = snapshot.table, snapshot.queue
@@ -190,26 +191,26 @@ class Lookahead(Dispatcher):
         return queue_factors(snapshot, self._site_weight, own)
 
     def _promise(self, snapshot: Snapshot, plan_s: IntArray) -> None:
-        """Note what jobs are told for the first time, and forget those that start or are gone."""
+        """Store the first planned starts, and drop those of jobs that start or are gone."""
         jobs, known, queue = snapshot.table.jobs, self._first_s, snapshot.queue
         has_plan = plan_s != NEVER
         pairs = zip(queue[has_plan].tolist(), plan_s[has_plan].tolist(), strict=True)
         plans = {jobs[slot].id: start_s for slot, start_s in pairs}
         self._first_s = {id: known.get(id, start_s) for id, start_s in plans.items() if start_s != snapshot.now_s}
         lost = known.keys() - plans.keys()
-        if lost:  # gone, or waiting without a plan this time
+        if lost:  # gone, or pending without a planned start
             ids = (jobs[slot].id for slot in queue[~has_plan].tolist())
             self._first_s |= {id: known[id] for id in ids if id in lost}
 
     def _named_order(self) -> list[int]:
-        """The order of the last round as job ids."""
+        """Return the order of the last round as job ids."""
         if self._jobs is not None:
             jobs: Any = self._jobs
             self._order = [jobs[slot].id for slot in exported_order(self._search).tolist()]
         return self._order
 
     def _meet(self, snapshot: Snapshot) -> None:
-        """Name the last order by the slots of this snapshot, where they are others than last time."""
+        """Translate the last order to the slots of this snapshot, if its table is new."""
         jobs = snapshot.table.jobs
         if jobs is self._jobs:
             return
@@ -222,7 +223,7 @@ class Lookahead(Dispatcher):
 LISTED = (
     Registration(
         "lookahead",
-        "Plans every waiting job by a short search among orders of the queue; no job starves.",
+        "Plans every pending job by a short search over orders of the queue; no job starves.",
         "docs/lookahead.md",
         Lookahead,
     ),
@@ -230,9 +231,9 @@ LISTED = (
 
 
 def by_walltime(snapshot: Snapshot) -> tuple[Snapshot, IntArray]:
-    """The snapshot with walltimes in the place of estimates, and its slots in the table of the given one.
+    """Return the snapshot with walltimes as estimates, and its slots in the table of the given one.
 
-    Running jobs are expected to end at their walltimes, or one second from now where that is over.
+    Running jobs are expected to end at their walltimes, or one second from now if that has passed.
     """
     table, queued = snapshot.table, len(snapshot.queue)
     slots = np.concatenate((snapshot.queue, snapshot.running))
@@ -257,5 +258,5 @@ def by_walltime(snapshot: Snapshot) -> tuple[Snapshot, IntArray]:
 
 
 def named_by(starts: Starts, slots: IntArray) -> Starts:
-    """The starts with each slot exchanged for the one that it stands for."""
+    """Return the starts with each slot replaced by `slots[slot]`."""
     return Starts(slots[starts.slots], starts.offsets, starts.nodes, starts.units, True)

@@ -1,7 +1,7 @@
-"""What a plan costs: one row per objective.
+"""The cost of a plan: one row per objective.
 
-Symbols: r processors of a job, E how long it is expected to run, W how long it has waited so far, in seconds;
-s its planned start, F = s - submission + E, A the typical area of the queue. The sum over all jobs is minimised.
+Symbols: r processors of a job, E expected run time, W wait so far, s planned start, F = s - submission + E, all in
+seconds, and A the typical area of the queue. The sum of the costs of all jobs is minimised.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ DAY_S = 86_400
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveRow:
-    """An objective: what a second costs that a job waits.
+    """An objective: the cost of one second of a job's wait.
 
-    That is r^`r` E^`e` (1 + `flat` A / (r E)) (1 + `ageing` (W / `aged_s`)^`ageing_power`). A is the *typical area* of
-    the queue: three of four jobs have an r E of at most so much. By area alone all orders of a busy machine cost nearly
-    the same. What a job costs for its own sake, whatever its size, puts small ones first and leaves the large ones,
-    which are most of the work, in the order of their ages.
+    The cost is r^`r` E^`e` (1 + `flat` A / (r E)) (1 + `ageing` (W / `aged_s`)^`ageing_power`). The *typical area* A is
+    the upper quartile of r E over the queue. By area alone, all orders of a busy cluster cost nearly the same. The term
+    per job, whatever its size, puts small jobs first. It leaves the large ones, which are most of the work, in the
+    order of their ages.
 
-    - `area`: to r^`r` E^`e` so many times m r E is added, m being the mean of the former over the mean of r E in the
-      queue: what both add up to over the queue is in that proportion, whatever the units.
-    - `aged_by`: where it is not 0, `aged_s` is that share of the longest wait under the virtual schedule of `easy`, see
-      `cpsched.dispatchers.lookahead.run_history`. E is then what jobs of the user have really run of their walltimes.
-    - `bounded`: a job that has waited for half of the bound may wait no longer than it in a plan, past and planned.
-      The bound is the longest such wait by arrival, or in the order of the last round, whichever is shorter.
-    - `power`: where it is not 0 the cost is not linear: r^`r` (F^power - (F - E)^power), as in PaSF of debs24.
-    - `least_s`: E counts as at least so much.
-    - `reserve`: a job with E above `reserve_above_s` that waited less than `reserve_until_s` is planned only where this
-      share of the machine stays free beside it: room for short jobs that are yet to come. On a counted pool only.
-    - `effort`: how many orders are decoded in the search of a round, unless a setting says otherwise.
+    - `area`: adds `area` times m r E to r^`r` E^`e`, with m the mean of r^`r` E^`e` over the mean of r E in the queue.
+      So the ratio of both sums over the queue does not depend on units.
+    - `aged_by`: if not 0, `aged_s` is this share of the longest wait under the virtual schedule of `easy`, see
+      `cpsched.dispatchers.lookahead.run_history`. E then follows the true run times of the user's jobs.
+    - `bounded`: a job that has waited for half of the bound may not exceed it in a plan, past and planned wait
+      together. The bound is the longest such wait by arrival or in the order of the last round, whichever is shorter.
+    - `power`: if not 0, the cost is not linear: r^`r` (F^power - (F - E)^power), as in PaSF of debs24.
+    - `least_s`: minimum of E, s.
+    - `reserve`: a job with E above `reserve_above_s` that waited less than `reserve_until_s` is planned only if this
+      share of the cluster stays free beside it, for short jobs that arrive later. Counted pools only.
+    - `effort`: default number of orders that the search of a round decodes.
     """
 
     name: str
@@ -63,7 +63,7 @@ class ObjectiveRow:
 
     @property
     def formula(self) -> str:
-        """What a job costs, as a formula."""
+        """The cost of a job, as a formula."""
         factors = [_power(name, exponent) for name, exponent in (("r", self.r), ("E", self.e)) if exponent]
         if self.area:
             factors = [f"({' '.join(factors)} + {self.area:g} m r E)"]
@@ -79,9 +79,9 @@ class ObjectiveRow:
         return " ".join(factors) + aside
 
     def weights(self, processors: npt.ArrayLike, expected_s: npt.ArrayLike) -> FloatArray:
-        """What a second costs of each queued job that has not waited yet, float64[Q], by r and E.
+        """Return the cost of a second for each queued job without wait, float64[Q], from r and E.
 
-        The search has the same from `kernels.plan_costs.weigh_jobs`.
+        `kernels.plan_costs.weigh_jobs` computes the same for the search.
         """
         r, E = np.maximum(1, processors), np.maximum(expected_s, self.least_s)
         area = r * E
@@ -90,7 +90,7 @@ class ObjectiveRow:
         return found + self.area * area * (found.sum() / area.sum()) if self.area and len(area) else found
 
     def compiled(self) -> PriceParameters:
-        """The row as the kernels read it."""
+        """Return the row as the kernels read it."""
         return PriceParameters(
             **{name: getattr(self, name) for name in fields_of(PriceParameters)} | {"bounded": int(self.bounded)}
         )
@@ -105,7 +105,7 @@ OBJECTIVES: dict[str, ObjectiveRow] = {
     for row in (
         ObjectiveRow(
             "default",
-            "Short waits for most, large jobs in time: by the site's own waits under `easy`",
+            "Short waits for most jobs, bounded waits for large ones, scaled by the site's waits under `easy`",
             e=-0.5,
             area=0.3,
             ageing=1.0,
@@ -115,7 +115,7 @@ OBJECTIVES: dict[str, ObjectiveRow] = {
         ),
         ObjectiveRow(
             "waits",
-            "Short waits for many; old jobs in time, by the site's own waits under `easy`",
+            "Short waits for many jobs, with ageing scaled by the site's waits under `easy`",
             e=-0.5,
             ageing=1.0,
             aged_by=1.0,
@@ -123,7 +123,7 @@ OBJECTIVES: dict[str, ObjectiveRow] = {
         ),
         ObjectiveRow(
             "large-jobs",
-            "Large jobs and a full machine: waits by size and by job, with ageing",
+            "Large jobs and high utilization: waits weighted by size and per job, with ageing",
             r=1.3,
             e=1.0,
             flat=0.5,
@@ -141,10 +141,10 @@ OBJECTIVES: dict[str, ObjectiveRow] = {
         ObjectiveRow("p2sf", "Per-area slowdown of level 2 (P2SF)", r=1.0, power=4, effort=300),
     )
 }
-"""Every objective by name, one row each."""
+"""All objectives by name."""
 
 if TYPE_CHECKING:
     ObjectiveName = str
 else:
     ObjectiveName = Literal[tuple(OBJECTIVES)]
-    """A name of `OBJECTIVES`; command lines offer them as choices."""
+    """A name of `OBJECTIVES`; command lines list them as choices."""

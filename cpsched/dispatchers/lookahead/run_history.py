@@ -1,4 +1,4 @@
-"""What jobs really take, and how long they would wait under EASY: what prices by history are made of."""
+"""True run times by user and waits under EASY: the history that prices depend on."""
 
 from __future__ import annotations
 
@@ -24,28 +24,27 @@ from cpsched.site.priority_weights import FloatArray
 
 
 class RunHistory:
-    """Run times of ended jobs, and beside the real schedule the virtual one of `easy` over all that has happened.
+    """Run times of ended jobs, and a virtual schedule of `easy` over the same jobs beside the real one.
 
-    `follow_real_schedule` before anything is read. A new one knows nothing: jobs are expected to run to their
-    walltimes, and those
-    that run already have waited for nothing.
+    Call `follow` before reading results. Without history, jobs are expected to run to their walltimes, and jobs that
+    already run have not waited.
     """
 
     def __init__(self) -> None:
         self.shares = MeanRunShares()
         self._virtual = new_virtual_schedule()
         self._ended: dict[int, int] = {}
-        """Run times, by job id, of jobs that have ended since the virtual schedule last followed."""
+        """Run times, by job id, of jobs that ended since the virtual schedule was last updated."""
         self._jobs: object = None
         self._ids: IntArray = np.zeros(0, np.int64)
         self._user: IntArray = np.zeros(0, np.int64)
-        """By slot: the index of its user in `_share`."""
+        """By slot: index of the job's user in `_share`."""
         self._index: dict[str, int] = {}
         self._share: FloatArray = np.ones(0)
-        """By user of the table: `MeanRunShares.of`."""
+        """By user index: `MeanRunShares.of`."""
 
     def learn(self, ended: EndedJob) -> None:
-        """Take note of a job that ended."""
+        """Record a job that ended."""
         self.shares.learn(ended)
         self._ended[ended.job.id] = ended.run_s
         if len(self._ended) > MOST_AHEAD:
@@ -53,10 +52,10 @@ class RunHistory:
         self._share = np.ones(0)
 
     def follow(self, snapshot: Snapshot, site: SchedulingState) -> tuple[FloatArray, float]:
-        """Follow reality up to now.
+        """Advance the virtual schedule to now.
 
-        Returns how long each queued job is expected to run, float64[Q], and the longest wait of a job under `easy`:
-        of those that wait there now and of those that started there lately; both in seconds.
+        Return the expected run time of each queued job, float64[Q], and the longest wait under `easy`, both in seconds.
+        The longest wait covers jobs that are pending there now and jobs that started there recently.
         """
         self._meet(snapshot)
         expected_s = self.expected_s(snapshot, np.concatenate((snapshot.queue, snapshot.running)))
@@ -65,16 +64,16 @@ class RunHistory:
         return expected_s[: len(snapshot.queue)], float(longest_s)
 
     def expected_s(self, snapshot: Snapshot, slots: IntArray) -> FloatArray:
-        """How long the jobs of `slots` are expected to run, in seconds, at least 1."""
+        """Return the expected run times of the jobs of `slots` in seconds, at least 1."""
         if not len(self._share):
             self._share = np.array([self.shares.of(user) for user in self._index])
         found: FloatArray = np.maximum(1.0, self._share[self._user[slots]] * snapshot.table.walltime_s[slots])
         return found
 
     def memory(self) -> dict[str, Any]:
-        """What was learned, and the virtual schedule, as JSON.
+        """Return shares and virtual schedule as JSON.
 
-        An entry is one text: the journal keeps of a list of texts what changed.
+        An entry is one text, because the journal stores only changed texts of a list.
         """
         self._note_ended()
         virtual = self._virtual
@@ -85,7 +84,7 @@ class RunHistory:
         }
 
     def recall(self, memory: Mapping[str, Any]) -> None:
-        """Know what `memory` says, and nothing else."""
+        """Replace the state by an earlier `memory`."""
         self.shares.recall(memory["shares"])
         self._ended.clear()
         self._virtual = new_virtual_schedule()
@@ -96,14 +95,14 @@ class RunHistory:
         self._jobs = None
 
     def _note_ended(self) -> None:
-        """Let the virtual schedule know the run times of jobs that have ended."""
+        """Pass the run times of ended jobs to the virtual schedule."""
         if self._ended:
             ended = np.array(sorted(self._ended.items()), np.int64)
             note_ended(self._virtual, np.ascontiguousarray(ended[:, 0]), np.ascontiguousarray(ended[:, 1]))
             self._ended.clear()
 
     def _meet(self, snapshot: Snapshot) -> None:
-        """Name users and entries by the slots of this snapshot, where they are others than last time."""
+        """Map users and entries to the slots of this snapshot, if its table is new or has grown."""
         jobs, known = snapshot.table.jobs, len(self._ids)
         if jobs is self._jobs and len(jobs) == known:
             return

@@ -1,1 +1,1 @@
-"""A twin of slurmctld's own scheduler: its parameters, when its passes are due, and the dispatcher."""
+"""A model of slurmctld's scheduler: its parameters, the times of its passes, and the dispatcher."""

@@ -1,4 +1,4 @@
-"""Dispatcher `advised`: slurmctld's own passes, in an order that another dispatcher's plan gives now and then."""
+"""Dispatcher `advised`: slurmctld's own passes, in an order that another dispatcher's plan sets periodically."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from cpsched.model import NEVER, Decision, EndedJob, IntArray, JobTable, Need, S
 from cpsched.registration import FileParameter, Registration
 
 LAST = NEVER
-"""The rank of a job that came after the advice: among equals it is behind the ranked ones, in order of arrival."""
+"""The rank of a job that arrived after the last plan: behind ranked jobs of equal priority, by arrival."""
 
 
 class BoostTable:
-    """What the last advice says of each job: points on top of its priority, and a rank among equals. By slot."""
+    """Result of the last plan by slot: points added to a job's priority, and its rank among equals."""
 
     def __init__(self) -> None:
         self._jobs: object = None
-        """The jobs whose slots are meant."""
+        """The jobs that the slots refer to."""
         self._slots = self._points = self._rank = np.zeros(0, np.int64)
         self._by_id: dict[int, tuple[int, int]] = {}
-        """The same by job id, where the slots are those of another table."""
+        """The same by job id, if the slots belong to another table."""
 
     def give(self, table: JobTable, order: IntArray, tier: IntArray, priority: IntArray) -> None:
-        """Let the jobs of the slots in `order` stand in that order within each tier, with as few points as will do.
+        """Order the jobs of the slots in `order` within each tier, with the fewest added points.
 
-        No job loses any: one that is to stand before another of higher priority gets the difference.
+        No job loses points. A job that must precede one of higher priority gets the difference.
         """
         self._jobs, self._slots = table.jobs, order
         self._points, self._rank = np.zeros(len(table.jobs), np.int64), np.full(len(table.jobs), LAST)
@@ -43,14 +43,14 @@ class BoostTable:
             self._points[mine] = np.maximum.accumulate(own[::-1])[::-1] - own
 
     def order_of(self, snapshot: Snapshot) -> IntArray:
-        """The positions of the queue: by tier, by priority with points, by rank."""
+        """Return the positions of the queue by tier, by priority with points, by rank."""
         table, queue = snapshot.table, snapshot.queue
         self._meet(table)
         total = table.priority[queue] + self._points[queue]
         return np.lexsort((self._rank[queue], -total, -table.tier[queue])).astype(np.int64)
 
     def told(self) -> dict[str, list[int]]:
-        """Points and rank by job id, as text: what `recall` reads."""
+        """Return points and rank by job id as text, the input of `recall`."""
         if self._jobs is not None:
             jobs: Any = self._jobs
             named = zip(self._slots.tolist(), self._points[self._slots].tolist(), strict=True)
@@ -58,11 +58,11 @@ class BoostTable:
         return {str(id): list(row) for id, row in self._by_id.items()}
 
     def recall(self, told: Mapping[str, Any]) -> None:
-        """Know what an earlier `told` said."""
+        """Replace the state by an earlier `told`."""
         self._jobs, self._by_id = None, {int(id): (int(row[0]), int(row[1])) for id, row in told.items()}
 
     def _meet(self, table: JobTable) -> None:
-        """Have the columns for the slots of this table."""
+        """Map the columns to the slots of this table."""
         more = len(table.jobs) - len(self._rank)
         if table.jobs is self._jobs and more <= 0:
             return
@@ -79,15 +79,14 @@ class BoostTable:
 
 
 class BoostedSlurmDispatcher(Dispatcher):
-    """The twin of Slurm's scheduler starts the jobs, in the order in which an adviser's plan has them.
+    """Start jobs like Slurm's scheduler, in the order of an adviser's plan.
 
-    Every `every_s` seconds in which anything happened the adviser plans the queue. The jobs then stand in order of
-    their planned starts, those without one behind them; tiers stay above all. In between a job that arrives stands
-    where its own priority puts it: each other has as many points on top of its own as its place takes, and no more.
-    With `every_s` of 0 the adviser is asked each time.
+    The adviser plans the queue every `every_s` seconds, if any event occurred. The jobs are then ordered by planned
+    start, those without one last, within tiers. Until the next plan, a new job is placed by its own priority. So each
+    ranked job gets only the additional points that its position needs. With `every_s` 0 the adviser plans every time.
 
-    The adviser is any dispatcher that tells planned starts; by name it is `lookahead` with `objective`, `effort`,
-    `work`, `site_weight` and `seed`. The other settings are those of `slurm`.
+    The adviser is any dispatcher with planned starts. The default is `lookahead` with `objective`, `effort`, `work`,
+    `site_weight` and `seed`. The other settings are those of `slurm`.
     """
 
     every_round = True
@@ -113,28 +112,28 @@ class BoostedSlurmDispatcher(Dispatcher):
         self.learns = self.adviser.learns
         self._points = BoostTable()
         self._seen: tuple[int, ...] = ()
-        """What was seen last: jobs that wait, when the newest of them was submitted, jobs that run."""
+        """The last snapshot: pending jobs, submission of the newest one, running jobs."""
         self._due_s = self._advised_s = -NEVER
-        """When the adviser is asked next, NEVER where nothing happened; and the second whose passes it called for."""
+        """Next planning time, NEVER without an event; and the second for which the plan requested passes."""
 
+    @override
     def learn(self, ended: EndedJob) -> None:
-        """Tell the adviser of a job that ended."""
         self.adviser.learn(ended)
 
     @override
     def took(self, seconds: float) -> None:
         self.adviser.took(seconds)
 
+    @override
     def memory(self) -> dict[str, Any]:
-        """The points, when the adviser is asked next, and what twin and adviser remember."""
         clock = [self._due_s, self._advised_s]
         twin, adviser = self.twin.memory(), self.adviser.memory()
         return {
             "points": self._points.told(), "seen": list(self._seen), "clock": clock, "twin": twin, "adviser": adviser
         }  # fmt: skip
 
+    @override
     def recall(self, memory: Mapping[str, Any]) -> None:
-        """Know what `memory` says, and nothing else."""
         self._points.recall(memory["points"])
         self._seen = tuple(memory["seen"])
         self._due_s, self._advised_s = memory["clock"]
@@ -160,21 +159,21 @@ class BoostedSlurmDispatcher(Dispatcher):
         return Decision(decision.starts, decision.effort, *whole, None if again_s == NEVER else again_s)
 
     def _note(self, now_s: int, seen: tuple[int, ...]) -> None:
-        """Where anything happened, let the adviser be asked at the next multiple of `every_s`, which may be now."""
+        """After an event, schedule planning at the next multiple of `every_s`, which may be now."""
         if seen != self._seen:
             self._due_s = min(self._due_s, self._after(now_s - 1))
         self._seen = seen
 
     def _after(self, now_s: int) -> int:
-        """The first second after `now_s` at which the adviser may be asked."""
+        """Return the first second after `now_s` at which the adviser may plan."""
         return (now_s // self._every_s + 1) * self._every_s if self._every_s else now_s + 1
 
     def _take_advice(self, snapshot: Snapshot) -> None:
-        """Ask the adviser, and give points by what it plans. Slurm goes through its queue where the order is new."""
+        """Run the adviser and set points from its plan. If the order changed, request a pass."""
         before = self._points.order_of(snapshot)
         plan_s = self.adviser.decide(snapshot, "plan").plan_s
         if plan_s is None:
-            raise InvalidValue("adviser", type(self.adviser).__name__, "must tell planned starts")
+            raise InvalidValue("adviser", type(self.adviser).__name__, "must return planned starts")
         table, queue = snapshot.table, snapshot.queue
         order = queue[np.lexsort((before.argsort(), plan_s))]
         self._points.give(table, order, table.tier[order], table.priority[order])
@@ -184,14 +183,14 @@ class BoostedSlurmDispatcher(Dispatcher):
 
 
 def queue_fingerprint(snapshot: Snapshot) -> tuple[int, ...]:
-    """What changes when a job arrives, ends or starts."""
+    """Return values that change when a job arrives, ends or starts."""
     return len(snapshot.queue), int(snapshot.table.submit_s[snapshot.queue[-1]]), len(snapshot.running)
 
 
 LISTED = (
     Registration(
         "advised",
-        "Slurm's own scheduler starts the jobs, in an order that lookahead's plan gives every every_s seconds.",
+        "Slurm's own scheduler starts the jobs, in the order of lookahead's plan, updated every every_s seconds.",
         "docs/lookahead.md",
         BoostedSlurmDispatcher,
     ),

@@ -1,6 +1,6 @@
-"""When slurmctld goes through its queue: at submissions, at ends, and by its clocks.
+"""When slurmctld runs its scheduling passes: at submissions, at job ends, and by timers.
 
-Read in `slurmctld/controller.c` (`_slurmctld_background`), `slurmctld/job_mgr.c` (`job_allocate`),
+Sources: `slurmctld/controller.c` (`_slurmctld_background`), `slurmctld/job_mgr.c` (`job_allocate`),
 `slurmctld/proc_req.c` (`_slurm_rpc_epilog_complete`) and `sched/backfill/backfill.c` (`backfill_agent`).
 """
 
@@ -13,37 +13,37 @@ from cpsched.dispatchers.slurm.scheduler_parameters import OFF, SchedulerParamet
 from cpsched.kernels.slurm_passes import DEPTH, FULL, NO_PASS, SUBMITTED
 
 LONG_AGO_S = -(1 << 40)
-"""Before anything happened."""
+"""A time before any event."""
 
 
 class PassSchedule(NamedTuple):
-    """What there is to know of the passes before the instant that is decided next; all in seconds, or 0 and 1."""
+    """State of the passes before the next instant: times in seconds, flags 0 or 1."""
 
     seen_s: int = LONG_AGO_S
-    """When it was last decided."""
+    """Last decision."""
     asked_s: int = LONG_AGO_S
-    """When a pass that was asked for last ran."""
+    """Last pass that was run on request."""
     full_s: int = LONG_AGO_S
-    """When the whole queue was gone through last."""
+    """Last pass through the whole queue."""
     pass_s: int = LONG_AGO_S
-    """When the main loop ran last, for whatever reason."""
+    """Last main loop, for any reason."""
     backfill_s: int = LONG_AGO_S
-    """When backfill began last."""
+    """Last start of backfill."""
     running: int = 0
-    """How many jobs ran afterwards."""
+    """Number of running jobs after it."""
     waiting: int = 0
-    """How many jobs waited afterwards."""
+    """Number of pending jobs after it."""
     asked: int = 0
-    """Whether a pass is asked for, and not yet made."""
+    """Whether a pass was requested and has not run yet."""
     changed: int = 0
-    """Whether anything happened since backfill ran that it might make use of."""
+    """Whether an event occurred since the last backfill that could enable a start."""
     cut: int = 0
     """Whether the last main loop stopped at a limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueObservation:
-    """What is seen at one instant: of a queue that is not empty, when its oldest and its newest job were submitted."""
+    """One instant of a nonempty queue: submissions of its oldest and newest job, and the number of running jobs."""
 
     now_s: int
     oldest_s: int
@@ -53,7 +53,7 @@ class QueueObservation:
 
 @dataclass(frozen=True, slots=True)
 class DuePasses:
-    """The passes of one instant, and the agenda as they leave it if they start nothing."""
+    """The passes of one instant, and the schedule after them if they start nothing."""
 
     main: int
     backfill: bool
@@ -61,10 +61,10 @@ class DuePasses:
 
 
 def due_passes(agenda: PassSchedule, rules: SchedulerParameters, seen: QueueObservation) -> DuePasses:
-    """Which passes slurmctld makes now.
+    """Return the passes that slurmctld runs now.
 
-    At the first instant all are due. Passes between two instants, while nothing happened, would have started nothing;
-    they count as made.
+    At the first instant all are due. Passes between two instants without an event would have started nothing, so they
+    count as done.
     """
     now_s, first = seen.now_s, agenda.seen_s == LONG_AGO_S
     arrived, ended = seen.newest_s > agenda.seen_s, seen.running < agenda.running
@@ -74,7 +74,7 @@ def due_passes(agenda: PassSchedule, rules: SchedulerParameters, seen: QueueObse
     if rules.bf_interval == OFF:
         backfill = False
     else:
-        # While nobody waits backfill does not run, but looks every second whether it should.
+        # Without pending jobs backfill does not run, but checks every second whether it should.
         next_s = last_s + rules.bf_interval
         next_s = next_s if agenda.waiting else now_s if first else max(next_s, seen.oldest_s)
         if next_s <= now_s:
@@ -86,8 +86,8 @@ def due_passes(agenda: PassSchedule, rules: SchedulerParameters, seen: QueueObse
 def _main(
     agenda: PassSchedule, rules: SchedulerParameters, seen: QueueObservation, arrived: bool, ended: bool
 ) -> tuple[int, PassSchedule]:
-    """What the main loop does now, and the agenda with that noted."""
-    # A job is tried in the second in which it is submitted, whatever the clocks say.
+    """Return the main loop's action now, and the updated schedule."""
+    # A job is tried in the second of its submission, whatever the timers say.
     now_s, is_new = seen.now_s, seen.newest_s >= seen.now_s
     tried = SUBMITTED if is_new and not (rules.defer or rules.defer_batch) else NO_PASS
     if rules.sched_interval == OFF:
@@ -109,27 +109,27 @@ def _main(
 
 
 def min_interval_s(rules: SchedulerParameters) -> int:
-    """`sched_min_interval` in whole seconds: what is less than a second is nothing here."""
+    """Return `sched_min_interval` in whole seconds, rounded up; less than a second has no effect here."""
     return -(-rules.sched_min_interval // 1_000_000) if rules.sched_min_interval >= 1_000_000 else 0
 
 
 class PassResults(NamedTuple):
-    """What came of the passes of an instant."""
+    """Results of the passes of an instant."""
 
     waiting: int
-    """Jobs that still wait."""
+    """Jobs still pending."""
     started: int
     backfilled: int
-    """How many of the jobs that started were started by backfill."""
+    """Number of started jobs that backfill started."""
     main_cut: bool
     backfill_cut: bool
 
 
 def after_passes(made: DuePasses, came: PassResults) -> PassSchedule:
-    """The agenda after the passes of an instant."""
+    """Return the schedule after the passes of an instant."""
     agenda = made.after
     by_main = came.started - came.backfilled
-    # What backfill was kept from by a limit, the next one may start; what it has seen, no other starts.
+    # A limit that stopped backfill may not stop the next one. Jobs that backfill tested start in no other pass.
     new = came.backfill_cut and came.started > 0 if made.backfill else bool(agenda.changed or by_main)
     cut = came.main_cut if made.main in (DEPTH, FULL) else bool(agenda.cut)
     running = agenda.running + came.started
@@ -137,7 +137,7 @@ def after_passes(made: DuePasses, came: PassResults) -> PassSchedule:
 
 
 def next_pass_s(agenda: PassSchedule, rules: SchedulerParameters, waiting: int) -> int | None:
-    """The next second at which a pass may start a job even if nothing happens until then; None: none will."""
+    """Return the next second at which a pass may start a job without an event; None if there is none."""
     now_s, found = agenda.seen_s, []
     if not waiting:
         return None

@@ -1,7 +1,7 @@
-"""`SchedulerParameters` of slurm.conf: which are modelled, their bounds and defaults, and what a text of them says.
+"""`SchedulerParameters` of slurm.conf: the modelled ones with bounds and defaults, and a parser.
 
-Names, units, bounds and defaults are those of the manual page slurm.conf(5) and of the functions that read them:
-`_load_config` in `backfill.c`, `_schedule` in `job_scheduler.c`. They are the same in 22.05, 24.11 and 26.05.
+Names, units, bounds and defaults follow slurm.conf(5) and the functions that read them, `_load_config` in
+`backfill.c` and `_schedule` in `job_scheduler.c`. They are the same in 22.05, 24.11 and 26.05.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from cpsched.errors import InvalidValue, UnknownName, require
 
 OFF = -1
-"""What Slurm writes for a loop that never runs."""
+"""Slurm's value for a disabled loop."""
 
 _DAY_S = 86_400
 _MOST_INT = 2**31 - 1
@@ -105,7 +105,7 @@ BOUNDS: dict[str, tuple[int, int]] = {
     "sched_max_job_start": (0, _MOST_INT),
     "sched_min_interval": (0, _MOST_INT),
 }
-"""Least and most of each number."""
+"""Minimum and maximum of each number."""
 
 _MAY_BE_OFF = ("bf_interval", "sched_interval")
 _FLAGS = tuple(each.name for each in fields(SchedulerParameters) if each.name not in BOUNDS)
@@ -118,7 +118,7 @@ NOT_MODELLED = (
     "preempt_youngest_first", "reduce_completing_frag", "requeue_delay", "requeue_on_resume_failure",
     "spec_cores_first", "time_min_as_soft_limit",
 )  # fmt: skip
-"""What could change who starts when, and is left out of the model."""
+"""Parameters that can change starts, but are not modelled."""
 
 NO_EFFECT = (
     "allow_zero_lic", "bb_array_stage_cnt", "bf_continue", "bf_max_time", "bf_yield_interval", "bf_yield_rpc_cnt",
@@ -129,23 +129,22 @@ NO_EFFECT = (
     "requeue_setup_env_fail", "salloc_wait_nodes", "sbatch_wait_nodes", "step_retry_count", "step_retry_time",
     "whole_hetjob", "whole_pack",
 )  # fmt: skip
-"""What is about the load of slurmctld, or about submitting and running: here passes take no time, and all jobs are in
-the queue already."""
+"""Parameters about the load of slurmctld, submission or execution. Passes of the model take no time."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedParameters:
-    """What a text says: the parameters that are modelled, and the names of those that are not."""
+    """A parsed text: the modelled parameters, and the names of parameters that are not modelled."""
 
     parameters: SchedulerParameters
     not_modelled: tuple[str, ...] = ()
 
 
 def parse_parameters(text: str) -> ParsedParameters:
-    """What a value of `SchedulerParameters` says, names in any case.
+    """Parse a value of `SchedulerParameters`; names are not case-sensitive.
 
-    Raises `UnknownName` for a name that Slurm does not know, `InvalidValue` for a value that it would not take. (Slurm
-    itself writes a line into its log, and goes on with the default.)
+    Raise `UnknownName` for a name that Slurm does not know, `InvalidValue` for a value out of bounds. (Slurm itself
+    logs an error and uses the default.)
     """
     given: dict[str, Any] = {}
     not_modelled: list[str] = []
@@ -168,21 +167,21 @@ def parse_parameters(text: str) -> ParsedParameters:
 
 
 def parameters_of_config(text: str) -> str:
-    """The value of `SchedulerParameters` in what `scontrol show config` prints, or in a slurm.conf.
+    """Return `SchedulerParameters` from the output of `scontrol show config`, or from a slurm.conf.
 
-    Raises `InvalidValue` where the text is neither, or tells of another scheduler than backfill.
+    Raise `InvalidValue` if the text is neither, or selects a scheduler other than backfill.
     """
     found = dict(re.findall(r"(?mi)^\s*(SchedulerParameters|SchedulerType|ClusterName)\s*=\s*(.*?)\s*$", text))
     known = {name.lower(): value for name, value in found.items()}
-    require(bool(known), "config_file", text[:40], "must be what `scontrol show config` prints, or a slurm.conf")
+    require(bool(known), "config_file", text[:40], "must be the output of `scontrol show config`, or a slurm.conf")
     kind = known.get("schedulertype", "sched/backfill")
-    require(kind == "sched/backfill", "SchedulerType", kind, "must be sched/backfill: nothing else is modelled")
+    require(kind == "sched/backfill", "SchedulerType", kind, "must be sched/backfill; no other scheduler is modelled")
     value = known.get("schedulerparameters", "")
     return "" if value == "(null)" else value
 
 
 def merge_parameters(text: str, given: str) -> str:
-    """A value of `SchedulerParameters` with what another one gives in place of its own; the rest stays.
+    """Return `text` with the parameters of `given` replaced or added.
 
     >>> merge_parameters("bf_interval=60,defer,bf_window=2880", "BF_Interval=30")
     'defer,bf_window=2880,BF_Interval=30'

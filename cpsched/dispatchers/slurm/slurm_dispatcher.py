@@ -1,4 +1,4 @@
-"""Dispatcher `slurm`: what slurmctld itself would start, by its own parameters."""
+"""Dispatcher `slurm`: a model of slurmctld's own scheduler, with its parameters."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ from cpsched.registration import FileParameter, Registration
 from cpsched.wait_reasons import wait_reasons_of
 
 NOTHING_DUE = "no-pass-due"
-"""Path of the rounds in which slurmctld makes no pass."""
+"""Path of rounds in which slurmctld runs no pass."""
 
 
 class SlurmDispatcher(Dispatcher):
-    """The main loop in order of priority, and backfill in between, each when slurmctld makes it.
+    """Run slurmctld's main loop and backfill, each when slurmctld would run it.
 
-    `scheduler_parameters` are those of slurm.conf; or they are taken from what `scontrol show config` prints, given as
-    `config_file`. Where nobody ranks the jobs, they are in order of arrival. `reserved` is what backfill keeps for a
-    job: Slurm reserves whole nodes, also for a job that wants parts. On a cluster of a single node, which stands for a
-    pool, parts are reserved in any case.
+    `scheduler_parameters` are those of slurm.conf. Alternatively, `config_file` gives the output of `scontrol show
+    config`. The main loop follows priority, or arrival if the site does not rank jobs. `reserved` is what backfill
+    reserves: Slurm reserves whole nodes, even for a job that needs parts of them. On a cluster with one node, which
+    represents a pool, parts are reserved in any case.
 
-    It remembers when the passes ran, and asks to be called again by `Decision.again_s`.
+    The dispatcher stores when the passes ran, and requests its next call by `Decision.again_s`.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class SlurmDispatcher(Dispatcher):
         reserved: Literal["whole-nodes", "parts"] = "whole-nodes",
     ) -> None:
         twice = bool(scheduler_parameters and config)
-        require(not twice, "scheduler_parameters", scheduler_parameters, "must not be given beside config_file")
+        require(not twice, "scheduler_parameters", scheduler_parameters, "excludes config_file; give only one of them")
         self.read = parse_parameters(parameters_of_config(config) if config else scheduler_parameters)
         self._rules = scheduler_rules_of(self.read.parameters)
         self._whole_nodes = reserved == "whole-nodes"
@@ -67,24 +67,24 @@ class SlurmDispatcher(Dispatcher):
         self._agenda = self._before = PassSchedule()
         self._owners = OwnerLookup()
 
+    @override
     def memory(self) -> list[list[int]]:
-        """When the passes ran, as of the last decision and of the one before."""
         return [list(self._agenda), list(self._before)]
 
+    @override
     def recall(self, memory: Sequence[Sequence[int]]) -> None:
-        """Know what `memory` says, and nothing else."""
         self._agenda, self._before = PassSchedule(*memory[0]), PassSchedule(*memory[1])
 
     @override
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
-        """Decide; asked twice at the same instant, repeat the same passes."""
+        """Decide; a second call at the same instant repeats the same passes."""
         return self.decide_in(snapshot, need, ARRIVAL_ORDER)
 
     def decide_in(self, snapshot: Snapshot, need: Need, order: IntArray, is_new: bool = False) -> Decision:
-        """The same with the queue in an order of its own: `order` are its positions, none where priorities rule.
+        """Decide with the queue in `order`, int64[Q] positions; empty: by priority.
 
-        `is_new` says that somebody changed priorities now: a pass is then asked for, as slurmctld does after
-        REQUEST_UPDATE_JOB, and the next backfill has something to look at.
+        `is_new` means that priorities changed now. slurmctld then requests a pass, as after REQUEST_UPDATE_JOB, and the
+        next backfill runs.
         """
         n, whole, table = len(snapshot.queue), need == "plan", snapshot.table
         if not n:
@@ -113,7 +113,7 @@ class SlurmDispatcher(Dispatcher):
         return Decision(starts, cost, plan_s, waits, again_s)
 
     def _go_through(self, snapshot: Snapshot, made: DuePasses, whole: bool, order: IntArray) -> PassResults:
-        """Make the passes; starts and plan are in the draft of `_site`."""
+        """Run the passes; starts and plan are in the draft of `_site`."""
         passes, rules = self._passes, self.read.parameters
         passes.main, passes.since_s = made.main, snapshot.now_s - 1
         passes.backfill, passes.whole = int(made.backfill), int(whole)
@@ -127,12 +127,12 @@ class SlurmDispatcher(Dispatcher):
 
 
 def passes_effort(started: int, n: int) -> Effort:
-    """The effort of a round in which `started` of `n` jobs start."""
+    """Return the effort of a round in which `started` of `n` jobs start."""
     return effort("none-starts" if not started else "all-start" if started == n else "some-start", n)
 
 
 def scheduler_rules_of(parameters: SchedulerParameters) -> SchedulerRules:
-    """The parameters as the kernel reads them."""
+    """Return the parameters as the kernel reads them."""
 
     def limit(count: int) -> int:
         return count or NEVER
@@ -159,7 +159,7 @@ def scheduler_rules_of(parameters: SchedulerParameters) -> SchedulerRules:
 
 
 class OwnerLookup:
-    """Partition, user and association of each job of a table as numbers; kept while the table only grows."""
+    """Partition, user and association of each job as numbers; cached until the table changes."""
 
     def __init__(self) -> None:
         self._jobs: object = None
@@ -167,7 +167,7 @@ class OwnerLookup:
         self._owners = OwnerColumns(1, *(empty_column() for _ in range(5)))
 
     def of(self, cluster: Cluster, table: JobTable) -> OwnerColumns:
-        """The owners of all jobs of `table`."""
+        """Return the owners of all jobs of `table`."""
         if table.jobs is not self._jobs or len(table.jobs) != self._known:
             self._jobs, self._known = table.jobs, len(table.jobs)
             self._owners = owners_of(cluster, table)
@@ -175,8 +175,9 @@ class OwnerLookup:
 
 
 def owners_of(cluster: Cluster, table: JobTable) -> OwnerColumns:
-    """The columns of `OwnerColumns`; a partition's nodes are the node set of its name, or the one that the job
-    names.
+    """Return the columns of `OwnerColumns`.
+
+    A partition's nodes are the node set of its name, or else the node set of the job.
     """
     jobs, sets = table.jobs, {name: row for row, name in enumerate(cluster.node_set_names) if row}
     partition, user = _numbered([job.queue for job in jobs]), _numbered([job.user for job in jobs])
@@ -195,7 +196,7 @@ def _numbered(names: Sequence[object]) -> IntArray:
 LISTED = (
     Registration(
         "slurm",
-        "What slurmctld itself would start: its main loop and its backfill, by SchedulerParameters.",
+        "A model of slurmctld's main loop and backfill, with its SchedulerParameters.",
         "docs/lookahead.md",
         SlurmDispatcher,
     ),
