@@ -1,7 +1,7 @@
-"""The one fit rule: does this decision fit that snapshot, node by node, resource by resource?
+"""The fit rule: whether a decision fits its snapshot, node by node and resource by resource.
 
-The bridge asks before anything is applied, the simulator in every round, and the tests as the judge. The rule itself
-is written once, in `cpsched.kernels.fit_rules`: compiled in the simulator, plain Python here.
+The bridge verifies each decision before it applies it, the simulator verifies every round. The rule is written once,
+in `cpsched.kernels.fit_rules`: compiled in the simulator, plain Python here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cpsched.model import EXCLUSIVE, Cluster, Decision, IntArray, Placement, Req
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One broken rule of a decision; `job_id` is None where the fault lies with no known job."""
+    """One broken rule of a decision; `job_id` is None if no known job is at fault."""
 
     job_id: int | None
     rule: str
@@ -28,9 +28,9 @@ class Violation:
 
 
 def verify(decision: Decision, snapshot: Snapshot) -> list[Violation]:
-    """Every rule that `decision` breaks; an empty list means that it may be applied.
+    """Return every rule that `decision` breaks; an empty list means that it may be applied.
 
-    Never raises, whatever the decision holds: a plug-in may hand over anything.
+    It never raises, whatever a plug-in's decision contains.
     """
     faults = malformed_decision(decision, snapshot)
     if faults:
@@ -55,7 +55,7 @@ def verify(decision: Decision, snapshot: Snapshot) -> list[Violation]:
 
 
 def is_feasible(decision: Decision, snapshot: Snapshot) -> bool:
-    """Whether `verify` finds nothing: the same rule, compiled."""
+    """Return whether `verify` finds no violation; the same rule, compiled."""
     if malformed_decision(decision, snapshot):
         return False
     machine, starts = machine_handle(snapshot.cluster, snapshot.free), start_columns(decision)
@@ -65,7 +65,7 @@ def is_feasible(decision: Decision, snapshot: Snapshot) -> bool:
 
 
 def _beyond_the_cap(slots: IntArray, snapshot: Snapshot) -> list[Violation]:
-    """The starts of known jobs, in order, that draw more than running jobs and earlier starts leave of the cap."""
+    """Return the starts, in order, that exceed what running jobs and earlier starts leave of the power cap."""
     cluster, jobs, found = snapshot.cluster, snapshot.table.jobs, []
     if cluster.power is None:
         return []
@@ -73,14 +73,14 @@ def _beyond_the_cap(slots: IntArray, snapshot: Snapshot) -> list[Violation]:
     for job in (jobs[slot] for slot in slots.tolist() if 0 <= slot < len(jobs)):
         watts = cluster.power.draw_w(job.request, cluster.resources)
         if watts > max(0, left_w):
-            rule = f"draws {watts:,} W, {max(0, left_w):,} W of the cap of {cluster.power.cap_w:,} W are left"
+            rule = f"draws {watts:,} W, but {max(0, left_w):,} W of the power cap of {cluster.power.cap_w:,} W are left"
             found.append(Violation(job.id, rule))
         left_w -= watts
     return found
 
 
 def power_draw_w(snapshot: Snapshot) -> int:
-    """What the running jobs draw under the cluster's cap of power, in watts; 0 without one."""
+    """Return the draw of the running jobs under the power cap, in watts; 0 without a cap."""
     power, resources, jobs = snapshot.cluster.power, snapshot.cluster.resources, snapshot.table.jobs
     return 0 if power is None else sum(power.draw_w(jobs[s].request, resources) for s in snapshot.running.tolist())
 
@@ -89,7 +89,7 @@ def power_draw_w(snapshot: Snapshot) -> int:
 
 
 def start_columns(decision: Decision) -> tuple[IntArray, IntArray, IntArray, IntArray]:
-    """Slots, offsets, nodes and units of the starts of a well-formed decision, as contiguous int64."""
+    """Return slots, offsets, nodes and units of the starts of a well-formed decision, as contiguous int64."""
     starts = decision.starts
     slots, offsets, nodes, units = (
         np.ascontiguousarray(column, np.int64) for column in (starts.slots, starts.offsets, starts.nodes, starts.units)
@@ -98,7 +98,7 @@ def start_columns(decision: Decision) -> tuple[IntArray, IntArray, IntArray, Int
 
 
 def malformed_decision(decision: object, snapshot: Snapshot) -> list[str]:
-    """What keeps a decision from being one: missing columns, other values than integers, lengths that do not agree."""
+    """Return why a decision is malformed: missing columns, wrong types, inconsistent lengths."""
     if not isinstance(decision, Decision):
         return [f"is a {type(decision).__name__}, not a decision"]
     found, lengths = [], {}
@@ -124,7 +124,7 @@ def malformed_decision(decision: object, snapshot: Snapshot) -> list[str]:
 
 
 def _column_fault(column: object) -> str | None:
-    """Why something is not a column of integers; None when it is."""
+    """Return why `column` is not a column of integers; None if it is."""
     if not isinstance(column, np.ndarray):
         return f"is a {type(column).__name__}, not an array"
     if column.ndim != 1:
@@ -139,7 +139,7 @@ def _column_fault(column: object) -> str | None:
 _START_RULES = {
     fit_rules.NOT_QUEUED: "not in the queue",
     fit_rules.TWICE: "started twice",
-    fit_rules.NO_PLACEMENT: "its placement has no place among the entries",
+    fit_rules.NO_PLACEMENT: "its placement is outside of the entries",
     fit_rules.NO_NODE: "a node that does not exist",
     fit_rules.OUT_OF_ORDER: "nodes out of order",
     fit_rules.LISTED_TWICE: "a node listed twice",
@@ -148,7 +148,7 @@ _START_RULES = {
 
 
 def _in_words(broken: int, i: int, decision: Decision, snapshot: Snapshot, free: IntArray) -> Iterator[str]:
-    """The rules that the `i`-th start breaks, in words; `free` is what earlier starts left."""
+    """Yield the rules that the `i`-th start breaks, as text; `free` is what earlier starts left."""
     cluster, table = snapshot.cluster, snapshot.table
     slots, offsets, nodes, units = start_columns(decision)
     slot = int(slots[i])
@@ -168,7 +168,7 @@ def _in_words(broken: int, i: int, decision: Decision, snapshot: Snapshot, free:
         name = cluster.node_names[node]
         fault = fit_rules.entry_faults(table, slot, cluster, free, -1, node, count)
         if fault & fit_rules.IN_USE:
-            yield f"wants node {name} for itself, but it is in use"
+            yield f"requests node {name} exclusively, but it is in use"
         if fault & fit_rules.LACKS:
             room = cluster.capacity[node] if whole else free[node]
             short = [
@@ -182,7 +182,7 @@ def _in_words(broken: int, i: int, decision: Decision, snapshot: Snapshot, free:
 
 
 def _phases(snapshot: Snapshot) -> IntArray:
-    """By slot: whether a job is in the queue."""
+    """Return by slot whether a job is in the queue."""
     phase = np.zeros(len(snapshot.table.units), dtype=np.int64)
     phase[snapshot.queue] = fit_rules.QUEUED
     return phase
@@ -192,7 +192,7 @@ def _phases(snapshot: Snapshot) -> IntArray:
 
 
 def amounts_used(request: Request, placement: Placement, capacity: np.ndarray) -> dict[int, np.ndarray]:
-    """Amounts [R] that `request` takes on each node of `placement`; whole nodes where it is exclusive."""
+    """Return the amounts [R] that `request` takes on each node of `placement`; whole nodes if it is exclusive."""
     return {
         node: np.array(
             [
@@ -206,17 +206,17 @@ def amounts_used(request: Request, placement: Placement, capacity: np.ndarray) -
 
 
 def units_by_node(request: Request, capacity: np.ndarray) -> IntArray:
-    """How many units of `request` each row of `capacity` (int64[N, R]) holds, int64[N], the node set left aside."""
+    """Return how many units of `request` each row of `capacity` (int64[N, R]) holds, int64[N]; ignores node sets."""
     most = 1 if request.distinct else request.units
     rows = np.ascontiguousarray(capacity, dtype=np.int64)
     return fit_rules.units_by_node(np.array(request.per_unit, dtype=np.int64), most, rows)
 
 
 def free_units_by_node(request: Request, cluster: Cluster, free: IntArray) -> IntArray:
-    """How many units of `request` the nodes of its node set hold where `free` (int64[N, R]) is free, int64[N].
+    """Return how many units of `request` fit on each node of its node set, given `free` (int64[N, R]), int64[N].
 
-    Whole nodes are compared as columns, not with `units_that_fit` node by node: in plain Python 1,500 nodes took 2.6 ms
-    instead of 0.02 ms, and a queue has hundreds of requests.
+    Exclusive requests are compared by columns, because `units_that_fit` per node is slow in plain Python: with 1,500
+    nodes 2.6 ms instead of 0.02 ms, and a queue has hundreds of requests.
     """
     found = units_by_node(request, free)
     found[~cluster.node_sets[request.node_set]] = 0
@@ -226,7 +226,7 @@ def free_units_by_node(request: Request, cluster: Cluster, free: IntArray) -> In
 
 
 def units_on_empty_cluster(request: Request, cluster: Cluster) -> int:
-    """How many units of `request` the empty cluster holds; no node counts for more than are asked for."""
+    """Return how many units of `request` the empty cluster holds; a node counts at most the requested units."""
     total = 0
     for node, nodes in zip(cluster.kind_node.tolist(), np.bincount(cluster.kind_of).tolist(), strict=True):
         most = 1 if request.distinct else request.units
@@ -238,7 +238,7 @@ def units_on_empty_cluster(request: Request, cluster: Cluster) -> int:
 
 
 def why_infeasible(request: Request, cluster: Cluster) -> str | None:
-    """Why a job with this request can never run, even on the empty cluster; None when it can."""
+    """Return why a job with this request can never run, even on the empty cluster; None if it can."""
     if len(request.per_unit) != len(cluster.resources):
         return f"asks for {len(request.per_unit)} resources, the cluster has {len(cluster.resources)}"
     if request.node_set >= len(cluster.node_sets):
@@ -251,5 +251,5 @@ def why_infeasible(request: Request, cluster: Cluster) -> str | None:
         return f"asks for {request.units} {kind}, the empty cluster holds {total}"
     watts = 0 if cluster.power is None else cluster.power.draw_w(request, cluster.resources)
     if cluster.power is not None and watts > cluster.power.cap_w:
-        return f"draws {watts:,} W, the cap of power is {cluster.power.cap_w:,} W"
+        return f"draws {watts:,} W, but the power cap is {cluster.power.cap_w:,} W"
     return None

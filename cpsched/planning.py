@@ -1,12 +1,12 @@
-"""Plans over what is free when: the one door from dispatchers to the compiled kernels.
+"""List scheduling: the interface from dispatchers to the compiled kernels.
 
-`plan` answers, for a queue in some order, which jobs start now and when the others can. The number of reservations
-makes the classic list schedulers:
+`plan` takes a queue in some order, and returns which jobs start now and when the others can start. The number of
+reservations selects the classic list schedulers:
 
-- `STRICT`: the first job that does not fit stops the round (first come, first served).
-- `GREEDY`: whatever fits starts.
+- `STRICT`: the first job that does not fit ends the round (first come, first served).
+- `GREEDY`: every job that fits starts.
 - 1: the first job that must wait keeps its earliest start (EASY backfilling).
-- K: the first K such jobs do (what Slurm's backfill does).
+- K: the first K such jobs do (Slurm's backfill).
 - `EVERY`: all of them do (conservative backfilling).
 """
 
@@ -55,10 +55,10 @@ from cpsched.wait_reasons import wait_reasons_of
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A named order of the queue. Jobs of equal `key` are taken by `tie`, and then by arrival.
+    """A named order of the queue, by `key`, then `tie`, then arrival.
 
-    In the formulas E is the estimate in seconds and r the processors: units times the amount of the cluster's first
-    resource; tier and priority are what the site ranks jobs by.
+    In the formulas E is the estimate in seconds, and r the processors: units times the amount of the cluster's first
+    resource. Tier and priority are the site's ranking.
     """
 
     name: str
@@ -67,9 +67,9 @@ class Order:
     sentence: str
     source: str
     code: int = queue_orders.GIVEN
-    """What the compiled kernels know the order by, where they do."""
+    """The kernels' code of the order, if they know it."""
     by: Callable[[IntArray, IntArray], npt.ArrayLike] | None = None
-    """The numbers to sort by, from E and r of the queued jobs, where the kernels do not know the order."""
+    """The numbers to sort by, from E and r of the queued jobs, if the kernels do not know the order."""
 
 
 ORDERS: dict[str, Order] = {
@@ -92,32 +92,32 @@ if TYPE_CHECKING:
     OrderName = str
 else:
     OrderName = Literal[tuple(ORDERS)]
-    """A name of `ORDERS`; command lines offer them as choices."""
+    """A name of `ORDERS`; command lines list them as choices."""
 
 SortKey = Callable[[Job], Any]
-"""Gives what a job is sorted by: a number, or anything else that can be sorted; smaller first, ties by arrival."""
+"""Returns the sort key of a job, any sortable value; smaller first, ties by arrival."""
 
 Allocation = Literal["first-fit", "best-fit"]
-"""Which nodes a start gets: in index order, or those with the fewest free resources first (mod17)."""
+"""Which nodes a job gets: in index order, or those with the fewest free resources first (mod17)."""
 
 ALLOCATIONS: dict[Allocation, int] = {"first-fit": queue_orders.FIRST_FIT, "best-fit": queue_orders.BEST_FIT}
 
 EVERY = NEVER
-"""As many reservations as there are jobs that must wait."""
+"""A reservation for every job that must wait."""
 
 ARRIVAL_ORDER = frozen_array([])
-"""No positions: the order of the queue itself."""
+"""The order of the queue itself: no positions."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListScheduler:
-    """All that makes one list scheduler differ from another.
+    """The parameters of a list scheduler.
 
-    - `reservations`: the first so many jobs in order that cannot start reserve a slot each, a placement that holds
-      throughout; the others start only where that delays none of them. `STRICT`, `GREEDY` and `EVERY` are special.
-    - `order`: a name of `ORDERS`; None where whoever asks brings the positions.
-    - `backfill`: the order in which the others are tried after a single reservation, where it differs (not `reg`).
-    - `allocation`: which nodes a start gets.
+    - `reservations`: number of jobs, the first that cannot start, that each reserve their earliest start. The others
+      start only if they delay none of these. Special values are `STRICT`, `GREEDY` and `EVERY`.
+    - `order`: a name of `ORDERS`; None if the caller passes positions.
+    - `backfill`: order of the other jobs after a single reservation; `reg` keeps the order.
+    - `allocation`: which nodes a job gets.
     """
 
     reservations: int
@@ -129,19 +129,19 @@ class ListScheduler:
 
     @property
     def compiled(self) -> bool:
-        """Whether the compiled kernels know the order, and need no positions."""
+        """Whether the compiled kernels know the order, so that no positions are needed."""
         return self.order is not None and ORDERS[self.order].by is None
 
     def __post_init__(self) -> None:
         count = isinstance(self.reservations, int) and self.reservations >= STRICT
-        require(count, "reservations", self.reservations, "must be a number, not negative; or STRICT")
+        require(count, "reservations", self.reservations, "must be a whole number of 0 or more, or STRICT")
         for name, order in (("order", self.order), ("backfill", self.backfill)):
             require(order is None or order in ORDERS, name, order, f"must be one of {', '.join(ORDERS)}")
         require(ORDERS[self.backfill].by is None, "backfill", self.backfill, "must be an order of the compiled kernels")
         require(self.allocation in ALLOCATIONS, "allocation", self.allocation, f"must be {' or '.join(ALLOCATIONS)}")
 
     def method(self, whole: bool) -> ListSchedulerCode:
-        """The scheme as the kernels read it; `whole`: the whole plan is wanted, not the starts alone."""
+        """Return the scheme as the kernels read it; `whole` requests the whole plan, not only the starts."""
         if whole not in self._methods:
             order = ORDERS[self.order].code if self.order is not None else queue_orders.GIVEN
             backfill, allocation = ORDERS[self.backfill].code, ALLOCATIONS[self.allocation]
@@ -150,7 +150,7 @@ class ListScheduler:
 
 
 list_scheduler_of = lru_cache(maxsize=256)(ListScheduler)
-"""A scheme that is made once."""
+"""`ListScheduler`, cached."""
 
 
 def plan(
@@ -161,20 +161,19 @@ def plan(
     allocation: Allocation = "first-fit",
     need: Need = "plan",
 ) -> Decision:
-    """A decision by list scheduling: the jobs of the queue one by one, in `order`.
+    """Return a decision by list scheduling: the jobs of the queue one by one, in `order`.
 
     `order` is one of:
 
     - a name of `ORDERS`, such as "saf";
-    - a function of a `Job`, which gives what to sort by, smaller first: a number, or a tuple of numbers.
-      `snapshot.estimate_of(job)` is the job's estimate;
-    - an array of Q numbers, one for each job of `snapshot.queue` in that order, to sort by, smaller first.
+    - a function of a `Job` that returns a sort key, smaller first: a number, or a tuple of numbers.
+      `snapshot.estimate_of(job)` is the job's estimate in seconds;
+    - an array of Q numbers, one per job of `snapshot.queue` in that order; smaller first.
 
     Ties are broken by arrival. The first `reservations` jobs that cannot start keep their earliest start, and no other
-    job may delay them; None: all of them do, `STRICT` and `GREEDY` stand for none. `backfill` names the order in which
-    the other jobs are tried after a single reservation, where it differs from `order`. `need` is handed on from
-    `Dispatcher.decide`.
-    Raises `InvalidValue` for an order, or a number of reservations, that makes no sense.
+    job may delay them. None means all such jobs; `STRICT` and `GREEDY` mean none. `backfill` is the order of the other
+    jobs after a single reservation, if it differs from `order`. `need` is the argument of `Dispatcher.decide`.
+    Raise `InvalidValue` for an invalid order or number of reservations.
 
     >>> from cpsched.model import Cluster, Request
     >>> cluster = Cluster.of([[4]], ["cores"])
@@ -193,14 +192,14 @@ def plan(
 
 
 def queue_positions(snapshot: Snapshot, order: SortKey | npt.ArrayLike) -> IntArray:
-    """The positions of the queue, int64[Q], sorted by a function of a job, or by an array of numbers."""
+    """Return the positions of the queue, int64[Q], sorted by a function of a job or by an array of numbers."""
     if callable(order):
         keys = [order(job) for job in snapshot.queued_jobs()]
-        require(all(key == key for key in keys), "order", order, "must not give nan")
+        require(all(key == key for key in keys), "order", order, "must not return nan")
         try:
             return np.array(sorted(range(len(keys)), key=keys.__getitem__), dtype=np.int64)
         except TypeError as error:
-            raise InvalidValue("order", order, f"must give what can be sorted: {error}") from error
+            raise InvalidValue("order", order, f"must return sortable keys: {error}") from error
     numbers, wanted = np.asarray(order), (len(snapshot.queue),)
     right = numbers.shape == wanted and numbers.dtype.kind in "biuf" and not np.isnan(numbers).any()
     given = f"{len(numbers)} numbers" if numbers.ndim == 1 and len(numbers) != wanted[0] else order
@@ -209,7 +208,7 @@ def queue_positions(snapshot: Snapshot, order: SortKey | npt.ArrayLike) -> IntAr
 
 
 def plan_with(scheme: ListScheduler, snapshot: Snapshot, need: Need, positions: IntArray = ARRIVAL_ORDER) -> Decision:
-    """What `scheme` decides; `positions` is the order of the queue where the scheme has none."""
+    """Return the decision of `scheme`; `positions` is the order of the queue if the scheme has none."""
     if scheme.order is not None and (by := ORDERS[scheme.order].by) is not None:
         table, queue = snapshot.table, snapshot.queue
         processors = table.units[queue] * table.per_unit[queue, 0]
@@ -219,8 +218,8 @@ def plan_with(scheme: ListScheduler, snapshot: Snapshot, need: Need, positions: 
         return Decision(NO_STARTS, effort("empty-queue", 0), ARRIVAL_ORDER if whole else None)
     carried = snapshot.carried
     site = carried if isinstance(carried, SchedulingState) else scheduling_state_of(snapshot)
-    door = plan_on_pool if snapshot.cluster.counted else plan_on_nodes
-    count = door(site, scheme.method(whole), positions)
+    schedule = plan_on_pool if snapshot.cluster.counted else plan_on_nodes
+    count = schedule(site, scheme.method(whole), positions)
     starts = Starts(*starts_of(site.draft), True) if count else NO_STARTS
     cost = effort("none-starts" if not count else "all-start" if count == n else "some-start", n)
     if not whole:
@@ -230,24 +229,24 @@ def plan_with(scheme: ListScheduler, snapshot: Snapshot, need: Need, positions: 
 
 
 def planned_starts(snapshot: Snapshot, positions: IntArray) -> IntArray:
-    """Starts of the queue in seconds, int64[Q], each job as early as it delays none before it in `positions`.
+    """Return planned starts of the queue (s), int64[Q], each as early as it delays none before it in `positions`.
 
-    What `plan` says with that order, without who waits for what: for those who make many plans of one queue.
+    It is the plan of `plan` with that order, without wait reasons, for callers that make many plans of one queue.
     """
     n = len(snapshot.queue)
     if not n:
         return ARRIVAL_ORDER
     site = scheduling_state_of(snapshot)
-    door = plan_on_pool if snapshot.cluster.counted else plan_on_nodes
-    door(site, list_scheduler_of(EVERY, None).method(True), positions)
+    schedule = plan_on_pool if snapshot.cluster.counted else plan_on_nodes
+    schedule(site, list_scheduler_of(EVERY, None).method(True), positions)
     return planned(site.draft, n)
 
 
 class PlannedQueue:
-    """The queue of a snapshot, all of it placed once, for those who ask when one more job would start.
+    """The queue of a snapshot, placed once, to compute when one more job would start.
 
-    Jobs are placed in the order `positions` (int64[Q] positions in the queue), each as early as it delays none before
-    it. The last row of the snapshot's table is taken for the jobs that are asked about: no job of the queue is in it.
+    Jobs are placed in the order `positions` (int64[Q]), each as early as it delays no job before it. The last row of
+    the snapshot's table must be free: it is overwritten with the additional job.
     """
 
     def __init__(self, snapshot: Snapshot, positions: IntArray) -> None:
@@ -259,9 +258,9 @@ class PlannedQueue:
         )
 
     def start_s(self, job: Job) -> int:
-        """When `job` would start, delaying nobody; `NEVER`: it never could.
+        """Return when `job` would start without delaying any queued job, in seconds; `NEVER` if it cannot.
 
-        Raises `InvalidValue` for a request that does not go with the cluster.
+        Raise `InvalidValue` for a request that does not match the cluster.
         """
         alone, jobs = JobTable.of(self._cluster, [job]), self._site.jobs
         for name in COLUMNS:
@@ -270,7 +269,7 @@ class PlannedQueue:
 
 
 def scheduling_state_of(snapshot: Snapshot) -> SchedulingState:
-    """A snapshot as kernels are handed it: what the state carries along, or built anew."""
+    """Return the kernels' state of a snapshot: the carried one, or a new one."""
     if isinstance(snapshot.carried, SchedulingState):
         return snapshot.carried
     cluster, resources = snapshot.cluster, len(snapshot.cluster.resources)
@@ -290,7 +289,7 @@ def scheduling_state_of(snapshot: Snapshot) -> SchedulingState:
 
 @lru_cache(maxsize=4096)
 def effort(path: str, considered: int) -> Effort:
-    """The effort of a kernel's decision."""
+    """Return the effort of a kernel's decision."""
     return Effort(path, considered)
 
 

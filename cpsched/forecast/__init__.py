@@ -1,9 +1,9 @@
-"""When jobs will start, as intervals: the plan carried on with run times as jobs really have them.
+"""Forecasts of job starts as intervals: the plan is simulated with sampled run times.
 
-- `draws`: the starts of all jobs in the queue under many drawings of run times.
-- `questions`: when a job would start if it were submitted now; what could run right now.
-- `telling`: who is told an interval when.
-- `calibration`: what became of earlier intervals, so that those of now hold as often as they say.
+- `start_sampling`: starts of all queued jobs under many samples of run times.
+- `hypothetical_jobs`: when a job would start if it were submitted now, and what could start right now.
+- `issued_forecasts`: when each job gets an interval.
+- `calibration`: corrects intervals by the outcomes of earlier ones, so that their coverage holds.
 """
 
 from cpsched.forecast.calibration import COVERAGE, HORIZONS_S, INTERVAL_OUTCOMES, Calibration, Outcome, StartInterval

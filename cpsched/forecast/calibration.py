@@ -1,10 +1,10 @@
-"""What became of earlier intervals: how much wider, or later, those of now must be to hold as often as they say.
+"""Calibration of start intervals by the outcomes of earlier ones, so that 8 in 10 hold.
 
-Drawn starts know how run times vary. They do not know what will be submitted, and whom the dispatcher will then put
-first. So a job is told the middle of its drawn waits times what such middles came to: the ratio of real to told wait,
-at two quantiles of those told starts that were most like this one (split conformal prediction, made local). The two
-quantiles move with what comes true: an interval that fails moves its side outward, one that holds a little inward
-(adaptive conformal inference, Gibbs and Candes, NeurIPS 2021). In the long run 8 in 10 hold, whatever users submit.
+Sampled starts cover the variation of run times, but not later submissions and their priorities. So the median sampled
+wait is multiplied by two quantiles of the ratio of true to predicted wait. The quantiles are taken over the most
+similar earlier forecasts (split conformal prediction, made local). They also move with each outcome. An interval that
+fails moves its end outward, one that holds moves it slightly inward (adaptive conformal inference, Gibbs and Candes,
+NeurIPS 2021). In the long run 8 in 10 intervals hold, whatever users submit.
 """
 
 from __future__ import annotations
@@ -22,36 +22,36 @@ from cpsched.errors import require
 from cpsched.model import IntArray, Job
 
 COVERAGE = 0.8
-"""The share of intervals that are to hold."""
+"""Target share of intervals that hold."""
 HORIZONS_S = (900, 3600, 21600, 86400)
-"""How far ahead starts are told: up to 15 min, an hour, six hours, a day, or later. Each has quantiles of its own."""
+"""Bounds of the horizon classes: up to 15 min, an hour, six hours, a day, or later. Each has its own quantiles."""
 _TAIL = (1 - COVERAGE) / 2
 _FLOOR_S = 60
-"""Waits are compared as if all were a minute longer: seconds do not matter."""
+"""Added to all waits before they are compared, so that seconds do not matter."""
 _REMEMBERS = 2000
-"""Told starts that are kept."""
+"""Maximum number of stored outcomes."""
 _ENOUGH = 30
-"""Told starts that must have come true before any quantile is taken."""
+"""Minimum number of outcomes before quantiles are used."""
 _NEAREST = 120
-"""Told starts, most like the one in question, that its quantiles are taken of."""
+"""Number of the most similar outcomes from which quantiles are taken."""
 _UNLIKE = (1.0, 0.5, 0.3, 0.3, 0.3, 0.5)
-"""What a difference of one in each logarithm of `Told.features` counts."""
+"""Weight of a difference of one in each logarithm of `StartInterval.features`."""
 _STEP = 0.005
-"""How far a quantile moves with each start."""
+"""Step of a quantile per outcome."""
 _BEYOND, _STEEP = 0.2, 5.0
-"""A quantile may move from a half to so far beyond all that is known; there a logarithm of the ratio grows so fast."""
+"""How far a quantile may move beyond 0 or 1, and how fast the logarithm of the ratio grows there."""
 _MOST_LOG = 20.0
-"""No ratio has a larger logarithm than this."""
+"""Maximum logarithm of a ratio."""
 _FAR_S = 10**9
-"""Drawn starts are taken for no further ahead."""
+"""Maximum distance of sampled starts from now, s."""
 _AT_ONCE = 128
-"""Intervals that are made together: so many rows of distances stay in the processor's cache."""
+"""Intervals computed at once, so that the distances stay in the processor's cache."""
 _FIRST = (math.log(0.25), math.log(4.0))
-"""Logarithms of the ratios where nothing is known."""
+"""Logarithms of the ratios before any outcome is known."""
 
 Outcome = Literal["held", "early", "late"]
 INTERVAL_OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
-"""What becomes of a told interval: the real start lies in it, before it, or after it."""
+"""Outcome of an interval: the true start is inside, before, or after it."""
 Features = tuple[float, ...]
 FloatArray = npt.NDArray[np.float64]
 
@@ -64,52 +64,52 @@ class StartInterval:
     from_s: int
     to_s: int
     median_s: int
-    """The middle of the drawn starts."""
+    """Median of the sampled starts."""
     calibrated: bool
-    """Whether enough told starts have come true."""
+    """Whether enough outcomes were known."""
     features: Features = field(repr=False)
-    """What makes told starts alike."""
+    """The features that define similarity of forecasts."""
 
     @property
     def horizon(self) -> int:
-        """Which of the horizons it belongs to, from 0."""
+        """Index of its horizon class, from 0."""
         return int(_horizons(np.array([self.median_s - self.issued_at_s]))[0])
 
     def outcome(self, start_s: int) -> Outcome:
-        """What became of it, for a job that started at `start_s`."""
+        """Return the outcome for a job that started at `start_s`."""
         return "early" if start_s < self.from_s else "late" if start_s > self.to_s else "held"
 
 
 @dataclass(slots=True)
 class Calibration:
-    """Makes intervals out of drawn starts, and learns from the real ones."""
+    """Computes intervals from sampled starts, and learns from the true ones."""
 
     _known: deque[tuple[Features, float]] = field(default_factory=lambda: deque(maxlen=_REMEMBERS))
     _below: list[float] = field(default_factory=lambda: [_TAIL] * (len(HORIZONS_S) + 1))
-    """The quantile of the lower end, by horizon; it moves."""
+    """The quantile of the lower end, by horizon class."""
     _above: list[float] = field(default_factory=lambda: [1 - _TAIL] * (len(HORIZONS_S) + 1))
     _columns: tuple[FloatArray, FloatArray] | None = None
 
     @property
     def known(self) -> Sequence[tuple[Features, float]]:
-        """Features of the told starts that have come true, with the logarithm of real to told wait; oldest first."""
+        """Features of the recorded outcomes, with the logarithm of true to predicted wait; oldest first."""
         return list(self._known)
 
     @property
     def below(self) -> list[float]:
-        """The quantile of the lower end, by horizon."""
+        """The quantile of the lower end, by horizon class."""
         return list(self._below)
 
     @property
     def above(self) -> list[float]:
-        """The quantile of the upper end, by horizon."""
+        """The quantile of the upper end, by horizon class."""
         return list(self._above)
 
     @classmethod
     def remembering(
         cls, known: Sequence[tuple[Features, float]], below: Sequence[float], above: Sequence[float]
     ) -> Calibration:
-        """A calibration that knows what another one knew. Raises `InvalidValue` for what none can have known."""
+        """Restore a calibration from its state; raise `InvalidValue` for an impossible one."""
         found = cls()
         for features, _ in known:
             cls.require_features(features)
@@ -123,13 +123,13 @@ class Calibration:
 
     @staticmethod
     def require_features(features: Features) -> None:
-        """Raise `InvalidValue` unless there are as many as an interval has."""
+        """Raise `InvalidValue` unless the number of features matches."""
         require(len(features) == len(_UNLIKE), "features", features, f"must be {len(_UNLIKE)}")
 
     def intervals(
         self, now_s: int, jobs: Sequence[Job], plan_s: Sequence[int], drawn_s: IntArray
     ) -> list[StartInterval]:
-        """The interval of each job: `plan_s` are their planned starts, `drawn_s` int64[draws, J] the drawn ones."""
+        """Return the interval of each job; `plan_s` are planned starts, `drawn_s` int64[draws, J] sampled ones."""
         if not jobs:
             return []
         low, middle, high = np.minimum(np.quantile(drawn_s, (0.1, 0.5, 0.9), axis=0), now_s + _FAR_S)
@@ -147,9 +147,9 @@ class Calibration:
         ]
 
     def _ends(self, features: FloatArray, horizons: IntArray) -> tuple[FloatArray, FloatArray]:
-        """Logarithms of the ratios that the ends of intervals are made with, float64[J] twice.
+        """Return the logarithms of the ratios for both ends of the intervals, float64[J] each.
 
-        `features` float64[J, F] and `horizons` int64[J] are those of the intervals.
+        `features` float64[J, F] and `horizons` int64[J] belong to the intervals.
         """
         if self._columns is None:
             self._columns = (np.array([each for each, _ in self._known]), np.array([ratio for _, ratio in self._known]))
@@ -164,7 +164,7 @@ class Calibration:
         return low + _STEEP * np.minimum(below, 0.0), high + _STEEP * np.maximum(above - 1.0, 0.0)
 
     def record_outcome(self, told: StartInterval, start_s: int) -> None:
-        """Learn that a job which was told `told` started at `start_s`."""
+        """Record that the job with forecast `told` started at `start_s`."""
         told_s, wait_s = max(0, told.median_s - told.issued_at_s), max(0, start_s - told.issued_at_s)
         self._known.append((told.features, math.log((wait_s + _FLOOR_S) / (told_s + _FLOOR_S))))
         self._columns = None
@@ -175,12 +175,12 @@ class Calibration:
 
 
 def _horizons(wait_s: IntArray) -> IntArray:
-    """Which of the horizons waits in seconds belong to, from 0."""
+    """Return the horizon class, from 0, of waits in seconds."""
     return np.searchsorted(HORIZONS_S, wait_s, side="left")
 
 
 def _nearest(columns: FloatArray, ratios: FloatArray, features: FloatArray) -> FloatArray:
-    """The ratios of those told starts that are most like each of `features`, ascending: float64[J, at most 120]."""
+    """Return the ratios of the outcomes most similar to each of `features`, ascending: float64[J, at most 120]."""
     if len(ratios) <= _NEAREST:
         return np.broadcast_to(np.sort(ratios), (len(features), len(ratios)))
     unlike = np.zeros((len(features), len(ratios)))
@@ -190,7 +190,7 @@ def _nearest(columns: FloatArray, ratios: FloatArray, features: FloatArray) -> F
 
 
 def _quantiles(ascending: FloatArray, at: FloatArray) -> FloatArray:
-    """The quantile `at` float64[J] of each row, between two values in proportion."""
+    """Return the quantile `at` float64[J] of each row, with linear interpolation."""
     places = at * (ascending.shape[1] - 1)
     below = np.floor(places).astype(np.int64)
     rows, above = np.arange(len(ascending)), np.minimum(below + 1, ascending.shape[1] - 1)
@@ -200,7 +200,7 @@ def _quantiles(ascending: FloatArray, at: FloatArray) -> FloatArray:
 
 
 def _features(now_s: int, job: Job, plan_s: int, low: float, middle: float, high: float) -> Features:
-    """Logarithms of: the middle wait, the spread of drawn waits, area, walltime, time in the queue, planned wait."""
+    """Return logarithms of: median wait, spread of sampled waits, area, walltime, time in the queue, planned wait."""
     waits = [max(0.0, start_s - now_s) + _FLOOR_S for start_s in (low, middle, high, min(plan_s, now_s + 10**8))]
     area = max(1, job.request.units * job.request.per_unit[0]) * job.walltime_s
     given = (waits[1], waits[2] / waits[0], area, job.walltime_s, max(0, now_s - job.submit_s) + _FLOOR_S, waits[3])

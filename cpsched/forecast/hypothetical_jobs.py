@@ -1,6 +1,6 @@
-"""When would a job start if it were submitted now, and what could run right now without delaying anybody?
+"""Starts of jobs that are not submitted: when would a job start, and what could start now without delaying others?
 
-Both ask the plan that is there: all queued jobs keep their order, and the job in question comes last.
+Both use the present plan: all queued jobs keep their order, and the additional job comes last.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from cpsched.model import IntArray, Job, JobTable, Request, Snapshot
 from cpsched.planning import PlannedQueue
 
 HYPOTHETICAL_ID = -1
-"""The id of a job that nobody has submitted."""
+"""The id of a hypothetical job."""
 WINDOWS_S = (900, 3600, 4 * 3600, 12 * 3600, 24 * 3600, 72 * 3600)
-"""How long what could run now may take, at most."""
+"""Walltimes of backfill windows, in seconds."""
 
 
 def hypothetical_job(now_s: int, walltime_s: int, request: Request) -> Job:
-    """A job that nobody has submitted. Raises `InvalidValue` for a walltime or a request that makes no sense."""
+    """Return a hypothetical job; raise `InvalidValue` for an invalid walltime or request."""
     return Job(HYPOTHETICAL_ID, now_s, walltime_s, request)
 
 
 def with_hypothetical_job(snapshot: Snapshot, job: Job, before: IntArray | None = None) -> Snapshot:
-    """The snapshot with `job` as the last of its queue; the job's estimate is its walltime.
+    """Return the snapshot with `job` as the last of its queue; the job's estimate is its walltime.
 
-    `before` int64[B]: only these positions of the queue, in that order, are in it; all of them by default. Raises
-    `InvalidValue` for a request that does not go with the cluster.
+    `before` int64[B] selects positions of the queue, in that order; all by default. Raise `InvalidValue` for a request
+    that does not match the cluster.
     """
     queue = snapshot.queue if before is None else snapshot.queue[before]
     alone = JobTable.of(snapshot.cluster, [job])
@@ -41,9 +41,7 @@ def with_hypothetical_job(snapshot: Snapshot, job: Job, before: IntArray | None 
 
 
 def planned_queue(snapshot: Snapshot, plan_s: IntArray) -> PlannedQueue:
-    """The whole queue in the order of its planned starts `plan_s` int64[Q], for `PlannedQueue.start_s` of further
-    jobs.
-    """
+    """Return the whole queue in the order of `plan_s` int64[Q], for `PlannedQueue.start_s` of further jobs."""
     one_core = Request(1, (1, *(0 for _ in snapshot.cluster.resources[1:])))
     whole = with_hypothetical_job(snapshot, hypothetical_job(snapshot.now_s, 1, one_core))
     queue = Snapshot(
@@ -54,18 +52,18 @@ def planned_queue(snapshot: Snapshot, plan_s: IntArray) -> PlannedQueue:
 
 @dataclass(frozen=True, slots=True)
 class BackfillWindow:
-    """What could start right now."""
+    """The largest request that could start right now."""
 
     whole: bool
-    """Whether `units` are whole nodes; otherwise they are units of one core each, wherever there is room."""
+    """Whether `units` are whole nodes; otherwise they are units of one core each on any node."""
     units: int
     walltime_s: int
 
 
 def backfill_windows(snapshot: Snapshot, queue: PlannedQueue, node_set: int = 0) -> list[BackfillWindow]:
-    """The most that could start right now on the nodes of `node_set` for each of `WINDOWS_S`, longest last.
+    """Return the most that could start right now on the nodes of `node_set`, by walltime in `WINDOWS_S`, longest last.
 
-    Only what is larger than all longer ones is told, whole nodes first. `queue`: that of the snapshot, `planned_queue`.
+    A window is omitted if a longer one is as large. Whole nodes come first. `queue` is `planned_queue` of the snapshot.
     """
     one_core = (1, *(0 for _ in snapshot.cluster.resources[1:]))
     whole = Request(1, one_core, True, True, node_set)
@@ -91,7 +89,7 @@ def _windows(snapshot: Snapshot, queue: PlannedQueue, request: Request) -> list[
 
 
 def _most(most: int, queue: PlannedQueue, job: Job) -> int:
-    """The largest number of units, up to `most`, of which a job like `job` would start now; 0 where none would."""
+    """Return the largest number of units, up to `most`, with which a job like `job` would start now; 0 if none."""
 
     def starts(units: int) -> bool:
         return queue.start_s(replace(job, request=replace(job.request, units=units))) == job.submit_s
@@ -106,7 +104,7 @@ def _most(most: int, queue: PlannedQueue, job: Job) -> int:
 
 
 def smaller_requests(job: Job) -> Iterable[tuple[str, Job]]:
-    """What the owner of `job` could ask for instead, in words: half the time, one unit fewer."""
+    """Yield smaller requests for the owner of `job`, with a description: half the time, one unit fewer."""
     if job.walltime_s >= 120:
         yield "half the time", replace(job, walltime_s=job.walltime_s // 2)
     if job.request.units > 1:

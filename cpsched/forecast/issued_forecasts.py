@@ -1,6 +1,6 @@
-"""Who is told an interval when, and what became of it: one rule, for a bridge and for a replay.
+"""When each job gets a forecast, and its outcome: one rule for the bridge and for a replay.
 
-A job is told an interval when it is first planned. Once an hour, all jobs that wait are told one anew.
+A job gets a forecast when it is first planned. Once per hour, all pending jobs get a new one.
 """
 
 from __future__ import annotations
@@ -11,28 +11,28 @@ from dataclasses import dataclass, field
 from cpsched.forecast.calibration import StartInterval
 
 ISSUE_INTERVAL_S = 3600
-"""Seconds from one telling of all jobs that wait to the next."""
+"""Seconds between two forecasts of all pending jobs."""
 _MOST_TOLD = 200_000
-"""Jobs that are remembered: some are cancelled, and some are kept waiting by limits for ever."""
+"""Maximum number of stored jobs: some are cancelled, and limits can keep some waiting for ever."""
 
 
 @dataclass(slots=True)
 class IssuedForecasts:
-    """What jobs have been told, by whatever number the caller knows them by, until they start."""
+    """The forecasts of jobs until they start, by a number that the caller chooses."""
 
     most: int = _MOST_TOLD
     told: dict[int, list[StartInterval]] = field(default_factory=dict)
-    """By job, the intervals that are to be learned from, the oldest first."""
+    """By job, its intervals, oldest first."""
     look_s: int | None = None
-    """When all jobs are told again; None: at once."""
+    """When all jobs get new forecasts; None: at once."""
 
     def due_jobs(self, now_s: int, waiting: Iterable[int]) -> list[int]:
-        """Those of `waiting` that are to be told an interval now, in the same order."""
-        everybody = self.look_s is None or now_s >= self.look_s
-        return [job for job in waiting if everybody or job not in self.told]
+        """Return the jobs of `waiting` that get a forecast now, in the same order."""
+        refresh_all = self.look_s is None or now_s >= self.look_s
+        return [job for job in waiting if refresh_all or job not in self.told]
 
     def issue(self, now_s: int, intervals: Mapping[int, StartInterval]) -> None:
-        """Keep what the jobs that are `due_jobs` were told."""
+        """Store the forecasts of the jobs from `due_jobs`."""
         if intervals and (self.look_s is None or now_s >= self.look_s):
             self.look_s = now_s + ISSUE_INTERVAL_S
         for job, interval in intervals.items():
@@ -41,5 +41,5 @@ class IssuedForecasts:
             del self.told[next(iter(self.told))]
 
     def started(self, job: int) -> list[StartInterval]:
-        """What a job that has started was told; it is forgotten."""
+        """Remove a job that has started, and return its forecasts."""
         return self.told.pop(job, [])

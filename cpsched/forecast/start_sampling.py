@@ -1,4 +1,4 @@
-"""The plan carried on with drawn run times: when would each job start?"""
+"""The plan simulated with sampled run times: when would each job start?"""
 
 from __future__ import annotations
 
@@ -10,19 +10,18 @@ from cpsched.planning import planned_starts
 from cpsched.run_time_model import RunTimeModel
 
 SAMPLES = 15
-"""Drawings of all run times that are enough for the middle of a job's starts."""
+"""Number of samples that suffices for the median start."""
 _LIKE = 9
-"""Jobs planned about as far ahead that stand for one more."""
+"""Number of jobs with a similar planned start that represent a hypothetical one."""
 _FLOOR_S = 60
-"""Waits are compared as if all were a minute longer."""
+"""Added to all waits before they are compared."""
 
 
 def sample_starts(snapshot: Snapshot, plan_s: IntArray, run_times: RunTimeModel, draws: int, seed: int) -> IntArray:
-    """Starts in seconds, int64[draws, Q], of the queued jobs: a row for each drawing of all run times.
+    """Return starts in seconds, int64[draws, Q], of the queued jobs: one row per sample of all run times.
 
-    Jobs are taken in the order of their planned starts `plan_s` (int64[Q]), each as early as it delays none before it,
-    and run as long as was drawn. What the cluster's users will submit later is not in it. The same seed gives the same
-    starts.
+    Jobs are taken in the order of `plan_s` (int64[Q]), each as early as it delays no job before it, with the sampled
+    run time. Later submissions are not included. The same seed gives the same starts.
     """
     queued, slots = len(snapshot.queue), np.append(snapshot.queue, snapshot.running)
     table = job_subset(snapshot.table, slots)
@@ -39,10 +38,10 @@ def sample_starts(snapshot: Snapshot, plan_s: IntArray, run_times: RunTimeModel,
 
 
 def sample_hypothetical_start(now_s: int, planned_s: int, plan_s: IntArray, drawn_s: IntArray) -> IntArray:
-    """Drawn starts, int64[draws, 1], of a job planned for `planned_s`, from those of the jobs planned about then.
+    """Return sampled starts, int64[draws, 1], of a job planned for `planned_s`, from jobs with similar planned starts.
 
-    `plan_s` int64[Q] are the planned starts of the queue, `drawn_s` int64[draws, Q] the drawn ones. The job waits as
-    much of its planned wait as they do of theirs. Empty where no job of the queue has a planned and a drawn start.
+    `plan_s` int64[Q] are the planned starts of the queue, `drawn_s` int64[draws, Q] the sampled ones. The ratio of
+    sampled to planned wait is that of those jobs. Empty if no job of the queue has both.
     """
     known = np.flatnonzero((plan_s != NEVER) & (drawn_s != NEVER).all(axis=0))
     if not len(known):
@@ -54,9 +53,9 @@ def sample_hypothetical_start(now_s: int, planned_s: int, plan_s: IntArray, draw
 
 
 def job_subset(table: JobTable, slots: IntArray, more: JobTable | None = None) -> JobTable:
-    """A table of the jobs of `slots` alone, in that order, which shares the places of `table`.
+    """Return a table of the jobs of `slots` alone, in that order, which shares the places of `table`.
 
-    `more` are jobs that do not run; they stand behind.
+    `more` holds jobs that do not run; they are appended.
     """
     columns = {name: np.array(getattr(table, name)[slots]) for name in COLUMNS}
     jobs = [table.jobs[slot] for slot in slots.tolist()]

@@ -1,8 +1,8 @@
-"""Generic resources as Slurm spells them: of a node `gpu:a100:2(S:0-1)`, of a job `gres/gpu:a100=2` or `gres:gpu:2`.
+"""Generic resources in Slurm's syntax: of a node `gpu:a100:2(S:0-1)`, of a job `gres/gpu:a100=2` or `gres:gpu:2`.
 
-Slurm has no rule for names and types: only commas, colons, equal signs and the bracket at the end mean something
-(`slurm_get_next_tres`, `_get_gres_cnt` and `_build_node_gres_str` of its source, the same from 22.05 to 26.05). What
-follows the last sign is a count if it begins with a digit and has nothing behind the digits but a unit, else a type.
+Slurm does not restrict names and types: only commas, colons, equal signs and the bracket at the end are special
+(`slurm_get_next_tres`, `_get_gres_cnt` and `_build_node_gres_str`, the same from 22.05 to 26.05). The text after the
+last sign is a count if it consists of digits and an optional unit, otherwise a type.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 NO_CONSUME = "no_consume"
-"""What Slurm prints, in place of a type or behind it, of a resource that any number of jobs share."""
+"""Slurm's mark, beside or instead of a type, of a resource that any number of jobs share."""
 MOST_COUNT = (1 << 64) - 1
 
 _NUMBER = re.compile(r"(\d+)([a-z]*)", re.ASCII)
@@ -26,22 +26,22 @@ _UNITS: dict[str, int] = {"": 1} | {
 
 @dataclass(frozen=True, slots=True)
 class Gres:
-    """One generic resource, of a node or asked for; `type` is empty where there is none."""
+    """One generic resource, of a node or of a request; `type` is empty if there is none."""
 
     name: str
     type: str = ""
     count: int = 1
     is_consumable: bool = True
-    """Whether a job takes its count away from others."""
+    """Whether jobs consume its count."""
 
     @property
     def key(self) -> str:
-        """Name and type, as in `gpu:a100`."""
+        """Name and type, such as `gpu:a100`."""
         return f"{self.name}:{self.type}" if self.type else self.name
 
 
 def parse_gres(text: str) -> tuple[Gres, ...]:
-    """The generic resources of a list, in its order; raises ValueError for what Slurm does not take either.
+    """Return the generic resources of a list, in its order; raise ValueError for text that Slurm rejects.
 
     >>> [(each.key, each.count) for each in parse_gres("gpu:2080ti:8(S:0,2),gpu:1g.10gb+me:7,shard:1K")]
     [('gpu:2080ti', 8), ('gpu:1g.10gb+me', 7), ('shard', 1024)]
@@ -54,7 +54,7 @@ def parse_gres(text: str) -> tuple[Gres, ...]:
 
 
 def parse_count(word: str) -> int | None:
-    """A count as Slurm reads it, `1K` or `5GB`; None where the word is no number.
+    """Return a count in Slurm's syntax, `1K` or `5GB`; None if the word is not a number.
 
     >>> parse_count("2K"), parse_count("2kb"), parse_count("2080ti")
     (2048, 2000, None)
@@ -66,7 +66,7 @@ def parse_count(word: str) -> int | None:
 
 
 def _items(text: str) -> Iterator[str]:
-    """The items of a list, cut at commas outside of brackets; empty ones are left out, as Slurm does."""
+    """Yield the items of a list, split at commas outside of brackets, without empty ones, like Slurm."""
     depth = start = 0
     for at, sign in enumerate(text):
         depth += (sign == "(") - (sign == ")")
@@ -90,7 +90,7 @@ def _gres(item: str) -> Gres:
     count = parse_count(last) if sep else None
     if count is None:
         if sep and (not last or sign == "="):
-            raise ValueError(f"generic resource {item[:40]!r}: {last[:20]!r} is no count")
+            raise ValueError(f"generic resource {item[:40]!r}: {last[:20]!r} is not a count")
         head, count = body, 1
     name, _, kind = head.partition(":")
     if not name or count > MOST_COUNT:

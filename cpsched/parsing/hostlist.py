@@ -1,16 +1,16 @@
-"""Slurm's node lists, such as `n[1-3,07],gpu1`, as names."""
+"""Slurm's node lists, such as `n[1-3,07],gpu1`, expanded to names."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 
 MOST_NODES = 200_000
-"""No node list of a real site is longer; a wrong one must not eat the memory."""
+"""Maximum length of a node list, so that a wrong one cannot exhaust memory."""
 
 
 @lru_cache(maxsize=8192)
 def expand_hostlist(nodes: str | None) -> tuple[str, ...]:
-    """The names of a node list, in its order; raises ValueError where brackets or ranges are broken."""
+    """Return the names of a node list, in its order; raise ValueError for invalid brackets or ranges."""
     if not nodes:
         return ()
     names: list[str] = []
@@ -21,7 +21,7 @@ def expand_hostlist(nodes: str | None) -> tuple[str, ...]:
 
 
 def expand_if_valid(nodes: str | None) -> tuple[str, ...]:
-    """The names of a node list as `expand_hostlist` has them; none where the list cannot be read."""
+    """Return the names of a node list like `expand_hostlist`; empty if the list is invalid."""
     try:
         return expand_hostlist(nodes)
     except ValueError:
@@ -29,7 +29,7 @@ def expand_if_valid(nodes: str | None) -> tuple[str, ...]:
 
 
 def _split(text: str) -> list[str]:
-    """`text` cut at the commas outside of brackets."""
+    """Return `text` split at commas outside of brackets."""
     items, depth, start = [], 0, 0
     for at, sign in enumerate(text):
         depth += (sign == "[") - (sign == "]")
@@ -44,7 +44,7 @@ def _split(text: str) -> list[str]:
 
 
 def _expand_item(item: str) -> list[str]:
-    """The names of one item; the last dimension runs fastest."""
+    """Return the names of one item; the last dimension varies fastest."""
     head, bracket, rest = item.partition("[")
     if not bracket:
         return [item]
@@ -68,6 +68,6 @@ def _numbers(ranges: str) -> list[str]:
 
 
 def _bounded(count: int, text: str) -> None:
-    """Before more is made of a list than any site has."""
+    """Raise ValueError if a list is longer than `MOST_NODES`."""
     if count > MOST_NODES:
         raise ValueError(f"node list {text[:60]!r}: more than {MOST_NODES} nodes")

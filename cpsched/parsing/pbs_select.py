@@ -1,10 +1,10 @@
-"""PBS's spelling of requests, sizes and durations, as its commands and its accounting print them.
+"""PBS's syntax of requests, sizes and durations, as its commands and its accounting print them.
 
 - `select`: chunks joined by `+`, such as `2:ncpus=4:mem=8gb+1:ncpus=1`. Values may be quoted.
 - `place`: an arrangement, a sharing and a group, such as `scatter:excl:group=rack`.
 - sizes such as `24684084kb`, durations such as `36:00:00`.
 
-Sources: OpenPBS's manual page `pbs_resources(7B)`, and its `decode_time` and `to_size`.
+Sources: OpenPBS's manual page `pbs_resources(7B)`, and its functions `decode_time` and `to_size`.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _WORD = re.compile(r"""(?:"[^"]*"|'[^']*'|[^:"'])+""")
 _COUNT = re.compile(r"\d{1,12}", re.ASCII)
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}", re.ASCII)
 _SHOWN = 60
-"""Characters of a wrong text that an error shows."""
+"""Number of characters of an invalid text that an error shows."""
 
 
 @dataclass(frozen=True, slots=True)
 class SelectChunk:
-    """`count` equal chunks, and what each asks for, by resource."""
+    """`count` equal chunks, and the request of each, by resource."""
 
     count: int
     asked: dict[str, str]
@@ -36,7 +36,7 @@ class SelectChunk:
 
 @dataclass(frozen=True, slots=True)
 class ChunkPlacement:
-    """How the chunks are to be placed; `unknown` are words that PBS's manual does not name."""
+    """How chunks are placed; `unknown` holds words that PBS's manual does not document."""
 
     arrangement: str = "free"
     sharing: str = ""
@@ -45,7 +45,7 @@ class ChunkPlacement:
 
 
 def parse_size_bytes(text: str, field: str = "size") -> int:
-    """Return `24684084kb` in bytes; a word has eight. Raises `InvalidValue`."""
+    """Return `24684084kb` in bytes; a word has eight bytes. Raise `InvalidValue`."""
     found = _SIZE.fullmatch(text.strip())
     if found is None:
         raise InvalidValue(field, escape_controls(text[:_SHOWN]), "must be a size like 100mb")
@@ -53,7 +53,7 @@ def parse_size_bytes(text: str, field: str = "size") -> int:
 
 
 def parse_duration_s(text: str, field: str = "duration") -> int:
-    """Return `36:00:00`, `10:00` or `90` in seconds. Raises `InvalidValue`."""
+    """Return `36:00:00`, `10:00` or `90` in seconds. Raise `InvalidValue`."""
     found = _DURATION.fullmatch(text.strip())
     if found is None:
         raise InvalidValue(field, escape_controls(text[:_SHOWN]), "must be a time like 36:00:00, or seconds")
@@ -61,7 +61,7 @@ def parse_duration_s(text: str, field: str = "duration") -> int:
 
 
 def parse_select(select: str, field: str = "select") -> list[SelectChunk]:
-    """Return the chunks in their order. Raises `InvalidValue`."""
+    """Return the chunks in their order. Raise `InvalidValue`."""
     parts = _PART.findall(select)
     if "+".join(parts) != select or not parts:
         raise _no_select(field, select)
@@ -87,7 +87,7 @@ def _no_select(field: str, select: str) -> InvalidValue:
 
 
 def parse_place(text: str) -> ChunkPlacement:
-    """Return what `place` says; of several words of a kind the last one counts."""
+    """Return the placement of a `place` value; of several words of a kind the last one counts."""
     arrangement, sharing, group, unknown = "free", "", "", []
     for word in filter(None, text.split(":")):
         if word in ("free", "pack", "scatter", "vscatter"):

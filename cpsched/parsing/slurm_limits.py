@@ -1,4 +1,4 @@
-"""Slurm's spelling of limits, amounts and times, as `sacctmgr`, `scontrol show assoc_mgr` and site files write them."""
+"""Slurm's syntax of limits, amounts and times, as in `sacctmgr`, `scontrol show assoc_mgr` and site files."""
 
 from __future__ import annotations
 
@@ -46,21 +46,21 @@ FIELDS: Mapping[str, str] = {
     "MaxTRESRunMinsPA": "running_minutes_an_account",
     "MaxTRESRunMinsPerAccount": "running_minutes_an_account",
 }
-"""The limits that are modelled: Slurm's names, each with its spellings, and the field of `Limits`."""
+"""The modelled limits: Slurm's names with all spellings, and the field of `Limits`."""
 AT_SUBMISSION = (
     "GrpSubmit", "GrpSubmitJobs", "MaxSubmit", "MaxSubmitJobs", "MaxSubmitPU", "MaxSubmitPA", "MaxSubmitJobsPU",
     "MaxSubmitJobsPA",
 )  # fmt: skip
-"""Limits on what is submitted: Slurm refuses such a job, so no scheduler ever sees it."""
+"""Limits on submission: Slurm rejects such jobs, so a scheduler never sees them."""
 UNMODELLED = (
     "GrpJobsAccrue", "MaxJobsAccrue", "MaxJobsAccruePU", "MaxJobsAccruePA", "MinPrioThresh", "MinPrioThres",
     "UsageThreshold", "UsageThres",
 )  # fmt: skip
-"""Limits that Slurm has and that are not modelled: where one is set, Slurm's own answer counts."""
+"""Slurm's limits that are not modelled. If one is set, Slurm's own decision counts."""
 
 
 def parse_tres(text: str) -> dict[str, int]:
-    """Amounts by resource, memory in MiB; raises `InvalidValue`.
+    """Return amounts by resource, memory in MiB; raise `InvalidValue`.
 
     >>> parse_tres("cpu=64,mem=2G,gres/gpu=N")
     {'cpu': 64, 'mem': 2048}
@@ -81,12 +81,12 @@ def _amount(name: str, text: str) -> int:
         value = int(float(digits) * factor) if factor or not unit else -1
     except (ValueError, OverflowError):
         value = -1
-    require(value >= 0, f"tres {name}", text, "must be a whole number, perhaps with K, M, G or T")
+    require(value >= 0, f"tres {name}", text, "must be a whole number, optionally with K, M, G or T")
     return value
 
 
 def parse_minutes(text: str) -> int | None:
-    """Slurm's spelling of a time in minutes, rounded up: M, M:S, H:M:S, D-H, D-H:M, D-H:M:S; None: no limit.
+    """Return a time in Slurm's syntax in minutes, rounded up: M, M:S, H:M:S, D-H, D-H:M, D-H:M:S; None: no limit.
 
     >>> parse_minutes("1-12"), parse_minutes("02:30:00"), parse_minutes("90"), parse_minutes("UNLIMITED")
     (2160, 150, 90, None)
@@ -106,7 +106,7 @@ def parse_minutes(text: str) -> int | None:
 
 
 def parse_limits(words: Mapping[str, str]) -> Limits:
-    """The limits that `words` set, by Slurm's names; other names are left out. Raises `InvalidValue`.
+    """Return the limits that `words` set, by Slurm's names; ignore other names. Raise `InvalidValue`.
 
     >>> found = parse_limits({"MaxJobs": "2", "GrpTRES": "cpu=8", "QOS": "normal"})
     >>> found.jobs, found.group_tres
@@ -123,7 +123,7 @@ def parse_limits(words: Mapping[str, str]) -> Limits:
             raise InvalidValue(name, error.value, error.rule) from error
         if value is not None and value != {}:
             found[field] = value
-    return Limits(**found)  # type: ignore[arg-type]  # each value is of the type that its field's name tells
+    return Limits(**found)  # type: ignore[arg-type]  # each value has the type of its field
 
 
 def _value(field: str, text: str) -> int | dict[str, int] | None:
@@ -139,15 +139,15 @@ def _value(field: str, text: str) -> int | dict[str, int] | None:
 
 
 def unsupported_limits(words: Mapping[str, str]) -> list[str]:
-    """The limits among `words` that are set, and not modelled."""
+    """Return the limits among `words` that are set but not modelled."""
     return [
         name for name in UNMODELLED if words.get(name, "").partition("(")[0].upper() not in (*_NO_LIMIT, "0.000000")
     ]
 
 
 def parse_pipe_table(text: str) -> Iterator[dict[str, str]]:
-    """The rows of what Slurm's commands print with `-P`: a line of headings, then values, all between bars."""
-    lines = iter(text.replace("\r\n", "\n").split("\n"))  # other signs that end a line may be in a value
+    """Yield the rows of `-P` output of Slurm's commands: a heading line, then values, separated by bars."""
+    lines = iter(text.replace("\r\n", "\n").split("\n"))  # values may contain other line separators
     headings = next(lines, "").split("|")
     for line in lines:
         values = line.split("|")
@@ -156,7 +156,7 @@ def parse_pipe_table(text: str) -> Iterator[dict[str, str]]:
 
 
 def parse_key_values(line: str) -> Iterator[tuple[str, str]]:
-    """The NAME=VALUE words of a line of `scontrol -o`; a value may be empty."""
+    """Yield the NAME=VALUE words of a line of `scontrol -o`; a value may be empty."""
     for word in line.split():
         name, equals, value = word.partition("=")
         if equals:
@@ -164,11 +164,11 @@ def parse_key_values(line: str) -> Iterator[tuple[str, str]]:
 
 
 def parse_flags(words: str) -> frozenset[str]:
-    """Words of a list between commas, in lower case."""
+    """Return the words of a comma-separated list, in lower case."""
     return frozenset(word.strip().lower() for word in words.split(",") if word.strip())
 
 
 def has_flag(words: Iterable[str], wanted: str) -> bool:
-    """Whether a flag is among `words`, however it is spelled."""
+    """Return whether a flag is among `words`, ignoring case and underscores."""
     plain = wanted.lower().replace("_", "")
     return any(word.lower().replace("_", "") == plain for word in words)

@@ -1,10 +1,10 @@
-"""The site's own policy, as Slurm has it: priority and limits. Pure: figures in, figures out.
+"""The site's own policy, as in Slurm: priority and limits, as pure functions.
 
-- `multifactor`: the priority of jobs from factors and weights (`priority/multifactor`), and in arrival order (`basic`).
-- `accounts`: users, accounts, qualities of service (QOS), and the limits that each of them sets.
-- `limits`: which limits a job counts against, in Slurm's order of precedence, with Slurm's names for the reasons.
-- `admission`: which jobs may start in one round, so that no round starts more than the limits allow.
-- `weighing`: what a job's priority is worth to an objective.
+- `multifactor`: priorities from factors and weights (`priority/multifactor`), or by arrival (`basic`).
+- `accounts`: users, accounts, qualities of service (QOS), and their limits.
+- `limit_checks`: which limits a job counts against, in Slurm's order of precedence, with Slurm's reason names.
+- `admission`: which jobs may start in one round without exceeding the limits.
+- `priority_weights`: the weight of a job's priority in an objective.
 
-Held jobs have no priority in Slurm, so whoever starts them must compute it outside.
+Held jobs have no priority in Slurm, so a program that releases them must compute it.
 """

@@ -1,8 +1,8 @@
-"""Users, accounts and qualities of service (QOS) of a site, and the limits that each of them sets.
+"""Users, accounts and qualities of service (QOS) of a site, and their limits.
 
-Words are Slurm's: an *association* is a user in an account, perhaps for one partition only, or an account itself. A
-*trackable resource* (TRES) has a name such as `cpu`, `mem`, `node`, `billing` or `gres/gpu`. Times are minutes here, as
-in Slurm's own limits.
+Terms are Slurm's. An *association* is a user in an account, optionally for one partition only, or an account. A
+*trackable resource* (TRES) has a name such as `cpu`, `mem`, `node`, `billing` or `gres/gpu`. Times are in minutes, as
+in Slurm's limits.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ NOTHING: Tres = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of one association or QOS; None, and resources that are not named, are without limit.
+    """Limits of one association or QOS; None, or a missing resource, means no limit.
 
-    `group_*` (Slurm: Grp) hold for all jobs together, `*_a_user` and `*_an_account` (PU, PA) for those of each user and
-    each account under a QOS, the others for each job. `jobs` is an association's MaxJobs.
+    `group_*` (Slurm: Grp) apply to all jobs together. `*_a_user` and `*_an_account` (PU, PA) apply to the jobs of each
+    user and each account under a QOS. The others apply to each job. `jobs` is an association's MaxJobs.
     """
 
     group_jobs: int | None = None
     group_tres: Tres = field(default_factory=dict)
     group_tres_minutes: Tres = field(default_factory=dict)
-    """Of use that fades (Slurm: GrpTRESMins)."""
+    """Limit on decaying usage (Slurm: GrpTRESMins)."""
     group_running_minutes: Tres = field(default_factory=dict)
-    """Of what running jobs may still use (Slurm: GrpTRESRunMins)."""
+    """Limit on the remaining usage of running jobs (Slurm: GrpTRESRunMins)."""
     group_wall_min: int | None = None
     jobs: int | None = None
     wall_min: int | None = None
@@ -53,7 +53,7 @@ class Limits:
                 require(amount >= 0, f"limits.{name}", amount, "must not be negative")
 
     def __iter__(self) -> Iterator[tuple[str, int | Tres]]:
-        """(name, value) of the limits that are set."""
+        """Yield (name, value) of the limits that are set."""
         for each in fields(self):
             value = getattr(self, each.name)
             if value is not None and value != {}:
@@ -67,10 +67,10 @@ NO_LIMITS = Limits()
 class Qos:
     """One quality of service.
 
-    - `usage_factor`: what a second of its jobs counts as; with `factor_on_limits` also in limits of minutes
+    - `usage_factor`: factor of the usage of its jobs; with `factor_on_limits` also in limits of minutes
       (`UsageFactorSafe`).
-    - `limit_factor`: what limits of an association are multiplied by for its jobs (`LimitFactor`).
-    - `over_partition`: its limits come before those of a partition's QOS (`OverPartQOS`).
+    - `limit_factor`: factor of association limits for its jobs (`LimitFactor`).
+    - `over_partition`: its limits take precedence over those of a partition's QOS (`OverPartQOS`).
     """
 
     name: str
@@ -86,8 +86,8 @@ class Qos:
 class Association:
     """An account (no `user`), or a user in one; `parent` is an index of `Accounts.associations`, -1 for the root.
 
-    `shares` None is the parent's share. Limits of an account that are for each job, or for each user, are what Slurm
-    hands down to its users: here they stand at the users.
+    `shares` None is the parent's share. Account limits per job or per user, which Slurm inherits, are stored with the
+    users.
     """
 
     account: str
@@ -101,7 +101,7 @@ class Association:
 
     @property
     def label(self) -> str:
-        """Whose it is, in words."""
+        """The owner, as text."""
         if not self.user:
             return f"account {self.account}"
         return f"user {self.user} in account {self.account}" + (self.partition and f" on {self.partition}")
@@ -125,7 +125,7 @@ class Accounts:
 
     @cached_property
     def _defaults(self) -> dict[str, str]:
-        """A user's account where the user names none: the first."""
+        """A user's default account: the first one."""
         found: dict[str, str] = {}
         for row in self.associations:
             if row.user:
@@ -134,7 +134,7 @@ class Accounts:
 
     @cached_property
     def above(self) -> dict[str, str]:
-        """Account -> the account that it is below; empty for the root."""
+        """Account -> its parent account; empty for the root."""
         rows = self.associations
         return {row.account: rows[row.parent].account if row.parent >= 0 else "" for row in rows if not row.user}
 
@@ -144,16 +144,16 @@ class Accounts:
         return max(row.priority for row in self.associations)
 
     def account_of(self, user: str) -> str:
-        """The account that a user has without naming one; empty for strangers."""
+        """Return the default account of a user; empty for an unknown user."""
         return self._defaults.get(user, "")
 
     def find(self, account: str, user: str, partition: str = "") -> int | None:
-        """The association of a job: the one for its partition, else the user's in that account; None: there is none."""
+        """Return the association of a job: for its partition, or else the user's in that account; None if missing."""
         known = self._of_users.get((account, user, partition))
         return self._of_users.get((account, user, "")) if known is None else known
 
     def chain(self, at: int) -> tuple[int, ...]:
-        """An association and all above it, up to the root."""
+        """Return an association and all its ancestors, up to the root."""
         found = [at]
         while (at := self.associations[at].parent) >= 0:
             found.append(at)
@@ -162,11 +162,11 @@ class Accounts:
 
 @dataclass(frozen=True)
 class SiteLimits:
-    """Accounts, QOS and what of them is enforced.
+    """Accounts, QOS, and which limits are enforced.
 
-    - `partition_qos`: by partition, the QOS whose limits hold for its jobs.
-    - `limits_hold`: limits are enforced at all (`AccountingStorageEnforce=limits`).
-    - `safe`: a job is only started if the minutes that are left last to its end (`safe`).
+    - `partition_qos`: by partition, the QOS whose limits apply to its jobs.
+    - `limits_hold`: whether limits are enforced (`AccountingStorageEnforce=limits`).
+    - `safe`: a job starts only if the remaining minutes suffice to its end (`safe`).
     """
 
     accounts: Accounts = field(default_factory=Accounts)
@@ -181,7 +181,7 @@ class SiteLimits:
         return max((qos.priority for qos in self.qos.values()), default=0)
 
     def qos_in_order(self, job_qos: str, partition: str) -> tuple[Qos, ...]:
-        """The one or two QOS whose limits hold for a job, those that come first, first."""
+        """Return the one or two QOS whose limits apply to a job, in order of precedence."""
         of_job, of_partition = self.qos.get(job_qos), self.qos.get(self.partition_qos.get(partition, ""))
         order: Sequence[Qos | None] = (of_partition, of_job)
         if of_job is not None and of_job.over_partition:

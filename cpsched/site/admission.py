@@ -1,13 +1,12 @@
-"""Which jobs may start in one round, so that no round starts more than the site's limits allow.
+"""Admission: which jobs may start in one round without exceeding the site's limits.
 
-A dispatcher knows nothing of limits, nor of the cluster's cap of power, which is one more limit. It is given a queue of
-which *any* choice keeps them: in the site's order, each job is admitted if it and all that were admitted before it
-could run beside what runs. So what a dispatcher plans never counts on a job that its limits would keep waiting, and
-nobody waits behind such a job.
+Dispatchers see neither limits nor the power cap, which is treated as one more limit. They get a queue of which *any*
+subset respects the limits. In the site's order, a job is admitted if it and all jobs admitted before it could run
+beside the running jobs. So no plan depends on a job that limits keep waiting, and no job waits behind such a job.
 
-One thing is lost by that: a user whose first jobs do not fit the free nodes would get none of the later ones started
-that do. So where the first decision leaves room under a limit, jobs that could use this room and the free nodes are
-added, and the dispatcher decides a second time. Where the second answer keeps all limits, it counts; else the first.
+This has a cost: if a user's first jobs do not fit the free nodes, later ones that fit are not admitted. So if the
+first decision leaves room under a limit, jobs that fit this room and the free nodes are added, and the dispatcher
+decides again. The second decision is used if it respects all limits, otherwise the first.
 """
 
 from __future__ import annotations
@@ -24,22 +23,22 @@ from cpsched.wait_reasons import free_after
 
 Decide = Callable[[Snapshot], Decision]
 POWER = "PowerCap"
-"""Why a job waits that draws more than is left of the cluster's cap of power."""
+"""Reason of a job that would exceed the power cap."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QueueLimits:
-    """How the waiting jobs stand to the limits, and how full these are.
+    """The limits of the pending jobs, and their present usage.
 
-    - `standings`: by job id; a job that is not named is under no limit.
-    - `used`: by counter, what running jobs take of it.
+    - `standings`: by job id; a job without entry is under no limit.
+    - `used`: by counter, the usage of running jobs.
     """
 
     standings: Mapping[int, JobLimits] = field(default_factory=dict)
     used: Sequence[int] = ()
 
     def beside(self, coming: Sequence[int]) -> QueueLimits:
-        """The same with these waiting jobs counted as running."""
+        """Return a copy with these pending jobs counted as running."""
         used = list(self.used)
         for job_id in coming:
             if job_id in self.standings:
@@ -54,7 +53,7 @@ def count_as_running(standing: JobLimits, used: list[int]) -> None:
 
 
 def first_exceeded_limit(standing: JobLimits, used: Sequence[int]) -> LimitCheck | None:
-    """The first limit that one more such job would exceed."""
+    """Return the first limit that one more such job would exceed."""
     for check in standing.checks:
         if used[check.counter] + check.amount > check.limit:
             return check
@@ -63,7 +62,7 @@ def first_exceeded_limit(standing: JobLimits, used: Sequence[int]) -> LimitCheck
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Admission:
-    """The positions of a queue that are admitted, in order of the queue, and why the others are not, by position."""
+    """The admitted positions of a queue, in its order, and why the others are refused, by position."""
 
     positions: IntArray
     refused: Mapping[int, str]
@@ -72,15 +71,15 @@ class Admission:
 def admit(
     standings: Sequence[JobLimits | None], used: Sequence[int], order: Sequence[int], whole: bool = True
 ) -> Admission:
-    """Admit jobs in `order` (positions), each beside those admitted before it; no choice of them exceeds a limit.
+    """Admit jobs in `order` (positions), each beside those admitted before it; no subset of them exceeds a limit.
 
-    With `whole` every refusal is put into words, else only the positions are found.
+    With `whole`, every refusal gets a text. Otherwise only the positions are computed.
     """
     now = list(used)
     admitted: list[int] = []
     refused: dict[int, str] = {}
     full: dict[int, str] = {}
-    """By identity of a standing: what one job met, the next of the same kind meets too, since sums only grow."""
+    """By identity of a standing: its refusal also applies to later jobs of the same kind, because sums only grow."""
     for position in order:
         standing = standings[position]
         if standing is None:
@@ -104,21 +103,21 @@ def admit(
 class LimitedDecision:
     """A decision within the limits.
 
-    - `snapshot`: what was decided on: the queue holds admitted jobs only. Deciding on it again gives the same.
-    - `limited`: by job id, which limit keeps a job out of the queue: whose, and how full.
+    - `snapshot`: the input of the decision; its queue holds admitted jobs only. Deciding on it again gives the same.
+    - `limited`: by job id, the limit that keeps a job out of the queue, with owner and usage.
     """
 
     snapshot: Snapshot
     decision: Decision
     limited: Mapping[int, str]
     answer: int = 0
-    """Which of the dispatcher's answers this is: it may have been asked twice."""
+    """Index of the decision: 1 if the dispatcher decided a second time."""
 
 
 def decide_within(snapshot: Snapshot, limits: QueueLimits | None, decide: Decide) -> LimitedDecision:
-    """The decision of `decide` (a policy's) that starts no more than the limits allow, counted in the site's order.
+    """Return a decision of `decide` (a policy's) that starts no more than the limits allow, in the site's order.
 
-    So does the cluster's cap of power, where there is one. `limits` None: the site sets none.
+    The power cap counts as a limit. `limits` None means that the site sets none.
     """
     if limits is None and snapshot.cluster.power is None:
         return LimitedDecision(snapshot, decide(snapshot), {})
@@ -144,7 +143,7 @@ def decide_within(snapshot: Snapshot, limits: QueueLimits | None, decide: Decide
 
 
 def with_power_limit(snapshot: Snapshot, limits: QueueLimits) -> QueueLimits:
-    """The same, with the cluster's cap of power as a limit on one more sum: what running jobs draw."""
+    """Return the limits with the power cap added as a limit on the draw of running jobs."""
     power, table = snapshot.cluster.power, snapshot.table
     if power is None:
         return limits
@@ -163,21 +162,21 @@ def with_power_limit(snapshot: Snapshot, limits: QueueLimits) -> QueueLimits:
 
 
 def job_limits_of(snapshot: Snapshot, limits: QueueLimits) -> list[JobLimits | None]:
-    """The standings of the queue; None where no limit is about a job."""
+    """Return the standings of the queue; None for jobs without limits."""
     jobs, known = snapshot.table.jobs, limits.standings
     found = (known.get(jobs[slot].id) for slot in snapshot.queue.tolist())
     return [standing if standing and (standing.takes or standing.barred) else None for standing in found]
 
 
 def priority_order(snapshot: Snapshot) -> list[int]:
-    """The positions of the queue by tier, then priority, then arrival: as Slurm sorts."""
+    """Return the positions of the queue by tier, then priority, then arrival, like Slurm."""
     table, queue = snapshot.table, snapshot.queue
     order: list[int] = np.lexsort((-table.priority[queue], -table.tier[queue])).tolist()
     return order
 
 
 def with_queue_subset(snapshot: Snapshot, positions: IntArray) -> Snapshot:
-    """The same instant with only these jobs of its queue (ascending positions)."""
+    """Return the same instant with only these jobs of its queue (ascending positions)."""
     if len(positions) == len(snapshot.queue):
         return snapshot
     return Snapshot(
@@ -192,7 +191,7 @@ def with_queue_subset(snapshot: Snapshot, positions: IntArray) -> Snapshot:
 
 
 def respects_limits(snapshot: Snapshot, starts: Starts, limits: QueueLimits) -> bool:
-    """Whether these starts, one after the other, stay within the limits."""
+    """Return whether these starts, one after the other, stay within the limits."""
     used = list(limits.used)
     for slot in starts.slots.tolist():
         standing = limits.standings.get(snapshot.table.jobs[slot].id)
@@ -213,7 +212,7 @@ def _extras(
     order: Sequence[int],
     first: Admission,
 ) -> list[int]:
-    """Positions not admitted at first that have room under their limits and on the nodes after these starts."""
+    """Return refused positions with room under their limits and on the nodes after these starts."""
     if len(decision.starts) == len(narrow.queue):
         return []
     now, started = list(used), set(decision.starts.slots.tolist())

@@ -1,11 +1,11 @@
-"""Which limits a job counts against: Slurm's order of precedence, Slurm's names for the reasons, how full each is.
+"""Which limits a job counts against, in Slurm's order of precedence and with Slurm's reason names.
 
-The order (`acct_policy.c`): the QOS of the partition, the QOS of the job, the user's association, then the accounts up
-to the root. The first that sets a limit on something switches the same limit off in all that follow; among
-associations, limits of a group are all checked, up to the root.
+The order (`acct_policy.c`) is the QOS of the partition, the QOS of the job, the user's association, then the accounts
+up to the root. The first of them that sets a limit disables the same limit in all later ones. Among associations, all
+group limits up to the root are checked.
 
-Two kinds of limits remain. Some speak of one job (a longest wall time): such a job is *barred*. The others bound a sum
-over the jobs that run at once: each such sum is a *counter*, and a job that starts adds to it.
+Two kinds of limits remain. Limits on one job (a longest wall time) make a job *barred*. The others bound a sum over
+the running jobs: each sum is a *counter*, and a job that starts adds to it.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from cpsched.site.limit_reasons import GROUP_WALL, JOBS, WALL, Owner, Scope, rea
 
 
 class LimitSubject(NamedTuple):
-    """What of a job matters to limits.
+    """The properties of a job that limits depend on.
 
-    - `tres`: (name, amount) of what it asks for, nodes and processors among them.
-    - `limit_min`: its time limit in minutes; for one without, its partition's default.
+    - `tres`: (name, amount) of its request, including nodes and processors.
+    - `limit_min`: its time limit in minutes; by default that of its partition.
     """
 
     user: str
@@ -46,19 +46,19 @@ class LimitCheck(NamedTuple):
     what: str
 
     def says(self, used: int) -> str:
-        """The limit in words: which, whose, how full."""
-        return f"{self.reason}: {used:,} of {self.limit:,} {self.what} of {self.whose} are taken" + (
-            f", the job asks for {self.amount:,}" if self.amount != 1 else ""
+        """Return the limit as text: name, owner, usage."""
+        return f"{self.reason}: {used:,} of {self.limit:,} {self.what} of {self.whose} are in use" + (
+            f", the job requests {self.amount:,}" if self.amount != 1 else ""
         )
 
 
 @dataclass(frozen=True, slots=True)
 class JobLimits:
-    """What limits mean for one job.
+    """The limits of one job.
 
     - `takes`: (counter, amount) of every sum that the job adds to while it runs.
-    - `checks`: the limits on such sums that hold for it, in Slurm's order.
-    - `barred`: why it may not start whatever runs; None if it may.
+    - `checks`: the limits on such sums that apply to it, in Slurm's order.
+    - `barred`: why it can never start under the present limits; None if it can.
     """
 
     takes: tuple[tuple[int, int], ...] = ()
@@ -67,12 +67,12 @@ class JobLimits:
 
 
 NO_JOB_LIMITS = JobLimits()
-"""Of a job that no limit is about."""
+"""Of a job without limits."""
 
 
 @dataclass(frozen=True, slots=True)
 class LimitUsage:
-    """Use that fades, in minutes: by QOS name, or by index of an association. What is not named is 0."""
+    """Decaying usage in minutes, by QOS name or association index; missing entries are 0."""
 
     qos_minutes: Mapping[str, Tres] = field(default_factory=dict)
     association_minutes: Mapping[int, Tres] = field(default_factory=dict)
@@ -85,15 +85,15 @@ NO_USAGE = LimitUsage()
 
 @dataclass(slots=True)
 class LimitTable:
-    """The limits of a site as jobs stand to them; jobs that ask for the same, for the same user, share a standing.
+    """The limits of a site per job; jobs of one user with equal requests share a standing.
 
-    Make a new one when limits or the minutes spent have changed.
+    Build a new table when limits or usage change.
     """
 
     site: SiteLimits
     spent: LimitUsage = NO_USAGE
     counts_time: bool = field(init=False)
-    """Whether it matters how long running jobs may still run."""
+    """Whether limits depend on the remaining time of running jobs."""
     _counters: dict[object, int] = field(default_factory=dict)
     _standings: dict[LimitSubject, JobLimits] = field(default_factory=dict)
 
@@ -109,11 +109,11 @@ class LimitTable:
 
     @property
     def counters(self) -> int:
-        """How many sums there are so far."""
+        """Number of counters so far."""
         return len(self._counters)
 
     def limits_of(self, job: LimitSubject) -> JobLimits:
-        """What limits mean for this job. The numbers of counters stay the same for one book."""
+        """Return the limits of this job. Counter numbers are stable within one table."""
         if not self.site.limits_hold:
             return NO_JOB_LIMITS
         known = self._standings.get(job)
@@ -122,11 +122,11 @@ class LimitTable:
         return known
 
     def counter(self, key: object) -> int:
-        """The number of the sum that is known by `key`."""
+        """Return the counter of `key`."""
         return self._counters.setdefault(key, len(self._counters))
 
     def usage(self, running: Iterable[JobLimits]) -> list[int]:
-        """What running jobs take of every counter; run it after the standings of all jobs were asked for."""
+        """Return the usage of every counter by running jobs; call it after `limits_of` for all jobs."""
         used = [0] * self.counters
         for standing in running:
             for counter, amount in standing.takes:
@@ -135,7 +135,7 @@ class LimitTable:
 
 
 class _Walk:
-    """One job's way through the QOS and up the tree."""
+    """The limits of one job along its QOS and association tree."""
 
     def __init__(self, book: LimitTable, job: LimitSubject) -> None:
         self.book, self.job, self.site = book, job, book.site
@@ -144,7 +144,7 @@ class _Walk:
         self.checks: list[LimitCheck] = []
         self.barred: str | None = None
         self.settled: set[object] = set()
-        """What an earlier QOS has set a limit on."""
+        """Limits that an earlier QOS has set."""
         qos = self.site.qos.get(job.qos)
         self.free_use = qos is not None and qos.usage_factor == 0
         self.limit_min = job.limit_min
@@ -217,14 +217,14 @@ class _Walk:
     # ------------------------------------------------------------------------------------------ kinds of limits
 
     def first(self, what: object, limit: int | None) -> bool:
-        """Whether a QOS is the first to set this limit; from then on the limit is settled."""
+        """Return whether this is the first limit of its kind, and mark it as set."""
         if limit is None or what in self.settled:
             return False
         self.settled.add(what)
         return True
 
     def holds(self, owner: Owner, scope: Scope, name: str) -> bool:
-        """Whether a limit on a resource is to be checked, none that comes earlier having settled it."""
+        """Return whether a resource limit applies, because no earlier one has set it."""
         if (scope, name) in self.settled:
             return False
         if owner == "QOS":
@@ -232,13 +232,13 @@ class _Walk:
         return True
 
     def add(self, key: object, amount: int) -> int:
-        """The counter of `key`, to which the job adds `amount`."""
+        """Return the counter of `key`, to which the job adds `amount`."""
         counter = self.book.counter(key)
         self.takes[counter] = amount
         return counter
 
     def bound(self, key: object, amount: int, limit: int | None, reason: str, whose: str, what: str) -> None:
-        """A limit on the sum of `key`, to which the job adds `amount`."""
+        """Add a limit on the sum of `key`, to which the job adds `amount`."""
         assert limit is not None
         self.checks.append(LimitCheck(self.add(key, amount), amount, limit, reason, escape_controls(whose), what))
 
@@ -246,7 +246,7 @@ class _Walk:
         self.barred = self.barred or why
 
     def sums(self, owner: Owner, scope: Scope, key: tuple[object, ...], limits: Tres, whose: str) -> None:
-        """Limits on what jobs hold at once."""
+        """Add limits on what jobs hold at once."""
         for name, limit in limits.items():
             amount = self.tres.get(name, 0)
             if amount:
@@ -255,7 +255,7 @@ class _Walk:
                 self.bound((*key, name), amount, limit, reason_of(owner, scope, name), whose, name)
 
     def run_minutes(self, owner: Owner, scope: Scope, key: tuple[object, ...], limits: Tres, whose: str) -> None:
-        """Limits on what running jobs may still use, each to the end of its time limit."""
+        """Add limits on the remaining usage of running jobs, each to the end of its time limit."""
         for name, limit in limits.items():
             amount = self.tres.get(name, 0) * self.limit_min
             if amount:
@@ -266,10 +266,10 @@ class _Walk:
             if not self.free_use:
                 self.bound((*key, "run", name), amount, limit, rule, whose, f"{name} minutes of running jobs")
             elif amount > limit:
-                self.bar(f"{rule}: {amount:,} {name} minutes are more than the {limit:,} of {escape_controls(whose)}")
+                self.bar(f"{rule}: {amount:,} {name} minutes exceed the {limit:,} of {escape_controls(whose)}")
 
     def minutes(self, owner: Owner, key: tuple[object, ...], limits: Tres, spent: Tres, whose: str) -> None:
-        """Limits on use that fades; with `safe`, jobs that run count to the end of their time limits."""
+        """Add limits on decaying usage; with `safe`, running jobs count to the end of their time limits."""
         for name, limit in limits.items():
             amount = self.tres.get(name, 0) * self.limit_min
             if self.site.safe and amount:
@@ -278,28 +278,28 @@ class _Walk:
                 continue
             rule, used = reason_of(owner, "minutes", name), 0 if self.free_use else int(spent.get(name, 0))
             if used >= limit:
-                self.bar(f"{rule}: {used:,} of {limit:,} {name} minutes of {escape_controls(whose)} are spent")
+                self.bar(f"{rule}: {used:,} of {limit:,} {name} minutes of {escape_controls(whose)} are used")
             elif self.site.safe:
                 what = f"{name} minutes (beside {used:,} that are spent)"
                 self.bound((*key, name), amount, limit - used, rule, whose, what)
 
     def wall_spent(self, owner: Owner, spent_min: float, limit: int | None, whose: str) -> None:
-        """A limit on the wall time of all jobs together, which fades."""
+        """Add a limit on the decaying wall time of all jobs together."""
         assert limit is not None
         if int(spent_min) + (self.limit_min if self.site.safe else 0) > limit or int(spent_min) >= limit:
             self.bar(
-                f"{GROUP_WALL[owner]}: {int(spent_min):,} of {many(limit, 'minute')} of {escape_controls(whose)} are spent"  # noqa: E501
+                f"{GROUP_WALL[owner]}: {int(spent_min):,} of {many(limit, 'minute')} of {escape_controls(whose)} are used"  # noqa: E501
             )
 
     def longest(self, owner: Owner, limit: int | None, whose: str) -> None:
-        """A limit on the time limit of a job."""
+        """Add a limit on the time limit of a job."""
         assert limit is not None
         if self.limit_min > limit:
             asked = many(self.limit_min, "minute is", "minutes are")
             self.bar(f"{WALL[owner]}: {asked} more than the {limit:,} of {escape_controls(whose)}")
 
     def each_job(self, owner: Owner, limits: Limits, whose: str, factor: float | None = None) -> None:
-        """Limits on what one job may ask for."""
+        """Add limits on the request of one job."""
         nodes = max(1, self.tres.get("node", 1))
         rows: Sequence[tuple[Scope, Tres, Callable[[int], int]]] = (
             ("job-minutes", limits.tres_minutes, lambda amount: amount * self.limit_min),
@@ -318,5 +318,5 @@ class _Walk:
 
 
 def _scaled(limits: Tres, factor: float | None) -> Tres:
-    """An association's limits for the jobs of a QOS with a `LimitFactor`."""
+    """Return an association's limits for the jobs of a QOS with a `LimitFactor`."""
     return limits if factor is None or factor <= 0 else {name: int(limit * factor) for name, limit in limits.items()}

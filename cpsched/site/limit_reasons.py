@@ -1,4 +1,4 @@
-"""Slurm's names for the limits that keep a job waiting, as `squeue` shows them (`job_state_reason.c`)."""
+"""Slurm's reason names for limits, as `squeue` shows them (`job_state_reason.c`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal
 Owner = Literal["QOS", "Assoc"]
 Scope = Literal["group", "minutes", "running-minutes", "job", "job-minutes", "node", "user", "account", "least",
                 "user-running-minutes", "account-running-minutes"]  # fmt: skip
-"""What a limit on a trackable resource is about: all jobs together, one job, a node of a job, a user's jobs, ..."""
+"""Scope of a limit on a trackable resource: all jobs together, one job, a node of a job, a user's jobs, ..."""
 
 _KINDS = {"cpu": "Cpu", "mem": "Mem", "node": "Node", "energy": "Energy", "billing": "Billing"}
 _FAMILIES = {"gres": "GRES", "license": "License", "bb": "BB"}
@@ -72,13 +72,13 @@ JOBS = {
     ("Assoc", "group"): "AssocGrpJobsLimit",
     ("Assoc", "job"): "AssocMaxJobsLimit",
 }
-"""Limits on the number of jobs; an association's own MaxJobs stands under `job`."""
+"""Limits on the number of jobs; an association's MaxJobs has the scope `job`."""
 WALL = {"QOS": "QOSMaxWallDurationPerJobLimit", "Assoc": "AssocMaxWallDurationPerJobLimit"}
 GROUP_WALL = {"QOS": "QOSGrpWallLimit", "Assoc": "AssocGrpWallLimit"}
 
 
 def reason_of(owner: Owner, scope: Scope, tres: str) -> str:
-    """Slurm's name of the reason why a limit on a trackable resource keeps a job waiting.
+    """Return Slurm's reason name for a limit on a trackable resource.
 
     >>> reason_of("QOS", "user", "gres/gpu"), reason_of("Assoc", "group", "cpu")
     ('QOSMaxGRESPerUser', 'AssocGrpCpuLimit')

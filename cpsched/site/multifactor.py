@@ -1,7 +1,7 @@
-"""The priority of jobs as Slurm computes it: weighted factors of age, fair share, size and the rest.
+"""Job priorities as Slurm computes them: weighted factors of age, fair share, size and others.
 
-Slurm's own source for the formulas is `priority_multifactor.c` (22.05 to 26.05): double precision throughout, the terms
-added in one fixed order, the sum cut off to a whole number at last. Arrays have one entry per job.
+The formulas follow `priority_multifactor.c` (22.05 to 26.05): double precision, terms added in a fixed order, the sum
+truncated to a whole number. Arrays have one entry per job.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from cpsched.model import IntArray
 FloatArray = npt.NDArray[np.float64]
 
 LEAST, MOST = 1, 0xFFFFFFFF
-"""The bounds of a priority: 0 means that a job is held."""
+"""Bounds of a priority; 0 means that a job is held."""
 FIRST_BASIC = 0xFFFF0000
-"""Priority that the first job of all would have under `priority/basic`, were it not for the jobs before it."""
+"""Priority under `priority/basic` before any job; each job gets a lower one than all before it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """What each factor counts (`PriorityWeight*`). A weight of 0 switches the factor off.
+    """The weight of each factor (`PriorityWeight*`). A weight of 0 disables the factor.
 
-    - `tres`: by the name of a trackable resource, such as {"cpu": 1000, "gres/gpu": 3000}.
-    - `max_age_s`: the age from which the factor of age is 1 (`PriorityMaxAge`).
+    - `tres`: by trackable resource, such as {"cpu": 1000, "gres/gpu": 3000}.
+    - `max_age_s`: age at which the age factor reaches 1 (`PriorityMaxAge`).
     - `favor_small`: the size factor is larger for smaller jobs (`PriorityFavorSmall`).
-    - `size_over_time`: the size factor divides by the time limit (`PriorityFlags=SMALL_RELATIVE_TO_TIME`).
-    - `raw_partition`, `raw_qos`, `raw_association`, `raw_tres`: these factors are taken as they are, not as a part of
-      the largest (`PriorityFlags=NO_NORMAL_*`).
+    - `size_over_time`: the size factor is divided by the time limit (`PriorityFlags=SMALL_RELATIVE_TO_TIME`).
+    - `raw_partition`, `raw_qos`, `raw_association`, `raw_tres`: these factors are not normalized by the largest value
+      (`PriorityFlags=NO_NORMAL_*`).
     """
 
     age: int = 0
@@ -60,7 +60,7 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class MachineSize:
-    """What sizes are measured by: `nodes` that are active, and `cpus` of the whole cluster."""
+    """The reference of size factors: active `nodes`, and `cpus` of the whole cluster."""
 
     nodes: int
     cpus: int
@@ -68,14 +68,14 @@ class MachineSize:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PriorityInputs:
-    """The jobs to rank, a column per fact.
+    """The jobs to rank, one column per input.
 
-    - `accrue_s`: since when age counts, 0 where it does not count yet.
-    - `fair_share`: the job's association's factor, 0 to 1 (`sshare`: FairShare).
-    - `nodes`, `cpus`: what the job asks for at least; `limit_min`: its time limit in minutes.
+    - `accrue_s`: when age accrual began, s; 0 if it has not.
+    - `fair_share`: factor of the job's association, 0 to 1 (`sshare`: FairShare).
+    - `nodes`, `cpus`: minimum request; `limit_min`: time limit in minutes.
     - `partition`, `qos`, `association`: priority of each, see `normalized_priority`.
-    - `tres`: the sum of weighted resources, see `tres_points`.
-    - `site`, `nice`: what a site adds, and what a user takes off.
+    - `tres`: sum of weighted resources, see `tres_points`.
+    - `site`, `nice`: added by the site, subtracted by the user.
     """
 
     accrue_s: IntArray
@@ -93,7 +93,7 @@ class PriorityInputs:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FactorPoints:
-    """What each factor adds to the priority, weight included: the columns that `sprio -l` shows."""
+    """The points that each factor adds to the priority, weight included: the columns of `sprio -l`."""
 
     age: FloatArray
     association: FloatArray
@@ -104,10 +104,10 @@ class FactorPoints:
     tres: FloatArray
     site: FloatArray
     nice: FloatArray
-    """This one is taken off."""
+    """Subtracted from the sum."""
 
     def total(self) -> IntArray:
-        """The priorities: from 1 to 2^32 - 1, fractions cut off."""
+        """Return the priorities: from 1 to 2^32 - 1, truncated."""
         plus = (self.age, self.association, self.fair_share, self.job_size, self.partition, self.qos, self.tres)
         total = np.zeros_like(self.age)
         for term in plus:
@@ -116,7 +116,7 @@ class FactorPoints:
 
 
 def priority_points(jobs: PriorityInputs, weights: Weights, machine: MachineSize, now_s: int) -> FactorPoints:
-    """What each factor adds to each job's priority at `now_s`."""
+    """Return what each factor adds to each job's priority at `now_s`."""
     return FactorPoints(
         age=weights.age * age_factor(now_s, jobs.accrue_s, weights.max_age_s),
         association=weights.association * jobs.association,
@@ -131,7 +131,7 @@ def priority_points(jobs: PriorityInputs, weights: Weights, machine: MachineSize
 
 
 def age_factor(now_s: int, accrue_s: IntArray, max_age_s: int) -> FloatArray:
-    """Age as a part of `max_age_s`, 1 at most; 0 where the job accrues no age yet."""
+    """Return age / `max_age_s`, at most 1; 0 if the job accrues no age yet."""
     age: FloatArray = np.minimum(1.0, np.maximum(0, now_s - accrue_s) / max_age_s)
     return np.where(accrue_s == 0, 0.0, age)
 
@@ -139,9 +139,9 @@ def age_factor(now_s: int, accrue_s: IntArray, max_age_s: int) -> FloatArray:
 def size_factor(
     nodes: IntArray, cpus: IntArray, limit_min: IntArray, weights: Weights, machine: MachineSize
 ) -> FloatArray:
-    """The size of jobs, 0 to 1: by nodes and processors, or by processors and time limit.
+    """Return the size of jobs, 0 to 1: by nodes and processors, or by processors and time limit.
 
-    A job whose processors are not known (0) is measured by its nodes alone.
+    If its processors are unknown (0), a job's size depends on its nodes only.
     """
     if machine.nodes <= 0 or machine.cpus <= 0:
         return np.zeros(len(nodes))
@@ -157,14 +157,14 @@ def size_factor(
 
 
 def normalized_priority(value: int, largest: int, raw: bool = False) -> float:
-    """A priority as a part of the largest of its kind; as it is where the site's flags say so."""
+    """Return a priority divided by the largest of its kind; unchanged if `raw`."""
     if raw:
         return float(value)
     return value / largest if largest > 0 else 0.0
 
 
 def tres_points(requested: Mapping[str, int], present: Mapping[str, int], weights: Weights) -> float:
-    """Points of the trackable resources that a job asks for, `present` being what its partition has of each."""
+    """Return the points for requested trackable resources; `present` are the totals of the job's partition."""
     total = 0.0
     for name, weight in weights.tres.items():
         amount = requested.get(name, 0)
@@ -176,9 +176,9 @@ def tres_points(requested: Mapping[str, int], present: Mapping[str, int], weight
 
 
 def basic_priorities(nices: Sequence[int]) -> IntArray:
-    """The priorities of `priority/basic` for jobs in order of arrival: each lower than all before it, and by its nice.
+    """Return the priorities of `priority/basic` for jobs in order of arrival: each below all before it, less its nice.
 
-    Slurm gives a job that is released a new number, behind all others; this is the order in which they came.
+    Slurm gives a released job a new number behind all others. This function keeps the order of arrival.
     """
     found, lowest = np.empty(len(nices), np.int64), FIRST_BASIC
     for at, nice in enumerate(nices):
@@ -189,9 +189,9 @@ def basic_priorities(nices: Sequence[int]) -> IntArray:
 
 @dataclass(frozen=True, slots=True)
 class PriorityRules:
-    """How a site ranks jobs: by factors (`multifactor`) or in order of arrival (`basic`).
+    """How a site ranks jobs: by factors (`multifactor`) or by arrival (`basic`).
 
-    `always_accrues` and `accrues_on_hold` tell which of Slurm's three times age counts from, see `age_start_s`.
+    `always_accrues` selects when age accrual begins, see `age_start_s`.
     """
 
     kind: str = "multifactor"
@@ -201,10 +201,10 @@ class PriorityRules:
 
 
 def age_start_s(submit_s: int, begin_s: int, free_since_s: int, always: bool) -> int:
-    """Since when a job's age counts, had nobody held it.
+    """Return when a job's age accrual began, as if it had not been held.
 
-    - `begin_s`: not to start before (0: no such wish).
-    - `free_since_s`: when its dependencies were over, as somebody saw it (0: it had none).
-    - `always`: the site's flags make age count from submission.
+    - `begin_s`: requested begin time (0: none).
+    - `free_since_s`: when its dependencies were satisfied, as observed (0: it had none).
+    - `always`: age accrues from submission.
     """
     return submit_s if always else max(submit_s, begin_s, free_since_s)

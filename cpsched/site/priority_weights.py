@@ -1,4 +1,4 @@
-"""What a job's priority is worth to an objective that weighs jobs: one factor per job, the mean of all being 1."""
+"""The weight of a job's priority in an objective: one factor per job, with mean 1."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from cpsched.model import IntArray, Snapshot
 FloatArray = npt.NDArray[np.float64]
 
 BASIC_PRIORITY_SPREAD = 1.0
-"""The spread (of logarithms) that stands in where an objective weighs all jobs alike."""
+"""Standard deviation (of logarithms) for objectives that weigh all jobs equally."""
 
 
 def site_factors(
     tier: IntArray, priority: IntArray, site_weight: float, own: npt.ArrayLike | None = None
 ) -> FloatArray:
-    """By what to multiply the weight that an objective gives each job, so that it heeds the site's priorities.
+    """Return the factors of an objective's job weights that account for the site's priorities, float64[J].
 
-    Jobs are ranked by tier, then priority, and the ranks spread evenly around 0 with a standard deviation of 1. A
-    factor is `exp(site_weight * spread * rank)`, where `spread` is the standard deviation of the logarithms of `own`,
-    the objective's own weights. So 0 leaves an objective as it is, and 1 makes the site's priority differ among jobs
-    as much as the objective's own weights do; what matters is the order of priorities, not how far they are apart.
-    Jobs of the same tier and priority have the same factor.
+    Jobs are ranked by tier, then priority. The ranks are spread evenly around 0 with standard deviation 1. A factor is
+    `exp(site_weight * spread * rank)`. `spread` is the standard deviation of the logarithms of `own`, the objective's
+    own weights. So 0 leaves an objective unchanged, and with 1 the site's priority varies as much as the objective's
+    own weights. Only the order of priorities matters, not their differences. Jobs of equal tier and priority have equal
+    factors.
 
     >>> site_factors(np.array([0, 0]), np.array([5, 5]), 1.0).tolist()
     [1.0, 1.0]
@@ -35,7 +35,7 @@ def site_factors(
     _, group = np.unique(np.stack((tier, priority)), axis=1, return_inverse=True)
     sizes = np.bincount(group.reshape(-1))
     middle = (np.cumsum(sizes) - (sizes + 1) / 2)[group.reshape(-1)]
-    """The mean place of the jobs of a rank, 0 for the lowest."""
+    """Mean rank of the jobs of a group, 0 for the lowest."""
     rank = middle - middle.mean()
     if not rank.any():
         return np.ones(n)
@@ -48,6 +48,6 @@ def site_factors(
 
 
 def queue_factors(snapshot: Snapshot, site_weight: float, own: npt.ArrayLike | None = None) -> FloatArray:
-    """The factors of the queue of a snapshot, see `site_factors`."""
+    """Return the factors of a snapshot's queue, see `site_factors`."""
     table, queue = snapshot.table, snapshot.queue
     return site_factors(table.tier[queue], table.priority[queue], site_weight, own)

@@ -52,16 +52,16 @@ QUEUE = [
         ({1: ((0, 2),)}, ["job 2: units that must be on distinct nodes share one", "job 2: n0 lacks memory"]),
         ({1: ((0, 1), (1, 1))}, []),
         ({2: ((0, 1),)}, []),
-        ({2: ((2, 1),)}, ["job 3: wants node n2 for itself, but it is in use"]),
+        ({2: ((2, 1),)}, ["job 3: requests node n2 exclusively, but it is in use"]),
         ({3: ((1, 1),)}, []),
         ({3: ((2, 1),)}, ["job 4: a node outside of left"]),
         ({4: ((2, 1),)}, ["job 5: n2 lacks memory"]),
         ({0: ((0, 2),), 1: ((0, 1), (1, 1))}, ["job 2: n0 lacks cores"]),
-        ({0: ((0, 2),), 2: ((0, 1),)}, ["job 3: wants node n0 for itself, but it is in use"]),
+        ({0: ((0, 2),), 2: ((0, 1),)}, ["job 3: requests node n0 exclusively, but it is in use"]),
         ({2: ((0, 1),), 0: ((0, 2),)}, ["job 1: n0 lacks cores, memory"]),
         ({2: ((0, 1),), 3: ((0, 1),)}, ["job 4: n0 lacks cores, memory"]),
         ({2: ((1, 1),), 0: ((0, 2),)}, []),
-        ({2: ((1, 1),), 5: ((1, 1),)}, ["job 6: wants node n1 for itself, but it is in use"]),
+        ({2: ((1, 1),), 5: ((1, 1),)}, ["job 6: requests node n1 exclusively, but it is in use"]),
         ({1: ((0, 1), (1, 1)), 3: ((1, 1),)}, []),
         ({1: ((0, 1), (1, 1)), 3: ((0, 1),), 0: ((0, 2),)}, ["job 1: n0 lacks cores"]),
         ({6: ((0, 1),)}, ["job 7: n0 lacks cores, memory"]),
@@ -93,20 +93,20 @@ def capped(cluster, cap_w, **watts):
     ("cap_w", "said"),
     [
         (72, []),
-        (71, ["job 2: draws 24 W, 23 W of the cap of 71 W are left"]),
-        (48, ["job 2: draws 24 W, 0 W of the cap of 48 W are left"]),
+        (71, ["job 2: draws 24 W, but 23 W of the power cap of 71 W are left"]),
+        (48, ["job 2: draws 24 W, but 0 W of the power cap of 48 W are left"]),
         (
             31,
             [
-                "job 1: draws 32 W, 15 W of the cap of 31 W are left",
-                "job 2: draws 24 W, 0 W of the cap of 31 W are left",
+                "job 1: draws 32 W, but 15 W of the power cap of 31 W are left",
+                "job 2: draws 24 W, but 0 W of the power cap of 31 W are left",
             ],
         ),
         (
             15,
             [
-                "job 1: draws 32 W, 0 W of the cap of 15 W are left",
-                "job 2: draws 24 W, 0 W of the cap of 15 W are left",
+                "job 1: draws 32 W, but 0 W of the power cap of 15 W are left",
+                "job 2: draws 24 W, but 0 W of the power cap of 15 W are left",
             ],
         ),
     ],
@@ -123,7 +123,7 @@ def test_a_job_beyond_the_cap_of_power_can_never_run():
     cluster = capped(Cluster.of([[8, 2]], ["cores", "gpus"]), 100, cores=8, gpus=40)
     assert why_infeasible(Request(2, (2, 0)), cluster) is None
     assert why_infeasible(Request(1, (2, 2)), cluster) is None
-    assert why_infeasible(Request(2, (2, 1)), cluster) == "draws 112 W, the cap of power is 100 W"
+    assert why_infeasible(Request(2, (2, 1)), cluster) == "draws 112 W, but the power cap is 100 W"
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_what_is_no_decision_is_told_in_full_by_both_judges(name):
 
 def test_a_node_in_use_that_would_be_large_enough_lacks_nothing_to_a_job_that_wants_it_whole():
     snapshot = a_snapshot(a_cluster(2, 4), [a_job(1, per_unit=4, exclusive=True)], [a_running(a_job(2), ((0, 1),))])
-    assert rules(decision({0: ((0, 1),)}), snapshot) == ["wants node n0 for itself, but it is in use"]
+    assert rules(decision({0: ((0, 1),)}), snapshot) == ["requests node n0 exclusively, but it is in use"]
     snapshot = a_snapshot(a_cluster(2, 4), [a_job(1, per_unit=5, exclusive=True)])
     assert rules(decision({0: ((0, 1),)}), snapshot) == ["n0 lacks cores"]
 

@@ -123,7 +123,7 @@ def test_a_job_that_draws_more_than_the_cap_never_runs_and_stops_nobody():
     workload = a_workload(ran(1, units=2), ran(2, units=1))
     cluster = replace(workload.cluster, power=PowerCap.of(15, {"cores": 8}))
     schedule = run(replace(workload, cluster=cluster), ReplaySetup()).schedule
-    assert schedule.refused == {0: "draws 16 W, the cap of power is 15 W"}
+    assert schedule.refused == {0: "draws 16 W, but the power cap is 15 W"}
     assert schedule.start_s.tolist()[1] == 0
 
 

@@ -68,7 +68,7 @@ def test_sixty_jobs_of_a_user_with_two_at_once_keep_nobody_else_waiting():
     ids, found = started(*scene(jobs, ada=Limits(jobs=2)))
     assert ids == [0, 1, *range(60, 66)]
     assert len(found.limited) == 58
-    assert found.limited[2] == "AssocMaxJobsLimit: 2 of 2 jobs of user ada in account lab are taken"
+    assert found.limited[2] == "AssocMaxJobsLimit: 2 of 2 jobs of user ada in account lab are in use"
 
 
 def test_what_runs_already_counts():
@@ -89,7 +89,7 @@ def test_a_cap_of_power_is_one_more_limit(dispatcher):
     )
     ids, found = started(snapshot, limits, dispatcher)
     assert ids == [1, 3]
-    assert found.limited[2] == "PowerCap: 24 of 32 W of the cluster are taken, the job asks for 16"
+    assert found.limited[2] == "PowerCap: 24 of 32 W of the cluster are in use, the job requests 16"
     assert limits.standings == scene(jobs, Limits(jobs_a_user=2))[1].standings, "what was handed in stays as it is"
 
 
@@ -277,7 +277,7 @@ def test_a_job_that_does_not_fit_leaves_its_room_under_the_limit_to_the_next_one
     jobs = [job(1, cores=9), job(2), job(3), job(4, "bob", cores=9)]
     ids, found = started(*scene(jobs, Limits(jobs_a_user=1)), noting)
     assert (ids, found.answer, noting.asked) == ([2], 1, [[1, 4], [1, 2, 4]])
-    assert found.limited == {3: "QOSMaxJobsPerUserLimit: 1 of 1 jobs of user ada in QOS normal are taken"}
+    assert found.limited == {3: "QOSMaxJobsPerUserLimit: 1 of 1 jobs of user ada in QOS normal are in use"}
 
 
 def test_the_answer_that_counts_is_named_by_its_number():
@@ -299,7 +299,7 @@ def test_whoever_comes_first_the_positions_are_told_in_the_order_of_the_queue(or
     found = admit([standing] * 3, book.usage([]), order)
     assert found.positions.tolist() == sorted(order[:2])
     assert list(found.refused) == order[2:]
-    assert found.refused[order[2]] == "QOSGrpJobsLimit: 2 of 2 jobs of QOS normal are taken"
+    assert found.refused[order[2]] == "QOSGrpJobsLimit: 2 of 2 jobs of QOS normal are in use"
 
 
 def test_refusals_are_put_into_words_where_somebody_reads_them():

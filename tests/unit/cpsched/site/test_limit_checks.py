@@ -219,7 +219,7 @@ def test_why_tells_which_limit_whose_and_how_full():
     book = LimitTable(site(Limits(jobs_a_user=2)))
     standing = book.limits_of(asks())
     check = first_exceeded_limit(standing, book.usage([standing, standing]))
-    assert check.says(2) == "QOSMaxJobsPerUserLimit: 2 of 2 jobs of user ada in QOS normal are taken"
+    assert check.says(2) == "QOSMaxJobsPerUserLimit: 2 of 2 jobs of user ada in QOS normal are in use"
 
 
 def test_names_of_users_cannot_steer_a_terminal():
@@ -271,7 +271,7 @@ def test_how_long_jobs_may_still_run_matters_where_a_limit_on_minutes_counts_the
 def test_of_a_limit_of_nothing_all_is_spent(spent):
     at = site(Limits(group_tres_minutes={"cpu": 0}))
     found = LimitTable(at, LimitUsage(qos_minutes={"normal": spent} if spent is not None else {})).limits_of(asks())
-    assert found.barred == "QOSGrpCPUMinutesLimit: 0 of 0 cpu minutes of QOS normal are spent"
+    assert found.barred == "QOSGrpCPUMinutesLimit: 0 of 0 cpu minutes of QOS normal are used"
     assert verdict(site(Limits(group_tres_minutes={"cpu": 1})), asks()) is None
     assert verdict(site(Limits(group_tres_minutes={"gres/gpu": 0})), asks()) is None, "it asks for none"
 
@@ -359,7 +359,7 @@ def test_jobs_that_ask_for_the_same_share_a_standing_and_sums_keep_their_numbers
 def test_words_say_what_a_job_asks_for_where_that_is_not_one():
     book = LimitTable(site(Limits(group_tres={"cpu": 1500})))
     (check,) = book.limits_of(asks(cpu=1200)).checks
-    assert check.says(1000) == ("QOSGrpCpuLimit: 1,000 of 1,500 cpu of QOS normal are taken, the job asks for 1,200")
+    assert check.says(1000) == ("QOSGrpCpuLimit: 1,000 of 1,500 cpu of QOS normal are in use, the job requests 1,200")
 
 
 def test_what_a_qos_says_of_the_wall_time_of_all_counts_before_what_associations_say():

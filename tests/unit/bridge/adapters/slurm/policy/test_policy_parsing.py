@@ -160,7 +160,7 @@ def left_out(**texts: str) -> tuple[list[str], list[str]]:
         ({"qos": ALL["qos"] + "quick|3\n"}, ["qos quick: Flags cannot be read: sacctmgr shows none"], ["eve"]),
         (
             {"partitions": ALL["partitions"].replace("cpu=32", "cpu=?")},
-            ["partition main: tres cpu cannot be read: ?: must be a whole number, perhaps with K, M, G or T"],
+            ["partition main: tres cpu cannot be read: ?: must be a whole number, optionally with K, M, G or T"],
             ["ada", "eve"],
         ),
         (

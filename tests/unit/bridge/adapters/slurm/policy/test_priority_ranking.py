@@ -38,7 +38,7 @@ def state(**limits: object) -> str:
         ({"state": None},
          "association user alice in account lab: MaxJobs cannot be read: some(1): must be a whole number"),
         ({"qos": ALL["qos"].replace("cpu=16", "cpu=?")},
-         "qos normal: MaxTRESPU cannot be read: ?: must be a whole number, perhaps with K, M, G or T"),
+         "qos normal: MaxTRESPU cannot be read: ?: must be a whole number, optionally with K, M, G or T"),
     ],
 )  # fmt: skip
 def test_jobs_whose_policy_cannot_be_read_are_left_to_slurm(texts: dict[str, str | None], why: str) -> None:
