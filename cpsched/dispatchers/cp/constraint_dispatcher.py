@@ -1,4 +1,4 @@
-"""One dispatcher of constraint programming for a whole family: what makes its members differ are its parameters."""
+"""The dispatcher of the constraint-programming family; its members differ in parameters."""
 
 from __future__ import annotations
 
@@ -39,28 +39,29 @@ _PCP20 = ModelChoice()
 
 
 class ConstraintDispatcher(Dispatcher):
-    """Plans the jobs of a round in one constraint model for the least cost, and starts those whose time is now.
+    """Plan the jobs of a round in one constraint model at minimal cost, and start those whose planned start is now.
 
-    - `recipe`: what makes the member of the family; the default is PCP'20's.
-    - `site_weight`: how much the site's priority counts in the objective: 0 not at all, 1 as much as the objective's
-      own weights, see `cpsched.site.priority_weights`.
-    - `limit_s` is the most that a call may take, in seconds; then it ends with the best plan there is. Path `late`:
-      there is none, and nothing starts. Where no job runs that could change that, the first that fits starts alone.
-    - `first_limit_s` is what the first search gets, or as much as building the model and verifying the plan took, where
-      that is more. A search after one that brought nothing gets twice `first_limit_s`. The papers give the first search
-      1 s, because their first plan came out of it.
-    - `effort` takes the place of the seconds: a number of branches of the solver. Then no clock is read, and the same
-      snapshot and the same `seed` give the same decision.
-    - `considered` jobs at most are in the model, except where the recipe says `all`.
-    - `restarts` in a row that bring nothing end the call. (cp19 calls these three delta_max, delta and k.)
-    - `waits_s`, the expected waits by queue in seconds, are learned as jobs end unless given; programs read them from
-      a JSON file, `ewt_file`.
+    - `recipe`: the parts that define a member of the family; the default is PCP'20.
+    - `site_weight`: weight of the site's priority in the objective: 0 none, 1 as much as the objective's own weights,
+      see `cpsched.site.priority_weights`.
+    - `limit_s`: time limit of a call, in seconds. At the limit the best plan so far is used. Path `late`: there is
+      none, and no job starts. If no job runs that could change that, the first job that fits starts alone.
+    - `first_limit_s`: limit of the first search, or the time to build the model and verify the plan, if that is more.
+      After a search without improvement the next limit doubles. The papers use 1 s, because their first plan comes from
+      the first search.
+    - `effort`: limit in solver branches instead of seconds. No clock is read, and the same snapshot and `seed` give the
+      same decision.
+    - `considered`: maximum number of jobs in the model, unless the recipe uses `all`.
+    - `restarts`: the call ends after this many restarts in a row without improvement. (cp19 calls these three
+      delta_max, delta and k.)
+    - `waits_s`: expected waits by queue in seconds; learned from ended jobs if None. Programs read them from a JSON
+      file, `ewt_file`.
     """
 
     certain = True
-    """No solver is asked where no search can change the decision. Studies ask always, as the papers did."""
+    """Whether the solver is skipped if no search can change the decision. Studies set False, as in the papers."""
     in_order = True
-    """In the solver's model jobs of the same request, estimate and cost start in order of priority: fewer plans."""
+    """Whether jobs of equal request, estimate and cost start in order of priority in the model, which prunes plans."""
 
     def __init__(
         self,
@@ -87,12 +88,12 @@ class ConstraintDispatcher(Dispatcher):
     def learn(self, ended: EndedJob) -> None:
         self.expected_waits.learn(ended)
 
+    @override
     def memory(self) -> dict[str, list[int]] | None:
-        """What was learned, to be written down beside a decision."""
         return self.expected_waits.memory() if self.learns else None
 
+    @override
     def recall(self, memory: Mapping[str, Sequence[int]]) -> None:
-        """Know what `memory` says, and nothing else."""
         self.expected_waits.recall(memory)
 
     @override
@@ -118,29 +119,29 @@ class ConstraintDispatcher(Dispatcher):
         return with_site_priority(objective, snapshot, slots, self._site_weight) if self._site_weight else objective
 
     def _chosen(self, facts: CpInstance, queue: IntArray) -> tuple[IntArray, IntArray]:
-        """The slots to plan, in arrival order, and those that are in the model but not searched."""
-        nobody = queue[:0]
+        """Return the slots to plan, in arrival order, and the slots in the model that are not searched."""
+        no_jobs = queue[:0]
         if self._recipe.jobs == "startable":
-            return startable(facts, queue, self._considered), nobody
+            return startable(facts, queue, self._considered), no_jobs
         queue = possible(facts, queue, moment_of(facts.machine.capacity))
         if self._recipe.jobs == "first":
             return queue[: self._considered], queue[self._considered :]
-        return queue, nobody
+        return queue, no_jobs
 
     def _answer(self, problem: CpProblem) -> SolveResult:
-        """The certain answer where there is one; else what the solver says."""
+        """Return the proved result if there is one, or else the solver's."""
         if shortcuts.is_infeasible(problem):
             return SolveResult(None, "infeasible", True, status="infeasible")
         answer = self._at_hand(problem)
         if answer.certain and self.certain and not problem.overdue:
             return answer
-        from cpsched.dispatchers.cp.search_control import improve  # the solver is imported when it is first needed
+        from cpsched.dispatchers.cp.search_control import improve  # imports the solver on first use
 
         shown = self._recipe.priority != "none" and answer.plan is not None and problem.holds(answer.plan.start_s)
         return improve(problem, answer, self._recipe.model, self._limit, self._seed, shown)
 
     def _at_hand(self, problem: CpProblem) -> SolveResult:
-        """A plan without a solver, and whether it is certain."""
+        """Return a plan without a solver, and whether it is proved optimal."""
         facts, objective = problem.facts, problem.objective
         if self._recipe.model == "pool":
             return shortcuts.solve_pool_tree(problem)
@@ -165,14 +166,14 @@ class ConstraintDispatcher(Dispatcher):
         return decision_of_placed_plan(snapshot, facts, answer.plan, effort, need)
 
     def _without_a_plan(self, snapshot: Snapshot, facts: CpInstance, answer: SolveResult, need: Need) -> Decision:
-        """Nothing starts, and the next round tries again; see `start_first_fitting`."""
+        """Start no job, so that the next round tries again; see `start_first_fitting`."""
         effort = Effort(answer.path, len(facts.jobs), _COUNT[self._recipe.model](facts), answer.status)
         effort = dataclasses.replace(effort, solver_s=answer.solver_s, branches=answer.branches)
         return start_first_fitting(snapshot, facts, effort, need)
 
 
 def without_overdue(snapshot: Snapshot, facts: CpInstance, plan: Plan, effort: Effort) -> tuple[Plan, Effort]:
-    """`plan` without the starts that take what a running job still holds, although it should have ended."""
+    """Return `plan` without starts on resources that an overdue running job still holds."""
     free, unplaced = snapshot.free.copy(), 0
     for j, slot in enumerate(facts.jobs.tolist()):
         if plan.start_s[j] != facts.now_s:
@@ -190,5 +191,5 @@ def without_overdue(snapshot: Snapshot, facts: CpInstance, plan: Plan, effort: E
 
 
 def family_member(name: str, summary: str, source: str, recipe: ModelChoice, **limits: object) -> Registration:
-    """A member of the family for the catalogue, with limits of its own."""
+    """Return the registration of a member of the family, with its limits."""
     return Registration(name, summary, source, ConstraintDispatcher, {"recipe": recipe, **limits})

@@ -1,8 +1,8 @@
-"""What a search minimises: for each considered job a cost that grows with its start, and what no plan can change.
+"""The objectives of the search: per job a cost that grows with its start, and a constant.
 
-A job costs nothing until `since`, and `weight` for each second that it starts later. A job of 100 s that was submitted
-50 s ago and is planned to start in 20 s has slowdown (20 + 50 + 100) / 100 = 1.7; of that 0.2 is the cost of its delay
-(weight 1 / 100, since now), and 1.5 is constant.
+A job costs nothing until `since`, and `weight` per second after it. Example: a job of 100 s was submitted 50 s ago and
+is planned to start in 20 s. Its slowdown is (20 + 50 + 100) / 100 = 1.7. Of that, 0.2 is the cost of its delay (weight
+1 / 100, since now), and 1.5 is constant.
 """
 
 from __future__ import annotations
@@ -24,52 +24,52 @@ if TYPE_CHECKING:
 
 FloatArray = npt.NDArray[np.float64]
 _BITS = 60
-"""Room for the scaled objective; the solver counts in 64."""
+"""Bits of the scaled objective; the solver has 64."""
 _LEAST = 1e7
-"""Enough for the smallest scaled weight: its rounding loses 5e-8."""
+"""Minimum of the smallest scaled weight; rounding it loses 5e-8."""
 
 
 # ------------------------------------------------------------------------------------------------ the objectives
 
 
 def slowdown(snapshot: Snapshot, jobs: IntArray, waits: ExpectedWaits) -> Objective:
-    """The sum of slowdowns (s - q + d) / d (cp19 section 4)."""
+    """Return the sum of slowdowns (s - q + d) / d (cp19 section 4)."""
     return _from_now(snapshot, jobs, 1.0 / snapshot.table.estimate_s[jobs], len(jobs))
 
 
 def lateness(snapshot: Snapshot, jobs: IntArray, waits: ExpectedWaits) -> Objective:
-    """The sum of max(0, (s - q - ewt) / ewt), with ewt the expected wait of the job's queue (cp19 section 2.2: PCP)."""
+    """Return the sum of max(0, (s - q - ewt) / ewt), ewt = expected wait of the queue (cp19 section 2.2: PCP)."""
     expected_s = expected_waits(snapshot, jobs, waits)
     due_s = snapshot.table.submit_s[jobs] + np.rint(expected_s).astype(np.int64)
     return _since(snapshot.now_s, due_s, 1.0 / expected_s, 0.0)
 
 
 def weighted_wait(snapshot: Snapshot, jobs: IntArray, waits: ExpectedWaits) -> Objective:
-    """The sum of max(ewt) / ewt * (s - q): queues that expect short waits count more (cp19 section 2.2: HCP)."""
+    """Return the sum of max(ewt) / ewt * (s - q): short expected waits weigh more (cp19 section 2.2: HCP)."""
     expected_s = expected_waits(snapshot, jobs, waits)
     return _from_now(snapshot, jobs, expected_s.max() / expected_s, 0.0)
 
 
 def wait(snapshot: Snapshot, jobs: IntArray, waits: ExpectedWaits) -> Objective:
-    """The sum of waits s - q (mod17 section 4: CPH)."""
+    """Return the sum of waits s - q (mod17 section 4: CPH)."""
     return _from_now(snapshot, jobs, np.ones(len(jobs)), 0.0)
 
 
 def af(snapshot: Snapshot, jobs: IntArray, waits: ExpectedWaits) -> Objective:
-    """The mean response time F = s - q + d (debs24 equation 4)."""
+    """Return the mean response time F = s - q + d (debs24 equation 4)."""
     mean_s = float(snapshot.table.estimate_s[jobs].mean())
     return _from_now(snapshot, jobs, np.full(len(jobs), 1.0 / len(jobs)), mean_s)
 
 
 def awf(snapshot: Snapshot, jobs: IntArray, waits: ExpectedWaits) -> Objective:
-    """The mean response time weighted by area r * d (debs24 equation 5)."""
+    """Return the mean response time weighted by area r * d (debs24 equation 5)."""
     area = job_areas(snapshot, jobs)
     weight = area / area.sum()
     return _from_now(snapshot, jobs, weight, float((weight * snapshot.table.estimate_s[jobs]).sum()))
 
 
 def bsld(snapshot: Snapshot, jobs: IntArray, waits: ExpectedWaits) -> Objective:
-    """The mean of max(1, F / max(d, 10)), the bounded slowdown (debs24 equation 3)."""
+    """Return the mean bounded slowdown, max(1, F / max(d, 10)) (debs24 equation 3)."""
     table = snapshot.table
     bounded_s = np.maximum(table.estimate_s[jobs], BSLD_BOUND_S)
     due_s = table.submit_s[jobs] + bounded_s - table.estimate_s[jobs]
@@ -77,38 +77,37 @@ def bsld(snapshot: Snapshot, jobs: IntArray, waits: ExpectedWaits) -> Objective:
 
 
 def with_site_priority(objective: Objective, snapshot: Snapshot, jobs: IntArray, site_weight: float) -> Objective:
-    """`objective` with each weight multiplied by what the site's priority is worth, see
-    `cpsched.site.priority_weights`.
+    """Return `objective` with weights multiplied by the site's priority factors, see `cpsched.site.priority_weights`.
 
-    The constant, which no plan changes, stays as it is. `site_weight` is 0 unless a setting says otherwise; the bridge
-    sets it to 1 where the cluster ranks its jobs, as Slurm does.
+    The constant is unchanged. `site_weight` defaults to 0. The bridge sets it to 1 if the cluster ranks its jobs, as
+    Slurm does.
     """
     weight = objective.weight * site_priority_factors(snapshot, jobs, site_weight, objective.weight)
     return Objective(weight, objective.since_s, objective.constant)
 
 
 def site_priority_factors(snapshot: Snapshot, jobs: IntArray, site_weight: float, own: FloatArray) -> FloatArray:
-    """By what the site multiplies the weight `own` of each of `jobs`."""
+    """Return the site's factor for the weight `own` of each of `jobs`, float64[J]."""
     table = snapshot.table
     return site_factors(table.tier[jobs], table.priority[jobs], site_weight, own)
 
 
 def job_areas(snapshot: Snapshot, jobs: IntArray) -> FloatArray:
-    """Processors times estimate."""
+    """Return processors times estimate per job, at least 1."""
     table = snapshot.table
     found: FloatArray = (table.units[jobs] * table.per_unit[jobs, 0] * table.estimate_s[jobs]).astype(np.float64)
     return np.maximum(found, 1.0)
 
 
 def expected_waits(snapshot: Snapshot, jobs: IntArray, waits: ExpectedWaits) -> FloatArray:
-    """The expected wait of each job's queue, in seconds."""
+    """Return the expected wait of each job's queue, in seconds."""
     names = [snapshot.table.jobs[slot].queue for slot in jobs.tolist()]
     by_name = {name: waits.of(name) for name in set(names)}
     return np.array([by_name[name] for name in names], np.float64)
 
 
 def _from_now(snapshot: Snapshot, jobs: IntArray, weight: FloatArray, beside: float) -> Objective:
-    """Weight times wait, and `beside`: what the jobs have waited so far is constant."""
+    """Return weight times wait, plus `beside`; the waits so far are constant."""
     waited_s = snapshot.now_s - snapshot.table.submit_s[jobs]
     return Objective(
         weight, np.full(len(jobs), snapshot.now_s, np.int64), float((weight * waited_s).sum()) + float(beside)
@@ -116,7 +115,7 @@ def _from_now(snapshot: Snapshot, jobs: IntArray, weight: FloatArray, beside: fl
 
 
 def _since(now_s: int, due_s: IntArray, weight: FloatArray, beside: float) -> Objective:
-    """Weight times what a start is later than `due_s`, and `beside`."""
+    """Return weight times the delay after `due_s`, plus `beside`."""
     overdue_s = np.maximum(0, now_s - due_s)
     return Objective(weight, np.maximum(due_s, now_s), float((weight * overdue_s).sum()) + float(beside))
 
@@ -132,20 +131,20 @@ OBJECTIVES: dict[ObjectiveName, Make] = {
     "awf": awf,
     "bsld": bsld,
 }
-"""Every objective by name."""
+"""All objectives by name."""
 
 
 # ------------------------------------------------------------------------------------------------ the priorities
 
 
 def by_slowdown(snapshot: Snapshot, jobs: IntArray) -> IntArray:
-    """`jobs` by slowdown (t - q + d) / d at the moment of the snapshot, largest first, then in arrival order."""
+    """Return `jobs` by slowdown (t - q + d) / d at the snapshot's time, largest first, ties by arrival."""
     waited_s = snapshot.now_s - snapshot.table.submit_s[jobs]
     return jobs[np.argsort(-waited_s / snapshot.table.estimate_s[jobs], kind="stable")]
 
 
 def by_urgency(snapshot: Snapshot, jobs: IntArray, waits: ExpectedWaits) -> IntArray:
-    """`jobs` by wait / expected wait of their queue, largest first; ties: smaller demand (cp19 section 2.2)."""
+    """Return `jobs` by wait / expected wait of the queue, largest first; ties: smaller demand (cp19 section 2.2)."""
     waited_s = snapshot.now_s - snapshot.table.submit_s[jobs]
     return jobs[np.lexsort((job_areas(snapshot, jobs), -waited_s / expected_waits(snapshot, jobs, waits)))]
 
@@ -154,7 +153,7 @@ PriorityName = Literal["slowdown", "urgency", "none"]
 
 
 def in_priority_order(name: PriorityName, snapshot: Snapshot, jobs: IntArray, waits: ExpectedWaits) -> IntArray:
-    """`jobs` (slots in arrival order), the first to go first; `none` leaves them as they came."""
+    """Return `jobs` (slots in arrival order) with the highest priority first; `none` keeps the order."""
     if name == "slowdown":
         return by_slowdown(snapshot, jobs)
     return by_urgency(snapshot, jobs, waits) if name == "urgency" else jobs
@@ -165,7 +164,7 @@ def in_priority_order(name: PriorityName, snapshot: Snapshot, jobs: IntArray, wa
 
 @dataclass(frozen=True, slots=True)
 class IntegerCosts:
-    """The cost of delays as the solver sees it: in integers."""
+    """The cost of delays in integers, as the solver requires."""
 
     weights: tuple[int, ...]
     since_s: tuple[int, ...]
@@ -173,14 +172,14 @@ class IntegerCosts:
 
     @classmethod
     def of(cls, objective: Objective, now_s: int, horizon_s: int) -> IntegerCosts:
-        """Integers as precise as the largest possible sum of delays allows in 60 bits."""
+        """Return integer weights, as precise as the largest possible sum of delays allows in 60 bits."""
         weight = objective.weight
         factor = min(2.0**_BITS / (float(weight.sum()) * max(1, horizon_s)), _LEAST / float(weight.min()))
         whole = tuple(max(1, round(each * factor)) for each in weight.tolist())
         return cls(whole, tuple(objective.since_s.tolist()), now_s)
 
     def expression(self, model: Model) -> Any:
-        """`delay` of what the solver decides; its starts are seconds from now."""
+        """Return `delay` as an expression of the solver, whose starts are seconds from now."""
         solver, terms = model.solver, []
         for start, since_s in zip(model.start, self.since_s, strict=True):
             after = since_s - self.now_s
@@ -188,6 +187,6 @@ class IntegerCosts:
         return solver.ScalProd(terms, list(self.weights)).Var()
 
     def value(self, start_s: IntArray) -> int:
-        """`delay` of a plan."""
+        """Return `delay` of a plan."""
         rows = zip(self.weights, self.since_s, start_s.tolist(), strict=True)
         return sum(weight * max(0, start - since) for weight, since, start in rows)

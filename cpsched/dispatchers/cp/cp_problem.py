@@ -1,4 +1,4 @@
-"""Which queued jobs a model is made of, and the facts that the dispatchers of this family need of them."""
+"""The jobs of a model, and the input of the family's dispatchers."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from cpsched.model import IntArray, Snapshot
 
 @dataclass(frozen=True, slots=True)
 class CpProblem:
-    """One round as a model sees it: jobs to plan, what a plan costs, and how far it may go.
+    """One round as a model sees it: jobs to plan, objective and horizon.
 
-    `rest` are slots of jobs that are in the model but not searched (HCP); `overdue` tells that some running job is
-    taken to have ended already, although it holds its nodes.
+    `rest` holds slots of jobs that are in the model but not searched (HCP). `overdue` means that some running job
+    should have ended but still holds its nodes.
     """
 
     facts: CpInstance
@@ -30,32 +30,32 @@ class CpProblem:
 
     @property
     def horizon_s(self) -> int:
-        """Worst-case makespan: the sum of all durations (pcp20: eoh), from now."""
+        """Worst-case makespan in seconds from now: the sum of all durations (pcp20: eoh)."""
         facts = self.facts
         remaining_s = facts.end_s[facts.running] - facts.now_s
         beside_s = facts.table.estimate_s[self.rest].sum() if len(self.rest) else 0
         return int(facts.table.estimate_s[facts.jobs].sum() + beside_s + remaining_s.sum())
 
     def holds(self, start_s: IntArray) -> bool:
-        """Whether all of these starts end within the horizon, as they do unless some running job is overdue."""
+        """Return whether all jobs end within the horizon, which holds unless some running job is overdue."""
         last_s = self.facts.now_s + self.horizon_s
         return bool((start_s + self.facts.table.estimate_s[self.facts.jobs] <= last_s).all())
 
 
 def cp_instance_of(snapshot: Snapshot, running: Running = "at-least-1s") -> CpInstance:
-    """What kernels are handed of `snapshot`; no job is considered yet."""
+    """Return the kernels' input for `snapshot`; no job is considered yet."""
     table, active = snapshot.table, snapshot.running
     end_s = table.end_s
     if running == "remaining":
         end_s = end_s.copy()
         end_s[active] = table.start_s[active] + table.estimate_s[active]
         active = active[np.argsort(end_s[active], kind="stable")]
-    machine, nobody = machine_handle(snapshot.cluster, snapshot.free), np.empty(0, np.int64)
-    return CpInstance(snapshot.now_s, machine, table, nobody, active, end_s, table.place_node, table.place_units)
+    machine, no_jobs = machine_handle(snapshot.cluster, snapshot.free), np.empty(0, np.int64)
+    return CpInstance(snapshot.now_s, machine, table, no_jobs, active, end_s, table.place_node, table.place_units)
 
 
 def first_leaf(facts: CpInstance) -> Plan:
-    """The first leaf of the paper's search, complete: every considered job has its start."""
+    """Return the first leaf of the paper's search, in which every considered job has a start."""
     plan = empty_plan(facts)
     dive(facts, plan, np.arange(len(facts.jobs)), False)
     return plan

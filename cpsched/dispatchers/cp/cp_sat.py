@@ -1,6 +1,6 @@
 """Start times on pools by CP-SAT (debs24 section 2.3): one interval per job, one cumulative per pool.
 
-The same solver serves a round, where jobs may start from now on, and a whole trace, where each has its own release.
+It solves a round, in which all jobs may start from now on, or a whole trace with a release time per job.
 """
 
 from __future__ import annotations
@@ -19,37 +19,37 @@ from cpsched.model import IntArray
 
 FloatArray = npt.NDArray[np.float64]
 _LARGEST = 2.0**52
-"""The solver's objective stays below this, so that its own sums fit into 64 bits."""
+"""Bound of the solver's objective, so that its own sums fit into 64 bits."""
 _CELLS = 16
-"""Cells of a tabulated cost, by job."""
+"""Cells of a tabulated cost per job."""
 _ROUNDS = 3
-"""Of Dinkelbach's algorithm, at most; each of them solves the model anew."""
+"""Maximum number of iterations of Dinkelbach's algorithm; each solves the model again."""
 
 
 @dataclass(frozen=True, slots=True)
 class PoolProblem:
-    """Jobs on pools. Times are seconds from the problem's beginning, `now_s`."""
+    """Jobs on pools. Times are seconds from `now_s`."""
 
     now_s: int
     release_s: IntArray
-    """By job, its earliest start."""
+    """Earliest start by job."""
     duration_s: IntArray
     demand: IntArray
     """int64[J, K]"""
     moment_s: IntArray
-    """int64[E], from 0: when what runs gives something back."""
+    """int64[E], from 0: when running jobs release resources."""
     capacity: IntArray
-    """int64[E, K]: from that moment on."""
+    """int64[E, K]: capacity from that moment on."""
 
     @property
     def horizon_s(self) -> int:
-        """By then every job can have ended, one after another."""
+        """A bound by which all jobs can end, even one after another."""
         return int(max(self.moment_s[-1], self.release_s.max()) + self.duration_s.sum())
 
 
 @dataclass(frozen=True, slots=True)
 class PoolBudget:
-    """What the solver may spend: seconds, or thousandths of its own deterministic time."""
+    """The solver's budget: seconds, or thousandths of its deterministic time."""
 
     seconds: float
     effort: int | None
@@ -58,9 +58,9 @@ class PoolBudget:
 
 @dataclass(frozen=True, slots=True)
 class SatSolution:
-    """Starts in seconds of the problem's clock; None where the limit came before a first plan.
+    """Starts in seconds of the problem's clock; None if the limit was reached before a first plan.
 
-    `bound` is a proved lower bound of the cost, None where none is known.
+    `bound` is a proved lower bound of the cost, or None.
     """
 
     start_s: IntArray | None
@@ -72,7 +72,7 @@ class SatSolution:
 
 
 class BuiltModel:
-    """Variables and constraints. One of the functions below adds an objective."""
+    """Variables and constraints; the functions below add an objective."""
 
     def __init__(self, problem: PoolProblem) -> None:
         self.problem, self.model = problem, cp_model.CpModel()
@@ -90,7 +90,7 @@ class BuiltModel:
             self._pool(k)
 
     def _pool(self, k: int) -> None:
-        """Jobs take no more of pool `k` than there is; a running job is a fixed task until it ends."""
+        """Limit the jobs to the capacity of pool `k`; a running job is a fixed task until it ends."""
         problem, model = self.problem, self.model
         tasks = [(task, d) for task, d in zip(self.tasks, problem.demand[:, k].tolist(), strict=True) if d > 0]
         steps = np.diff(problem.capacity[:, k]).tolist()
@@ -102,7 +102,7 @@ class BuiltModel:
             model.add_cumulative([task for task, _ in tasks], [amount for _, amount in tasks], total)
 
     def hint(self, start_s: IntArray) -> None:
-        """Begin the search at a plan."""
+        """Start the search from a plan."""
         for start, at_s in zip(self.start, (start_s - self.problem.now_s).tolist(), strict=True):
             self.model.add_hint(start, at_s)
 
@@ -110,7 +110,7 @@ class BuiltModel:
 def solve(
     problem: PoolProblem, objective: Objective, budget: PoolBudget, hint_s: IntArray | None = None
 ) -> SatSolution:
-    """The plan of least cost that the budget finds, from `hint_s` on where there is one."""
+    """Return the cheapest plan found within the budget, starting from `hint_s` if given."""
     built = BuiltModel(problem)
     weight = objective.weight
     factor = min(_LARGEST / (float(weight.sum()) * problem.horizon_s), 1e6 / float(weight.min()))
@@ -135,16 +135,16 @@ def solve(
     cost = delay(objective, start_s)
     if status == "optimal":
         return SatSolution(start_s, cost, cost, status, solver.wall_time, solver.num_branches)
-    # The solver counts delays from the problem's beginning, the objective from `since_s`, where that is earlier.
+    # The solver counts delays from the problem's beginning, the objective from `since_s`, which can be earlier.
     beside = sum(each * min(0, since) for each, since in zip(whole, since_after, strict=True))
     bound = min(cost, (solver.best_objective_bound - beside) / factor)
     return SatSolution(start_s, cost, bound, status, solver.wall_time, solver.num_branches)
 
 
 def left_shifted(problem: PoolProblem, start_s: IntArray) -> IntArray:
-    """The same plan with every job as early as it can be beside those that start before it; no start is later.
+    """Return the plan with every job as early as possible beside those that start before it; no start is later.
 
-    A solver that was stopped leaves gaps, and no event of a cluster would come at their ends.
+    A solver that stops early leaves gaps, and a cluster has no event at their ends.
     """
     total, J = problem.capacity[-1], len(start_s)
     running = np.diff(problem.capacity, axis=0)
@@ -157,7 +157,7 @@ def left_shifted(problem: PoolProblem, start_s: IntArray) -> IntArray:
         ends = np.unique(end[:count])
         for at_s in [release_s, *ends[ends > release_s].tolist()]:
             over = (begin[:count] < at_s + problem.duration_s[j]) & (end[:count] > at_s)
-            # What is in use only grows where something begins.
+            # Usage grows only at the beginning of a task.
             moments = np.unique(np.maximum(begin[:count][over], at_s))
             b, e, d = begin[:count][over], end[:count][over], demand[:count][over]
             if all((d[(b <= moment) & (e > moment)].sum(axis=0) + asked <= total).all() for moment in moments.tolist()):
@@ -169,7 +169,7 @@ def left_shifted(problem: PoolProblem, start_s: IntArray) -> IntArray:
 
 
 def costs(metric: str, submit_s: IntArray, run_s: IntArray, processors: IntArray) -> Objective:
-    """bsld, af or awf of a whole trace, as what delays cost (see `cpsched.dispatchers.cp.cp_objective`)."""
+    """Return bsld, af or awf of a whole trace as costs of delays (see `cpsched.dispatchers.cp.cp_objective`)."""
     n, bounded_s = len(run_s), np.maximum(run_s, 10)
     if metric == "bsld":
         return Objective(1.0 / (n * bounded_s), submit_s + bounded_s - run_s, 1.0)
@@ -193,7 +193,7 @@ def _searched(model: Any, budget: PoolBudget, share: float = 1.0) -> tuple[Any, 
 
 
 def p2sf(problem: PoolProblem, submit_s: IntArray, processors: npt.ArrayLike, start_s: IntArray) -> float:
-    """3/4 * sum r (F^4 - W^4) / sum r (F^3 - W^3), with wait W and response time F (debs24 equation 6)."""
+    """Return 3/4 * sum r (F^4 - W^4) / sum r (F^3 - W^3), with wait W and response time F (debs24 equation 6)."""
     upper, lower = _moments(problem, submit_s, processors, start_s)
     return float(0.75 * upper.sum() / lower.sum())
 
@@ -209,10 +209,10 @@ def _moments(
 def solve_p2sf(
     problem: PoolProblem, submit_s: IntArray, processors: npt.ArrayLike, budget: PoolBudget, hint_s: IntArray
 ) -> SatSolution:
-    """The least P2SF: Dinkelbach's algorithm on costs that are tabulated over the start time, linear between entries.
+    """Minimise P2SF by Dinkelbach's algorithm on tabulated costs that are linear between entries.
 
-    For a ratio l of a plan at hand, a plan whose sum of r (F^4 - W^4) - l r (F^3 - W^3) is below 0 has a smaller ratio.
-    No bound is proved: the tables are exact at their entries alone.
+    Given the ratio l of a known plan, a plan with sum of r (F^4 - W^4) - l r (F^3 - W^3) below 0 has a smaller ratio.
+    No bound is proved, because the tables are exact only at their entries.
     """
     best, least = hint_s, p2sf(problem, submit_s, processors, hint_s)
     seconds, status, branches = 0.0, "feasible", 0
@@ -225,9 +225,9 @@ def solve_p2sf(
 
         built = BuiltModel(problem)
         built.model.minimize(table_objective(built, cost, best - problem.now_s))
-        solver, said = _searched(built.model, budget, 1 / _ROUNDS)
+        solver, outcome = _searched(built.model, budget, 1 / _ROUNDS)
         seconds, branches = seconds + solver.wall_time, branches + solver.num_branches
-        if said not in ("optimal", "feasible"):
+        if outcome not in ("optimal", "feasible"):
             break
         start_s = np.array([solver.value(start) for start in built.start], np.int64) + problem.now_s
         found = p2sf(problem, submit_s, processors, start_s)
@@ -238,7 +238,7 @@ def solve_p2sf(
 
 
 def table_objective(built: BuiltModel, cost: Callable[[IntArray], FloatArray], shown_s: IntArray) -> Any:
-    """The sum of costs, each a table over its job's start; `cost` gives them for one start per job. Hints `shown_s`."""
+    """Return the sum of tabulated costs; `cost` returns them for one start per job. Hints `shown_s`."""
     problem, model = built.problem, built.model
     first, last = problem.release_s, problem.horizon_s - problem.duration_s
     shares = np.concatenate(([0.0], np.geomspace(1 / 512, 1.0, _CELLS)))

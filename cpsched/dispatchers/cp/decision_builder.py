@@ -1,11 +1,11 @@
-"""The custom search of the papers, guided by the dive: the job that can start first starts, or is postponed.
+"""The guided search of the papers: the job that can start first starts, or is postponed.
 
-Of jobs that can start at the same moment the first by rank is taken. A plain decision builder would have the solver try
-places one by one, and would thrash as soon as jobs contend. This search asks the dive's kernel where the next job goes
-and posts that; the solver verifies it and propagates it to the other jobs. The search has two forms:
+Among jobs that can start at the same time, the first by rank is taken. A plain decision builder would try places one by
+one and thrash under contention. This search gets the place of the next job from the dive's kernel and posts it. The
+solver verifies it and propagates it to the other jobs. The search has two forms:
 
-- `complete=False`: the places of a job are one decision without alternative. Cheap, reaches most good leaves,
-  proves nothing.
+- `complete=False`: the places of a job are one decision without alternative. It is cheap, reaches most good leaves,
+  and proves nothing.
 - `complete=True`: the place of every unit is a decision of its own. Exhausting it is a proof.
 """
 
@@ -26,36 +26,36 @@ from cpsched.model import EXCLUSIVE, BoolArray, IntArray
 
 
 class Model(Protocol):
-    """Variables and constraints of one problem; nothing is posted before `post`."""
+    """Variables and constraints of one problem; `post` adds the constraints."""
 
     solver: Any
     facts: CpInstance
     horizon_s: int
     start: list[Any]
-    """By job, seconds from now."""
+    """Start by job, seconds from now."""
 
     own_search_proves: bool
-    """Whether the search without ranks, where it ends, has seen everything."""
+    """Whether the search without ranks is exhaustive."""
 
     @property
     def cost_s(self) -> float:
-        """What building and the first propagation are expected to take."""
+        """Expected time to build and propagate once, in seconds."""
 
     def post(self) -> None:
         """Post the constraints."""
 
     def leaf(self, plan: Plan, j: int) -> tuple[list[Any], list[int]]:
-        """The variables of the places of job `j`, and their values in `plan`."""
+        """Return the variables of the places of job `j`, and their values in `plan`."""
 
     def search(self, plan: Plan | None, rank: Sequence[int] | None, complete: bool) -> Any:
-        """A decision builder."""
+        """Return a decision builder."""
 
     def read(self, search: Any) -> Plan:
-        """The plan of the solution that the solver stands on."""
+        """Return the plan of the solver's present solution."""
 
 
 class StartOrPostpone(pywrapcp.PyDecision):  # type: ignore[misc]
-    """Job `j` starts at its earliest; or it is postponed."""
+    """Start job `j` at its earliest, or postpone it."""
 
     def __init__(self, search: GuidedDecisionBuilder, j: int, tau: int, chance: int) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class StartOrPostpone(pywrapcp.PyDecision):  # type: ignore[misc]
 
 
 class AssignLargest(pywrapcp.PyDecision):  # type: ignore[misc]
-    """`variable` takes the largest value that is still free; or a smaller one."""
+    """Assign the largest free value to `variable`, or a smaller one."""
 
     def __init__(self, variable: Any, value: int) -> None:
         super().__init__()
@@ -82,16 +82,16 @@ class AssignLargest(pywrapcp.PyDecision):  # type: ignore[misc]
         self._variable.SetValue(self._value)
 
     def Refute(self, _: Any) -> None:  # noqa: N802
-        """Post that it is smaller."""
+        """Post that the value is smaller."""
         self._variable.SetMax(self._value - 1)
 
 
 class GuidedDecisionBuilder(pywrapcp.PyDecisionBuilder):  # type: ignore[misc]
-    """The decision builder; `plan` holds the leaf it stands on when the solver reports a solution.
+    """The decision builder; `plan` holds the leaf of the present solution.
 
-    `rank` says who goes first among the jobs that can start first (by job, smallest first; the paper: priority). What
-    this class decides are starts; a model with places says in `parts` what comes after the start of a job. Without a
-    plan the leaf is empty at first; without ranks jobs go in their own order.
+    `rank` orders the jobs that can start first (by job, smallest first; in the papers by priority). This class decides
+    starts; a model with places overrides `parts`. Without a plan the leaf is empty at first. Without ranks, jobs keep
+    their order.
     """
 
     def __init__(self, model: Model, plan: Plan | None, rank: Sequence[int] | None, complete: bool) -> None:
@@ -107,37 +107,37 @@ class GuidedDecisionBuilder(pywrapcp.PyDecisionBuilder):  # type: ignore[misc]
         self._kept: list[Any] = []
 
     def Next(self, solver: Any) -> Any:  # noqa: N802
-        """The next decision, None where every job is placed."""
+        """Return the next decision, None if every job is placed."""
         del self._trail[self._depth.Min() :]
         if self._trail and (decision := self.parts(self._trail[-1])) is not None:
             return self._keep(decision)
         return self._next_start()
 
     def _next_start(self) -> Any:
-        """The start of the job that can start first. Jobs that have no room at their earliest are postponed.
+        """Return the start of the job that can start first. Jobs that do not fit at their earliest start are postponed.
 
-        The solver is told where each ends up, not every step on the way: each telling sets off a propagation.
+        Only the final start of each is posted, because every post triggers a propagation.
         """
         facts, placed, start = self._model.facts, self._placed(), self._model.start
         while True:
             earliest_s = np.array([s.Min() for s in start], np.int64) + facts.now_s
-            j, put_off_s = self.first(placed, earliest_s)
-            late = np.flatnonzero(put_off_s >= 0)
+            j, postponed_s = self.first(placed, earliest_s)
+            late = np.flatnonzero(postponed_s >= 0)
             if j < 0 and len(late) == 0:
                 return None
             if j >= 0 and len(late) == 0:
                 tau = int(self.plan.start_s[j])
                 chance = next_chance(facts, self.plan, self.step(placed, j))
                 return self._keep(StartOrPostpone(self, j, tau - facts.now_s, chance - facts.now_s))
-            at = put_off_s[late] - facts.now_s
+            at = postponed_s[late] - facts.now_s
             if at.max() > self._model.horizon_s:
                 self._model.solver.Fail()
-            self._put_off(late.tolist(), at.tolist())
+            self._postpone_all(late.tolist(), at.tolist())
 
     def first(self, placed: BoolArray, earliest_s: IntArray) -> tuple[int, IntArray]:
-        """The job, of those not `placed`, that can start first (-1 for none), and by job to when it is put off.
+        """Return the first job that can start (-1: none), and by job its postponed start (-1: none).
 
-        Here no job is put off: the solver finds out whether there is room.
+        Here no job is postponed: the solver checks whether it fits.
         """
         waiting = np.where(placed, UNBOUNDED, earliest_s)[self._order]
         j = -1 if placed.all() else int(self._order[np.argmin(waiting)])
@@ -146,13 +146,13 @@ class GuidedDecisionBuilder(pywrapcp.PyDecisionBuilder):  # type: ignore[misc]
         return j, np.full(len(placed), -1, np.int64)
 
     def first_with_room(self, placed: BoolArray, earliest_s: IntArray) -> tuple[int, IntArray]:
-        """The same where the dive's kernel finds places, which it writes into the plan."""
+        """Do the same with the dive's kernel, which finds places and writes them into the plan."""
         step = self.step(placed)
         step.earliest_s[:] = earliest_s
         return next_to_start(self._model.facts, self.plan, step), step.put_off_s
 
     def step(self, placed: BoolArray, j: int = -1, done: int = 0) -> SearchStep:
-        """The step for the kernels: jobs in `placed` have their places, and so have the first `done` parts of `j`."""
+        """Return the step for the kernels: `placed` jobs have places, as have the first `done` parts of `j`."""
         if self._step is None:
             self._step = new_step(self._model.facts, self._order)
         self._step.placed[:] = placed
@@ -160,11 +160,11 @@ class GuidedDecisionBuilder(pywrapcp.PyDecisionBuilder):  # type: ignore[misc]
         return self._step
 
     def parts(self, j: int) -> Any:
-        """The next decision on the places of job `j`, None where it has them all."""
+        """Return the next decision on the places of job `j`, None if it has them all."""
         return None
 
     def _keep(self, decision: Any) -> Any:
-        """The solver holds no reference to a decision made in Python: keep one."""
+        """Keep a reference to a decision, because the solver holds none to Python objects."""
         self._kept.append(decision)
         return decision
 
@@ -173,8 +173,8 @@ class GuidedDecisionBuilder(pywrapcp.PyDecisionBuilder):  # type: ignore[misc]
         placed[self._trail] = True
         return placed
 
-    def _put_off(self, jobs: Sequence[int], at: Sequence[int]) -> None:
-        """Let no job of `jobs` start before its moment: one constraint for all, and so one propagation."""
+    def _postpone_all(self, jobs: Sequence[int], at: Sequence[int]) -> None:
+        """Postpone each of `jobs` to its moment, with one constraint and so one propagation."""
         start = self._model.start
         if len(jobs) < 3:
             for j, moment in zip(jobs, at, strict=True):
@@ -184,7 +184,7 @@ class GuidedDecisionBuilder(pywrapcp.PyDecisionBuilder):  # type: ignore[misc]
         least.SetMin(0)
 
     def open(self, j: int, tau: int) -> None:
-        """Post start `tau` of job `j`; its parts come next."""
+        """Post start `tau` of job `j`; its parts follow."""
         depth = len(self._trail)
         self._trail.append(j)
         self._offered = False
@@ -193,11 +193,11 @@ class GuidedDecisionBuilder(pywrapcp.PyDecisionBuilder):  # type: ignore[misc]
         self._model.start[j].SetValue(tau)
 
     def postpone(self, j: int, chance: int) -> None:
-        """Let job `j` start at the next moment at which it could, or later."""
+        """Post that job `j` starts at `chance` or later."""
         self._model.start[j].SetMin(chance)
 
     def at_once(self, undecided: Sequence[Any], values: Sequence[int]) -> Any:
-        """One decision for all places of a job, offered once; None where they are taken."""
+        """Return one decision for all places of a job, offered once; None if they are assigned."""
         if all(variable.Bound() for variable in undecided):
             return None
         if self._offered:
@@ -224,7 +224,7 @@ class PositionDecisionBuilder(GuidedDecisionBuilder):
         return self._next_part(j) if self._complete else self.at_once(*values_of(self._variables, self.plan, j))
 
     def _next_part(self, j: int) -> Any:
-        """A decision on the first part of job `j` that has no place yet; None where all have one."""
+        """Return a decision on the first part of job `j` without a place; None if all have one."""
         plan, facts = self.plan, self._variables.facts
         placed = self._placed()
         placed[j] = False
@@ -247,13 +247,13 @@ class PositionDecisionBuilder(GuidedDecisionBuilder):
 
     @staticmethod
     def _keep_order(higher: UnitVariables, lower: UnitVariables) -> None:
-        """Break the symmetry of a job's units: each stands below the one before it."""
+        """Break the symmetry of a job's units: each is below the one before it."""
         lower.node.SetMax(higher.node.Value())
         r = next(iter(lower.size))
         lower.position[r].SetMax(higher.position[r].Value() - lower.size[r])
 
     def _highest(self, step: SearchStep, unit: UnitVariables, r: int) -> int:
-        """The highest free position of resource `r` on the node of `unit`."""
+        """Return the highest free position of resource `r` on the node of `unit`."""
         node = int(self._variables.nodes[unit.node.Value()])
         grain = int(self._variables.grain[r])
         ceiling = (unit.place[r].Max() + unit.size[r]) * grain
@@ -271,7 +271,7 @@ class PositionDecisionBuilder(GuidedDecisionBuilder):
             first = int(plan.first[j])
             given, later = int(plan.units[first:part].sum()), first + len(self._variables.units[j]) - part - 1
             room = units_on(facts.table, slot, facts.machine, facts.machine.capacity, node)
-            # Each part that comes later holds at least one unit: a node without units is no part of a placement.
+            # Each later part holds at least one unit, because a placement has no node without units.
             plan.units[part] = min(room, int(facts.table.units[slot]) - given - later)
             plan.y[part], plan.dy[part] = 0, facts.machine.capacity[node]
             return
@@ -283,9 +283,9 @@ class PositionDecisionBuilder(GuidedDecisionBuilder):
 
 
 def values_of(variables: PositionVariables, plan: Plan, j: int) -> tuple[list[Any], list[int]]:
-    """The variables of the places of job `j`, and the values that `plan` gives them."""
+    """Return the variables of the places of job `j`, and their values in `plan`."""
     first, count = int(plan.first[j]), int(plan.parts[j])
-    if len(variables.units[j]) != count:  # whole nodes of another size: see `variables`
+    if len(variables.units[j]) != count:  # whole nodes of different sizes: see `variables`
         variables.solver.Fail()
     axis = np.searchsorted(variables.nodes, plan.node[first : first + count]).tolist()
     found: list[Any] = []

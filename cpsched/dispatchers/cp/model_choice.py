@@ -1,4 +1,4 @@
-"""What the members of the CP family differ in: six words each, and what every word means."""
+"""The parameters that distinguish the members of the CP family, and the meaning of each value."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Allocation = Literal["positions", "nodes", "best-fit", "first-fit"]
 
 WORDS: dict[str, dict[str, str]] = {
     "jobs": {
-        "all": "The model is made of the whole queue.",
+        "all": "The model holds the whole queue.",
         "first": "Of the first `considered` jobs; the others are fixed at the end of the horizon (cp19's m).",
         "startable": "Of the first `considered` jobs that could start now, were they alone (cp19 section 3).",
     },
@@ -26,29 +26,29 @@ WORDS: dict[str, dict[str, str]] = {
         " nothing (cp19 section 3).",
     },
     "running": {
-        "remaining": "A running job goes on for start + estimate - now, which is negative for one that outlived its"
+        "remaining": "A running job takes another start + estimate - now, which is negative for one that outlived its"
         " estimate (cp19 section 4).",
-        "at-least-1s": "The same, but for one second at least.",
+        "at-least-1s": "The same, but at least one second.",
     },
     "allocation": {
         "positions": "Units go to positions in the model, whose number does not depend on the system's size (PCP'20).",
         "nodes": "Units go to nodes by optional intervals in the model (PCP'19).",
-        "best-fit": "The model knows pools alone (HCP); a start gets the nodes with the fewest free resources.",
-        "first-fit": "The model knows pools alone; a start gets the first nodes that have room.",
+        "best-fit": "The model has pools only (HCP); a job gets the nodes with the fewest free resources.",
+        "first-fit": "The model has pools only; a job gets the first nodes that fit.",
     },
 }
-"""The meaning of each word; objectives and priorities have theirs in `objective`."""
+"""The meaning of each value; `cp_objective` documents objectives and priorities."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
-    """The parts of one member of the family; the defaults are PCP'20's. `WORDS` says what each word means.
+    """The parts of one member of the family; the defaults are PCP'20's. `WORDS` explains each value.
 
-    `objective` is the cost of a plan. `priority` says who goes first in search and allocation; `none` leaves the search
-    to the solver, which is shown no plan then. No model is built that is expected to take longer than `model_s` seconds
-    to build and propagate, which nothing interrupts: the plan at hand decides then (path `dive`).
+    `objective` is the cost of a plan. `priority` is the order in search and allocation. `none` leaves the search to the
+    solver, without a plan as hint. A model is not built if building and propagating it, which cannot be interrupted, is
+    expected to take more than `model_s` seconds. The plan found so far is then used (path `dive`).
 
-    Raises `InvalidValue` where parts do not go together.
+    Raise `InvalidValue` for parts that cannot be combined.
     """
 
     jobs: Jobs = "startable"
@@ -61,11 +61,11 @@ class ModelChoice:
 
     def __post_init__(self) -> None:
         shown, long_enough = self.priority != "none", self.running == "at-least-1s"
-        require(shown or self.allocation == "nodes", "priority", self.priority, "needs the allocation nodes")
+        require(shown or self.allocation == "nodes", "priority", self.priority, "requires allocation=nodes")
         clear = long_enough or self.allocation != "positions"
-        require(clear, "running", self.running, "cannot be with the allocation positions")
+        require(clear, "running", self.running, "cannot be combined with allocation=positions")
 
     @property
     def model(self) -> Literal["positions", "nodes", "pool"]:
-        """The constraint model that the allocation needs."""
+        """The constraint model of the allocation."""
         return self.allocation if self.allocation in ("positions", "nodes") else "pool"

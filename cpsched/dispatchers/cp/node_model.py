@@ -1,7 +1,7 @@
-"""The allocation model of PCP'19: an optional interval for each unit that a node could take (cp19 section 2.2).
+"""The allocation model of PCP'19: an optional interval for each unit that a node could hold (cp19 section 2.2).
 
-`p[i,n]`, the units of job i that node n could hold, are the intervals u[i,n,1..p]; their presences sum to the units of
-the job, and each node has a cumulative for each resource. So the number of variables grows with the nodes.
+`p[i,n]`, the units of job i that fit on node n, give intervals u[i,n,1..p]. Their presences sum to the units of the
+job, and each node has a cumulative per resource. So the number of variables grows with the number of nodes.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from cpsched.kernels.fit_rules import taken_on, units_on
 from cpsched.model import EXCLUSIVE, BoolArray, IntArray
 
 _INTERVAL_S = 4e-5
-"""Seconds of building and first propagation, for each optional interval."""
+"""Time to build and propagate once per optional interval, in seconds."""
 
 
 class NodeModel:
     """The model of a cluster of nodes: the solver places every unit."""
 
     own_search_proves = False
-    """No: the solver's own search gives up a start that it has tried once, even if other places would allow it."""
+    """False: the solver's own search abandons a start after one attempt, even if other places would allow it."""
 
     def __init__(self, solver: Any, problem: CpProblem, plan: Plan | None) -> None:
         facts = problem.facts
@@ -40,11 +40,11 @@ class NodeModel:
         self.tasks = [solver.FixedDurationIntervalVar(*p, "") for p in zip(self.start, self._durations, strict=True)]
         self.parts = parts_of(facts, plan)
         self.nodes: list[list[int]] = []
-        """By job, the node of each of its intervals, from the highest down."""
+        """By job, the node of each interval, highest first."""
         self.units: list[list[Any]] = []
         """By job, its optional intervals."""
         self.present: list[list[Any]] = []
-        """By job, whether each of them is there."""
+        """By job, the presence of each interval."""
         for j, slot in enumerate(facts.jobs.tolist()):
             room = intervals_on(facts, slot, self.parts[j])
             nodes = np.repeat(np.arange(len(room)), room)[::-1].tolist()
@@ -56,23 +56,23 @@ class NodeModel:
 
     @staticmethod
     def least_cost_s(problem: CpProblem, plan: Plan | None) -> float:
-        """What building takes, in seconds."""
+        """Return the expected build time in seconds."""
         return _INTERVAL_S * with_intervals(problem.facts)
 
     @property
     def cost_s(self) -> float:
-        """The same, known exactly."""
+        """The exact cost in seconds."""
         return _INTERVAL_S * sum(map(len, self.units))
 
     def post(self) -> None:
-        """Alternatives and cumulatives."""
+        """Post alternatives and cumulatives."""
         for j in range(len(self.tasks)):
             self._alternative(j)
         for r in range(self.facts.machine.capacity.shape[1]):
             self._cumulatives(r)
 
     def _alternative(self, j: int) -> None:
-        """Exactly `units` intervals are present, all at the job's start; within a node, the first ones."""
+        """Require exactly `units` present intervals, all at the job's start; within a node, the first ones."""
         solver, facts, slot = self.solver, self.facts, int(self.facts.jobs[j])
         for unit in self.units[j]:
             solver.Add(unit.StartsAtStart(self.tasks[j]))
@@ -86,7 +86,7 @@ class NodeModel:
             solver.Add(solver.ScalProd(self.present[j], room) >= int(facts.table.units[slot]))
 
     def _cumulatives(self, r: int) -> None:
-        """No node gives more than it has. A node that has room for everything gets no constraint."""
+        """Limit each node to its capacity. Nodes with room for all intervals get no constraint."""
         solver, facts = self.solver, self.facts
         taking: dict[int, list[tuple[Any, int]]] = {}
         for j, slot in enumerate(facts.jobs.tolist()):
@@ -106,7 +106,7 @@ class NodeModel:
                 )
 
     def _held(self, r: int) -> list[tuple[int, int, int]]:
-        """Node, amount and seconds from now of what running jobs hold, and of what is out of service."""
+        """Return node, amount and seconds from now of what running jobs hold, and of what is out of service."""
         facts, stride = self.facts, int(self.facts.machine.capacity[:, r].max()) + 1
         axis = np.arange(len(facts.machine.capacity)), stride
         position, amount, end_s = running_rectangles(facts, axis, r, facts.now_s + self.horizon_s)
@@ -115,7 +115,7 @@ class NodeModel:
         return list(zip(*(column.tolist() for column in columns), strict=True))
 
     def leaf(self, plan: Plan, j: int) -> tuple[list[Any], list[int]]:
-        """The presence variables of job `j`, and their values in `plan`."""
+        """Return the presence variables of job `j`, and their values in `plan`."""
         first = int(plan.first[j])
         left: dict[int, int] = {}
         for node in plan.node[first : first + int(plan.parts[j])].tolist():
@@ -127,7 +127,7 @@ class NodeModel:
         return self.present[j], values
 
     def search(self, plan: Plan | None, rank: Sequence[int] | None, complete: bool) -> Any:
-        """The guided search; without ranks the default search of the solver: all starts first, then all intervals."""
+        """Return the guided search; without ranks the solver's default search: all starts, then all intervals."""
         if plan is not None and rank is not None:
             return NodeSearch(self, plan, rank, complete)
         solver, present = self.solver, [variable for each in self.present for variable in each]
@@ -136,7 +136,7 @@ class NodeModel:
         return solver.Compose([starts, places])
 
     def read(self, search: Any) -> Plan:
-        """The plan of the solution that the solver stands on."""
+        """Return the plan of the solver's present solution."""
         facts, table, machine = self.facts, self.facts.table, self.facts.machine
         plan = empty_plan(facts)
         for j, slot in enumerate(facts.jobs.tolist()):
@@ -155,7 +155,7 @@ class NodeModel:
 
 
 class NodeSearch(GuidedDecisionBuilder):
-    """Starts as in `GuidedDecisionBuilder`; the units of a job go to the highest nodes that have room."""
+    """Decide starts as in `GuidedDecisionBuilder`; a job's units go to the highest nodes that fit."""
 
     def __init__(self, model: NodeModel, plan: Plan, rank: Sequence[int], complete: bool) -> None:
         super().__init__(model, plan, rank, complete)
@@ -163,7 +163,7 @@ class NodeSearch(GuidedDecisionBuilder):
 
     @override
     def first(self, placed: BoolArray, earliest_s: IntArray) -> tuple[int, IntArray]:
-        """Find the next job: in the incomplete form by the dive's kernel, in the complete one by the solver."""
+        """Find the next job by the dive's kernel, or by the solver in the complete form."""
         return super().first(placed, earliest_s) if self._complete else self.first_with_room(placed, earliest_s)
 
     @override
@@ -176,7 +176,7 @@ class NodeSearch(GuidedDecisionBuilder):
 
 
 def parts_of(facts: CpInstance, plan: Plan | None) -> list[int]:
-    """By job, how many intervals are present: one per unit, or one per node that the first leaf gives it whole."""
+    """Return by job how many intervals are present: one per unit, or one per whole node of the first leaf."""
     whole = facts.table.sharing[facts.jobs] & EXCLUSIVE != 0
     if not whole.any():
         return facts.table.units[facts.jobs].tolist()  # type: ignore[no-any-return]

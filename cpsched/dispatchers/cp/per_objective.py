@@ -1,4 +1,4 @@
-"""CP per objective (debs24): all queued jobs on pools, by CP-SAT, for the least of one of the field's metrics."""
+"""CP per objective (debs24): all queued jobs on pools, by CP-SAT, minimising one metric."""
 
 from __future__ import annotations
 
@@ -35,25 +35,25 @@ Metric = Literal["bsld", "af", "awf", "p2sf"]
 
 
 class PerObjectiveDispatcher(Dispatcher):
-    """Plans the whole queue on pools for the least `objective`, and starts the jobs whose time is now.
+    """Plan the whole queue on pools with minimal `objective`, and start the jobs whose planned start is now.
 
     - `objective`: bsld, af or awf, sums over the queued jobs; or p2sf, a ratio of such sums.
-    - `site_weight`: how much the site's priority counts: 0 not at all, 1 as much as the objective's own weights, see
-      `cpsched.site.priority_weights`. (In p2sf it multiplies the processors, which are that ratio's weights.)
-    - `plans`: list plans by order, separated by commas (`spf,saf,sjf`). The solver improves each of them and plans
-      from scratch, too; the best of all is taken (debs24: CP-BSLD+, CP-P2SF+).
-    - `limit_s`: seconds of the solver in a round, shared by its plans. Without a plan by then, the round is decided by
-      list-reg (path `late`); debs24 allows 20 s, and 40 s where that brings none.
-    - `effort` takes the place of the seconds: thousandths of the solver's deterministic time.
-    - `allocation`: which nodes a start gets. Where the nodes have no room for a start of the pools, the job waits and
-      is counted (`unplaced`).
+    - `site_weight`: weight of the site's priority: 0 none, 1 as much as the objective's own weights, see
+      `cpsched.site.priority_weights`. (In p2sf it multiplies the processors, which are the weights of the ratio.)
+    - `plans`: list plans by order, comma-separated (`spf,saf,sjf`). The solver improves each of them and also plans
+      from scratch; the best result is used (debs24: CP-BSLD+, CP-P2SF+).
+    - `limit_s`: solver time per round, in seconds, shared by its plans. If it finds no plan, list-reg decides (path
+      `late`). debs24 allows 20 s, and 40 s if that finds no plan.
+    - `effort`: thousandths of the solver's deterministic time, instead of seconds.
+    - `allocation`: which nodes a job gets. If a start of the pool plan fits on no nodes, the job waits and is counted
+      (`unplaced`).
 
-    The effort of a decision has its objective, and where one is known a proved lower bound of it; their difference is
-    the gap. P2SF has no bound. It can be lowered by idling, which nobody wants: where all jobs can start, they do.
+    The effort of a decision holds its objective and, if known, a proved lower bound; their difference is the gap. P2SF
+    has no bound. Idling can lower P2SF, which is undesired: if all jobs can start, they do.
     """
 
     certain = True
-    """No solver is asked where no search can change the decision. Studies ask always."""
+    """Whether the solver is skipped if no search can change the decision. Studies set False."""
 
     def __init__(
         self,
@@ -95,13 +95,13 @@ class PerObjectiveDispatcher(Dispatcher):
         return decision_with_allocation(snapshot, problem.facts, answer.plan, effort, need, self._allocation)
 
     def _objective(self, snapshot: Snapshot, slots: IntArray) -> Objective:
-        """The sum to minimise; for the ratio one that puts jobs in a sensible order."""
+        """Return the sum to minimise; for the ratio one that orders the jobs sensibly."""
         name = "awf" if self._metric == "p2sf" else self._metric
         objective = OBJECTIVES[name](snapshot, slots, ExpectedWaits({}))
         return with_site_priority(objective, snapshot, slots, self._site_weight) if self._site_weight else objective
 
     def _answer(self, snapshot: Snapshot, problem: CpProblem) -> SolveResult:
-        """The certain answer where there is one; else what the solver says."""
+        """Return the proved result if there is one, or else the solver's."""
         answer = shortcuts.solve_pool_tree(problem, left_shifted=True)
         regular = self._metric != "p2sf" or answer.path in ("single", "all-fit")
         if self.certain and answer.certain and regular:
@@ -109,8 +109,8 @@ class PerObjectiveDispatcher(Dispatcher):
         return self._solved(snapshot, problem, answer)
 
     def _solved(self, snapshot: Snapshot, problem: CpProblem, answer: SolveResult) -> SolveResult:
-        """The best plan of the solver: from the plan at hand, and from each list plan."""
-        from cpsched.dispatchers.cp import cp_sat  # the solver is imported when it is first needed
+        """Return the solver's best plan, from the plan found so far and from each list plan."""
+        from cpsched.dispatchers.cp import cp_sat  # imports the solver on first use
 
         facts, objective = problem.facts, problem.objective
         pooled = _on_pools(problem)
@@ -145,13 +145,13 @@ class PerObjectiveDispatcher(Dispatcher):
         )
 
     def _ratio(self, snapshot: Snapshot, facts: CpInstance, start_s: IntArray) -> float:
-        """P2SF of the planned jobs."""
+        """Return P2SF of the planned jobs."""
         wait = (start_s - snapshot.table.submit_s[facts.jobs]).astype(np.float64)
         response, r = wait + facts.table.estimate_s[facts.jobs], self._heights(snapshot, facts)
         return float(0.75 * (r * (response**4 - wait**4)).sum() / (r * (response**3 - wait**3)).sum())
 
     def _heights(self, snapshot: Snapshot, facts: CpInstance) -> FloatArray:
-        """Processors by job, weighed by the site: the r of P2SF."""
+        """Return processors by job, weighted by the site: the r of P2SF."""
         taken = facts.table.units[facts.jobs] * facts.table.per_unit[facts.jobs, 0]
         processors: FloatArray = np.maximum(1, taken).astype(np.float64)
         if not self._site_weight:
@@ -160,14 +160,14 @@ class PerObjectiveDispatcher(Dispatcher):
 
     @staticmethod
     def _by_list(snapshot: Snapshot, answer: SolveResult, considered: int, need: Need) -> Decision:
-        """What list-reg decides."""
+        """Return the decision of list-reg."""
         decision = plan_with(ListScheduler(EVERY, "reg"), snapshot, need)
         effort = Effort("late", considered, considered, answer.status, solver_s=answer.solver_s)
         return replace(decision, effort=effort)
 
 
 def _on_pools(problem: CpProblem) -> PoolProblem:
-    """The problem in the solver's terms."""
+    """Return the problem in the solver's terms."""
     from cpsched.dispatchers.cp.cp_sat import PoolProblem
 
     facts, found = problem.facts, relax(problem.facts, False)
@@ -177,7 +177,7 @@ def _on_pools(problem: CpProblem) -> PoolProblem:
 
 
 def _in_queue_order(snapshot: Snapshot, facts: CpInstance, order: str) -> IntArray | None:
-    """The starts of the considered jobs in the plan of list scheduling by `order`; None where it lacks one."""
+    """Return the starts of the considered jobs under list scheduling by `order`; None if one has no start."""
     plan_s = plan_with(ListScheduler(EVERY, order), snapshot, "plan").plan_s
     if plan_s is None:
         return None
@@ -187,7 +187,7 @@ def _in_queue_order(snapshot: Snapshot, facts: CpInstance, order: str) -> IntArr
 
 
 def _densest_first(snapshot: Snapshot, slots: IntArray, objective: Objective) -> IntArray:
-    """Positions of `slots` by area over weight, smallest first; equal ones largest area first (debs24 section 5.1)."""
+    """Return positions of `slots` by area / weight, smallest first; ties by largest area (debs24 section 5.1)."""
     area = job_areas(snapshot, slots)
     return np.lexsort((-area, np.round(area / objective.weight, 6)))
 

@@ -1,4 +1,4 @@
-"""The scheduling model of HCP: start times alone, all nodes one pool of each resource (cp19 section 2.2)."""
+"""The scheduling model of HCP: start times only, all nodes as one pool per resource (cp19 section 2.2)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from cpsched.dispatchers.cp.presolve import pool_relaxation
 from cpsched.kernels.cp.cp_state import Plan, Relaxation
 
 TASK_S = 2e-5
-"""Seconds of building and first propagation, for each task of a cumulative."""
+"""Time to build and propagate once per task of a cumulative, in seconds."""
 
 
 class PoolModel:
-    """The model of a cluster that is a pool of resources."""
+    """The model of a cluster as a pool of resources."""
 
     own_search_proves = True
 
@@ -29,22 +29,22 @@ class PoolModel:
 
     @staticmethod
     def relaxed(problem: CpProblem) -> Relaxation:
-        """The pools that can run short: what is free of each over time, and what each job asks for."""
+        """Return the pools that can run short: free amounts over time, and the demand of each job."""
         return pool_relaxation(problem)
 
     @staticmethod
     def least_cost_s(problem: CpProblem, plan: Plan | None) -> float:
-        """What building takes at least, in seconds."""
+        """Return a lower bound of the build time in seconds."""
         return TASK_S * (len(problem.facts.jobs) + len(problem.facts.running))
 
     @property
     def cost_s(self) -> float:
-        """What building and the first propagation take, in seconds."""
+        """Expected time to build and propagate once, in seconds."""
         tasks = len(self._pools.demand) + len(self._pools.moment_s)
         return TASK_S * int(self._pools.demand.shape[1]) * tasks
 
     def post(self) -> None:
-        """A cumulative for each pool that can run short."""
+        """Post a cumulative for each pool that can run short."""
         solver, tasks = self.solver, self.tasks()
         for slot in self._problem.rest.tolist():
             duration_s = int(self.facts.table.estimate_s[slot])
@@ -53,23 +53,23 @@ class PoolModel:
             self.keep_within(k, tasks)
 
     def tasks(self) -> list[Any]:
-        """The considered jobs, each an interval from its start on."""
+        """Return the considered jobs as intervals."""
         pairs = zip(self.start, self._durations, strict=True)
         return [self.solver.FixedDurationIntervalVar(start, duration_s, "") for start, duration_s in pairs]
 
     def keep_within(self, k: int, tasks: Sequence[Any]) -> None:
-        """Jobs take no more than is free of pool `k`. Running jobs are fixed tasks, those of one end merged."""
+        """Limit the jobs to what is free of pool `k`. Running jobs are fixed tasks, merged by end."""
         demands, free = self._pools.demand[:, k].tolist(), self._pools.capacity[:, k].tolist()
         cumulative_free(self.solver, tasks, demands, (self._pools.moment_s - self.facts.now_s).tolist(), free)
 
     def leaf(self, plan: Plan, j: int) -> tuple[list[Any], list[int]]:
-        """No job has places."""
+        """Return nothing: jobs have no places."""
         return [], []
 
     def search(self, plan: Plan | None, rank: Sequence[int] | None, complete: bool) -> GuidedDecisionBuilder:
-        """Schedule or postpone; without ranks in priority order."""
+        """Return the search that starts or postpones; without ranks in priority order."""
         return GuidedDecisionBuilder(self, plan, rank, complete)
 
     def read(self, search: GuidedDecisionBuilder) -> Plan:
-        """The plan of the solution that `search` stands on."""
+        """Return the plan of the solution of `search`."""
         return search.plan

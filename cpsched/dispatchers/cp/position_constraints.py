@@ -1,12 +1,12 @@
 """The constraints of the position model (pcp20 section 3), one function each.
 
-The variables already keep a unit inside one node, in all of its resources. Two constraints of the paper are left out:
+The variables already keep a unit inside one node, for all its resources. Two constraints of the paper are omitted:
 
-- The alldifferent among the positions of one job follows from diffn. The symmetry that it breaks is broken by the
-  search, which gives the units of a job falling positions.
+- The alldifferent among the positions of one job follows from diffn. The search breaks its symmetry by giving the
+  units of a job falling positions.
 - The second implied cumulative (over the position axis, with durations as heights and the worst-case makespan as
-  capacity) cannot prune. Units of one job never overlap at a position, so the heights there add up to at most the sum
-  of all durations, which is the capacity.
+  capacity) cannot prune. Units of one job never overlap at a position, so the heights there sum to at most the
+  capacity, which is the sum of all durations.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cpsched.model import DISTINCT, EXCLUSIVE
 
 
 def post(variables: PositionVariables, held: Mapping[int, Rectangles], steps: Mapping[int, StepProfile | None]) -> None:
-    """Post all constraints. `held` are the boxes of running jobs; `steps` the same as stairs, where these are small."""
+    """Post all constraints. `held` are the boxes of running jobs; `steps` the same as staircases, if small enough."""
     for r, fixed in held.items():
         found = steps[r]
         if found is None:
@@ -37,7 +37,7 @@ def post(variables: PositionVariables, held: Mapping[int, Rectangles], steps: Ma
 
 
 def no_overlap_2d(variables: PositionVariables, r: int, fixed: Rectangles) -> None:
-    """Diffn over (s, y) x (d, dy): a position of `r` serves one unit at a time; `fixed` are boxes of others."""
+    """Post diffn over (s, y) x (d, dy): a position of `r` serves one unit at a time; `fixed` are boxes of others."""
     constant = _constants(variables.solver)
     boxes = [
         (variables.start[j], unit.position[r], constant(variables.estimate_s(j)), constant(unit.size[r]))
@@ -55,7 +55,7 @@ def no_overlap_2d(variables: PositionVariables, r: int, fixed: Rectangles) -> No
 
 
 def element_by_position(variables: PositionVariables, r: int, steps: StepProfile) -> None:
-    """s >= free_from[y]: one Element per unit replaces diffn between the unit and the boxes of running jobs."""
+    """Post s >= free_from[y]: one Element per unit replaces diffn between it and the boxes of running jobs."""
     solver, stride = variables.solver, int(variables.stride[r])
     flat = steps.free_from.reshape(-1).tolist()
     if not any(flat):
@@ -77,7 +77,7 @@ NO_RECTANGLES = Rectangles(*(np.empty(0, np.int64) for _ in range(3)))
 
 
 def _constants(solver: Any) -> Callable[[int], Any]:
-    """Constants as variables, each made once."""
+    """Return a cache of constants as variables."""
     known: dict[int, Any] = {}
 
     def constant(value: int) -> Any:
@@ -89,7 +89,7 @@ def _constants(solver: Any) -> Callable[[int], Any]:
 
 
 def cumulative_capacity(variables: PositionVariables, r: int, fixed: Rectangles) -> None:
-    """Implied: cumulative(s, d, amounts of resource `r`) within the whole capacity, with each job as one task."""
+    """Post the implied cumulative(s, d, amounts of `r`) within the total capacity, with each job as one task."""
     solver, facts = variables.solver, variables.facts
     tasks, demands = [], []
     for j, units in enumerate(variables.units):
@@ -113,22 +113,22 @@ def cumulative_capacity(variables: PositionVariables, r: int, fixed: Rectangles)
 def cumulative_free(
     solver: Any, tasks: Sequence[Any], demands: Sequence[int], moment_s: Sequence[int], free: Sequence[int]
 ) -> None:
-    """Cumulative over `tasks` within what is free from each moment (seconds from now) on, which only grows."""
-    asked = [(task, amount) for task, amount in zip(tasks, demands, strict=True) if amount > 0]
+    """Post a cumulative over `tasks` within the free amount, which only grows from moment to moment (s from now)."""
+    demanded = [(task, amount) for task, amount in zip(tasks, demands, strict=True) if amount > 0]
     for until_s, before, after in zip(moment_s[1:], free, free[1:], strict=False):
         if after > before:
-            asked.append((solver.FixedInterval(0, until_s, ""), after - before))
-    solver.Add(solver.Cumulative([task for task, _ in asked], [amount for _, amount in asked], free[-1], ""))
+            demanded.append((solver.FixedInterval(0, until_s, ""), after - before))
+    solver.Add(solver.Cumulative([task for task, _ in demanded], [amount for _, amount in demanded], free[-1], ""))
 
 
 def all_different_nodes(variables: PositionVariables, j: int) -> None:
-    """Alldifferent(x) for a job whose units may not share a node. (Whole nodes differ by diffn.)"""
+    """Post alldifferent(x) for a job whose units may not share a node. (Whole nodes differ by diffn.)"""
     if variables.sharing(j) & DISTINCT and len(variables.units[j]) > 1:
         variables.solver.Add(variables.solver.AllDifferent([unit.node for unit in variables.units[j]], False))
 
 
 def whole_node_capacity(variables: PositionVariables, j: int) -> None:
-    """The nodes of a job that wants them whole have room for all of its units."""
+    """Require that the whole nodes of an exclusive job hold all of its units."""
     facts, slot = variables.facts, int(variables.facts.jobs[j])
     if not variables.sharing(j) & EXCLUSIVE:
         return

@@ -1,4 +1,4 @@
-"""The allocation model of PCP'20: one first position for each unit and resource, whatever the number of nodes."""
+"""The allocation model of PCP'20: one first position per unit and resource, whatever the number of nodes."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from cpsched.dispatchers.cp.position_variables import Rectangles, StepProfile, f
 from cpsched.kernels.cp.cp_state import Plan
 
 _PAIR_S = 1e-7
-"""Seconds of the first propagation of diffn, for each pair of boxes (measured with 200 to 600 boxes)."""
+"""Time of diffn's first propagation per pair of boxes, s (measured with 200 to 600 boxes)."""
 _PART_S = 0.00015
-"""Seconds of building and first propagation, for each part, without Elements (measured: 0.1 and 0.05 ms)."""
+"""Time to build and propagate once per part, without Elements, s (measured: 0.1 and 0.05 ms)."""
 _ELEMENT_S = 1e-5
 _STEP_S = 5e-8
-"""Seconds of a staircase, for each unit and entry (measured with 64 to 50,000 entries: 4 to 7e-8)."""
+"""Time of a staircase per unit and entry, s (measured with 64 to 50,000 entries: 4 to 7e-8)."""
 
 
 class PositionModel:
-    """The model by positions; variables, constraints and search are in the modules of those names."""
+    """The model by positions; other modules define its variables, constraints and search."""
 
     own_search_proves = True
 
@@ -34,7 +34,7 @@ class PositionModel:
         self._stairs = {r: self._cheaper(r, held) for r, held in self._held.items()}
 
     def _cheaper(self, r: int, held: Rectangles) -> StepProfile | None:
-        """The running jobs as a staircase; None where boxes in diffn cost less."""
+        """Return the running jobs as a staircase; None if boxes in diffn are cheaper."""
         found, boxes = step_profile(self.variables, r, held), len(held.size)
         if found is None:
             return None
@@ -43,12 +43,12 @@ class PositionModel:
 
     @staticmethod
     def least_cost_s(problem: CpProblem, plan: Plan | None) -> float:
-        """What building takes at least, in seconds; known before anything is built."""
+        """Return a lower bound of the build time in seconds, before anything is built."""
         return _PART_S * int(plan.parts.sum()) if plan is not None else 0.0
 
     @property
     def cost_s(self) -> float:
-        """What building and the first propagation take, in seconds; grows with the square of the number of boxes."""
+        """Expected time to build and propagate once, in seconds; quadratic in the number of boxes."""
         total_s = self._parts * _PART_S
         for r, held in self._held.items():
             found = self._stairs[r]
@@ -57,22 +57,22 @@ class PositionModel:
         return total_s
 
     def post(self) -> None:
-        """All constraints."""
+        """Post all constraints."""
         position_constraints.post(self.variables, self._held, self._stairs)
 
     def leaf(self, plan: Plan, j: int) -> tuple[list[Any], list[int]]:
-        """The variables of the places of job `j`, and their values in `plan`."""
+        """Return the variables of the places of job `j`, and their values in `plan`."""
         return values_of(self.variables, plan, j)
 
     def search(self, plan: Plan | None, rank: Sequence[int] | None, complete: bool) -> GuidedDecisionBuilder:
-        """The guided search."""
+        """Return the guided search."""
         return PositionDecisionBuilder(self, self.variables, plan, rank, complete)
 
     def read(self, search: GuidedDecisionBuilder) -> Plan:
-        """The plan of the solution that `search` stands on."""
+        """Return the plan of the solver's present solution."""
         return search.plan
 
 
 def _climbing_s(steps: StepProfile) -> float:
-    """What one unit's part of a staircase takes to build, in seconds."""
+    """Return the time to build one unit's part of a staircase, in seconds."""
     return _ELEMENT_S + (len(steps.kind_of) + steps.free_from.size) * _STEP_S

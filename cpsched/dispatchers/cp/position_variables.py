@@ -1,14 +1,13 @@
 """The decision variables of the position model (pcp20 section 3).
 
-For each resource all its units are listed in node order; `y[i,r,j]` is the first position of unit j of job i in the
-list of r. Every node is given the same *stride*, its largest capacity among the nodes in the model, so that
-y = stride * x + p with node x and position p inside of it, p + dy <= capacity: then no unit can straddle nodes,
-and sharing x among the resources of a unit puts it on one node. That replaces the two Element constraints per unit
-and resource by arithmetic, and means the same.
+For each resource, all its units are listed in node order; `y[i,r,j]` is the first position of unit j of job i in the
+list of r. Every node has the same *stride*, the largest capacity among the nodes in the model. So y = stride * x + p
+with node x, position p inside it, and p + dy <= capacity. Then no unit can straddle nodes, and sharing x among the
+resources of a unit puts it on one node. This arithmetic replaces the two Element constraints per unit and resource.
 
-A unit has a position to choose in a resource only where that can make a difference: see `free_resources`.
+A unit has a variable position in a resource only if that can make a difference, see `free_resources`.
 
-Positions of a resource are counted in its *grain*: the greatest common divisor of all amounts that jobs ask for or
+Positions are counted in the *grain* of a resource: the greatest common divisor of all amounts that jobs request or
 hold, and that nodes have. Times are seconds from now. Nodes that no considered job may use are left out of the lists.
 """
 
@@ -38,66 +37,66 @@ class UnitVariables:
 
 @dataclass(frozen=True, slots=True)
 class Rectangles:
-    """What running jobs hold of one resource from now on: first positions and sizes in grains, durations in seconds."""
+    """What running jobs hold of one resource: first positions and sizes in grains, durations in seconds."""
 
     position: IntArray
     size: IntArray
     duration_s: IntArray
 
     def columns(self) -> tuple[IntArray, IntArray, IntArray]:
-        """Position, size, duration."""
+        """Return position, size, duration."""
         return self.position, self.size, self.duration_s
 
 
 @dataclass(frozen=True, slots=True)
 class StepProfile:
-    """The same as a staircase: all running jobs begin now, and on each node the one that ends last is at the bottom.
+    """The same as a staircase: all running jobs begin now, and on each node the last to end is at the bottom.
 
-    A unit at position p of a node overlaps no running job iff it does not start before `free_from` there, because the
-    jobs above p end earlier still. Nodes with the same stairs are of one kind.
+    A unit at position p of a node overlaps no running job iff it starts at `free_from` or later, because the jobs above
+    p end earlier. Nodes with equal staircases are of one kind.
     """
 
     kind_of: IntArray
-    """By node of the model."""
+    """Kind by node of the model."""
     free_from: IntArray
-    """Seconds by kind and position: int64[K, stride]."""
+    """Seconds from now by kind and position: int64[K, stride]."""
 
 
 @dataclass(frozen=True, slots=True)
 class PositionVariables:
-    """Everything the solver decides, and the axis it decides on."""
+    """The solver's decision variables and their axes."""
 
     solver: Any
     facts: CpInstance
     nodes: IntArray
     """Cluster indices of the nodes in the model, ascending; x counts along them."""
     stride: IntArray
-    """int64[R], in grains; 0 for a resource that no considered job asks for."""
+    """int64[R], in grains; 0 for a resource that no considered job requests."""
     grain: IntArray
     """int64[R]"""
     horizon_s: int
-    """Worst-case makespan: the sum of all durations (pcp20: eoh, from now)."""
+    """Worst-case makespan in seconds from now: the sum of all durations (pcp20: eoh)."""
     start: list[Any]
-    """s by job"""
+    """s by job."""
     units: list[list[UnitVariables]]
-    """by job and part"""
+    """By job and part."""
 
     @property
     def resources(self) -> list[int]:
-        """Resources that some considered job asks for; the others are not modelled (cp19 section 3)."""
+        """Resources that some considered job requests; the others are not modelled (cp19 section 3)."""
         return [int(r) for r in np.flatnonzero(self.stride)]
 
     def estimate_s(self, j: int) -> int:
-        """Duration of job `j`."""
+        """Return the duration of job `j`, s."""
         return int(self.facts.table.estimate_s[self.facts.jobs[j]])
 
     def sharing(self, j: int) -> int:
-        """The sharing bits of job `j`."""
+        """Return the sharing bits of job `j`."""
         return int(self.facts.table.sharing[self.facts.jobs[j]])
 
 
 def eligible(facts: CpInstance, slot: int) -> BoolArray:
-    """Nodes that could take a unit of `slot` if they were empty: bool[N]."""
+    """Return the nodes that could hold a unit of `slot` if they were empty: bool[N]."""
     fits: BoolArray = room_when_empty(facts, slot) > 0
     return fits
 
@@ -105,7 +104,7 @@ def eligible(facts: CpInstance, slot: int) -> BoolArray:
 def variables(solver: Any, facts: CpInstance, horizon_s: int, leaf: Plan) -> PositionVariables:
     """Create s, x, p and y for the considered jobs.
 
-    A job that wants whole nodes has as many parts as nodes in the first leaf (`leaf`); every other job one per unit.
+    An exclusive job has one part per node in the first leaf (`leaf`), every other job one per unit.
     """
     slots = facts.jobs
     by_shape = _eligible_by_shape(facts)
@@ -132,7 +131,7 @@ def variables(solver: Any, facts: CpInstance, horizon_s: int, leaf: Plan) -> Pos
 
 
 def _grains(facts: CpInstance, nodes: IntArray) -> IntArray:
-    """The grain of each resource, int64[R]: 1 at least."""
+    """Return the grain of each resource, int64[R], at least 1."""
     rows = (
         facts.machine.capacity[nodes],
         facts.machine.free[nodes],
@@ -163,7 +162,7 @@ def _node_variable(variables: PositionVariables, allowed: BoolArray) -> Any:
 
 
 def taken_by_all(facts: CpInstance) -> BoolArray:
-    """By resource, whether every considered and every running job takes some of it: bool[R]."""
+    """Return by resource whether every considered and every running job uses it: bool[R]."""
     slots = np.concatenate((facts.jobs, facts.running))
     whole = (facts.table.sharing[slots] & EXCLUSIVE) != 0
     found: BoolArray = ((facts.table.per_unit[slots] > 0) | whole[:, None]).all(axis=0)
@@ -171,10 +170,10 @@ def taken_by_all(facts: CpInstance) -> BoolArray:
 
 
 def free_resources(facts: CpInstance, slot: int, by_all: BoolArray) -> list[int]:
-    """The resources in which a unit of `slot` has a position of its own to choose.
+    """Return the resources in which a unit of `slot` has a variable position.
 
-    In a resource that it takes whole there is one position. Where everybody takes of that resource, too (`by_all`), the
-    unit is alone on its node: in the other resources any position is as good as the highest, which it gets then.
+    A resource that the unit takes whole has only one position. If all jobs use that resource (`by_all`), the unit is
+    alone on its node. In the other resources the highest position is then as good as any, so the unit gets it.
     """
     asked, capacity = facts.table.per_unit[slot], facts.machine.capacity[eligible(facts, slot)]
     if facts.table.sharing[slot] & EXCLUSIVE:
@@ -187,7 +186,7 @@ def free_resources(facts: CpInstance, slot: int, by_all: BoolArray) -> list[int]
 
 
 def _unit(variables: PositionVariables, slot: int, allowed: BoolArray, free: Sequence[int]) -> UnitVariables:
-    """One unit: `per_unit` positions inside one node in each resource that it asks for; variable only in `free`."""
+    """Return one unit: `per_unit` positions inside one node in each requested resource; variable only in `free`."""
     solver, facts = variables.solver, variables.facts
     unit = UnitVariables(_node_variable(variables, allowed), {}, {}, {})
     for r in variables.resources:
@@ -211,7 +210,7 @@ def _unit(variables: PositionVariables, slot: int, allowed: BoolArray, free: Seq
 
 
 def _whole_node(variables: PositionVariables, slot: int, allowed: BoolArray) -> UnitVariables:
-    """A whole node: all of its positions, in every resource of the model."""
+    """Return a whole node: all its positions, in every resource of the model."""
     unit = UnitVariables(_node_variable(variables, allowed), {}, {}, {})
     for r in variables.resources:
         stride = int(variables.stride[r])
@@ -222,16 +221,16 @@ def _whole_node(variables: PositionVariables, slot: int, allowed: BoolArray) -> 
 
 
 _MOST_STEPS = 50_000
-"""Entries of a staircase that the solver is handed for each unit, about 0.15 us each."""
+"""Maximum number of staircase entries that the solver gets per unit, about 0.15 us each."""
 
 
 def step_profile(variables: PositionVariables, r: int, held: Rectangles) -> StepProfile | None:
-    """`held` as a staircase; None where that would be too large."""
+    """Return `held` as a staircase; None if it would be too large."""
     stride, nodes = int(variables.stride[r]), len(variables.nodes)
     steps: dict[int, list[tuple[int, int, int]]] = {}
     for position, size, duration_s in zip(*(column.tolist() for column in held.columns()), strict=True):
         node, low = divmod(position, stride)
-        while size > 0:  # a box that was merged over nodes
+        while size > 0:  # a box that spans nodes
             part = min(size, stride - low)
             steps.setdefault(node, []).append((low, part, duration_s))
             node, low, size = node + 1, 0, size - part
@@ -249,7 +248,7 @@ def step_profile(variables: PositionVariables, r: int, held: Rectangles) -> Step
 
 
 def fixed_rectangles(variables: PositionVariables, r: int) -> Rectangles:
-    """The fixed boxes of resource `r`; boxes of one end that touch, also across nodes, are merged into one."""
+    """Return the fixed boxes of resource `r`; adjacent boxes of equal end are merged, also across nodes."""
     facts, horizon_s = variables.facts, variables.horizon_s
     base = np.full(len(facts.machine.free), -1, np.int64)
     base[variables.nodes] = np.arange(len(variables.nodes))

@@ -1,4 +1,4 @@
-"""Certain answers: where no search can change the decision, no solver is called."""
+"""Presolve: if no search can change the decision, the solver is not called."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from cpsched.kernels.cp.dive import dive
 from cpsched.kernels.cp.relaxation import relax
 
 _NODES = 1000
-"""Nodes of the relaxed tree, about 10 ms. A larger number rarely proves more (measured in contended rounds of KIT)."""
+"""Nodes of the relaxed tree, about 10 ms. More rarely prove more (measured in contended rounds of KIT)."""
 _DIVES = 16
-"""Dives on the way, up to 2 ms each."""
+"""Dives during the tree search, up to 2 ms each."""
 _SHAKES = 16
-"""Dives in shaken order, where the tree proves nothing."""
+"""Dives in perturbed order, if the tree proves nothing."""
 
 
 def place_all_now(facts: CpInstance) -> SolveResult | None:
-    """Every considered job starts now, if the dive places them all now; else None.
+    """Return the result that starts every considered job now, if the dive can place them; else None.
 
-    That is optimal: no term of an objective falls with the job's start, and no start is before now.
+    It is optimal: no term of an objective decreases with the job's start, and no start is before now.
     """
     plan = empty_plan(facts)
     if dive(facts, plan, np.arange(len(facts.jobs)), True) < len(facts.jobs):
@@ -41,11 +41,11 @@ def place_all_now(facts: CpInstance) -> SolveResult | None:
 
 
 def first_leaf_meets_bound(facts: CpInstance, objective: Objective, seed: int) -> SolveResult:
-    """The first leaf, improved by branch and bound on the problem without places.
+    """Return the first leaf, improved by branch and bound on the problem without places.
 
-    A plan whose delays cost as much as those of the best relaxed plan is optimal, and the answer certain. Where all
-    jobs are interchangeable, the best relaxed plan is known without a search. An answer that is not certain holds the
-    best plan found, also by dives in shaken order, as a beginning for the solver.
+    A plan whose delays cost as much as those of the best relaxed plan is optimal, and the result is certain. If all
+    jobs are interchangeable, the best relaxed plan is known without a search. A result that is not certain holds the
+    best plan found, including dives in perturbed order, as a starting point for the solver.
     """
     plan = cp_problem.first_leaf(facts)
     relaxed = relax(facts, True)
@@ -63,11 +63,11 @@ def first_leaf_meets_bound(facts: CpInstance, objective: Objective, seed: int) -
 
 
 def solve_pool_tree(problem: CpProblem, left_shifted: bool = False) -> SolveResult:
-    """The same for the model of pools, which has no places: if the tree is exhausted, its best plan is optimal.
+    """Return the same for the pool model, which has no places: if the tree is exhausted, its best plan is optimal.
 
-    Where no pool can run short, all jobs start now. This model does not ask whether the nodes have room for them.
-    `left_shifted` makes the tree much smaller: no plan is looked at in which a job could start earlier by itself. The
-    models of cp19 search as they did when their results landed.
+    If no pool can run short, all jobs start now. This model does not check whether they fit on the nodes.
+    `left_shifted` excludes plans in which a job could start earlier by itself, which makes the tree much smaller. The
+    models of cp19 do not use it, to keep their published results.
     """
     facts, objective = problem.facts, problem.objective
     relaxed = pool_relaxation(problem)
@@ -82,18 +82,18 @@ def solve_pool_tree(problem: CpProblem, left_shifted: bool = False) -> SolveResu
 
 
 def pool_relaxation(problem: CpProblem) -> Relaxation:
-    """The relaxation to pools. Jobs that are fixed at the end of the horizon come after the considered jobs."""
+    """Return the relaxation to pools. Jobs fixed at the end of the horizon follow the considered jobs."""
     facts = problem.facts
     return relax(facts.considering(np.concatenate((facts.jobs, problem.rest))), False)
 
 
 def is_infeasible(problem: CpProblem) -> bool:
-    """Whether the model has no solution at all (cp19 sections 3 and 4).
+    """Return whether the model has no solution (cp19 sections 3 and 4).
 
-    That has one of two reasons:
+    There are two reasons:
 
     - a job is longer than the horizon, which overdue jobs shorten;
-    - the jobs that are not searched, which all end with the horizon, do not fit beside each other.
+    - the jobs that are not searched, which all end with the horizon, do not fit together.
     """
     facts = problem.facts
     if problem.horizon_s < int(facts.table.estimate_s[facts.jobs].max()):
@@ -105,12 +105,12 @@ def is_infeasible(problem: CpProblem) -> bool:
 
 
 def _meets(bound: float, objective: Objective, plan: Plan) -> bool:
-    """Whether no plan can be better by more than rounding."""
+    """Return whether no plan can be better, up to rounding."""
     return bound >= delay(objective, plan.start_s) * (1 - COST_TOLERANCE)
 
 
 def perturbed_dives(facts: CpInstance, best: Plan, objective: Objective, random: np.random.Generator) -> Plan:
-    """The best of `best` and of dives that take the jobs in the order of its starts, shaken by a few places."""
+    """Return the best of `best` and of dives in the order of its starts, perturbed by a few places."""
     J, trial = len(facts.jobs), empty_plan(facts)
     least = delay(objective, best.start_s)
     for _ in range(_SHAKES):

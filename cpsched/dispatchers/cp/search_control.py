@@ -1,8 +1,8 @@
-"""The search control of cp19: limits that double, restarts that stop when they bring nothing.
+"""The search control of cp19: limits that double, and a stop after restarts without improvement.
 
-Where a plan is at hand, the solver first verifies it: the plan is posted as a whole. Then come restarts. A restart is a
-separate search for a plan better than the best so far. Two kinds take turns: searches that branch on every unit, which
-may prove the plan optimal, and searches in a shaken order.
+If a plan exists, the solver first verifies it as a whole. Then it restarts: each restart is a separate search for a
+plan better than the best so far. Two kinds alternate: searches that branch on every unit, which may prove optimality,
+and searches in a perturbed order.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ MODELS: dict[str, Any] = {"positions": PositionModel, "slots": SlotModel, "nodes
 def improve(
     problem: CpProblem, answer: SolveResult, model_name: str, limit: SearchLimit, seed: int, guided: bool = True
 ) -> SolveResult:
-    """Have the solver verify the plan of `answer`, and look for one whose delays cost less.
+    """Verify the plan of `answer` with the solver, and search for a cheaper one.
 
-    Status `optimal`: proved; `feasible`: found or verified by the solver; `unverified`: the limit came first, the
-    plan is the one at hand. Path `dive`: the model would be too large for the limit, the plan at hand decides.
+    Status `optimal`: proved; `feasible`: found or verified by the solver; `unverified`: the limit was reached first,
+    the plan is unchanged. Path `dive`: the model would be too large for the limit, the plan is unchanged.
 
-    Without `guided` the solver searches in its own way and is shown no plan; where that ends and proves nothing, the
-    guided search goes on, in the order of the jobs. Path `late`: the limit came before a first plan; `infeasible`: the
-    model has none.
+    Without `guided` the solver uses its own search and gets no plan. If that ends without a proof, the guided search
+    follows, in the order of the jobs. Path `late`: the limit was reached before a first plan; `infeasible`: there is
+    none.
     """
     if model_name == "positions" and all_alike(problem.facts):
         model_name = "slots"
@@ -79,12 +79,12 @@ def improve(
 
 
 def _parameters(model_name: str) -> Any:
-    """Without the cumulatives that OR-Tools adds to each diffn unit by unit: ours take jobs as a whole.
+    """Return solver parameters without redundant propagators.
 
-    Elements have no tables of range minima: with 1,173 nodes these took half of building, and brought no more branches.
-    A model with nodes has a cumulative for each node and resource; with time tables alone, which suffice to be right,
-    its propagations are short. With edge finders and disjunctions as well one of them can take a second, and the
-    solver asks for the limit between two decisions only.
+    Diffn adds no cumulatives per unit, because ours take jobs as a whole. Elements have no tables of range minima: with
+    1,173 nodes these took half of the build time and saved no branches. A model with nodes has a cumulative per node
+    and resource. Its propagation is fast with time tables only, which are sufficient. With edge finders and
+    disjunctions one propagation can take a second, and the solver checks its limit only between decisions.
     """
     parameters = pywrapcp.Solver.DefaultSolverParameters()
     parameters.diffn_use_cumulative = False
@@ -97,13 +97,13 @@ def _parameters(model_name: str) -> Any:
 
 
 class SearchBudget:
-    """What one search may still spend; the solver asks at every node.
+    """The remaining budget of one search; the solver checks it at every node.
 
-    Of all there is, `reserve` is kept for what comes after the last search. A search gets `least` at least.
+    `reserve` is kept for the time after the last search. A search gets at least `least`.
     """
 
     def __init__(self, solver: Any, limit: SearchLimit, doubled: int, reserve: int, least: int = 0) -> None:
-        # The solver keeps this callback alive in C++, where no garbage collector sees the cycle.
+        # The solver keeps this callback alive in C++, where the garbage collector cannot see the cycle.
         self._solver, self._by_effort = weakref.proxy(solver), limit.effort is not None
         self._until = min(limit.total - reserve, self._spent() + max(least, limit.first << doubled))
         self.crossed = False
@@ -113,13 +113,13 @@ class SearchBudget:
         return int(self._solver.Branches() if self._by_effort else self._solver.WallTime())
 
     def __call__(self) -> bool:
-        """Whether the budget is used up."""
+        """Return whether the budget is used up."""
         self.crossed = self.crossed or self._spent() >= self._until
         return self.crossed
 
 
 class RestartSearch:
-    """The restarts of one call: the best plan so far, None before the first, and what the solver said of it."""
+    """The restarts of one call: the best plan so far (None before the first), and the solver's status."""
 
     def __init__(self, model: Model, problem: CpProblem, plan: Plan | None, same: Sequence[IntArray] = ()) -> None:
         self.plan, self.status = plan, "unverified"
@@ -138,18 +138,18 @@ class RestartSearch:
             model.solver.Add(self._cost <= self._best)
 
     def budget(self, limit: SearchLimit, doubled: int = 0) -> SearchBudget:
-        """What the next search gets: the first limit, doubled so many times, or `least_ms` where that is more.
+        """Return the budget of the next search: the first limit, doubled `doubled` times, or `least_ms` if more.
 
-        A model that took long to build takes as long to take down again, which the limit has to cover, too.
+        Releasing a model takes as long as building it, and the limit includes that time.
         """
         return SearchBudget(self._model.solver, limit, doubled, self._built_ms, self._least_ms)
 
     def restart(self, limit: SearchLimit, random: np.random.Generator) -> None:
-        """Verify the plan, then search until the limit, a proof, or what the search control says.
+        """Verify the plan, then search until the limit, a proof, or the stop of the search control.
 
-        A search gets as much as the first limit, or as building the model and verifying the plan took, where that is
-        more: every search begins with a propagation of the whole model, and a model is not built to take no branch of
-        it. After a search that brought nothing the next has twice the first limit.
+        A search gets the first limit, or the time to build the model and verify the plan, if that is more. Every search
+        begins with a propagation of the whole model, so a smaller limit would allow no branch. After a search without
+        improvement the limit doubles.
         """
         if limit.effort is None:
             self._built_ms = self._least_ms = int(self._model.solver.WallTime())
@@ -201,7 +201,7 @@ class RestartSearch:
         return self._model.search(self.plan.copy(), self._rank(self.plan, turn, random), complete)
 
     def _rank(self, plan: Plan, turn: int, random: np.random.Generator) -> list[int]:
-        """By job, its rank among jobs that can start first: as in the best plan, shaken in every other restart."""
+        """Return by job its rank among jobs that can start first: as in the best plan, later perturbed."""
         noise = random.normal(0.0, max(2.0, len(plan.start_s) / 8), len(plan.start_s))
         place = np.empty(len(noise))
         place[np.argsort(plan.start_s, kind="stable")] = np.arange(len(noise))
@@ -214,7 +214,7 @@ class RestartSearch:
         return found
 
     def _improved_by(self, search: Any, budget: SearchBudget) -> bool:
-        """One search for plans below the best."""
+        """Search for plans cheaper than the best; return whether one was found."""
         solver = self._model.solver
         steps = [search]
         if self._best is not None:
@@ -230,20 +230,20 @@ class RestartSearch:
 
 
 def interchangeable(facts: CpInstance, objective: Objective) -> list[IntArray]:
-    """The considered jobs of each kind of which there are several: positions among the considered jobs, ascending.
+    """Return groups of interchangeable considered jobs as ascending positions.
 
-    Two jobs of the same request, estimate and cost can be exchanged: the plan then takes and costs the same. A search
-    that knows this visits only one of the plans that differ by exchanges.
+    Jobs of equal request, estimate and cost can be exchanged without changing the plan's cost. The search then visits
+    only one of the plans that differ by exchanges.
     """
     slots, table = facts.jobs, facts.table
-    asked = (table.units, table.estimate_s, table.sharing, table.node_set, table.per_unit)
-    rows = np.column_stack([*(column[slots] for column in asked), objective.weight, objective.since_s])
+    requested = (table.units, table.estimate_s, table.sharing, table.node_set, table.per_unit)
+    rows = np.column_stack([*(column[slots] for column in requested), objective.weight, objective.since_s])
     _, kind_of, count = np.unique(rows, axis=0, return_inverse=True, return_counts=True)
     return [np.flatnonzero(kind_of.reshape(-1) == kind) for kind in np.flatnonzero(count > 1)]
 
 
 def in_order(plan: Plan, alike: list[IntArray]) -> Plan:
-    """The same plan, in which the jobs of each group start in the order in which they are considered."""
+    """Return the plan with the jobs of each group starting in the order in which they are considered."""
     found = plan.copy()
     for group in alike:
         for j, other in zip(

@@ -1,4 +1,4 @@
-"""How long a search may take: a value, in seconds or in branches."""
+"""The limit of a search, in seconds or in branches."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from cpsched.dispatchers.cp.model_choice import Control
 from cpsched.errors import require
 
 _SHARES = 8
-"""The share of the first search in an effort is one of so many."""
+"""The first search gets 1 / `_SHARES` of an effort."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchLimit:
-    """A search gets `first_s` seconds, twice as many after one that brought nothing; in sum `total_s` at most.
+    """Limits of searches: `first_s` seconds, doubled after one without improvement, `total_s` in total.
 
-    With `effort` the same in branches, an eighth of them for the first search, and no clock is read.
-    `restarts` in a row that bring nothing end it all (cp19 section 3: delta_max, delta, k). No model is built that is
-    expected to take more than `model_s` to build and propagate, which nothing interrupts; that goes by its size.
+    With `effort` the limit is in branches, an eighth of them for the first search, and no clock is read. The call ends
+    after `restarts` in a row without improvement (cp19 section 3: delta_max, delta, k). A model is not built if its
+    size implies more than `model_s` seconds to build and propagate, which cannot be interrupted.
     """
 
     total_s: float
@@ -26,7 +26,7 @@ class SearchLimit:
     effort: int | None = None
     model_s: float = 0.1
     control: Control = "stops"
-    """What follows a search that found nothing new, see `model_choice.WORDS`."""
+    """What follows a search without improvement, see `model_choice.WORDS`."""
 
     def __post_init__(self) -> None:
         require(self.total_s > 0, "limit_s", self.total_s, "must be positive")
@@ -36,18 +36,18 @@ class SearchLimit:
         require(self.effort is None or self.effort > 0, "effort", self.effort, "must be positive")
 
     def covers(self, cost_s: float) -> bool:
-        """Whether a model that takes so many seconds to build and propagate is to be built.
+        """Return whether to build a model that takes `cost_s` seconds to build and propagate.
 
-        Taking it down takes as long again.
+        Releasing it takes as long again.
         """
         return cost_s <= self.model_s and (self.effort is not None or 2 * cost_s <= self.total_s)
 
     @property
     def total(self) -> int:
-        """All there is: branches, or milliseconds."""
+        """Total limit in branches or milliseconds."""
         return self.effort if self.effort is not None else int(self.total_s * 1000)
 
     @property
     def first(self) -> int:
-        """What the first search gets: branches, or milliseconds."""
+        """Limit of the first search in branches or milliseconds."""
         return max(1, self.effort // _SHARES) if self.effort is not None else max(1, int(self.first_s * 1000))

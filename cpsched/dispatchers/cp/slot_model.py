@@ -1,10 +1,9 @@
-"""PCP'20's model where all units are alike: positions that are equal are one class, and a class needs no variables.
+"""PCP'20's model for identical units: equal positions form one class, which needs no variables.
 
-Where every considered job asks for the same kind of unit, a node has room for a fixed number of units at a time. The
-room for one unit is a *slot*: equal positions, merged. A slot held by a running job becomes free when that job ends,
-and stays free. Therefore the jobs fit into the slots exactly if at no moment more units run than slots are free: taken
-in the order of starts, each job finds as many free slots as the count says, whichever slots the others took. One
-cumulative states this. The dive's kernel chooses the places.
+If every considered job requests the same kind of unit, a node holds a fixed number of units at a time. The room for one
+unit is a *slot*: equal positions, merged. A slot held by a running job becomes free when that job ends, and stays free.
+So the jobs fit exactly if at no moment more units run than slots are free. Taken in the order of starts, each job finds
+enough free slots, whichever slots the others took. One cumulative states this. The dive's kernel chooses the places.
 """
 
 from __future__ import annotations
@@ -24,16 +23,16 @@ from cpsched.model import DISTINCT, EXCLUSIVE, BoolArray, IntArray
 
 
 def all_alike(facts: CpInstance) -> bool:
-    """Whether all units of the considered jobs are of one kind, so that a node's room for them is merely counted."""
+    """Return whether all units of the considered jobs are of one kind, so that counting a node's room suffices."""
     slots = facts.jobs
     columns = (facts.table.sharing[slots], facts.table.node_set[slots], *facts.table.per_unit[slots].T)
     if any((column != column[0]).any() for column in columns):
         return False
     sharing, slot = int(facts.table.sharing[slots[0]]), int(slots[0])
-    if sharing & EXCLUSIVE:  # a slot is a whole node: each has to hold as many units as any other
+    if sharing & EXCLUSIVE:  # a slot is a whole node: all must hold equally many units
         room = room_when_empty(facts, slot)
         return len(np.unique(room[room > 0])) <= 1
-    if sharing & DISTINCT:  # of two slots of one node a job may use one only
+    if sharing & DISTINCT:  # a job may use only one slot of a node
         asked = facts.table.per_unit[slot] > 0
         held = facts.machine.capacity[room_when_empty(facts, slot) > 0][:, asked] // facts.table.per_unit[slot][asked]
         return bool((held.min(axis=1) <= 1).all())
@@ -41,30 +40,30 @@ def all_alike(facts: CpInstance) -> bool:
 
 
 class SlotModel(PoolModel):
-    """The model by slots, which are a pool."""
+    """The model by slots, which form a pool."""
 
     @staticmethod
     def relaxed(problem: CpProblem) -> Relaxation:
-        """The capacities that can run short. The slots come first, and imply the others."""
+        """Return the capacities that can run short. The slots come first and imply the others."""
         return relax(problem.facts, True)
 
     @property
     def cost_s(self) -> float:
-        """What building and the first propagation take, in seconds."""
+        """Expected time to build and propagate once, in seconds."""
         return TASK_S * (len(self.start) + len(self._pools.moment_s))
 
     def post(self) -> None:
-        """No more units run than slots are free. Nothing is posted where all units find a slot even now."""
+        """Limit the running units to the free slots. Post nothing if all units find a slot now."""
         if self._pools.demand.shape[1] > 0:
             self.keep_within(0, self.tasks())
 
     def search(self, plan: Plan | None, rank: Sequence[int] | None, complete: bool) -> GuidedDecisionBuilder:
-        """Schedule or postpone; a job that starts takes the first slots that are free."""
+        """Return the search; a job that starts takes the first free slots."""
         return SlotSearch(self, plan, rank, complete)
 
 
 class SlotSearch(GuidedDecisionBuilder):
-    """Both forms of `GuidedDecisionBuilder` are the same here: other places would change nothing."""
+    """Search by slots. Both forms of `GuidedDecisionBuilder` are equal here, because other places change nothing."""
 
     @override
     def first(self, placed: BoolArray, earliest_s: IntArray) -> tuple[int, IntArray]:

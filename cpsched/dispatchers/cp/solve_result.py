@@ -1,4 +1,4 @@
-"""What a dispatcher of this family knows at the end of a call, and how that becomes a decision."""
+"""The result of a solver call, and the decision from it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from cpsched.wait_reasons import wait_reasons_of
 
 @dataclass(frozen=True, slots=True)
 class SolveResult:
-    """A plan for the considered jobs (None where there is none), how it was found, and what the search cost.
+    """A plan for the considered jobs (or None), how it was found, and the cost of the search.
 
-    `bound` is a proved lower bound of what delays cost (see `objective`); `certain` says that no search can help.
+    `bound` is a proved lower bound of the cost of delays (see `cp_objective`). `certain`: no search can improve the
+    plan.
     """
 
     plan: Plan | None
@@ -31,13 +32,13 @@ class SolveResult:
     solver_s: float = 0.0
     branches: int = 0
     first_s: float = 0.0
-    """Seconds of the solver until its first plan."""
+    """Solver time until its first plan, s."""
     best_s: float = 0.0
-    """Seconds of the solver until its best plan."""
+    """Solver time until its best plan, s."""
 
 
 def effort_of(facts: CpInstance, answer: SolveResult, objective: Objective, variables: int) -> Effort:
-    """The effort of an answer. Its objective and bound are known only after a search."""
+    """Return the effort of a result. Objective and bound are known only after a search."""
     solved = answer.status != "" and answer.plan is not None
     return Effort(
         path=answer.path,
@@ -61,9 +62,9 @@ def decision_of_placed_plan(snapshot: Snapshot, facts: CpInstance, plan: Plan, e
 def decision_with_allocation(
     snapshot: Snapshot, facts: CpInstance, plan: Plan, effort: Effort, need: Need, allocation: Allocation
 ) -> Decision:
-    """Place the jobs whose start is now, in priority order; a job without room on the nodes waits (cp19 section 2.2).
+    """Place the jobs whose start is now, in priority order; a job that fits on no nodes waits (cp19 section 2.2).
 
-    `unplaced` in the decision's effort counts the jobs without room.
+    `unplaced` in the decision's effort counts such jobs.
     """
     chosen, starts = facts.jobs[plan.start_s == facts.now_s], NO_STARTS
     if len(chosen):
@@ -78,7 +79,7 @@ def decision_with_allocation(
 
 
 def start_first_fitting(snapshot: Snapshot, facts: CpInstance, effort: Effort, need: Need) -> Decision:
-    """Start nothing; but if no job runs, start the first that fits, since the next round would be the same."""
+    """Start no job; but if none runs, start the first that fits, because the next round would be the same."""
     able = startable(facts, facts.jobs, 1)
     if len(facts.running) > 0 or len(able) == 0:
         return empty_decision(snapshot, effort, need)
@@ -102,12 +103,12 @@ def _explained(
 
 
 def empty_decision(snapshot: Snapshot, effort: Effort, need: Need) -> Decision:
-    """No job has a start."""
-    nobody = np.empty(0, np.int64)
-    return _explained(snapshot, NO_STARTS, nobody, nobody, effort, need)
+    """Return a decision without starts."""
+    no_jobs = np.empty(0, np.int64)
+    return _explained(snapshot, NO_STARTS, no_jobs, no_jobs, effort, need)
 
 
 def expected_starts(snapshot: Snapshot, jobs: IntArray, start_s: IntArray) -> IntArray:
-    """Expected starts aligned with the queue; `NEVER` for jobs that were not considered."""
+    """Return expected starts aligned with the queue; `NEVER` for jobs that were not considered."""
     at = dict(zip(jobs.tolist(), start_s.tolist(), strict=True))
     return np.array([at.get(slot, NEVER) for slot in snapshot.queue.tolist()], dtype=np.int64)

@@ -1,1 +1,1 @@
-"""Dispatchers of constraint programming: one file per paper, each a few lines over the parts in the folder above."""
+"""Constraint-programming dispatchers: one file per paper, each a few lines over the parts in the parent package."""

@@ -1,10 +1,10 @@
-"""The two families of cp19: PCP, start times and nodes in one model, and HCP, start times first and nodes afterwards.
+"""The two families of cp19: PCP plans start times and nodes in one model, HCP start times first and nodes afterwards.
 
-From the originals (no number) to PCP'19 and HCP'19 each step changes what the paper's section says, and nothing else:
+From the originals (no number) to PCP'19 and HCP'19, each step changes only what its section of the paper states:
 
-- 1 (section 3): jobs that could start now, and a search that knows when it is done;
-- 2 (section 4): a running job that has outlived its estimate goes on for a second;
-- '19 (section 4): slowdown as objective and as priority, and PCP searches as HCP does.
+- 1 (section 3): only jobs that could start now, and a search with a stopping rule;
+- 2 (section 4): a running job that has outlived its estimate takes another second;
+- '19 (section 4): slowdown as objective and priority, and PCP searches like HCP.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ _PCP2 = replace(_PCP1, running="at-least-1s")
 _HCP = ModelChoice("first", "doubles", "remaining", "weighted-wait", "urgency", "best-fit")
 _HCP1 = replace(_HCP, jobs="startable", control="stops")
 _HCP2 = replace(_HCP1, running="at-least-1s")
-_LATE = "for the least lateness beyond expected waits"
-_WAIT = "for the least wait, queues that expect short waits first"
+_LATE = "with minimal lateness beyond expected waits"
+_WAIT = "with minimal wait, weighted for queues with short expected waits"
 _OF_PCP, _OF_HCP = "cp19 section 2.2 (PCP)", "cp19 section 2.2 (HCP)"
 
 LISTED = (
-    family_member("pcp", f"Plans starts and nodes of the whole queue {_LATE}; the solver searches in its own way.",
+    family_member("pcp", f"Plans starts and nodes of the whole queue {_LATE}; with the solver's own search.",
            _OF_PCP, _PCP, first_limit_s=1.0),
-    family_member("pcp1", "PCP for the jobs that could start now, with a search that knows when it is done.",
+    family_member("pcp1", "PCP for the jobs that could start now, with a stopping rule for the search.",
            _OF_PCP, _PCP1, first_limit_s=1.0),
-    family_member("pcp2", "PCP1 where a running job goes on for one second at least.", _OF_PCP, _PCP2, first_limit_s=1.0),  # noqa: E501
-    family_member("pcp19", "PCP'19: starts and nodes of what could start now, for least slowdown.",
+    family_member("pcp2", "PCP1 with at least one second for running jobs.", _OF_PCP, _PCP2, first_limit_s=1.0),
+    family_member("pcp19", "PCP'19: starts and nodes of jobs that could start now, with minimal slowdown.",
            "cp19 section 4 (PCP3)", ModelChoice(allocation="nodes")),
     family_member("hcp", f"Plans starts on pools {_WAIT}; nodes by best fit afterwards.", _OF_HCP, _HCP),
-    family_member("hcp1", "HCP for the jobs that could start now, with a search that knows when it is done.", _OF_HCP, _HCP1),  # noqa: E501
-    family_member("hcp2", "HCP1 where a running job goes on for one second at least.", _OF_HCP, _HCP2),
-    family_member("hcp19", "HCP'19: starts on pools of all that could start now, for least slowdown; nodes by best fit.",  # noqa: E501
+    family_member("hcp1", "HCP for the jobs that could start now, with a stopping rule for the search.", _OF_HCP, _HCP1),  # noqa: E501
+    family_member("hcp2", "HCP1 with at least one second for running jobs.", _OF_HCP, _HCP2),
+    family_member("hcp19", "HCP'19: starts on pools of jobs that could start now, with minimal slowdown; nodes by best fit.",  # noqa: E501
            "cp19 section 4 (HCP3)", ModelChoice(allocation="best-fit")),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""CP on line per objective (debs24 sections 2.3, 5.2 and 5.4): the whole queue on pools, by CP-SAT."""
+"""Online CP per objective (debs24 sections 2.3, 5.2 and 5.4): the whole queue on pools, by CP-SAT."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from cpsched.registration import Registration
 
 
 def _listed(name: str, what: str, section: str, **fixed: str) -> Registration:
-    summary = f"Plans the whole queue on pools for the least {what}."
+    summary = f"Plans the whole queue on pools with minimal {what}."
     return Registration(name, summary, f"debs24 section {section}", PerObjectiveDispatcher, fixed)
 
 
@@ -16,6 +16,12 @@ LISTED = (
     _listed("cp-af", "mean response time", "5.3", objective="af"),
     _listed("cp-awf", "mean response time weighted by area", "5.1", objective="awf"),
     _listed("cp-p2sf", "P2SF", "5.4", objective="p2sf"),
-    _listed("cp-bsld+", "bounded slowdown, beside three list plans", "5.2", objective="bsld", plans="spf,saf,sjf"),
-    _listed("cp-p2sf+", "P2SF, beside a list plan", "5.4", objective="p2sf", plans="reg"),
+    _listed(
+        "cp-bsld+",
+        "bounded slowdown, starting also from three list plans",
+        "5.2",
+        objective="bsld",
+        plans="spf,saf,sjf",
+    ),
+    _listed("cp-p2sf+", "P2SF, starting also from a list plan", "5.4", objective="p2sf", plans="reg"),
 )

@@ -1,11 +1,11 @@
-"""CPH (mod17 section 4): HCP as that paper uses it, for the least total wait, with the rules of its PRB."""
+"""CPH (mod17 section 4): HCP as in that paper, with minimal total wait and the rules of its PRB."""
 
 from __future__ import annotations
 
 from cpsched.dispatchers.cp.constraint_dispatcher import family_member
 from cpsched.dispatchers.cp.model_choice import ModelChoice
 
-_SUMMARY = "Plans starts on pools for the least total wait; order and nodes by the priority rule of prb."
+_SUMMARY = "Plans starts on pools with minimal total wait; order and nodes by the priority rule of prb."
 _CPH = ModelChoice("first", "doubles", "remaining", "wait", "urgency", "best-fit")
 
 LISTED = (family_member("cph", _SUMMARY, "mod17 section 4", _CPH),)

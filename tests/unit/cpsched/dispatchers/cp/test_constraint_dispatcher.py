@@ -28,8 +28,8 @@ POOLED: dict[str, Any] = {"allocation": "best-fit"}
     [
         ({"site_weight": -0.1}, "site_weight=-0.1: must not be negative"),
         ({"considered": 0}, "considered=0: must be positive"),
-        ({"priority": "none"}, "priority=none: needs the allocation nodes"),
-        ({"priority": "none", "allocation": "best-fit"}, "priority=none: needs the allocation nodes"),
+        ({"priority": "none"}, "priority=none: requires allocation=nodes"),
+        ({"priority": "none", "allocation": "best-fit"}, "priority=none: requires allocation=nodes"),
         ({"running": "remaining"}, "running=remaining: cannot be with the allocation positions"),
     ],
 )
