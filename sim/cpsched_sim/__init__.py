@@ -1,14 +1,13 @@
-"""A cluster that is not there: replays traces with any dispatcher and predictor, and says what the schedule is worth.
+"""A simulator: replay traces with any dispatcher and predictor, and evaluate the schedule.
 
     import cpsched_sim
     outcome = cpsched_sim.simulate("KTH-SP2.swf.gz", "easy", "last-two")
     print(outcome)              # a table of all metrics; outcome.bsld, .schedule, .to_frame()
 
-What a researcher needs stands here: `load`, `from_frame`, `simulate`, `compare`, `recorded_schedule_of`, `METRICS`,
-what they give back: `Workload`, `TraceJob`, `Simulation`, `Comparison`, `Schedule`, and what there is to say of
-accounting data: `TraceDialect`.
-Many replays by one file: `run_study`, which gives `StudyResults`. To draw results: `draw_bars`, `draw_distributions`,
-`draw_utilization`, `draw_account_shares`, which give a `Chart`. A name is loaded when it is first used.
+The API for researchers: `load`, `from_frame`, `simulate`, `compare`, `recorded_schedule_of`, `METRICS`, and the types `Workload`,
+`TraceJob`, `Simulation`, `Comparison`, `Schedule` and `TraceDialect` (options of accounting data). `run_study` runs
+many replays from one file and returns `StudyResults`. `draw_bars`, `draw_distributions`, `draw_utilization` and
+`draw_account_shares` return a `Chart`. Names are imported at first use.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ _HOME_OF = {
     "run_study": "cpsched_sim.study.case_runner",
     "simulate": "cpsched_sim.simulation",
 }
-"""Name -> the module that it comes from."""
+"""By name, the module that defines it."""
 
 __all__ = [
     "METRICS",

@@ -1,7 +1,7 @@
-"""How commands meet the shell: errors in one line and one shape, `-h` everywhere, output that cannot be written.
+"""Behaviour common to all commands: errors in one line, `-h` everywhere, output that cannot be written.
 
-Every command ends with exit code 0, or says in one line `error: ...` on stderr why not: 2 where what it was given, or
-the outside, is to blame; 1 where a check or a replay failed; 130 after Ctrl-C.
+A command ends with exit code 0, or prints `error: ...` in one line on stderr: 2 for wrong input or a failure outside;
+1 for a failed check or replay; 130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ SHORT_HELP = {"help_option_names": _HELP}
 """Context settings of a program: its commands inherit them."""
 MESSAGE_CHARS = 4_000
 _USAGE: Any = typer.BadParameter.__mro__[2]
-"""What every mistake in a command line is derived from; typer does not export its name."""
+"""The base class of all usage errors; typer does not export its name."""
 
 
 def print_message(kind: str, message: object) -> None:
-    """One line on stderr: `kind: message`, whatever the message holds."""
+    """Print `kind: message` as one line on stderr."""
     typer.echo(f"{kind}: {quote_value(message, MESSAGE_CHARS)}", err=True)
 
 
 _printed: list[object] = []
-"""The JSON objects on stdout: a command prints one, figures or an error."""
+"""The number of JSON objects printed on stdout: figures or an error."""
 
 
 def echo_json(content: object) -> None:
-    """Print one JSON object, and flush it at once."""
+    """Print one JSON object and flush it."""
     _printed.append(content)
     typer.echo(json.dumps(content))
     sys.stdout.flush()
 
 
 def as_json(error: Exception) -> dict[str, Any]:
-    """An error as one object: its kind, its message, and where its author's code is, if it is a plug-in's."""
+    """Return an error as an object: its kind, its message, and the plug-in's line if it has one."""
     place = getattr(error, "place", None)
     where = {"file": place.file, "line": place.line} if place is not None else {"file": None, "line": None}
     return {"error": {"kind": type(error).__name__, "message": quote_value(error, MESSAGE_CHARS), **where}}
@@ -62,8 +62,8 @@ def reporting(first: Callable[[], object] | None = None) -> Callable[[F], F]:
     - A `CpschedError`: the `exit_code` of the exception, else 2.
     - Ctrl-C: exit code 130.
 
-    With `--json` (an argument `as_json` of the command) the error is an object on stdout as well, see `as_json`, unless
-    the figures are there already.
+    With `--json` (an argument `as_json` of the command) the error is also an object on stdout, see `as_json`, unless
+    figures have been printed.
     """
 
     def decorated(command: F) -> F:
@@ -91,7 +91,7 @@ def reporting(first: Callable[[], object] | None = None) -> Callable[[F], F]:
 
 
 class CommandGroup(TyperGroup):
-    """The commands of a program; mistakes in the command line and lost output are errors like any other."""
+    """The commands of a program; usage errors and lost output are reported like other errors."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
@@ -141,7 +141,7 @@ RENAMED_OPTIONS = {
     "--predictors": "--predictor",
     "--config": "--slurm-config",
 }
-"""Former names of options, which go on working where a command has no option of that name."""
+"""Former names of options, accepted where a command has no option of that name."""
 
 
 FORMER_COMMANDS = {
@@ -152,7 +152,7 @@ FORMER_COMMANDS = {
     "promises": "accuracy start-times",
     "take-over": "take-leadership",
 }
-"""Former names of commands, which go on working; the help does not show them. Removed two minor releases later."""
+"""Former names of commands, accepted but not in the help. Removed after two minor releases."""
 
 FORMER_VERBS = {
     "study": {"--example": "example", "verify": "verify"},
@@ -162,7 +162,7 @@ FORMER_VERBS = {
 
 
 def _options(command: Any) -> Iterator[str]:
-    """The names of the options of a command and of those below it."""
+    """Yield the option names of a command and its subcommands."""
     for parameter in command.params:
         yield from parameter.opts
     for below in getattr(command, "commands", {}).values():
@@ -170,7 +170,7 @@ def _options(command: Any) -> Iterator[str]:
 
 
 def _escape_help_texts(command: Any) -> None:
-    """Have Typer show the help texts of a command and of all below it as written: it reads them as Rich's markup."""
+    """Escape the help texts of a command and its subcommands, which Typer would parse as Rich markup."""
     for holder in (command, *command.params):
         for text in ("help", "epilog"):
             if shown := getattr(holder, text, None):
@@ -180,7 +180,7 @@ def _escape_help_texts(command: Any) -> None:
 
 
 def _ended(run: Callable[[], Any]) -> int:
-    """The exit code of a command, once it is over and all of its output is out."""
+    """Run a command, flush its output and return its exit code."""
     try:
         try:
             code = run()
@@ -203,12 +203,12 @@ def _ended(run: Callable[[], Any]) -> int:
 
 
 def _mistaken(error: Any) -> int:
-    """A mistake in the command line: what is wrong, and which help tells more."""
+    """Report a usage error with the command whose help explains it; return the exit code."""
     context = getattr(error, "ctx", None)
     if type(error).__name__ == "NoArgsIsHelpError":
         error.show()
     else:
-        where = f"; `{context.command_path} -h` tells more" if context is not None else ""
+        where = f"; `{context.command_path} -h` explains the usage" if context is not None else ""
         message = " ".join(error.format_message().split()).removesuffix(".").partition(" (Possible options: ")[0]
         close = list(getattr(error, "possibilities", None) or ())
         meant = f"; did you mean {close[0]!r}?" if close and "Did you mean" not in message else ""
@@ -217,7 +217,7 @@ def _mistaken(error: Any) -> int:
 
 
 def _drop_output() -> None:
-    """Let what is left in the buffer of stdout go nowhere: Python would fail again when it ends."""
+    """Discard the rest of stdout's buffer, since Python would fail again at exit."""
     try:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
@@ -226,9 +226,9 @@ def _drop_output() -> None:
 
 
 def run_all_steps(*steps: Callable[[], object]) -> None:
-    """Take every step, also after one that failed: figures are shown where they cannot be saved, and the other way.
+    """Run every step, even after a failure, so that figures are shown if they cannot be saved, and vice versa.
 
-    Raises what the first failed step raised; of the others a line each is said.
+    Raise the exception of the first failed step; print those of the others.
     """
     failed: list[Exception] = []
     for step in steps:

@@ -1,4 +1,4 @@
-"""Replays of one trace side by side: every dispatcher with every predictor, and each in percent of a baseline."""
+"""Compare replays of one trace: every dispatcher with every predictor, in percent of a baseline."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ComparisonRow:
-    """One combination: its summary (see `Simulation.summary`), or in `error` why there is none, or is none on disk.
+    """One combination: its summary (see `Simulation.summary`), or in `error` why it has none.
 
-    `measures` are there where they were asked for; `simulation` where it was replayed in this process.
+    `measures` are present if requested, `simulation` if the replay ran in this process.
     """
 
     dispatcher: str
@@ -52,40 +52,40 @@ class ComparisonRow:
     error: str = ""
     measures: ScheduleData | None = None
     hints: tuple[str, ...] = ()
-    """Settings that are likely to serve better, as in `Simulation.hints`."""
+    """Hints on better settings, as in `Simulation.hints`."""
     simulation: Simulation | None = None
 
     @property
     def name(self) -> str:
-        """dispatcher/predictor; the recorded schedule has no predictor."""
+        """Return dispatcher/predictor; the recorded schedule has no predictor."""
         return f"{self.dispatcher}/{self.predictor}" if self.predictor else self.dispatcher
 
 
 def recorded_rows(
     found: RecordedSchedule | None, baseline: str | None, more: Sequence[Metric] = ()
 ) -> list[ComparisonRow]:
-    """The recorded schedule as a row beside the replays; none where the trace tells no start.
+    """Return the recorded schedule as a row, or no row if the trace has no starts.
 
-    Raises `InvalidValue` where it is to be the baseline, and there is none.
+    Raise `InvalidValue` if it is the baseline and missing.
     """
-    require(found is not None or baseline != RECORDED, "baseline", baseline, "the trace tells no start of a job")
+    require(found is not None or baseline != RECORDED, "baseline", baseline, "the trace has no recorded starts")
     return [ComparisonRow(RECORDED, "", found.summary(more), measures=found.measures)] if found is not None else []
 
 
 def warnings(found: RecordedSchedule | None, rows: Iterable[ComparisonRow]) -> list[str]:
-    """What a reader of replays beside the record must know, one sentence each."""
+    """Return what a user must know about replays compared with the record, one sentence each."""
     waits_s = [row.summary["mean_wait_s"] for row in rows if row.summary is not None and row.name != RECORDED]
     why = mismatch_warning(found, waits_s)
     return [*(found.notes() if found is not None else ()), *([why] if why else [])]
 
 
 def compared(more: Sequence[Metric] = ()) -> tuple[Metric, ...]:
-    """The metrics that stand in comparisons, with their percentage of the baseline's."""
+    """Return the metrics of comparisons, with their percentage of the baseline's."""
     return (*(row for row in METRICS if row.compared), *more)
 
 
 class Combination(NamedTuple):
-    """One dispatcher with one predictor, in words, and the catalogues in which the words are found."""
+    """One dispatcher with one predictor as texts, and the registries in which the names are found."""
 
     setup: ReplaySetup
     known: PolicyRegistries
@@ -98,9 +98,9 @@ def combinations(
     options: Mapping[str, object],
     charge: SchedulingOverhead = None,
 ) -> list[Combination]:
-    """Every combination, each with the settings that it knows. Raises `UnknownName` for names that none knows.
+    """Return every combination with its applicable settings. Raise `UnknownName` for unknown names.
 
-    `options` are settings that only dispatchers that search have.
+    `options` are settings that apply only to dispatchers that search.
     """
     found: list[Combination] = []
     taken, everything = set[str](), {OVERRUN}
@@ -126,13 +126,13 @@ def combinations(
 
 
 def labels(things: Sequence[object]) -> list[str]:
-    """A label for each: its words, with a number behind words that occur twice (two instances of one class)."""
+    """Return a label for each, with a number after repeated labels (two instances of one class)."""
     words = [thing if isinstance(thing, str) else import_path_of(thing) for thing in things]
     return [f"{word}#{n}" if (n := words[: at + 1].count(word)) > 1 else word for at, word in enumerate(words)]
 
 
 def check_baseline(chosen: Iterable[Combination], baseline: str | None) -> None:
-    """Raises `UnknownName` unless `baseline` is one of the dispatchers or dispatcher/predictor."""
+    """Raise `UnknownName` unless `baseline` is one of the dispatchers or dispatcher/predictor."""
     policies = [setup.policy for setup, _ in chosen]
     known = {RECORDED} | {name for p in policies for name in (p.dispatcher, f"{p.dispatcher}/{p.predictor}")}
     if baseline is not None and baseline not in known:
@@ -140,10 +140,10 @@ def check_baseline(chosen: Iterable[Combination], baseline: str | None) -> None:
 
 
 def baselines(rows: Sequence[ComparisonRow], baseline: str | None) -> dict[str, ComparisonRow | None]:
-    """Row name -> the row that it is measured by.
+    """Return the baseline row by row name.
 
-    A dispatcher measures each row with the row's own predictor; dispatcher/predictor measures all; without a
-    baseline, the first row measures all.
+    A dispatcher is the baseline of each row with the row's predictor; dispatcher/predictor is the baseline of all. The
+    default is the first row.
     """
     by_name = {row.name: row for row in rows}
     if baseline is not None and baseline not in by_name:
@@ -154,7 +154,7 @@ def baselines(rows: Sequence[ComparisonRow], baseline: str | None) -> dict[str, 
 
 
 def percentages(row: ComparisonRow, baseline: ComparisonRow | None, more: Sequence[Metric] = ()) -> dict[str, float]:
-    """The figures of `row` in percent of the baseline's; empty where one of them failed."""
+    """Return the figures of `row` in percent of the baseline's; empty if either failed."""
     if row.summary is None or baseline is None or baseline.summary is None:
         return {}
     mine, theirs = row.summary, baseline.summary
@@ -164,7 +164,7 @@ def percentages(row: ComparisonRow, baseline: ComparisonRow | None, more: Sequen
 def as_json(
     rows: Sequence[ComparisonRow], baselines: Mapping[str, ComparisonRow | None], more: Sequence[Metric] = ()
 ) -> dict[str, Any]:
-    """The comparison as one object."""
+    """Return the comparison as one object."""
     return {
         "results": [
             {
@@ -182,7 +182,7 @@ def as_json(
 def table_rows(
     rows: Sequence[ComparisonRow], baselines: Mapping[str, ComparisonRow | None], more: Sequence[Metric] = ()
 ) -> Iterable[Sequence[object]]:
-    """The comparison as a table for files: one line per combination, absolute figures, then percentages."""
+    """Return the comparison as a table for files: one line per combination, figures, then percentages."""
     times = ("mean_ms", "median_ms", "p99_ms", "max_ms")
     shown = tuple(each.name for each in compared(more))
     others = tuple(each.name for each in METRICS if not each.compared)
@@ -206,10 +206,10 @@ def table_rows(
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Comparison:
-    """Several simulations of one trace, side by side; printing shows them as a table.
+    """Several simulations of one trace; printing shows a table.
 
-    `simulations` are those that went well, by "dispatcher/predictor". `rows` hold all combinations in the order asked,
-    then the recorded schedule where the trace tells one. `warnings` say where the two do not go together.
+    `simulations` are the successful ones, by "dispatcher/predictor". `rows` have all combinations in the requested
+    order, then the recorded schedule if the trace has one. `warnings` describe where replays and record disagree.
     """
 
     title: str
@@ -220,16 +220,16 @@ class Comparison:
 
     @property
     def simulations(self) -> dict[str, Simulation]:
-        """The simulations that went well, by "dispatcher/predictor"."""
+        """Return the successful simulations, by "dispatcher/predictor"."""
         return {row.name: row.simulation for row in self.rows if row.simulation is not None}
 
     @property
     def hints(self) -> list[str]:
-        """The hints of all simulations, see `Simulation.hints`; each with the name of its combination."""
+        """Return the hints of all simulations (`Simulation.hints`), each with the name of its combination."""
         return [f"{row.name}: {hint}" for row in self.rows for hint in row.hints]
 
     def __getitem__(self, name: str) -> Simulation:
-        """The simulation of a combination; raises `UnknownName`."""
+        """Return the simulation of a combination. Raise `UnknownName`."""
         known = self.simulations
         if name not in known:
             raise UnknownName("combination", name, known)
@@ -294,13 +294,13 @@ def compare(
     metrics: Sequence[MetricLike] = (),
     policy: str | PathLike[str] | SitePolicy | None = None,
 ) -> Comparison:
-    """Replay a trace with every dispatcher and every predictor, one after the other in this process.
+    """Replay a trace with every dispatcher and every predictor, sequentially in this process.
 
-    Takes what `simulate` takes, several of each; a setting goes to the combinations that know it. Instances are copied
-    for every combination, as they were before their first simulation: none knows what it, or another, has learned. A
-    combination that fails is told of in its row. Where the trace tells when jobs really started, the last row is that
-    schedule; `baseline` may be "as recorded".
-    Raises `CpschedError` for names and values that are wrong, `SimulationError` for files that cannot be used.
+    Arguments are those of `simulate`, with several of each; a setting applies to the combinations that have it. Each
+    combination uses a copy of an instance from before its first simulation, so that it has learned nothing. A
+    combination that fails has its error in its row. If the trace has recorded starts, the last row is that schedule,
+    and `baseline` may be "as recorded". Raise `CpschedError` for wrong names and values, `SimulationError` for unusable
+    files.
     """
     workload = open_workload(trace, system, max_jobs, lenient)
     workload = under(workload, policy) if policy is not None else workload
@@ -322,5 +322,5 @@ def _row(workload: Workload, setup: ReplaySetup, known: PolicyRegistries, more: 
         return ComparisonRow(*names, summary, measures=simulation.measures, hints=hints, simulation=simulation)
     except CpschedError as error:
         return ComparisonRow(*names, error=str(error))
-    except Exception as error:  # a dispatcher of somebody's own loses its row, not the others
+    except Exception as error:  # a failing plug-in must not affect the other rows
         return ComparisonRow(*names, error=f"{type(error).__name__}: {error}")

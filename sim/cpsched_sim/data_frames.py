@@ -1,4 +1,4 @@
-"""Jobs and their schedule as a pandas frame; the one door to pandas (extra `pandas`)."""
+"""Jobs and their schedule as a pandas frame; the only module that imports pandas (extra `pandas`)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def frame_of_jobs(items: Sequence[TraceJob], schedule: tuple[IntArray, IntArray,
     run_s = np.fromiter((item.run_s for item in items), np.int64, len(items))
     asked = np.fromiter((job.request.units * job.request.per_unit[0] for job in jobs), np.int64, len(jobs))
 
-    told = np.array([item.recorded_start_s is not None for item in items], np.bool_)
+    has_start = np.array([item.recorded_start_s is not None for item in items], np.bool_)
     recorded_s = np.fromiter((item.recorded_start_s or 0 for item in items), np.int64, len(items))
 
     drew = np.array([item.power_w is not None for item in items], np.bool_)
@@ -63,7 +63,7 @@ def frame_of_jobs(items: Sequence[TraceJob], schedule: tuple[IntArray, IntArray,
 
 
 def frame_of_lines(lines: Sequence[Sequence[object]]) -> DataFrame:
-    """A table as a frame: its first line names the columns. Raises `InputError` where pandas is not installed."""
+    """Return a table as a frame, with the column names in its first line. Raise `InputError` without pandas."""
     return _pandas().DataFrame(lines[1:], columns=list(lines[0]))
 
 
@@ -71,5 +71,5 @@ def _pandas() -> Any:
     try:
         import pandas
     except ImportError as error:
-        raise InputError("to_frame() needs pandas: pip install 'cpsched[pandas]'") from error
+        raise InputError("to_frame() requires pandas: pip install 'cpsched[pandas]'") from error
     return pandas

@@ -1,4 +1,4 @@
-"""Reports as values, printed as Markdown and as one page of HTML that needs nothing from elsewhere."""
+"""Reports as values, rendered as Markdown and as one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cpsched_sim.errors import InputError, quote_value
 
 _MOST_CHARS = 2000
 _MOST_LINES = 100
-"""Rows of a table in Markdown; the page has all."""
+"""Maximum rows of a table in Markdown; the page has all."""
 STYLE = """
 :root { color-scheme: light dark; --page: #fff; --ink: #1c2024; --quiet: #6b7280; --band: #e7eaee; --good: #1a7f37;
   --bad: #b42318; --line0: #2563eb; --line1: #d97706; --line2: #059669; --line3: #9333ea; --line4: #dc2626;
@@ -49,17 +49,17 @@ class Block(Protocol):
     """A part of a report."""
 
     def markdown(self) -> str:
-        """The part as Markdown, without an empty line at its end."""
+        """Return the block as Markdown, without a trailing empty line."""
         ...
 
     def html(self) -> Markup:
-        """The part as an element of a page."""
+        """Return the block as an HTML element."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Heading(Block):
-    """Begins a section."""
+    """The heading of a section."""
 
     text: str
 
@@ -107,7 +107,7 @@ class Items(Block):
 
 @dataclass(frozen=True, slots=True)
 class Table(Block):
-    """Rows below a title and headings. In HTML, the last cell of a row that is shorter takes the rest of its width."""
+    """Rows below a title and headings. In HTML, the last cell of a short row spans the rest."""
 
     title: str
     head: Sequence[str]
@@ -117,7 +117,7 @@ class Table(Block):
     def markdown(self) -> str:
         lines = [self.head, ["---"] * len(self.head), *self.rows[:_MOST_LINES]]
         if (more := len(self.rows) - _MOST_LINES) > 0:
-            lines.append([f"{more:,} more are in the page"])
+            lines.append([f"{more:,} more rows are in the HTML page"])
         body = "\n".join(f"| {' | '.join(map(plain, line))} |" for line in lines)
         return f"{plain(self.title)}:\n\n{body}" if self.title else body
 
@@ -136,12 +136,12 @@ class Table(Block):
 
 @dataclass(frozen=True, slots=True)
 class Picture(Block):
-    """A drawing, in the page alone, and its numbers for those who do not see it. `draw` returns SVG."""
+    """A drawing, in the page only, and its numbers for readers who cannot see it. `draw` returns SVG."""
 
     draw: Callable[[], str]
     numbers: Table | None = None
     is_open: bool = False
-    """Whether the page shows the numbers at once."""
+    """Whether the page shows the numbers initially."""
 
     @override
     def markdown(self) -> str:
@@ -151,27 +151,27 @@ class Picture(Block):
     def html(self) -> Markup:
         try:
             drawn = tag("figure", Markup(self.draw()))
-        except InputError as error:  # no matplotlib: the numbers are there all the same
+        except InputError as error:  # without matplotlib the page has the numbers only
             drawn = tag("p", str(error), class_="quiet")
         if self.numbers is None:
             return drawn
-        told = tag("summary", "The numbers of this picture")
-        return Markup(drawn + tag("details", told, self.numbers.html(), open="" if self.is_open else None))
+        summary = tag("summary", "The numbers of this picture")
+        return Markup(drawn + tag("details", summary, self.numbers.html(), open="" if self.is_open else None))
 
 
 def markdown(title: str, blocks: Iterable[Block]) -> str:
-    """A report as Markdown, to be pasted into a mail."""
+    """Return a report as Markdown, for a mail."""
     parts = (each.markdown() for each in blocks)
     return "\n\n".join([f"# {plain(title)}", *filter(None, parts)]) + "\n"
 
 
 def fragment(*blocks: Block) -> str:
-    """Parts of a report as HTML, as notebooks show them."""
+    """Return blocks as HTML for a notebook."""
     return "\n".join(each.html() for each in blocks)
 
 
 def page(title: str, blocks: Iterable[Block]) -> str:
-    """A report as a page for screens light and dark, phones, and paper."""
+    """Return a report as an HTML page for light and dark screens, phones, and paper."""
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -185,7 +185,7 @@ def page(title: str, blocks: Iterable[Block]) -> str:
 
 
 def plain(text: str) -> str:
-    """A text that Markdown shows as it is: one line, of bounded length."""
+    """Return a text that Markdown shows unchanged: one line, of bounded length."""
     found = _line(text).replace("\\", "\\\\").replace("|", "\\|").replace("[", "\\[")
     return found.replace("<", "&lt;").replace("`", "'")
 

@@ -20,15 +20,15 @@ from cpsched.errors import CpschedError, escape_controls
 from cpsched.traceback_origin import SourceLocation
 
 SHOWN_CHARS = 80
-"""How much of a value a message repeats."""
+"""Maximum characters of a value in a message."""
 
 
 class SimulationError(CpschedError):
-    """Base of everything this package raises on purpose."""
+    """Base class of all exceptions raised by this package."""
 
 
 class InvalidFile(SimulationError):
-    """Something in a file broke a rule; the message reads `file:line: field: value: rule`, in one line."""
+    """A file breaks a rule; the message is `file:line: field: value: rule`, in one line."""
 
     def __init__(self, path: Path, line: int, field: str, value: object, rule: str) -> None:
         super().__init__(
@@ -42,34 +42,34 @@ class InvalidFile(SimulationError):
 
 
 class InvalidTrace(InvalidFile):
-    """One line of a trace broke a rule; skipped and counted where reading is lenient."""
+    """A line of a trace breaks a rule; skipped and counted if reading is lenient."""
 
 
 class InvalidSystem(InvalidFile):
-    """A system file broke a rule."""
+    """A system file breaks a rule."""
 
 
 class InvalidPolicy(InvalidFile):
-    """A policy file, or a dump of Slurm's that one names, broke a rule."""
+    """A policy file, or a Slurm dump it refers to, breaks a rule."""
 
 
 class InputError(SimulationError):
-    """A file or a combination of options cannot be used; the message is one line."""
+    """A file or a combination of options is unusable; the message is one line."""
 
     def __init__(self, message: str) -> None:
         super().__init__(quote_value(message, 2000))
 
 
 class UnknownFormat(InputError):
-    """A file is no trace of a format that is known."""
+    """A file is not a trace of a known format."""
 
 
 class MissingFile(InputError, FileNotFoundError):
-    """There is no such file or folder."""
+    """A file or folder is missing."""
 
 
 class WorkerFailed(SimulationError):
-    """A dispatcher failed in a process of its own; `place` is the line of its author's code, where that is known."""
+    """A dispatcher failed in its own process; `place` is the line in its source, if known."""
 
     exit_code = 1
 
@@ -79,20 +79,22 @@ class WorkerFailed(SimulationError):
 
 
 class Stalled(SimulationError):
-    """Nothing was decided, predicted or read for longer than the limit; `place` is where the code was."""
+    """No progress for longer than the limit; `place` is the present line of the code."""
 
     exit_code = 1
 
     def __init__(self, limit_s: float, place: SourceLocation | None) -> None:
         where = f" ({quote_value(place, 1000)})" if place else ""
-        super().__init__(f"no progress within {limit_s:g} s{where}; --decide-timeout sets the limit, 0: none")
+        super().__init__(
+            f"no progress within {limit_s:g} s{where}; set a longer limit with --decide-timeout, or 0 for none"
+        )
         self.place = place
 
 
 def quote_value(value: object, most: int = SHOWN_CHARS) -> str:
-    """`value` for a message: one line, at most so many characters of it, nothing that would steer a terminal."""
+    """Return `value` for a message: one line, at most `most` characters, without terminal controls."""
     try:
         text = str(value)
-    except ValueError:  # integers of more than 4,300 digits have no text
-        return "a number of thousands of digits"
+    except ValueError:  # Python does not convert integers of more than 4,300 digits
+        return "a number with thousands of digits"
     return escape_controls(text if len(text) <= most else f"{text[:most]}... ({len(text):,} characters)")

@@ -1,4 +1,4 @@
-"""Reads settings from files, and writes results: whole files or none."""
+"""Read files given by settings, and write results atomically."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from cpsched_sim.input.sniff import special_kind
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a new file beside the old one, then rename it: readers see the old file or the new one, never half of it.
+    """Write a new file beside the old one, then rename it, so that readers never see a partial file.
 
-    Makes the folder where there is none, packs the content if the name ends in .gz. Raises `InputError`.
+    Create the folder, and compress the content if the name ends in .gz. Raise `InputError`.
     """
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     if path.suffix == ".gz":
@@ -37,9 +37,9 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def require_writable_folder(folder: Path) -> None:
-    """Raise `InputError` where no file could be written into `folder` now: before hours of work, not after.
+    """Raise `InputError` if no file can be written into `folder`: before hours of work, not after.
 
-    A file is written and taken away again, in the folder or in what there is of the path to it. No folder is made.
+    A file is written and removed, in the folder or its nearest existing parent. No folder is created.
     """
     there = next((path for path in (folder, *folder.absolute().parents) if path.exists()), Path("/"))
     if not there.is_dir():
@@ -55,19 +55,19 @@ def require_writable_folder(folder: Path) -> None:
 
 
 def format_csv(rows: Iterable[Sequence[object]]) -> str:
-    """Rows as CSV."""
+    """Return rows as CSV."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue()
 
 
 def write_table(path: Path, rows: Iterable[Sequence[object]]) -> None:
-    """Write rows as CSV, in the way of `write_atomically`."""
+    """Write rows as CSV with `write_atomically`."""
     write_atomically(path, format_csv(rows).encode())
 
 
 def sha256_of(path: Path) -> str:
-    """Digest of a file's bytes, in hex. Raises `InputError`."""
+    """Return the digest of a file in hex. Raise `InputError`."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -76,15 +76,15 @@ def sha256_of(path: Path) -> str:
 
 
 def sha256_of_all(paths: Sequence[Path]) -> str:
-    """Digest of one file's bytes, or of the digests of several in their order. Raises `InputError`."""
+    """Return the digest of one file, or of the digests of several in order. Raise `InputError`."""
     digests = [sha256_of(path) for path in paths]
     return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
 def read_json(setting: str, path: str, text: bool = False) -> object:
-    """The content of a JSON file, or of a `text` file, that a setting names.
+    """Return the content of a JSON file, or of a `text` file, given by a setting.
 
-    Raises `InvalidValue` naming the setting and the file.
+    Raise `InvalidValue` with the setting and the file.
     """
     try:
         if kind := special_kind(Path(path)):

@@ -1,8 +1,7 @@
-"""How good intervals of expected starts are: said to hold 8 in 10, how many did, by how far ahead they were told.
+"""The coverage of prediction intervals of starts (nominal 80 %), by forecast horizon.
 
-`cpsched.forecast.issued_forecasts` says who is told one when. Everything is learned on the way, from what had ended
-and started
-before: nothing of a trace is known in advance.
+`cpsched.forecast.issued_forecasts` decides which job receives an interval and when. The model learns only from jobs
+that have ended or started before: it knows nothing of the trace in advance.
 """
 
 from __future__ import annotations
@@ -25,29 +24,29 @@ from cpsched_sim.workloads.load import Workload
 
 @dataclass(frozen=True, slots=True)
 class IntervalCoverage:
-    """Told intervals of one horizon, and what became of them."""
+    """The intervals of one horizon, and their outcomes."""
 
     told: int
     held: float
-    """Share of the real starts that lay in the interval that had been told."""
+    """Share of the real starts within the interval."""
     early: float
-    """Share of them that lay before it."""
+    """Share of the real starts before the interval."""
     late: float
     median_width_s: float
     median_wait_s: float
-    """The real wait from the telling on."""
+    """The real wait from the time of the forecast."""
 
 
 @dataclass(frozen=True, slots=True)
 class IntervalOutcome:
-    """An interval, and the real start."""
+    """An interval and the real start."""
 
     told: StartInterval
     start_s: int
 
 
 def coverage_by_horizon(outcomes: Sequence[IntervalOutcome]) -> dict[str, IntervalCoverage]:
-    """By horizon, and for all; horizons without an interval are left out."""
+    """Return coverage by horizon and in all; horizons without an interval are left out."""
     found = {
         name: [each for each in outcomes if each.told.horizon == horizon]
         for horizon, (name, _) in enumerate(HORIZONS_S)
@@ -69,14 +68,14 @@ def _kept(outcomes: Sequence[IntervalOutcome]) -> IntervalCoverage:
 
 
 class IntervalReplay(ObservedReplay):
-    """A replay that tells the jobs intervals, and learns from what becomes of them."""
+    """A replay that issues intervals to jobs and learns from their outcomes."""
 
     def __init__(self, *words: Any, **more: Any) -> None:
         super().__init__(*words, **more)
         self._run_times, self._calibration = RunTimeModel(), Calibration()
 
     def every_round(self) -> list[IntervalOutcome]:
-        """Run until nothing is left to happen; each interval with the start of its job, in order of the starts."""
+        """Run until no event is left; return each interval with its job's start, in order of the starts."""
         outcomes, telling = list[IntervalOutcome](), IssuedForecasts()
         for snapshot, decision in self.rounds(learns=True):
             now_s, started = snapshot.now_s, decision.starts.slots.tolist()
@@ -93,7 +92,7 @@ class IntervalReplay(ObservedReplay):
 
     @override
     def learn(self) -> None:
-        """Learn ended jobs, and their run times."""
+        """Learn from ended jobs, and from their run times."""
         for slot in self.state.state.ended[: self.state.state.ended_count].tolist():
             self._run_times.learn(self.state.ended_job(slot))
         super().learn()
@@ -107,9 +106,9 @@ class IntervalReplay(ObservedReplay):
 
 
 def replay_intervals(workload: Workload, policy: Policy, progress: Progress | None = None) -> list[IntervalOutcome]:
-    """The intervals that the jobs of a workload are told under a policy, and their starts.
+    """Return the intervals issued to a workload's jobs under a policy, and the real starts.
 
-    Raises `PolicyError` where the policy fails.
+    Raise `PolicyError` if the policy fails.
     """
     replay = IntervalReplay(workload.jobs, workload.cluster, policy, progress=progress, strict=True)
     found = replay.every_round()
@@ -118,5 +117,5 @@ def replay_intervals(workload: Workload, policy: Policy, progress: Progress | No
 
 
 def coverage_as_json(outcomes: Sequence[IntervalOutcome]) -> dict[str, dict[str, float]]:
-    """The figures by horizon, as JSON."""
+    """Return the figures by horizon, as JSON."""
     return {name: asdict(each) for name, each in coverage_by_horizon(outcomes).items()}

@@ -1,4 +1,4 @@
-"""What commands say on stderr while kernels are compiled, and the command that compiles all of them."""
+"""Progress of kernel compilation on stderr, and the command that compiles all kernels."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ _HEADING = "compiling kernels, once for this machine; later runs find them in th
 
 
 class ProgressLine:
-    """One line on a terminal, rewritten at every step; plain lines, one for each door, elsewhere."""
+    """One line on a terminal, rewritten at every step; elsewhere one line for each kernel."""
 
     def __init__(self) -> None:
         self._said_heading = False
 
     def __call__(self, name: str, done: int, total: int) -> None:
-        """Show that `done` of the `total` functions of a door are compiled. Until then Ctrl-C ends the process."""
+        """Show that `done` of the `total` functions of a kernel are compiled. Until then Ctrl-C ends the process."""
         _end_at_once(done < total)
         if not self._said_heading:
             self._said_heading = True
             print(_HEADING, file=sys.stderr, flush=True)
-        # While a progress bar is drawn, `sys.stderr` is the bar's own, which knows whole lines only.
+        # While a progress bar is drawn, `sys.stderr` is the bar's, which accepts only whole lines.
         if sys.stderr is sys.__stderr__ and sys.stderr is not None and sys.stderr.isatty():
             shown = f"  {name}: {done} of {many(total, 'function')}" if done < total else ""
             print(f"\x1b[?25h\r\x1b[K{shown}", end="", file=sys.stderr, flush=True)
@@ -39,28 +39,28 @@ class ProgressLine:
 
 
 def _end_at_once(at_once: bool) -> None:
-    """Have Ctrl-C end this process by itself: Python would wait until LLVM returns, which may take long."""
+    """Let Ctrl-C end this process directly, since Python would wait until LLVM returns."""
     if threading.current_thread() is threading.main_thread():
         ours = (signal.default_int_handler, signal.SIG_DFL)
-        if signal.getsignal(signal.SIGINT) == ours[not at_once]:  # no handler of another part of the program
+        if signal.getsignal(signal.SIGINT) == ours[not at_once]:  # no other handler is installed
             signal.signal(signal.SIGINT, ours[at_once])
 
 
 def show_compile_progress() -> None:
-    """Have this process show the progress of whatever it compiles."""
+    """Show the progress of all compilations of this process."""
     compile_progress.set_progress_callback(ProgressLine())
 
 
 @dataclass(frozen=True, slots=True)
 class WarmUp:
-    """What there is after all doors were opened."""
+    """The result of a warm-up."""
 
     folders: tuple[str, ...]
-    """Where the compiled doors are."""
+    """The folders of the compiled kernels."""
     found: int
     made: int
     lost: int
-    """How many of those made could not be kept."""
+    """The number of compiled kernels that could not be stored."""
     seconds: float
     cpu_s: float
 
@@ -91,23 +91,23 @@ def warm_up() -> WarmUp:
 
 
 def all_kernel_loaders() -> list[Callable[[], object]]:
-    """A function for each door that compiles it or finds it in the cache."""
+    """Return a function for each kernel that compiles it or finds it in the cache."""
     all_modules_with_kernels()
     return kernel_loaders()
 
 
 def kernel_loaders() -> list[Callable[[], object]]:
-    """The same for the modules that are imported so far: what a policy needs, once it is built."""
+    """Return the loaders of the modules imported so far, that is, of a policy once it is built."""
     from cpsched.jit.compiled_functions import KERNELS
 
-    return [door.opened for door in KERNELS]
+    return [kernel.opened for kernel in KERNELS]
 
 
 def load_all_kernels(tell: Callable[[str], None]) -> None:
-    """Compile, or find in the cache, the kernels of the modules that are imported so far.
+    """Compile, or find in the cache, the kernels of the modules imported so far.
 
-    `tell` is told in words how far that is: before each kernel, and after each of its functions where it is compiled.
-    Whoever was told before is told again afterwards.
+    Call `tell` with a progress message before each kernel, and after each function that is compiled. The previous
+    listener is restored afterwards.
     """
     waiting = kernel_loaders()
     before = compile_progress.progress_callback()
@@ -126,16 +126,16 @@ def _tell_of_one(tell: Callable[[str], None], words: str, name: str, done: int, 
 
 
 def modules_with_kernels() -> tuple[str, ...]:
-    """The modules imported so far that have kernels, by name: another process that imports them has the same."""
+    """Return the names of the imported modules with kernels, for another process to import."""
     from cpsched.jit.compiled_functions import KERNELS
 
-    return tuple(sorted({door.py_func.__module__ for door in KERNELS}))
+    return tuple(sorted({kernel.py_func.__module__ for kernel in KERNELS}))
 
 
 def all_modules_with_kernels() -> None:
-    """Import every module of the core and of the simulator: those with doors register them.
+    """Import every module of the core and of the simulator, so that their kernels are registered.
 
-    A module that wants an extra which is not installed (pytest, say) has no doors and is passed over.
+    Modules that require a missing extra (such as pytest) have no kernels and are skipped.
     """
     for name in ("cpsched", "cpsched_sim"):
         package = importlib.import_module(name)

@@ -1,6 +1,6 @@
-"""Dispatchers `cp-off-*`: a whole trace planned at once, with run times and arrivals known (debs24 section 4).
+"""Dispatchers `cp-off-*`: plan a whole trace at once, with known run times and arrivals (debs24 section 4).
 
-No scheduler could do that; it shows what knowing the future would be worth. For small traces.
+No real scheduler can do this; it measures the value of perfect knowledge. For small traces.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from cpsched.predictors.base import Predictor
 from cpsched.registration import Registration
 from cpsched_sim.traces.trace_job import TraceJob
 
-if TYPE_CHECKING:  # it imports the solver
+if TYPE_CHECKING:  # importing it loads the solver
     from cpsched.dispatchers.cp.cp_sat import SatSolution
 
 _HINTS = ("reg", "saf", "spf", "laf")
-"""The orders whose list schedules the solver may begin at: the best of them."""
+"""The orders whose best list schedule is the solver's initial solution."""
 
 
 class KnownRunTimes(Predictor):
-    """Run times that are told."""
+    """A predictor with given run times."""
 
     def __init__(self, run_s: dict[int, int]) -> None:
         self._run_s = run_s
 
     def predict(self, job: Job) -> int:
-        """The real run time."""
+        """Return the real run time."""
         return self._run_s[job.id]
 
 
 class OfflineDispatcher(Dispatcher):
-    """Starts each job when the plan of the whole trace says so; the plan is made before the first round.
+    """Start each job at its time in a plan of the whole trace, made before the first round.
 
-    Nodes are chosen first-fit when a job starts. A job that the pools have room for and the nodes have not starts
-    later than planned. `found` is the plan with its cost and proved bound.
+    Nodes are chosen first-fit at the start. A job that fits the pools but not the nodes starts later than planned.
+    `found` is the plan with its cost and proved bound.
     """
 
     found: SatSolution
@@ -63,18 +63,18 @@ class OfflineDispatcher(Dispatcher):
         self._start_s: dict[int, int] = {}
 
     def observe_truth(self, trace: Iterable[TraceJob]) -> None:
-        """Take note of the whole trace. Raises `InvalidValue` where it is too large."""
+        """Store the whole trace. Raise `InvalidValue` if it is too large."""
         self._trace = list(trace)
         require(len(self._trace) <= self._most, "jobs", len(self._trace), f"must not be more than most={self._most}")
 
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
-        """Start what is due."""
+        """Start the jobs that are due."""
         if not self._start_s:
             self._plan(snapshot.cluster)
         table, queue = snapshot.table, snapshot.queue
         at_s = np.array([self._start_s.get(table.jobs[slot].id, snapshot.now_s) for slot in queue.tolist()], np.int64)
         if len(snapshot.running) == 0 and len(at_s) and at_s.min() > snapshot.now_s:
-            at_s -= at_s.min() - snapshot.now_s  # nothing runs: whoever is next starts
+            at_s -= at_s.min() - snapshot.now_s  # nothing runs: the next job starts
         due = np.flatnonzero(at_s <= snapshot.now_s)
         only = replace(snapshot, queue=queue[due[np.argsort(at_s[due], kind="stable")]], by_construction=True)
         decision = plan_with(ListScheduler(GREEDY, None), only, "starts", np.arange(len(due)))
@@ -86,7 +86,7 @@ class OfflineDispatcher(Dispatcher):
         return Decision(decision.starts, effort, np.maximum(at_s, snapshot.now_s), waits)
 
     def _plan(self, cluster: Cluster) -> None:
-        """Solve the trace, from the best list schedule on."""
+        """Solve the trace, starting from the best list schedule."""
         from cpsched.dispatchers.cp import cp_sat
         from cpsched.kernels.cp.delay_costs import delay
 
@@ -116,9 +116,9 @@ class OfflineDispatcher(Dispatcher):
         return [(item.job.submit_s, item.run_s) for item in self._trace]
 
     def _list_schedules(self, cluster: Cluster) -> list[IntArray]:
-        """Starts of the trace by list scheduling, for several orders."""
+        """Return the starts of the trace by list scheduling, for several orders."""
         run_s = {item.job.id: item.run_s for item in self._trace}
-        from cpsched_sim.cluster.replay import replay  # not above: a list of names imports no files' readers
+        from cpsched_sim.cluster.replay import replay  # imported here, so that listing names imports no file readers
 
         return [replay(self._trace, cluster, Policy(KnownRunTimes(run_s), _List(order))).start_s for order in _HINTS]
 
@@ -134,7 +134,7 @@ class _List(Dispatcher):
 LISTED = tuple(
     Registration(
         f"cp-off-{name}",
-        f"Plans the whole trace at once, arrivals and run times known, for the least {name.upper()}.",
+        f"Plans the whole trace at once, with known arrivals and run times, to minimize {name.upper()}.",
         "debs24 section 4",
         OfflineDispatcher,
         {"objective": name},

@@ -1,7 +1,7 @@
-"""How good a predictor is on a trace: errors, under- and over-estimates (mod17 section 5.1, cp19 section 5).
+"""The accuracy of a predictor on a trace: errors, under- and over-estimates (mod17 section 5.1, cp19 section 5).
 
-Jobs are predicted when they are submitted and learned from when they would end if every job started at once: the
-figures depend on the trace alone, not on a dispatcher. Ends of a second come before its submissions.
+Jobs are predicted at submission and learned when they would end if every job started at once, so the figures depend on
+the trace only, not on a dispatcher. Within one second, ends come before submissions.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from cpsched_sim.traces.trace_job import TraceJob
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """One predictor on one trace; shares are of all jobs. A = real / predicted run time."""
+    """The accuracy of one predictor on one trace; shares are of all jobs. A = real / predicted run time."""
 
     jobs: int
     mean_absolute_error_min: float
@@ -40,7 +40,7 @@ class Accuracy:
 
     @classmethod
     def of(cls, run_s: IntArray, predicted_s: IntArray) -> Accuracy:
-        """From run times and predictions in seconds, job by job."""
+        """Compute from run times and predictions in seconds, job by job."""
         ratio = run_s / predicted_s
         return cls(
             jobs=len(run_s),
@@ -52,9 +52,9 @@ class Accuracy:
 
 
 def predictions_s(jobs: Sequence[TraceJob], predictor: Predictor, progress: Progress | None = None) -> IntArray:
-    """What `predictor` expects of each job at its submission, in seconds; `jobs` must be in order of arrival.
+    """Return the prediction of each job at its submission in seconds; `jobs` must be in order of arrival.
 
-    Raises `PolicyError` where the predictor fails, or gives what is no number of seconds.
+    Raise `PolicyError` if the predictor fails, or returns anything but a number of seconds.
     """
     listens = is_trainable("predictor", predictor)
     predicted = np.empty(len(jobs), dtype=np.int64)
@@ -66,7 +66,7 @@ def predictions_s(jobs: Sequence[TraceJob], predictor: Predictor, progress: Prog
 def _in_turn(
     jobs: Sequence[TraceJob], learn: Callable[[EndedJob], None] | None, progress: Progress | None
 ) -> Iterator[int]:
-    """The place of each job at its submission, once what had ended until then was learned."""
+    """Yield the index of each job at its submission, after learning from the jobs ended before."""
     running: list[tuple[int, int]] = []
     for at, entry in enumerate(jobs):
         if progress is not None and at % PROGRESS_EVERY == 0:
@@ -82,33 +82,32 @@ def _in_turn(
 
 
 INTERVAL_COVERAGE = 0.8
-"""What intervals of run times are to hold."""
+"""The nominal coverage of run-time intervals."""
 KNOWN = (("user not seen before", 0), ("1 to 9 jobs of the user", 1), ("10 jobs or more", 10))
-"""Kinds of jobs, and from how many ended jobs of their user on."""
+"""Kinds of jobs, and the minimum number of ended jobs of their user."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunTimeCoverage:
-    """Told intervals of run times, and how many held; shares are of these jobs."""
+    """Run-time intervals and their coverage; shares are of these jobs."""
 
     jobs: int
     held: float
     shorter: float
-    """Ran for less than the interval said."""
+    """Ran shorter than the interval."""
     longer: float
     median_width: float
-    """Of the interval, as a share of the walltime."""
+    """Median width of the interval, as a share of the walltime."""
 
 
 def calibration(jobs: Sequence[TraceJob], progress: Progress | None = None) -> dict[str, RunTimeCoverage]:
-    """How often intervals of the model of run times hold, that are to hold `INTERVAL_COVERAGE`; by `KNOWN`, and of all
-    jobs.
+    """Return the coverage of the run-time model's intervals (nominal: `INTERVAL_COVERAGE`) by `KNOWN`, and of all jobs.
 
-    An interval is told when a job is submitted, by what had ended until then. Kinds without a job are left out.
+    An interval is issued at a job's submission, from the jobs ended before. Kinds without a job are left out.
     """
     model, ends = RunTimeModel(), np.array([(1 - INTERVAL_COVERAGE) / 2, (1 + INTERVAL_COVERAGE) / 2])
     ended_of: Counter[str] = Counter()
-    told, known = np.empty((len(jobs), 2), np.int64), np.empty(len(jobs), np.int64)
+    intervals, known = np.empty((len(jobs), 2), np.int64), np.empty(len(jobs), np.int64)
 
     def learn(ended: EndedJob) -> None:
         model.learn(ended)
@@ -116,23 +115,25 @@ def calibration(jobs: Sequence[TraceJob], progress: Progress | None = None) -> d
 
     for at in _in_turn(jobs, learn, progress):
         job = jobs[at].job
-        told[at] = model.sample(job, ends)
+        intervals[at] = model.sample(job, ends)
         known[at] = ended_of[job.user] if job.user else 0
     run_s = np.fromiter((entry.run_s for entry in jobs), np.int64, len(jobs))
     walltime_s = np.fromiter((entry.job.walltime_s for entry in jobs), np.int64, len(jobs))
     kind = np.searchsorted([least for _, least in KNOWN], known, side="right") - 1
     parts = {name: kind == number for number, (name, _) in enumerate(KNOWN)} | {"all": np.ones(len(jobs), np.bool_)}
-    return {name: _kept(run_s[these], told[these], walltime_s[these]) for name, these in parts.items() if these.any()}
+    return {
+        name: _kept(run_s[these], intervals[these], walltime_s[these]) for name, these in parts.items() if these.any()
+    }
 
 
-def _kept(run_s: IntArray, told: IntArray, walltime_s: IntArray) -> RunTimeCoverage:
-    shorter, longer = float((run_s < told[:, 0]).mean()), float((run_s > told[:, 1]).mean())
-    width = float(np.median((told[:, 1] - told[:, 0]) / walltime_s))
+def _kept(run_s: IntArray, intervals: IntArray, walltime_s: IntArray) -> RunTimeCoverage:
+    shorter, longer = float((run_s < intervals[:, 0]).mean()), float((run_s > intervals[:, 1]).mean())
+    width = float(np.median((intervals[:, 1] - intervals[:, 0]) / walltime_s))
     return RunTimeCoverage(len(run_s), 1 - shorter - longer, shorter, longer, width)
 
 
 def ecdf(run_s: IntArray, predicted_s: IntArray, points: int = 200) -> list[tuple[float, float]]:
-    """(A, share of jobs with real / predicted <= A) at so many quantiles, as in cp19 figure 1."""
+    """Return (A, share of jobs with real / predicted <= A) at `points` quantiles, as in cp19 figure 1."""
     ratio = np.sort(run_s / predicted_s)
     at = np.unique(np.linspace(0, len(ratio) - 1, points).astype(np.int64))
     return [(float(ratio[i]), float(np.searchsorted(ratio, ratio[i], side="right") / len(ratio))) for i in at]
@@ -140,7 +141,7 @@ def ecdf(run_s: IntArray, predicted_s: IntArray, points: int = 200) -> list[tupl
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PredictorStudy:
-    """A predictor's accuracy, and the pairs it was computed from, in seconds."""
+    """A predictor's accuracy, and the underlying pairs in seconds."""
 
     accuracy: Accuracy
     run_s: IntArray
@@ -150,7 +151,7 @@ class PredictorStudy:
 def study_predictors(
     jobs: Sequence[TraceJob], predictors: Sequence[str], progress: Progress | None = None
 ) -> dict[str, PredictorStudy]:
-    """Study each of the named predictors, with its default settings. Raises `UnknownName`, `PolicyError`."""
+    """Study each named predictor with its default settings. Raise `UnknownName`, `PolicyError`."""
     chosen = {name: registry.predictor(name) for name in predictors}
     run_s = np.fromiter((entry.run_s for entry in jobs), np.int64, len(jobs))
     found = {}
@@ -161,9 +162,7 @@ def study_predictors(
 
 
 def write_ecdf(found: Mapping[str, PredictorStudy], path: Path, made_of: Mapping[str, Any]) -> None:
-    """A line per point: predictor, real / predicted, share; with a manifest of the settings. Raises
-    `UnusableObject`.
-    """
+    """Write a line per point: predictor, real / predicted, share; with a manifest. Raise `UnusableObject`."""
     points = [(name, *point) for name, row in found.items() for point in ecdf(row.run_s, row.predicted_s)]
     write_table(path, [("predictor", "real_by_predicted", "share"), *points])
     write_manifest(path, made_of)
@@ -172,7 +171,7 @@ def write_ecdf(found: Mapping[str, PredictorStudy], path: Path, made_of: Mapping
 def write_figures(
     path: Path, labels: Sequence[str], rows: Mapping[str, Mapping[str, Any]], kind: type, made_of: Mapping[str, Any]
 ) -> None:
-    """A line per name, or per name and part where there are two labels, with a manifest. Raises `UnusableObject`.
+    """Write a line per name, or per name and part with two labels, with a manifest. Raise `UnusableObject`.
 
     `kind` is the dataclass of the figures.
     """

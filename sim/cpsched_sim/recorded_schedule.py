@@ -1,8 +1,8 @@
-"""The schedule that a trace records: what people really waited, beside what a replay says they would have waited.
+"""The recorded schedule of a trace: the real waits, for comparison with those of a replay.
 
-Both judge the same jobs by the same run times. The record knows more than a replay does: nodes that were down,
-reservations, limits, people's own reasons. So the two are held against each other with care, and where one of them has
-hardly any waits and the other has many (`mismatch_warning`), the replay is not of the machine that the record is from.
+Both use the same jobs and run times. The record includes effects that a replay lacks: unavailable nodes, reservations,
+limits, users' own reasons. If one of them has hardly any waits and the other has many (`mismatch_warning`), the
+replay's machine is not the record's.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from cpsched_sim.site.fairness import breakdown
 from cpsched_sim.workloads.load import Workload
 
 NAME = "as recorded"
-"""What the recorded schedule is called where dispatchers have their names."""
+"""The name of the recorded schedule, in place of a dispatcher's."""
 WAITED_S = 60.0
-"""A mean wait from which on people waited; below, what is told may be how long Slurm itself takes."""
+"""The minimum mean wait that counts as waiting; a shorter one may be Slurm's own latency."""
 OVER = 0.01
-"""Part of the time in which more than there is may be in use: ends and starts of a record are not exact."""
+"""The share of time in which recorded use may exceed the system, since recorded times are inexact."""
 APART = 10.0
-"""How many times as long as the other the longer of two mean waits is, where they cannot be of one machine."""
+"""The maximum ratio of two mean waits on the same machine."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class RecordedSchedule:
-    """The recorded schedule of the jobs whose start the trace tells; every metric can be asked of its `measures`.
+    """The schedule of the jobs with a recorded start; `measures` yields every metric.
 
-    - `unknown` counts the jobs of the workload whose start it does not tell.
-    - `busy`: for 99 % of the time the others held no more processors than that at once.
-    - `over`: part of the time in which they held more than the system has.
+    - `unknown` counts the jobs of the workload without a recorded start.
+    - `busy`: for 99 % of the time the other jobs used at most this many processors.
+    - `over`: the share of time in which they used more than the system has.
     """
 
     workload: Workload
@@ -45,7 +45,7 @@ class RecordedSchedule:
     over: float
 
     def summary(self, more: Sequence[Metric] = ()) -> dict[str, Any]:
-        """The figures that `Simulation.summary` has; nobody decided anything, so decisions have none."""
+        """Return the figures of `Simulation.summary`, without those of decisions."""
         site = self.workload.site
         return {
             **metric_values(self.measures, more),
@@ -59,12 +59,10 @@ class RecordedSchedule:
         }
 
     def notes(self) -> list[str]:
-        """What a reader of the figures must know, one sentence each."""
+        """Return what a user must know about the figures, one sentence each."""
         jobs, machine, found = len(self.workload.jobs), self.measures.machine, list[str]()
         if self.unknown:
-            found.append(
-                f"{NAME}: without {self.unknown:,} of {many(jobs, 'job')}, whose start the trace does not tell"
-            )
+            found.append(f"{NAME}: without {self.unknown:,} of {many(jobs, 'job')}, which have no recorded start")
         if self.over > OVER:
             there = f"the {machine:,} {self.workload.cluster.resources[0]} of {self.workload.system}"
             found.append(
@@ -79,7 +77,7 @@ class RecordedSchedule:
 
 
 def recorded_schedule_of(workload: Workload) -> RecordedSchedule | None:
-    """The schedule that the workload's trace records; None where it tells no start."""
+    """Return the recorded schedule of a workload, or None if it has no starts."""
     known = [item for item in workload.jobs if item.recorded_start_s is not None]
     if not known:
         return None
@@ -105,10 +103,9 @@ def recorded_schedule_of(workload: Workload) -> RecordedSchedule | None:
 
 
 def mismatch_warning(found: RecordedSchedule | None, replayed_wait_s: Iterable[float]) -> str:
-    """Why replays with these mean waits may not be of the machine that the record is from; "" where they may be.
+    """Return why replays with these mean waits may be of another machine than the record, or "".
 
-    Of several replays the one that is nearest to the record counts: where one dispatcher alone is far off, the system
-    is not to blame.
+    The replay closest to the record counts: if only one dispatcher is far off, the system is not the cause.
     """
     waits = list(replayed_wait_s)
     if found is None or not waits:
@@ -120,8 +117,8 @@ def mismatch_warning(found: RecordedSchedule | None, replayed_wait_s: Iterable[f
     used = f"as recorded, no more than {share:.0%} of it was in use for 99 % of the time"
     if real_s >= WAITED_S and wait_s * APART < real_s:
         causes = "nodes that were down or reserved, partitions, limits, jobs that the file lacks"
-        return f"{said}: {system} is larger than what people could use ({causes}); {used}"
+        return f"{said}: {system} is larger than what users could use ({causes}); {used}"
     if wait_s >= WAITED_S and real_s * APART < wait_s:
         causes = "nodes or partitions that it lacks, jobs of other clusters in the file"
-        return f"{said}: {system} is smaller than what people could use ({causes}); {used}"
+        return f"{said}: {system} is smaller than what users could use ({causes}); {used}"
     return ""

@@ -1,4 +1,4 @@
-"""What a replay says about its settings, told where it bites: nobody has to know it beforehand."""
+"""Hints of a replay on its settings, shown when they matter."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from cpsched.policy import Policy
 from cpsched_sim.cluster.replay import Schedule
 
 MANY_OVERRUN = 0.1
-"""Share of the jobs: with walltimes as estimates hardly a job outlives its own."""
+"""Minimum share of jobs; with walltimes as estimates hardly any job outlives its estimate."""
 
 
 def hints_of(policy: Policy, schedule: Schedule) -> tuple[str, ...]:
-    """The hints, a sentence each."""
+    """Return the hints, a sentence each."""
     return (*_overrun(policy, schedule), *_not_modelled(policy))
 
 
 def _not_modelled(policy: Policy) -> tuple[str, ...]:
-    """Name the given parameters of Slurm that its twin does not model."""
+    """Return the given Slurm parameters that the twin does not model."""
     dispatcher = policy.dispatcher.twin if isinstance(policy.dispatcher, BoostedSlurmDispatcher) else policy.dispatcher
     if not isinstance(dispatcher, SlurmDispatcher) or not dispatcher.read.not_modelled:
         return ()
@@ -28,16 +28,16 @@ def _not_modelled(policy: Policy) -> tuple[str, ...]:
 
 
 def _overrun(policy: Policy, schedule: Schedule) -> tuple[str, ...]:
-    """Plans with jobs that are expected to end in a second, again and again, are plans with nodes that do not come."""
+    """Return a hint if many running jobs are repeatedly expected to end within a second, which spoils plans."""
     share = schedule.overran / max(1, len(schedule.start_s))
     if policy.overrun != "one-second" or share < MANY_OVERRUN or not _plans(policy):
         return ()
     said = f"{percent(share)} of the jobs outlived their estimates, and overrun=one-second then expects each to end"
-    return (f"{said} in a second, for hours on end: reservations are planned on nodes that do not come; "
-            "overrun=walltime or overrun=double may serve better",)  # fmt: skip
+    return (f"{said} in a second, for hours: reservations are planned on nodes that are not released; "
+            "consider overrun=walltime or overrun=double",)  # fmt: skip
 
 
 def _plans(policy: Policy) -> bool:
-    """Whether the dispatcher reserves anything, as far as that is known."""
+    """Return whether the dispatcher makes reservations, as far as known."""
     dispatcher = policy.dispatcher
     return not (isinstance(dispatcher, ListSchedulerDispatcher) and dispatcher.scheme.reservations in (STRICT, GREEDY))

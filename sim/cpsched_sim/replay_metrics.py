@@ -1,4 +1,4 @@
-"""What a replay was worth: the table of metrics (see `cpsched.metrics`), and beside it the time per decision."""
+"""The figures of a replay: the table of metrics (see `cpsched.metrics`), and the time per decision."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ __all__ = ["METRICS", "DecisionTimes", "Metric", "ScheduleData", "metric_values"
 
 
 def metric_values(measures: ScheduleData, more: Sequence[Metric] = ()) -> dict[str, float]:
-    """How many jobs ran, and every metric of the table and beyond it, by name."""
+    """Return the number of jobs that ran, and every metric of the table and `more`, by name."""
     return {"jobs": len(measures.start_s), **{row.name: row.compute(measures) for row in (*METRICS, *more)}}
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionTimes:
-    """Time per decision, in milliseconds; None where none was measured (the compiled loop asks no dispatcher)."""
+    """Time per decision in milliseconds; None if not measured (the compiled loop calls no dispatcher)."""
 
     mean_ms: float | None
     median_ms: float | None
@@ -29,7 +29,7 @@ class DecisionTimes:
 
     @classmethod
     def of(cls, seconds: npt.ArrayLike) -> DecisionTimes:
-        """From the seconds of every decision."""
+        """Compute from the seconds of every decision."""
         ms = np.asarray(seconds, dtype=np.float64) * 1e3
         if not len(ms):
             return cls(None, None, None, None)

@@ -1,4 +1,4 @@
-"""One replay from words to figures: a workload, a dispatcher and a predictor in; a schedule and its worth out."""
+"""Run one replay: from a workload, a dispatcher and a predictor to a schedule and its figures."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ MetricLike = str | Metric
 
 @dataclass(frozen=True, slots=True)
 class ReplaySetup:
-    """What to replay a workload with, in words."""
+    """The policy and options of a replay, as texts."""
 
     policy: PolicySpec = field(default_factory=PolicySpec)
     charge: SchedulingOverhead = None
 
     def build(self, jobs: Iterable[TraceJob] = (), known: PolicyRegistries = SIMULATION_REGISTRIES) -> Policy:
-        """The policy, new; what is clairvoyant in it is told of `jobs`. Raises what `PolicySpec.build` raises."""
+        """Build the policy; clairvoyant parts receive `jobs`. Raise what `PolicySpec.build` raises."""
         policy = self.policy.build(read_json, known)
         for part in (policy.predictor, policy.dispatcher):
             if isinstance(part, Clairvoyant):
@@ -66,10 +66,10 @@ class ReplaySetup:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Simulation:
-    """A replayed workload: its schedule, and what the jobs that ran make of it.
+    """A replayed workload: its schedule, and the figures of the jobs that ran.
 
     Every metric of the table is an attribute (`.bsld`, `.mean_wait_s`, ...); printing shows all of them. `policy` is
-    the one that decided, with what it has learned on the way. `more` are metrics beyond the table's.
+    the one that decided, in its final state. `more` are metrics beyond the table's.
     """
 
     workload: Workload
@@ -81,11 +81,11 @@ class Simulation:
 
     @property
     def hints(self) -> tuple[str, ...]:
-        """What a reader of the figures should know of the policy: where another setting is likely to serve better."""
+        """Return hints on settings that would probably work better."""
         return hints_of(self.policy, self.schedule)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the metrics, each with its formula."""
+        """Return the metrics with their formulas for a notebook."""
         head, *rest = repr(self).splitlines()
         rows = [(row.heading, figure(row.compute(self.measures)), row.unit, row.formula) for row in self._rows()]
         notes = [line.strip() for line in rest[len(rows) :]]
@@ -96,24 +96,24 @@ class Simulation:
 
     @property
     def left_waiting(self) -> int:
-        """How many jobs never started: the cluster cannot hold them, or a limit kept them out."""
+        """Return the number of jobs that never started because of the cluster's size or a limit."""
         return len(self.workload.jobs) - len(self.measures.start_s)
 
     def metric(self, name: MetricLike) -> float:
-        """The figure of any metric: one of the table, one of a plug-in, or one that you made yourself."""
+        """Return any metric: of the table, of a plug-in, or your own."""
         return metric(name).compute(self.measures)
 
     def __getattr__(self, name: str) -> float:
-        """The figure of a metric by name."""
+        """Return a metric by name."""
         if name.startswith("_"):
             raise AttributeError(name)
         known = {row.name: row for row in self._rows()}
         if name not in known and name not in {plugin.name for plugin in known_metrics().offered()}:
-            raise AttributeError(f"a simulation has no {name!r}; its metrics: {', '.join(known)}")
+            raise AttributeError(f"a simulation has no {name!r}; its metrics are {', '.join(known)}")
         return self.metric(known.get(name, name))
 
     def summary(self) -> dict[str, Any]:
-        """The figures that `cpsched simulate --json` prints; `jobs` are those that ran, `violations` a count."""
+        """Return the figures of `cpsched simulate --json`; `jobs` are those that ran, `violations` a count."""
         measures, schedule = self.measures, self.schedule
         return {
             **metric_values(measures, self.more),
@@ -126,12 +126,11 @@ class Simulation:
         }
 
     def mismatch_warning(self) -> str:
-        """Why this may not be a replay of the machine that the trace is from; "" where nothing speaks against it."""
+        """Return why the trace may be of another machine, or ""."""
         return mismatch_warning(recorded_schedule_of(self.workload), [self.metric("mean_wait_s")])
 
     def to_frame(self) -> DataFrame:
-        """The jobs as a pandas frame, a row each by job id; see `cpsched_sim.data_frames`. Raises `InputError` without
-        pandas.
+        """Return the jobs as a pandas frame, a row each by job id; see `cpsched_sim.data_frames`. Raise `InputError`.
 
         Jobs that never started have no times.
         """
@@ -154,7 +153,7 @@ class Simulation:
 
 
 def display_name(words: str) -> str:
-    """`SmallestFirst` for `package.module:SmallestFirst`; names as they are."""
+    """Return `SmallestFirst` for `package.module:SmallestFirst`; other names are unchanged."""
     return words.rpartition(":")[2].rpartition(".")[2] if ":" in words else words
 
 
@@ -174,7 +173,7 @@ def simulate(
     metrics: Sequence[MetricLike] = (),
     policy: str | PathLike[str] | SitePolicy | None = None,
 ) -> Simulation:
-    """Replay a trace, and say what the schedule is worth.
+    """Replay a trace and return the schedule with its figures.
 
     `trace` is a file in any known format, or what `load` made of one. `settings` are parameters of the dispatcher or
     the predictor by name, and `overrun`. Dispatchers that search take `seed`, and one of `limit_s` (seconds that a
@@ -184,9 +183,9 @@ def simulate(
     beside those of the table. `policy` is a site's: a policy file, or what `load_policy` made of one. An instance is
     used as it is: whatever it has learned before, it knows.
 
-    Raises `CpschedError` for names and values that are wrong, `SimulationError` for files that cannot be used, and
-    `PluginError`, which names file and line, where a dispatcher, a predictor, a metric or a trace format of somebody's
-    own raises, answers what it must not, breaks a rule, or leaves jobs waiting for ever.
+    Raise `CpschedError` for wrong names and values, `SimulationError` for unusable files, and `PluginError` with file
+    and line if a plug-in (dispatcher, predictor, metric or trace format) raises, returns an invalid value, breaks a
+    rule, or never starts a job.
     """
     workload = open_workload(trace, system, max_jobs, lenient)
     workload = under(workload, policy) if policy is not None else workload
@@ -211,7 +210,7 @@ def open_workload(
     max_jobs: int | None = None,
     lenient: bool = False,
 ) -> Workload:
-    """The workload of a file, or the one given. Raises `InvalidValue` for anything else."""
+    """Load a file, or return the given workload. Raise `InvalidValue` for anything else."""
     if isinstance(trace, Workload):
         return trace
     if not isinstance(trace, str | PathLike):
@@ -222,10 +221,10 @@ def open_workload(
 def policy_setup(
     dispatcher: DispatcherLike, predictor: PredictorLike, labels: tuple[str, str] = ("", ""), afresh: bool = False
 ) -> tuple[tuple[str, str], PolicyRegistries]:
-    """The words for a dispatcher and a predictor, and the catalogues in which these words are found.
+    """Return the names of a dispatcher and a predictor, and the registries in which they are found.
 
-    `labels` replace the words for what is no text. With `afresh`, an instance is copied whenever the policy is built,
-    as it was before its first simulation.
+    `labels` replace names of objects without a text. With `afresh`, each build uses a copy of an instance from before
+    its first simulation.
     """
     dispatcher_words, dispatchers = _described(dispatcher, SIMULATION_REGISTRIES.dispatchers, labels[0], afresh)
     predictor_words, predictors = _described(predictor, SIMULATION_REGISTRIES.predictors, labels[1], afresh)
@@ -249,9 +248,9 @@ def run(
     more: tuple[Metric, ...] = (),
     before: Iterable[EndedJob] = (),
 ) -> Simulation:
-    """Replay the workload, under its site's policy if it has one. A policy that learns has learned from `before`.
+    """Replay the workload, under its site's policy if it has one. A learning policy first learns from `before`.
 
-    Raises `PolicyError` where dispatcher or predictor fails, `InputError` if no job can run at all.
+    Raise `PolicyError` if dispatcher or predictor fails, `InputError` if no job can run at all.
     """
     policy, site = setup.build(workload.jobs, known), workload.site
     for ended in before if policy.learns else ():
@@ -264,7 +263,7 @@ def run(
     check_all_started(workload.jobs, schedule.start_s, schedule.refused, policy)
     jobs = [item.job for item in compress(workload.jobs, ran.tolist())]
     start_s, end_s = frozen_array(schedule.start_s[ran]), frozen_array(schedule.end_s[ran])
-    measures = ScheduleData(  # read-only: a metric must not change what the next one sees
+    measures = ScheduleData(  # read-only, since metrics share it
         submit_s=frozen_array([job.submit_s for job in jobs]),
         start_s=start_s,
         end_s=end_s,
@@ -277,7 +276,7 @@ def run(
 
 
 def simulation_summary(simulation: Simulation, folder: Path | None) -> dict[str, Any]:
-    """The summary. Where a metric fails at it, the schedule is written into `folder` first: hours are not lost."""
+    """Return the summary. If a metric fails, first write the schedule into `folder`, so that it is not lost."""
     try:
         return simulation.summary()
     except BaseException:
@@ -292,10 +291,10 @@ def write_results(
     summary: Mapping[str, Any] | None = None,
     more: Mapping[str, Any] | None = None,
 ) -> None:
-    """`schedule.csv.gz` and `summary.json` in `folder`, each of them whole or not at all. Raises `InputError`.
+    """Write `schedule.csv.gz` and `summary.json` into `folder`, atomically. Raise `InputError`.
 
     The schedule has one line per job in order of arrival: job, submit_s, start_s, end_s, units, nodes. Nodes are
-    `name:units` joined by blanks; a job that never ran has no times and no nodes. The setup says `more`, too.
+    `name:units` separated by blanks; a job that never ran has no times and no nodes. The setup includes `more`.
     """
     setup, workload = simulation.setup, simulation.workload
     facts = {
@@ -314,9 +313,9 @@ def _write_schedule(simulation: Simulation, folder: Path) -> None:
 
 
 def identity(setup: ReplaySetup, workload: Workload) -> dict[str, Any]:
-    """What a replay depends on, as `summary.json` says it: two replays that agree in it have the same schedule.
+    """Return what a replay depends on, for `summary.json`: equal values give equal schedules.
 
-    The code of a plug-in may change without its words; so may a search whose limit is seconds.
+    Exceptions: a plug-in's code may change, and a search may have a time limit.
     """
     return {
         "trace": workload.name,
@@ -331,11 +330,11 @@ def identity(setup: ReplaySetup, workload: Workload) -> dict[str, Any]:
 
 
 def _limits(policy: PolicySpec) -> dict[str, Any]:
-    """What bounds a search, as it is set or by default; empty for dispatchers that do not search."""
+    """Return the limits of a search, set or default; empty for dispatchers that do not search."""
     given = policy.dispatcher_settings
     try:
         parameters = SIMULATION_REGISTRIES.dispatchers.find(policy.dispatcher).parameters()
-    except CpschedError:  # an instance, or a class that has no words: what its settings are is its own affair
+    except CpschedError:  # an instance or a class without a name has unknown settings
         return {}
     return {p.name: given.get(p.name, p.default) for p in parameters if p.name in ("limit_s", "effort", "seed")}
 

@@ -1,7 +1,7 @@
-"""How good expected starts are: what jobs were first told, and when they really started.
+"""The accuracy of forecast starts: the first forecast of each job compared with its real start.
 
-Every round of a replay is decided with its plan, also those in which nothing can start. The first start that a plan
-names for a job is its *promise*; a job that starts in the round in which it was first planned was promised nothing.
+Every round of a replay is decided with its plan, even if no job can start. The first planned start of a job is its
+*promise*; a job that starts in the round in which it was first planned has no promise.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from cpsched_sim.workloads.load import Workload
 HORIZONS_S: tuple[tuple[str, int], ...] = tuple(
     zip(("up to 15 min", "up to 1 h", "up to 6 h", "up to 24 h", "later"), (*forecast.HORIZONS_S, NEVER), strict=True)
 )
-"""How far ahead a promise was, by its largest value."""
+"""Horizons of promises, by their largest value."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartTimeErrors:
-    """Promises of one horizon. The error of a promise is the real start less the promised one, in seconds."""
+    """Promises of one horizon. The error of a promise is the real start minus the promised one, in seconds."""
 
     jobs: int
     on_time: float
@@ -35,11 +35,11 @@ class StartTimeErrors:
     mean_error_s: float
     mean_absolute_error_s: float
     late_p95_s: float
-    """Of twenty jobs nineteen were late by no more than this."""
+    """95th percentile of the errors."""
 
     @classmethod
     def of(cls, error_s: IntArray) -> StartTimeErrors:
-        """From the errors of at least one job."""
+        """Compute from the errors of at least one job."""
         late_s = np.maximum(error_s, 0)
         return cls(
             jobs=len(error_s),
@@ -53,7 +53,7 @@ class StartTimeErrors:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FirstForecasts:
-    """What the jobs that waited were promised, int64 by job: when, for when, and when they started."""
+    """Promises of the jobs that waited, int64 by job: time of the promise, promised start, real start."""
 
     told_at_s: IntArray
     told_s: IntArray
@@ -61,10 +61,10 @@ class FirstForecasts:
     at_once: int
     """Jobs that started in the round in which they were first planned."""
     untold: int
-    """Jobs that started, or never did, without ever having had a planned start."""
+    """Jobs that never had a planned start, whether they started or not."""
 
     def kept(self) -> dict[str, StartTimeErrors]:
-        """By horizon, and for all; horizons without a job are left out."""
+        """Return errors by horizon and in all; horizons without a job are left out."""
         error_s, ahead_s = self.start_s - self.told_s, self.told_s - self.told_at_s
         found, least_s = {}, 0
         for name, most_s in HORIZONS_S:
@@ -76,12 +76,12 @@ class FirstForecasts:
 
 
 class ObservedReplay(Replay):
-    """A replay that is looked at round by round, each with its plan, also those in which nothing can start."""
+    """A replay that yields each round with its plan, even if no job can start."""
 
     def rounds(self, learns: bool) -> Iterator[tuple[Snapshot, Decision]]:
-        """What was decided on, and the decision; it is carried out when the next is asked for.
+        """Yield each snapshot and decision; the decision is applied when the next one is requested.
 
-        `learns`: `learn` is to be called where jobs have ended.
+        With `learns`, `learn` is called after jobs have ended.
         """
         starts = NO_STARTS
         while found := self.state.step(starts, PAUSE_ALWAYS):
@@ -101,10 +101,10 @@ class ObservedReplay(Replay):
 
 
 class ForecastReplay(ObservedReplay):
-    """A replay that notes what each job is first told."""
+    """A replay that records each job's first forecast."""
 
     def every_round(self) -> FirstForecasts:
-        """Run until nothing is left to happen, and say what was promised."""
+        """Run until no event is left; return the promises."""
         told_s, told_at_s = (np.full(self.total, NEVER, np.int64) for _ in range(2))
         for snapshot, decision in self.rounds(self.predictor_learns or self.dispatcher_learns):
             if decision.plan_s is not None:
@@ -120,7 +120,7 @@ class ForecastReplay(ObservedReplay):
 
 
 def first_forecasts(workload: Workload, policy: Policy, progress: Progress | None = None) -> FirstForecasts:
-    """What a policy promises the jobs of a workload, and keeps. Raises `PolicyError` where the policy fails."""
+    """Return the promises of a policy to the jobs of a workload. Raise `PolicyError` if the policy fails."""
     told = ForecastReplay(workload.jobs, workload.cluster, policy, progress=progress, strict=True)
     found = told.every_round()
     check_all_started(workload.jobs, told.state.table.start_s[: told.total], told.refused, policy)
@@ -128,5 +128,5 @@ def first_forecasts(workload: Workload, policy: Policy, progress: Progress | Non
 
 
 def errors_as_json(found: FirstForecasts) -> dict[str, dict[str, float]]:
-    """The figures by horizon, as JSON."""
+    """Return the figures by horizon, as JSON."""
     return {name: asdict(kept) for name, kept in found.kept().items()}

@@ -1,6 +1,6 @@
-"""What the commands show in a terminal: progress on stderr, tables on stdout. Every table fits 80 columns.
+"""Output of the commands on a terminal: progress on stderr, tables on stdout. Tables fit 80 columns.
 
-Lists of names are shown without the simulator, which is imported where a comparison is printed.
+Lists of names are shown without importing the simulator; only printing a comparison imports it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cpsched_sim.tuning.tuner import TuningResult
 
 BESIDE = 7
-"""Figures that stand beside each other on a terminal of 80 columns; those beyond follow in a table below."""
+"""Columns of figures that fit a terminal of 80 columns; further ones follow in another table."""
 
 TOLD_EVERY_S = 60.0
 _UNBROKEN = 240
@@ -33,7 +33,7 @@ _SYMBOLS = "W: wait, D: run time, F = W + D: response time, r: processors"
 
 
 def _console() -> Console:
-    """Standard output; lines are not broken where it is no terminal."""
+    """Return a console for standard output; it wraps lines only on a terminal."""
     found = Console()
     return found if found.is_terminal else Console(width=_UNBROKEN)
 
@@ -61,7 +61,7 @@ def progress_bar(title: str, of: str = "jobs", quiet: bool = False) -> Iterator[
 
 
 def print_simulation(simulation: Simulation, summed_up: Mapping[str, Any]) -> None:
-    """The summary of one replay."""
+    """Print the summary of one replay."""
     policy, workload = simulation.setup.policy, simulation.workload
     console = _console()
     who = Text(f"{policy.dispatcher} / {policy.predictor}", style="bold")
@@ -82,7 +82,7 @@ def print_simulation(simulation: Simulation, summed_up: Mapping[str, Any]) -> No
 
 
 def _groups(title: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
-    """One line per account or QOS."""
+    """Return a table with one line per account or QOS."""
     shares = all("share" in row for row in rows.values())
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column({"accounts": "account", "qos": "QOS"}[title])
@@ -95,7 +95,7 @@ def _groups(title: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
 
 
 def _plain(value: float | None) -> str:
-    """A figure in full; a dash for what was not measured."""
+    """Format a figure in full, or a dash if it was not measured."""
     if value is None:
         return "-"
     return f"{value:,.6g}" if isinstance(value, float) else f"{value:,}"
@@ -111,7 +111,7 @@ def _flat(summary: Mapping[str, Any]) -> Iterator[tuple[str, float | None]]:
 
 
 def print_list(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Names with a sentence each; below it the parameters with their defaults, and the source."""
+    """Print names, each with a sentence, its parameters with their defaults, and its source."""
     table = Table(show_header=False, box=None, padding=(0, 2, 1, 0))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
@@ -123,7 +123,7 @@ def print_list(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def print_metrics(rows: Sequence[Mapping[str, str]]) -> None:
-    """Names with their formulas; below, the unit, which way is better, and the source."""
+    """Print metrics, each with its formula, unit, direction, and source."""
     table = Table(show_header=False, box=None, padding=(0, 2, 1, 0))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
@@ -135,7 +135,7 @@ def print_metrics(rows: Sequence[Mapping[str, str]]) -> None:
 
 
 class FigureColumn(NamedTuple):
-    """A column of figures: its heading, the name of the figure, by what it is multiplied, and how it is written."""
+    """A column of figures: heading, name of the figure, factor, and format."""
 
     heading: str
     name: str
@@ -159,7 +159,7 @@ PROMISES = (
     FigureColumn("late, p95\nmin", "late_p95_s", 1 / 60),
 )  # fmt: skip
 INTERVALS = (
-    FigureColumn("told", "told", 1, ",d"), FigureColumn("held\n%", "held", 100),
+    FigureColumn("intervals", "told", 1, ",d"), FigureColumn("held\n%", "held", 100),
     FigureColumn("earlier\n%", "early", 100), FigureColumn("later\n%", "late", 100),
     FigureColumn("median width\nmin", "median_width_s", 1 / 60),
     FigureColumn("median wait\nmin", "median_wait_s", 1 / 60),
@@ -169,7 +169,7 @@ INTERVALS = (
 def print_figures(
     title: str, labels: Sequence[str], rows: Mapping[str, Mapping[str, Any]], columns: Sequence[FigureColumn]
 ) -> None:
-    """One line per name; with two labels, one per name and part."""
+    """Print one line per name, or per name and part with two labels."""
     table = Table(title=Text(title))
     for label in labels:
         table.add_column(label)
@@ -189,7 +189,7 @@ def print_comparison(
     baselines: Mapping[str, ComparisonRow | None],
     more: Sequence[Metric] = (),
 ) -> None:
-    """Two lines per combination: figures, and below them what they are of the baseline's. A legend explains them."""
+    """Print two lines per combination: figures, and their percentages of the baseline. A legend explains them."""
     from cpsched_sim.comparison import compared
 
     shown, console = compared(more), _console()
@@ -211,7 +211,7 @@ def _fill_in(
     table: Table, rows: Sequence[ComparisonRow], baselines: Mapping[str, ComparisonRow | None], shown: Sequence[Metric],
     more: Sequence[Metric], times: bool,
 ) -> None:  # fmt: skip
-    """The columns of some metrics, and of how long decisions took where `times` says so."""
+    """Fill in the columns of some metrics, and decision times if `times` is set."""
     from cpsched_sim.comparison import percentages
 
     table.add_column("dispatcher\npredictor", no_wrap=True)
@@ -231,19 +231,19 @@ def _fill_in(
 
 
 def _column(metric: Metric) -> str:
-    """A narrow heading: its first word, and below it the rest with the unit."""
+    """Return a narrow heading: the first word, and below it the rest with the unit."""
     first, *rest = metric.heading.split()
     return "\n".join(line for line in (first, " ".join((*rest, metric.unit)).strip()) if line)
 
 
 def _which_way(shown: Sequence[Metric]) -> str:
-    """`lower is better, but for: in use`."""
+    """Return a phrase such as `lower is better, but for: in use`."""
     others = [metric.heading for metric in shown if metric.better == "higher"]
     return "lower is better" + (f", but for: {', '.join(others)}" if others else "")
 
 
 def share(percent: float) -> str:
-    """A percentage, or how many times as much where it is large: 83.1%, 74x."""
+    """Format a percentage, or a large one as a factor: 83.1%, 74x."""
     return f"{short(percent)}%" if percent < 999.5 else f"{short(percent / 100)}x"
 
 
@@ -251,7 +251,7 @@ _FEW_TRIED = 6
 
 
 def print_tuned(title: str, found: TuningResult) -> None:
-    """What `cpsched tune` found: the verdict, the settings on windows that did not choose, and the best tried."""
+    """Print the result of `cpsched tune`: the verdict, the settings on test windows, and the best tried."""
     from cpsched.goal_presets import GOAL_METRICS
     from cpsched_sim.tuning.tuner import BASELINE, format_percent_range
 
@@ -273,8 +273,8 @@ def print_tuned(title: str, found: TuningResult) -> None:
     if found.chosen is not None:
         for figure in ("score", *found.goal.weights):
             words = "by the goal" if figure == "score" else GOAL_METRICS[figure]
-            told = format_percent_range(found.chosen.against_present[figure])
-            console.print(Text(f"chosen against present, {words}: {told}"))
+            gain = format_percent_range(found.chosen.against_present[figure])
+            console.print(Text(f"chosen against present, {words}: {gain}"))
     tried = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     tried.title = f"{found.windows[0]} windows that chose, {found.jobs[0]:,} jobs: % of {BASELINE.dispatcher}"
     for heading, side in (("changes", "left"), ("score", "right"), ("beyond a limit", "left")):

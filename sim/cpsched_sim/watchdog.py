@@ -1,10 +1,10 @@
-"""Runs plug-ins under a command: what they print goes to stderr, and one that hangs is ended, with file and line.
+"""Run plug-ins: redirect their output to stderr, and end one that hangs, with its file and line.
 
 Progress renews the limit. Compiling kernels and importing the compiler count as progress.
 
-- The timer's signal ends loops written in Python, sleeps, and waits, and tells where the code was.
-- A call into compiled code sees no signal. At twice the limit the process is ended (exit code 1) after a traceback.
-- Python handles signals in its main thread only; elsewhere the second limit alone holds.
+- The timer's signal ends loops in Python, sleeps and waits, and reports the present line.
+- Compiled code does not handle signals. At twice the limit the process ends (exit code 1) with a traceback.
+- Python handles signals only in its main thread; elsewhere only the second limit applies.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from cpsched.traceback_origin import plugin_source_location
 from cpsched_sim.errors import Stalled
 
 LIMIT_S = 600.0
-"""How long commands wait for progress, unless told otherwise."""
+"""Default time limit without progress."""
 
 _STDERR = 2
-"""The descriptor: `sys.stderr` may be a progress bar's."""
+"""The file descriptor, since `sys.stderr` may belong to a progress bar."""
 
 _AGAIN_S = 1.0
-"""The signal is repeated that often, for code that catches it and goes on."""
+"""Interval at which the signal is repeated, for code that catches it."""
 
 
 class _OutOfPatience(BaseException):
-    """Raised by the signal. Not an `Exception`, so that an `except Exception` of a plug-in lets it pass."""
+    """Raised by the signal. Not an `Exception`, so that a plug-in's `except Exception` does not catch it."""
 
 
 class Watchdog:
-    """A limit of so many seconds (0: none) without progress; to be renewed by whoever sees some."""
+    """A limit of seconds (0: none) without progress; callers report progress by `reset`."""
 
     def __init__(self, limit_s: float) -> None:
         self.limit_s = limit_s
@@ -46,7 +46,7 @@ class Watchdog:
         self.signals = threading.current_thread() is threading.main_thread()
 
     def reset(self, *progress: object) -> None:
-        """There was progress, of whatever kind. Costs next to nothing: timers are set anew once in a while."""
+        """Report progress. Cheap: timers are set only occasionally."""
         now_s = time.monotonic()
         if self.limit_s and now_s - self._armed_s > min(1.0, self.limit_s / 10):
             self._armed_s = now_s
@@ -55,23 +55,23 @@ class Watchdog:
             faulthandler.dump_traceback_later(2 * self.limit_s, exit=True, file=_STDERR)
 
     def and_tell(self, progress: Callable[..., object]) -> Callable[..., None]:
-        """`progress`, which renews the limit whenever it is called."""
+        """Return `progress` wrapped to renew the limit at each call."""
 
-        def told(*done: Any) -> None:
+        def renewing(*done: Any) -> None:
             self.reset()
             progress(*done)
 
-        return told
+        return renewing
 
     def on_timer(self, number: int, frame: FrameType | None) -> None:
-        """The limit is over, unless kernels are being compiled."""
+        """End the plug-in, unless kernels are being compiled."""
         if not compiling.is_compiling():
             raise _OutOfPatience
         self._armed_s = 0.0
         self.reset()
 
     def end(self) -> None:
-        """No limit from now on."""
+        """Remove the limit."""
         if self.signals:
             signal.setitimer(signal.ITIMER_REAL, 0)
         faulthandler.cancel_dump_traceback_later()
@@ -79,7 +79,7 @@ class Watchdog:
 
 @contextmanager
 def watched(limit_s: float) -> Iterator[Watchdog]:
-    """Run plug-ins in the block. Raises `Stalled` where nothing renews the limit for so long; 0: no limit."""
+    """Run plug-ins in the block. Raise `Stalled` after `limit_s` without progress; 0: no limit."""
     found = Watchdog(limit_s)
     handler = signal.signal(signal.SIGALRM, found.on_timer) if found.signals and limit_s else None
     try:

@@ -1,4 +1,4 @@
-"""What happens to a simulated cluster between two rounds, compiled: arrivals, ends, starts."""
+"""Compiled events of a simulated cluster between two rounds: arrivals, ends, starts."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ WAITING, ACTIVE, OVER = QUEUED, STARTED, 3
 """Phases of a job; 0 before its arrival."""
 
 PAUSE_WHERE_NEEDED, PAUSE_ALWAYS, NO_ROUND, ASK_ALWAYS = range(4)
-"""When time stops: where something may start; at every round; only at its limit, which is then now, with a round due if
-anything happened; at every round, of which each with a queue is said to be one in which something may start."""
+"""When `advance` stops: at a round where a job may start; at every round; only at its limit, which becomes now, with a
+round due after any event; at every round, where each round with a queue is reported as one where a job may start."""
 
 NOTHING_LEFT, MAY_START, CANNOT_START, FAULTY = range(4)
-"""What is said of the moment at which time stopped: no event at or before the limit is left; a round in which something
-may start, or nothing can; no time has passed, because a start breaks a rule."""
+"""Why `advance` stopped: no event is left at or before the limit; a round where a job may start; a round where none
+can; or a start breaks a rule, so that no time has passed."""
 
 
 class SimulatedState(Handle):
-    """All that a simulated cluster is."""
+    """The state of a simulated cluster."""
 
     arrived: int
-    """Arrivals so far."""
+    """Number of jobs that have arrived."""
     ended_count: int
     """Entries of `ended` in use."""
     over: int
-    """Jobs ended in all."""
+    """Total number of ended jobs."""
     rounds: int
     skipped: int
-    """Rounds in which nothing could start, so that nobody was asked."""
+    """Rounds in which no job could start, so that the dispatcher was not called."""
     due: int
     """Whether a round is due at once."""
     again_s: int
-    """The second of a round that the dispatcher asked for; NEVER where it asked for none."""
+    """The second of a round requested by the dispatcher; NEVER if it requested none."""
     fault: int
-    """The position of the start that broke a rule, -1 when none did."""
+    """The position of the start that broke a rule; -1 without one."""
     overrun: int
-    """What a running job is assumed to do when it outlives its estimate."""
+    """The assumption about a running job that outlives its estimate."""
     on_nodes: int
-    """Whether groups of nodes are carried along; not where the cluster is a counted pool."""
+    """Whether groups of nodes are maintained; not for a counted pool."""
     site: SchedulingState
     carried: IncrementalClasses
     free: Matrix
-    """int64[N, R]: what `site.machine` shows to a plan."""
+    """int64[N, R]: the value of `site.machine` for a plan."""
     total_free: Column
     """int64[R]"""
     arrivals: Column
@@ -56,7 +56,7 @@ class SimulatedState(Handle):
     heap: Column
     """Running jobs, a heap by real end, then slot."""
     ended: Column
-    """Ended jobs nobody asked for yet, in order of their ends."""
+    """Ended jobs not yet taken, in order of their ends."""
     phase: Column
     run_s: Column
     """Real run time."""
@@ -83,7 +83,7 @@ def push_end(heap: Column, end_at: FixedColumn, count: int, slot: int) -> None:
 
 @scalar_subroutine
 def pop_end(heap: Column, end_at: FixedColumn, count: int) -> int:
-    """Take the slot that ends first off a heap of `count`."""
+    """Remove the slot that ends first from a heap of `count`."""
     top, last = heap[0], heap[count - 1]
     count -= 1
     i = 0
@@ -104,7 +104,7 @@ def pop_end(heap: Column, end_at: FixedColumn, count: int) -> int:
 
 @scalar_subroutine
 def insert_running(running: Column, end_s: FixedColumn, count: int, slot: int) -> None:
-    """Put `slot` into `running[:count]`, which is sorted by (`end_s`, slot)."""
+    """Insert `slot` into `running[:count]`, which is sorted by (`end_s`, slot)."""
     i = count
     while i > 0 and (
         end_s[running[i - 1]] > end_s[slot] or (end_s[running[i - 1]] == end_s[slot] and running[i - 1] > slot)
@@ -116,7 +116,7 @@ def insert_running(running: Column, end_s: FixedColumn, count: int, slot: int) -
 
 @scalar_subroutine
 def remove_running(running: Column, end_s: FixedColumn, count: int, slot: int) -> None:
-    """Take `slot` out of `running[:count]`."""
+    """Remove `slot` from `running[:count]`."""
     low, high = 0, count
     while low < high:
         middle = (low + high) // 2
@@ -134,7 +134,7 @@ def remove_running(running: Column, end_s: FixedColumn, count: int, slot: int) -
 
 @subroutine
 def end_until(state: SimulatedState, to_s: int) -> None:
-    """End the jobs whose real end is `to_s` or earlier, first come first."""
+    """End the jobs whose real end is `to_s` or earlier, in order of arrival."""
     site, heap, end_at = state.site, state.heap, state.end_at
     if site.active == 0 or end_at[heap[0]] > to_s:
         return
@@ -156,7 +156,7 @@ def end_until(state: SimulatedState, to_s: int) -> None:
 
 @subroutine
 def revise_overdue(site: SchedulingState, overrun: int) -> int:
-    """Move the running jobs that outlived their expected end to a later one; returns how many there were.
+    """Move the running jobs that outlived their expected end to a later one; return their number.
 
     The running jobs are sorted by (`end_s`, slot) before and after.
     """
@@ -168,7 +168,7 @@ def revise_overdue(site: SchedulingState, overrun: int) -> int:
         end_s[slot] = expected_end(start_s[slot], estimate_s[slot], walltime_s[slot], now_s, overrun)
         overdue += 1
 
-    # From the last of them to the first, each moves up to where its new end belongs.
+    # From last to first, each moves up to the position of its new end.
     for i in range(overdue - 1, -1, -1):
         slot, j = running[i], i
         while j + 1 < count and (
@@ -182,7 +182,7 @@ def revise_overdue(site: SchedulingState, overrun: int) -> int:
 
 @subroutine
 def revise_expected(state: SimulatedState) -> None:
-    """Move the expected ends that have passed, in the running table and in the lines."""
+    """Move expected ends that have passed, in the running table and in the lines."""
     site = state.site
     jobs, running, now_s = site.jobs, site.running, site.now_s
     if site.active == 0 or jobs.end_s[running[0]] > now_s:
@@ -200,7 +200,7 @@ def revise_expected(state: SimulatedState) -> None:
 
 @subroutine
 def refresh_classes(state: SimulatedState) -> None:
-    """Build the groups anew where they are stale; leave out those without nodes where they are many."""
+    """Rebuild stale groups; drop empty groups if there are many."""
     if not state.on_nodes:
         return
     if state.site.groups.stale:
@@ -214,7 +214,7 @@ def refresh_classes(state: SimulatedState) -> None:
 
 @subroutine
 def something_may_start(state: SimulatedState) -> bool:
-    """Whether any queued job asks for no more than all that is free: if none does, no dispatcher can start one."""
+    """Return whether any queued job fits the total free resources; if none does, no dispatcher can start one."""
     site = state.site
     jobs, queue, total_free = site.jobs, site.queue, state.total_free
     for i in range(site.queued):  # noqa: SIM110  (a loop compiles, a generator does not)
@@ -237,7 +237,7 @@ def arrive_until(state: SimulatedState, to_s: int) -> None:
 
 @subroutine
 def next_event(state: SimulatedState) -> int:
-    """When the next job arrives or ends; NEVER where neither is left to happen."""
+    """Return the time of the next arrival or end, or NEVER."""
     site, arrivals, next_s = state.site, state.arrivals, NEVER
     if state.arrived < len(arrivals):
         next_s = site.jobs.submit_s[arrivals[state.arrived]]
@@ -248,10 +248,10 @@ def next_event(state: SimulatedState) -> int:
 
 @subroutine
 def advance_to_next_round(state: SimulatedState, pause: int, limit_s: int) -> int:
-    """Let time pass until the next round, see `pause`, or until `limit_s`; returns what is said of that moment.
+    """Advance to the next round, see `pause`, or to `limit_s`; return why time stopped.
 
-    A round is due when something happens, and at `again_s`. Of one second: all arrivals in order, then all ends, then
-    one round.
+    A round is due after an event, and at `again_s`. Within one second: all arrivals in order, then all ends, then one
+    round.
     """
     site = state.site
     while True:
@@ -292,9 +292,9 @@ def advance_to_next_round(state: SimulatedState, pause: int, limit_s: int) -> in
 def start_jobs(
     state: SimulatedState, slots: FixedColumn, offsets: FixedColumn, nodes: FixedColumn, units: FixedColumn
 ) -> int:
-    """Verify starts and let them run from now on; returns -1.
+    """Verify starts and run them from now; return -1.
 
-    Where one breaks a rule none runs, and its position is returned.
+    If one breaks a rule, no job starts, and its position is returned.
     """
     site = state.site
     jobs, machine, now_s = site.jobs, site.machine, site.now_s
@@ -304,7 +304,7 @@ def start_jobs(
     if fault >= 0:
         return fault
 
-    # Their entries go behind those in use.
+    # Their entries follow those in use.
     places, first, last = jobs.places, offsets[0], offsets[len(slots)]
     used = places.used
     grow_columns(places, "node units", used, used + last - first)
@@ -332,7 +332,7 @@ def start_jobs(
 
 @subroutine
 def close_queue(state: SimulatedState) -> None:
-    """Close the gaps that started or cancelled jobs left in the queue."""
+    """Remove started and cancelled jobs from the queue."""
     site, kept = state.site, 0
     queue, phase = site.queue, state.phase
     for i in range(site.queued):
@@ -342,12 +342,12 @@ def close_queue(state: SimulatedState) -> None:
     site.queued = kept
 
 
-# ---------------------------------------------------------------------------------------------- doors
+# ---------------------------------------------------------------------------------------------- API
 
 
 @kernel
 def advance(state: SimulatedState, pause: int, limit_s: int) -> int:
-    """`advance_to_next_round`, for Python."""
+    """Call `advance_to_next_round` from Python."""
     return advance_to_next_round(state, pause, limit_s)
 
 
@@ -360,7 +360,7 @@ def start(state: SimulatedState, starts: Starting) -> int:
 
 @kernel
 def step(state: SimulatedState, starts: Starting, pause: int) -> int:
-    """`start` and `advance` in one: FAULTY, and `simulated_cluster.fault`, where a start breaks a rule."""
+    """Call `start` and `advance`; return FAULTY and set `simulated_cluster.fault` if a start breaks a rule."""
     slots, offsets, nodes, units = starts
     state.fault = start_jobs(state, slots, offsets, nodes, units) if len(slots) else -1
     return FAULTY if state.fault >= 0 else advance_to_next_round(state, pause, NEVER - 1)
@@ -368,7 +368,7 @@ def step(state: SimulatedState, starts: Starting, pause: int) -> int:
 
 @kernel
 def cancel(state: SimulatedState, slot: int) -> int:
-    """Take a queued job out of the queue; returns the length of the queue."""
+    """Remove a queued job from the queue; return the length of the queue."""
     state.phase[slot] = OVER
     close_queue(state)
     return state.site.queued

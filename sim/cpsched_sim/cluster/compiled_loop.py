@@ -1,4 +1,4 @@
-"""The replay's loop compiled with the kernel of the list schedulers in it: the same rounds, the same starts."""
+"""The replay loop compiled together with the list schedulers' kernel: the same rounds, the same starts."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from cpsched_sim.cluster.cluster_events import (
 from cpsched_sim.cluster.simulated_cluster import SimulatedCluster
 
 MORE = -1
-"""The loop ran its rounds, and more are to come."""
+"""The loop ran its rounds, and more remain."""
 
 ROUNDS_A_CALL = 20_000
-"""Decided rounds between two looks at progress and interrupts."""
+"""Decided rounds between two checks for progress and interrupts."""
 
 
 class Paths(Handle):
-    """Decided rounds, by what came of them."""
+    """Number of decided rounds by path."""
 
     none: int
     some: int
@@ -38,7 +38,7 @@ class Paths(Handle):
 
 @subroutine
 def carry_out(state: SimulatedState, paths: Paths, count: int) -> int:
-    """Count a round of which `count` starts came, and let them run: -1, or the position of one that breaks a rule."""
+    """Count a round with `count` starts and run them: return -1, or the position of one that breaks a rule."""
     if count == 0:
         paths.none += 1
         return -1
@@ -53,7 +53,7 @@ def carry_out(state: SimulatedState, paths: Paths, count: int) -> int:
 
 @kernel
 def rounds_counted(state: SimulatedState, method: ListSchedulerCode, paths: Paths, given: FixedColumn) -> int:
-    """Up to `ROUNDS_A_CALL` decided rounds on a counted pool."""
+    """Run up to `ROUNDS_A_CALL` decided rounds on a counted pool."""
     for _ in range(ROUNDS_A_CALL):
         if advance_to_next_round(state, PAUSE_WHERE_NEEDED, NEVER - 1) == NOTHING_LEFT:
             return NOTHING_LEFT
@@ -64,7 +64,7 @@ def rounds_counted(state: SimulatedState, method: ListSchedulerCode, paths: Path
 
 @kernel
 def rounds_placed(state: SimulatedState, method: ListSchedulerCode, paths: Paths, given: FixedColumn) -> int:
-    """Up to `ROUNDS_A_CALL` decided rounds on nodes."""
+    """Run up to `ROUNDS_A_CALL` decided rounds on nodes."""
     for _ in range(ROUNDS_A_CALL):
         if advance_to_next_round(state, PAUSE_WHERE_NEEDED, NEVER - 1) == NOTHING_LEFT:
             return NOTHING_LEFT
@@ -80,7 +80,7 @@ def run_rounds(
     violations: list[str],
     tell: Callable[[], None],
 ) -> None:
-    """Run until nothing is left to happen; rounds are counted into `paths`, broken rules noted in `violations`."""
+    """Run until no event is left; count rounds in `paths` and record broken rules in `violations`."""
     method, counts = scheme.method(False), Paths(0, 0, 0)
     rounds = rounds_counted if cluster.cluster.counted else rounds_placed
     result = MORE

@@ -1,7 +1,7 @@
-"""Replays a trace: events of whole seconds, one scheduling round each, every decision verified.
+"""Replay a trace: events in whole seconds, one scheduling round each, every decision verified.
 
-Of one second: all submissions in trace order, then all ends, then one round. A job that ends at t frees its resources
-before the round at t; one started at t occupies [t, t + run).
+Within one second: all submissions in trace order, then all ends, then one round. A job that ends at t frees its
+resources before the round at t; a job started at t occupies [t, t + run).
 """
 
 from __future__ import annotations
@@ -42,45 +42,44 @@ from cpsched_sim.site.policy_file import SitePolicy
 from cpsched_sim.traces.trace_job import TraceJob
 
 SchedulingOverhead = float | Literal["measured"] | None
-"""What a decision costs on the simulated clock: nothing, what it took, or so many milliseconds."""
+"""The simulated cost of a decision: none, its measured time, or a fixed number of milliseconds."""
 
 Progress = Callable[[int, int], None]
-"""Called now and then with (jobs ended, jobs in all)."""
+"""Called periodically with (jobs ended, jobs in all)."""
 
 PROGRESS_EVERY = 1000
 """Decided rounds between two calls of `Progress`."""
 
 SLOW_ROUND_NS = 100_000_000
-"""A decision that took longer is followed by a call of `Progress` at once."""
+"""`Progress` is called at once after a decision that took longer."""
 
 COMPILED_FROM_JOBS = 100_000
-"""Length of a trace from which `replay` takes the compiled loop where it applies. Shorter ones end before it compiles,
-and the time of each decision is measured."""
+"""Minimum length of a trace for the compiled loop. Shorter replays end before it compiles, and have the time of each
+decision measured."""
 
 PREDICTION_BATCH = 10_000
-"""Jobs predicted between two calls of `Progress`, where all can be predicted up front."""
+"""Jobs predicted between two calls of `Progress`, if all can be predicted up front."""
 
 NOTHING_FITS = "nothing-fits"
-"""Path of the rounds in which no queued job asks for as little as is free, or none is queued: nobody is asked."""
+"""Path of the rounds without a queued job that fits what is free; the dispatcher is not called."""
 
 
 FAILED = Decision(NO_STARTS, Effort("failed"))
-"""What stands for the decision of a round in which the policy failed; see `Schedule.violations`."""
+"""The decision of a round in which the policy failed; see `Schedule.violations`."""
 
 UNNAMED_FAULT = "the cluster refused the starts of a round, and no rule was named"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Schedule:
-    """What became of a trace. Arrays of jobs are int64[J] in trace order.
+    """The result of a replay. Arrays of jobs are int64[J] in trace order.
 
     `start_s` and `end_s` are `NEVER` for jobs that did not start: those in `refused` (trace index -> why a job can
-    never run on the cluster), and any that a dispatcher left waiting for ever. The placement of job i is
-    `place_node[a:a+k]`, `place_units[a:a+k]` with a = `place_at[i]`, k = `place_count[i]`.
-    `rounds` counts all rounds, `paths` them by the way the decision was reached. `dispatch_s` is float64, the wall
-    seconds of each decision that a dispatcher was asked for (empty after the compiled loop). `cpu_s` is the CPU time of
-    the replay alone: columns built, kernels compiled and predictions known up front are not in it.
-    `violations` names every rule that a decision broke, and every fault of a dispatcher or predictor, a line each.
+    never run on the cluster), and any that a dispatcher never started. The placement of job i is `place_node[a:a+k]`,
+    `place_units[a:a+k]` with a = `place_at[i]`, k = `place_count[i]`. `rounds` counts all rounds, `paths` counts them
+    by decision path. `dispatch_s` is float64, the wall seconds of each decision of a dispatcher (empty after the
+    compiled loop). `cpu_s` is the CPU time of the replay without building columns, compiling kernels and predicting up
+    front. `violations` has a line for each rule broken by a decision and each fault of a dispatcher or predictor.
     """
 
     start_s: IntArray
@@ -94,14 +93,14 @@ class Schedule:
     dispatch_s: npt.NDArray[np.float64]
     cpu_s: float
     processors: IntArray
-    """What each job holds of the first resource: whole nodes count in full, also what a job does not use of them."""
+    """Each job's amount of the first resource; whole nodes count in full, including what the job does not use."""
     refused: Mapping[int, str] = field(default_factory=dict)
     violations: tuple[str, ...] = ()
     overran: int = 0
-    """How many jobs ran longer than was predicted when they were first seen."""
+    """Number of jobs that ran longer than predicted at arrival."""
 
     def placement_of(self, index: int) -> Placement:
-        """Where job `index` of the trace ran; empty where it did not."""
+        """Return the placement of job `index` of the trace; empty if it did not run."""
         part = slice(int(self.place_at[index]), int(self.place_at[index] + self.place_count[index]))
         return tuple(zip(self.place_node[part].tolist(), self.place_units[part].tolist(), strict=True))
 
@@ -117,17 +116,17 @@ def replay(
 ) -> Schedule:
     """Run `trace` through `policy` on `cluster`.
 
-    A long trace runs in a compiled loop if it can (`Replay.compilable`). The starts are the same.
+    A long trace runs in a compiled loop if possible (`Replay.compilable`). The starts are the same.
 
     With a `charge`, a decision on the state at t takes effect at t + charge, rounded up to the next whole second (a
-    decision of 3 ms at t starts its jobs at t + 1): meanwhile jobs arrive and end, resources only get freer, and the
-    next round sees it all. Without one it takes effect at t.
+    decision of 3 ms at t starts its jobs at t + 1). Meanwhile jobs arrive and end and resources only become free; the
+    next round sees these changes. Without a charge it takes effect at t.
 
-    With a `site`, jobs have the priorities that it gives them, and no round starts more than its limits allow; its
-    accounts must hold the users of the trace (`SitePolicy.assigned`).
+    With a `site`, jobs have its priorities, and no round starts more than its limits allow. Its accounts must hold the
+    users of the trace (`SitePolicy.assigned`).
 
-    Where dispatcher or predictor fails, or breaks a rule, a `strict` replay ends with a `PolicyError`; otherwise the
-    round starts nothing and is counted.
+    If the dispatcher or predictor fails or breaks a rule, a `strict` replay raises `PolicyError`; otherwise the round
+    starts no job and is counted.
     """
     replayed = Replay(trace, cluster, policy, charge, progress, site, strict)
     if len(trace) >= COMPILED_FROM_JOBS and replayed.compilable:
@@ -136,7 +135,7 @@ def replay(
 
 
 class Replay:
-    """A replay while it runs: the policy, the cluster, and what has been counted so far."""
+    """A running replay: the policy, the cluster, and the counts so far."""
 
     def __init__(
         self,
@@ -160,13 +159,13 @@ class Replay:
         self.dispatch_ns: list[int] = []
         self.violations: list[str] = []
         self.predicted = 0
-        self.predictor_learns = self.told(lambda: policy.predictor_learns)
-        self.dispatcher_learns = self.told(lambda: policy.dispatcher_learns)
+        self.predictor_learns = self.asks_learns(lambda: policy.predictor_learns)
+        self.dispatcher_learns = self.asks_learns(lambda: policy.dispatcher_learns)
         if not self.predictor_learns:
             self.predict(self.arrivals)
 
     def run(self) -> Schedule:
-        """Every round until nothing is left to happen."""
+        """Run every round until no event is left."""
         began = replay_clock.cpu_s()
         pause = PAUSE_ALWAYS if self.predictor_learns else PAUSE_WHERE_NEEDED
         pause = ASK_ALWAYS if getattr(self.policy.dispatcher, "every_round", False) else pause
@@ -187,7 +186,7 @@ class Replay:
 
     @property
     def compilable(self) -> bool:
-        """Whether the compiled loop applies: a list scheduler, nothing learned, no charge, no policy, no power cap."""
+        """Return whether the compiled loop applies: a list scheduler without learning, charge, policy or power cap."""
         dispatcher = self.policy.dispatcher
         return (
             isinstance(dispatcher, ListSchedulerDispatcher)
@@ -208,7 +207,7 @@ class Replay:
         return self.schedule(replay_clock.cpu_s() - began)
 
     def wait_for_limits(self) -> int:
-        """Where nothing happens any more, let use fade that keeps jobs waiting at a limit; 0: they wait for good."""
+        """Without other events, let use decay while jobs wait at a limit; return 0 if they wait forever."""
         if self.site is None or not self.state.queue_length:
             return 0
         seconds = self.site.wait_s()
@@ -217,8 +216,8 @@ class Replay:
         self.state.pass_until(self.state.now_s + seconds)
         return MAY_START
 
-    def told(self, learns: Callable[[], bool]) -> bool:
-        """Whether a part of the policy learns; one that cannot tell is a violation, and is taught nothing."""
+    def asks_learns(self, learns: Callable[[], bool]) -> bool:
+        """Return whether a part of the policy learns; one that fails to answer is a violation and does not learn."""
         try:
             return learns()
         except PolicyError as fault:
@@ -226,25 +225,25 @@ class Replay:
             return False
 
     def count(self, fault: PolicyError) -> None:
-        """Note a fault; in a strict replay it is raised."""
+        """Record a fault, or raise it in a strict replay."""
         if self.strict:
             raise fault
         self.violations.append(str(fault))
 
     def refuse(self, decision: Decision, snapshot: Snapshot) -> None:
-        """Note why the cluster refused the starts of a decision; in a strict replay that is raised."""
+        """Record why the cluster refused the starts of a decision, or raise it in a strict replay."""
         broken = [str(violation) for violation in verify(decision, snapshot)] or [UNNAMED_FAULT]
         if self.strict:
             raise PolicyError("dispatcher", self.policy.dispatcher, f"second {snapshot.now_s}: {broken[0]}")
         self.violations.extend(broken)
 
     def tell(self) -> None:
-        """Report progress to whoever wants to know."""
+        """Report progress."""
         if self.progress is not None:
             self.progress(self.state.state.over, self.total)
 
     def learn(self) -> None:
-        """Tell the policy of ended jobs, then have it predict the jobs that arrived since."""
+        """Pass ended jobs to the policy, then predict the jobs that arrived since."""
         state, policy = self.state, self.policy
         if state.state.ended_count:
             slots = state.take_ended_slots()
@@ -263,7 +262,7 @@ class Replay:
             self.predicted = arrived
 
     def predict(self, slots: IntArray) -> None:
-        """Have the policy predict jobs; those it cannot predict are expected to run their walltimes."""
+        """Predict jobs; the walltime is the fallback."""
         for begin in range(0, len(slots), PREDICTION_BATCH):
             try:
                 self.policy.predict(self.state.table, slots[begin : begin + PREDICTION_BATCH])
@@ -273,9 +272,9 @@ class Replay:
                 self.tell()
 
     def decide(self) -> Starts:
-        """One round: what the policy starts. It is verified, and starts, when time goes on.
+        """Run one round and return the policy's starts, verified, to be started when time advances.
 
-        A round that fails starts nothing, and is counted as a violation.
+        A failed round starts no job and counts as a violation.
         """
         began = replay_clock.wall_ns()
         try:
@@ -293,12 +292,12 @@ class Replay:
         return decision.starts
 
     def note(self, decision: Decision) -> None:
-        """Keep a decision, and when its dispatcher wants to be asked again."""
+        """Record a decision and the next round requested by its dispatcher."""
         self.decision = decision
         self.state.state.again_s = NEVER if decision.again_s is None else decision.again_s
 
     def decided(self) -> Decision:
-        """What the policy decides now, within the site's limits where there is a site."""
+        """Return the policy's decision for now, within the site's limits."""
         limits = self.site.begin_round() if self.site is not None else None
         decision = self.within(limits, self.state.snapshot(), "starts")
         if self.site is not None:
@@ -306,7 +305,7 @@ class Replay:
         return decision
 
     def within(self, limits: QueueLimits | None, snapshot: Snapshot, need: Need) -> Decision:
-        """What the policy decides within limits and the cluster's cap of power, which the cluster does not judge."""
+        """Return the policy's decision within limits and the power cap, which the cluster does not check."""
         if limits is None and snapshot.cluster.power is None:  # most rounds: every call counts
             self.snapshot = snapshot
             return self.policy.decide(snapshot, need)
@@ -317,11 +316,11 @@ class Replay:
         return found.decision
 
     def spend(self, charge_ms: float) -> None:
-        """Let the time of a decision pass on the simulated clock."""
+        """Advance the simulated clock by the time of a decision."""
         self.state.pass_until(self.state.now_s + math.ceil(charge_ms / 1000))
 
     def schedule(self, cpu_s: float) -> Schedule:
-        """What became of the trace."""
+        """Return the schedule so far."""
         state, table, n = self.state, self.state.table, self.total
         started = table.start_s[:n] != NEVER
         paths = dict(self.paths)
@@ -345,18 +344,18 @@ class Replay:
         )
 
     def limited(self, started: npt.NDArray[np.bool_]) -> dict[int, str]:
-        """The jobs that a limit of the site kept waiting for good, and which."""
+        """Return the jobs that a site's limit keeps waiting forever, with the limit."""
         if self.site is None:
             return {}
         whys = ((slot, self.site.waits_for(slot)) for slot in np.flatnonzero(~started).tolist())
         return {slot: why for slot, why in whys if why is not None}
 
     def processors(self) -> IntArray:
-        """Processors (first resource) that each job of the trace holds; of a job that never ran, those it asks for."""
+        """Return each job's processors (first resource); for a job that never ran, the requested ones."""
         table, n = self.state.table, self.total
         held: IntArray = table.units[:n] * table.per_unit[:n, 0]
         whole = np.flatnonzero((table.sharing[:n] & EXCLUSIVE != 0) & (table.start_s[:n] != NEVER))
-        # Sums over the placement pool: what lies between two entries is the sum of the nodes between them.
+        # Prefix sums over the placement pool: the difference of two entries is the sum of the nodes between.
         pool = self.state.cluster.capacity[table.place_node, 0]
         upto = np.concatenate(([0], np.cumsum(pool)))
         at = table.place_at[whole]
@@ -365,9 +364,9 @@ class Replay:
 
 
 def check_all_started(trace: Sequence[TraceJob], start_s: IntArray, refused: Mapping[int, str], policy: Policy) -> None:
-    """Raise `PolicyError` where jobs wait for ever that could have run: all but those `refused`."""
+    """Raise `PolicyError` if jobs that could run never started, except those `refused`."""
     left = [index for index in np.flatnonzero(start_s == NEVER).tolist() if index not in refused]
     if left:
         ids = ", ".join(str(trace[index].job.id) for index in left[:3]) + (", ..." if len(left) > 3 else "")
         jobs = f"{len(left):,} of {many(len(trace), 'job')} never started ({ids})"
-        raise PolicyError("dispatcher", policy.dispatcher, f"{jobs}: with nothing running it still started none")
+        raise PolicyError("dispatcher", policy.dispatcher, f"{jobs}: it started none although no job was running")

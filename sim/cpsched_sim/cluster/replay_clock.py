@@ -1,6 +1,6 @@
-"""Time as a replay counts it: without what it takes to load kernels, or to compile them on a new machine.
+"""The clocks of a replay, which exclude the time to load or compile kernels.
 
-A kernel is opened at its first call, in the middle of some decision. What that takes says nothing about the decision.
+A kernel is loaded at its first call, within a decision. That time is not part of the decision.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ compile_progress.set_clock(lambda: (time.perf_counter_ns(), time.process_time())
 
 
 def wall_ns() -> int:
-    """Nanoseconds on the wall, from some moment on."""
+    """Return wall-clock nanoseconds since an arbitrary time."""
     return time.perf_counter_ns() - compile_progress.compile_seconds()[0]
 
 
 def cpu_s() -> float:
-    """CPU seconds of this process, from some moment on."""
+    """Return CPU seconds of this process since an arbitrary time."""
     return time.process_time() - compile_progress.compile_seconds()[1]

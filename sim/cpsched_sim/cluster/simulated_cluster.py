@@ -1,6 +1,6 @@
-"""A simulated cluster in columns: what is free, who waits, who runs and until when. It knows how long jobs really run.
+"""A simulated cluster in columns: free resources, queue, running jobs, and their real run times.
 
-The trace engine and the bridge's mock adapter drive the same object: time is what the caller says it is.
+The trace engine and the bridge's mock adapter share it; the caller sets the time.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ FIRST_ROOM = 64
 
 
 def view_of(array: npt.NDArray[np.int64]) -> IntArray:
-    """A read-only view."""
+    """Return a read-only view."""
     view = array.view()
     view.setflags(write=False)
     return view
 
 
 class SimulatedCluster:
-    """The state of a simulated cluster, by value at its surface, in columns by slot inside.
+    """The state of a simulated cluster: values at its API, columns by slot inside.
 
-    A slot is a job's position in the order of submission. `overrun` says what a running job is assumed to do when it
-    outlives its estimate. Snapshots are views: valid until the next call that changes the cluster.
+    A slot is a job's position in the order of submission. `overrun` is the assumption about a running job that outlives
+    its estimate. Snapshots are views, valid until the next call that changes the cluster.
     """
 
     def __init__(self, cluster: Cluster, overrun: Overrun = "one-second", now_s: int = 0) -> None:
@@ -70,45 +70,44 @@ class SimulatedCluster:
         self._free_view = view_of(self.state.free)
         self._name_columns()
 
-    # ------------------------------------------------------------------------------------------ what there is
+    # ------------------------------------------------------------------------------------------ state
 
     @property
     def now_s(self) -> int:
-        """The second the cluster has reached."""
+        """Return the current second of the cluster."""
         return self.site.now_s
 
     @property
     def queue_length(self) -> int:
-        """How many jobs wait."""
+        """Return the number of queued jobs."""
         return self.site.queued
 
     @property
     def running_count(self) -> int:
-        """How many jobs run."""
+        """Return the number of running jobs."""
         return self.site.active
 
     def next_end_s(self) -> int | None:
-        """When the next running job really ends; None when nothing runs."""
+        """Return the real end of the next running job, or None without one."""
         return int(self.state.end_at[self.state.heap[0]]) if self.site.active else None
 
     def slot_of(self, job_id: int) -> int:
-        """The slot of a submitted job; raises `InvalidValue` for a job nobody submitted."""
+        """Return the slot of a submitted job. Raise `InvalidValue` if it was never submitted."""
         if job_id not in self._slot_of:
             raise InvalidValue("job", job_id, "was never submitted to this cluster")
         return self._slot_of[job_id]
 
     def refusal(self, request: Request) -> str | None:
-        """Why a job with this request can never run here; None when it can."""
+        """Return why a job with this request can never run here, or None."""
         if request not in self._refusals:
             self._refusals[request] = why_infeasible(request, self.cluster)
         return self._refusals[request]
 
     def snapshot(self) -> Snapshot:
-        """The cluster now; its arrays are read-only views.
+        """Return the present state; its arrays are read-only views.
 
-        Its rules hold by construction: a job's estimate is its walltime until `parquet_table.estimate_s` is told
-        another one,
-        and running jobs are moved to ends after now whenever time has passed.
+        Its rules hold by construction: a job's estimate is its walltime until `table.estimate_s` is set, and running
+        jobs have ends after now whenever time has passed.
         """
         site = self.site
         return Snapshot(
@@ -123,15 +122,15 @@ class SimulatedCluster:
         )
 
     def scene(self) -> ClusterState:
-        """The cluster now as it is seen from outside, by value."""
+        """Return the present state as seen from outside, by value."""
         snapshot = self.snapshot()
         free = frozen_array(self.state.free)
         return ClusterState(self.now_s, self.cluster, free, snapshot.queued_jobs(), snapshot.running_jobs())
 
-    # ------------------------------------------------------------------------------------------ what happens
+    # ------------------------------------------------------------------------------------------ events
 
     def submit(self, job: Job, run_s: int) -> str | None:
-        """Queue `job`, which will really run `run_s` seconds; returns why it is refused where it can never run."""
+        """Queue `job` with its real run time; return the reason if it can never run."""
         if job.id in self._slot_of:
             raise InvalidValue("job", job.id, "was submitted before")
         reason = self.refusal(job.request)
@@ -143,14 +142,14 @@ class SimulatedCluster:
         return reason
 
     def cancel(self, job_id: int) -> None:
-        """Take a queued job out of the queue; raises `InvalidValue` where it does not wait."""
+        """Remove a queued job. Raise `InvalidValue` if it is not queued."""
         slot = self.slot_of(job_id)
         if self.state.phase[slot] != cluster_events.WAITING:
             raise InvalidValue("job", job_id, "is not in the queue")
         cluster_events.cancel(self.state, slot)
 
     def load(self, trace: Sequence[TraceJob]) -> tuple[IntArray, dict[int, str]]:
-        """Give every job of `trace` its slot, to arrive at its submission: (slots by arrival, slot -> refusal)."""
+        """Assign a slot to every job, to arrive at its submission: (slots by arrival, slot -> refusal)."""
         self._grow(len(self.jobs) + len(trace))
         first = len(self.jobs)
         self._fill(trace)
@@ -163,7 +162,7 @@ class SimulatedCluster:
         return arrivals, refused
 
     def advance(self, to_s: int) -> list[EndedJob]:
-        """Let time pass until `to_s`: jobs whose real end is `to_s` or earlier are over, and returned."""
+        """Advance to `to_s`; end and return the jobs whose real end is `to_s` or earlier."""
         if to_s < self.now_s:
             raise InvalidValue("to_s", to_s, f"must not be before {self.now_s}")
         self.pass_until(to_s)
@@ -171,15 +170,15 @@ class SimulatedCluster:
         return self.take_ended()
 
     def pass_until(self, to_s: int) -> None:
-        """Let time pass until `to_s`, without a round; one is due if anything happened."""
+        """Advance to `to_s` without a round; one is due after any event."""
         cluster_events.advance(self.state, cluster_events.NO_ROUND, to_s)
 
     def start(self, job_id: int, placement: Placement) -> None:
-        """Start one queued job now; raises `InvalidValue` where that breaks the fit rule."""
+        """Start one queued job now. Raise `InvalidValue` if that breaks the fit rule."""
         self.apply(Starts.of({self.slot_of(job_id): placement}))
 
     def apply(self, starts: Starts) -> None:
-        """Start jobs now; raises `InvalidValue`, and starts none, where one breaks the fit rule."""
+        """Start jobs now. Raise `InvalidValue`, and start none, if one breaks the fit rule."""
         fault = self.try_apply(starts)
         if fault >= 0:
             slot = int(starts.slots[fault])
@@ -187,29 +186,29 @@ class SimulatedCluster:
             raise InvalidValue("start", self.jobs[slot].id if known else slot, "does not fit the cluster as it is")
 
     def try_apply(self, starts: Starts) -> int:
-        """Start jobs now and return -1; where one breaks the fit rule start none and return its position."""
+        """Start jobs now and return -1; if one breaks the fit rule, start none and return its position."""
         if not len(starts):
             return -1
         return cluster_events.start(self.state, (starts.slots, starts.offsets, starts.nodes, starts.units))
 
     def step(self, starts: Starts, pause: int) -> int:
-        """Start jobs now, then let time pass; see `cpsched_sim.cluster.cluster_events.step`."""
+        """Start jobs now, then advance; see `cpsched_sim.cluster.cluster_events.step`."""
         return cluster_events.step(self.state, (starts.slots, starts.offsets, starts.nodes, starts.units), pause)
 
     def starting(self, position: int) -> int:
-        """The slot of a start of the plan made last."""
+        """Return the slot of a start of the latest plan."""
         return int(starts_of(self.site.draft)[0][position])
 
     def take_ended(self) -> list[EndedJob]:
-        """The jobs that ended since this was last asked, in order of their ends."""
+        """Return the jobs that ended since the last call, in order of their ends."""
         return [self.ended_job(slot) for slot in self.take_ended_slots()]
 
     def ended_job(self, slot: int) -> EndedJob:
-        """The job of a slot that has ended."""
+        """Return the ended job of a slot."""
         return EndedJob(self.jobs[slot], int(self.table.start_s[slot]), int(self.state.end_at[slot]))
 
     def take_ended_slots(self) -> list[int]:
-        """The slots that ended since this was last asked, in order of their ends."""
+        """Return the slots that ended since the last call, in order of their ends."""
         slots: list[int] = self.state.ended[: self.state.ended_count].tolist()
         self.state.ended_count = 0
         return slots
@@ -217,7 +216,7 @@ class SimulatedCluster:
     # ------------------------------------------------------------------------------------------ columns
 
     def _name_columns(self) -> None:
-        """Views of the columns that grow with the number of jobs."""
+        """Create views of the columns that grow with the number of jobs."""
         self._queue_view, self._running_view = view_of(self.site.queue), view_of(self.site.running)
         self._fixed_table = self.table.read_only()
 
@@ -250,7 +249,7 @@ class SimulatedCluster:
         self._slot_of.update((job.id, first + i) for i, job in enumerate(jobs))
 
     def _grow(self, room: int) -> None:
-        """Room for `room` slots in every column."""
+        """Grow every column to `room` slots."""
         more = room - len(self.state.run_s)
         if more <= 0:
             return
@@ -269,7 +268,7 @@ class SimulatedCluster:
 
 
 def new_table(jobs: Sequence[Job], resources: int) -> JobTable:
-    """A table without jobs yet, with room for some."""
+    """Return an empty table with capacity for some jobs."""
 
     def column(value: int = 0) -> IntArray:
         return np.full(FIRST_ROOM, value, np.int64)
@@ -294,7 +293,7 @@ def new_table(jobs: Sequence[Job], resources: int) -> JobTable:
 
 
 def new_state(cluster: Cluster, table: JobTable, overrun: int, now_s: int) -> SimulatedState:
-    """A cluster on which nothing runs."""
+    """Return an idle cluster."""
 
     def column() -> IntArray:
         return np.zeros(FIRST_ROOM, np.int64)

@@ -1,4 +1,4 @@
-"""A site's policy while a trace is replayed: who used how much, which priority that makes, which limits are full."""
+"""A site's policy during a replay: use by account, the resulting priorities, and limits reached."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from cpsched_sim.site.fair_share import DecayedUsage, FloatArray, ShareTree, cla
 from cpsched_sim.site.policy_file import PartitionEntry, SitePolicy, resources_of
 
 WAITS_A_HALF_LIFE, MOST_WAITS = 10, 200
-"""Where nothing happens but that use fades: rounds in each half-life, and how many may start nothing."""
+"""While only use decays: rounds in each half-life, and how many may start no job."""
 WALL = "wall"
-"""The name under which the time that jobs run is added up, beside those of resources."""
+"""The name of accumulated run time, next to those of resources."""
 
 
 class SimulatedSitePolicy:
-    """The account books of a simulated cluster whose trace is loaded.
+    """The accounting of a simulated cluster whose trace is loaded.
 
-    `begin_round` is told that a round is due, `started` what it decided, `ended` which jobs are over. Priorities are
-    written into the cluster's table. Use fades, and factors of fair share are worked out anew every
-    `priority_rule.calc_period_s`, as in Slurm.
+    Call `begin_round` when a round is due, `started` with its decision, and `ended` with the ended jobs. Priorities are
+    written into the cluster's table. As in Slurm, use decays and fair-share factors are recomputed every
+    `priority_rule.calc_period_s`.
     """
 
     def __init__(self, policy: SitePolicy, state: SimulatedCluster) -> None:
@@ -65,10 +65,10 @@ class SimulatedSitePolicy:
         self.fades = bool(fading)
         self.standings: dict[int, JobLimits] = {}
         self.waited = 0
-        """Waits for use to fade since a job last started."""
+        """Waits for use to decay since the last start."""
 
     def _read_jobs(self) -> None:
-        """What of each job never changes, a column per fact."""
+        """Read the constant facts of each job into columns."""
         jobs, site, policy = self.state.jobs, self.site, self.policy
         n, raw = len(jobs), self.weights
         self.association = np.zeros(n, np.int64)
@@ -105,10 +105,10 @@ class SimulatedSitePolicy:
             self.by_arrival = np.zeros(n, np.int64)
             self.by_arrival[order] = basic_priorities([0] * n)
 
-    # ------------------------------------------------------------------------------------------ what happens
+    # ------------------------------------------------------------------------------------------ events
 
     def begin_round(self) -> QueueLimits:
-        """Bring the books up to now, rank the queue, and say how full the limits are."""
+        """Update use to now, rank the queue, and return the limits with their use."""
         now_s = self.state.now_s
         self._note_begun()
         if now_s >= self.due_s:
@@ -121,13 +121,13 @@ class SimulatedSitePolicy:
         return QueueLimits(self.standings, self._used(now_s))
 
     def started(self, slots: Sequence[int]) -> None:
-        """What a round has chosen; whether it could start is seen in the next one."""
+        """Record the starts chosen by a round; the next round sees whether they succeeded."""
         self.chosen.extend(slots)
         if slots:
             self.waited = 0
 
     def wait_s(self) -> int:
-        """How long to wait for use to fade where nothing else happens; 0 once that has been long enough in vain."""
+        """Return how long to wait for use to decay without other events; 0 after too many waits without a start."""
         half_life_s = self.policy.file.fair_share.half_life_days * 86_400
         if not self.fades or not half_life_s or self.waited >= MOST_WAITS:
             return 0
@@ -135,7 +135,7 @@ class SimulatedSitePolicy:
         return max(self.policy.file.priority.calc_period_s, round(half_life_s / WAITS_A_HALF_LIFE))
 
     def ended(self, slots: Iterable[int]) -> None:
-        """Jobs that are over."""
+        """Record ended jobs."""
         self._note_begun()
         for slot in slots:
             if self.running.pop(slot, None) is not None:
@@ -150,7 +150,7 @@ class SimulatedSitePolicy:
         self.chosen.clear()
 
     def _charge(self, slot: int, at_s: int, sign: int) -> None:
-        """Let what a job uses begin, or end."""
+        """Begin or end charging the use of a job."""
         amounts = dict(self.claims[slot].tres) | {WALL: 1}
         for name in self.kept:
             rate = sign * amounts.get(name, 0) * self.factor[slot]
@@ -161,7 +161,7 @@ class SimulatedSitePolicy:
     # ------------------------------------------------------------------------------------------ figures
 
     def _renew(self, now_s: int) -> None:
-        """Factors of fair share, and limits on what is spent."""
+        """Recompute fair-share factors, and limits on accumulated use."""
         period_s = self.policy.file.priority.calc_period_s
         self.due_s = now_s + period_s
         for use in self.use.values():
@@ -217,12 +217,12 @@ class SimulatedSitePolicy:
         return self.book.usage(left)
 
     def waits_for(self, slot: int) -> str | None:
-        """The limit that keeps a job waiting for good; None where it is no limit."""
+        """Return the limit that keeps a job waiting forever, or None."""
         return self.standings.get(self.state.jobs[slot].id, JobLimits()).barred
 
 
 def _fading_limits(every: Iterable[Limits]) -> set[str]:
-    """Of which resources limits count the use that fades."""
+    """Return the resources whose limits count decaying use."""
     found = set[str]()
     for limits in every:
         found |= {*limits.group_tres_minutes, *([WALL] if limits.group_wall_min is not None else [])}

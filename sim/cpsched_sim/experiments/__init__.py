@@ -1,1 +1,1 @@
-"""Many replays: run side by side, kept under keys, and compared."""
+"""Many replays: run in parallel, stored under keys, and compared."""

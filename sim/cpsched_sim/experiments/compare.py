@@ -1,4 +1,4 @@
-"""Combinations of one trace, each replayed in a process of its own, and taken from an earlier run where it has them."""
+"""Compare combinations on one trace, each replayed in its own process or read from an earlier run."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from cpsched_sim.workloads.load import Workload, load, under
 
 @dataclass(frozen=True, slots=True)
 class SharedInputs:
-    """What all combinations share. Plain values: it travels to other processes.
+    """Inputs common to all combinations. Plain values, since other processes receive it.
 
-    `metrics` are shown beside those of the table; with `measures` set, the columns that they are computed from come
-    back with every row.
+    `metrics` are shown in addition to the table's. With `measures`, each row includes the columns for computing
+    metrics.
     """
 
     trace: Path
@@ -45,7 +45,7 @@ class SharedInputs:
     """The policy file of a site."""
     dialect: TraceDialect = DEFAULT_DIALECT
     limit_s: float = LIMIT_S
-    """How long a plug-in may go on without progress; 0: for ever."""
+    """Time limit for a plug-in without progress; 0: none."""
     between: DateRange = ALL_DATES
     """The part of the trace."""
 
@@ -57,10 +57,10 @@ def compare_in_processes(
     progress: Fractions | None = None,
     done: dict[int, ComparisonRow] | None = None,
 ) -> list[ComparisonRow]:
-    """All combinations, at most so many at once, in the order given. Stopped by any exception, Ctrl-C included.
+    """Replay all combinations in parallel and return them in order. Any exception, Ctrl-C included, stops it.
 
-    `done` holds the rows of combinations by their place in `chosen`: those that it brings are not replayed, and each
-    that is finished is put there at once, so that whoever stops this has what was finished until then.
+    `done` has rows by index in `chosen`: these are not replayed, and each finished row is added at once, so that the
+    caller has it even after an interruption.
     """
     rows: dict[int, ComparisonRow] = {} if done is None else done
     tasks = {index: (shared, setup) for index, setup in enumerate(chosen) if index not in rows}
@@ -75,7 +75,7 @@ def compare_in_processes(
 
 
 def replay_one(task: tuple[SharedInputs, ReplaySetup], tell: Tell) -> ComparisonRow:
-    """The row of a combination; its results are written into a folder of its own."""
+    """Return the row of a combination; its results are written into its own folder."""
     shared, setup = task
     workload = load(
         shared.trace, shared.system, lenient=shared.lenient, max_jobs=shared.max_jobs, progress=lambda jobs: tell(),
@@ -97,7 +97,7 @@ def replay_one(task: tuple[SharedInputs, ReplaySetup], tell: Tell) -> Comparison
 
 
 def code_of(setup: ReplaySetup) -> dict[str, Any]:
-    """The code of a combination: results of other code are not mixed with it."""
+    """Return the identity of a combination's code; results of different code are not mixed."""
     plugins = plugins_of(setup.policy.dispatcher, setup.policy.predictor)
     return {"code": code_identity(), "plugins": sorted(plugins.values())}
 
@@ -105,11 +105,9 @@ def code_of(setup: ReplaySetup) -> dict[str, Any]:
 def finished_before(
     shared: SharedInputs, chosen: Sequence[ReplaySetup], workload: Workload
 ) -> tuple[dict[int, ComparisonRow], list[ComparisonRow]]:
-    """What an earlier run finished in `shared.out`: rows by their place in `chosen`, and those of other combinations.
+    """Return the rows an earlier run finished in `shared.out`, by index in `chosen`, and those not requested now.
 
-    Raises `UnusableObject` where any of it was made of anything else than what is asked for now: what a replay depends
-    on
-    (`identity`), the code, further metrics.
+    Raise `UnusableObject` if any was made from other inputs (`identity`), code or metrics.
     """
     assert shared.out is not None
     asked = {_folder(shared.out, setup).name: {**identity(setup, workload), **code_of(setup)} for setup in chosen}
@@ -127,7 +125,7 @@ def finished_before(
 
 
 def _finished(shared: SharedInputs, written: Mapping[str, Any], folder: Path) -> ComparisonRow | None:
-    """The row of a combination; None where a part of it is missing or damaged, so that it must be replayed."""
+    """Return the row of a combination, or None if a part is missing or damaged."""
     try:
         schedule = _measures_of(folder / SCHEDULE) if shared.measures else None
     except (OSError, ValueError, LookupError, TypeError, EOFError, zlib.error):
@@ -142,7 +140,7 @@ def _finished(shared: SharedInputs, written: Mapping[str, Any], folder: Path) ->
 
 
 def _measures_of(path: Path) -> ScheduleData:
-    """The columns of a schedule that was written, for plots: nobody asks them for processors."""
+    """Return the stored columns of a schedule for plots, which need no processors."""
     with gzip.open(path, "rt", encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["start_s"]]
     submit_s, start_s, end_s, units = (
@@ -152,7 +150,7 @@ def _measures_of(path: Path) -> ScheduleData:
 
 
 def _folder(out: Path, setup: ReplaySetup) -> Path:
-    """The folder for the results of a combination."""
+    """Return the folder for the results of a combination."""
     name = f"{setup.policy.dispatcher}-{setup.policy.predictor}".replace("/", "_")
     earlier = out / name
-    return earlier if earlier.is_dir() else out / name.replace(":", ".")  # a colon is no part of a name on some disks
+    return earlier if earlier.is_dir() else out / name.replace(":", ".")  # some file systems do not allow colons

@@ -1,8 +1,8 @@
-"""Tasks on a Dask cluster (extra `dask`); the one importer of `distributed`.
+"""Run tasks on a Dask cluster (extra `dask`); the only module that imports `distributed`.
 
-A worker does each task in a process of its own, as this machine would: limits of time and memory hold, and a task that
-crashes takes no worker with it. Where a worker dies, Dask gives its tasks to another one. Traces must lie under the
-same path on all machines; their digests are checked there. `python -m cpsched_sim.experiments.dask` is that process.
+A worker runs each task in its own process: limits of time and memory hold, and a crash does not end the worker. If a
+worker dies, Dask assigns its tasks to another. Traces must have the same path on all machines; workers check their
+digests. `python -m cpsched_sim.experiments.dask` is the process of a task.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from cpsched_sim.experiments.runner import Engine, Failed, Heard, Work, outcome_
 _PARENT_DIED = 1
 """PR_SET_PDEATHSIG of Linux's prctl(2)."""
 RETRIES = 3
-"""How many workers may die at a task before it has failed."""
+"""Number of workers that may die at a task before it fails."""
 _ERRORS_SHOWN = 300
 
 
 def engine(on: str, patience_s: float) -> DaskEngine:
-    """The engine of an address, a scheduler file, or a function that makes a cluster. Raises `InputError`."""
+    """Return the engine of an address, a scheduler file, or a function. Raise `InputError`."""
     distributed, own = _distributed(), None
     try:
         if "://" in on:
@@ -48,7 +48,7 @@ def engine(on: str, patience_s: float) -> DaskEngine:
             made = _made_by(on)
             own = None if isinstance(made, distributed.Client) else made
             client = made if own is None else distributed.Client(made, timeout="15s", set_as_default=False)
-    except Exception as error:  # the function is somebody's own, and asks a scheduler of jobs
+    except Exception as error:  # a user's function may raise anything
         if own is not None:
             own.close()
         raise InputError(f"--on {on}: {type(error).__name__}: {error}") from error
@@ -59,12 +59,12 @@ def _distributed() -> Any:
     try:
         import distributed
     except ImportError as error:
-        raise InputError("--on needs distributed: pip install 'cpsched[dask]'") from error
+        raise InputError("--on requires distributed: pip install 'cpsched[dask]'") from error
     return distributed
 
 
 def _made_by(words: str) -> Any:
-    """What the function of `module:function` or `file.py:function` returns."""
+    """Return the result of `module:function` or `file.py:function`."""
     made = _function(words)()
     if made is None:
         raise ValueError("the function must return a Dask cluster or a Dask client")
@@ -89,12 +89,12 @@ def _function(words: str) -> Callable[[], Any]:
 
 @dataclass(frozen=True, slots=True)
 class DaskEngine(Engine):
-    """A Dask cluster, by its client."""
+    """A Dask cluster, through its client."""
 
     client: Any
     patience_s: float
     own: Any = None
-    """A cluster that was made for this study alone, and ends with it."""
+    """A cluster created for this study, closed at its end."""
 
     @override
     def __call__(
@@ -103,7 +103,7 @@ class DaskEngine(Engine):
         distributed = _distributed()
         path = [each for each in sys.path if each]
         bound_s = limit_s if isfinite(limit_s) else None
-        study = uuid4().hex  # two tasks of one name are one task to Dask, and its scheduler serves many machines
+        study = uuid4().hex  # task names must be unique on a scheduler that may serve other studies
         futures = dict[Any, int]()
         try:
             futures = {
@@ -140,11 +140,11 @@ def _outcome(future: Any) -> Any:
         why = f"{type(error).__name__}: {error}" if error is not None else future.status
         return Failed(escape_controls(why[:_ERRORS_SHOWN]))
     found = future.result()
-    return pickle.loads(found) if isinstance(found, bytes) else found  # made by this program's own workers
+    return pickle.loads(found) if isinstance(found, bytes) else found  # written by this program's workers
 
 
 def done_apart(given: bytes, limit_s: float | None, path: list[str]) -> bytes | Failed:
-    """Do a task in a process of its own, from a worker; its result is still packed."""
+    """Run a task in its own process, from a worker; return its pickled result."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*path, os.environ.get("PYTHONPATH", "")])}
     process = subprocess.Popen(
         [sys.executable, "-m", "cpsched_sim.experiments.dask"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -155,19 +155,19 @@ def done_apart(given: bytes, limit_s: float | None, path: list[str]) -> bytes | 
     except subprocess.TimeoutExpired:
         return Failed.late()
     finally:
-        with suppress(ProcessLookupError):  # it and whatever it forked
+        with suppress(ProcessLookupError):  # the process and its children
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     return Failed.died(process.returncode) if process.returncode else said
 
 
 def main() -> None:
-    """Do the task on standard input; its result goes to standard output. Ends with the worker that started it."""
+    """Run the task on standard input and write its result to standard output. End with the parent worker."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PARENT_DIED, signal.SIGKILL)
     out = os.dup(1)
     os.dup2(2, 1)
-    os.register_at_fork(after_in_child=lambda: os.dup2(2, out))  # what a plug-in forks cannot speak for this process
+    os.register_at_fork(after_in_child=lambda: os.dup2(2, out))  # a plug-in's children must not write results
     work, task, patience_s = pickle.loads(sys.stdin.buffer.read())
     outcome = outcome_of(work, task, patience_s, lambda share: None)
     with os.fdopen(out, "wb") as file:

@@ -1,4 +1,4 @@
-"""Where replays are done: in processes of this machine, or on an existing engine that `--on` names."""
+"""Choose where replays run: in processes of this machine, or on the engine given by `--on`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from cpsched_sim.watchdog import LIMIT_S
 
 
 def engine_of(on: str | None, processes: int, patience_s: float = LIMIT_S) -> Engine:
-    """The engine of what `--on` says; None: `processes` of this machine. Raises `UnusableObject`, also without
-    `distributed`.
+    """Return the engine for `--on`, or `processes` processes of this machine. Raise `UnusableObject`.
 
     tcp://HOST:8786            the scheduler of a Dask cluster
-    scheduler.json             the file in which a Dask scheduler says where it is
-    workers.py:make            a function, in a file or a module, that returns a Dask cluster, which ends with the
-                               study, or a client: with `dask_jobqueue.SLURMCluster` workers are jobs of Slurm
+    scheduler.json             a Dask scheduler file
+    workers.py:make            a function in a file or module that returns a Dask cluster, closed after the study, or a
+    client; with `dask_jobqueue.SLURMCluster` the workers are Slurm jobs
     """
     if on is None:
         return Processes(processes, patience_s)

@@ -1,4 +1,4 @@
-"""Keys of results: a result is used again only for the same inputs and the same code."""
+"""Keys of results: a result is reused only for equal inputs and code."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from cpsched_sim.oracle import SIMULATION_REGISTRIES
 
 OWN = ("cpsched", "cpsched_sim")
 LIBRARIES = ("ortools",)
-"""Libraries whose release may change a decision."""
+"""Libraries whose version may change a decision."""
 
 
 def key_of(inputs: Mapping[str, Any]) -> str:
-    """The name of the result of these inputs: 32 hexadecimal digits of their digest."""
+    """Return the key of these inputs: 32 hexadecimal digits of their digest."""
     return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:32]
 
 
 @cache
 def code_identity() -> str:
-    """A digest of all source files of the simulator and of the releases of `LIBRARIES`.
+    """Return a digest of the simulator's source files and the versions of `LIBRARIES`.
 
-    The version is not part of it: an editable install and a wheel of the same sources may have different ones.
+    The project's version is excluded: an editable install and a wheel of the same sources may differ in it.
     """
     releases = [f"{name} {_version(name)}" for name in LIBRARIES]
     files = [sha256_of(path) for name in OWN for path in plugin_files(name)]
@@ -38,7 +38,7 @@ def code_identity() -> str:
 
 
 def plugins_of(dispatcher: str, predictor: str) -> dict[str, str]:
-    """Path -> digest of the source files of the plug-ins among them; of unknown names there are none."""
+    """Return the digests by path of the plug-ins' source files; unknown names have none."""
     found = dict[str, str]()
     for catalogue, words in (
         (SIMULATION_REGISTRIES.dispatchers, dispatcher),
@@ -51,14 +51,14 @@ def plugins_of(dispatcher: str, predictor: str) -> dict[str, str]:
 
 
 def plugin_identity(module: str) -> dict[str, str]:
-    """Path -> digest of the source files of a plug-in; empty for what comes with the project."""
+    """Return the digests by path of a plug-in's source files; empty for modules of the project."""
     if module.partition(".")[0] in OWN:
         return {}
     return {str(path): sha256_of(path) for path in plugin_files(module)}
 
 
 def plugin_files(module: str) -> list[Path]:
-    """The source of a module's package; of a module that is not installed, also all modules and packages beside it."""
+    """Return the sources of a module's package; without a package, also its sibling modules and packages."""
     found = find_spec(module.partition(".")[0])
     if found is None:
         return []

@@ -1,8 +1,8 @@
-"""Runs many replays side by side: each in a process of this machine, or on a Dask cluster.
+"""Run many replays in parallel: each in a process of this machine, or on a Dask cluster.
 
-A process of its own buys that a replay that crashes, runs out of memory or raises loses nothing but itself. All of them
-are forked by a server, a fresh process that has imported what a replay needs and done nothing else: so no state of this
-process leaks into a replay, and only the first one waits for the imports, which take most of a second.
+With its own process, a replay that crashes, runs out of memory or raises affects no other. All are forked by a server,
+a fresh process that has only imported what a replay needs. So no state of this process leaks into a replay, and only
+the first replay waits for the imports, which take most of a second.
 """
 
 from __future__ import annotations
@@ -29,58 +29,58 @@ from cpsched.errors import CpschedError
 from cpsched_sim.watchdog import LIMIT_S, watched
 
 Tell = Callable[..., None]
-"""Called with (done, total) of a replay, or without words: that there is progress."""
+"""Called with (done, total) of a replay, or without arguments to report progress."""
 Work = Callable[[Any, Tell], Any]
-"""Does one task. A function of a module: it travels to other processes by name, the task by its content."""
+"""Runs one task. It must be a function of a module, since other processes import it by name."""
 Fractions = Callable[[float, int], None]
-"""Called with (replays done, parts included; replays in all)."""
+"""Called with (replays done, including fractions; replays in all)."""
 SHARE_EVERY = 0.01
 _IMPORTED_ONCE = (
     "__main__", "cpsched_sim.experiments.runner", "cpsched.kernels", "cpsched_sim.simulation", "cpsched_sim.offline_dispatcher",  # noqa: E501
     "cpsched_sim.cluster.replay", "numba",
 )  # fmt: skip
-"""What the server imports before it forks. Every replay calls kernels, which need Numba."""
+"""Imports of the server before it forks. Every replay calls kernels, which need Numba."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """What comes of a task that has no result."""
+    """The outcome of a task without a result."""
 
     why: str
     kind: Literal["raised", "died", "late"] = "raised"
-    """late: it was ended after its time."""
+    """late: it exceeded its time limit."""
     wall_s: float | None = None
-    """Since its process began it."""
+    """Wall time since its process began."""
     cpu_s: float | None = None
-    """What it had used when it was ended; known of late ones alone."""
+    """CPU time when it was ended; known only if it was late."""
     share: float = 0.0
-    """How much of it was done."""
+    """The fraction that was done."""
 
     def __str__(self) -> str:
         return self.why
 
     @classmethod
     def died(cls, exit_code: int | None, wall_s: float | None = None) -> Failed:
-        """Of a process that ended without its last word."""
+        """Return the outcome of a process that ended without a result."""
         return cls(f"its process died with exit code {exit_code}", "died", wall_s)
 
     @classmethod
     def late(cls, wall_s: float | None = None, cpu_s: float | None = None) -> Failed:
-        """Of a process that was ended after its time."""
+        """Return the outcome of a process that exceeded its time limit."""
         return cls("it took too long", "late", wall_s, cpu_s)
 
 
 Heard = Callable[[int, Any], None]
-"""Called with the number of a task and the share of it that is done (float), `Failed`, or its result."""
+"""Called with the number of a task and its done fraction (float), `Failed`, or its result."""
 
 
 class Engine(Protocol):
-    """What does tasks somewhere. Any exception, Ctrl-C included, ends what is under way."""
+    """Runs tasks. Any exception, Ctrl-C included, ends the running ones."""
 
     def __call__(
         self, work: Work, tasks: Mapping[int, Any], heard: Heard, looked: Callable[[], None], limit_s: float = math.inf
     ) -> None:
-        """Do all of them, each in at most `limit_s`. `looked` is called about once a second."""
+        """Run all tasks, each in at most `limit_s`. `looked` is called about once a second."""
 
 
 def run_all(
@@ -92,7 +92,7 @@ def run_all(
     done: int = 0,
     limit_s: float = math.inf,
 ) -> None:
-    """Do all tasks. `on_result` is called with each result at once; `done` tasks were done before, for `progress`."""
+    """Run all tasks and pass each result to `on_result` at once; `done` earlier tasks count for `progress`."""
     shares = dict.fromkeys(tasks, 0.0)
 
     def heard(at: int, message: Any) -> None:
@@ -113,16 +113,16 @@ def run_all(
 
 
 def outcome_of(work: Work, task: Any, patience_s: float, send: Callable[[float], object]) -> Any:
-    """What comes of a task in this process; `send` gets the share that is done, now and then.
+    """Run a task in this process; `send` receives the done fraction periodically.
 
-    What a plug-in prints goes to standard error, and one that hangs is ended.
+    A plug-in's output goes to standard error, and a hanging plug-in is ended.
     """
-    told = 0.0
+    reported = 0.0
 
     def tell(*done: float) -> None:
-        nonlocal told
-        if len(done) == 2 and (share := done[0] / max(1, done[1])) >= told + SHARE_EVERY:
-            told = share
+        nonlocal reported
+        if len(done) == 2 and (share := done[0] / max(1, done[1])) >= reported + SHARE_EVERY:
+            reported = share
             send(min(0.999, share))
 
     began_s = time.monotonic()
@@ -139,9 +139,9 @@ def outcome_of(work: Work, task: Any, patience_s: float, send: Callable[[float],
 
 @dataclass(frozen=True, slots=True)
 class Processes(Engine):
-    """The engine that is always there: at most `count` processes of this machine at once.
+    """The default engine: at most `count` processes of this machine at once.
 
-    A process ends with its task, unless they are to `reuse` them: loading kernels takes longer than a short replay.
+    A process ends after its task unless `reuse` is set, since loading kernels takes longer than a short replay.
     """
 
     count: int = 2
@@ -168,7 +168,7 @@ class Processes(Engine):
                         continue
                     if self.reuse and waiting and child.process.is_alive():
                         child.at, child.began_s = waiting.pop(), time.monotonic()
-                        with suppress(OSError):  # where it died, that is heard next
+                        with suppress(OSError):  # if it died, the pipe reports it next
                             pipe.send(tasks[child.at])
                     else:
                         del running[pipe]
@@ -195,7 +195,7 @@ class _Child:
 def _begin(running: dict[Connection, _Child], at: int, given: tuple[Work, Any, float]) -> None:
     """Start a process with its first task."""
     server = multiprocessing.get_context("forkserver")
-    server.set_forkserver_preload(list(_IMPORTED_ONCE))  # no effect on a server that runs already
+    server.set_forkserver_preload(list(_IMPORTED_ONCE))  # no effect on a running server
     ours, theirs = server.Pipe()
     process = server.Process(target=_begun, args=(dict(os.environ), *given, theirs), daemon=True)
     with _interrupts_held():
@@ -206,10 +206,10 @@ def _begin(running: dict[Connection, _Child], at: int, given: tuple[Work, Any, f
 
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """Ctrl-C waits until the block is through; a process started in it never sees one, its parent ends it.
+    """Block Ctrl-C until the end of the block; processes started in it never receive one.
 
-    The mask is for the process (masks are inherited), the handler for this one, whose other threads a signal may
-    reach in spite of the mask. The resource tracker is started first because its start would lift the mask.
+    The mask is inherited by processes; the handler is for this process, whose other threads a signal may reach despite
+    the mask. The resource tracker is started first because its start would remove the mask.
     """
     resource_tracker.ensure_running()
     held: list[int] = []
@@ -225,7 +225,7 @@ def _interrupts_held() -> Iterator[None]:
 
 
 def _received(pipe: Connection, child: _Child) -> object:
-    """What a process sent."""
+    """Return the message of a process."""
     try:
         return pipe.recv()
     except (EOFError, ConnectionResetError):
@@ -234,16 +234,16 @@ def _received(pipe: Connection, child: _Child) -> object:
 
 
 def _end(process: ForkServerProcess) -> None:
-    """End a process and whatever it forked: it leads a group of its own, in which forks stay unless they leave it."""
+    """End a process and its children, which stay in its process group unless they leave it."""
     assert process.pid is not None
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    process.kill()  # one that has just begun leads no group yet
+    process.kill()  # a process that has just started has no group yet
     process.join()
 
 
 def _cpu_s(process: ForkServerProcess) -> float | None:
-    """The CPU time of a process until now, in seconds; None where the system does not report it."""
+    """Return the CPU time of a process so far in seconds, or None if the system does not report it."""
     try:
         fields = Path(f"/proc/{process.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
         return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
@@ -252,14 +252,14 @@ def _cpu_s(process: ForkServerProcess) -> float | None:
 
 
 def _begun(environment: Mapping[str, str], work: Work, task: Any, patience_s: float, pipe: Connection) -> None:
-    """Do tasks in the environment of the process that asks; the server has the one of its own beginning.
+    """Run tasks in the environment of the parent process; the server has an older one.
 
-    Of the processes that a plug-in forks none can speak for this one, nor hide that it died, nor outlive it.
+    A plug-in's children can neither send messages for this process, nor hide its death, nor outlive it.
     """
     os.setpgid(0, 0)
     os.environ.clear()
     os.environ.update(environment)
-    os.dup2(2, 1)  # standard output is the command's
+    os.dup2(2, 1)  # only the command writes to standard output
     _end_without(pipe)
     os.register_at_fork(after_in_child=pipe.close)
     with suppress(BrokenPipeError, EOFError):
@@ -269,9 +269,9 @@ def _begun(environment: Mapping[str, str], work: Work, task: Any, patience_s: fl
 
 
 def _end_without(pipe: Connection) -> None:
-    """End this process, and what it forked, when the other end is gone: the process that asked was killed."""
+    """End this process and its children when the parent process is gone."""
     gone = select.poll()
-    gone.register(pipe, 0)  # errors are reported unasked, and the end of the other end is one
+    gone.register(pipe, 0)  # poll() reports errors without a mask, such as the closed pipe
 
     def wait() -> None:
         gone.poll()

@@ -1,7 +1,7 @@
-"""Paired bootstrap: how far a figure would have been another one with other workloads, windows or weeks.
+"""Paired bootstrap: how far a figure would vary with other workloads, windows or weeks.
 
-Units (workloads, windows, blocks of a window) are drawn with replacement, as many as there are. The same draws serve
-both sides of a comparison. Blocks of a window are consecutive (a block bootstrap: Künsch, "The jackknife and the
+Units (workloads, windows, blocks of a window) are drawn with replacement, as many as there are. Both sides of a
+comparison share the draws. Blocks of a window are consecutive (a block bootstrap: Künsch, "The jackknife and the
 bootstrap for general stationary observations", Annals of Statistics 17, 1989).
 """
 
@@ -18,7 +18,7 @@ import numpy.typing as npt
 FloatArray = npt.NDArray[np.float64]
 DRAWS = 2000
 LEVEL = 0.95
-"""The share of intervals that is to hold what they are of."""
+"""The confidence level of intervals."""
 _T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
 """Quantiles of Student's t at 0.975, by degrees of freedom from 1."""
 _ROUNDING = 1e-12
@@ -26,17 +26,17 @@ _ROUNDING = 1e-12
 
 @cache
 def drawn(units: int, seed: int = 0) -> FloatArray:
-    """How often each draw has each unit: float64[DRAWS, units]."""
+    """Return the count of each unit in each draw: float64[DRAWS, units]."""
     found = np.random.default_rng(seed).multinomial(units, np.full(units, 1 / units), size=DRAWS).astype(np.float64)
     found.flags.writeable = False
     return found
 
 
 def interval(draws: FloatArray, units: int) -> tuple[float, float] | None:
-    """The interval of a figure of which `draws` has the value in each draw; None where none is a number.
+    """Return the interval of a figure from its value in each draw, or None if no value is a number.
 
     Its ends are the expanded percentiles of Hesterberg 2015 (The American Statistician 69:371-386, section 5.3), since
-    a handful of units varies less than what it was drawn from.
+    a few units vary less than their population.
     """
     known = draws[np.isfinite(draws)]
     if not len(known) or units < 2:
@@ -49,10 +49,10 @@ def interval(draws: FloatArray, units: int) -> tuple[float, float] | None:
 
 
 def margins(samples: Sequence[FloatArray]) -> list[float]:
-    """How far the mean of each sample may be from the mean of what it was drawn from; infinite where units are too few.
+    """Return the margin of error of each sample's mean; infinite if there are too few units.
 
-    All intervals `mean ± margin` hold `LEVEL` together. They are studentized: the largest deviation of a draw, in its
-    own standard errors, is below a factor in `LEVEL` of the draws.
+    All intervals `mean ± margin` hold together with `LEVEL`. They are studentized: in `LEVEL` of the draws, the largest
+    deviation in standard errors is below a factor.
     """
     found = [_studentized(sample) for sample in samples]
     factor = float(np.quantile(np.max([deviations for _, deviations in found], axis=0), LEVEL, method="higher"))
@@ -60,7 +60,7 @@ def margins(samples: Sequence[FloatArray]) -> list[float]:
 
 
 def _studentized(sample: FloatArray) -> tuple[float, FloatArray]:
-    """The standard error of a mean, and by how many of its own standard errors each draw is off it."""
+    """Return the standard error of a mean, and each draw's deviation in its own standard errors."""
     units = len(sample)
     if units < 2:
         return math.inf, np.full(DRAWS, _ROUNDING)

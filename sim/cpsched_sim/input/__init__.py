@@ -1,1 +1,1 @@
-"""Reads what others wrote: every failure of a file becomes `file:line: field: value: rule`, every size has a bound."""
+"""Readers of foreign files: every failure becomes `file:line: field: value: rule`, every size has a bound."""

@@ -1,4 +1,4 @@
-"""Files that a program begins anew each day: a folder whose files are named after their dates."""
+"""Folders with one file per day, named by date."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _DATED = re.compile(r"\d{8}(?:\.gz)?$", re.ASCII)
 
 
 def has_dated_files(folder: Path) -> bool:
-    """Whether a folder has files that are named after a day."""
+    """Return whether a folder has files named by date."""
     try:
         return bool(dated_files(folder))
     except InputError:
@@ -19,9 +19,9 @@ def has_dated_files(folder: Path) -> bool:
 
 
 def dated_files(path: Path) -> list[Path]:
-    """The files of a folder that are named YYYYMMDD or YYYYMMDD.gz, in order of time; `[path]` where it is no folder.
+    """Return the files of a folder named YYYYMMDD or YYYYMMDD.gz, oldest first, or `[path]` for a file.
 
-    Raises `InputError` where a folder cannot be listed, or has no such file.
+    Raise `InputError` if a folder cannot be listed or has no such file.
     """
     try:
         if not path.is_dir():
@@ -30,5 +30,5 @@ def dated_files(path: Path) -> list[Path]:
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
     if not found:
-        raise InputError(f"{path}: is a directory without files that are named after a day, such as 20261122")
+        raise InputError(f"{path}: is a directory without files named by date, such as 20261122")
     return found

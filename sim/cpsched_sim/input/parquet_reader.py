@@ -1,4 +1,4 @@
-"""Parquet tables row by row; the door to pyarrow (extra `study`) for what is read."""
+"""Parquet tables row by row; the only module that reads with pyarrow (extra `study`)."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from cpsched_sim.errors import InputError, InvalidTrace
 from cpsched_sim.input.input_limits import MAX_LINES
 
 KIND = "a Parquet table"
-"""What `cpsched_sim.input.sniff` calls such a file."""
+"""The description that `cpsched_sim.input.sniff` gives such a file."""
 BATCH = 4096
-"""Rows that are in memory at once, beside what the file's own row groups take."""
+"""Rows in memory at once, in addition to the file's own row groups."""
 _LACKING = "is a Parquet table, which pyarrow reads: pip install 'cpsched[study]'"
 
 
 def columns_of(path: Path) -> tuple[str, ...]:
-    """The names of the columns. Raises `InputError` where the file is no Parquet table, or pyarrow is not installed."""
+    """Return the column names. Raise `InputError` if the file is no Parquet table, or without pyarrow."""
     return tuple(_opened(path).schema_arrow.names)
 
 
 def rows_of(path: Path, columns: Collection[str]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Numbered rows, from 1 on, with these of their columns; a value that is not told is None.
+    """Yield rows, numbered from 1, with the given columns; a missing value is None.
 
-    - A time is whole seconds since 1970, an interval whole seconds; fractions are cut. A time without a zone counts as
+    - A time is whole seconds since 1970, an interval whole seconds; fractions are truncated. A time without a zone is
       UTC.
     - A list of numbers is a NumPy array, any other list is a list.
 
-    Raises `InputError` as `columns_of` does, and `InvalidTrace` at the row where a damaged file breaks off.
+    Raise `InputError` like `columns_of`, and `InvalidTrace` at the row where a damaged file ends.
     """
     file, number = _opened(path), 0
     names = [name for name in file.schema_arrow.names if name in columns]
@@ -78,9 +78,9 @@ def _is_number(kind: Any) -> bool:
 
 
 def _arrays(column: Any) -> list[Any]:
-    """Each list as a part of one array; a number that is not told is NaN."""
+    """Return each list as a slice of one array; a missing number is NaN."""
     numbers = column.values.to_numpy(zero_copy_only=False)
     ends = column.offsets.to_numpy()
     parts = [np.asarray(numbers[first:last]) for first, last in pairwise(ends)]
-    told = column.is_valid().to_pylist()
-    return [part if is_told else None for part, is_told in zip(parts, told, strict=True)]
+    validity = column.is_valid().to_pylist()
+    return [part if is_valid else None for part, is_valid in zip(parts, validity, strict=True)]

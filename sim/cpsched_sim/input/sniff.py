@@ -1,4 +1,4 @@
-"""What a file seems to be, told by its kind and its first bytes: for files that turn out not to be what was wanted."""
+"""Guess the type of a file from its kind and its first bytes, for error messages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from cpsched_sim.errors import InputError, MissingFile
 
 HEAD_BYTES = 1 << 16
-"""How much of a file is looked at."""
+"""Number of bytes examined."""
 GZIP = b"\x1f\x8b"
 _KINDS = (
     (stat.S_ISDIR, "a directory"),
@@ -39,20 +39,20 @@ _MAGIC = (
     (b"\x7fELF", "a program"),
 )
 _LINE_END = re.compile(r"\r\n|\r|\n")
-"""What ends a line for those who read the file, too."""
+"""Line endings recognised by the readers."""
 _NOT_IN_TEXT = bytes(set(range(32)) - set(b"\t\n\r\f\v\x1b\x1a"))
 
 
 @dataclass(frozen=True, slots=True)
 class FileGuess:
-    """`seems` says what the file is in a few words; `lines` are its first lines that are not blank, if it is text."""
+    """`seems` describes the file in a few words; `lines` are its first non-blank lines, if it is text."""
 
     seems: str
     lines: tuple[str, ...] = ()
 
 
 def special_kind(path: Path) -> str:
-    """ "a directory", "a named pipe" and the like; "" for a file. Raises `InputError` where there is nothing."""
+    """Return "a directory", "a named pipe" and the like, or "" for a file. Raise `InputError` if it is missing."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError as error:
@@ -63,7 +63,7 @@ def special_kind(path: Path) -> str:
 
 
 def sniff_file(path: Path) -> FileGuess:
-    """What the file seems to be. Raises `InputError` where it cannot be opened or read."""
+    """Guess the type of a file. Raise `InputError` if it cannot be read."""
     if kind := special_kind(path):
         return FileGuess(kind)
     try:
@@ -82,7 +82,7 @@ def sniff_file(path: Path) -> FileGuess:
 
 
 def _unpacked(path: Path) -> bytes:
-    """The first bytes of a gzip file. A file that breaks off later gives what comes before."""
+    """Return the first bytes of a gzip file, even if it is truncated later."""
     head = b""
     with gzip.open(path, "rb") as file:
         try:

@@ -1,4 +1,4 @@
-"""Text files line by line: plain or gzipped, UTF-8 with or without a byte order mark, any kind of line end."""
+"""Text files line by line: plain or gzipped, UTF-8 with or without a byte order mark, any line ending."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cpsched_sim.input.sniff import GZIP, special_kind
 
 
 class _Unpacking(gzip.GzipFile):
-    """A gzip file that unpacks to no more than `most_ratio` times its size: others were made to do harm."""
+    """A gzip file limited to `most_ratio` times its packed size, as protection against decompression bombs."""
 
     def __init__(self, path: Path, most_ratio: int) -> None:
         super().__init__(path, "rb")
@@ -30,22 +30,21 @@ class _Unpacking(gzip.GzipFile):
         return self._within_bounds(super().read(size))
 
     def read1(self, size: int = -1) -> bytes:
-        """Some of the bytes. Raises `OSError` beyond the bound."""
+        """Read some bytes. Raise `OSError` beyond the limit."""
         return self._within_bounds(super().read1(size))
 
     def _within_bounds(self, data: bytes) -> bytes:
         self._unpacked += len(data)
         if self._unpacked > self._most:
-            raise OSError(f"unpacks to more than {self._most:,} bytes, which is suspiciously much for its size")
+            raise OSError(f"unpacks to more than {self._most:,} bytes, the limit for its size")
         return data
 
 
 def open_text(path: Path, most_ratio: int = MAX_UNPACKED_RATIO) -> IO[str]:
-    """The file as text, unpacked if it is gzip (told by its first bytes). Bytes that are no UTF-8 become `\\ufffd`.
+    """Open a file as text, unpacking gzip (detected by its first bytes). Invalid UTF-8 becomes `\\ufffd`.
 
-    Raises `InputError` where the file cannot be opened, or is none: a pipe would never end, a directory has no lines.
-    One
-    that unpacks to far more than `most_ratio` times its size raises `OSError` when it is read.
+    Raise `InputError` if it cannot be opened or is not a file. Reading raises `OSError` if it unpacks to more than
+    `most_ratio` times its size.
     """
     if kind := special_kind(path):
         raise InputError(f"{path}: is {kind}, not a file")
@@ -60,9 +59,9 @@ def open_text(path: Path, most_ratio: int = MAX_UNPACKED_RATIO) -> IO[str]:
 
 
 def lines_of(path: Path) -> Iterator[tuple[int, str]]:
-    """Numbered lines; a damaged file is an `InvalidTrace` at the line where it breaks off.
+    """Yield numbered lines; a damaged file raises `InvalidTrace` at the line where it ends.
 
-    A line longer than `MAX_LINE_CHARS` comes cut to one character more than that: whoever takes it can tell.
+    A line longer than `MAX_LINE_CHARS` is cut to one character more, so that the caller can detect it.
     """
     number = 0
     with open_text(path) as file:
@@ -73,7 +72,7 @@ def lines_of(path: Path) -> Iterator[tuple[int, str]]:
                     _skip_rest(file, text)
                 yield number, text
                 if number == MAX_LINES:
-                    raise InvalidTrace(path, number, "lines", f"{number:,}", "must not be more")
+                    raise InvalidTrace(path, number, "lines", f"{number:,}", "must not exceed this number")
         except (EOFError, OSError, zlib.error) as error:
             rule = f"must be readable to its end: {error}"
             raise InvalidTrace(path, number + 1, "file", path.name, rule) from error

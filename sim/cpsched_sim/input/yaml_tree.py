@@ -1,9 +1,9 @@
-"""YAML files of others: a small, strict part of YAML, read into plain values that remember their lines.
+"""Untrusted YAML files: a small, strict subset of YAML, read into plain values with their line numbers.
 
-Read are mappings, lists and scalars (text, whole numbers, numbers, true and false, null); dates are text. Refused by
-line and rule are tags (`!!int x`), keys given twice, control characters, other encodings than UTF-8, several documents
-in a file, whole numbers beyond 64 bits, and whatever is larger than the bounds. Anchors and aliases are read, and count
-as often as they are used: a bomb runs into the bound.
+Accepted are mappings, lists and scalars (text, whole numbers, numbers, true and false, null); dates are text. Rejected
+with line and rule are tags (`!!int x`), duplicate keys, control characters, encodings other than UTF-8, several
+documents in a file, whole numbers beyond 64 bits, and sizes beyond the limits. Aliases count once per use, which limits
+bombs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cpsched_sim.input.sniff import special_kind
 M = TypeVar("M", bound=BaseModel)
 
 _MOST_BROKEN = 6
-"""Broken rules in one message, at most."""
+"""Maximum number of broken rules in one message."""
 _TYPED = {f"tag:yaml.org,2002:{name}" for name in ("int", "float", "bool", "null")}
 _NESTING = (yaml.SequenceStartEvent, yaml.MappingStartEvent)
 _UNNESTING = (yaml.SequenceEndEvent, yaml.MappingEndEvent)
@@ -32,7 +32,7 @@ _UNNESTING = (yaml.SequenceEndEvent, yaml.MappingEndEvent)
 
 @dataclass(frozen=True, slots=True)
 class YamlTree:
-    """The content of a file as plain values (None where the file says nothing), and where each of them stands."""
+    """The content of a file as plain values (None for an empty file), with the line of each."""
 
     path: Path
     content: Any
@@ -40,7 +40,7 @@ class YamlTree:
     error: type[InvalidFile] = InvalidFile
 
     def line_of(self, where: Sequence[str | int]) -> int:
-        """The line of the deepest part of `where` (keys and positions from the top) that the file has."""
+        """Return the line of the deepest existing part of `where` (keys and positions from the top)."""
         line, node = 1, self.root
         for step in where:
             below = _child(node, step)
@@ -50,11 +50,11 @@ class YamlTree:
         return line
 
     def wrong(self, where: Sequence[str | int], value: object, rule: str) -> InvalidFile:
-        """The error that names the line of `where`."""
+        """Return an error with the line of `where`."""
         return self.error(self.path, self.line_of(where), ".".join(map(str, where)) or "file", value, rule)
 
     def move(self, old: Sequence[str], new: Sequence[str]) -> None:
-        """Move a key to another place in the mappings, with its line; sections that lack are made, emptied ones go."""
+        """Move a key and its line in the mappings; create missing sections and remove empty ones."""
         *above, last = old
         holder, node = self.content, self.root
         for step in above:
@@ -83,7 +83,7 @@ class YamlTree:
             node.value.append(pair)
 
     def as_model(self, model: type[M], at: Sequence[str | int] = (), content: Any = None) -> M:
-        """What the file holds at `at` (or `content`, said there) as `model`; the first broken rule is raised."""
+        """Validate the value at `at`, or `content`, as `model`. Raise the first broken rule."""
         try:
             return model.model_validate(self.content if content is None else content)
         except ValidationError as error:
@@ -97,9 +97,7 @@ class YamlTree:
 
 
 def read_tree(path: Path, error: type[InvalidFile] = InvalidFile) -> YamlTree:
-    """The content of a YAML file. Raises `error` at the line that breaks a rule, `InputError` where there is no
-    file.
-    """
+    """Read a YAML file. Raise `error` at the line that breaks a rule, `InputError` if there is no file."""
     if kind := special_kind(path):
         raise InputError(f"{path}: is {kind}, not a file")
     try:
@@ -118,7 +116,7 @@ def read_tree(path: Path, error: type[InvalidFile] = InvalidFile) -> YamlTree:
 
 
 def parse_tree(path: Path, text: str, error: type[InvalidFile] = InvalidFile) -> YamlTree:
-    """The same from a text; `path` is what messages name."""
+    """Parse a text; `path` appears in messages."""
     try:
         _check_events(path, text, error)
         root = yaml.compose(text, yaml.SafeLoader)
@@ -129,18 +127,20 @@ def parse_tree(path: Path, text: str, error: type[InvalidFile] = InvalidFile) ->
         shown = lines[at].strip()
         rule = f"must be YAML: {problem.problem}"
         if problem.context_mark and problem.context_mark.line != at:
-            rule += f", {problem.context} that began in line {problem.context_mark.line + 1}"
+            rule += f", {problem.context} that began on line {problem.context_mark.line + 1}"
         raise error(path, at + 1, "yaml", shown, rule) from problem
     except yaml.reader.ReaderError as problem:
         line = text.count("\n", 0, problem.position) + 1
-        raise error(path, line, "yaml", repr(chr(problem.character)), "must not hold control characters") from problem
+        raise error(
+            path, line, "yaml", repr(chr(problem.character)), "must not contain control characters"
+        ) from problem
     except (ValueError, OverflowError) as problem:  # a version or an escape whose number is out of range
         raise error(path, 1, "yaml", path.name, f"must be YAML: {problem}") from problem
     return YamlTree(path, _Values(path, error).of(root) if root is not None else None, root, error)
 
 
 def _check_events(path: Path, text: str, error: type[InvalidFile]) -> None:
-    """Depth, size and tags, before anything recursive looks at the text."""
+    """Check depth, size and tags before any recursive parsing."""
     depth = values = 0
     for event in yaml.parse(text, yaml.SafeLoader):
         line = event.start_mark.line + 1 if event.start_mark else 1
@@ -152,11 +152,11 @@ def _check_events(path: Path, text: str, error: type[InvalidFile]) -> None:
             raise error(path, line, "yaml", "values", f"must not be more than {MAX_YAML_VALUES:,}")
         tag = getattr(event, "tag", None)
         if tag not in (None, "!"):
-            raise error(path, line, "yaml", tag, "tags are not read")
+            raise error(path, line, "yaml", tag, "must not be used: tags are not supported")
 
 
 class _Values:
-    """Turns nodes into plain values, counting them."""
+    """Convert nodes into plain values and count them."""
 
     def __init__(self, path: Path, error: type[InvalidFile]) -> None:
         self._path = path
@@ -165,10 +165,10 @@ class _Values:
         self._scalars = yaml.constructor.SafeConstructor()
 
     def of(self, node: yaml.Node, depth: int = 0) -> Any:
-        """The value of a node and all below it."""
+        """Return the value of a node and its descendants."""
         self._count += 1
         if self._count > MAX_YAML_VALUES or depth > MAX_YAML_DEPTH:
-            rule = f"must not stand for more than {MAX_YAML_VALUES:,} values, or for themselves"
+            rule = f"must not expand to more than {MAX_YAML_VALUES:,} values, or contain themselves"
             raise self._wrong(node, "yaml", "aliases", rule)
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, depth)
@@ -182,7 +182,7 @@ class _Values:
             if not isinstance(key, yaml.ScalarNode):
                 raise self._wrong(key, "yaml", "a list or mapping", "must not be a key")
             if key.value in found:
-                raise self._wrong(key, key.value, "given twice", "must be given once")
+                raise self._wrong(key, key.value, "given twice", "must occur only once")
             found[self._text(key)] = self.of(value, depth + 1)
         return found
 
@@ -202,7 +202,7 @@ class _Values:
     def _text(self, node: yaml.Node) -> str:
         text: str = node.value
         if not all(c.isprintable() or c in "\n\t" or c.isspace() for c in text):
-            raise self._wrong(node, "text", text, "must not hold control characters")
+            raise self._wrong(node, "text", text, "must not contain control characters")
         return text
 
     def _wrong(self, node: yaml.Node, field: str, value: object, rule: str) -> InvalidFile:
@@ -210,13 +210,13 @@ class _Values:
 
 
 def _pairs_of(node: yaml.Node, key: str) -> Iterator[tuple[yaml.Node, yaml.Node]]:
-    """(key, value) of a key of a mapping."""
+    """Yield (key, value) for a key of a mapping."""
     if isinstance(node, yaml.MappingNode):
         yield from (pair for pair in node.value if pair[0].value == key)
 
 
 def _child(node: yaml.Node | None, step: str | int) -> tuple[int, yaml.Node] | None:
-    """(line, node) of what `step` names below `node`."""
+    """Return (line, node) of `step` below `node`."""
     if isinstance(node, yaml.MappingNode):
         return next(((k.start_mark.line + 1, v) for k, v in node.value if k.value == str(step)), None)
     if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
@@ -242,11 +242,11 @@ _RULES = {
     "less_than": "must be below {lt}",
     "less_than_equal": "must be at most {le}",
 }
-"""Kind of a broken rule, in pydantic's words or the first of them -> the rule in ours."""
+"""By kind of broken rule, pydantic's name or its first part: the rule in our words."""
 
 
 def _rule(model: type[BaseModel], broken: Mapping[str, Any]) -> str:
-    """The rule that was broken, in the words of this project; in pydantic's for what is rare."""
+    """Return the broken rule in this project's words, or in pydantic's if it is rare."""
     kind = str(broken["type"])
     if kind == "extra_forbidden":
         return f"no such setting{_meant(model, broken['loc'])}"
@@ -260,14 +260,14 @@ def _value(broken: Mapping[str, Any]) -> object:
 
 
 def plain_text(value: object) -> object:
-    """A value as messages repeat it: lists and mappings by their kind."""
+    """Return a value for a message: lists and mappings become their kind."""
     if value is None:
         return "nothing"
     return value if isinstance(value, str | int | float | bool) else type(value).__name__
 
 
 def _meant(model: type[BaseModel], where: Sequence[str | int]) -> str:
-    """The end of a message: the setting that is most like the unknown one, beside it or in any section."""
+    """Return a suggestion for an unknown setting, the most similar one in any section, or ""."""
     kind: Any = model
     for step in where[:-1]:
         field = getattr(kind, "model_fields", {}).get(step)
@@ -279,7 +279,7 @@ def _meant(model: type[BaseModel], where: Sequence[str | int]) -> str:
 
 
 def names_below(model: type[BaseModel]) -> Iterator[str]:
-    """Every setting of a model and of the sections in it, dotted."""
+    """Yield every setting of a model and its sections, dotted."""
     for name, field in model.model_fields.items():
         yield name
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):

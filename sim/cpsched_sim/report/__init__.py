@@ -1,1 +1,1 @@
-"""Pictures of studies; the one door to matplotlib (extra `report`)."""
+"""Plots of studies; the only package that imports matplotlib (extra `report`)."""

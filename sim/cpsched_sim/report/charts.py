@@ -1,4 +1,4 @@
-"""Pictures of results for notebooks and papers: each function gives a `Chart`, which a notebook shows by itself.
+"""Plots of results for notebooks and papers: each function returns a `Chart`, which a notebook displays.
 
 from cpsched_sim import compare, draw_bars
 draw_bars(compare("day.csv.gz", ["easy", "list-saf"])).save("bars.png")
@@ -25,24 +25,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chart:
-    """A drawing. `figure` is matplotlib's, to be changed before it is shown or saved."""
+    """A plot. `figure` is matplotlib's and may be changed before it is shown or saved."""
 
     figure: Figure
 
     def save(self, path: str | PathLike[str]) -> Path:
-        """Write it, in the format that the name ends in: png, svg, pdf. Raises what matplotlib raises."""
+        """Write it in the format of the file name: png, svg, pdf. Raise what matplotlib raises."""
         self.figure.savefig(path, dpi=120)
         return Path(path)
 
     def _repr_png_(self) -> bytes:
-        """What a notebook shows."""
+        """Return the image for a notebook."""
         drawn = io.BytesIO()
         self.figure.savefig(drawn, dpi=96, format="png")
         return drawn.getvalue()
 
 
 def draw_bars(results: Comparison | Simulation) -> Chart:
-    """The figures as bars, a panel for each metric that is drawn. Raises `UnusableObject` without matplotlib."""
+    """Draw the figures as bars, a panel per metric. Raise `UnusableObject` without matplotlib."""
     rows, title = _rows(results)
     drawn = [metric for metric in METRICS if metric.drawn] + list(results.more)
     summaries = {row.name: row.summary for row in rows if row.summary is not None}
@@ -50,23 +50,23 @@ def draw_bars(results: Comparison | Simulation) -> Chart:
 
 
 def draw_distributions(results: Comparison | Simulation) -> Chart:
-    """How waits and bounded slowdowns are spread over the jobs: the share of jobs with no more than so much."""
+    """Draw the distributions of waits and bounded slowdowns: the share of jobs up to each value."""
     rows, title = _rows(results)
     measures = {row.name: row.measures for row in rows if row.measures is not None}
     return Chart(comparison_plots.distributions(measures, comparison_plots.styles_of(rows), title))
 
 
 def draw_account_shares(results: Comparison | Simulation) -> Chart:
-    """Use by account over time, beside what was due to it. Raises `InvalidValue` without the policy of a site."""
+    """Draw use and due share by account over time. Raise `InvalidValue` without a site policy."""
     rows, title = _rows(results)
     summaries: Mapping[str, Any] = {row.name: row.summary for row in rows}
     of_site = all("accounts" in summary for summary in summaries.values())
-    require(of_site, "policy", None, "must be given to simulate or compare: shares are a site's")
+    require(of_site, "policy", None, "must be set for simulate or compare: shares come from a site's policy")
     return Chart(comparison_plots.shares(summaries, title))
 
 
 def draw_utilization(results: Comparison | Simulation) -> Chart:
-    """Jobs that wait, and processors in use, over time: a line for each combination."""
+    """Draw waiting jobs and used processors over time: a line for each combination."""
     rows, title = _rows(results)
     figure, (waiting, use) = comparison_plots.new_figure(2, 3.6)
     styles = comparison_plots.styles_of(rows)
@@ -95,7 +95,7 @@ def draw_utilization(results: Comparison | Simulation) -> Chart:
 
 
 def _rows(results: Comparison | Simulation) -> tuple[Sequence[ComparisonRow], str]:
-    """The rows that did not fail, at least one, and a title."""
+    """Return the successful rows, at least one, and a title."""
     comparison_plots.check()
     if isinstance(results, Simulation):
         policy = results.setup.policy
@@ -103,5 +103,5 @@ def _rows(results: Comparison | Simulation) -> tuple[Sequence[ComparisonRow], st
         return [row], f"{results.workload.name} on {results.workload.system}"
     require(isinstance(results, Comparison), "results", type(results).__name__, "must be a comparison or a simulation")
     done = [row for row in results.rows if row.summary is not None]
-    require(bool(done), "results", results.title, "must hold a combination that did not fail")
+    require(bool(done), "results", results.title, "must have a combination that succeeded")
     return done, results.title

@@ -1,6 +1,6 @@
-"""Draws a comparison: figures as bars, and their distributions over the jobs, from the table of metrics.
+"""Plot a comparison: metrics as bars, and distributions over the jobs.
 
-Shaped after cp19 figures 1 to 3 and mod17 figure 3.
+Modelled on cp19 figures 1 to 3 and mod17 figure 3.
 """
 
 from __future__ import annotations
@@ -20,28 +20,27 @@ if TYPE_CHECKING:
     from cpsched_sim.comparison import ComparisonRow
 
 SQUASHED = 30
-"""A bar this many times as long as the one in the middle makes an axis logarithmic."""
+"""If a bar is this many times as long as the median, the axis is logarithmic."""
 
 
 PICTURES = ("bars.png", "ecdf.png", "shares.png")
-"""What `write_comparison` draws, the last under a site's policy alone."""
+"""The files of `write_comparison`; the last requires a site's policy."""
 
 
 def check() -> None:
-    """Raises `InputError` where matplotlib is not installed."""
+    """Raise `InputError` if matplotlib is not installed."""
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
-        raise InputError("plots need matplotlib: pip install 'cpsched[report]'") from error
+        raise InputError("plots require matplotlib: pip install 'cpsched[report]'") from error
 
 
 def write_comparison(
     rows: Sequence[ComparisonRow], folder: Path, more: Sequence[Metric] = (), title: str = ""
 ) -> list[Path]:
-    """`bars.png` and `ecdf.png` of the combinations that did not fail; each row has its measures with it.
+    """Write `bars.png` and `ecdf.png` of the successful combinations, whose rows have their measures.
 
-    Colours tell dispatchers apart, styles of line predictors. A picture is written whole or not at all. Raises
-    `InputError`.
+    Colours distinguish dispatchers, line styles predictors. Files are written atomically. Raise `InputError`.
     """
     done = {row.name: row for row in rows if row.summary is not None}
     if not done:
@@ -57,7 +56,7 @@ def write_comparison(
 
 
 def styles_of(rows: Sequence[ComparisonRow]) -> dict[str, dict[str, Any]]:
-    """Row name -> colour and line style: a colour for each dispatcher, a style of line for each predictor."""
+    """Return colour and line style by row name: a colour per dispatcher, a line style per predictor."""
     dispatchers = list(dict.fromkeys(row.dispatcher for row in rows))
     predictors = list(dict.fromkeys(row.predictor for row in rows))
     return {
@@ -70,12 +69,12 @@ def styles_of(rows: Sequence[ComparisonRow]) -> dict[str, dict[str, Any]]:
 
 
 def plain(text: str) -> str:
-    """`text` as it is: matplotlib takes `$` for mathematics, and leaves labels with `_` in front out of legends."""
+    """Escape `text`: matplotlib parses `$` as mathematics and omits labels starting with `_` from legends."""
     return (f"\u200b{text}" if text.startswith("_") else text).replace("$", r"\$")
 
 
 def save(figure: Figure, path: Path) -> Path:
-    """The figure as a PNG, whole or not at all. Raises `InputError`."""
+    """Write the figure as a PNG, atomically. Raise `InputError`."""
     picture = io.BytesIO()
     figure.savefig(picture, dpi=120, format="png")
     write_atomically(path, picture.getvalue())
@@ -83,7 +82,7 @@ def save(figure: Figure, path: Path) -> Path:
 
 
 def scale_of(values: Sequence[float]) -> dict[str, Any]:
-    """Arguments of `set_xscale`: logarithmic where one bar would squash the others."""
+    """Return arguments of `set_xscale`: logarithmic if one bar would dwarf the others."""
     positive = [value for value in values if value > 0]
     if not positive or max(positive) <= SQUASHED * sorted(positive)[len(positive) // 2]:
         return {"value": "linear"}
@@ -93,7 +92,7 @@ def scale_of(values: Sequence[float]) -> dict[str, Any]:
 
 
 def new_figure(columns: int, height: float) -> tuple[Figure, Any]:
-    """A figure of so many panels side by side, and the panels."""
+    """Return a figure with this many panels side by side, and the panels."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -108,7 +107,7 @@ def bars(
     styles: Mapping[str, Mapping[str, Any]],
     title: str,
 ) -> Figure:
-    """A panel for each metric that is drawn, a bar in it for each combination."""
+    """Draw a panel for each metric, with a bar for each combination."""
     figure, panels = new_figure(len(drawn), 1.2 + 0.35 * len(done))
     names = list(done)[::-1]
     for column, (axes, metric) in enumerate(zip(panels, drawn, strict=True)):
@@ -125,22 +124,22 @@ def bars(
 
 
 MOST_ACCOUNTS = 8
-"""Accounts that a picture shows: those with the largest shares."""
+"""Maximum number of accounts in a plot: those with the largest shares."""
 
 
 MOST_POINTS = 60
-"""Points of a line: of longer ones, means over several days are drawn."""
+"""Maximum points of a line; longer ones are averaged over several days."""
 
 
 def _thinned(values: Sequence[float]) -> tuple[list[float], list[float]]:
-    """(days, means) of a line with a value for each day."""
+    """Return (days, means) of a line with a value for each day."""
     step = -(-len(values) // MOST_POINTS)
     parts = [values[at : at + step] for at in range(0, len(values), step)]
     return [at * step + (len(part) + 1) / 2 for at, part in enumerate(parts)], [sum(part) / len(part) for part in parts]
 
 
 def shares(done: Mapping[str, Mapping[str, Any]], title: str) -> Figure:
-    """Use by account over time, beside what was due to it: a panel per combination, a colour per account."""
+    """Draw use and due share by account over time: a panel per combination, a colour per account."""
     figure, panels = new_figure(len(done), 3.6)
     for axes, (name, summary) in zip([panels] if len(done) == 1 else panels, done.items(), strict=True):
         accounts = sorted(summary["accounts"].items(), key=lambda item: -item[1]["share"])[:MOST_ACCOUNTS]
@@ -153,14 +152,14 @@ def shares(done: Mapping[str, Mapping[str, Any]], title: str) -> Figure:
         axes.set_ylim(0, 1)
         axes.grid(alpha=0.3)
     first = panels if len(done) == 1 else panels[0]
-    first.set_ylabel("part of all use (dotted: due by share)")
+    first.set_ylabel("share of all use (dotted: due)")
     axes.legend(fontsize="small", loc="best")
     figure.suptitle(plain(title))
     return figure
 
 
 def distributions(measures: Mapping[str, ScheduleData], styles: Mapping[str, Mapping[str, Any]], title: str) -> Figure:
-    """Waits and bounded slowdowns: the share of jobs with no more than so much, a line for each combination."""
+    """Draw waits and bounded slowdowns: the share of jobs up to each value, a line per combination."""
     figure, (waits, slowdowns) = new_figure(2, 3.6)
     for name, jobs in measures.items():
         style = {**styles[name], "label": plain(name)}

@@ -1,4 +1,4 @@
-"""Pictures of a site's weeks as SVG for a page: colours are the page's own, so that they follow it into the dark."""
+"""Plots of a site's weeks as SVG for a page; colours are CSS variables, so that they follow dark mode."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from cpsched_sim.report.comparison_plots import check, plain
 
 INK, QUIET, BAND = "#101011", "#101012", "#101013"
 LINES = tuple(f"#10102{at}" for at in range(8))
-"""Stand-ins that no drawing has by accident; the page's style says what they are."""
+"""Placeholder colours that no drawing has by accident; the page's style defines them."""
 _NAMES = {INK: "ink", QUIET: "quiet", BAND: "band", **{color: f"line{at}" for at, color in enumerate(LINES)}}
 _WIDTH = 7.6
 Line = tuple[Sequence[float], Sequence[float]]
-"""Across, and up."""
+"""Width and height."""
 
 
 def dots(rows: Sequence[tuple[str, float, float, float]], label: str, band: float, name: str) -> str:
-    """Differences with their intervals, a row each, (name, value, low, high); `band` is what cannot be told apart."""
+    """Draw differences (name, value, low, high) with their intervals; `band` is the range without significance."""
     check()
     figure, axes = _new(0.75 + 0.34 * len(rows))
     if band > 0:
@@ -41,7 +41,7 @@ def lines(
     name: str,
     logarithmic: bool = False,
 ) -> str:
-    """Lines by name, each (x, y)."""
+    """Draw lines by name, each (x, y)."""
     check()
     figure, axes = _new(3.2)
     for at, (title, (x, y)) in enumerate(series.items()):
@@ -71,7 +71,7 @@ def _new(height: float) -> Any:
 
 
 def _svg(figure: Any, axes: Any, name: str, label: str) -> str:
-    """The drawing as an element of a page: names of its own, the page's colours and letters."""
+    """Return the drawing as an SVG element with unique ids and the page's colours and fonts."""
     from matplotlib import rc_context
 
     axes.spines[["top", "right"]].set_visible(False)
@@ -97,5 +97,5 @@ def _svg(figure: Any, axes: Any, name: str, label: str) -> str:
 
 
 def plain_label(text: str) -> str:
-    """A text that may stand in an attribute."""
+    """Return a text that is safe in an attribute."""
     return re.sub(r'[<>&"]', " ", text)

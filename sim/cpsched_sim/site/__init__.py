@@ -1,7 +1,7 @@
-"""A site's policy for simulations: who has which share and which limits, read from a file, and what came of it.
+"""A site's policy for simulations: shares and limits, read from a file, and measures of fairness.
 
-- `policy_file`: the file, and what it says as values.
-- `dumps`: what `sacctmgr` and `sshare` print, taken as it is.
-- `fair_share`: what past use is worth beside a share, as Slurm works it out.
-- `fairness`: measures of who got what.
+- `policy_file`: the policy file and its values.
+- `sacctmgr_dumps`: the output of `sacctmgr` and `sshare`.
+- `fair_share`: fair-share factors as in Slurm.
+- `fairness`: use compared with shares.
 """

@@ -1,7 +1,7 @@
-"""What past use is worth beside a share: Slurm's Fair Tree, its classic formula, and use that fades with time.
+"""Fair-share factors: Slurm's Fair Tree, its classic formula, and use that decays with time.
 
-An association is a user in an account, or an account in another one; index 0 is the root. `usage` is what each user
-used, faded; an account's use is the sum of those below it.
+An association is a user in an account, or an account in another one; index 0 is the root. `usage` is each user's
+decayed use; an account's use is the sum over its descendants.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from cpsched.site.accounts import Accounts
 FloatArray = npt.NDArray[np.float64]
 
 LN2 = 0.693
-"""What Slurm takes for the natural logarithm of 2."""
+"""Slurm's value of the natural logarithm of 2."""
 
 
 @dataclass(frozen=True)
 class ShareTree:
-    """Who has which share, an entry per association; parents come before their children.
+    """Shares, an entry per association; parents come before their children.
 
     - `parents`: index of the parent, -1 for the root, which is entry 0.
-    - `shares`: a number beside the siblings' numbers; None: the parent's own (`fairshare=parent`).
+    - `shares`: a number relative to the siblings' numbers; None: the parent's own (`fairshare=parent`).
     - `users`: whether the entry is a user.
     """
 
@@ -37,7 +37,7 @@ class ShareTree:
 
     @classmethod
     def of(cls, accounts: Accounts) -> ShareTree:
-        """The shares of all associations."""
+        """Return the shares of all associations."""
         rows = accounts.associations
         return cls(
             tuple(row.parent for row in rows), tuple(row.shares for row in rows), tuple(bool(row.user) for row in rows)
@@ -45,7 +45,7 @@ class ShareTree:
 
     @cached_property
     def givers(self) -> tuple[int, ...]:
-        """The parent that each entry shares with its siblings: accounts with their parent's share are passed over."""
+        """Return the parent whose share each entry divides; accounts with their parent's share are skipped."""
         found = [-1]
         for parent in self.parents[1:]:
             while parent > 0 and self.shares[parent] is None:
@@ -55,7 +55,7 @@ class ShareTree:
 
     @cached_property
     def children(self) -> tuple[tuple[int, ...], ...]:
-        """By giver, who shares what it has: no accounts with their parent's share."""
+        """Return, by parent, the entries that divide its share, without accounts that have their parent's."""
         found: list[list[int]] = [[] for _ in self.parents]
         for at, giver in enumerate(self.givers):
             if giver >= 0 and (self.users[at] or self.shares[at] is not None):
@@ -64,7 +64,7 @@ class ShareTree:
 
     @cached_property
     def part_of_level(self) -> FloatArray:
-        """Shares as a part of those of all siblings."""
+        """Return shares as a part of those of all siblings."""
         levels = [sum(self.shares[child] or 0 for child in below) for below in self.children]
         part = np.ones(len(self.parents))
         for at, giver in enumerate(self.givers[1:], start=1):
@@ -73,14 +73,14 @@ class ShareTree:
 
     @cached_property
     def part_of_all(self) -> FloatArray:
-        """Shares as a part of the whole machine, level by level (`NormShares`)."""
+        """Return shares as a part of the whole machine, level by level (`NormShares`)."""
         part = self.part_of_level.copy()
         for at, giver in enumerate(self.givers[1:], start=1):
             part[at] = part[giver] * (1.0 if self.shares[at] is None else part[at])
         return part
 
     def totals(self, usage: npt.ArrayLike) -> FloatArray:
-        """Use of every entry with all that is below it."""
+        """Return the use of every entry with its descendants."""
         total = np.array(usage, dtype=np.float64)
         for at in range(len(self.parents) - 1, 0, -1):
             total[self.parents[at]] += total[at]
@@ -88,11 +88,11 @@ class ShareTree:
 
 
 def fair_tree(tree: ShareTree, usage: npt.ArrayLike) -> FloatArray:
-    """The factor of each user by Fair Tree, 1 for the first; 0 for accounts.
+    """Return the Fair Tree factor of each user, 1 for the first; 0 for accounts.
 
-    Siblings are ranked by the ratio of their share to their use (`LevelFS`), and an account's users come before those
-    of any sibling that is ranked below it. Users of equal ratio share a rank. The children of accounts of equal ratio
-    are not merged: the documentation says so, Slurm up to 26.05 does not do it.
+    Siblings are ranked by the ratio of their share to their use (`LevelFS`), and an account's users precede those of
+    any sibling ranked below it. Users of equal ratio share a rank. The children of accounts of equal ratio are not
+    merged: Slurm's documentation says they are, but Slurm up to 26.05 does not.
     """
     used = tree.totals(usage)
     people = sum(tree.users)
@@ -129,7 +129,7 @@ def fair_tree(tree: ShareTree, usage: npt.ArrayLike) -> FloatArray:
 def classic_fair_share(
     tree: ShareTree, usage: npt.ArrayLike, dampening: float = 1.0, depth_oblivious: bool = False
 ) -> FloatArray:
-    """The factor 2^-(effective use / share / dampening) of every entry (`PriorityFlags=NO_FAIR_TREE`).
+    """Return the factor 2^-(effective use / share / dampening) of every entry (`PriorityFlags=NO_FAIR_TREE`).
 
     With `depth_oblivious` the effective use is that of `PriorityFlags=DEPTH_OBLIVIOUS`.
     """
@@ -155,7 +155,7 @@ def classic_fair_share(
 
 
 def _oblivious(tree: ShareTree, at: int, part: FloatArray, effective: FloatArray) -> float:
-    """Effective use where the depth of the tree makes no difference: the parent's ratio, bent by the own one."""
+    """Return effective use independent of the tree's depth: the parent's ratio, scaled by the entry's own."""
     giver, share = tree.givers[at], tree.part_of_all
     if not (share[at] and share[giver] and effective[giver] and part[at]):
         return float(part[at])
@@ -167,16 +167,16 @@ def _oblivious(tree: ShareTree, at: int, part: FloatArray, effective: FloatArray
 
 
 def decay_per_second(half_life_s: float) -> float:
-    """What a second leaves of past use: 1 where it never fades (`PriorityDecayHalfLife=0`)."""
+    """Return the factor by which use decays per second: 1 without decay (`PriorityDecayHalfLife=0`)."""
     return 1.0 - LN2 / half_life_s if half_life_s else 1.0
 
 
 @dataclass(slots=True)
 class DecayedUsage:
-    """Use by association that fades with a half-life, while some of it goes on at a steady rate.
+    """Use by association that decays with a half-life and grows at constant rates.
 
-    Numbers are resource seconds; a rate is resources in use. Slurm adds up at every tick; this is the same in closed
-    form, at any moment.
+    Numbers are resource seconds; a rate is resources in use. Slurm sums at every tick; this is the closed form for any
+    time.
     """
 
     used: FloatArray
@@ -188,12 +188,12 @@ class DecayedUsage:
     def of(
         cls, entries: int, half_life_s: float, at_s: float = 0.0, used: Sequence[float] | None = None
     ) -> DecayedUsage:
-        """Use of so many associations at `at_s`, with nothing running."""
+        """Return the use of associations at `at_s`, with no running jobs."""
         start = np.zeros(entries) if used is None else np.array(used, dtype=np.float64)
         return cls(start, np.zeros(entries), at_s, half_life_s)
 
     def advance(self, to_s: float) -> None:
-        """Let time pass."""
+        """Advance to `to_s`."""
         seconds = to_s - self.at_s
         if seconds <= 0:
             return
@@ -204,7 +204,7 @@ class DecayedUsage:
         self.at_s = to_s
 
     def change(self, entry: int, rate: float, since_s: float) -> None:
-        """What an association uses is larger by `rate` from `since_s` on, which may lie in the past."""
+        """Increase an association's rate by `rate` from `since_s` on, which may be in the past."""
         self.advance(since_s)
         keep, seconds = decay_per_second(self.half_life_s), self.at_s - since_s
         self.rate[entry] += rate

@@ -1,4 +1,4 @@
-"""Who got what: use beside shares, and how evenly slowdown is spread over users."""
+"""Fairness: use compared with shares, and the distribution of slowdown over users."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from cpsched_sim.site.fair_share import ShareTree
 from cpsched_sim.site.policy_file import SitePolicy
 
 WINDOW_S = 86_400
-"""The length of the windows over which use is held against shares."""
+"""The length of the windows in which use is compared with shares."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AccountUsage:
-    """Use by account over windows of time, from the first submission on.
+    """Use by account in consecutive windows, from the first submission.
 
     - `accounts`: the names; `used`: float64[A, K], processor seconds in each of K windows.
-    - `due`: float64[A, K], the part of the window's use that was due to each account: by its share, but no more than
-      its jobs could have used (see `account_usage`).
+    - `due`: float64[A, K], each account's due part of the window's use: by its share, but at most what its jobs could
+    have used (see `account_usage`).
     """
 
     accounts: tuple[str, ...]
@@ -33,16 +33,16 @@ class AccountUsage:
 
     @property
     def parts(self) -> FloatArray:
-        """Use as a part of all use of its window, float64[A, K]; 0 in windows without any."""
+        """Return use as a part of all use of its window, float64[A, K]; 0 in windows without any."""
         total = self.used.sum(axis=0)
         parts: FloatArray = np.divide(self.used, total, out=np.zeros_like(self.used), where=total > 0)
         return parts
 
     @property
     def distance(self) -> float:
-        """How much of all use went to another account than the one it was due to: 0 none, 1 all of it.
+        """Return the fraction that went to other accounts than due: 0 none, 1 all of it.
 
-        In each window half the sum of |part of use - part due|; the mean over windows, weighed by their use.
+        In each window half the sum of |fraction used - fraction due|; averaged over windows with their use as weights.
         """
         total = self.used.sum(axis=0)
         apart = np.abs(self.parts - self.due).sum(axis=0) / 2
@@ -50,7 +50,7 @@ class AccountUsage:
 
 
 def shares_of(policy: SitePolicy) -> dict[str, float]:
-    """By account that has users, its share of the machine, level by level."""
+    """Return the share of the machine of each account with users, level by level."""
     accounts = policy.site.accounts
     part, found = ShareTree.of(accounts).part_of_all, dict[str, float]()
     for row in accounts.associations:
@@ -60,10 +60,10 @@ def shares_of(policy: SitePolicy) -> dict[str, float]:
 
 
 def account_usage(measures: ScheduleData, shares: Mapping[str, float], window_s: int = WINDOW_S) -> AccountUsage:
-    """Use of the jobs that ran, by account and window of `window_s` seconds, and what was due.
+    """Return the use of the jobs that ran, by account and window of `window_s` seconds, and the use due.
 
-    What all of them used in a window is divided anew: by shares, but nobody is due more than the jobs of the account
-    that were in the system could have used in that window. What one account leaves goes to the others, by shares.
+    The total use of a window is divided by shares, but an account is due at most what its jobs in the system could have
+    used in that window. The remainder goes to the others, by shares.
     """
     names = tuple(sorted({job.account for job in measures.jobs}))
     at = {name: place for place, name in enumerate(names)}
@@ -87,7 +87,7 @@ def account_usage(measures: ScheduleData, shares: Mapping[str, float], window_s:
 
 
 def max_min_share(amount: float, share: FloatArray, demand: FloatArray) -> FloatArray:
-    """`amount` divided by shares, nobody getting more than the demand; what is left goes to the others by shares."""
+    """Divide `amount` by shares, at most the demand each; the remainder goes to the others by shares."""
     got, open_ = np.zeros(len(share)), demand > 0
     weight = np.where(share > 0, share, 1e-9)
     while amount > 1e-9 and open_.any():
@@ -102,28 +102,28 @@ def max_min_share(amount: float, share: FloatArray, demand: FloatArray) -> Float
 
 
 def mean_by(jobs: Sequence[Job], values: FloatArray, key: str) -> dict[str, float]:
-    """The mean of a column by account, QOS or user of the jobs."""
+    """Return the mean of a column by account, QOS or user of the jobs."""
     names, row = np.unique([getattr(job, key) for job in jobs], return_inverse=True)
     means = np.bincount(row, values) / np.bincount(row)
     return dict(zip(names.tolist(), means.tolist(), strict=True))
 
 
 def gini(values: npt.ArrayLike) -> float:
-    """The Gini index: 0 where all have the same, towards 1 where one has everything."""
+    """Return the Gini index: 0 if all are equal, towards 1 if one has everything."""
     column = np.sort(np.asarray(values, np.float64))
     n, total = len(column), column.sum()
     return float((2 * np.arange(1, n + 1) - n - 1) @ column / (n * total)) if total > 0 else 0.0
 
 
 def jain(values: npt.ArrayLike) -> float:
-    """Jain's index of fairness: 1 where all have the same, 1/n where one has everything."""
+    """Return Jain's fairness index: 1 if all are equal, 1/n if one has everything."""
     column = np.asarray(values, np.float64)
     squares = float((column**2).sum())
     return float(column.sum() ** 2 / (len(column) * squares)) if squares else 1.0
 
 
 def user_slowdowns(measures: ScheduleData) -> list[float]:
-    """The mean bounded slowdown of each user."""
+    """Return the mean bounded slowdown of each user."""
     return list(mean_by(measures.jobs, measures.bounded_slowdown, "user").values())
 
 
@@ -138,18 +138,18 @@ USER_JAIN = Metric(
 
 
 def site_metrics(policy: SitePolicy) -> tuple[Metric, ...]:
-    """The metrics that a policy adds to every table."""
+    """Return the metrics that a policy adds to every table."""
     shares = shares_of(policy)
     distance = Metric(
         "share_distance", "off share", "",
-        "part of all use that went elsewhere than due by share, over windows of a day", "cpsched",
+        "part of all use that went to other accounts than due by share, in windows of a day", "cpsched",
         "lower", lambda m: account_usage(m, shares).distance,
     )  # fmt: skip
     return distance, USER_GINI, USER_JAIN
 
 
 def breakdown(measures: ScheduleData, policy: SitePolicy) -> dict[str, Any]:
-    """What became of each account and each QOS: jobs, waits, and use beside the share."""
+    """Return jobs, waits, and use compared with the share, for each account and QOS."""
     shares, use = shares_of(policy), account_usage(measures, shares_of(policy))
     total = use.used.sum()
     waits, slow = measures.wait_s, measures.bounded_slowdown

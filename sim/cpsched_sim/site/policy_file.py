@@ -1,4 +1,4 @@
-"""A policy file: accounts with shares and limits, QOS, weights, and who of a trace belongs where.
+"""A policy file: accounts with shares and limits, QOS, weights, and the accounts of a trace's users.
 
     accounts:
       physics: { shares: 80, users: [u1, u2] }
@@ -6,15 +6,13 @@
       laser:   { shares: 1, parent: physics }
     qos:
       normal: { priority: 10, limits: { MaxTRESPU: cpu=32, MaxWall: 1-00:00:00 } }
-    partitions: { "1": { tier: 2, factor: 10, qos: normal } }
-    priority: { fair_share: 100000, age: 1000, max_age: 7-00:00:00 }
-    fair_share: { algorithm: fair-tree, half_life_days: 7 }
-    users: { others: spread }                # users that no account lists: each to the account with most room
-    enforce: [limits]
-    dumps: { associations: assoc.txt, qos: qos.txt, shares: sshare.txt }
+    partitions: { "1": { tier: 2, factor: 10, qos: normal } } priority: { fair_share: 100000, age: 1000, max_age:
+    7-00:00:00 } fair_share: { algorithm: fair-tree, half_life_days: 7 } users: { others: spread }                #
+    users without an account: each to the account with the fewest users for its share enforce: [limits] dumps: {
+    associations: assoc.txt, qos: qos.txt, shares: sshare.txt }
 
-Limits have Slurm's names and Slurm's spelling. `dumps` names files beside this one that hold what `sacctmgr -P show
-assoc`, `sacctmgr -P show qos` and `sshare -a -l -P` print; what the file says itself comes on top.
+Limits have Slurm's names and spelling. `dumps` are files beside this one with the output of `sacctmgr -P show assoc`,
+`sacctmgr -P show qos` and `sshare -a -l -P`; entries of this file are added to them.
 """
 
 from __future__ import annotations
@@ -41,12 +39,12 @@ from cpsched_sim.traces.trace_job import TraceJob
 
 _STRICT = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 MAX_ENTRIES = 100_000
-"""Accounts, users or QOS that one file may have."""
+"""Maximum number of accounts, users or QOS in one file."""
 SHORTEST_HALF_LIFE_DAYS = 0.001
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Count = Annotated[int, Field(ge=0, le=2**32 - 1)]
 Shares = Annotated[Count | None, BeforeValidator(lambda shares: None if shares == "parent" else shares)]
-"""A number beside the siblings' numbers; `parent` is the parent's own share."""
+"""A number relative to the siblings' numbers; `parent` is the parent's share."""
 LimitWords = Mapping[str, str | int]
 
 
@@ -61,17 +59,17 @@ class _WithLimits(BaseModel):
             if name in UNMODELLED:
                 raise ValueError(f"{name} is not modelled")
             if name not in FIELDS and name not in AT_SUBMISSION:
-                raise ValueError(f"{name} is no limit that is known: {', '.join(FIELDS)}")
+                raise ValueError(f"{name} is not a known limit: {', '.join(FIELDS)}")
         parse_limits({name: str(text) for name, text in words.items()})
         return words
 
     def read_limits(self) -> Limits:
-        """The limits as a value."""
+        """Return the limits as a value."""
         return parse_limits({name: str(text) for name, text in self.limits.items()})
 
 
 class UserEntry(_WithLimits):
-    """One user in an account; `shares: parent` stands for the account's own."""
+    """One user in an account; `shares: parent` means the account's own."""
 
     shares: Shares = 1
     priority: Count = 0
@@ -79,7 +77,7 @@ class UserEntry(_WithLimits):
 
 
 class AccountEntry(_WithLimits):
-    """One account. `users` is a list of names, or a mapping of names to entries of their own."""
+    """One account. `users` is a list of names, or a mapping of names to entries."""
 
     shares: Shares = 1
     parent: str = ""
@@ -89,11 +87,11 @@ class AccountEntry(_WithLimits):
     @field_validator("users", mode="before")
     @classmethod
     def _names_are_texts(cls, users: object) -> object:
-        """SWF numbers its users: 17 in a list is the user "17"."""
+        """Convert numbers to text: SWF numbers its users, and 17 in a list is the user "17"."""
         return [str(user) if isinstance(user, int) else user for user in users] if isinstance(users, list) else users
 
     def entries(self) -> dict[str, UserEntry]:
-        """The users with what is said of each."""
+        """Return the users with their entries."""
         return dict(self.users) if isinstance(self.users, Mapping) else {name: UserEntry() for name in self.users}
 
 
@@ -108,7 +106,7 @@ class QosEntry(_WithLimits):
 
 
 class PartitionEntry(BaseModel):
-    """What a queue of the trace is worth: its tier, its factor (PriorityJobFactor), the QOS whose limits it has."""
+    """A queue of the trace: its tier, its factor (PriorityJobFactor), and the QOS whose limits it has."""
 
     model_config = _STRICT
     tier: Count = 0
@@ -117,7 +115,7 @@ class PartitionEntry(BaseModel):
 
 
 class PriorityEntry(BaseModel):
-    """Weights of the factors (Slurm: PriorityWeight*), and how they are taken."""
+    """Weights of the factors (Slurm: PriorityWeight*), and options of their calculation."""
 
     model_config = _STRICT
     kind: Literal["multifactor", "basic"] = "multifactor"
@@ -141,7 +139,7 @@ class PriorityEntry(BaseModel):
         return text
 
     def weights(self) -> Weights:
-        """The weights as the core has them."""
+        """Return the weights as the core's type."""
         return Weights(
             self.age, self.fair_share, self.job_size, self.partition, self.qos, self.association, dict(self.tres),
             60 * (parse_minutes(self.max_age) or 1), self.favor_small, self.size_over_time,
@@ -149,7 +147,7 @@ class PriorityEntry(BaseModel):
 
 
 class FairShareEntry(BaseModel):
-    """How use is held against shares."""
+    """How use is compared with shares."""
 
     model_config = _STRICT
     algorithm: Literal["fair-tree", "classic", "depth-oblivious"] = "fair-tree"
@@ -159,17 +157,17 @@ class FairShareEntry(BaseModel):
     @field_validator("half_life_days")
     @classmethod
     def _is_none_or_some_time(cls, days: float) -> float:
-        """Slurm's way to fade, second by second, makes no sense of a half-life of about a second."""
+        """Reject half-lives of about a second, for which Slurm's decay per second is meaningless."""
         if 0 < days < SHORTEST_HALF_LIFE_DAYS:
-            raise ValueError(f"must be 0 (use never fades), or at least {SHORTEST_HALF_LIFE_DAYS}")
+            raise ValueError(f"must be 0 (use never decays), or at least {SHORTEST_HALF_LIFE_DAYS}")
         return days
 
 
 class UsersEntry(BaseModel):
-    """Where users of the trace belong whom no account lists.
+    """The accounts of users of the trace that no account lists.
 
-    `others` is an account's name, or `spread`: one after the other, in order of their first jobs, goes to the account
-    that has fewest users for its share. `qos` is the QOS of a job whose queue has none in `qos_by_queue`.
+    `others` is an account's name, or `spread`: each user, in order of their first jobs, goes to the account with the
+    fewest users for its share. `qos` is the QOS of a job whose queue is not in `qos_by_queue`.
     """
 
     model_config = _STRICT
@@ -179,7 +177,7 @@ class UsersEntry(BaseModel):
 
 
 class DumpsEntry(BaseModel):
-    """Files beside the policy file, as Slurm's commands print them."""
+    """Files beside the policy file with the output of Slurm's commands."""
 
     model_config = _STRICT
     associations: str = ""
@@ -205,24 +203,24 @@ class PolicyFile(BaseModel):
         if not self.dumps.associations:
             for name, account in self.accounts.items():
                 if account.parent and account.parent not in (*self.accounts, "root"):
-                    raise ValueError(f"accounts.{name}.parent is {account.parent}, which is no account")
+                    raise ValueError(f"accounts.{name}.parent is {account.parent}, which is not an account")
                 if name == "root":
-                    raise ValueError("accounts.root is there by itself")
+                    raise ValueError("accounts.root must not be set: it always exists")
             if self.users.others not in ("spread", *self.accounts):
-                raise ValueError(f"users.others is {self.users.others}, which is neither spread nor an account")
+                raise ValueError(f"users.others is {self.users.others}: it must be spread or an account")
         if not self.dumps.qos:
             named = {*self.users.qos_by_queue.values(), self.users.qos, *(p.qos for p in self.partitions.values())}
             if missing := sorted(named - {"", *self.qos}):
-                raise ValueError(f"qos {missing[0]} is named, and is not in qos")
+                raise ValueError(f"qos {missing[0]} is used but not defined in qos")
         return self
 
 
 @dataclass(frozen=True)
 class SitePolicy:
-    """A site's policy as a simulation plays it.
+    """A site's policy in a simulation.
 
-    `site` has the accounts and QOS of the file; `assigned` adds the users of a trace. `used_s` is what was used before
-    the trace, in processor seconds by (account, user).
+    `site` has the accounts and QOS of the file; `assigned` adds the users of a trace. `used_s` is the use before the
+    trace, in processor seconds by (account, user).
     """
 
     name: str
@@ -230,17 +228,17 @@ class SitePolicy:
     site: SiteLimits
     used_s: Mapping[tuple[str, str], float] = field(default_factory=dict)
     sha256: str = ""
-    """Of what the file and its dumps say."""
+    """The digest of the file and its dumps."""
 
     @cached_property
     def highest_factor(self) -> int:
-        """The largest factor of a partition."""
+        """Return the largest factor of a partition."""
         return max((entry.factor for entry in self.file.partitions.values()), default=1)
 
     def assigned(self, jobs: Iterable[TraceJob]) -> tuple[SitePolicy, list[TraceJob]]:
-        """The policy with all users of these jobs in it, and the jobs with their account, QOS and tier.
+        """Return the policy with all users of these jobs, and the jobs with their account, QOS and tier.
 
-        A job keeps the QOS that it names.
+        A job keeps a QOS of its own.
         """
         jobs = list(jobs)
         policy = replace(self, site=replace(self.site, accounts=self._with_users(jobs)))
@@ -264,7 +262,7 @@ class SitePolicy:
         return {"account": account, "qos": qos, "tier": entry.tier}
 
     def _with_users(self, jobs: Sequence[TraceJob]) -> Accounts:
-        """Every user of the trace in an account: the one that lists the user, or the one that `others` says."""
+        """Add every user of the trace to an account: the one that lists the user, or the one of `others`."""
         rows = list(self.site.accounts.associations)
         known = {row.user for row in rows if row.user}
         leaves = [at for at, row in enumerate(rows) if at and not row.user] or [0]
@@ -289,20 +287,18 @@ class SitePolicy:
 
 
 def load_policy(path: Path) -> SitePolicy:
-    """The policy of a file. Raises `InvalidPolicy`: `file:line: field: value: rule`, `UnusableObject` where no file
-    is.
-    """
+    """Read a policy file. Raise `InvalidPolicy` with the line, or `UnusableObject` without a file."""
     return _policy(path, read_tree(path, InvalidPolicy))
 
 
 def parse_policy(path: Path, text: str) -> SitePolicy:
-    """The same from a text; `path` is what messages name, and beside which dumps are looked for."""
+    """Parse a text; `path` appears in messages and is the base of dumps."""
     return _policy(path, parse_tree(path, text, InvalidPolicy))
 
 
 def _policy(path: Path, tree: YamlTree) -> SitePolicy:
     if tree.content is None:
-        raise tree.wrong((), "empty", "must say something of accounts, qos, priority or limits")
+        raise tree.wrong((), "empty", "must set accounts, qos, priority or limits")
     file = tree.as_model(PolicyFile)
     folder, dumps = path.parent, file.dumps
     rows = read_associations(folder / dumps.associations) if dumps.associations else [Association("root", parent=-1)]
@@ -321,13 +317,13 @@ def _policy(path: Path, tree: YamlTree) -> SitePolicy:
 
 
 def _accounts(file: PolicyFile, rows: list[Association]) -> list[Association]:
-    """The associations of the file after those of a dump, parents first."""
+    """Return the associations of a dump, then those of the file, parents first."""
     at = {row.account: index for index, row in enumerate(rows) if not row.user}
     left = dict(file.accounts)
     while left:
         ready = [name for name, entry in left.items() if (entry.parent or "root") in at]
         if not ready:
-            raise KeyError(f"no way up to the root from {', '.join(left)}")
+            raise KeyError(f"no path to the root from {', '.join(left)}")
         for name in ready:
             entry = left.pop(name)
             parent = at[entry.parent or "root"]
@@ -346,7 +342,7 @@ def _accounts(file: PolicyFile, rows: list[Association]) -> list[Association]:
 
 
 def _for_each_user(limits: Limits) -> Limits:
-    """What an account's limits hand down to users that have none of their own: those that are for each of them."""
+    """Return the per-user limits of an account, which its users inherit."""
     return replace(
         NO_LIMITS, jobs=limits.jobs, wall_min=limits.wall_min, tres=limits.tres, tres_a_node=limits.tres_a_node,
         tres_minutes=limits.tres_minutes,
@@ -361,6 +357,6 @@ def _qos(name: str, entry: QosEntry) -> Qos:
 
 
 def resources_of(cluster: Cluster) -> tuple[str, ...]:
-    """Slurm's names of a cluster's resources: the first is what a processor is."""
+    """Return Slurm's names of a cluster's resources; the first one is processors."""
     names = {"memory_mib": "mem", "gpus": "gres/gpu", "gpu": "gres/gpu"}
     return ("cpu", *(names.get(name, f"gres/{name}") for name in cluster.resources[1:]))

@@ -1,4 +1,4 @@
-"""What `sacctmgr -P show assoc`, `sacctmgr -P show qos` and `sshare -a -l -P` print, read as it is."""
+"""Read the output of `sacctmgr -P show assoc`, `sacctmgr -P show qos` and `sshare -a -l -P`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Row = Mapping[str, str]
 
 
 def read_associations(path: Path) -> list[Association]:
-    """The associations of a dump, parents first. Raises `InvalidPolicy` with the line, `InputError` without a file."""
+    """Return the associations of a dump, parents first. Raise `InvalidPolicy`, or `InputError` without a file."""
     rows: list[Association] = []
     accounts: dict[str, int] = {}
     users: list[tuple[int, Row]] = []
@@ -45,7 +45,7 @@ def read_associations(path: Path) -> list[Association]:
 
 
 def _add(rows: list[Association], accounts: dict[str, int], path: Path, line: int, row: Row) -> bool:
-    """Add an account whose parent is there; sacctmgr names no parent of accounts right below the root."""
+    """Add an account whose parent exists; sacctmgr prints no parent for accounts directly below the root."""
     name, parent = row["Account"], row.get("ParentName") or row.get("Par Name") or "root"
     if name != "root" and parent not in accounts:
         return False
@@ -63,7 +63,7 @@ def _association(path: Path, line: int, row: Row, parent: int) -> Association:
 
 
 def read_qos(path: Path) -> dict[str, Qos]:
-    """The QOS of a dump by name."""
+    """Return the QOS of a dump by name."""
     found = {}
     for line, row in _rows(path, ("Name", "Priority")):
         flags = parse_flags(row.get("Flags", ""))
@@ -80,7 +80,7 @@ def read_qos(path: Path) -> dict[str, Qos]:
 
 
 def read_usage(path: Path) -> dict[tuple[str, str], float]:
-    """What was used so far, in processor seconds by (account, user)."""
+    """Return the use so far, in processor seconds by (account, user)."""
     rows = _rows(path, ("Account", "User", "RawUsage"))
     return {
         (row["Account"].strip(), row["User"]): _real(path, line, "RawUsage", row["RawUsage"])
@@ -96,7 +96,7 @@ def _rows(path: Path, needed: tuple[str, ...]) -> list[tuple[int, Row]]:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as problem:
         raise InputError(f"{path}: {problem.strerror or problem}") from problem
-    headings = text.partition("\n")[0].split("|")  # lines end where `parse_pipe_table` has them end
+    headings = text.partition("\n")[0].split("|")  # line ends as in `parse_pipe_table`
     for name in needed:
         if name not in headings:
             raise InvalidPolicy(path, 1, name, headings[0], f"must be a column: print with -P, {', '.join(needed)}")

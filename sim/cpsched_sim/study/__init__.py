@@ -1,1 +1,1 @@
-"""Campaigns: many replays described by one file, each kept under a name made of everything that it depends on."""
+"""Studies: many replays described in one file, each stored under a digest of everything it depends on."""

@@ -1,4 +1,4 @@
-"""The benchmark: the study of `benchmark.yaml` beside this module, to which others add dispatchers of their own."""
+"""The benchmark: the study in `benchmark.yaml`, to which users add their own dispatchers."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ TRAINING = Path(__file__).with_name("benchmark-training.yaml")
 TABLE = "benchmark.md"
 DECISION = "decision_cpu_ms"
 BASELINE = "easy"
-"""The dispatcher to which all figures are ratios."""
+"""The baseline of all ratios."""
 
 
 def suite(own: Sequence[str] = (), training: bool = False, quick: bool = False, alone: bool = False) -> dict[str, Any]:
-    """The words of the suite as a study, with dispatchers of one's `own` behind the suite's.
+    """Return the suite as the mapping of a study, with the dispatchers in `own` after the suite's.
 
-    `quick`: the traces that need no file. `alone`: own dispatchers and the baseline.
+    `quick` keeps the traces that need no file. `alone` keeps `own` and the baseline.
     """
     words: dict[str, Any] = yaml.safe_load(SUITE.read_text(encoding="utf-8"))
     other = yaml.safe_load(TRAINING.read_text(encoding="utf-8")) if training else {}
@@ -49,16 +49,16 @@ def suite(own: Sequence[str] = (), training: bool = False, quick: bool = False, 
 
 
 def adopt(campaign: Campaign, store: ResultStore, path: Path) -> tuple[int, int]:
-    """Take over the results of a file of lines that are of today's code and traces, and not there yet.
+    """Import the results in a file of JSON lines that match the present code and traces and are not stored yet.
 
-    How many were taken, and how many are of other code, other traces or another suite. Raises `InputError` where a line
-    is no result, or is not as it was when it was kept.
+    Return the number imported, and the number made by other code, traces or suites. Raise `InputError` where a line is
+    not a result or has changed since it was stored.
     """
     taken = others = 0
     done, lines = store.before(campaign).done, list(results_in(path))
     for where, digest, line in lines:
         if line is None or key_of(line.inputs) != digest or not line.is_as_kept:
-            raise InputError(f"{where}: has changed since it was kept")
+            raise InputError(f"{where}: has changed since it was stored")
     for _, digest, line in lines:
         if digest not in campaign.distinct:
             others += 1
@@ -69,12 +69,13 @@ def adopt(campaign: Campaign, store: ResultStore, path: Path) -> tuple[int, int]
 
 
 def table(metrics: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
-    """The table of the benchmark as Markdown: ratios to the baseline under the same estimate, best first by the first
-    measure, with intervals over workloads."""
+    """Return the benchmark's Markdown table: ratios to the baseline with the same estimates, with intervals over
+    workloads. The first metric sorts the rows, best first.
+    """
     rows = [{**row, DECISION: decision_ms(row.get("cpu_s"), row.get("rounds"))} for row in rows]
     parts = [
         f"Ratios to {BASELINE} with the same estimates (geometric means over workloads), in brackets the "
-        f"interval of {LEVEL:.0%}. Less is better. The last columns: CPU time of a decision, and cases with figures.",
+        f"interval of {LEVEL:.0%}. Lower is better. The last columns are CPU time per decision and cases with results.",
     ]
     headings = [heading(name).partition(",")[0] for name in metrics]
     for estimate in dict.fromkeys(row["predictor"] for row in rows):

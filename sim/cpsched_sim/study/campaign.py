@@ -1,4 +1,4 @@
-"""A study as values: read from its file, or made of the same words in Python; all cases with what each depends on."""
+"""A study's cases, read from a file or a mapping, each with the inputs it depends on."""
 
 from __future__ import annotations
 
@@ -26,46 +26,46 @@ from cpsched_sim.systems.system_file import known_systems, load_system
 from cpsched_sim.workloads.load import open_trace
 
 TRACES = "CPSCHED_TRACES"
-"""The environment variable that names a folder of traces."""
+"""The environment variable with the folder of traces."""
 SEED = "seed"
 LONGEST = "longest_wait_s"
 MOST_CASES = 100_000
-CLOCK = "decides by the clock: another run may decide otherwise; effort= instead of limit_s= makes it repeatable"
+CLOCK = "has a time limit, so another run may decide differently; use effort= instead of limit_s= for repeatable runs"
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One replay of a study: where it stands on each axis, and in `inputs` all that its figures depend on."""
+    """One replay of a study: its labels on each axis, and in `inputs` all that its results depend on."""
 
     labels: Mapping[str, Any]
-    """By axis; `case` is its name where it has one, `policy` dispatcher and predictor together."""
+    """Label by axis. `case` is the name of a named case; `policy` is dispatcher and predictor together."""
     task: Mapping[str, Any]
-    """What a process needs to decide it: plain values."""
+    """Plain values from which a process runs the case."""
     inputs: Mapping[str, Any]
     by_clock: bool = False
-    """Whether its dispatcher stops at seconds, so that it may decide otherwise another time."""
+    """Whether the dispatcher stops at a time limit, so that another run may decide differently."""
 
     @property
     def digest(self) -> str:
-        """The name of its result."""
+        """Return the name of the case's result."""
         return key_of(self.inputs)
 
 
 @dataclass(frozen=True, slots=True)
 class Campaign:
-    """A study: its words, its cases in order, and what was left out for which reason."""
+    """A study: its settings, its cases in order, and the cases left out by reason."""
 
     words: StudySchema
     cases: tuple[Case, ...]
     excluded: Mapping[str, int]
-    """Reason -> how many cases."""
+    """Number of cases by reason."""
     folder: Path
-    """Where relative paths begin."""
+    """The base of relative paths."""
     notes: tuple[str, ...] = ()
 
     @property
     def distinct(self) -> dict[str, Case]:
-        """The first case of each digest: several cases may be one replay, such as the seeds of what never draws."""
+        """Return the first case of each digest. Cases share a digest when, for example, the policy ignores the seed."""
         found: dict[str, Case] = {}
         for case in self.cases:
             found.setdefault(case.digest, case)
@@ -73,7 +73,7 @@ class Campaign:
 
 
 def read_campaign(path: str | PathLike[str]) -> Campaign:
-    """The study of a file. Raises `InvalidFile` with file, line and field, and what unusable traces raise."""
+    """Read a study from a file. Raise `InvalidFile` with file, line and field, or what unusable traces raise."""
     tree = read_tree(Path(path))
     if tree.content is None:
         raise tree.wrong((), "empty", "must describe a study: cpsched study example prints one")
@@ -81,21 +81,21 @@ def read_campaign(path: str | PathLike[str]) -> Campaign:
 
 
 def campaign_of(words: Mapping[str, Any], folder: str | PathLike[str] = ".") -> Campaign:
-    """The study that a mapping of the same words spells; `folder` is where relative paths begin."""
+    """Build a study from a mapping with a study file's keys. `folder` is the base of relative paths."""
     tree = YamlTree(Path("study"), words)
     return _Reading(tree, tree.as_model(StudySchema), Path(folder).absolute()).campaign()
 
 
 def found_file(name: str, folder: Path) -> Path | None:
-    """A file as it is named, beside the study, or in the folder of traces."""
+    """Find a file by its path, beside the study, or in the folder of traces."""
     places = [folder / name, *([Path(known) / name] if (known := os.environ.get(TRACES)) else [])]
     return next((place for place in places if place.is_file()), None)
 
 
 class _Spec(NamedTuple):
-    """A policy in words, the digests of the files that its settings name, and whether a clock ends its searches.
+    """A policy's settings, the digests of files they name, and whether a time limit ends its searches.
 
-    `read` has the digests of these files and of the source of plug-ins, by path.
+    `read` has the digests of these files and of the plug-ins' source, by path.
     """
 
     spec: PolicySpec
@@ -107,7 +107,7 @@ class _Spec(NamedTuple):
 
 @dataclass(slots=True)
 class _Reading:
-    """Turns words into cases; what is wrong is raised with the line it stands in."""
+    """Build cases from a study's settings. Errors carry the line of the setting."""
 
     tree: YamlTree
     words: StudySchema
@@ -134,15 +134,15 @@ class _Reading:
             cases.append(case)
             pair = labels["dispatcher"], labels["predictor"]
             if (other := policies.setdefault(cases[-1].labels["policy"], pair)) != pair:
-                rule = f"must not read like {other[0]} with {other[1]}: tables tell policies apart by these names"
+                rule = f"must differ from {other[0]} with {other[1]}: tables distinguish policies by these names"
                 raise self.tree.wrong(where, " with ".join(pair), rule)
             if len(cases) > MOST_CASES:
                 raise self.tree.wrong(where, len(cases), f"a study must not have more than {MOST_CASES:,} cases")
         for at, count in enumerate(hits):
             if not count:
-                raise self.tree.wrong(("exclude", at), "exclusion", "excludes no case: a name may be misspelled")
+                raise self.tree.wrong(("exclude", at), "exclusion", "excludes no case: check the spelling of its names")
         if not cases:
-            raise self.tree.wrong(("grids",), "nothing", "must have a case: grids or cases")
+            raise self.tree.wrong(("grids",), "nothing", "must have at least one case: add grids or cases")
         baseline = self.words.report.baseline
         if baseline is not None and baseline not in policies:
             rule = f"must be a policy of the study: {', '.join(policies)}"
@@ -152,7 +152,7 @@ class _Reading:
         return Campaign(self.words, tuple(cases), excluded, self.folder, tuple(self.notes))
 
     def _check(self) -> None:
-        """Names in the report, before hours of work."""
+        """Check the names in the report before the first replay."""
         report = self.words.report
         named: list[tuple[tuple[str | int, ...], str]] = []
         named += [(("report", "metrics", at), name) for at, name in enumerate(report.metrics)]
@@ -160,10 +160,10 @@ class _Reading:
         named += [(("report", "plots", at, "metric"), plot.metric) for at, plot in enumerate(report.plots)]
         for where, name in named:
             if name not in (LONGEST, "jobs"):
-                self._told(where, name, partial(metric, name))
+                self._located(where, name, partial(metric, name))
 
     def _points(self) -> Iterator[tuple[tuple[str | int, ...], dict[str, Any], WindowSchema | None]]:
-        """Every combination of every grid, then the named cases: where it stands, its labels, its window."""
+        """Yield every combination of every grid, then the named cases: location, labels and window."""
         for at, grid in enumerate(self.words.grids):
             windows = [each for window in grid.windows for each in _windows(window)]
             axes = (
@@ -182,7 +182,7 @@ class _Reading:
                 yield ("cases", at), {"case": case.name, **_axes(case), "window": label}, window
 
     def _case(self, where: tuple[str | int, ...], labels: dict[str, Any], window: WindowSchema | None) -> Case | None:
-        """None where its trace is optional, and not here."""
+        """Return the case, or None if its trace is optional and missing."""
         if (found_trace := self._trace(where, labels)) is None:
             return None
         trace, of_trace = found_trace
@@ -229,7 +229,7 @@ class _Reading:
         return self._traces[name]
 
     def _read_trace(self, name: str, words: TraceSchema) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        """None for an optional trace that is not here."""
+        """Return the trace's task and inputs, or None if the trace is optional and missing."""
         if words.generate is not None:
             made: dict[str, Any] = {"generate": words.generate, "load": words.load, "max_jobs": words.max_jobs}
             made |= {"processors": words.processors} if words.days is None else {"days": words.days}
@@ -239,26 +239,26 @@ class _Reading:
         recipe = f"; to get it: {words.recipe}" if words.recipe is not None else ""
         if path is None:
             if words.optional:
-                self.notes.append(f"{name} is left out: {words.file} is not here{recipe}")
+                self.notes.append(f"{name} is left out: {words.file} is missing{recipe}")
                 return None
-            rule = f"there is no such file beside the study, nor in the folder that {TRACES} names{recipe}"
+            rule = f"not found beside the study or in the folder {TRACES}{recipe}"
             raise self.tree.wrong(("traces", name, "file"), words.file, rule)
         digest = sha256_of(path)
         if words.sha256 not in (None, digest):
             if words.optional:
-                self.notes.append(f"{name} is left out: {path} is another file, by its digest {digest}{recipe}")
+                self.notes.append(f"{name} is left out: {path} has another digest, {digest}{recipe}")
                 return None
             raise self.tree.wrong(("traces", name, "sha256"), words.sha256, f"is not the digest of {path}: {digest}")
         how = {"max_jobs": words.max_jobs, "lenient": words.lenient, "format": words.format}
-        reader = self._told(("traces", name), words.file, lambda: open_trace(path, words.lenient, words.format))
+        reader = self._located(("traces", name), words.file, lambda: open_trace(path, words.lenient, words.format))
         inputs = {"sha256": digest, **how, "reader": sorted(plugin_identity(type(reader).__module__).values())}
         return {"file": str(path), "system": words.system, **how}, inputs
 
     def _system(self, where: tuple[str | int, ...], name: str) -> tuple[str, str]:
-        """Name or path, and the name or the digest of the file."""
+        """Return the name or path of a system, and its name or the digest of its file."""
         if name not in self._systems:
             path = name if name in known_systems() else str(found_file(name, self.folder) or name)
-            self._told((*where, *_spelled(where, "system")), name, lambda: load_system(path))
+            self._located((*where, *_spelled(where, "system")), name, lambda: load_system(path))
             self._systems[name] = path, name if path in known_systems() else sha256_of(Path(path))
         return self._systems[name]
 
@@ -268,7 +268,7 @@ class _Reading:
         if name not in self._policies:
             path = found_file(name, self.folder) or Path(name)
             field = "policies" if where[0] == "grids" else "site_policy"
-            policy = self._told((*where, field), name, lambda: load_policy(path))
+            policy = self._located((*where, field), name, lambda: load_policy(path))
             self._policies[name] = str(path), policy.sha256
         return self._policies[name]
 
@@ -276,7 +276,7 @@ class _Reading:
         key = dispatcher, predictor
         if key not in self._specs:
             line = (*where, *_spelled(where, "dispatcher"))
-            self._specs[key] = self._told(line, f"{dispatcher} / {predictor}", lambda: self._read_spec(*key))
+            self._specs[key] = self._located(line, f"{dispatcher} / {predictor}", lambda: self._read_spec(*key))
         return self._specs[key]
 
     def _read_spec(self, dispatcher: str, predictor: str) -> _Spec:
@@ -301,8 +301,8 @@ class _Reading:
         by_clock = str(given.get("limit_s", "")) not in words and str(given.get("effort", "")) in words
         return _Spec(spec, files, read, plugins, by_clock)
 
-    def _told(self, where: Sequence[str | int], value: object, read: Any) -> Any:
-        """What `read` gives; what it raises, with the line in front."""
+    def _located(self, where: Sequence[str | int], value: object, read: Any) -> Any:
+        """Return what `read` returns; errors carry the line."""
         try:
             return read()
         except CpschedError as error:
@@ -314,12 +314,12 @@ def _axes(case: CaseSchema) -> dict[str, Any]:
 
 
 def _spelled(where: Sequence[str | int], axis: str) -> tuple[str, ...]:
-    """The key under which an axis stands there."""
+    """Return the key of an axis at this location."""
     return (f"{axis}s",) if where[0] == "grids" else (axis,)
 
 
 def _windows(words: str | WindowSchema) -> list[tuple[str, WindowSchema | None]]:
-    """Each window with its label: `whole`, or `days 14-21`."""
+    """Return each window with its label: `whole`, or `days 14-21`."""
     if not isinstance(words, WindowSchema):
         return [(WHOLE, None)]
     parts = [words.from_day + at * words.days for at in range(words.count)]
@@ -331,7 +331,7 @@ def _matches(said: Mapping[str, Any], labels: Mapping[str, Any]) -> bool:
 
 
 def _parted(text: str, owner: str) -> tuple[str, dict[str, str]]:
-    """The name and the settings of `NAME SETTING=VALUE ...`; raises `InvalidValue`."""
+    """Return the name and the settings of `NAME SETTING=VALUE ...`. Raise `InvalidValue`."""
     if not text.strip():
         raise InvalidValue(owner, text, "must be NAME or NAME SETTING=VALUE ...")
     first, *rest = text.split()
@@ -342,7 +342,7 @@ def _parted(text: str, owner: str) -> tuple[str, dict[str, str]]:
             raise InvalidValue(owner, text, "must be NAME or NAME SETTING=VALUE ...")
         full = name if name == "overrun" else f"{owner}.{name}"
         if full in settings:
-            raise InvalidValue(owner, text, f"must not name {name} twice")
+            raise InvalidValue(owner, text, f"must set {name} only once")
         settings[full] = value
     return first, settings
 
@@ -353,7 +353,7 @@ def _draws(dispatcher: str) -> bool:
 
 
 def _seeded(spec: PolicySpec, seed: int) -> PolicySpec:
-    """The policy with the seed, where its dispatcher draws and nobody chose one."""
+    """Return the policy with the seed, if its dispatcher is randomized and has no seed."""
     if not _draws(spec.dispatcher) or SEED in spec.dispatcher_settings:
         return spec
     settings = {**spec.dispatcher_settings, SEED: str(seed)}
@@ -361,7 +361,7 @@ def _seeded(spec: PolicySpec, seed: int) -> PolicySpec:
 
 
 def campaign_at(path: Path, results: Path) -> Campaign:
-    """The study whose file was copied into the folder of its results: paths begin where its own file was."""
+    """Read a study from the copy in its results folder; paths are relative to the original file."""
     home = path.absolute().parent
     with suppress(OSError, ValueError, LookupError, TypeError):  # results may have been put beside their study's file
         home = Path(json.loads((results / "study.json").read_bytes())["folder"])

@@ -1,4 +1,4 @@
-"""Decides one case: plain values in, plain values out, the same wherever it is done."""
+"""Run one case: plain values in, plain values out, the same in any process."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ CHANGED = "has changed since the study was read"
 
 
 class CaseOutcome(NamedTuple):
-    """What came of a case: `result` is the same in every run, `made` says what it took and where."""
+    """The outcome of a case: `result` is the same in every run, `made` describes the run."""
 
     result: dict[str, Any]
     made: dict[str, Any]
     jobs: bytes | None = None
-    """The schedule as NumPy columns, where it is asked for."""
+    """The schedule as NumPy columns, if requested."""
 
 
 def execute_case(task: Mapping[str, Any], progress: Callable[..., None] | None = None) -> CaseOutcome:
-    """Replay a case. What goes wrong with it is a result, too: `outcome` is "failed" and `why` says it."""
+    """Replay a case. An error becomes a result with the outcome "failed" and the reason in `why`."""
     began_s = time.perf_counter()
     try:
         result, made, jobs = _decided(task, progress)
@@ -59,7 +59,7 @@ def execute_case(task: Mapping[str, Any], progress: Callable[..., None] | None =
 
 
 def _went_wrong(error: Exception, memory_mib: int | None) -> dict[str, Any]:
-    """The result of a case that raised; what lacks memory has reached its limit, where it has one."""
+    """Return the result of a case that raised. `MemoryError` under a limit means that the limit was exceeded."""
     if MemoryError in (type(error), type(error.__cause__)):
         return (
             limit_exceeded_result(memory_mib=memory_mib)
@@ -71,19 +71,19 @@ def _went_wrong(error: Exception, memory_mib: int | None) -> dict[str, Any]:
 
 
 def failed_result(why: str) -> dict[str, Any]:
-    """The result of a case that went wrong."""
+    """Return the result of a case that failed."""
     return {"outcome": FAILED, "why": why}
 
 
 def limit_exceeded_result(minutes: float | None = None, memory_mib: int | None = None) -> dict[str, Any]:
-    """The result of a case that needs more than it may have."""
+    """Return the result of a case that exceeded its limits."""
     bound = f"{minutes:g} min" if minutes is not None else f"{memory_mib:,} MiB"
     limit = {"minutes": minutes} if minutes is not None else {"memory_mib": memory_mib}
     return {"outcome": LIMITED, "why": f"did not end in {bound}", "limit": limit}
 
 
 def bound_memory(memory_mib: int | None) -> None:
-    """Let this process have no more private memory than that."""
+    """Limit the private memory of this process."""
     if memory_mib is not None:
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
         most = memory_mib * MIB if hard == resource.RLIM_INFINITY else min(memory_mib * MIB, hard)
@@ -99,10 +99,10 @@ def _decided(
     history = window.history if window is not None else ()
     found = run(window.workload if window is not None else workload, ReplaySetup(spec), progress, before=history)
     measures = _judged(found.measures, window)
-    told = {**metric_values(measures, found.more), "longest_wait_s": float(measures.wait_s.max())}
+    values = {**metric_values(measures, found.more), "longest_wait_s": float(measures.wait_s.max())}
     schedule = found.schedule
     result = {
-        "outcome": ENDED, "why": "", "figures": {name: _plain(value) for name, value in told.items()},
+        "outcome": ENDED, "why": "", "figures": {name: _plain(value) for name, value in values.items()},
         "left_waiting": found.left_waiting, "rounds": schedule.rounds, "violations": len(schedule.violations),
         "paths": dict(sorted(schedule.paths.items())), "schedule_sha256": _digest(found),
     }  # fmt: skip
@@ -143,7 +143,7 @@ def _made_up(trace: Mapping[str, Any], system: str | None) -> Workload:
 
 
 def scale_load(workload: Workload, load: float) -> Workload:
-    """The same jobs, arriving `load` times as fast: times since the first arrival are divided by it."""
+    """Divide all arrival times, counted from the first arrival, by `load`."""
     first_s = workload.jobs[0].job.submit_s
 
     def moved(item: TraceJob) -> TraceJob:
@@ -166,7 +166,7 @@ def _window(workload: Workload, part: tuple[float, float] | None) -> TraceWindow
 
 
 def _judged(measures: ScheduleData, window: TraceWindow | None) -> ScheduleData:
-    """The jobs that arrive within the window, without its margins."""
+    """Return the jobs that arrive within the window without its margins."""
     if window is None:
         return measures
     inside = (measures.submit_s >= window.from_s) & (measures.submit_s < window.to_s)
@@ -180,7 +180,7 @@ def _judged(measures: ScheduleData, window: TraceWindow | None) -> ScheduleData:
 
 
 def _digest(found: Simulation) -> str:
-    """Of all starts and ends, in order of arrival."""
+    """Return the digest of all starts and ends, in order of arrival."""
     schedule = found.schedule
     return hashlib.sha256(schedule.start_s.tobytes() + schedule.end_s.tobytes()).hexdigest()
 
@@ -200,7 +200,7 @@ def _plain(value: float) -> float | int:
 
 
 def _machine() -> dict[str, Any]:
-    """Where and by what a result was made."""
+    """Describe the machine and the versions that produced a result."""
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": {"python": platform.python_version(), **{name: _version(name) for name in LIBRARIES}},

@@ -1,4 +1,4 @@
-"""Runs the cases of a study that are not there yet."""
+"""Run the cases of a study that have no result yet."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from cpsched_sim.study.study_schema import LimitSchema
 
 
 def run_case(task: Mapping[str, Any], tell: Tell) -> CaseOutcome:
-    """Decide a case within its bound of memory."""
+    """Run a case within its memory limit."""
     bound_memory(task["memory_mib"])
     outcome = execute_case(task, tell)
     path = next((path for path, digest in task["read"].items() if _digest(path) != digest), None)
@@ -50,11 +50,11 @@ def run_cases(
     progress: Fractions | None = None,
     before: StoredResults | None = None,
 ) -> StudyResults:
-    """Decide what is not there yet, and keep each result at once. The folder must be `alone`.
+    """Run each case that has no result and store the result at once. The caller must hold the folder (`alone`).
 
-    `before` is what `store` has, for whoever has looked already.
+    `before` is what `store.before` returned, if the caller has it.
 
-    Raises `InputError` where a result cannot be written; everything of before stays, and the next call goes on.
+    Raise `InputError` where a result cannot be written. Earlier results stay, and the next call continues.
     """
     done = dict((before if before is not None else store.before(campaign, again)).done)
     distinct, limits = list(campaign.distinct.values()), campaign.words.limits
@@ -81,7 +81,7 @@ def _result_of(outcome: Failed, limits: LimitSchema) -> dict[str, Any]:
     if outcome.kind == "late":
         return limit_exceeded_result(minutes=limits.minutes)
     has = limits.memory_mib if outcome.kind == "died" else None
-    return failed_result(f"{outcome}" + (f" (it may have {has:,} MiB)" if has is not None else ""))
+    return failed_result(f"{outcome}" + (f" (limit: {has:,} MiB)" if has is not None else ""))
 
 
 def run_study(
@@ -92,11 +92,11 @@ def run_study(
     on: str | None = None,
     again: bool = False,
 ) -> StudyResults:
-    """Run a study into the folder `out`: what is there already is not run again.
+    """Run a study into the folder `out`; cases that have a result there are not run again.
 
-    `study` is the path of its file, or the same words as a mapping. `on` names an engine (see `engine_of`); without
-    one, so many processes of this machine do it. `to_frame()` of what comes back is a row for each case.
-    Raises `InvalidFile` with file, line and field; `InputError`.
+    `study` is the path of a study file, or a mapping with the same keys. `on` names an engine (see `engine_of`); the
+    default is `processes` processes on this machine. `to_frame()` of the result has a row for each case.
+    Raise `InvalidFile` with file, line and field, or `InputError`.
     """
     campaign = campaign_of(study) if isinstance(study, Mapping) else read_campaign(study)
     store = ResultStore(Path(out))

@@ -1,4 +1,4 @@
-"""Rows and schedules as Parquet (extra `study`); the door to pyarrow that writes."""
+"""Rows and schedules as Parquet (extra `study`); the only module that writes with pyarrow."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cpsched_sim.errors import InputError
 
 
 def is_there() -> bool:
-    """Whether pyarrow is installed."""
+    """Return whether pyarrow is installed."""
     try:
         import pyarrow  # noqa: F401
     except ImportError:
@@ -19,7 +19,7 @@ def is_there() -> bool:
 
 
 def packed(rows: Sequence[Mapping[str, Any]]) -> bytes:
-    """Rows as a Parquet file: a column for each name, missing where a row has none. Raises `InputError`."""
+    """Return rows as a Parquet file: a column for each name, null where a row has none. Raise `InputError`."""
     pyarrow, parquet = _pyarrow()
     names = list(dict.fromkeys(name for row in rows for name in row))
     table = pyarrow.table({name: pyarrow.array([row.get(name) for row in rows]) for name in names})
@@ -29,7 +29,7 @@ def packed(rows: Sequence[Mapping[str, Any]]) -> bytes:
 
 
 def packed_columns(columns: Mapping[str, Any]) -> bytes:
-    """Columns as a Parquet file. Raises `InputError`."""
+    """Return columns as a Parquet file. Raise `InputError`."""
     pyarrow, parquet = _pyarrow()
     file = io.BytesIO()
     table = pyarrow.table({name: pyarrow.array(values) for name, values in columns.items()})

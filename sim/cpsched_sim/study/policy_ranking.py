@@ -1,11 +1,11 @@
-"""Which policy is better, by how much, and what cannot be told apart.
+"""Rank policies by paired ratios, with intervals, and list the pairs that do not differ significantly.
 
-Cases are paired where they share their jobs: trace, system, load, window and site policy, and for made-up traces the
-seed. These shared jobs are a *workload*. Of several seeds of one workload the mean of logarithms counts, so that seeds
-do not pass for workloads; with one workload alone its seeds are the units, and the interval holds for it alone.
+Cases are paired if they share their jobs: trace, system, load, window and site policy, and the seed of synthetic
+traces. The shared jobs are a *workload*. Several seeds of one workload count as their mean logarithm, so that seeds
+are not counted as workloads. With a single workload its seeds are the units, and the interval is valid for it alone.
 
-A comparison is the geometric mean of ratios over units, with an interval by a bootstrap on their logarithms. What a
-ranking tells apart differs in wider intervals, of which 95 of 100 hold together.
+A comparison is the geometric mean of ratios over units, with a bootstrap interval on their logarithms. A ranking uses
+wider, simultaneous intervals: all of them hold together with probability 95 %.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from cpsched.metrics import METRICS
 from cpsched_sim.experiments.statistics import FloatArray, margins
 
 LARGEST_LOG = 700.0
-"""Beyond it exp() overflows; few units and many comparisons make intervals that wide."""
+"""The limit at which exp() overflows; few units and many comparisons give intervals that wide."""
 WORKLOAD = ("trace", "system", "load", "window", "site_policy")
 HIGHER = {row.name for row in METRICS if row.better == "higher"}
 
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """A geometric mean of paired ratios; `low` and `high` are None where there are too few units for an interval."""
+    """A geometric mean of paired ratios; `low` and `high` are None with too few units for an interval."""
 
     ratio: float
     low: float | None
     high: float | None
     units: int
     of: str
-    """What the units are: workloads, or seeds."""
+    """The kind of unit: workloads or seeds."""
 
     @property
     def is_significant(self) -> bool:
-        """Whether the interval says that the two differ."""
+        """Return whether the interval excludes 1."""
         return self.low is not None and self.high is not None and not self.low <= 1.0 <= self.high
 
 
@@ -50,15 +50,15 @@ class RankedPolicy:
 
     name: str
     ratio: Ratio
-    """To the first one."""
+    """The ratio to the first policy."""
     alike: tuple[str, ...]
-    """Which others cannot be told from it."""
+    """The policies that do not differ significantly from this one."""
 
 
 def compared(
     rows: Sequence[Mapping[str, Any]], metric: str, these: str, those: str, by: str = "policy"
 ) -> Ratio | None:
-    """`these` over `those`, by a figure; None where they share no workload in which both figures are positive."""
+    """Compare `these` with `those` by a figure; None without a shared workload in which both are positive."""
     found = _paired(rows, metric, these, those, by)
     return None if found is None else _ratio(*found, margins([found[0]])[0])
 
@@ -73,7 +73,7 @@ def _ratio(logs: FloatArray, of: str, margin: float) -> Ratio:
 def _paired(
     rows: Sequence[Mapping[str, Any]], metric: str, these: str, those: str, by: str
 ) -> tuple[FloatArray, str] | None:
-    """The logarithm of the ratio of each unit, and what the units are."""
+    """Return the logarithm of the ratio of each unit, and the kind of unit."""
     mine, others = _by_unit(rows, metric, these, by), _by_unit(rows, metric, those, by)
     pairs: dict[tuple[Any, ...], dict[tuple[str, str], float]] = {}
     for (workload, seed), (digest, value) in mine.items():
@@ -85,7 +85,7 @@ def _paired(
 
 
 def ranking(rows: Sequence[Mapping[str, Any]], metric: str, by: str = "policy") -> list[RankedPolicy]:
-    """The policies from the best to the worst by a figure, over the workloads and seeds that all of them have."""
+    """Rank policies by a figure, best first, over the workloads and seeds that all of them share."""
     rows = common(rows, metric, by)
     names = list(dict.fromkeys(row[by] for row in rows))
     if len(names) < 2:
@@ -105,17 +105,17 @@ def ranking(rows: Sequence[Mapping[str, Any]], metric: str, by: str = "policy") 
 
 
 def common(rows: Sequence[Mapping[str, Any]], metric: str, by: str = "policy") -> list[Mapping[str, Any]]:
-    """The rows of workloads and seeds in which every policy has a positive figure, without named cases."""
-    told = [row for row in rows if row["outcome"] == "ended" and not row["case"] and (row.get(metric) or 0) > 0]
+    """Return the rows of workloads and seeds in which every policy has a positive figure, without named cases."""
+    positive = [row for row in rows if row["outcome"] == "ended" and not row["case"] and (row.get(metric) or 0) > 0]
     names = {row[by] for row in rows if not row["case"]}
     there: dict[tuple[Any, ...], set[str]] = {}
-    for row in told:
+    for row in positive:
         there.setdefault((*_workload(row), row["seed"]), set()).add(row[by])
-    return [row for row in told if there[*_workload(row), row["seed"]] == names]
+    return [row for row in positive if there[*_workload(row), row["seed"]] == names]
 
 
 def left_out(rows: Sequence[Mapping[str, Any]], metric: str) -> list[str]:
-    """The workloads of a ranking's rows that `common` drops, each by what tells it from the others."""
+    """Return the workloads that `common` drops, each by the labels in which it differs from the others."""
     mine = [row for row in rows if not row["case"]]
     kept = {_workload(row) for row in common(rows, metric)}
     axes = [axis for axis in WORKLOAD if len({row[axis] for row in mine}) > 1]
@@ -126,7 +126,7 @@ def left_out(rows: Sequence[Mapping[str, Any]], metric: str) -> list[str]:
 def _by_unit(
     rows: Sequence[Mapping[str, Any]], metric: str, name: str, by: str
 ) -> dict[tuple[tuple[Any, ...], int], tuple[str, float]]:
-    """(workload, seed) -> digest and figure, of the cases of one policy."""
+    """Return the digest and figure by (workload, seed) of the cases of one policy."""
     return {
         (_workload(row), row["seed"]): (row["digest"], float(row[metric]))
         for row in rows

@@ -1,14 +1,14 @@
-"""Results of a study in a folder: a file for each case, under the digest of all that it depends on.
+"""Results of a study in a folder: one file for each case, named by the digest of all that it depends on.
 
-    cases/DIGEST.json    inputs and result: the same bytes, whoever decided it and whenever
-    made/DIGEST.json     what it took, by which versions, on what machine, and the digest of the file above
-    jobs/DIGEST.npz      its schedule, where the study asks for it
-    study.json           which cases the study has
+    cases/DIGEST.json    inputs and result: the same bytes in every run
+    made/DIGEST.json     time, versions and machine of the run, and the digest of the file above
+    jobs/DIGEST.npz      its schedule, if the study stores schedules
+    study.json           the cases of the study
     results.jsonl        a line for each case: labels, inputs, result, made
     results.parquet      a row for each case (extra `study`)
-    report.md, .html     what it all says
+    report.md, .html     the report
 
-Files are written whole or not at all. One study at a time writes into a folder.
+Files are written atomically. At most one study writes into a folder at a time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CASES, MADE, JOBS, STUDY, LINES = "cases", "made", "jobs", "study.json", "result
 
 @dataclass(frozen=True, slots=True)
 class StoredResult:
-    """A result on disk: what it depends on, what came of it, what it took."""
+    """A stored result: inputs, result, and how it was made."""
 
     inputs: Mapping[str, Any]
     result: Mapping[str, Any]
@@ -41,7 +41,7 @@ class StoredResult:
 
     @classmethod
     def of(cls, inputs: Any, result: Any, made: Any) -> StoredResult:
-        """What was read. Raises `ValueError` for what is no result; a later version may say more."""
+        """Check and return a result that was read. Raise `ValueError` if it is not one; unknown keys are allowed."""
         if not all(isinstance(each, Mapping) for each in (inputs, result, made)):
             raise ValueError("inputs, result and made must be mappings")
         if result.get("outcome") not in (ENDED, FAILED, LIMITED):
@@ -50,23 +50,23 @@ class StoredResult:
 
     @property
     def ended(self) -> bool:
-        """Whether there are figures."""
+        """Return whether the case has figures."""
         return bool(self.result["outcome"] == ENDED)
 
     @property
     def is_as_kept(self) -> bool:
-        """Whether inputs and result are those of which `made` has the digest: nobody changed them since."""
+        """Return whether inputs and result match the digest in `made`, that is, are unchanged."""
         content = encoded({"inputs": self.inputs, "result": self.result})
         return bool(self.made.get("result_sha256") == hashlib.sha256(content).hexdigest())
 
 
 class StoredResults(NamedTuple):
-    """What a study finds in its folder."""
+    """Results found in the folder of a study."""
 
     done: dict[str, StoredResult]
-    """By digest: what is not to be decided again."""
+    """By digest: the results that need no new run."""
     altered: list[str]
-    """The digests of results that are others than they were when they were kept: such as edited by hand."""
+    """Digests of results that changed since they were stored, for example by an edit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class ResultStore:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Keep other studies out of the folder for the block. Raises `InputError` where one is at work in it."""
+        """Lock the folder for the block. Raise `InputError` if another study holds the lock."""
         require_writable_folder(self.folder)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -89,23 +89,21 @@ class ResultStore:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
                 raise InputError(
-                    f"{self.folder}: another study is at work in it: wait, or name another --out"
+                    f"{self.folder}: another study is writing there: wait, or choose another --out"
                 ) from error
             yield
         finally:
             os.close(lock)
 
     def keep(self, case: Case, outcome: CaseOutcome) -> None:
-        """Write a result down, last what says that it is there. Raises `InputError`."""
+        """Store a result; the file that marks it as complete is written last. Raise `InputError`."""
         content = encoded({"inputs": dict(case.inputs), "result": outcome.result})
         if outcome.jobs is not None:
             write_atomically(self.folder / JOBS / f"{case.digest}.npz", outcome.jobs)
         self._write(case, {**outcome.made, "result_sha256": hashlib.sha256(content).hexdigest()}, content)
 
     def keep_line(self, case: Case, line: StoredResult) -> None:
-        """Write down a result that a line of another study's results says, as it was kept there. Raises
-        `InputError`.
-        """
+        """Store a result from a line of another study's results, unchanged. Raise `InputError`."""
         self._write(case, line.made, encoded({"inputs": line.inputs, "result": line.result}))
 
     def _write(self, case: Case, made: Mapping[str, Any], content: bytes) -> None:
@@ -113,11 +111,11 @@ class ResultStore:
         write_atomically(self.path(case.digest), content)
 
     def path(self, digest: str) -> Path:
-        """Where the result of that digest is."""
+        """Return the path of the result with that digest."""
         return self.folder / CASES / f"{digest}.json"
 
     def find(self, digest: str) -> StoredResult | None:
-        """The result; None where there is none, or none that can be read."""
+        """Return the result, or None if it is missing or unreadable."""
         try:
             content = json.loads(self.path(digest).read_bytes())
             made = json.loads((self.folder / MADE / f"{digest}.json").read_bytes())
@@ -126,8 +124,11 @@ class ResultStore:
             return None
 
     def before(self, campaign: Campaign, again: bool = False) -> StoredResults:
-        """The results of before. What exceeded a lower limit is not done, nor, with `again`, what did not end or
-        failed; nor a case without its schedule, where schedules are asked for; nor what was altered."""
+        """Return the results that need no new run.
+
+        A case runs again if it exceeded a limit that has since been raised, if its schedule is requested but missing,
+        or if its result was altered. With `again`, cases that failed or did not end run again, too.
+        """
         done, altered = dict[str, StoredResult](), []
         for digest in campaign.distinct:
             kept = self.find(digest)
@@ -142,12 +143,12 @@ class ResultStore:
         return StoredResults(done, altered)
 
     def others(self, campaign: Campaign) -> int:
-        """How many results are of other code, data or settings than those of the study."""
+        """Count the results of code, data or settings other than the study's."""
         known = campaign.distinct
         return sum(path.stem not in known for path in (self.folder / CASES).glob("*.json"))
 
     def costs_s(self) -> list[float]:
-        """The wall time of every case of before."""
+        """Return the wall times of all stored cases."""
         found = []
         for path in sorted((self.folder / MADE).glob("*.json")):
             with suppress(OSError, ValueError, LookupError, TypeError):
@@ -155,7 +156,7 @@ class ResultStore:
         return found
 
     def write_study(self, campaign: Campaign) -> None:
-        """Say which cases the study has. Raises `InputError`."""
+        """Write the list of the study's cases. Raise `InputError`."""
         cases = [{"labels": dict(case.labels), "digest": case.digest} for case in campaign.cases]
         content = {
             "title": campaign.words.title, "folder": str(campaign.folder), "excluded": dict(campaign.excluded),
@@ -164,11 +165,11 @@ class ResultStore:
         write_atomically(self.folder / STUDY, encoded(content))
 
     def changed(self, campaign: Campaign) -> list[str]:
-        """Which traces are other ones than in the last run here, a sentence each."""
+        """Return a sentence for each trace that changed since the last run in this folder."""
         try:
             before = json.loads((self.folder / STUDY).read_bytes())["traces"]
             return [
-                f"{name}: the trace is another one than in the last run here; its cases are decided anew"
+                f"{name}: the trace changed since the last run in this folder; its cases run again"
                 for name, digest in _traces(campaign).items()
                 if before.get(name, digest) != digest
             ]
@@ -181,12 +182,12 @@ def _traces(campaign: Campaign) -> dict[str, Any]:
 
 
 def _may_end_now(kept: StoredResult, campaign: Campaign) -> bool:
-    """Whether a limit that a case ran into is higher now, or gone."""
+    """Return whether the limit that a case exceeded was raised or removed."""
     now = campaign.words.limits.model_dump()
     limit: Mapping[str, float] = kept.result.get("limit", {})
     return any(now[name] is None or now[name] > value for name, value in limit.items())
 
 
 def encoded(content: Any) -> bytes:
-    """JSON with sorted keys: the same content, the same bytes."""
+    """Encode as JSON with sorted keys: equal content gives equal bytes."""
     return (json.dumps(content, sort_keys=True, indent=1) + "\n").encode()

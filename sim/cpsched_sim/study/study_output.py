@@ -1,4 +1,4 @@
-"""What a study leaves beside its results: one table of lines, the same as Parquet, and the report."""
+"""Write a study's outputs: a table of JSON lines, the same as Parquet, and the report."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TABLE, SCHEDULES, LETTER, PAGE = "results.parquet", "jobs.parquet", "report.md",
 
 
 def write_all(results: StudyResults) -> list[str]:
-    """Write everything into the folder of the study; what could not be, in a sentence each. Raises `InputError`."""
+    """Write all outputs; return a sentence for each one that could not be written. Raise `InputError`."""
     folder, notes = results.folder, []
     write_atomically(folder / LINES, lines_of(results).encode())
     if parquet_writer.is_there():
@@ -37,7 +37,7 @@ def write_all(results: StudyResults) -> list[str]:
 
 
 def lines_of(results: StudyResults) -> str:
-    """A line of JSON for each case: labels, digest, inputs, result, made."""
+    """Return a line of JSON for each case: labels, digest, inputs, result, made."""
     return "".join(f"{json.dumps(line, sort_keys=True)}\n" for line in _lines(results))
 
 
@@ -52,7 +52,7 @@ def _lines(results: StudyResults) -> Iterator[dict[str, object]]:
 
 
 def _schedules(results: StudyResults) -> bytes:
-    """All schedules in one table: a row for each job of each distinct case, with the digest of the case."""
+    """Return all schedules as one table: a row for each job of each distinct case, with the digest of the case."""
     parts: list[dict[str, np.ndarray]] = []
     for digest, kept in results.kept.items():
         if kept.ended:
@@ -61,7 +61,7 @@ def _schedules(results: StudyResults) -> bytes:
                 with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as columns:
                     found = {name: columns[name] for name in columns.files}
             except (OSError, ValueError, EOFError, BadZipFile) as error:
-                rule = "is no schedule: take it away, and the same command decides its case again"
+                rule = "is not a schedule: delete it, and run the same command again"
                 raise InputError(f"{path}: {rule}") from error
             parts.append({"digest": np.full(len(found["job"]), digest), **found})
     names = list(parts[0]) if parts else []

@@ -1,4 +1,4 @@
-"""The report of a study: rankings, the tables and pictures that its file asks for."""
+"""The report of a study: rankings, and the tables and plots configured in its file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MOST_NAMED = 5
 
 
 def blocks(results: StudyResults) -> Iterator[Block]:
-    """All parts of the report."""
+    """Yield all parts of the report."""
     rows = results.rows()
     words = results.campaign.words.report
     yield from _counts(results, rows)
@@ -48,11 +48,11 @@ def _counts(results: StudyResults, rows: Sequence[Mapping[str, Any]]) -> Iterato
 
 
 def _ranking(rows: Sequence[Mapping[str, Any]], name: str, baseline: str | None) -> Iterator[Block]:
-    """Best first, each with its ratio to the first one, and to the baseline."""
+    """Yield the ranking, best first, each with its ratio to the first and to the baseline."""
     places = ranking(rows, name)
     yield Heading(f"Ranking by {heading(name)}")
     if not places:
-        why = "no workload in which all policies have a figure above zero" if rows else "no results yet"
+        why = "in no workload do all policies have a figure above zero" if rows else "no results yet"
         yield Text(f"None: {why}, or fewer than two policies.")
         return
     shared = common(rows, name)
@@ -72,15 +72,15 @@ def _ranking(rows: Sequence[Mapping[str, Any]], name: str, baseline: str | None)
     units = places[-1].ratio
     sentences = [
         f"Over {units.units} {units.of} that all policies share; ratios are geometric means of pairs.",
-        "An interval of one comparison holds 95 of 100. Told apart is what differs in an interval that is wider, so "
-        f"that all {len(places) * (len(places) - 1) // 2} comparisons hold together 95 of 100.",
+        "The interval of one comparison has a confidence of 95 %. Policies differ if they differ in wider intervals, "
+        f"which hold for all {len(places) * (len(places) - 1) // 2} comparisons together with 95 %.",
     ]
     if units.units < 2:
-        sentences = ["One workload and no seeds: ratios without intervals, and nothing can be told apart."]
+        sentences = ["One workload and no seeds: ratios without intervals, so no difference is significant."]
     if dropped := left_out(rows, name):
         some = abbreviate(dropped, _MOST_NAMED, text=quote_value)
-        sentences.append(f"Left out, since a policy has no figure above zero there: {len(dropped)} ({some}).")
-    yield from (*map(Text, sentences), Table("", [*head, "cannot be told from"], lines))
+        sentences.append(f"Left out, because a policy has no figure above zero there: {len(dropped)} ({some}).")
+    yield from (*map(Text, sentences), Table("", [*head, "not significantly different from"], lines))
 
 
 def _span(ratio: Any) -> str:
@@ -88,7 +88,7 @@ def _span(ratio: Any) -> str:
 
 
 def _alike(place: RankedPolicy, all_: int) -> str:
-    return "any" if len(place.alike) == all_ - 1 else ", ".join(place.alike) or "none: told from all"
+    return "any" if len(place.alike) == all_ - 1 else ", ".join(place.alike) or "none"
 
 
 def _table(rows: Sequence[Mapping[str, Any]], words: TableSchema) -> Iterator[Block]:
@@ -127,7 +127,7 @@ def _plot(rows: Sequence[Mapping[str, Any]], words: PlotSchema, name: str) -> It
 
 
 def _means(rows: Sequence[Mapping[str, Any]], name: str, down: str, across: str) -> dict[tuple[Any, Any], float]:
-    """Mean of a figure by cell."""
+    """Return the mean of a figure by cell."""
     found: dict[tuple[Any, Any], list[float]] = {}
     for row in rows:
         if row["outcome"] == "ended" and row.get(name) is not None:
@@ -136,26 +136,26 @@ def _means(rows: Sequence[Mapping[str, Any]], name: str, down: str, across: str)
 
 
 def _of(row: Mapping[str, Any], axis: str) -> Any:
-    """A row's value on an axis; a named case stands under its name where policies stand."""
+    """Return a row's value on an axis; for a named case, its name counts as the policy."""
     return row["case"] if axis == "policy" and row["case"] else row[axis]
 
 
 def _others(results: StudyResults, rows: Iterable[Mapping[str, Any]]) -> Iterator[Block]:
     bad = [row for row in rows if row["outcome"] != "ended"]
     if bad:
-        yield Heading("What has no figures")
-        yield Table("", ["case", "why"], [[_told(row), quote_value(row["why"], 300)] for row in bad[:_MOST_ROWS]])
+        yield Heading("Cases without figures")
+        yield Table("", ["case", "why"], [[_label(row), quote_value(row["why"], 300)] for row in bad[:_MOST_ROWS]])
     if excluded := results.campaign.excluded:
-        yield Heading("What was left out")
+        yield Heading("Left out")
         yield Table("", ["reason", "cases"], [[why, str(count)] for why, count in excluded.items()])
 
 
-def _told(row: Mapping[str, Any]) -> str:
+def _label(row: Mapping[str, Any]) -> str:
     return row["case"] or f"{row['trace']}, load {row['load']:g}, {row['window']}, {row['policy']}, seed {row['seed']}"
 
 
 def heading(name: str) -> str:
-    """How a figure is headed, with its unit."""
+    """Return the heading of a figure, with its unit."""
     try:
         found = metric(name)
     except CpschedError:

@@ -1,4 +1,4 @@
-"""A study with what came of its cases: as flat rows, or as a pandas frame."""
+"""A study with the results of its cases, as flat rows or a pandas frame."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cpsched_sim.study.result_store import StoredResult
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StudyResults:
-    """A study and its results; a case that was not reached has none."""
+    """A study and its results; a case that has not run has none."""
 
     campaign: Campaign
     kept: Mapping[str, StoredResult]
@@ -21,7 +21,7 @@ class StudyResults:
     folder: Path
 
     def rows(self) -> list[dict[str, Any]]:
-        """A flat row for each case of the study: labels, what came of it, figures, what it took."""
+        """Return a flat row for each case: labels, outcome, figures, cost."""
         return [row_of(case, self.kept[case.digest]) for case in self.campaign.cases if case.digest in self.kept]
 
     def to_frame(self) -> Any:
@@ -34,7 +34,7 @@ class StudyResults:
 
 
 def row_of(case: Case, kept: StoredResult) -> dict[str, Any]:
-    """One case as a flat row."""
+    """Return one case as a flat row."""
     result, made = kept.result, kept.made
     decision = {f"decision_{name}": value for name, value in (made.get("decision") or {}).items()}
     versions = {f"version_{name}": value for name, value in (made.get("versions") or {}).items()}
@@ -49,5 +49,5 @@ def row_of(case: Case, kept: StoredResult) -> dict[str, Any]:
 
 
 def decision_ms(cpu_s: float | None, rounds: int | None) -> float | None:
-    """CPU time of a replay by its rounds, in ms; None where one of them is not known, or 0."""
+    """Return the CPU time per round in ms, or None if either is unknown or 0."""
     return 1000 * cpu_s / rounds if cpu_s and rounds else None

@@ -1,6 +1,6 @@
-"""The words of a study's file: traces, grids, named cases, exclusions, limits, what the report shows.
+"""The schema of a study file: traces, grids, named cases, exclusions, limits, report.
 
-`EXAMPLE` is a whole file. Every list of a grid is an axis, and a grid stands for all combinations of its axes.
+`EXAMPLE` is a complete file. Every list of a grid is an axis; a grid stands for all combinations of its axes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ WHOLE, NONE = "whole", "none"
 
 
 def _listed(value: object) -> object:
-    """What pydantic would say in its own words of an axis without values."""
+    """Reject an axis without values in our words instead of pydantic's."""
     if not isinstance(value, list | tuple):
         raise ValueError("must be a list")
     if not value:
@@ -37,33 +37,33 @@ EXAMPLE = """\
 #   cpsched study run study.yaml --out results
 title: What do estimates of run times bring?
 
-# By name: a file, {file: KTH-SP2.swf.gz, sha256: ..., system: pool, max_jobs: 5000}, which is looked for beside this
-# file and in the folder that CPSCHED_TRACES names; or a made-up workload. A seed of a case draws another workload.
+# By name: a file, {file: KTH-SP2.swf.gz, sha256: ..., system: pool, max_jobs: 5000}, searched for beside this file
+# and in the folder CPSCHED_TRACES; or a synthetic workload, drawn from the case's seed.
 traces:
   eurora: { generate: eurora, days: 0.5, load: 2.0 }
 
-# Short names for dispatchers and predictors with settings; others are named as on the command line.
+# Short names for dispatchers and predictors with settings; others are spelled as on the command line.
 dispatchers:
   lookahead-slowdown: lookahead objective=slowdown
 
 grids:
   - traces: [eurora]
-    loads: [1.0]                 # 1.5: arrivals half as dense again
-    windows: [whole]             # {days: 7, from_day: 14, count: 3}: three weeks from the fifteenth day on
+    loads: [1.0]                 # 1.5: 50 % more arrivals per time
+    windows: [whole]             # {days: 7, from_day: 14, count: 3}: three weeks, starting on day 15
     dispatchers: [easy, list-sjf, lookahead-slowdown]
     predictors: [walltime, last-two]
     seeds: [0, 1, 2]
     # systems: [pool], policies: [site.yaml]
 
-# One case more, under a name of its own.
+# One more case, with a name of its own.
 cases:
-  - { name: what knowing would bring, trace: eurora, dispatcher: easy, predictor: oracle, seed: 0 }
+  - { name: perfect knowledge, trace: eurora, dispatcher: easy, predictor: oracle, seed: 0 }
 
-# Combinations that are left out, each with the reason, which the report repeats.
+# Combinations to leave out, each with a reason for the report.
 exclude:
-  - { dispatcher: list-sjf, predictor: last-two, because: shown by the other two already }
+  - { dispatcher: list-sjf, predictor: last-two, because: covered by the other two }
 
-limits: { minutes: 5, memory_mib: 4096 }    # of a case; one that needs more has ended without a result
+limits: { minutes: 5, memory_mib: 4096 }    # per case; a case that exceeds one has no result
 
 report:
   baseline: easy / walltime
@@ -76,13 +76,13 @@ report:
 """What `cpsched study example` prints."""
 
 AXES = ("trace", "system", "load", "window", "dispatcher", "predictor", "site_policy", "seed")
-"""What tells the cases of a study apart, in the words of exclusions and tables."""
+"""The axes of exclusions and tables."""
 Axis = Literal["trace", "system", "load", "window", "dispatcher", "predictor", "site_policy", "seed", "policy", "case"]
-"""What tables are laid out by; `policy` is dispatcher and predictor together."""
+"""The axes of tables; `policy` is dispatcher and predictor together."""
 
 
 class TraceSchema(BaseModel):
-    """A trace: a file, or how to make one up."""
+    """A trace: a file, or a generator with its parameters."""
 
     model_config = STRICT
     file: Text | None = None
@@ -92,9 +92,9 @@ class TraceSchema(BaseModel):
     lenient: bool = False
     format: Text | None = None
     optional: bool = False
-    """Whether its cases are left out where the file is missing, or another one."""
+    """Whether its cases are left out if the file is missing or differs."""
     recipe: Text | None = None
-    """How to get the file, in a line: told where it is missing."""
+    """How to get the file, in one line; shown if it is missing."""
     generate: Literal["eurora", "lublin"] | None = None
     days: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     processors: Annotated[int, Field(ge=LEAST_MACHINE, le=MOST_MACHINE)] | None = None
@@ -105,20 +105,20 @@ class TraceSchema(BaseModel):
         if (self.file is None) == (self.generate is None):
             raise ValueError("must have file or generate, and not both")
         if (self.generate == "eurora") != (self.days is not None):
-            raise ValueError("days belong to generate: eurora, which needs them")
+            raise ValueError("days is required by generate: eurora, and only allowed there")
         if (self.generate == "lublin") != (self.processors is not None):
-            raise ValueError("processors belong to generate: lublin, which needs them")
+            raise ValueError("processors is required by generate: lublin, and only allowed there")
         if self.generate == "lublin" and self.max_jobs is None:
-            raise ValueError("generate: lublin needs max_jobs")
+            raise ValueError("generate: lublin requires max_jobs")
         if self.generate is not None and (self.sha256 or self.format or self.lenient or self.recipe or self.optional):
-            raise ValueError("sha256, format, lenient, recipe and optional belong to a file")
+            raise ValueError("sha256, format, lenient, recipe and optional require file")
         if self.file is not None and self.load != 1.0:
-            raise ValueError("load belongs to generate; the loads of a file stand in the grid")
+            raise ValueError("load requires generate; set the loads of a file in the grid")
         return self
 
 
 class WindowSchema(BaseModel):
-    """`count` parts of a trace of so many days each, one after the other from `from_day` on."""
+    """`count` consecutive parts of a trace of `days` days each, starting at `from_day`."""
 
     model_config = STRICT
     days: Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -147,7 +147,7 @@ class GridSchema(BaseModel):
 
 
 class CaseSchema(BaseModel):
-    """One case by name."""
+    """One named case."""
 
     model_config = STRICT
     name: Text
@@ -162,7 +162,7 @@ class CaseSchema(BaseModel):
 
 
 class ExclusionSchema(BaseModel):
-    """Cases that agree with all that is said here are left out."""
+    """Leave out the cases that match all axes given here."""
 
     model_config = STRICT
     because: Text
@@ -176,18 +176,18 @@ class ExclusionSchema(BaseModel):
     seed: Seed | None = None
 
     def said(self) -> dict[str, Any]:
-        """The axes that it names, with their values."""
+        """Return the axes that are set, with their values."""
         return {axis: value for axis in AXES if (value := getattr(self, axis)) is not None}
 
     @model_validator(mode="after")
     def _names_something(self) -> ExclusionSchema:
         if not self.said():
-            raise ValueError("must name one axis at least")
+            raise ValueError("must set at least one axis")
         return self
 
 
 class LimitSchema(BaseModel):
-    """What a case may take."""
+    """The limits of a case."""
 
     model_config = STRICT
     minutes: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
@@ -195,7 +195,7 @@ class LimitSchema(BaseModel):
 
 
 class TableSchema(BaseModel):
-    """A table: the mean of a figure over all cases of a cell."""
+    """A table: the mean of a figure over the cases of each cell."""
 
     model_config = STRICT
     title: Text
@@ -205,7 +205,7 @@ class TableSchema(BaseModel):
 
 
 class PlotSchema(BaseModel):
-    """A picture: the mean of a figure along an axis of numbers, a line for each value of another."""
+    """A plot: the mean of a figure along a numeric axis, one line for each value of another axis."""
 
     model_config = STRICT
     title: Text
@@ -215,7 +215,7 @@ class PlotSchema(BaseModel):
 
 
 class ReportSchema(BaseModel):
-    """What the report shows beside the ranking."""
+    """The parts of the report besides the ranking."""
 
     model_config = STRICT
     baseline: Text | None = None
@@ -225,7 +225,7 @@ class ReportSchema(BaseModel):
 
 
 class StudySchema(BaseModel):
-    """A whole file."""
+    """A study file."""
 
     model_config = STRICT
     title: Text
@@ -237,5 +237,5 @@ class StudySchema(BaseModel):
     exclude: Sequence[ExclusionSchema] = ()
     limits: LimitSchema = LimitSchema()
     jobs: bool = False
-    """Whether each job is written down, too."""
+    """Whether to store each job, too."""
     report: ReportSchema = ReportSchema()

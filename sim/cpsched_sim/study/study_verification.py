@@ -1,8 +1,8 @@
-"""Decides a sample of a study again, and says which results are not what they were.
+"""Run a sample of a study's cases again and report the results that differ.
 
-- Every result must have the digest of its inputs as its name, and the digest that it was kept with.
-- A sample of the cases is decided again; inputs and figures must be the same, byte for byte.
-- A case whose inputs are others today (code that changed, a trace that changed) cannot be decided again: it is told.
+- Every result must be named by the digest of its inputs, and match the digest stored with it.
+- A sample of the cases runs again; inputs and figures must be equal byte for byte.
+- A case whose code or trace has changed since cannot run again; it is reported.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ from cpsched_sim.study.result_store import CASES, LINES, ResultStore, StoredResu
 
 @dataclass(slots=True)
 class Verification:
-    """What verifying found; `differs` has a sentence for each result that is not what it should be."""
+    """The result of a verification; `differs` has a sentence for each wrong result."""
 
     decided: int = 0
     same: int = 0
     read: int = 0
     differs: list[str] = field(default_factory=list)
     other: list[str] = field(default_factory=list)
-    """Labels of cases whose inputs are others today."""
+    """Labels of cases whose code or trace has changed."""
     by_clock: int = 0
-    """Cases of the sample that a clock ends, which nobody can decide again."""
+    """Cases of the sample with a time limit, which are not repeatable."""
 
 
 def verify(campaign: Campaign, source: Path, engine: Engine, sample: int = 5, seed: int = 0) -> Verification:
-    """Check the results in `source`, a folder or a file of lines, and decide a sample of them again.
+    """Check the results in `source`, a folder or a file of lines, and run a sample of their cases again.
 
-    Raises `InputError` where there are no results.
+    Raise `InputError` if there are no results.
     """
     found, kept = Verification(), dict[str, StoredResult]()
     for where, digest, each in results_in(source):
         if each is None or key_of(each.inputs) != digest or not each.is_as_kept:
-            found.differs.append(f"{where}: is damaged, or has changed since it was kept")
+            found.differs.append(f"{where}: is damaged, or has changed since it was stored")
         else:
             kept[digest] = each
     if not kept and not found.differs:
         raise InputError(f"{source}: has no results")
     found.read, distinct = len(kept), campaign.distinct
     ended = sorted(digest for digest, each in kept.items() if each.result["outcome"] == ENDED)
-    found.other = [_told(kept[digest].made.get("labels", {})) for digest in ended if digest not in distinct]
+    found.other = [_label(kept[digest].made.get("labels", {})) for digest in ended if digest not in distinct]
     known = [digest for digest in ended if digest in distinct]
     chosen = random.Random(seed).sample(known, min(sample, len(known)))
     found.by_clock = sum(distinct[digest].by_clock for digest in chosen)
@@ -65,7 +65,7 @@ def verify(campaign: Campaign, source: Path, engine: Engine, sample: int = 5, se
             found.same += 1
             return
         why = str(outcome) if isinstance(outcome, Failed) else _first_difference(before, outcome.result)
-        found.differs.append(f"{_told(cases[at].labels)}: decided again: {why}")
+        found.differs.append(f"{_label(cases[at].labels)}: run again: {why}")
 
     memory_mib = campaign.words.limits.memory_mib
     run_all(run_case, {at: {**case.task, "memory_mib": memory_mib} for at, case in enumerate(cases)}, engine, compare)
@@ -73,7 +73,7 @@ def verify(campaign: Campaign, source: Path, engine: Engine, sample: int = 5, se
 
 
 def results_in(source: Path) -> Iterator[tuple[str, str, StoredResult | None]]:
-    """Where each result of a folder or of a file of lines stands, its digest, and the result; None: it is damaged."""
+    """Yield the location, digest and content of each result in a folder or a file of lines; None if it is damaged."""
     if source.is_dir():
         for path in sorted((source / CASES).glob("*.json")):
             yield str(path), path.stem, ResultStore(source).find(path.stem)
@@ -90,17 +90,17 @@ def results_in(source: Path) -> Iterator[tuple[str, str, StoredResult | None]]:
             made = {**line["made"], "labels": line["labels"]}
             yield f"{lines}:{number}", str(line["digest"]), StoredResult.of(line["inputs"], line["result"], made)
         except (ValueError, LookupError, TypeError, RecursionError) as error:
-            raise InputError(f"{lines}:{number}: is no line of results: {error}") from error
+            raise InputError(f"{lines}:{number}: is not a line of results: {error}") from error
 
 
 def _first_difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """The first figure in which two results differ."""
+    """Describe the first figure in which two results differ."""
     one, other = ({**result, **(result.get("figures") or {})} for result in (before, now))
     for name in sorted({*one, *other} - {"figures"}):
         if one.get(name) != other.get(name):
             return f"{name} is {one.get(name)!r}, should be {other.get(name)!r}"
-    return "is another result"
+    return "differs"
 
 
-def _told(labels: Mapping[str, Any]) -> str:
+def _label(labels: Mapping[str, Any]) -> str:
     return f"{labels.get('trace', '?')}, {labels.get('policy', '?')}, seed {labels.get('seed', '?')}"

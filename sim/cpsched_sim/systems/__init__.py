@@ -1,1 +1,1 @@
-"""Systems to replay traces on: a reader, and one YAML file per system."""
+"""Systems for replays: a reader, and one YAML file per system."""

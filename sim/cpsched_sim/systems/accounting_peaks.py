@@ -1,15 +1,15 @@
-"""A cluster as its accounting shows it: what was in use at once is the least that there was.
+"""Estimate a cluster from its accounting data: the peak use is a lower bound of its size.
 
-Where the file says where jobs ran (NodeList), each node is seen by itself:
+If the file has the nodes of jobs (NodeList), each node is examined:
 
-- Nodes are alike that were used by the same partitions, and either have had GPUs in use, or not.
-- A node has the most of each resource that its jobs of one node held at once, or that a job of several nodes was given
-  of it; all nodes that are alike have what the best of them has.
+- Nodes form a group if the same partitions used them and all or none of them had GPUs in use.
+- The group's amount of each resource is the maximum over its nodes of the amount in use at once by single-node jobs, or
+of a multi-node job's share.
 
-Where the file does not say it, all nodes are taken to be alike: a node has the largest part of a node that a job was
-given, and there are as many as hold what was in use at once. Traces that know processors alone become one pool.
+Otherwise all nodes are assumed equal: a node has the largest share of a node given to a job, and the number of nodes
+covers the peak use. Traces with processors only become one pool.
 
-Every job of the file fits on what comes out.
+Every job of the file fits the result.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from cpsched_sim.systems.system_draft import NodeKind, SystemDraft, abbreviated_
 from cpsched_sim.traces.trace_record import CountRequest, NodeRequest, TraceRecord
 
 MAX_NODES = 1 << 53
-"""The largest sum over all jobs that is exact."""
-GUESSED = "Guessed from what was in use at once in the jobs of the file. Check every number: idle nodes leave no trace."
+"""The largest sum over all jobs without rounding."""
+GUESSED = "Guessed from the peak use by the jobs of the file. Check every number: idle nodes leave no trace."
 
 
 def draft_from_records(every: Iterable[TraceRecord], resources: Sequence[str], name: str) -> SystemDraft:
-    """The draft of what jobs used; what each asks for is possible, and in these resources.
+    """Draft a system from the use by jobs. All requests fit, in these resources.
 
-    Raises `InputError` where no start is recorded.
+    Raise `InputError` if no start is recorded.
     """
     records = [record for record in every if record.start_s is not None]
     if not records:
-        raise InputError("the trace tells no start of a job, so nothing is known of what was in use at once")
+        raise InputError("the trace has no start of a job, so the peak use is unknown")
     asks = [record.ask for record in records]
     if any(isinstance(ask, CountRequest) for ask in asks):
         return _pool(records, name)
@@ -52,15 +52,15 @@ def draft_from_records(every: Iterable[TraceRecord], resources: Sequence[str], n
 def _pool(records: Sequence[TraceRecord], name: str) -> SystemDraft:
     widths = [r.ask.processors if isinstance(r.ask, CountRequest) else r.ask.units for r in records]
     count = max(_at_once(records, widths), *widths)
-    notes = [GUESSED, "The trace knows processors alone, not nodes: all of them are one pool."]
+    notes = [GUESSED, "The trace has processors but no nodes: all processors form one pool."]
     kind = NodeKind(1, {"processors": count}, prefix="pool")
     return SystemDraft(name, f"{count:,} processors", [kind], notes, (), ("processors",), "{ rule: pool }")
 
 
 def _at_once(records: Sequence[TraceRecord], weights: Sequence[int]) -> int:
-    """The most that so heavy jobs weighed together while they ran; a job that ends frees its part first."""
+    """Return the maximum total weight of jobs running at once; a job that ends is removed first."""
     if sum(weights) > MAX_NODES:
-        raise InputError(f"the jobs of the trace have {sum(weights):,} of something, which no machine has")
+        raise InputError(f"the jobs of the trace use {sum(weights):,} units of a resource, more than any machine has")
     start_s = np.array([record.start_s for record in records], np.int64)
     end_s = start_s + np.array([record.run_s for record in records], np.int64)
     return int(step_counts(start_s, end_s, np.array(weights, np.int64))[1].max())
@@ -71,7 +71,7 @@ def _at_once(records: Sequence[TraceRecord], weights: Sequence[int]) -> int:
 
 @dataclass(slots=True)
 class _Seen:
-    """What is known of one node: who used it, how much of it wide jobs were given, and the jobs that it had alone."""
+    """Observations of one node: its partitions, the shares of wide jobs, and its single-node jobs."""
 
     partitions: set[str] = field(default_factory=set)
     most: dict[str, int] = field(default_factory=dict)
@@ -87,7 +87,7 @@ class _Seen:
             self.own.append(record)
 
     def amounts(self) -> dict[str, int]:
-        """The least that the node has of each resource."""
+        """Return a lower bound of the node's amount of each resource."""
         found = dict(self.most)
         for resource in found if self.own else ():
             weights = [dict(_units(record).each).get(resource, 0) for record in self.own]
@@ -112,13 +112,13 @@ def _by_node(records: Sequence[TraceRecord], name: str) -> SystemDraft:
     ]
     notes = [
         GUESSED,
-        f"Nodes: the {len(seen):,} that jobs ran on. Alike are those with jobs of the same partitions, with or without "
-        "GPUs in use; those without are filled first.",
-        "Amounts of a node: the most that was in use at once on any of those that are alike.",
+        f"Nodes: the {len(seen):,} that jobs ran on. Nodes with jobs of the same partitions, with or without GPUs, "
+        "form a group; nodes without GPUs are filled first.",
+        "Amounts of a node: the peak use on any node of its group.",
     ]
     cores = [_units(record).units * dict(_units(record).each).get("cores", 0) for record in records]
     there = sum(kind.count * kind.each["cores"] for kind in kinds)
-    notes.append(f"In use at once: {_at_once(records, cores):,} of these {there:,} cores.")
+    notes.append(f"Peak use: {_at_once(records, cores):,} of these {there:,} cores.")
     partitions = sorted({part for each in seen.values() for part in each.partitions})
     return SystemDraft(name, f"{many(len(seen), 'node')} that jobs ran on", kinds, notes, partitions)
 
@@ -145,16 +145,16 @@ def _all_alike(records: Sequence[TraceRecord], name: str, resources: Sequence[st
     used = ", ".join(f"{amount:,} {r}" for r, amount in at_once.items())
     notes = [
         GUESSED,
-        f"In use at once: {used}; the widest job had {many(widest, 'node')}.",
-        "The file does not say where jobs ran (NodeList): all nodes are taken to be alike, and to be of any partition.",
-        "Amounts of a node: the largest part of a node that a job was given. Nodes: as many as hold what was in use.",
+        f"Peak use: {used}; the widest job had {many(widest, 'node')}.",
+        "The file has no nodes of jobs (NodeList): all nodes are assumed to be equal and in every partition.",
+        "Amounts of a node: the largest share of a node given to a job. Number of nodes: enough for the peak use.",
     ]
     kind = NodeKind(count, each, prefix="n")
     return SystemDraft(
-        name, f"{many(count, 'node is', 'nodes are')} enough for what was in use", [kind], notes, (), resources
+        name, f"{many(count, 'node is', 'nodes are')} enough for the peak use", [kind], notes, (), resources
     )
 
 
 def _units(record: TraceRecord) -> NodeRequest:
-    assert isinstance(record.ask, NodeRequest), "pools were told apart before"
+    assert isinstance(record.ask, NodeRequest), "pools are handled before"
     return record.ask

@@ -1,9 +1,9 @@
-"""The nodes of a Slurm cluster, as `scontrol show node` and `sinfo` print them.
+"""Parse the nodes of a Slurm cluster from the output of `scontrol show node` or `sinfo`.
 
-Both are told apart by their text. Of scontrol any form is read, with `-o` and without. Of sinfo what is read is a table
-with a header line that has the names of nodes (NODELIST, HOSTNAMES), CPUS and MEMORY: `sinfo -N -l`, or any `-o` with
-these columns. A further header line sets the columns of the lines below it. What sinfo prints when it is asked for
-nothing has no CPUs, and is refused; so are the nodes of several clusters.
+The text determines which of the two it is. All forms of scontrol's output are accepted, with and without `-o`. From
+sinfo, a table with a header line with node names (NODELIST, HOSTNAMES), CPUS and MEMORY is required: `sinfo -N -l`, or
+any `-o` with these columns. A further header line sets the columns of the lines below it. The default output of sinfo
+lacks CPUs and is rejected; so are the nodes of several clusters.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ _USABLE = frozenset(
     ("IDLE", "MIX", "MIXED", "ALLOC", "ALLOCATED", "COMP", "COMPLETING", "PLND", "PLANNED", "BLOCK", "BLOCKED", "CLOUD",
      "DYNAMIC_NORM", "REBOOT_REQUESTED", "REBOOT_CANCEL", "CANCEL_REBOOT", "CANC_R", "UNDRAIN", "RESUME")
 )  # fmt: skip
-"""The words, long and short, in the state of a node that runs jobs, or would; every other word is a way to be away."""
+"""The words, long and short, in the state of a usable node; any other word makes it unavailable."""
 _SIGNS = "*~#!%$@^-"
 _AWAY_SIGNS = frozenset("*~#!%$^")
-"""Not responding, asleep, waking, about to sleep, falling asleep, in maintenance, rebooting."""
+"""Not responding, powered down, powering up, pending power-down, powering down, in maintenance, rebooting."""
 _NAMES = {
     "NODELIST": "nodes", "HOSTNAMES": "nodes", "PARTITION": "partitions", "CPUS": "cores", "CPUS(A/I/O/T)": "usage",
     "MEMORY": "memory", "AVAIL_FEATURES": "features", "GRES": "gres", "STATE": "state", "STATECOMPLETE": "state",
     "WEIGHT": "weight", "CLUSTER": "cluster",
 }  # fmt: skip
-"""Headings of sinfo that are read."""
+"""The headings of sinfo that are read."""
 _USEFUL = {"partitions": "PARTITION", "gres": "GRES"}
-"""Those without which a system lacks something."""
+"""The required headings."""
 _OF_NODES = {"NODELIST", "HOSTNAMES"}
 _MAY_HOLD_BLANKS = "REASON"
 _CLUSTER = "CLUSTER: "
@@ -42,7 +42,7 @@ _CLUSTER = "CLUSTER: "
 
 @dataclass(frozen=True, slots=True)
 class SlurmNode:
-    """One node as Slurm has it configured; what is set aside for the system itself is taken off."""
+    """One node as configured in Slurm, without resources reserved for the system."""
 
     name: str
     cores: int
@@ -50,21 +50,21 @@ class SlurmNode:
     gpus: int = 0
     other_gres: tuple[str, ...] = ()
     shared_gres: tuple[str, ...] = ()
-    """What any number of jobs use at once (`no_consume`)."""
+    """Resources that any number of jobs share (`no_consume`)."""
     features: tuple[str, ...] = ()
     partitions: tuple[str, ...] = ()
     state: str = ""
     weight: int = 1
-    """Slurm fills nodes of a low weight first."""
+    """Slurm fills nodes of low weight first."""
 
     @property
     def is_away(self) -> bool:
-        """Whether it could not be used when this was printed: down, drained, reserved and the like."""
+        """Return whether the node was unavailable when this was printed: down, drained, reserved and so on."""
         return is_away(self.state)
 
 
 def is_away(state: str) -> bool:
-    """Whether a node in a state could not be used, in any of Slurm's spellings: `drng`, `idle~`, `DOWN*+CLOUD`."""
+    """Return whether a state, in any of Slurm's spellings, is unavailable: `drng`, `idle~`, `DOWN*+CLOUD`."""
     if not _AWAY_SIGNS.isdisjoint(state):
         return True
     words = (word.strip().rstrip(_SIGNS).upper() for word in state.split("+"))
@@ -73,37 +73,37 @@ def is_away(state: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ParsedNodes:
-    """The nodes that were printed, each once, in their order; and the columns of sinfo that would have told more."""
+    """The printed nodes, each once, in order; and the missing columns of sinfo."""
 
     nodes: tuple[SlurmNode, ...]
     lacks: tuple[str, ...] = ()
 
 
 def begins_nodes(line: str) -> bool:
-    """Whether a line looks like scontrol's of a node, or like a header line of sinfo's."""
+    """Return whether a line looks like scontrol's output of a node, or like a header line of sinfo."""
     return line.startswith("NodeName=") or _is_header(line)
 
 
 def _is_header(line: str) -> bool:
-    """A value of a user's is no header line: each of its words is in capital letters, as sinfo's are."""
+    """Return whether all words are in capitals, as in sinfo's header; a user's value is not a header."""
     words = line.replace("|", " ").split()
     return not _OF_NODES.isdisjoint(words) and all(word[0].isalpha() and word == word.upper() for word in words)
 
 
 def parse_nodes(text: str, where: str) -> ParsedNodes:
-    """What Slurm printed of nodes; `where` is what messages name. Raises `InputError`."""
+    """Parse Slurm's output of nodes; `where` appears in messages. Raise `InputError`."""
     found = (
         ParsedNodes(tuple(_of_scontrol(text, where)))
         if any(line.startswith("NodeName=") for line in _lines(text))
         else _of_sinfo(text, where)
     )
     if not found.nodes:
-        raise InputError(f"{where}: holds no node; print it with: {SCONTROL}")
+        raise InputError(f"{where}: has no node; print the nodes with: {SCONTROL}")
     return found
 
 
 def _lines(text: str) -> list[str]:
-    """Lines as Slurm ends them; other signs that could end one may be in what people wrote."""
+    """Split lines only where Slurm does; users' text may contain other line separators."""
     return text.replace("\r\n", "\n").split("\n")
 
 
@@ -120,7 +120,7 @@ def _of_scontrol(text: str, where: str) -> Iterator[SlurmNode]:
 
 
 def _records(text: str) -> Iterator[tuple[int, Mapping[str, str]]]:
-    """(line, pairs) of each node. Of a key that comes twice the first counts: comments, which stand last, may lie."""
+    """Yield (line, pairs) of each node. The first value of a key counts: comments come last and may imitate keys."""
     record: dict[str, str] = {}
     began = 0
     for number, line in enumerate(_lines(text), start=1):
@@ -171,26 +171,26 @@ def _of_sinfo(text: str, where: str) -> ParsedNodes:
         if _is_header(line):
             columns = _SinfoColumns.of(line, at)
             continue
-        told = line.removeprefix(_CLUSTER) if line.startswith(_CLUSTER) else ""
-        row = columns.row(line, at) if columns is not None and line.strip() and not told else {}
-        told = told.strip() or row.get("cluster", "")
-        if told and cluster not in ("", told):
+        printed = line.removeprefix(_CLUSTER) if line.startswith(_CLUSTER) else ""
+        row = columns.row(line, at) if columns is not None and line.strip() and not printed else {}
+        printed = printed.strip() or row.get("cluster", "")
+        if printed and cluster not in ("", printed):
             rule = f"must be {quote_value(cluster)}, as above: print the nodes of one cluster, with: {SCONTROL}"
-            raise InputError(f"{at}: CLUSTER: {quote_value(told)}: {rule}")
-        cluster = told or cluster
+            raise InputError(f"{at}: CLUSTER: {quote_value(printed)}: {rule}")
+        cluster = printed or cluster
         for node in _row(row, at):
             before = nodes.get(node.name)
             nodes[node.name] = node if before is None else replace(before, partitions=_both(before, node))
     if columns is None:
         raise InputError(
-            f"{where}: is neither what scontrol nor what sinfo prints of nodes; print with: {SCONTROL}, or: {SINFO}"
+            f"{where}: is not the output of scontrol or sinfo; print the nodes with: {SCONTROL}, or: {SINFO}"
         )
     return ParsedNodes(tuple(nodes.values()), tuple(name for key, name in _USEFUL.items() if key not in columns.names))
 
 
 @dataclass(frozen=True, slots=True)
 class _SinfoColumns:
-    """The columns of a header line of sinfo; `names` are ours, "" for one that is not read."""
+    """The columns of a header line of sinfo; `names` are ours, "" for one that is ignored."""
 
     separator: str | None
     names: tuple[str, ...]
@@ -203,12 +203,12 @@ class _SinfoColumns:
         names = tuple(_NAMES.get(word, "") for word in words)
         missing = {"nodes", "cores", "memory"} - set(names) - ({"cores"} if "usage" in names else set())
         if missing:
-            rule = f"the columns of sinfo lack {', '.join(sorted(missing))}; print with: {SINFO}"
+            rule = f"must include {', '.join(sorted(missing))}; print with: {SINFO}"
             raise InputError(f"{where}: {rule}")
         return cls(separator, names, words[-1])
 
     def row(self, line: str, where: str) -> Mapping[str, str]:
-        """The values of a line by column; of a column that comes twice the first counts."""
+        """Return the values of a line by column; the first column of a name counts."""
         cells = [cell.strip() for cell in line.split(self.separator)]
         if len(cells) > len(self.names) and self.last != _MAY_HOLD_BLANKS:
             rule = f"must be {len(self.names)}, as in the header line; print with: {SINFO}"
@@ -226,7 +226,7 @@ def _both(before: SlurmNode, node: SlurmNode) -> tuple[str, ...]:
 
 
 def _row(row: Mapping[str, str], where: str) -> Iterator[SlurmNode]:
-    """The nodes of a line, which are alike."""
+    """Yield the nodes of a line, which are equal."""
     try:
         names = expand_hostlist(row.get("nodes"))
     except ValueError as error:
@@ -249,7 +249,7 @@ def _row(row: Mapping[str, str], where: str) -> Iterator[SlurmNode]:
 
 
 def _of_at_least(row: Mapping[str, str], name: str, where: str) -> int:
-    """A number; "16+" where the nodes of the line differ, and the least of them has 16."""
+    """Return a number; "16+" means that the nodes of the line differ and have at least 16."""
     return _whole({name: row.get(name, "").rstrip("+")}, name, where)
 
 
@@ -261,7 +261,7 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 def _gres(text: str, where: str) -> tuple[int, tuple[str, ...], tuple[str, ...]]:
-    """GPUs of whatever type, the other generic resources, and those of which any number of jobs have a part.
+    """Return the number of GPUs of any type, the other generic resources, and the shared ones.
 
     `gpu:a100:4(S:0-1),mps:400,scratch:no_consume:1` are 4, ("mps:400",) and ("scratch:1",).
     """

@@ -1,4 +1,4 @@
-"""Asks the Slurm of this machine for its nodes; nothing else of the simulator starts a program."""
+"""Query this machine's Slurm for its nodes; the simulator's only module that starts a program."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from cpsched_sim.errors import InputError, quote_value
 from cpsched_sim.systems.slurm_node_parsing import SCONTROL
 
 LIMIT_S = 120
-"""How long Slurm may take to answer."""
-INTO_A_FILE = "run `{command} > nodes.txt` where Slurm is, and name that file"
+"""Time limit for Slurm's answer."""
+INTO_A_FILE = "run `{command} > nodes.txt` on a host with Slurm, and pass that file"
 
 
 def command_output(
@@ -20,10 +20,9 @@ def command_output(
     limit_s: float = LIMIT_S,
     elsewhere: str = INTO_A_FILE,
 ) -> str:
-    """What a command of Slurm prints, with some more of an environment.
+    """Return the output of a Slurm command, run with additional environment variables.
 
-    Raises `InputError` where there is no such command, with what to do `elsewhere`, where it fails, or where it takes
-    longer than `limit_s`.
+    Raise `InputError` if the command is missing (with the advice `elsewhere`), fails, or exceeds `limit_s`.
     """
     try:
         done = subprocess.run(
@@ -31,7 +30,9 @@ def command_output(
             env={**os.environ, **(environment or {})},
         )  # fmt: skip
     except FileNotFoundError as error:
-        raise InputError(f"{error.filename} is not on this machine: {elsewhere.format(command=command)}") from error
+        raise InputError(
+            f"{error.filename} is not installed on this machine: {elsewhere.format(command=command)}"
+        ) from error
     except (OSError, subprocess.TimeoutExpired) as error:
         raise InputError(f"{command}: {error}") from error
     if done.returncode:

@@ -1,6 +1,6 @@
-"""Writes a system file from what is known of a cluster, with what was guessed said in its comments.
+"""Write a system file from what is known of a cluster, with its guesses in comments.
 
-Every name in it comes from elsewhere: each is made printable and stands in quotes.
+All names come from outside: each is made printable and quoted.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from cpsched_sim.systems.slurm_node_parsing import SINFO, ParsedNodes, SlurmNode
 from cpsched_sim.systems.system_file import SystemFile, parse_system
 
 NAME_CHARS = 150
-"""Letters of a name that a draft keeps."""
+"""Maximum length of a name."""
 _MOST_WORDS = 12
-"""Features that a comment names."""
+"""Maximum number of features in a comment."""
 _KEPT = re.compile(r"[^A-Za-z0-9_.-]")
 
 
 @dataclass(frozen=True, slots=True)
 class NodeKind:
-    """Nodes that are alike, as a draft has them."""
+    """Equal nodes of a draft."""
 
     count: int
     each: Mapping[str, int]
@@ -37,7 +37,7 @@ class NodeKind:
 
     @property
     def label(self) -> str:
-        """cpu64-250g-gpu4; what has no cores is a pool."""
+        """Return a label such as cpu64-250g-gpu4; nodes without cores are a pool."""
         if "cores" not in self.each:
             return "pool"
         memory = self.each.get("memory_mib", 0)
@@ -47,7 +47,7 @@ class NodeKind:
 
 @dataclass(frozen=True, slots=True)
 class SystemDraft:
-    """A system as far as it is known. `notes` are what its owner should look at, a sentence each."""
+    """A system as far as it is known. `notes` are sentences for its owner to check."""
 
     name: str
     summary: str
@@ -59,7 +59,7 @@ class SystemDraft:
 
 
 def draft_from_nodes(printed: ParsedNodes, name: str, source: str) -> SystemDraft:
-    """The draft of what Slurm has configured; nodes stand in the order in which it fills them."""
+    """Draft a system from Slurm's configuration; nodes are in the order in which Slurm fills them."""
     nodes = printed.nodes
     alike: dict[tuple[object, ...], list[SlurmNode]] = {}
     for node in sorted(nodes, key=lambda node: node.weight):
@@ -68,26 +68,26 @@ def draft_from_nodes(printed: ParsedNodes, name: str, source: str) -> SystemDraf
     away = [node.name for node in nodes if node.is_away]
     others = sorted({gres for node in nodes for gres in node.other_gres})
     notes = [
-        "CPUs are taken for cores, as Slurm counts them (threads, where a job is given threads), without what is set "
-        "aside for the system (CoreSpec, MemSpecLimit).",
-        "Nodes count as Slurm has them configured. The replay knows no outages: take off what is never there.",
+        "Cores are CPUs as Slurm counts them (threads, if Slurm allocates threads), without those of the system "
+        "(CoreSpec, MemSpecLimit).",
+        "Nodes are those configured in Slurm. The replay has no outages: remove nodes that are never available.",
     ]
     if printed.lacks:
-        notes.append(f"Not told, and so left out: {abbreviated_names(printed.lacks)}. This tells all: {SINFO}.")
+        notes.append(f"Missing, and therefore left out: {abbreviated_names(printed.lacks)}. For all, use: {SINFO}.")
     if away:
         notes.append(
-            f"{len(away)} were down, drained or reserved when this was printed, and count: {abbreviated_names(away)}."
+            f"{len(away)} were down, drained or reserved when this was printed, but count: {abbreviated_names(away)}."
         )
     if others:
-        notes.append(f"Left out, since no trace asks for them: {abbreviated_names(others)}.")
+        notes.append(f"Left out, since no trace requests them: {abbreviated_names(others)}.")
     if shared := sorted({gres for node in nodes for gres in node.shared_gres}):
-        notes.append(f"Left out, since any number of jobs use them at once (no_consume): {abbreviated_names(shared)}.")
+        notes.append(f"Left out, since any number of jobs share them (no_consume): {abbreviated_names(shared)}.")
     if bare := [node.name for node in nodes if node.memory_mib <= 1]:
         notes.append(
-            f"{len(bare)} have no memory configured, so no job that asks for some fits: {abbreviated_names(bare)}."
+            f"{len(bare)} have no memory configured, so no job that requests memory fits: {abbreviated_names(bare)}."
         )
     if lone := [node.name for node in nodes if not node.partitions]:
-        notes.append(f"{len(lone)} are in no partition that was printed: {abbreviated_names(lone)}.")
+        notes.append(f"{len(lone)} are in none of the printed partitions: {abbreviated_names(lone)}.")
     partitions = sorted({part for node in nodes for part in node.partitions})
     return SystemDraft(name, f"{many(len(nodes), 'node')}, from {source}", kinds, notes, partitions)
 
@@ -108,19 +108,19 @@ def _kind(nodes: Sequence[SlurmNode]) -> NodeKind:
 
 
 def prefix_of(names: Sequence[str]) -> str:
-    """What the names of nodes begin with, without the number: node017 and node018 are node."""
+    """Return the common prefix of node names without the number: node for node017 and node018."""
     common = takewhile(lambda pair: pair[0] == pair[1], zip(min(names), max(names), strict=False))
     text = "".join(letter for letter, _ in common)
     return _KEPT.sub("", text.rstrip("0123456789"))[:NAME_CHARS] or "n"
 
 
 def abbreviated_names(words: Iterable[str], most: int = _MOST_WORDS) -> str:
-    """Words for a comment: the first of them, and how many more there are."""
+    """Return the first names for a comment, and the number of the others."""
     return abbreviate(list(words), most, text=lambda word: quote_value(word, NAME_CHARS))
 
 
 def draft_as_yaml(draft: SystemDraft) -> str:
-    """The draft as YAML, which is a legal system file. Raises `InvalidSystem` where it is larger than one may be."""
+    """Return the draft as a valid system file. Raise `InvalidSystem` if it is too large."""
     labels = _labels(draft)
     lines = [f"# {note}" for note in draft.notes]
     lines += [
@@ -140,7 +140,7 @@ def draft_as_yaml(draft: SystemDraft) -> str:
 
 
 def _types_of(draft: SystemDraft, labels: Sequence[str]) -> dict[str, list[str]]:
-    """The kinds of each partition; those whose names are one when they are printable are one."""
+    """Return the kinds of each partition; partitions with equal printable names are merged."""
     found: dict[str, list[str]] = {}
     for partition in draft.partitions:
         types = found.setdefault(_quoted(partition), [])
@@ -150,13 +150,13 @@ def _types_of(draft: SystemDraft, labels: Sequence[str]) -> dict[str, list[str]]
 
 
 def checked_draft(draft: SystemDraft) -> tuple[str, SystemFile]:
-    """The text, and what reading it gives; raises `InvalidSystem`."""
+    """Return the text and the parsed file. Raise `InvalidSystem`."""
     text = draft_as_yaml(draft)
     return text, parse_system(Path("draft"), text)
 
 
 def _labels(draft: SystemDraft) -> list[str]:
-    """A name for each kind, which no partition has."""
+    """Return a label for each kind that no partition has."""
     taken, found = set(draft.partitions), []
     for kind in draft.kinds:
         label, number = kind.label, 1

@@ -1,25 +1,25 @@
-"""A system file: which nodes there are, and what a job of a trace asks of them.
+"""A system file: the nodes, and what a job of a trace requests from them.
 
     name: kit-forhlr2
     summary: one sentence
-    resources: [cores, memory_mib, gpus]       # the columns of the cluster; the first is what a processor is
-    node_types:                                # in node order; every type is a node set of its own
+    resources: [cores, memory_mib, gpus]       # the columns of the cluster; the first one is processors
+    node_types:                                # in node order; every type is a node set
       thin: { count: 1152, prefix: t, each: { cores: 20, memory_mib: 65536 } }
     partitions: { "1": [thin] }                # partition of the trace -> node types it may use; others: all nodes
-    units: { rule: gcd, cores_per_node: 20 }   # how processors become units
-    power: { cap_w: 40000, watts: { cores: 8 } }   # if there is a cap: all jobs together, and a job for each amount
+    units: { rule: gcd, cores_per_node: 20 }   # how processors are converted to units
+    power: { cap_w: 40000, watts: { cores: 8 } }   # optional cap on all jobs together, and a job's power per amount
 
-Rules for a job that asks for C processors and nothing else (`distinct: true`: units on nodes of their own):
+Rules for a job that requests only C processors (`distinct: true`: units on different nodes):
 
 | rule | units |
 |---|---|
-| `pool` | C units of one processor; without node types, one node of as many processors as the header's MaxProcs |
+| `pool` | C units of one processor; without node types, one node with the header's MaxProcs processors |
 | `cores` | C units of one core, anywhere |
 | `gcd`, `cores_per_node: K` | C < K: one unit of C cores; else units of gcd(C, K) cores (pcp20 for KIT: K = 20) |
 | `nodes`, `cores_per_node: K` | ceil(C / K) whole nodes, used by this job alone |
 
-`memory: requested | used` adds the trace's memory per processor to the units (default `none`). Jobs that name their
-amounts per unit (cpsched's own traces, accounting data) are taken as they are; on a `pool` they count their cores.
+`memory: requested | used` adds the trace's memory per processor to the units (default `none`). Jobs with named amounts
+per unit (cpsched's own traces, accounting data) are unchanged; on a `pool` only their cores count.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Name = Annotated[str, Field(min_length=1, max_length=200)]
 
 
 class NodeType(BaseModel):
-    """Nodes that are alike: `each` holds the amounts of one node, resources left out are 0."""
+    """Equal nodes: `each` has the amounts of one node; missing resources are 0."""
 
     model_config = _STRICT
     count: Annotated[int, Field(gt=0, le=MAX_NODES)]
@@ -57,7 +57,7 @@ class NodeType(BaseModel):
 
 
 class UnitRule(BaseModel):
-    """How C processors become units."""
+    """The conversion of C processors to units."""
 
     model_config = _STRICT
     rule: Literal["pool", "cores", "gcd", "nodes"]
@@ -68,11 +68,11 @@ class UnitRule(BaseModel):
     @model_validator(mode="after")
     def _knows_its_nodes(self) -> UnitRule:
         if (self.rule in ("gcd", "nodes")) != (self.cores_per_node is not None):
-            raise ValueError("cores_per_node belongs to the rules gcd and nodes, and they need it")
+            raise ValueError("cores_per_node is required by the rules gcd and nodes, and only allowed there")
         return self
 
     def split(self, processors: int) -> tuple[int, int]:
-        """(units, cores of each)."""
+        """Return the units and the cores of each."""
         if self.rule in ("pool", "cores") or self.cores_per_node is None:
             return processors, 1
         if self.rule == "nodes":
@@ -84,7 +84,7 @@ class UnitRule(BaseModel):
 
 
 class PowerSchema(BaseModel):
-    """What all running jobs may draw together, and what a job is taken to draw for each amount that it asks for."""
+    """The power cap of all running jobs together, and a job's assumed power per requested amount."""
 
     model_config = _STRICT
     cap_w: Annotated[int, Field(gt=0, le=MAX_AMOUNT)]
@@ -107,7 +107,7 @@ class SystemFile(BaseModel):
     def _names_what_it_has(self) -> SystemFile:
         known = set(self.resources)
         if len(known) < len(self.resources):
-            raise ValueError("resources must be named once each")
+            raise ValueError("resources must be different")
         nodes = sum(kind.count for kind in self.node_types.values())
         if nodes > MAX_NODES:
             raise ValueError(f"node_types have {nodes:,} nodes, must not be more than {MAX_NODES:,}")
@@ -124,12 +124,12 @@ class SystemFile(BaseModel):
         if not self.node_types and self.units.rule != "pool":
             raise ValueError("node_types may be left out with the unit rule pool only")
         if self.units.memory != "none" and "memory_mib" not in known:
-            raise ValueError("units.memory needs the resource memory_mib")
+            raise ValueError("units.memory requires the resource memory_mib")
         return self
 
 
 class System:
-    """A system for one trace: its cluster, and the request that a job's words mean here. Requests are interned."""
+    """A system for one trace: its cluster, and the conversion of requests. Requests are interned."""
 
     def __init__(self, file: SystemFile, header: Mapping[str, str] | None = None) -> None:
         self.file = file
@@ -140,11 +140,11 @@ class System:
 
     @property
     def name(self) -> str:
-        """The name in the file."""
+        """Return the name in the file."""
         return self.file.name
 
     def request(self, ask: ResourceRequest) -> Request:
-        """The request; raises `InvalidValue` where it could never fit, or names a resource that is not here."""
+        """Convert a request. Raise `InvalidValue` if it can never fit or names an unknown resource."""
         known = self._requests.get(ask)
         if known is not None:
             return known
@@ -152,16 +152,18 @@ class System:
         request = self._interned.setdefault(request, request)
         room = self._room(request)
         if request.units > room:
-            raise InvalidValue("units", request.units, f"no more than {room} of {self._spelled(request)} fit")
+            raise InvalidValue(
+                "units", request.units, f"must be at most {room}, which is how many of {self._spelled(request)} fit"
+            )
         self._requests[ask] = request
         return request
 
     def lacks(self, partition: str) -> bool:
-        """Whether there are partitions here, and a job names one that is not among them."""
+        """Return whether the system has partitions, but not this one."""
         return bool(partition and self.file.partitions) and partition not in self._set_of
 
     def _spelled(self, request: Request) -> str:
-        """A unit of a request in words, and where it may be."""
+        """Describe a unit of a request and its node set."""
         amounts = zip(self.file.resources, request.per_unit, strict=True)
         words = ", ".join(f"{amount} {name}" for name, amount in amounts if amount)
         names = self.cluster.node_set_names
@@ -198,12 +200,12 @@ class System:
         return {name: row for row, name in enumerate(self.cluster.node_set_names) if row > 0}
 
     def _room(self, request: Request) -> int:
-        """How many such units the empty system holds."""
+        """Return how many such units fit the empty system."""
         return feasibility.units_on_empty_cluster(request, self.cluster)
 
 
 class UnlimitedSystem(System):
-    """Room for every job, whatever it asks for, in columns of these names: for studies that place no jobs."""
+    """A system with room for every job, with these columns, for studies without placement."""
 
     def __init__(self, resources: Sequence[str]) -> None:
         everything = NodeType(count=1, each=dict.fromkeys(resources, MAX_AMOUNT))
@@ -248,24 +250,24 @@ def _processors(file: SystemFile, header: Mapping[str, str]) -> int:
                 len(words[0]) < 20 and int(words[0]) <= MAX_UNITS, key, words[0], f"must be from 1 to {MAX_UNITS:,}"
             )
             return int(words[0])
-    raise InputError(f"system {file.name}: the header of the trace has no MaxProcs; name a system that has nodes")
+    raise InputError(f"system {file.name}: the header of the trace has no MaxProcs; choose a system with nodes")
 
 
 def known_systems() -> list[str]:
-    """Names of the systems that come with the project."""
+    """Return the names of the bundled systems."""
     folder = package_files.files("cpsched_sim") / "systems"
     return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
 
 
 def named_system(name: str) -> SystemFile:
-    """A system that comes with the project; no file is opened for any other name. Raises `UnknownName`."""
+    """Return a bundled system; no other file is opened. Raise `UnknownName`."""
     if name not in known_systems():
         raise UnknownName("system", quote_value(name), known_systems())
     return load_system(name)
 
 
 def load_system(name_or_path: str) -> SystemFile:
-    """A system by name or from a file. Raises `UnknownName`, `InvalidSystem`, `InputError`."""
+    """Load a system by name or from a file. Raise `UnknownName`, `InvalidSystem`, `InputError`."""
     if name_or_path in known_systems():
         path = Path(str(package_files.files("cpsched_sim") / "systems" / f"{name_or_path}.yaml"))
     else:
@@ -276,7 +278,7 @@ def load_system(name_or_path: str) -> SystemFile:
 
 
 def parse_system(path: Path, text: str) -> SystemFile:
-    """The content of a system file; `path` is what messages name."""
+    """Parse a system file; `path` appears in messages."""
     return _validated(parse_tree(path, text, InvalidSystem))
 
 

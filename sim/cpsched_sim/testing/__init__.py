@@ -1,9 +1,9 @@
-"""What every dispatcher promises, as a suite that plug-ins can run: `pytest --cpsched-dispatcher my.module:Class`.
+"""The properties of every dispatcher as a test suite for plug-ins: `pytest --cpsched-dispatcher my.module:Class`.
 
-- `worlds`: random clusters, queues and traces.
-- `judge`: judges of a whole schedule that share no code with the simulator.
-- `promises`: the promises, each a function of a dispatcher's words.
-- `suite`: the same as tests; `plugin` brings them into pytest.
+- `strategies`: random clusters, queues and traces.
+- `dispatcher_properties`: the properties, each a function of a dispatcher's name, with checks of whole schedules that
+share no code with the simulator.
+- `suite`: the properties as tests; `plugin` adds them to pytest.
 
-Hypothesis and pytest are imported here alone; `pip install 'cpsched[testing]'` installs both.
+Only this package imports Hypothesis and pytest; `pip install 'cpsched[testing]'` installs both.
 """

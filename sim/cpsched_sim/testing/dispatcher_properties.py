@@ -1,7 +1,7 @@
-"""The promises that every dispatcher makes, each held against random clusters, queues and traces.
+"""The properties of every dispatcher, each tested with random clusters, queues and traces.
 
-A promise takes the words for a dispatcher (a name, or `package.module:Class`) and raises `AssertionError`, with the
-smallest world that was found, where the dispatcher breaks it.
+A property takes a dispatcher's name (a name, or `package.module:Class`) and raises `AssertionError` with the smallest
+counterexample found.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from cpsched_sim.testing.strategies import can_run, full_clusters, snapshots, tr
 from cpsched_sim.traces.trace_job import TraceJob
 
 EFFORT = "100"
-"""The deterministic limit of dispatchers that search: no promise may depend on a clock."""
+"""The deterministic limit of dispatchers that search: no property may depend on a clock."""
 
 
 def dispatcher_of(words: str) -> Dispatcher:
-    """A new dispatcher. If it searches, its limit is a deterministic effort and not a time."""
+    """Build a dispatcher. If it searches, its limit is a deterministic effort instead of a time."""
     limited = "effort" in setting_names(DISPATCHERS.find(words))
     return DISPATCHERS.build(words, {"effort": EFFORT} if limited else None)
 
 
 def policy_of(words: str, predictor: str = "walltime") -> Policy:
-    """A new policy with this dispatcher."""
+    """Build a policy with this dispatcher."""
     return Policy(PREDICTORS.build(predictor), dispatcher_of(words))
 
 
 def max_examples(words: str, many: int) -> settings:
-    """How many worlds to try: fewer for a dispatcher that may call a solver; see `tries`."""
+    """Return the number of examples, fewer for a dispatcher that may call a solver; see `tries`."""
     searches = "effort" in setting_names(DISPATCHERS.find(words))
     return tries(many // 6 if searches else many)
 
 
 def decisions_are_feasible_and_explained(words: str) -> None:
-    """No rule broken; each queued job starts or has its wait; plans are not in the past and start what starts."""
+    """Check that no rule is broken, each queued job starts or has a wait, and plans are consistent."""
     dispatcher = dispatcher_of(words)
 
     @max_examples(words, 60)
@@ -66,7 +66,7 @@ def decisions_are_feasible_and_explained(words: str) -> None:
 
 
 def decisions_are_deterministic(words: str) -> None:
-    """Two new dispatchers, the same snapshot: the same starts on the same nodes."""
+    """Check that two new dispatchers choose the same starts and nodes for the same snapshot."""
 
     @max_examples(words, 20)
     @given(st.one_of(snapshots(), full_clusters()))
@@ -79,7 +79,7 @@ def decisions_are_deterministic(words: str) -> None:
 
 
 def memory_round_trips(words: str) -> None:
-    """One dispatcher through several snapshots; before each, a new one that recalls its memory decides the same."""
+    """Check over several snapshots that a new dispatcher with the restored memory decides the same."""
 
     @max_examples(words, 20)
     @given(st.lists(snapshots(), min_size=2, max_size=4))
@@ -99,7 +99,7 @@ def memory_round_trips(words: str) -> None:
 
 
 def jobs_run_within_capacity(words: str) -> None:
-    """Whole traces: all start, where they may; the others are refused with a reason; the same trace twice, the same."""
+    """Check on whole traces that all jobs start or are refused with a reason, and that replays repeat."""
 
     @max_examples(words, 40)
     @given(traces(), st.sampled_from(["walltime", "last-two"]))
@@ -108,7 +108,7 @@ def jobs_run_within_capacity(words: str) -> None:
         schedule = replay(trace, cluster, policy_of(words, predictor))
         assert schedule.violations == ()
         able = [can_run(cluster, item.job) for item in trace]
-        assert (schedule.start_s != NEVER).tolist() == able, "whatever can run starts at some time"
+        assert (schedule.start_s != NEVER).tolist() == able, "every job that can run starts eventually"
         assert [i not in schedule.refused for i in range(len(trace))] == able
         assert misplaced(cluster, trace, schedule) == []
         assert overfull(cluster, trace, schedule) == []
@@ -129,7 +129,7 @@ PROPERTIES: tuple[Callable[[str], None], ...] = (
 
 
 def overfull(cluster: Cluster, trace: Sequence[TraceJob], schedule: Schedule) -> list[tuple[int, int]]:
-    """(second, node) pairs at which more is in use than there is; whole-node jobs use all of a node, and are alone."""
+    """Return (second, node) pairs that are overbooked; whole-node jobs use all of a node alone."""
     found, steps = [], {0}
     ran = [i for i in range(len(trace)) if schedule.start_s[i] != NEVER]
     steps.update(int(schedule.start_s[i]) for i in ran)
@@ -149,7 +149,7 @@ def overfull(cluster: Cluster, trace: Sequence[TraceJob], schedule: Schedule) ->
 
 
 def misplaced(cluster: Cluster, trace: Sequence[TraceJob], schedule: Schedule) -> list[int]:
-    """Jobs whose placement is not what they asked for: units, distinct nodes, node set, time."""
+    """Return jobs whose placement violates their request: units, distinct nodes, node set, time."""
     found = []
     for i, item in enumerate(trace):
         if schedule.start_s[i] == NEVER:

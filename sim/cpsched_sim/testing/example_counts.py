@@ -1,4 +1,4 @@
-"""How many examples a property tries: its own number, in the measure of Hypothesis's profile in force."""
+"""The number of examples of a property: its own number, scaled by the effective Hypothesis profile."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 from hypothesis import settings
 
 USUAL = 100
-"""The examples of Hypothesis's own profile: under it each property tries as many as it says."""
+"""The examples of Hypothesis's default profile, under which each property tries its own number."""
 
 
 def tries(many: int, **further: Any) -> settings:
-    """Settings for a property that tries `many` examples, and at least three; no example has a deadline.
+    """Return settings for a property with `many` examples, at least three, and no deadline.
 
-    A profile with `max_examples=25` (`pytest --hypothesis-profile NAME`) makes it a quarter of them. `further` are
+    A profile with `max_examples=25` (`pytest --hypothesis-profile NAME`) reduces it to a quarter. `further` are
     other settings of Hypothesis.
     """
     return settings(max_examples=max(3, many * settings().max_examples // USUAL), deadline=None, **further)

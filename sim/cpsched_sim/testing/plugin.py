@@ -1,7 +1,7 @@
-"""Brings the property suite into pytest: `pytest --cpsched-dispatcher my.module:Class` (may be given several times).
+"""Add the property suite to pytest: `pytest --cpsched-dispatcher my.module:Class` (repeatable).
 
-Without other arguments only the suite runs; with some, those tests and the suite. The suite itself, and whatever it
-needs, is imported when the option is given.
+Without other arguments only the suite runs; otherwise those tests and the suite. The suite and its imports are loaded
+only with this option.
 """
 
 from __future__ import annotations
@@ -27,10 +27,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let the suite be collected."""
+    """Let pytest collect the suite."""
     if not config.getoption("cpsched_dispatcher") or str(SUITE) in config.args:
         return
-    sys.path.append(str(config.invocation_params.dir))  # as `python -m pytest` does: the dispatcher may be there
+    sys.path.append(
+        str(config.invocation_params.dir)
+    )  # like `python -m pytest`, for dispatchers in the working directory
     if config.args_source is not pytest.Config.ArgsSource.ARGS:
         config.args.clear()
     config.args.append(str(SUITE))

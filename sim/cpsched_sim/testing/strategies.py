@@ -1,7 +1,7 @@
 """Random clusters, queues and traces: several resources, distinct-node and whole-node jobs, node sets.
 
-`snapshots` and `traces` are small and of every shape, so that a broken promise shrinks to a world that can be read.
-`full_clusters` are full clusters with long queues: what only shows there is beyond the reach of small worlds.
+`snapshots` and `traces` are small and varied, so that a counterexample shrinks to a readable world. `full_clusters` are
+full clusters with long queues, for faults that small worlds cannot show.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NOW_S = 1000
 
 @st.composite
 def clusters(draw: Draw) -> Cluster:
-    """Clusters of 1 to 6 nodes with 1 to 3 resources; some nodes are alike, and one node set holds a part of them."""
+    """Draw clusters of 1 to 6 nodes with 1 to 3 resources; some nodes are equal, and one node set has some."""
     resources = draw(st.integers(1, 3))
     kinds = draw(st.lists(st.tuples(*[st.integers(0, 6)] * resources), min_size=1, max_size=2))
     rows = draw(st.lists(st.sampled_from(kinds), min_size=1, max_size=6))
@@ -34,7 +34,7 @@ def clusters(draw: Draw) -> Cluster:
 
 @st.composite
 def requests(draw: Draw, cluster: Cluster) -> Request:
-    """Requests: most of them are small, and now and then one can never fit."""
+    """Draw requests, most of them small; a few can never fit."""
     amounts = draw(
         st.tuples(*[st.integers(0, 4)] * len(cluster.resources)).filter(any)
         if len(cluster.resources) > 1
@@ -51,7 +51,7 @@ def requests(draw: Draw, cluster: Cluster) -> Request:
 
 @st.composite
 def jobs(draw: Draw, cluster: Cluster, id: int, submit_s: Any = st.just(0)) -> Job:
-    """Jobs of the queues a and b, of the users x and y."""
+    """Draw jobs of the queues a and b, of the users x and y."""
     return Job(
         id,
         draw(submit_s),
@@ -64,7 +64,7 @@ def jobs(draw: Draw, cluster: Cluster, id: int, submit_s: Any = st.just(0)) -> J
 
 
 def first_fit_placement(request: Request, cluster: Cluster, free: IntArray) -> Placement | None:
-    """The placement of `request` on the first nodes of `free` that hold its units; None where they do not."""
+    """Return the placement of `request` on the first nodes of `free` that fit its units, or None."""
     fits, left, placement = free_units_by_node(request, cluster, free), request.units, []
     for node, most in enumerate(fits.tolist()):
         if most and left:
@@ -74,14 +74,14 @@ def first_fit_placement(request: Request, cluster: Cluster, free: IntArray) -> P
 
 
 def subtract_placement(request: Request, placement: Placement, cluster: Cluster, free: IntArray) -> None:
-    """Take a placement off `free`."""
+    """Subtract a placement from `free`."""
     for node, amounts in amounts_used(request, placement, cluster.capacity).items():
         free[node] -= amounts
 
 
 @st.composite
 def snapshots(draw: Draw, most: int = 8) -> Snapshot:
-    """Snapshots with a queue in order of arrival and with running jobs; some estimates are below the walltime."""
+    """Draw snapshots with a queue in order of arrival and running jobs; some estimates are below the walltime."""
     cluster = draw(clusters())
     free, running = cluster.capacity.copy(), []
     for id in range(100, 100 + draw(st.integers(0, 5))):
@@ -99,7 +99,7 @@ def snapshots(draw: Draw, most: int = 8) -> Snapshot:
 
 @st.composite
 def traces(draw: Draw, most: int = 25) -> tuple[Cluster, list[TraceJob]]:
-    """A cluster and jobs that arrive in order; some run as long as allowed, some shorter."""
+    """Draw a cluster and jobs in order of arrival; some run for their whole walltime, some shorter."""
     cluster = draw(clusters())
     items, submit_s = [], 0
     for id in range(1, 1 + draw(st.integers(1, most))):
@@ -111,12 +111,11 @@ def traces(draw: Draw, most: int = 25) -> tuple[Cluster, list[TraceJob]]:
 
 @st.composite
 def full_clusters(draw: Draw, most: int = 60) -> Snapshot:
-    """Full clusters of unequal nodes with 20 to `most` jobs waiting, of all sharing rules, some of them alike.
+    """Draw full clusters of unequal nodes with 20 to `most` waiting jobs of all sharing rules, some of them equal.
 
-    Running jobs take every node but the last two, and in half of the worlds they leave crumbs on each that are enough
-    for hardly any job: then more requests fail than a plan remembers. Ends, estimates and submissions repeat, so that
-    a tie often decides the order. One number is drawn, and the world made from it, because drawing sixty jobs one by
-    one is slow.
+    Running jobs occupy every node but the last two. In half of the worlds they leave fragments on each that fit hardly
+    any job: then more requests fail than a plan remembers. Ends, estimates and submissions repeat, so that ties often
+    decide the order. One number is drawn and the world derived from it, because drawing sixty jobs one by one is slow.
     """
     random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     size, resources = int(random.integers(3, 24)), int(random.integers(1, 4))
@@ -151,7 +150,7 @@ def full_clusters(draw: Draw, most: int = 60) -> Snapshot:
 
 
 def can_run(cluster: Cluster, job: Job) -> bool:
-    """Whether the empty cluster could hold the request."""
+    """Return whether the empty cluster fits the request."""
     return why_infeasible(job.request, cluster) is None
 
 

@@ -1,4 +1,4 @@
-"""The promises as tests, for the dispatchers that `--cpsched-dispatcher` names; see `cpsched_sim.testing.plugin`."""
+"""The properties as tests, for the dispatchers of `--cpsched-dispatcher`; see `cpsched_sim.testing.plugin`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from cpsched_sim.testing.dispatcher_properties import PROPERTIES
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """One test per dispatcher and promise."""
+    """Create one test per dispatcher and property."""
     words = metafunc.config.getoption("cpsched_dispatcher")
     metafunc.parametrize("dispatcher", words)
     metafunc.parametrize("promise", PROPERTIES, ids=[promise.__name__ for promise in PROPERTIES])
 
 
 def test_dispatcher(dispatcher: str, promise: Callable[[str], None]) -> None:
-    """The dispatcher keeps the promise."""
+    """The dispatcher has the property."""
     promise(dispatcher)

@@ -1,1 +1,1 @@
-"""Traces: readers of the formats that workloads come in, one file per format."""
+"""Readers of trace formats, one file per format."""

@@ -1,12 +1,12 @@
-"""Which column of an accounting file holds what: from its header line, or from what its owner says of it.
+"""The columns of an accounting file: from its header line, or from the user (`--columns`).
 
-A header line names the columns as sacct does, in any order. Where names differ, or where there is no header line, the
-owner of the file tells (`--columns`), in one of two ways:
+A header line has sacct's column names, in any order. If names differ or the header line is missing, the user sets
+`--columns`, in one of two ways:
 
-- `Submit=submitted,User=owner`: sacct's name, then the name in the header line, or the number of the column from 1 on.
-- `JobIDRaw,User,-,Submit,...`: the names of all columns in their order, `-` for one that is not needed.
+- `Submit=submitted,User=owner`: sacct's name, then the name in the header line, or the number of the column from 1.
+- `JobIDRaw,User,-,Submit,...`: the names of all columns in order, `-` for an unused one.
 
-In a file without a header line, a first line that has no digit in it is taken for one and passed over.
+Without a header line, a first line without any digit counts as one and is skipped.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ XDMOD_COLUMNS = (
     "JobID|JobIDRaw|Cluster|Partition|QOS|Account|Group|GID|User|UID|Submit|Eligible|Start|End|Elapsed|ExitCode|State|"
     "NNodes|NCPUS|ReqCPUS|ReqMem|ReqTRES|AllocTRES|Timelimit|NodeList|JobName"
 )
-"""What Open XDMoD asks sacct for: the columns of a file without a header line, unless told otherwise."""
+"""The columns that Open XDMoD requests from sacct: the default for a file without a header line."""
 COLUMN_ALIASES: Mapping[str, tuple[str, ...]] = {
     "jobidraw": ("jobid",),
     "ncpus": ("alloccpus", "reqcpus"),
@@ -35,17 +35,17 @@ COLUMN_ALIASES: Mapping[str, tuple[str, ...]] = {
     "end": ("endtime",),
     "wait": ("waittime",),
 }
-"""Columns of sacct that tell the same, or that stand in where the first one is not there."""
+"""Equivalent columns of sacct, used if the first is missing."""
 COLUMNS_READ = (
     "JobIDRaw", "JobID", "Partition", "Account", "User", "Submit", "Eligible", "Start", "End", "Elapsed", "ElapsedRaw",
     "State", "NNodes", "AllocNodes", "ReqNodes", "NCPUS", "AllocCPUS", "ReqCPUS", "ReqTRES", "AllocTRES", "Timelimit",
     "TimelimitRaw", "NodeList", "JobName", "QOS", "Reservation", "Cluster", "Wait",
 )  # fmt: skip
-"""The columns that are read; others may be there."""
+"""The columns that are read; others may be present."""
 REQUIRED_COLUMNS = ("JobIDRaw", "Submit", "Start", "End", "Timelimit")
-"""The columns without which nothing can be replayed. `Wait`, in seconds, may tell of Start, and `Elapsed` of End."""
+"""The required columns. `Wait`, in seconds, may replace Start, and `Elapsed` may replace End."""
 AMOUNTS = ("NNodes", "NCPUS")
-"""Needed, too, unless AllocTRES or ReqTRES tells the same."""
+"""Also required, unless AllocTRES or ReqTRES has the same information."""
 NONE = "-"
 _SEPARATORS = "|,;\t^~"
 _LOOKS_LIKE_A_JOB = re.compile(r"\d+(?:[_+.][^|,;\t^~]*)?[|,;\t^~]", re.ASCII)
@@ -53,7 +53,7 @@ _KNOWN = {name.lower() for name in (*XDMOD_COLUMNS.split("|"), *COLUMNS_READ)}
 
 
 def separator_of(line: str) -> str:
-    """What separates the columns of a header line of sacct; "" where the line is none."""
+    """Return the column separator of a sacct header line, or "" if it is not one."""
     for separator in _SEPARATORS:
         names = {name.strip(' "\r\n').lower() for name in line.split(separator)}
         if names & {"jobid", "jobidraw"} and len(names & _KNOWN) > 1:
@@ -62,13 +62,13 @@ def separator_of(line: str) -> str:
 
 
 def is_aligned(line: str) -> bool:
-    """Whether a line names columns of sacct between blanks, as without `--parsable2`: values are cut off then."""
+    """Return whether a line has sacct's columns separated by blanks, without `--parsable2`: values are truncated."""
     names = line.lower().split()
     return bool({"jobid", "jobidraw"} & set(names)) and len(_KNOWN & set(names)) > 1 and not separator_of(line)
 
 
 class AccountingColumns:
-    """Where each field of a line stands. `header` is the text of the header line, "" where the file has none."""
+    """The position of each field. `header` is the text of the header line, "" without one."""
 
     def __init__(self, separator: str, names: Sequence[str], header: str = "", by_place: bool = False) -> None:
         self.separator, self.header, self.by_place = separator, header, by_place
@@ -79,30 +79,30 @@ class AccountingColumns:
 
     @classmethod
     def of(cls, first: str, words: str = "") -> AccountingColumns:
-        """The columns of a file whose first line is `first`, with `words` of its owner. Raises `InvalidValue`."""
+        """Determine the columns from a file's first line and the user's `--columns`. Raise `InvalidValue`."""
         first = first.strip("\r\n")
         if words:
-            return _told(first, words)
+            return _from_user(first, words)
         if separator := separator_of(first):
             return cls(separator, _cells(first, separator), first)
         return cls("|", XDMOD_COLUMNS.split("|"))
 
     def where(self, name: str) -> int | None:
-        """The place of a column, or of the one that stands in for it; None where there is neither."""
+        """Return the position of a column or its equivalent, or None."""
         low = name.lower()
         return next((at for each in (low, *COLUMN_ALIASES.get(low, ())) if (at := self.at.get(each)) is not None), None)
 
     def missing(self) -> list[str]:
-        """The needed columns that are not there."""
-        told = bool({"alloctres", "reqtres"} & self.at.keys())
+        """Return the required columns that are missing."""
+        has_amounts = bool({"alloctres", "reqtres"} & self.at.keys())
         instead = {"Start": "Wait", "End": "Elapsed"}
-        needed = (*REQUIRED_COLUMNS, *(() if told else AMOUNTS))
+        needed = (*REQUIRED_COLUMNS, *(() if has_amounts else AMOUNTS))
         return [name for name in needed if self.where(name) is self.where(instead.get(name, name)) is None]
 
     def is_header(self, text: str) -> bool:
-        """Whether a line names columns: those of this file in whatever order, or those of sacct.
+        """Return whether a line is a header, with this file's columns in any order, or with sacct's.
 
-        A line of a job has its number and its times, a header line has no field that begins with a digit.
+        A job's line has a number and times; a header line has no field that begins with a digit.
         """
         text = text.strip("\r\n")
         if text == self.header or text[:1].isdigit():
@@ -113,7 +113,7 @@ class AccountingColumns:
         return (bool(self._names) and self._names == set(cells)) or (bool(separator_of(text)) and _has_times(text))
 
     def goes_on(self, before: str, text: str) -> bool:
-        """Whether a line is the rest of the job of the line before: the job's name holds a line end."""
+        """Return whether a line continues the job of the line before, whose name contains a line break."""
         between = text.count(self.separator)
         if between >= self.count - 1 or len(before) > MAX_LINE_CHARS or _LOOKS_LIKE_A_JOB.match(text):
             return False
@@ -123,14 +123,14 @@ class AccountingColumns:
         return there >= self.count - 1 if self.name_comes_last else there < self.count - 1 and there + between > 0
 
     def is_other(self, header: str) -> bool:
-        """Whether a further header line has these columns in other places, where they are told by their place."""
+        """Return whether a further header line reorders these columns, where positions define them."""
         theirs = AccountingColumns.of(header).at
         return any(theirs.get(name) != at for name, at in self.at.items() if name != NONE)
 
     def split(self, text: str) -> list[str]:
-        """The fields of a line; raises `InvalidValue`.
+        """Return the fields of a line. Raise `InvalidValue`.
 
-        The separator may also end the line, and stand in a job name that comes last.
+        The separator may also end the line, and occur in a job name in the last column.
         """
         fields = text.rstrip("\r\n").split(self.separator)
         if '"' in text and self.separator != "|" and len(quoted := self._quoted(text)) == self.count:
@@ -142,7 +142,7 @@ class AccountingColumns:
         if len(fields) > self.count and self.name_comes_last:
             fields[self.count - 1 :] = [self.separator.join(fields[self.count - 1 :])]
         if len(fields) != self.count:
-            raise InvalidValue("fields", len(fields), f"must be {self.count}; ask sacct for JobName as the last column")
+            raise InvalidValue("fields", len(fields), f"must be {self.count}; request JobName as sacct's last column")
         return fields
 
     def _quoted(self, text: str) -> list[str]:
@@ -153,12 +153,12 @@ class AccountingColumns:
 
 
 def _has_times(line: str) -> bool:
-    """Whether a header line names the times of jobs."""
+    """Return whether a header line has the times of jobs."""
     return {"submit", "start", "end"} <= {name.lower() for name in _cells(line, separator_of(line))}
 
 
-def _told(first: str, words: str) -> AccountingColumns:
-    """The columns as the owner of the file tells them."""
+def _from_user(first: str, words: str) -> AccountingColumns:
+    """Return the columns set by the user."""
     parts = [part.strip() for part in words.split(",")]
     if not any("=" in part for part in parts):
         return _in_order(first, parts)
@@ -170,15 +170,17 @@ def _told(first: str, words: str) -> AccountingColumns:
 
 def _pair(part: str) -> tuple[str, str]:
     name, equals, theirs = (text.strip() for text in part.partition("="))
-    require(bool(equals and theirs), "--columns", part, "must be NAME=COLUMN, as are the others")
+    require(bool(equals and theirs), "--columns", part, "must be NAME=COLUMN, like the others")
     return _checked(name), theirs
 
 
 def _checked(name: str) -> str:
-    """One of the names that are read, as it is spelled there."""
+    """Return a known column name in its usual spelling."""
     known = {each.lower(): each for each in COLUMNS_READ}
     meant = did_you_mean(name, COLUMNS_READ)
-    require(name.lower() in known, "--columns", name, f"is no column that is read: {', '.join(COLUMNS_READ)}{meant}")
+    require(
+        name.lower() in known, "--columns", name, f"must be one of the known columns: {', '.join(COLUMNS_READ)}{meant}"
+    )
     return known[name.lower()]
 
 
@@ -203,7 +205,7 @@ def _by_number(first: str, numbers: Mapping[str, int]) -> AccountingColumns:
 
 
 def _renamed(first: str, theirs: Mapping[str, str]) -> AccountingColumns:
-    """The header line's own names, but for those that are told; their own column of that name is not read then."""
+    """Return the header line's names with the user's replacements; the replaced columns are ignored."""
     wanted = {name.lower() for name in theirs.values()}
     separator = max(_SEPARATORS, key=lambda each: (_named(wanted, first, each), first.count(each)))
     cells = _cells(first, separator)
@@ -217,7 +219,7 @@ def _renamed(first: str, theirs: Mapping[str, str]) -> AccountingColumns:
 
 
 def _named(wanted: set[str], line: str, separator: str) -> int:
-    """How many of the wanted columns a line names, if that is what separates them."""
+    """Count the wanted columns in a line, split at this separator."""
     return len(wanted & {name.lower() for name in _cells(line, separator)})
 
 

@@ -1,6 +1,6 @@
-"""Numbers for the runs of a job: accounting data tells of one job as often as it was requeued.
+"""Numbers for the runs of a job: accounting data has a record for each requeue.
 
-Tables made of it may have the tasks of an array under the number of the array: they begin together, and end apart.
+Derived tables may store array tasks under the number of the array: same start, different ends.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from cpsched_sim.input.input_limits import MAX_ID
 NEXT_RUN = 10**16
 """Added to a job's number for each further run: 10000000000000007 is the second run of job 7."""
 TASKS = 10**7
-"""More than the tasks of any array: -70000003 is task 3 of the array 7."""
+"""More than the tasks of any array; -70000003 is task 3 of array 7."""
 _UNNUMBERED = 5 * 10**6
-"""-75000001 is the second task of the array 7 where their numbers are lost; Slurm's arrays end at task 4,000,000."""
+"""-75000001 is the second task of array 7 if task numbers are lost; Slurm's arrays end at task 4,000,000."""
 _MOST_UNNUMBERED = 4 * 10**6
 READ_BEFORE = "line of a job that was read before"
 FURTHER_RUN = "is a further run of a job that was requeued"
@@ -21,7 +21,7 @@ UNDER_ONE_NUMBER = "has number and start of another job, but other end or nodes:
 
 
 class _Several:
-    """The runs of a number that more than one has: by start and end, where they were."""
+    """The runs of a number with several runs: nodes by start and end."""
 
     def __init__(self) -> None:
         self.nodes: dict[tuple[int, int], set[str]] = {}
@@ -29,7 +29,7 @@ class _Several:
         self.further = self.tasks = 0
 
     def add(self, start_s: int, end_s: int, nodes: str) -> bool:
-        """Keep a run; False for one that is there. A file may not say where a run was."""
+        """Add a run; return False if it exists. A file may not have the nodes of a run."""
         there = self.nodes.setdefault((start_s, end_s), set())
         if nodes in there or "" in there or (there and not nodes):
             return False
@@ -38,16 +38,16 @@ class _Several:
 
 
 class JobRuns:
-    """The runs that were seen so far, told apart by when they began and ended, and where."""
+    """The runs read so far, distinguished by start, end and nodes."""
 
     def __init__(self) -> None:
         self._first: dict[int, tuple[int, int, str]] = {}
         self._several: dict[int, _Several] = {}
 
     def number(self, id: int, start_s: int, end_s: int = 0, nodes: str = "") -> tuple[int | None, bool]:
-        """The number of a run, and whether it is one of several that began together. Raises `InvalidValue`.
+        """Return the number of a run, and whether several runs began together. Raise `InvalidValue`.
 
-        It is the job's own for the first run, and None for one that was seen.
+        The first run has the job's number; a run that was read before has None.
         """
         first = self._first.setdefault(id, run := (start_s, end_s, nodes))
         if first is run:
@@ -70,7 +70,7 @@ class JobRuns:
         return (id + further if id >= 0 else id - further), False
 
     def has_begun(self, id: int, since_s: int, nodes: str = "") -> bool:
-        """Whether a run of the job is known that began then or later, and on these nodes where some are named."""
+        """Return whether a run of the job began at `since_s` or later, on the given nodes if any."""
         if id not in self._first:
             return False
         start_s, end_s, where = self._first[id]
@@ -82,5 +82,5 @@ class JobRuns:
 
     def _task(self, id: int, number: int) -> int:
         if number >= _MOST_UNNUMBERED or id * TASKS > MAX_ID - TASKS:
-            raise InvalidValue("job", id, "must not be the number of so many jobs")
+            raise InvalidValue("job", id, "is the number of too many jobs")
         return -(id * TASKS + _UNNUMBERED + number)

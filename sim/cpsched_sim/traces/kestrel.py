@@ -1,23 +1,23 @@
-"""Reads the jobs of NLR's Kestrel (formerly NREL), August 2023 to December 2025, with their energy.
+"""Read the jobs of NLR's Kestrel (formerly NREL), August 2023 to December 2025, with their energy.
 
-The file is one month of `esif.hpc.kestrel.job-anon.zip` (https://data.nlr.gov/submissions/302); the columns are
-described in the `datacard.md` beside it, those read here as follows.
+The file is one month of `esif.hpc.kestrel.job-anon.zip` (https://data.nlr.gov/submissions/302). Its `datacard.md`
+describes the columns; these are read:
 
-| column | here | where it is missing or odd |
+| column | here | if missing or invalid |
 |---|---|---|
 | id, as Slurm's JobID | id; task 3 of the array 7 is -70000003 | must appear once |
-| submit_time | submit_s | must be told |
-| start_time, end_time | start_s, and run_s between them | not both told: job dropped |
+| submit_time | submit_s | required |
+| start_time, end_time | start_s, and run_s between them | either missing: job dropped |
 | wallclock_req | walltime_s | the run time |
 | nodes_used | units, on nodes of their own | nodes_req |
 | processors_used | cores of each unit, rounded up | processors_req |
 | gpus_requested | gpus of each unit, rounded up | none |
 | user_hash, account_hash, name_hash, qos | user, account, name, qos | "" |
 | partition | partition and queue | "" |
-| nodelist | where it ran | "" |
-| consumed_energy_raw_joules | power_w: divided by run_s | 0: not told |
+| nodelist | its nodes | "" |
+| consumed_energy_raw_joules | power_w: divided by run_s | 0: unknown |
 
-memory_req is left out: the card does not say whether it is for a node or for the job.
+memory_req is ignored: the card does not say whether it is per node or per job.
 Intervals are Arrow's, a number of seconds, or text: `2 days 04:00:00`, `04:00:00`.
 """
 
@@ -35,11 +35,11 @@ from cpsched_sim.traces.trace_record import NodeRequest, TraceRecord
 
 _INTERVAL = re.compile(r"(?:(\d{1,9}) days?)?(?:,? ?\b(\d{1,9}):(\d\d):(\d\d)(?:\.\d+)?)?$", re.ASCII)
 _MOST_W = 1 << 30
-"""More than any job draws: Slurm's counters of energy overflow."""
+"""More than any job draws: Slurm's energy counters overflow."""
 
 
 class KestrelReader(TableReader):
-    """Kestrel's table of jobs. It knows nothing of the machine: replay it on a system file."""
+    """Kestrel's table of jobs. It has no machine: replay it on a system file."""
 
     NEEDED: ClassVar = ("id", "submit_time", "start_time", "end_time", "wallclock_req", "nodes_req", "processors_req")
     ALSO: ClassVar = (

@@ -1,7 +1,7 @@
-"""cpsched's own trace format: a table in CSV, gzipped, that says everything a request can say.
+"""cpsched's own trace format: gzipped CSV with everything that a request can express.
 
-SWF has no job names, no GPUs, no amounts per unit and no nodes that must be distinct, and a companion file beside it
-would get lost. CSV is read by every tool, its lines have numbers for messages, and gzip makes it as small as SWF.
+SWF has no job names, GPUs, amounts per unit or distinct nodes, and a separate companion file could get lost. Any tool
+reads CSV, messages can refer to its lines, and gzip makes it as small as SWF.
 
     # cpsched-trace 1
     # system: eurora
@@ -9,10 +9,10 @@ would get lost. CSV is read by every tool, its lines have numbers for messages, 
     job,submit_s,run_s,walltime_s,units,distinct,exclusive,partition,user,name,queue,account,cores,memory_mib,gpus
     1,0,412,14400,4,0,0,,u017,relax12,parallel,,16,8192,2
 
-Lines of `# key: value` are the header; `system` is what `cpsched simulate` uses unless told otherwise. The columns
-after `account` are amounts per unit, named like the resources of the system. Between them may stand `start_s`, when
-the job started on the machine that the trace comes from; empty where that is not known. A run may outlive its walltime
-(sites log the time that clearing up takes); it is kept as it is.
+Lines of `# key: value` are the header; `system` is the default system of `cpsched simulate`. The columns after
+`account` are amounts per unit, named like the system's resources. The optional column `start_s` before them is the
+job's start on the trace's machine, empty if unknown. A run may be longer than its walltime (sites include the time of
+cleaning up); it is not cut.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NUMBERS = ("job", "submit_s", "run_s", "walltime_s", "units", "distinct", "exclu
 WORDS = ("partition", "user", "name", "queue", "account")
 FIXED = (*NUMBERS, *WORDS)
 START = "start_s"
-"""The column of recorded starts, which stands right after the fixed ones where a trace has it."""
+"""The optional column of recorded starts, right after the fixed columns."""
 _LEAST = {"submit_s": 0, "run_s": 1, "walltime_s": 1}
 
 
@@ -132,12 +132,11 @@ class NativeReader(Reader):
 
 
 def write(path: Path, records: Iterable[TraceRecord], resources: Sequence[str], header: Mapping[str, object]) -> None:
-    """Write records whose asks are `NodeRequest`; gzipped if the name ends in .gz. The same records give the same
-    bytes.
+    """Write records with `NodeRequest`; gzipped if the name ends in .gz. The output is deterministic.
 
-    Recorded starts are written where one record has one; where jobs ran (`nodes`) is not.
+    Recorded starts are written if any record has one; nodes are not.
 
-    Raises `InputError`, also for words with line breaks: a job is a line.
+    Raise `InputError`, also for words with line breaks: a job is one line.
     """
     text = io.StringIO()
     text.write(MAGIC + "\n")

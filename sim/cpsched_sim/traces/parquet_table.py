@@ -1,4 +1,4 @@
-"""What the readers of Parquet tables share: a row is a job, and messages name file, row and column."""
+"""Common code of the Parquet readers: a row is a job, and messages have file, row and column."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ from cpsched_sim.traces.timestamps import possible_times
 from cpsched_sim.traces.trace_record import NodeRequest, Reader, TraceRecord
 
 _ROW = "row"
-"""Stands for the text of a line, which a row has none of."""
+"""Used in place of a line's text, which a row does not have."""
 
 
 class TableReader(Reader):
-    """A trace in a Parquet table. A format says which columns it reads, and makes a record of `self.row`.
+    """A trace in a Parquet table. A format declares its columns and makes a record of `self.row`.
 
-    `NEEDED` are the columns without which nothing can be replayed, `ALSO` those that may be missing. Times are seconds
-    since 1970.
+    `NEEDED` are the required columns, `ALSO` the optional ones. Times are seconds since 1970.
     """
 
     NEEDED: ClassVar[tuple[str, ...]]
@@ -31,7 +30,7 @@ class TableReader(Reader):
 
     @classmethod
     def recognises_columns(cls, names: Collection[str]) -> bool:
-        """Whether a table with columns of these names is of this format."""
+        """Return whether a table with these columns has this format."""
         return set(cls.NEEDED) <= set(names)
 
     def __init__(self, path: Path, lenient: bool = False) -> None:
@@ -52,13 +51,13 @@ class TableReader(Reader):
         return self._job()
 
     def _job(self) -> TraceRecord | None:
-        """The job of `self.row`; None where it holds none that can be replayed, which is counted."""
+        """Return the job of `self.row`, or count and drop it and return None."""
         raise NotImplementedError
 
     # ------------------------------------------------------------------------------------------ values
 
     def _whole(self, column: str) -> int | None:
-        """A whole number; None where the column is not there, or does not tell."""
+        """Return a whole number, or None if the column or value is missing."""
         value = self.row.get(column)
         if value is None or value != value:
             return None
@@ -71,16 +70,16 @@ class TableReader(Reader):
         return number
 
     def _count(self, column: str) -> int:
-        """A number of things; 0 where it is not told."""
+        """Return a count, 0 if it is missing."""
         number = self._whole(column) or 0
         if number < 0:
             raise self._wrong(column, number, "must not be negative")
         return number
 
     def _time_s(self, column: str) -> int | None:
-        """A time, which may also be spelled out (`2026-02-19 16:17:31-07`); without a zone it counts as UTC.
+        """Return a time, also from text (`2026-02-19 16:17:31-07`); without a zone it is UTC.
 
-        Fractions of a second are cut.
+        Fractions of a second are truncated.
         """
         value = self.row.get(column)
         if isinstance(value, float) and isfinite(value):
@@ -102,23 +101,23 @@ class TableReader(Reader):
         return intern(text)
 
     def _names(self, column: str) -> str:
-        """A list of node names, as Slurm spells one: `n1,n2`; the table has a list, or text such as `{n1,n2}`."""
+        """Return a list of node names in Slurm's form, `n1,n2`; the table has a list, or text such as `{n1,n2}`."""
         value = self.row.get(column)
         return ",".join(map(str, value)) if isinstance(value, list) else self._text(column).strip("{}[]")
 
     # ------------------------------------------------------------------------------------------ a job
 
     def _spread(self, nodes: int, totals: dict[str, int], exclusive: bool, partition: str) -> NodeRequest:
-        """Units on nodes of their own, each with its share, rounded up, of what the job had in all."""
+        """Return units on different nodes, each with an equal share, rounded up, of the job's totals."""
         each = tuple((name, -(-total // nodes)) for name, total in totals.items() if total)
         ask = NodeRequest(nodes, each, distinct=nodes > 1, exclusive=exclusive, partition=partition)
         return self._asks.setdefault(ask, ask)
 
     def _times(self, submit: str, start: str, end: str) -> tuple[int, int, int] | None:
-        """Submission, start and run time; None where the job never ran or has not ended, which is counted."""
+        """Return submission, start and run time; None, counted, if the job never ran or has not ended."""
         submit_s, start_s, end_s = map(self._time_s, (submit, start, end))
         if submit_s is None:
-            raise self._wrong(submit, "", "must be told")
+            raise self._wrong(submit, "", "must not be empty")
         if start_s is None or end_s is None:
             self.tally.dropped["never started, or had not ended"] += 1
             return None

@@ -1,23 +1,24 @@
-"""Imports the accounting log of PBS (OpenPBS, PBS Professional, Torque): a file of `server_priv/accounting`, or all.
+"""Read the accounting log of PBS (OpenPBS, PBS Professional, Torque): one file of `server_priv/accounting`, or all.
 
-| record | what becomes of it |
+| record | meaning |
 |---|---|
 | `E` (ended), `R` (requeued while it ran) | one job: a run, from `start` to `end` |
-| `Q` (queued), `S` (started) | what is known of jobs that never ran, or have not ended |
-| `D` (deleted), `A` (aborted), `M` (moved away) | the end of a job that waited; one that ran has an `E`, too |
-| others (reservations, licences, alterations, provisioning) | passed over |
+| `Q` (queued), `S` (started) | submission and start of jobs that never ran or have not ended |
+| `D` (deleted), `A` (aborted), `M` (moved away) | the end of a waiting job; a job that ran has an `E`, too |
+| others (reservations, licences, alterations, provisioning) | skipped |
 
-- A job arrives at `etime`, when it became eligible, where that is later than `ctime`, its submission; a further run no
-  earlier than the end of the run before. A `TraceDialect` may want the submission.
-- walltime_s is `Resource_List.walltime`, the run time where the job had no limit.
+- A job arrives at `etime`, when it became eligible, if that is later than `ctime`, its submission. A further run
+  arrives
+no earlier than the end of the run before. A `TraceDialect` may select the submission.
+- walltime_s is `Resource_List.walltime`, or the run time if the job had no limit.
 - Units: see `cpsched_sim.traces.pbs_requests`.
 - Queue and partition are PBS's queue; account is `account`, else `project`; nodes are the hosts of `exec_host`.
-- Each subjob of an array is a job, and the array itself is none. Subjob 3 of the array 7 is job -70000003.
-- A line in which a field that counts stands twice is dropped: a text of its user's looks like fields. An account may
-  even hold a line end: the line then goes on.
+- Each subjob of an array is a job; the array itself is not. Subjob 3 of array 7 is job -70000003.
+- A line with a duplicate of a relevant field is dropped, since a user's text can imitate fields. An account may contain
+a line break: the line then continues.
 
-Moments are seconds since 1970 in every field. The time that begins a line is a local one: it counts for `D`, `A` and
-`M` alone, and how far it is from UTC is told by the lines before, unless the zone is given.
+Times in fields are seconds since 1970. The time at the begin of a line is local. It is used for `D`, `A` and `M` only;
+its offset from UTC is derived from the lines before, unless the zone is given.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ _QUARTER_S = 900
 _NO_PROJECT = "_pbs_project_default"
 _TIMES = {"ctime", "etime", "start", "end"}
 _COUNT = _TIMES | {"user", "jobname", "queue", "exec_host", "Resource_List.walltime", "Resource_List.select"}
-"""Fields that must not come twice."""
-FORGED = "a field is told twice: a text of its user's looks like fields"
+"""Fields that must be unique."""
+FORGED = "a field occurs twice: a user's text imitates fields"
 ARRAYS = "the array as a whole, whose subjobs are jobs"
 SUSPENDED = "was suspended, and that time counts as run time"
 STARTED = "still running when the file was made"
@@ -61,7 +62,7 @@ LEFT = {"D": "deleted while waiting", "A": "aborted by the server", MOVED: "move
 
 @dataclass(slots=True)
 class UnfinishedJob:
-    """A job that has not ended. `since_s` is when its last run ended, or 0; `start_s` when it started, if it did."""
+    """A job that has not ended. `since_s` is the end of its last run, or 0; `start_s` its start, if any."""
 
     fields: Fields
     since_s: int = 0
@@ -69,7 +70,7 @@ class UnfinishedJob:
 
 
 class PbsReader(Reader):
-    """The accounting log of PBS as a trace. It knows nothing of the machine: replay it on a system file."""
+    """The accounting log of PBS as a trace. It has no machine: replay it on a system file."""
 
     @classmethod
     @override
@@ -120,10 +121,10 @@ class PbsReader(Reader):
             raise self._wrong(error.field, error.value, error.rule) from error
         return None
 
-    # ------------------------------------------------------------------------------------------ what has not ended
+    # ------------------------------------------------------------------------------------------ unfinished jobs
 
     def _noted(self, line: AccountingLine) -> None:
-        """Keep what a line says of a job that has not ended."""
+        """Record what a line says of an unfinished job."""
         if line.kind in LEFT:
             self._left(line)
         elif line.kind in "QS":
@@ -139,20 +140,20 @@ class PbsReader(Reader):
             self.tally.taken[SUSPENDED] += 1
 
     def _left(self, line: AccountingLine) -> None:
-        """A job that waited is gone; one that runs is yet to end."""
+        """Remove a waiting job; a running job has yet to end."""
         begun = self._begun.get(line.id)
         if begun is not None and begun.start_s is None:
             del self._begun[line.id]
             self._leave_out(line.id, begun, line.kind, self._written_s(line))
 
     def _leave_out(self, id: str, begun: UnfinishedJob, kind: str, left_s: int | None) -> None:
-        """Count a job that never ran, or has not ended; `left_s`: when it left the queue, by a line of this kind."""
+        """Count a job that never ran or has not ended; `left_s` is the time of its removal by a line of this kind."""
         self.tally.dropped[LEFT.get(kind) or (WAITED if begun.start_s is None else STARTED)] += 1
 
     # ------------------------------------------------------------------------------------------ runs
 
     def _ended_run(self, line: AccountingLine) -> TraceRecord | None:
-        """The run that a line tells of; None for one that is dropped, and counted."""
+        """Return the run of a line, or None if it is dropped and counted."""
         number = self._number(line.id)
         if number is None:
             self.tally.dropped[ARRAYS] += 1
@@ -191,21 +192,21 @@ class PbsReader(Reader):
         )
 
     def _number(self, id: str) -> int | None:
-        """The number of a job, negative for a subjob; None for an array."""
+        """Return the number of a job, negative for a subjob, or None for an array."""
         job = job_id_of(id)
         if job.subjob is None:
             return None
         return job.number if job.subjob < 0 else -(job.number * TASKS + job.subjob)
 
     def _is_clear(self, fields: Fields) -> bool:
-        """Whether each field that counts came once; a line that is not clear is counted."""
+        """Return whether each relevant field is unique; count the line if not."""
         if fields.twice.isdisjoint(_COUNT):
             return True
         self.tally.dropped[FORGED] += 1
         return False
 
     def _words(self, fields: Fields) -> tuple[str, str, str, str]:
-        """User, name, queue and account."""
+        """Return user, name, queue and account."""
         project = fields.get("project", "")
         account = fields.get("account") or ("" if project == _NO_PROJECT else project)
         user, name, queue = fields.get("user", ""), fields.get("jobname", ""), fields.get("queue", "")
@@ -220,17 +221,17 @@ class PbsReader(Reader):
     # ------------------------------------------------------------------------------------------ times
 
     def _moment(self, fields: Fields, name: str) -> int | None:
-        """Seconds since 1970; None where the field is not there or says 0, which is PBS's word for never."""
+        """Return seconds since 1970, or None if the field is missing or 0, which means never in PBS."""
         text = fields.get(name, "0")
         if not (text.isascii() and text.isdecimal() and len(text) < 16 and int(text) <= MAX_TIME_S):
             raise InvalidValue(name, text, f"must be seconds since 1970, up to {MAX_TIME_S:,}")
         return int(text) or None
 
     def _arrival_s(self, fields: Fields, since_s: int, start_s: int) -> int:
-        """When a run could have begun, or when the job was submitted; never after its start."""
+        """Return the later of submission and eligibility, as configured; never after the start."""
         submit_s = self._moment(fields, "ctime")
         if submit_s is None:
-            raise InvalidValue("ctime", fields.get("ctime", ""), "must be there: when the job was submitted")
+            raise InvalidValue("ctime", fields.get("ctime", ""), "must be set: it is the time of submission")
         eligible_s = self._moment(fields, "etime") if self._dialect.arrival == "eligible" else None
         if eligible_s is not None and max(submit_s, since_s) < eligible_s <= start_s:
             self.tally.taken["arrival is etime, which is later than ctime"] += 1
@@ -242,24 +243,24 @@ class PbsReader(Reader):
         return parse_duration_s(text, "walltime") if text else 0
 
     def _unlimited_s(self, run_s: int) -> int:
-        self.tally.taken["walltime is the run time, since no limit is told"] += 1
+        self.tally.taken["walltime is the run time, since the limit is missing"] += 1
         return run_s
 
     def _learn(self, line: AccountingLine, fields: Fields, name: str) -> None:
-        """Take from a line how far its clock is ahead of UTC: `name` is the moment in which it was written."""
+        """Learn the clock's offset from UTC from a line, whose field `name` is the time of writing."""
         at_s = self._moment(fields, name)
         if at_s is not None:
             self._ahead_s = round((possible_times(line.at, UTC)[0] - at_s) / _QUARTER_S) * _QUARTER_S
 
     def _written_s(self, line: AccountingLine) -> int:
-        """When a line was written."""
+        """Return the time at which a line was written."""
         if self._dialect.zone:
             return possible_times(line.at, zone_of(self._dialect.zone))[0]
         return possible_times(line.at, UTC)[0] - self._ahead_s
 
 
 def _whole_lines(file: Path) -> Iterator[tuple[int, str]]:
-    """Numbered lines; one that ends within an account goes on with the next."""
+    """Yield numbered lines; a line that ends within an account is joined with the next."""
     begun: tuple[int, str] | None = None
     for number, text in lines_of(file):
         if begun is not None:

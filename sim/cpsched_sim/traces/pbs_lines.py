@@ -1,8 +1,7 @@
 """Lines of PBS's accounting log: `MM/DD/YYYY HH:MM:SS;TYPE;ID;NAME=VALUE NAME=VALUE ...`.
 
-Users choose some of the values: account, project, name of the job, and texts that they ask for. PBS writes these texts
-as they are, between quotes where one has a blank. A text with quotes can therefore look like further fields, so a field
-that a line has twice means nothing (`Fields.twice`).
+Users choose some values: account, project, job name, and requested texts. PBS writes them unchanged, in quotes if they
+contain a blank. A text with quotes can imitate further fields, so a duplicate field has no value (`Fields.twice`).
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _JOB = re.compile(r"(\d{1,18})(?:\[(\d{0,7})\]|-(\d{1,7}))?(?:\.(\S+))?$", re.AS
 
 
 class AccountingLine(NamedTuple):
-    """One line. `at` is the local time of its writing, as `2026-11-23T09:30:00`."""
+    """One line. `at` is its local time, such as `2026-11-23T09:30:00`."""
 
     at: str
     kind: str
@@ -36,18 +35,18 @@ class JobId(NamedTuple):
 
 
 def looks_like_one(text: str) -> bool:
-    """Whether a text begins as a line of the log."""
+    """Return whether a text starts like a line of the log."""
     return _LINE.match(text.lstrip()) is not None
 
 
 def is_unfinished(text: str) -> bool:
-    """Whether a line ends within an account: PBS writes a line end that a user put there as it is."""
+    """Return whether a line ends within an account: PBS does not escape line breaks from users."""
     _, opened, rest = text.partition('account="')
     return bool(opened) and not _AFTER_ACCOUNT.search(rest)
 
 
 def line_of(text: str) -> AccountingLine:
-    """The parts of a line. Raises `InvalidValue`."""
+    """Return the parts of a line. Raise `InvalidValue`."""
     match = _LINE.match(text.strip())
     if not match:
         raise InvalidValue("line", text.strip(), "must be like 11/23/2026 09:30:00;E;7.server;user=ada ...")
@@ -56,7 +55,7 @@ def line_of(text: str) -> AccountingLine:
 
 
 def job_id_of(text: str) -> JobId:
-    """A job as PBS names it. Raises `InvalidValue`."""
+    """Parse a job id of PBS. Raise `InvalidValue`."""
     match = _JOB.match(text)
     if not match:
         raise InvalidValue("job", text, "must be like 7.server, or 7[2].server for a subjob")
@@ -66,7 +65,7 @@ def job_id_of(text: str) -> JobId:
 
 
 class Fields(dict[str, str]):
-    """The fields of a line by name. `twice` holds the names of those that came more than once."""
+    """The fields of a line by name. `twice` has the names of duplicate fields."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -88,6 +87,6 @@ _BLANKS = re.compile(r"\s+")
 
 
 def _next_word(text: str, at: int) -> int:
-    """Where the word after the next blanks begins."""
+    """Return the begin of the word after the next blanks."""
     match = _BLANKS.search(text, at)
     return match.end() if match else len(text)

@@ -1,11 +1,11 @@
-"""What a job of PBS asked for: `select` and `place`, sizes and durations, as units of a replay.
+"""The request of a PBS job: `select` and `place`, sizes and durations, as units of a replay.
 
-- Chunks that are all alike become as many units; `place=pack` makes one unit of them.
+- Equal chunks become one unit each; `place=pack` makes a single unit of them.
 - `scatter` and `vscatter` put units on distinct nodes; `excl` and `exclhost` make nodes exclusive.
-- Chunks that differ become units that are alike: as many as the job had hosts (where it never ran, as it has chunks),
-  each with its share of the sums, rounded up.
-- Without `select`, as Torque has it, `nodes=2:ib:ppn=8+n3:ppn=2` are the chunks, each on a node of its own where the
-  job had that many hosts. Without `nodes`, too, the job has the cores of its slots (`exec_host=n1/0+n1/1`), or `ncpus`.
+- Different chunks become equal units, one for each host of the job (one for each chunk if it never ran), each with an
+equal share of the sums, rounded up.
+- Without `select`, as in Torque, the chunks are those of `nodes=2:ib:ppn=8+n3:ppn=2`, each on its own node if the job
+had that many hosts. Without `nodes`, the job has the cores of its slots (`exec_host=n1/0+n1/1`), or `ncpus`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ GROUPED = "place=group=..., which does not count"
 
 
 class RequestedUnits(NamedTuple):
-    """What a job asks for, and what of it a replay does not say."""
+    """The units of a job's request, and the parts of it that a replay ignores."""
 
     units: NodeRequest
     notes: tuple[str, ...]
@@ -47,7 +47,7 @@ class _Chunks(NamedTuple):
 
 
 def mib_of(text: str) -> int:
-    """`1gb`, `1048576kb` or `100mw` in MiB, rounded up. Raises `InvalidValue`."""
+    """Convert `1gb`, `1048576kb` or `100mw` to MiB, rounded up. Raise `InvalidValue`."""
     mib = -(-parse_size_bytes(text, "mem") >> 20)
     if mib > MAX_AMOUNT:
         raise InvalidValue("mem", text, f"must not be more than {MAX_AMOUNT:,} MiB")
@@ -55,12 +55,12 @@ def mib_of(text: str) -> int:
 
 
 def hosts_of(exec_host: str) -> list[str]:
-    """The hosts of `a/0*2+b/1`, each once, in their order."""
+    """Return the hosts of `a/0*2+b/1`, each once, in order."""
     return list(dict.fromkeys(_HOST.findall(exec_host)))
 
 
 def request_of(fields: Mapping[str, str], partition: str) -> RequestedUnits:
-    """What the fields of a line ask for. Raises `InvalidValue`."""
+    """Return the request in the fields of a line. Raise `InvalidValue`."""
     select, nodes = fields.get("Resource_List.select", ""), fields.get("Resource_List.nodes", "")
     hosts = hosts_of(fields.get("exec_host", ""))
     place = parse_place(fields.get("Resource_List.place", ""))
@@ -100,7 +100,7 @@ def request_of(fields: Mapping[str, str], partition: str) -> RequestedUnits:
 
 
 def _torque_chunks(text: str, fields: Mapping[str, str]) -> list[_Chunks]:
-    """`2:ib:ppn=8+n3:ppn=2#shared`: each part is a number of nodes, or the name of one, and what is asked of it."""
+    """Parse `2:ib:ppn=8+n3:ppn=2#shared`: each part is a number of nodes or a name, and the request per node."""
     parts = [part.split(":") for part in text.partition("#")[0].split("+")]
     found: list[tuple[int, int, int, bool]] = []
     for words in parts:
@@ -117,7 +117,7 @@ def _torque_chunks(text: str, fields: Mapping[str, str]) -> list[_Chunks]:
 
 
 def _by_slots(fields: Mapping[str, str]) -> list[_Chunks]:
-    """A job that names no nodes: one unit, or one for each host where it had more slots than it asked cores for."""
+    """Return one unit, or one per host if the job had more slots than requested cores; it has no `nodes`."""
     whole, slots = _whole_job(fields), _slots_of(fields.get("exec_host", ""))
     cores, mib, gpus = whole.amounts
     if slots.total() <= cores:
@@ -126,7 +126,7 @@ def _by_slots(fields: Mapping[str, str]) -> list[_Chunks]:
 
 
 def _slots_of(exec_host: str) -> Counter[str]:
-    """How many cores a job had by host: `n1/0+n1/1`, `n1/0-1,5`, `n1/0*2`."""
+    """Return the cores of a job by host: `n1/0+n1/1`, `n1/0-1,5`, `n1/0*2`."""
     found = Counter[str]()
     for host, numbers, times in _SLOTS.findall(exec_host):
         for part in numbers.split(","):
@@ -136,7 +136,7 @@ def _slots_of(exec_host: str) -> Counter[str]:
 
 
 def _whole_job(fields: Mapping[str, str]) -> _Chunks:
-    """A job without select, as its sums tell."""
+    """Return the sums of a job without select as one chunk."""
     gpus = next((text for name in _GPUS if (text := fields.get(f"Resource_List.{name}"))), "0")
     cores = max(1, _whole("Resource_List.ncpus", fields.get("Resource_List.ncpus", "1")))
     memory = mib_of(fields.get("Resource_List.mem", "0"))
@@ -144,7 +144,7 @@ def _whole_job(fields: Mapping[str, str]) -> _Chunks:
 
 
 def _chunk(chunk: SelectChunk) -> _Chunks:
-    """A chunk that names no cores has one, which is PBS's own default."""
+    """Return a chunk; without cores it has one, PBS's default."""
     asked = chunk.asked
     gpus = next((asked[name] for name in _GPUS if name in asked), "0")
     amounts = _whole("ncpus", asked.get("ncpus", "1")), mib_of(asked.get("mem", "0")), _whole("ngpus", gpus)

@@ -1,24 +1,24 @@
-"""Reads PM100, the jobs of CINECA's Marconi100 from May to October 2020 with what they drew (Antici et al., SC-W 2023).
+"""Read PM100: jobs of CINECA's Marconi100, May to October 2020, with their power (Antici et al., SC-W 2023).
 
-The file is `job_table.parquet` of https://zenodo.org/records/10127767; its columns are described in
-`documentation/job_features.md` of github.com/francescoantici/PM100-data, those read here as follows.
+The file is `job_table.parquet` of https://zenodo.org/records/10127767. `documentation/job_features.md` of
+github.com/francescoantici/PM100-data describes the columns; these are read:
 
-| column | here | where it is missing or odd |
+| column | here | if missing or invalid |
 |---|---|---|
 | job_id | id | must appear once |
-| submit_time, eligible_time | submit_s, the later if not after the start | submit_time must be told |
-| start_time, end_time | start_s, and run_s between them | not both told: job dropped |
+| submit_time, eligible_time | submit_s, the later if not after the start | submit_time is required |
+| start_time, end_time | start_s, and run_s between them | either missing: job dropped |
 | time_limit, minutes | walltime_s | not a number (INFINITE): the run time |
 | num_nodes_alloc | units, on nodes of their own | must be positive |
 | num_cores_alloc | cores of each unit, rounded up | must be positive |
 | num_gpus_alloc; mem_alloc, GiB | gpus, memory_mib of each unit | none |
 | shared | `0` or `NO`: exclusive | not exclusive |
 | user_id, partition, qos | user, partition and queue, qos | "" |
-| nodes | where it ran | "" |
-| node_power_consumption or power_consumption, W | power_w, the mean of the samples | not told |
+| nodes | its nodes | "" |
+| node_power_consumption or power_consumption, W | power_w, the mean of the samples | unknown |
 
-The unit of mem_alloc stands on the axis of the authors' own plot, not in the description. A sample of power is all of
-the job's nodes together, every 20 s.
+The unit of mem_alloc is on the axis of the authors' plot, not in the description. A power sample is the sum of the
+job's nodes, every 20 s.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _MIB_PER_GIB = 1024
 
 
 class Pm100Reader(TableReader):
-    """PM100's table of jobs. It knows nothing of the machine: replay it on a system file."""
+    """PM100's table of jobs. It has no machine: replay it on a system file."""
 
     NEEDED: ClassVar = (
         "job_id", "submit_time", "start_time", "end_time", "time_limit", "num_nodes_alloc", "num_cores_alloc",
@@ -54,7 +54,7 @@ class Pm100Reader(TableReader):
         submit_s, start_s, run_s = times
         id = self._whole("job_id")
         if id is None:
-            raise self._wrong("job_id", "", "must be told")
+            raise self._wrong("job_id", "", "must not be empty")
         partition = self._text("partition")
         return TraceRecord(
             id,
@@ -103,8 +103,8 @@ class Pm100Reader(TableReader):
             return None
         if not isinstance(samples, np.ndarray):
             raise self._wrong("power", samples, "must be a list of numbers")
-        told = samples[np.isfinite(samples)]
-        return round(float(told.mean())) if len(told) else None
+        finite = samples[np.isfinite(samples)]
+        return round(float(finite.mean())) if len(finite) else None
 
 
 LISTED = (

@@ -1,26 +1,25 @@
-"""Imports Slurm accounting data: the lines of `sacct --parsable2 --allocations --duplicates`.
+"""Read Slurm accounting data: the lines of `sacct --parsable2 --allocations --duplicates`.
 
-Which column holds what says `cpsched_sim.traces.accounting_columns`; what a `TraceDialect` adds is told by the owner
-of the file.
+`cpsched_sim.traces.accounting_columns` determines the columns; a `TraceDialect` has the user's options.
 
-- A job arrives when it became eligible, which is later than its submission where it waited for a date, another job or
-  its release. Where Eligible is not known, or the owner wants it so, it arrives when it was submitted.
-- run_s is End - Start; jobs that never started or have not ended are dropped, and counted by their State; a run that
-  outlived its limit is kept. start_s is Start.
-- walltime_s is Timelimit, and the run time where a job has no limit (UNLIMITED, Partition_Limit, nothing). A limit that
-  is not understood is an error; a number is one: minutes belong into TimelimitRaw.
-- A job that had N nodes asks for N units on distinct nodes, each with its share (rounded up) of the allocated CPUs
-  (`cores`), memory (`memory_mib`) and GPUs (`gpus`, gres/gpu of whatever type).
+- A job arrives when it became eligible, which is later than its submission if it waited for a date, another job or its
+release. It arrives at submission if Eligible is unknown or the user selects that.
+- run_s is End - Start, start_s is Start. Jobs that never started or have not ended are dropped and counted by State. A
+run longer than its limit is not cut.
+- walltime_s is Timelimit, or the run time if a job has no limit (UNLIMITED, Partition_Limit, empty). Any other text is
+an error, and so is a plain number: minutes belong in TimelimitRaw.
+- A job with N nodes requests N units on distinct nodes, each with its share (rounded up) of the allocated CPUs
+  (`cores`), memory (`memory_mib`) and GPUs (`gpus`, gres/gpu of any type).
 - Partition and queue are Slurm's partition; job steps are dropped.
-- Each run of a requeued job is a job of its own, and so is each component of a heterogeneous job.
+- Each run of a requeued job is a separate job, and so is each component of a heterogeneous job.
 
-Lines are joined where one holds too few fields for a job: a job name may hold line ends. A further header line sets the
-order of the columns for the lines below it. The file has the jobs of one cluster.
+A line with too few fields is joined with the next, since a job name may contain line breaks. A further header line sets
+the order of the columns below it. The file must have the jobs of one cluster only.
 
-Numbers of jobs are those of Slurm. Where there is more than one run, or no JobIDRaw, they are made up (`number_of`,
-`cpsched_sim.traces.job_runs`). What a job that asks for no user, account or name lacks is "".
+Job numbers are Slurm's. With several runs, or without JobIDRaw, they are generated (`number_of`,
+`cpsched_sim.traces.job_runs`). A missing user, account or name is "".
 
-Times are local times without a zone: they become seconds since 1970 as if they were UTC, unless the zone is told (see
+Times are local times without a zone. They are read as UTC unless the zone is given (see
 `cpsched_sim.traces.timestamps`).
 """
 
@@ -50,23 +49,23 @@ _MEMORY = re.compile(r"(\d+(?:\.\d*)?)([KMGTP]?)$", re.ASCII)
 _COUNT = re.compile(r"(-?\d{1,18})(\.\d{1,6})?([KMGTP]?)$", re.ASCII)
 _NUMBER = re.compile(r"(\d{1,4000})(?:([_+])(\d{1,7})|_\[[^|]*\]?)?$", re.ASCII)
 _LONG = 4000
-"""Digits that Python makes a number of."""
+"""Digits that Python accepts in a number."""
 _COMPONENTS = 9 * 10**6
-"""-79000001 is component 1 of the heterogeneous job 7; no array has so many tasks."""
+"""-79000001 is component 1 of heterogeneous job 7; no array has that many tasks."""
 _TIMES = ("Submit", "Eligible", "Start", "End")
 _ASKED = ("Partition", "NNodes", "NCPUS", "ReqTRES", "AllocTRES")
-"""What a job asks for is read from these."""
+"""The columns of a job's request."""
 _KNOWN_ASKS = 65_536
-"""So many are remembered: most jobs ask for what others did."""
+"""Cache size for parsed requests; most jobs repeat the request of another."""
 Taken = Sequence[str]
-"""What is taken for granted of a job, a sentence each."""
+"""Assumptions about a job, a sentence each."""
 _NO_NUMBER = (
     "a time like 1-02:00:00; minutes belong into TimelimitRaw: rename the column, or --columns TimelimitRaw=Timelimit"
 )
 NAME_GOES_ON = "the job's name holds a line end, and counts with a blank in its place"
 OTHER_COLUMNS = "header lines in another order than the first, which holds for the lines below them"
 _SHORT_STATES = {"R": "RUNNING", "PD": "PENDING", "S": "SUSPENDED", "CG": "COMPLETING", "CA": "CANCELLED"}
-"""States as squeue abbreviates them."""
+"""Job states by squeue's abbreviation."""
 _NEVER_RAN = {
     "CANCELLED": "cancelled while waiting",
     "PENDING": "still waiting when the file was made",
@@ -76,9 +75,9 @@ _NEVER_RAN = {
 
 
 def number_of(text: str) -> int:
-    """The number of a job as JobIDRaw or JobID spells it; negative for tasks and components. Raises `InvalidValue`.
+    """Return the number of a job from JobIDRaw or JobID; negative for tasks and components. Raise `InvalidValue`.
 
-    Tasks of an array that wait together (`7_[3-9%2]`) have the number of the array.
+    Pending array tasks in one line (`7_[3-9%2]`) have the number of the array.
     """
     if text.isdecimal() and text.isascii() and len(text) < _LONG:
         return int(text)
@@ -92,7 +91,7 @@ def number_of(text: str) -> int:
 
 
 class SacctReader(Reader):
-    """Accounting data as a trace. It knows nothing of the machine: replay it on a system file."""
+    """Accounting data as a trace. It has no machine: replay it on a system file."""
 
     @classmethod
     @override
@@ -115,16 +114,16 @@ class SacctReader(Reader):
         self._use(AccountingColumns.of(first, dialect.columns))
 
     def _use(self, columns: AccountingColumns) -> None:
-        """Read the lines that follow by these columns."""
+        """Use these columns for the lines that follow."""
         if missing := columns.missing():
-            rule = "is missing; add it to sacct's --format, or say which column it is: --columns NAME=COLUMN"
+            rule = "is missing; add it to sacct's --format, or set its column with --columns NAME=COLUMN"
             raise self._wrong("columns", ", ".join(missing), rule)
         self.columns = columns
         self._at = {name: columns.where(name) for name in COLUMNS_READ}
         self._limit_in_minutes = "timelimit" not in columns.at
 
     def _lines(self) -> Iterator[tuple[int, str]]:
-        """Numbered lines, of which one holds all of a job: a name with a line end is on several in the file."""
+        """Yield numbered lines, one per job; a name with a line break spans several lines of the file."""
         begun: tuple[int, str] | None = None
         for number, text in lines_of(self.path):
             if not text.strip():
@@ -183,11 +182,11 @@ class SacctReader(Reader):
         )
 
     def _leave_out(self, fields: list[str], times: Sequence[int | None]) -> None:
-        """Count a job that never ran, or has not ended; `times` are those of `_TIMES`."""
+        """Count a job that never ran or has not ended; `times` are those of `_TIMES`."""
         self.tally.dropped[self._why_not(fields, times[2], times[3])] += 1
 
     def _apply_header(self, text: str) -> None:
-        """Take the columns of a further header line, as files have them that were joined."""
+        """Switch to the columns of a further header line, as in concatenated files."""
         try:
             if text.strip("\r\n") == self.columns.header:
                 return
@@ -201,7 +200,7 @@ class SacctReader(Reader):
             self._use(columns)
 
     def _check_cluster(self, cluster: str) -> None:
-        """Raise `InvalidTrace` where a job is of another cluster than those before."""
+        """Raise `InvalidTrace` if a job is from another cluster than those before."""
         if cluster and cluster != self._cluster:
             if self._cluster:
                 rule = f"must be {self._cluster}, as above: a replay has one cluster; keep the lines of one"
@@ -211,16 +210,16 @@ class SacctReader(Reader):
     # ------------------------------------------------------------------------------------------ times
 
     def _times(self, fields: list[str]) -> list[int | None]:
-        """Submission, eligibility, start and end; an hour that the clock showed twice is settled and counted."""
+        """Return submission, eligibility, start and end; ambiguous hours of clock changes are resolved and counted."""
         found = [self._moments(fields, name) for name in _TIMES]
         for at, before, name in ((2, 0, "Wait"), (3, 2, "Elapsed")):
-            if self._at[_TIMES[at]] is None:  # the column is not there, but the time up to it is
+            if self._at[_TIMES[at]] is None:  # the column is missing, but the time up to it exists
                 after_s = self._seconds(fields, name)
                 found[at] = () if after_s is None else tuple(moment + after_s for moment in found[before])
         if all(len(at) < 2 for at in found):
             return [at[0] if at else None for at in found]
         times, certain = resolve_times(found, self._elapsed_s(fields))
-        how = "told by Elapsed and the order of times" if certain else "taken for the first"
+        how = "resolved by Elapsed and the order of times" if certain else "taken for the first"
         self.tally.taken[f"a time is in the hour that the clock showed twice, {how}"] += 1
         return times
 
@@ -238,9 +237,9 @@ class SacctReader(Reader):
         return number_s(text, 1) if is_number(text) else self._duration_s(name, text, "seconds, or a time")
 
     def _run_s(self, fields: list[str], start_s: int | None, end_s: int | None) -> int | None:
-        """How long the job ran; None where it did not, or is not through.
+        """Return the run time, or None if the job did not run or has not ended.
 
-        Where no zone is told, a run over a change of the clock seems an hour longer or shorter than Elapsed says.
+        Without a zone, a run over a clock change seems an hour longer or shorter than Elapsed.
         """
         if start_s is None or end_s is None:
             return None
@@ -249,7 +248,7 @@ class SacctReader(Reader):
             elapsed_s = self._elapsed_s(fields)
             if elapsed_s is not None and abs(run_s - elapsed_s) == HOUR_S:
                 self.tally.taken[
-                    "Elapsed is an hour off End - Start, and counts: where the clock changed, say --zone"
+                    "Elapsed is an hour off End - Start, and is used: the clock changed, so set --zone"
                 ] += 1
                 run_s = elapsed_s
         return run_s if run_s > 0 else None
@@ -280,7 +279,7 @@ class SacctReader(Reader):
         return number_s(text, 60) if is_number(text) else self._duration_s("TimelimitRaw", text, "minutes, or a time")
 
     def _duration_s(self, field: str, text: str, form: str) -> int | None:
-        """Seconds of a duration in Slurm's spelling; None where a job has none."""
+        """Return a duration in seconds, or None if the job has none."""
         try:
             return duration_s(text)
         except ValueError:
@@ -289,7 +288,7 @@ class SacctReader(Reader):
     # ------------------------------------------------------------------------------------------ numbers
 
     def _number(self, text: str, start_s: int, end_s: int, nodes: str) -> int | None:
-        """The job's number; a further run has one of its own, and a run that was read before has none."""
+        """Return the job's number; a further run has its own number, and a run that was read before has None."""
         id = self._told_number(text)
         try:
             run, is_task = self._runs.number(id, start_s, end_s, nodes)
@@ -308,7 +307,7 @@ class SacctReader(Reader):
     # ------------------------------------------------------------------------------------------ amounts
 
     def _ask(self, fields: list[str]) -> NodeRequest:
-        """What a job asks for; what is taken for granted in it is counted."""
+        """Return the request of a job; its assumptions are counted."""
         ask, taken = self._known_asks(*(self._word(fields, name) for name in _ASKED))
         self.tally.taken.update(taken)
         return self._asks.setdefault(ask, ask)
@@ -316,7 +315,7 @@ class SacctReader(Reader):
     def _asked(
         self, partition: str, nnodes: str, ncpus: str, req_tres: str, alloc_tres: str
     ) -> tuple[NodeRequest, Taken]:
-        """What a job with these texts asks for, and what is taken for granted."""
+        """Return the request for these texts, and its assumptions."""
         tres, taken = self._tres(req_tres) | self._tres(alloc_tres), list[str]()
         nodes = self._nodes(tres.get("node") or nnodes, taken)
         cores = self._whole("NCPUS", tres.get("cpu") or ncpus)
@@ -328,14 +327,14 @@ class SacctReader(Reader):
         return NodeRequest(nodes, each, distinct=nodes > 1, partition=partition), taken
 
     def _nodes(self, text: str, taken: list[str]) -> int:
-        """The number of nodes; 1 where it is not told, which is noted in `taken`."""
+        """Return the number of nodes; 1 if unknown, which is recorded in `taken`."""
         if text.lower() not in UNKNOWN:
             return self._whole("NNodes", text)
-        taken.append("the number of nodes is not told, and taken for 1")
+        taken.append("the number of nodes is missing, and taken for 1")
         return 1
 
     def _gpus(self, tres: dict[str, str]) -> int:
-        """GPUs of whatever type; where they are counted by type alone, all types together."""
+        """Return the GPUs of any type, or the sum over types if there is no total."""
         typed = [text for name, text in tres.items() if name.startswith("gres/gpu:")]
         gpus = sum(self._whole("gres/gpu", text) for text in ([tres["gres/gpu"]] if "gres/gpu" in tres else typed))
         if gpus < 0:
@@ -351,7 +350,7 @@ class SacctReader(Reader):
         if not match:
             raise self._wrong("mem", text, "must be a number with K, M, G, T or P")
         mib = -(-float(match[1]) * _MIB_PER[match[2]] // 1)
-        if not mib <= MAX_AMOUNT:  # not a number where the digits are too many
+        if not mib <= MAX_AMOUNT:  # NaN if there are too many digits
             raise self._wrong("mem", text, f"must not be more than {MAX_AMOUNT:,} MiB")
         return int(mib)
 
@@ -362,11 +361,11 @@ class SacctReader(Reader):
         return "" if at is None else fields[at]
 
     def _word(self, fields: list[str], name: str) -> str:
-        """A field that many jobs share, and that is kept: one text for all of them."""
+        """Return an interned field, since many jobs share it."""
         return intern(self._get(fields, name))
 
     def _whole(self, field: str, text: str) -> int:
-        """A whole number; sacct prints 1024 as 1K, and tables may have 16.0 for 16."""
+        """Return a whole number; sacct prints 1024 as 1K, and tables may have 16.0 for 16."""
         if text.isdecimal() and len(text) < _LONG:
             return int(text)
         match = _COUNT.match(text)

@@ -1,4 +1,4 @@
-"""Durations as Slurm and tables made of its accounting spell them.
+"""Durations in the spellings of Slurm and of tables derived from its accounting data.
 
 1-02:00:00, 02:00:00, 30:00 (minutes and seconds), 1-02, 1-02:00; pandas: 1 days 02:00:00
 """
@@ -10,7 +10,7 @@ import re
 from cpsched_sim.traces.timestamps import UNKNOWN
 
 NO_LIMIT = UNKNOWN | {"unlimited", "infinite", "partition_limit", "not_set", "invalid"}
-"""What stands where a job has no limit of its own, in small letters; `INVALID` is Slurm's word for a negative time."""
+"""Values for no limit, in lower case; `INVALID` is Slurm's word for a negative time."""
 _CLOCK = re.compile(r"(?:(\d{1,18}):)?(\d{1,18}):(\d{1,18})(?:\.\d+)?", re.ASCII)
 _DAYS = re.compile(
     r"(\d{1,18})(?:-|\s+days?(?:,?\s+|$))(?:(\d{1,3})(?::(\d{1,3}))?(?::(\d{1,3}))?(?:\.\d+)?)?", re.ASCII
@@ -19,19 +19,19 @@ _NUMBER = re.compile(r"\d{1,15}(?:\.\d{0,9})?", re.ASCII)
 
 
 def is_number(text: str) -> bool:
-    """Whether a text is a plain number, whole or with a decimal point as tables write it again: `240.0`."""
+    """Return whether a text is a plain number, whole or decimal as some tables write it: `240.0`."""
     return _NUMBER.fullmatch(text.strip()) is not None
 
 
 def number_s(text: str, unit_s: int) -> int:
-    """A plain number of units in seconds, rounded up."""
+    """Convert a plain number of units to seconds, rounded up."""
     whole, _, fraction = text.strip().partition(".")
     parts: int = 10 ** len(fraction)
     return int(whole) * unit_s + -(-int(fraction or "0") * unit_s // parts)
 
 
 def duration_s(text: str) -> int | None:
-    """Seconds, without their fraction; None where there is no limit. Raises ValueError where a text is neither.
+    """Return whole seconds, or None for no limit. Raise `ValueError` for any other text.
 
     >>> duration_s("1-02:00:00"), duration_s("30:00"), duration_s("1-12"), duration_s("UNLIMITED")
     (93600, 1800, 129600, None)

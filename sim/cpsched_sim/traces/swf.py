@@ -1,26 +1,25 @@
-"""Reads the Standard Workload Format: one job per line, 18 numbers, `;` comments (Feitelson et al., version 2.2).
+"""Read the Standard Workload Format: one job per line, 18 numbers, `;` comments (Feitelson et al., version 2.2).
 
-| field | here | where it is missing or odd |
+| field | here | if missing or invalid |
 |---|---|---|
 | 1 job number | id | must appear once |
 | 2 submit | submit_s | must not be negative |
-| 3 wait | start_s, once the wait is over | below 0: not told |
+| 3 wait | start_s = submit_s + wait | below 0: unknown |
 | 4 run time | run_s | below 1 (never ran, or unknown): job dropped |
 | 8 requested processors | processors | below 1: field 5 (allocated); both below 1: job dropped |
 | 9 requested time | walltime_s | below 1: the run time, which is counted |
-| 4 > 9 | run_s | cut to the requested time, as a site would have done |
-| 10, 7 memory, KB per processor | requested_mib, used_mib | rounded up to MiB; -1 is 0 (not told) |
+| 4 > 9 | run_s | cut to the requested time, as at a site |
+| 10, 7 memory, KB per processor | requested_mib, used_mib | rounded up to MiB; -1 is 0 (unknown) |
 | 12 user, 15 queue, 16 partition | the number as text | -1 is "" |
 | 14 executable | name, the number as text | -1 is ""; see below |
 
-The other fields (CPU time, status, group, preceding job, think time) say nothing that a replay could use.
-A name that is all digits has an empty prefix, so the prefix rules of the predictor `profile` take any job of the same
-user for a relative. That is as it should be: on UniLu-Gaia-2014-2, which has 27,947 executable numbers in 51,859 jobs,
-its mean absolute error is 251 min so, and 2,278 min where the numbers are kept apart.
-Fractions of a second are cut. Fields beyond the 18th are ignored, with a note (ALCF's traces have 19), but for the 21
-of Frontier's traces: the last ones then tell what a job asks for (`cpsched_sim.traces.swf_extension`). Every drop and
-cut is
-counted by reason in `tally`.
+The other fields (CPU time, status, group, preceding job, think time) do not affect a replay.
+A numeric name has an empty prefix, so the prefix rules of the predictor `profile` match any job of the same user. This
+is intended: on UniLu-Gaia-2014-2, with 27,947 executable numbers in 51,859 jobs, its mean absolute error is 251 min,
+but 2,278 min if the numbers are distinguished.
+Fractions of a second are truncated. Fields beyond the 18th are ignored, with a note (ALCF's traces have 19), except for
+the 21 of Frontier's traces: the last ones then have the request (`cpsched_sim.traces.swf_extension`). `tally` counts
+each drop and cut by reason.
 """
 
 from __future__ import annotations
@@ -40,14 +39,14 @@ from cpsched_sim.traces.trace_record import CountRequest, NodeRequest, Reader, R
 
 FIELDS = 18
 _LOOKED_AT = 20
-"""Lines of which the first that is long enough for a job tells how many fields the file has."""
+"""Number of lines searched for one with enough fields for a job, which sets the number of fields of the file."""
 _FIELD_NAMES = {0: "job", 1: "submit", 2: "wait", 3: "run", 4: "allocated", 6: "used_memory", 7: "processors"}
 _FIELD_NAMES |= {8: "requested_time", 9: "requested_memory"}
 _FIELD_NAMES |= {18: "gpus", 19: "soft_walltime", 20: "nodes"}
 
 
 class SwfReader(Reader):
-    """A trace in SWF. The header (`; Key: value`, repeated keys joined by newlines) is there before the first job."""
+    """A trace in SWF. The header (`; Key: value`, repeated keys joined by newlines) is read before the first job."""
 
     @classmethod
     @override
@@ -58,7 +57,7 @@ class SwfReader(Reader):
 
     @classmethod
     def looks_like_one(cls, line: str) -> bool:
-        """Whether a line is a comment, or long enough for a job and begins with a number."""
+        """Return whether a line is a comment, or starts with a number and has enough fields for a job."""
         words = line.split()
         return words[0].startswith(";") or (len(words) >= FIELDS and _is_number(words[0]))
 
@@ -75,7 +74,7 @@ class SwfReader(Reader):
             self.resources = ("cores", "gpus")
 
     def _read_header(self) -> list[tuple[int, str]]:
-        """Read on to the first line that is long enough for a job; the lines from the first one that is no comment."""
+        """Read to the first line with enough fields for a job; return the lines from the first non-comment on."""
         first: list[tuple[int, str]] = []
         for number, text in self._rest:
             self.line = number
@@ -152,12 +151,12 @@ class SwfReader(Reader):
         key = (fields[15], fields[18], fields[20])
         ask = self._asks.get(key)
         if ask is None:
-            told = swf_extension.nodes_of(fields[20])
-            if told is None:
+            nodes = swf_extension.nodes_of(fields[20])
+            if nodes is None:
                 raise self._wrong("nodes", fields[20], "must be like frontier:excl:2500x112, nodes x cores")
-            gpus = -(-max(0, self._whole(fields, 18)) // told.nodes)
-            each = (("cores", told.each_cores), *((("gpus", gpus),) if gpus else ()))
-            ask = NodeRequest(told.nodes, each, told.nodes > 1, told.exclusive, _text(fields[15]))
+            gpus = -(-max(0, self._whole(fields, 18)) // nodes.nodes)
+            each = (("cores", nodes.each_cores), *((("gpus", gpus),) if gpus else ()))
+            ask = NodeRequest(nodes.nodes, each, nodes.nodes > 1, nodes.exclusive, _text(fields[15]))
             self._asks[key] = ask
         return ask
 
@@ -182,10 +181,9 @@ class SwfReader(Reader):
 
 
 def write(path: Path, records: Iterable[TraceRecord], header: Mapping[str, str]) -> None:
-    """Write records whose asks are `CountRequest`, and whose names are numbers or empty; gzipped if the name ends in
-    .gz.
+    """Write records with `CountRequest` and numeric or empty names; gzipped if the name ends in .gz.
 
-    The same records give the same bytes. Memory and recorded starts are not written. Raises `UnusableObject`.
+    The output is deterministic. Memory and recorded starts are not written. Raise `UnusableObject`.
     """
     lines = [f"; {key}: {value}" for key, value in header.items()]
     for record in records:

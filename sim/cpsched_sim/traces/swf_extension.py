@@ -1,16 +1,16 @@
-"""The three fields that the traces of Frontier add to the Standard Workload Format (JSSPP 2026).
+"""The three fields that Frontier's traces add to the Standard Workload Format (JSSPP 2026).
 
-Maheshwari, Klusáček, Suter, Brewer, "Workload Traces from the Frontier Exascale Supercomputer"; the fields as the
-simulator RAPS (ExaDigiT) describes them, which counts them from 0: its unreliable field 4 is field 5 here.
+Maheshwari, Klusáček, Suter, Brewer, "Workload Traces from the Frontier Exascale Supercomputer"; the fields follow the
+simulator RAPS (ExaDigiT), which counts from 0: its unreliable field 4 is field 5 here.
 
-| field | here | where it is missing or odd |
+| field | here | if missing or invalid |
 |---|---|---|
 | 19 GPUs used | gpus of each unit: its share, rounded up | -1: none |
-| 20 soft walltime | soft_walltime_s | below 1: not told |
+| 20 soft walltime | soft_walltime_s | below 1: unknown |
 | 21 nodes, `frontier:excl:2500x112` | 2500 units of 112 cores on nodes of their own; `excl`: exclusive | must have this form |
 
-Fields 5 and 8 do not count: they are nodes in one job and cores in the next (in field 5 up to 589,824, on a machine of
-9,408 nodes). The nodes of field 21 divide the GPUs of field 19.
+Fields 5 and 8 are ignored: they have nodes for one job and cores for the next (field 5 up to 589,824, on a machine of
+9,408 nodes). The GPUs of field 19 are divided by the nodes of field 21.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NODES = re.compile(r"[^:\s]+:([^:\s]+):(\d{1,9})x(\d{1,9})$", re.ASCII)
 
 
 class NodeField(NamedTuple):
-    """What field 21 tells of a job's nodes; `each_cores` are those that a node has, or that the job has of it."""
+    """A job's nodes in field 21; `each_cores` are the cores of a node, or the job's cores on each."""
 
     nodes: int
     each_cores: int
@@ -32,7 +32,7 @@ class NodeField(NamedTuple):
 
 
 def nodes_of(text: str) -> NodeField | None:
-    """What a text says of nodes; None where it is no description of any, or of none."""
+    """Parse a description of nodes; None for another text or no nodes."""
     match = _NODES.match(text)
     if match is None or not int(match[2]) or not int(match[3]):
         return None
@@ -40,5 +40,5 @@ def nodes_of(text: str) -> NodeField | None:
 
 
 def is_extended(fields: Sequence[str]) -> bool:
-    """Whether a line has these fields."""
+    """Return whether a line has these fields."""
     return len(fields) == FIELDS and nodes_of(fields[FIELDS - 1]) is not None

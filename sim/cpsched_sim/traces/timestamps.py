@@ -1,6 +1,6 @@
-"""Times as Slurm's commands print them: local times without a zone, which an hour of each autumn has twice.
+"""Times as printed by Slurm's commands: local times without a zone, ambiguous for an hour each autumn.
 
-`TZ=UTC sacct` avoids all of this. Where a file was made without, its owner names the zone (`--zone Europe/Berlin`).
+`TZ=UTC sacct` avoids this. Otherwise the user sets the zone (`--zone Europe/Berlin`).
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from zoneinfo import ZoneInfo
 from cpsched.errors import InvalidValue
 
 UNKNOWN = frozenset({"", "unknown", "none", "n/a", "-", "null", "(null)", "nan", "nat", "<na>"})
-"""What stands where a time is not known, in small letters."""
+"""Values for an unknown time, in lower case."""
 HOUR_S = 3600
 _EPOCH_DIGITS = range(9, 13)
-"""A number of so many digits is in seconds since 1970, as `SLURM_TIME_FORMAT=%s` prints."""
+"""A number with at least this many digits is seconds since 1970, as printed with `SLURM_TIME_FORMAT=%s`."""
 _WHOLE = re.compile(r"^(\d+)\.0*$", re.ASCII)
-"""Seconds as tables write them again once a job had none: `1763862092.0`."""
+"""Seconds as tables write them if another job had none: `1763862092.0`."""
 _FORM = "must be a time like 2016-12-22T07:15:12, or seconds since 1970 (is SLURM_TIME_FORMAT set?)"
 
 PossibleTimes = tuple[int, ...]
-"""Seconds since 1970 that a text may mean: none where it tells no time, two in the hour that the clock showed twice."""
+"""Possible meanings in seconds since 1970: none without a time, two in an ambiguous hour."""
 
 
 def zone_of(name: str) -> tzinfo:
-    """The zone by its name in the IANA database; UTC for "". Raises `InvalidValue`."""
+    """Return the zone of an IANA name, UTC for "". Raise `InvalidValue`."""
     if not name:
         return UTC
     try:
@@ -40,7 +40,7 @@ def zone_of(name: str) -> tzinfo:
 
 @lru_cache(maxsize=1024)
 def possible_times(text: str, zone: tzinfo) -> PossibleTimes:
-    """What a time may mean; raises `InvalidValue` where it is none, or one that the zone's clock never showed."""
+    """Return the possible meanings of a time. Raise `InvalidValue` if it is not one, or skipped in this zone."""
     if not text[:1].isdigit() and text.lower() in UNKNOWN:
         return ()
     text = _WHOLE.sub(r"\1", text)
@@ -56,15 +56,17 @@ def possible_times(text: str, zone: tzinfo) -> PossibleTimes:
     except (ValueError, OverflowError):
         raise InvalidValue("time", text, _FORM) from None
     if first > second:
-        raise InvalidValue("time", text, f"was skipped by the clock of {zone}: is --zone where sacct ran?")
+        raise InvalidValue(
+            "time", text, f"was skipped by the clock of {zone}: set --zone to the zone in which sacct ran"
+        )
     return (first,) if first == second else (first, second)
 
 
 def resolve_times(times: Sequence[PossibleTimes], elapsed_s: int | None) -> tuple[list[int | None], bool]:
-    """One meaning for each time, and whether it is the only one that is possible.
+    """Return one meaning for each time, and whether it is the only possible one.
 
-    Each time is no earlier than the one before, and the last two (start and end) are `elapsed_s` apart where one of
-    their meanings is. Of several possible meanings the first counts, and so it does where none is possible.
+    Times do not decrease, and the last two (start and end) are `elapsed_s` apart if possible. The first possible
+    meaning is chosen; if none is possible, the first one.
     """
     known = [at for at in times if at]
     ascending = [choice for choice in product(*known) if all(a <= b for a, b in pairwise(choice))]

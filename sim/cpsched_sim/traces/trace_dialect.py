@@ -1,4 +1,4 @@
-"""What the owner of accounting data says of it; see the command line's --columns, --zone and --arrival."""
+"""The user's options for accounting data: --columns, --zone and --arrival."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a trace holds: jobs as a scheduler may know them, and, beside each, what really became of it."""
+"""The jobs of a trace: what a scheduler may see, and what really happened."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from cpsched.model import Job
 
 @dataclass(frozen=True, slots=True)
 class TraceJob:
-    """One job of a trace. What stands beside `job` is the truth that no dispatcher may see: it is in `sim` types only.
+    """One job of a trace. Dispatchers see only `job`; the other fields are its real outcome.
 
-    `recorded_start_s` is when the job started on the machine that the trace comes from, `soft_walltime_s` what that
-    site expected it to take, `power_w` what it drew there in the mean; each is None where it is not told.
+    `recorded_start_s` is its start on the trace's machine, `soft_walltime_s` the run time expected by that site,
+    `power_w` its mean power there; each is None if unknown.
     """
 
     job: Job

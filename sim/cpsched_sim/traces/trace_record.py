@@ -1,6 +1,6 @@
-"""What every trace reader yields: a job in the project's units that still asks in the words of its trace.
+"""The result of every trace reader: a job in the project's units with the request of its trace.
 
-A system (`cpsched_sim.systems.system_file`) turns what a record asks for into units on nodes.
+A system (`cpsched_sim.systems.system_file`) converts the request to units on nodes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from cpsched_sim.traces.trace_job import TraceJob
 
 
 class CountRequest(NamedTuple):
-    """So many processors, wherever they are. Memory is MiB per processor, 0 where the trace does not tell."""
+    """A number of processors anywhere. Memory is MiB per processor, 0 if unknown."""
 
     processors: int
     requested_mib: int = 0
@@ -37,7 +37,7 @@ class CountRequest(NamedTuple):
 
 
 class NodeRequest(NamedTuple):
-    """Identical units with named amounts per unit, e.g. (("cores", 4), ("gpus", 1)); amounts of zero are left out."""
+    """Equal units with named amounts per unit, e.g. (("cores", 4), ("gpus", 1)); zero amounts are left out."""
 
     units: int
     each: tuple[tuple[str, int], ...]
@@ -50,11 +50,11 @@ ResourceRequest = CountRequest | NodeRequest
 
 
 class TraceRecord(NamedTuple):
-    """One job of a trace. Names are "" where the trace has none.
+    """One job of a trace. Missing names are "".
 
-    `start_s` is when the job really started, None where the trace does not tell; `nodes` where it ran, as Slurm spells
-    lists of nodes. `qos` and `reservation` are what it was submitted under. `soft_walltime_s` is what the site expected
-    it to take, and `power_w` what it drew in the mean, None where the trace does not tell.
+    `start_s` is its real start, `nodes` its nodes as a Slurm hostlist. `qos` and `reservation` are those of its
+    submission. `soft_walltime_s` is the run time expected by the site, `power_w` its mean power. Unknown values are
+    None.
     """
 
     id: int
@@ -74,7 +74,7 @@ class TraceRecord(NamedTuple):
     power_w: int | None = None
 
     def with_request(self, request: Request) -> TraceJob:
-        """The job, asking for `request`: what `ask` means on a system."""
+        """Return the job with `request`, the meaning of `ask` on a system."""
         job = Job(
             id=self.id,
             submit_s=self.submit_s,
@@ -89,57 +89,57 @@ class TraceRecord(NamedTuple):
 
 
 _NO_JOB = ("", ";", "#")
-"""How lines begin that are blank, or comments in one of the formats."""
+"""Prefixes of blank lines and comments in any format."""
 _WORDS = ("user", "name", "queue", "account")
 """The last fields of a record."""
 
 
 MOST_REASONS = 10
-"""Reasons of one kind that are told each; of those beyond, how many there are."""
+"""Maximum number of reasons of one kind that are listed."""
 MOST_EXAMPLES = 5
-"""Broken lines that are told word by word."""
+"""Maximum number of broken lines that are quoted."""
 
 
 class ReaderTally:
-    """What a reader did to the lines of its file, by reason: jobs dropped, jobs cut, lines skipped by leniency."""
+    """A reader's statistics by reason: jobs dropped, jobs cut, lines skipped."""
 
     def __init__(self) -> None:
         self.dropped: Counter[str] = Counter()
         self.cut: Counter[str] = Counter()
         self.skipped: Counter[str] = Counter()
         self.ignored: Counter[str] = Counter()
-        """What was passed over in lines that were read."""
+        """What was ignored in lines that were read."""
         self.taken: Counter[str] = Counter()
-        """What was taken for granted in jobs that were read."""
+        """Assumptions in jobs that were read."""
         self.read = 0
-        """Lines that could be read, whether or not a job came of it."""
+        """Lines that could be read, with or without a job."""
         self.broken = 0
-        """Lines that could not be read, all of which are in `skipped`, too."""
+        """Lines that could not be read, all of them also in `skipped`."""
         self.examples: list[str] = []
-        """The first of them, each with its line and the rule that it breaks."""
+        """The first broken lines, each with its number and the rule."""
 
     def skip(self, error: InvalidTrace) -> None:
-        """Count a line that cannot be read."""
+        """Count an unreadable line."""
         self.broken += 1
         self.skipped[f"{error.field} {error.rule}"] += 1
         if len(self.examples) < MOST_EXAMPLES:
             self.examples.append(str(error))
 
     def lines(self, left_out: bool = True) -> list[str]:
-        """One sentence for each reason, with its count; the first broken lines as they are.
+        """Return a sentence with its count for each reason, and the first broken lines.
 
-        `left_out`: also of what was left out, jobs dropped and lines skipped.
+        `left_out` includes dropped jobs and skipped lines.
         """
         kinds = [("cut", self.cut)]
         if left_out:
             kinds = [("dropped", self.dropped), *kinds, ("skipped", self.skipped)]
-        notes = [line for kind, reasons in kinds for line in _told(kind, "job", reasons)]
+        notes = [line for kind, reasons in kinds for line in _sentences(kind, "job", reasons)]
         notes += [f"broken: {example}" for example in self.examples]
-        return [*notes, *_told("ignored in", "line", self.ignored), *_told("in", "job", self.taken)]
+        return [*notes, *_sentences("ignored in", "line", self.ignored), *_sentences("in", "job", self.taken)]
 
 
-def _told(verb: str, one: str, reasons: Counter[str]) -> list[str]:
-    """A sentence for each of the most frequent reasons, in the order of the alphabet."""
+def _sentences(verb: str, one: str, reasons: Counter[str]) -> list[str]:
+    """Return a sentence for each of the most frequent reasons, in alphabetical order."""
     shown = sorted(reasons.most_common(MOST_REASONS))
     notes = [f"{verb} {many(count, one)}: {why}" for why, count in shown]
     if more := reasons.total() - sum(count for _, count in shown):
@@ -148,30 +148,30 @@ def _told(verb: str, one: str, reasons: Counter[str]) -> list[str]:
 
 
 class Reader:
-    """A trace file opened for reading: its header at once, its jobs as they are asked for.
+    """A trace file opened for reading: its header at once, its jobs lazily.
 
-    A format is a class derived from this one, in a file of this folder that lists it in `LISTED`. `header` is filled
-    by `__init__`; `recognises` and `_record` are what a format has to write, and `_lines` where a file has a header.
+    A format is a subclass, in a file of this folder that lists it in `LISTED`. `__init__` fills `header`. A format must
+    implement `recognises` and `_record`, and `_lines` if it has a header.
     """
 
     @classmethod
     def recognises(cls, first: str) -> bool:
-        """Whether a file whose first line with anything in it is `first` is of this format."""
+        """Return whether a file with this first non-blank line has this format."""
         return False
 
     def __init__(self, path: Path, lenient: bool = False) -> None:
         self.path = path
         self.resources: tuple[str, ...] = ("processors",)
-        """What jobs may ask for by name; processors where they ask for processors alone."""
+        """The resources that jobs may request; processors if they request only processors."""
         self.lenient = lenient
         self.header: dict[str, str] = {}
         self.tally = ReaderTally()
         self.line = 0
-        """Number of the line that was read last."""
+        """Number of the last line read."""
         self._aside = self._header_lines = self._header_chars = 0
 
     def __iter__(self) -> Iterator[TraceRecord]:
-        """The jobs in file order. Raises `InvalidTrace`, or skips and counts where lenient."""
+        """Yield the jobs in file order. Raise `InvalidTrace`, or skip and count if lenient."""
         seen: set[int] = set()
         for number, text in self._lines():
             self.line = number
@@ -201,13 +201,13 @@ class Reader:
             yield record
 
     def _pass_over(self) -> None:
-        """Count one more line without a job. Raises `InvalidTrace` where there are more than any real trace has."""
+        """Count one more line without a job. Raise `InvalidTrace` beyond the limit."""
         self._aside += 1
         if self._aside > MAX_LINES_ASIDE:
             raise self._wrong("lines", f"{self._aside:,} without a job", f"must not be more than {MAX_LINES_ASIDE:,}")
 
     def _keeps(self, text: str) -> bool:
-        """Whether one more line of the header is kept."""
+        """Return whether one more line of the header is stored."""
         self._header_lines += 1
         self._header_chars += len(text)
         return self._header_lines <= MAX_HEADER_LINES and self._header_chars <= MAX_HEADER_CHARS
@@ -216,7 +216,7 @@ class Reader:
         return self._wrong("line", text, f"must not be longer than {MAX_LINE_CHARS:,} characters")
 
     def _check(self, record: TraceRecord, text: str) -> None:
-        """Bounds that hold in every format. Amounts are checked where a system gives them a meaning."""
+        """Check the bounds of every format. A system checks amounts."""
         id, submit_s, run_s, walltime_s = record[:4]
         if not -MAX_ID <= id <= MAX_ID:
             raise self._wrong("job", id, f"must be within {MAX_ID:,}")
@@ -233,23 +233,23 @@ class Reader:
                     raise self._wrong(name, word, f"must not be longer than {MAX_FIELD_CHARS:,} characters")
 
     def _lines(self) -> Iterator[tuple[int, str]]:
-        """Numbered lines that may hold a job: all of the file, unless a format says otherwise."""
+        """Yield numbered lines that may have a job: the whole file, unless overridden."""
         return lines_of(self.path)
 
     def _record(self, text: str) -> TraceRecord | None:
-        """The job of a line; None where it holds none, or one that was dropped and counted."""
+        """Return the job of a line; None if it has none, or if it was dropped and counted."""
         raise NotImplementedError
 
     def _recorded_s(self, submit_s: int, start_s: int) -> int | None:
-        """The start as recorded, if that is possible; else None, which is counted."""
+        """Return the recorded start if it is possible, otherwise count it and return None."""
         if start_s >= submit_s:
             return start_s
         self.tally.taken["the start is before the submission, and does not count as recorded"] += 1
         return None
 
     def _unlimited_s(self, run_s: int) -> int:
-        """The walltime of a job without a limit, which is counted."""
-        self.tally.taken["walltime is the run time, since no limit is told"] += 1
+        """Return the walltime of a job without a limit, and count it."""
+        self.tally.taken["walltime is the run time, since the limit is missing"] += 1
         return run_s
 
     def _wrong(self, field: str, value: object, rule: str) -> InvalidTrace:

@@ -1,1 +1,1 @@
-"""Which settings would have served a site best in its last weeks: replays, chosen on one half, judged on the other."""
+"""Find the settings that work best for a site's last weeks: chosen on one half of them, tested on the other."""

@@ -1,4 +1,4 @@
-"""The settings that are tried: about twenty, of all parts of `lookahead` and its model of run times."""
+"""The candidate settings: about twenty, covering all parts of `lookahead` and its run-time model."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ MODELS: tuple[tuple[str, Mapping[str, str], Mapping[str, str]], ...] = (
     ("quantile", {"quantile": "0.5"}, {"reserve_by": "walltime"}),
     ("last-two", {}, {"reserve_by": "walltime"}),
 )
-"""What is known of run times: a predictor, its settings, and what the dispatcher is told of it."""
+"""Run-time knowledge: a predictor, its settings, and the dispatcher's setting for it."""
 OVERDUE_H = 48.0
-"""A shorter patience than the default of a week."""
+"""A patience below the default of a week."""
 MORE_EFFORT = 4
 _OF_MODELS = ("reserve_by",)
 _NOT_REPLAYED = ("limit_s", "site_weight")
-"""Settings that a replay cannot heed: it knows no seconds of this machine, and no priorities of the site."""
+"""Settings that a replay ignores: it has no time limits of this machine and no site priorities."""
 
 
 def candidates(present: PolicySpec) -> list[PolicySpec]:
-    """The present setting, then others, each once; settings that are not varied stay as they are at present."""
+    """Return the present setting, then others, each once; other settings keep their present values."""
     own = present if present.dispatcher == LOOKAHEAD else PolicySpec(LOOKAHEAD)
     found: dict[str, PolicySpec] = {}
     for spec in (present, *_varied(own)):
@@ -36,10 +36,10 @@ def candidates(present: PolicySpec) -> list[PolicySpec]:
 
 
 def _varied(own: PolicySpec) -> Iterator[PolicySpec]:
-    for predictor, options, told in MODELS:
+    for predictor, options, extra in MODELS:
         for objective in OBJECTIVES:
             kept = {name: each for name, each in own.dispatcher_settings.items() if name not in _OF_MODELS}
-            settings = {**kept, "objective": objective, **told}
+            settings = {**kept, "objective": objective, **extra}
             yield replace(own, predictor=predictor, predictor_settings=options, dispatcher_settings=settings)
     for stop in PRESETS.values():
         yield _with(own, objective=stop.objective, overdue_h=f"{OVERDUE_H:g}")
@@ -53,7 +53,7 @@ def _with(spec: PolicySpec, **settings: str) -> PolicySpec:
 
 
 def in_full(spec: PolicySpec) -> dict[str, Any]:
-    """Everything that a policy is made with, defaults included: two specs that agree in it decide alike."""
+    """Return all parameters of a policy, including defaults; equal parameters give equal decisions."""
     found: dict[str, Any] = {"dispatcher": spec.dispatcher, "predictor": spec.predictor, "overrun": spec.overrun}
     parts = ((SIMULATION_REGISTRIES.dispatchers, spec.dispatcher, spec.dispatcher_settings),
              (SIMULATION_REGISTRIES.predictors, spec.predictor, spec.predictor_settings))  # fmt: skip
@@ -65,7 +65,7 @@ def in_full(spec: PolicySpec) -> dict[str, Any]:
 
 
 def replayable(spec: PolicySpec, seed: int | None = None) -> PolicySpec:
-    """The spec without what a replay cannot heed, drawing with another seed where it draws at all."""
+    """Return the spec without settings that a replay ignores, with another seed if it is randomized."""
     kept = {name: each for name, each in spec.dispatcher_settings.items() if name not in _NOT_REPLAYED}
     if seed is not None and draws(spec):
         kept["seed"] = str(seed)
@@ -73,12 +73,12 @@ def replayable(spec: PolicySpec, seed: int | None = None) -> PolicySpec:
 
 
 def draws(spec: PolicySpec) -> bool:
-    """Whether the dispatcher knows a seed."""
+    """Return whether the dispatcher has a seed."""
     return any(each.name == "seed" for each in SIMULATION_REGISTRIES.dispatchers.find(spec.dispatcher).parameters())
 
 
 def changes(present: PolicySpec, other: PolicySpec) -> str:
-    """What `other` has otherwise than `present`, for people: `objective=slowdown predictor=quantile`."""
+    """Return the changes from `present` to `other` as text: `objective=slowdown predictor=quantile`."""
     before, now = in_full(present), in_full(other)
-    told = [f"{name}={value}" for name, value in now.items() if before.get(name, None) != value or name not in before]
-    return " ".join(told) or "nothing"
+    extra = [f"{name}={value}" for name, value in now.items() if before.get(name, None) != value or name not in before]
+    return " ".join(extra) or "nothing"

@@ -1,9 +1,9 @@
-"""Chooses a setting on one half of the windows, and says on the other half what it is worth.
+"""Choose a setting on one half of the windows, and test it on the other half.
 
-1. Every candidate is replayed on the half that chooses, with one seed.
-2. The best few of them are replayed there with further seeds.
-3. The best that keeps the goal's limits is chosen.
-4. It, the present setting and the baseline are replayed on the other half. What is told of it is from there alone.
+1. Every candidate is replayed on the choosing half, with one seed.
+2. The best candidates are replayed there with further seeds.
+3. The best one within the goal's limits is chosen.
+4. It, the present setting and the baseline are replayed on the judging half. Only these results are reported.
 """
 
 from __future__ import annotations
@@ -29,62 +29,62 @@ from cpsched_sim.tuning.window_scores import (
 )
 
 FINALISTS = 4
-"""Candidates that are replayed with further seeds."""
+"""Number of candidates that are replayed with further seeds."""
 SEEDS = 3
 BASELINE = PolicySpec("easy")
-"""What a goal's limits are of."""
+"""The figures with limits in a goal."""
 
 Verdict = Literal["better", "keep", "unclear", "none"]
-"""better: another setting is clearly better than the present one; keep: none promises more than the present one;
-unclear: one does, and that cannot be told from chance; none: no setting keeps the goal's limits.
+"""better: another setting is significantly better than the present one; keep: none scores better;
+unclear: one scores better, but not significantly; none: no setting keeps the goal's limits.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class TuningQuestion:
-    """What is to be found out: for which goal, and beside which present setting."""
+    """The question: the goal, and the present setting."""
 
     goal: Goal
     present: PolicySpec
     beside: tuple[PolicySpec, ...] = ()
-    """Further policies that are shown on the judging half, such as the twin of Slurm's scheduler."""
+    """Further policies to show on the judging half, such as the twin of Slurm's scheduler."""
     seeds: int = SEEDS
 
 
 @dataclass(frozen=True, slots=True)
 class TriedCandidate:
-    """A candidate on the half that chooses: its figures as shares of the baseline's, and what became of it."""
+    """A candidate on the choosing half: its figures relative to the baseline's, or its error."""
 
     spec: PolicySpec
     changes: str
     seeds: int
     ratios: Mapping[str, float]
     score: float
-    """Against the baseline; less is better."""
+    """Relative to the baseline; less is better."""
     broken: Mapping[str, float]
-    """The limits that it breaks, with its percent."""
+    """The limits that it exceeds, with its percentage."""
     error: str = ""
 
     @property
     def fits(self) -> bool:
-        """Whether it may be chosen."""
+        """Return whether it may be chosen."""
         return not self.error and not self.broken
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluatedSetting:
-    """A setting on the half that judges; each estimate is a ratio by figure, `score` among them."""
+    """A setting on the judging half; each estimate is a ratio by figure, including `score`."""
 
     spec: PolicySpec
     against_baseline: Mapping[str, Estimate]
     against_present: Mapping[str, Estimate]
     each_window: tuple[float, ...]
-    """The score of each window against the present setting."""
+    """The score of each window relative to the present setting."""
 
 
 @dataclass(frozen=True, slots=True)
 class TuningResult:
-    """What came of it."""
+    """The result of tuning."""
 
     goal: Goal
     verdict: Verdict
@@ -92,51 +92,51 @@ class TuningResult:
     chosen: EvaluatedSetting | None
     beside: tuple[EvaluatedSetting, ...]
     tried: tuple[TriedCandidate, ...]
-    """By score, the best first; the present setting is among them."""
+    """By score, best first, including the present setting."""
     baseline: Mapping[str, float]
-    """The baseline's figures on the judging half, in seconds where they are times."""
+    """The baseline's figures on the judging half; times are in seconds."""
     windows: tuple[int, int]
-    """How many chose, and how many judged."""
+    """Number of choosing and of judging windows."""
     jobs: tuple[int, int]
     each_choosing: tuple[float, ...] = ()
-    """The score of each window that chose, of the chosen setting against the present one."""
+    """The score of each choosing window, of the chosen setting relative to the present one."""
 
     @property
     def gain(self) -> Estimate | None:
-        """The chosen setting's score against the present one, on windows that did not choose it."""
+        """Return the chosen setting's score relative to the present one, on the judging half."""
         return None if self.chosen is None else self.chosen.against_present["score"]
 
     @property
     def sentence(self) -> str:
-        """The verdict for people."""
+        """Return the verdict as a sentence."""
         if self.verdict == "none":
             return f"No setting keeps the limits of the goal ({self.goal})."
         if self.verdict == "keep":
-            return "Keep the present setting: on the windows that choose, none within the limits was better."
+            return "Keep the present setting: none within the limits was better on the windows used for choosing."
         assert self.chosen is not None
         assert self.gain is not None
         change, gain = changes(self.present.spec, self.chosen.spec), format_percent_range(self.gain)
-        where = f"on {self.windows[1]} windows that did not choose it"
+        where = f"on {self.windows[1]} windows not used for choosing"
         if self.verdict == "better":
             return f"Change {change}: {gain} by the goal {self.goal.name}, {where}."
-        return f"No setting can be told from the present one: the best, {change}, came to {gain} {where}."
+        return f"No setting differs significantly from the present one: the best, {change}, has {gain} {where}."
 
 
 def format_percent_range(estimate: Estimate) -> str:
-    """A ratio for people: `-23 % (-31 to -14)`."""
+    """Format a ratio for users: `-23 % (-31 to -14)`."""
     low, high = (f"{100 * (each - 1):+.0f}" if each < 1e6 else "?" for each in (estimate.low, estimate.high))
     return f"{100 * (estimate.ratio - 1):+.0f} % ({low} to {high})"
 
 
 def replays_at_most(question: TuningQuestion, halves: Halves) -> int:
-    """How many replays it will take, for progress."""
+    """Return the maximum number of replays, for progress."""
     tried, choosing, judging = len(candidates(question.present)) + 1, len(halves.choosing), len(halves.judging)
     further = (FINALISTS + 1) * (question.seeds - 1) * choosing
     return tried * choosing + further + (2 * question.seeds + 1 + len(question.beside)) * judging
 
 
 def tune(question: TuningQuestion, halves: Halves, replays: Trials, progress: Progress | None = None) -> TuningResult:
-    """Find the best setting for a goal. Raises `InputError` where the present setting or the baseline fails."""
+    """Find the best setting for a goal. Raise `InputError` if the present setting or the baseline fails."""
     return _Search(question, halves, replays, progress or (lambda done, total: None)).found()
 
 
@@ -146,7 +146,7 @@ class _Search:
         self._known: dict[tuple[str, str], MetricSums] = {}
         """By setting with its seed, and window."""
         self._failed: dict[str, str] = {}
-        """By setting, why it could not be replayed."""
+        """By setting, why its replay failed."""
         self._done, self._total = 0.0, replays_at_most(question, halves)
 
     def found(self) -> TuningResult:
@@ -186,12 +186,12 @@ class _Search:
         )
 
     def _each(self, spec: PolicySpec, windows: Sequence[TraceWindow]) -> tuple[float, ...]:
-        """The score of each window against the present setting."""
+        """Return the score of each window relative to the present setting."""
         mine, present = self._tallies(spec, windows), self._tallies(self._question.present, windows)
         return tuple(each_window(self._question.goal, mine, present))
 
     def _replay(self, specs: Sequence[PolicySpec], windows: Sequence[TraceWindow], seeds: int) -> None:
-        """Replay what is not known yet; each setting with its seeds where it draws."""
+        """Replay what is missing; each randomized setting with its seeds."""
         asked: list[tuple[PolicySpec, PolicySpec, tuple[TraceWindow, ...]]] = []
         for spec in dict.fromkeys(map(repr, specs)):
             whole = next(each for each in specs if repr(each) == spec)
@@ -203,10 +203,10 @@ class _Search:
                     asked.append((whole, seeded, left))
         before = self._done
 
-        def told(done: float) -> None:
+        def report(done: float) -> None:
             self._progress(before + done, self._total)
 
-        outcomes = self._replays([SettingTrial(seeded, left) for _, seeded, left in asked], told)
+        outcomes = self._replays([SettingTrial(seeded, left) for _, seeded, left in asked], report)
         for (whole, seeded, left), outcome in zip(asked, outcomes, strict=True):
             self._done += len(left)
             if isinstance(outcome, str):
@@ -216,19 +216,19 @@ class _Search:
                 self._known[str(seeded), window.digest] = tally
 
     def _tallies(self, spec: PolicySpec, windows: Sequence[TraceWindow], seeds: int | None = None) -> list[MetricSums]:
-        """Per window the mean over the seeds."""
+        """Return the mean over the seeds for each window."""
         seeded = _seeded(spec, seeds or self._question.seeds)
         return [mean_of([self._known[str(each), window.digest] for each in seeded]) for window in windows]
 
     def _tried(self, spec: PolicySpec, seeds: int) -> TriedCandidate:
-        goal, told = self._question.goal, changes(self._question.present, spec)
+        goal, changed = self._question.goal, changes(self._question.present, spec)
         if error := self._error(spec):
-            return TriedCandidate(spec, told, 0, {}, float("inf"), {}, error)
+            return TriedCandidate(spec, changed, 0, {}, float("inf"), {}, error)
         windows = self._halves.choosing
         found = ratios(
             metric_values(self._tallies(spec, windows, seeds)), metric_values(self._tallies(BASELINE, windows))
         )
-        return TriedCandidate(spec, told, seeds if draws(spec) else 1, found, goal.score(found), goal.broken(found))
+        return TriedCandidate(spec, changed, seeds if draws(spec) else 1, found, goal.score(found), goal.broken(found))
 
     def _shown(self, spec: PolicySpec) -> EvaluatedSetting:
         goal, windows = self._question.goal, self._halves.judging
@@ -255,17 +255,17 @@ def _seeded(spec: PolicySpec, seeds: int) -> list[PolicySpec]:
 
 
 def _rank(tried: TriedCandidate) -> tuple[bool, float]:
-    """What keeps the limits first, then by score."""
+    """Sort settings within the limits first, then by score."""
     return not tried.fits, tried.score
 
 
 def ratios_of(estimates: Mapping[str, Estimate]) -> dict[str, float]:
-    """The ratios of estimates by figure."""
+    """Return the ratios of estimates by figure."""
     return {name: each.ratio for name, each in estimates.items()}
 
 
 def as_json(found: TuningResult, notes: Sequence[str] = ()) -> dict[str, Any]:
-    """What came of it as one object; ratios are of the baseline or of the present setting, as they say."""
+    """Return the result as one object; ratios are relative to the baseline or the present setting, as named."""
 
     def shown(each: EvaluatedSetting | None) -> Any:
         if each is None:

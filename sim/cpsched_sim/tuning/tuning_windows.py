@@ -1,8 +1,8 @@
-"""The last weeks of a trace in windows: each is replayed by itself, with what came shortly before and after it.
+"""Cut the last weeks of a trace into windows: each is replayed separately, with margins before and after it.
 
-A window has three parts. Jobs that arrive in its margins are replayed and not judged: the first margin fills the
-machine, the second one keeps it busy until the last judged jobs have started. Jobs that ended before are its history,
-from which predictors learn.
+Jobs that arrive in the margins are replayed but not judged: the first margin fills the machine, the second keeps it
+busy until the last judged jobs have started. Jobs that ended before are the window's history, from which predictors
+learn.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from cpsched_sim.workloads.load import Workload
 
 DAY_S = 86_400
 FEWEST_WINDOWS = 4
-"""Two to choose by and two to judge by."""
+"""Two windows to choose by and two to judge by."""
 FEWEST_JOBS = 20
-"""A window with fewer judged jobs is left out."""
+"""The minimum number of judged jobs in a window."""
 HISTORY = 2000
-"""Jobs before a window that predictors learn from."""
+"""The maximum number of earlier jobs from which predictors learn."""
 MARGIN = 1 / 7
-"""Of the length of a window: how much is replayed before and after it."""
+"""The margin before and after a window, relative to its length."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TraceWindow:
-    """A part of a trace: `workload` has the jobs of the margins, too; judged are those that arrive in between."""
+    """A part of a trace: `workload` includes the jobs of the margins; those between them are judged."""
 
     workload: Workload
     from_s: int
@@ -39,33 +39,33 @@ class TraceWindow:
     history: tuple[EndedJob, ...]
     judged: int
     digest: str
-    """The same for the same jobs on the same machine."""
+    """Equal for equal jobs on equal machines."""
 
     @property
     def days(self) -> float:
-        """Its length without the margins."""
+        """Return the length without margins."""
         return (self.to_s - self.from_s) / DAY_S
 
 
 @dataclass(frozen=True, slots=True)
 class Halves:
-    """Windows by what they are for. None of those that judge a setting had a part in choosing it."""
+    """Windows by purpose. No window that judges a setting was used to choose it."""
 
     choosing: tuple[TraceWindow, ...]
     judging: tuple[TraceWindow, ...]
 
     @property
     def all(self) -> tuple[TraceWindow, ...]:
-        """All windows, by time."""
+        """Return all windows, by time."""
         return tuple(sorted((*self.choosing, *self.judging), key=lambda window: window.from_s))
 
 
 def halves(workload: Workload, weeks: float, window_days: float, most_jobs: int) -> tuple[Halves, list[str]]:
-    """The windows of the last `weeks`, and notes on what was left out.
+    """Return the windows of the last `weeks`, and notes on what was left out.
 
-    Windows are shorter than asked for where the trace has too few weeks for `FEWEST_WINDOWS`. They go to the two halves
-    as 0, 1, 1, 0: each half has every part of the week. A window of more than `most_jobs` is cut at its end.
-    Raises `InputError` where fewer than two windows of each half have jobs.
+    Windows are shortened if the trace has too few weeks for `FEWEST_WINDOWS`. They are assigned to the halves as 0, 1,
+    1, 0, so that each half has every part of the week. A window of more than `most_jobs` is cut at its end. Raise
+    `InputError` if fewer than two windows of each half have jobs.
     """
     require(weeks > 0, "weeks", weeks, "must be positive")
     require(window_days > 0, "window_days", window_days, "must be positive")
@@ -73,7 +73,7 @@ def halves(workload: Workload, weeks: float, window_days: float, most_jobs: int)
     last_s, first_s = submits[-1] + 1, max(submits[0], int(submits[-1] + 1 - 7 * DAY_S * weeks))
     notes = []
     if first_s == submits[0] and last_s - first_s < 0.95 * 7 * DAY_S * weeks:
-        notes.append(f"the trace has {(last_s - first_s) / 7 / DAY_S:.1f} weeks, of {weeks:g} asked for")
+        notes.append(f"the trace has {(last_s - first_s) / 7 / DAY_S:.1f} weeks, fewer than the {weeks:g} requested")
     length_s = min(int(window_days * DAY_S), (last_s - first_s) // FEWEST_WINDOWS)
     require(length_s > 0, "trace", f"{last_s - first_s} s", "must last longer to be cut into windows")
     if length_s < window_days * DAY_S:
@@ -98,9 +98,9 @@ def halves(workload: Workload, weeks: float, window_days: float, most_jobs: int)
 
 
 def cut_window(workload: Workload, submits: Sequence[int], from_s: int, to_s: int, most_jobs: int) -> TraceWindow:
-    """The window of jobs that arrive from `from_s` on and before `to_s`; `submits` are the arrivals of all jobs.
+    """Return the window of jobs that arrive in [`from_s`, `to_s`); `submits` are the arrivals of all jobs.
 
-    It ends earlier where it has more than `most_jobs`, and so do its margins.
+    It ends earlier if it has more than `most_jobs`; so do its margins.
     """
     margin_s = int(MARGIN * (to_s - from_s))
     first, last = bisect_left(submits, from_s), bisect_left(submits, to_s)
@@ -117,7 +117,7 @@ def cut_window(workload: Workload, submits: Sequence[int], from_s: int, to_s: in
 
 
 def _history(before: Sequence[TraceJob], now_s: int) -> tuple[EndedJob, ...]:
-    """The jobs that would have ended by `now_s` if each had started at once, in order of their ends."""
+    """Return the jobs that would have ended by `now_s` if each had started at once, in order of their ends."""
     ended = [EndedJob(each.job, each.job.submit_s, each.job.submit_s + each.run_s) for each in before]
     return tuple(sorted((each for each in ended if each.end_s <= now_s), key=lambda each: each.end_s))
 

@@ -1,7 +1,7 @@
-"""Replays of windows under settings: in processes or in this one, and none of them twice.
+"""Replay windows under settings, in processes or in this one, each at most once.
 
-A result depends on the window, the setting and the code alone. Each is kept in a small file of its own, so that a
-second run, or one that goes on after Ctrl-C, takes what is there.
+A result depends only on the window, the setting and the code. Each is stored in its own file, so that a second run, or
+one resumed after Ctrl-C, reuses it.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from cpsched_sim.tuning.window_scores import MetricSums
 from cpsched_sim.watchdog import LIMIT_S
 
 KEPT_DAYS = 60
-"""Results that nobody asked for so long are taken away."""
+"""Results unused for this long are deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class SettingTrial:
-    """A setting that is to be replayed on some windows."""
+    """A setting to replay on some windows."""
 
     spec: PolicySpec
     windows: tuple[TraceWindow, ...]
 
 
 Outcome = list[MetricSums] | str
-"""The tallies of a trial by its windows, or why there are none."""
+"""The sums of a trial by its windows, or why there are none."""
 Trials = Callable[[Sequence[SettingTrial], Callable[[float], None]], list[Outcome]]
-"""What replays trials, and is told how many replays more are done: the tallies of each, or why there are none."""
+"""Replays trials and reports the number of replays done; returns the outcome of each."""
 
 
 def tally_of(spec: PolicySpec, window: TraceWindow, renew: Callable[..., None] | None = None) -> MetricSums:
-    """Replay a window. Raises what `run` raises; `InputError` where judged jobs never started."""
+    """Replay a window. Raise what `run` raises, and `InputError` if judged jobs never started."""
     found = run(window.workload, ReplaySetup(spec), renew, before=window.history)
     tally = MetricSums.of(found.measures, window.from_s, window.to_s)
     if tally.jobs < window.judged and not found.schedule.refused:
@@ -52,14 +52,14 @@ def tally_of(spec: PolicySpec, window: TraceWindow, renew: Callable[..., None] |
 
 @dataclass(slots=True)
 class TrialCache:
-    """Results of before, a file each, in `folder`; None: nothing is kept."""
+    """Stored results, a file each, in `folder`; None stores nothing."""
 
     folder: Path | None
     taken: int = 0
-    """How many were found."""
+    """Number of results found."""
 
     def find(self, spec: PolicySpec, window: TraceWindow) -> MetricSums | None:
-        """The result of before; None where there is none that can be read."""
+        """Return the stored result, or None if it is missing or unreadable."""
         if self.folder is None:
             return None
         path = self.folder / key_of(spec, window)
@@ -73,13 +73,13 @@ class TrialCache:
         return found
 
     def keep(self, spec: PolicySpec, window: TraceWindow, tally: MetricSums) -> None:
-        """Write a result down; a disk that takes nothing more is no reason to stop."""
+        """Store a result; a write error does not stop the run."""
         if self.folder is not None:
             with suppress(SimulationError):
                 write_atomically(self.folder / key_of(spec, window), json.dumps(astuple(tally)).encode())
 
     def tidy(self) -> None:
-        """Take away what nobody asked for in `KEPT_DAYS`."""
+        """Delete results unused for `KEPT_DAYS`."""
         with suppress(OSError):
             for path in self.folder.glob("*.tally") if self.folder is not None else ():
                 if time.time() - path.stat().st_mtime > 86_400 * KEPT_DAYS:
@@ -87,7 +87,7 @@ class TrialCache:
 
 
 def key_of(spec: PolicySpec, window: TraceWindow) -> str:
-    """The name of the file of a result."""
+    """Return the file name of a result."""
     plugins = sorted(keys.plugins_of(spec.dispatcher, spec.predictor).values())
     inputs = {"code": keys.code_identity(), "plugins": plugins, "spec": str(spec), "window": window.digest}
     return f"{keys.key_of(inputs)}.tally"
@@ -95,14 +95,14 @@ def key_of(spec: PolicySpec, window: TraceWindow) -> str:
 
 @dataclass(slots=True)
 class TrialReplays:
-    """Replays trials, `processes` at once."""
+    """Replay trials in `processes` processes."""
 
     processes: int
     kept: TrialCache = field(default_factory=lambda: TrialCache(None))
     limit_s: float = LIMIT_S
 
-    def __call__(self, trials: Sequence[SettingTrial], told: Callable[[float], None]) -> list[Outcome]:
-        """The tallies of each trial by its windows, or what went wrong with it."""
+    def __call__(self, trials: Sequence[SettingTrial], report: Callable[[float], None]) -> list[Outcome]:
+        """Return the sums of each trial by its windows, or its error."""
         known = {
             (index, at): self.kept.find(trial.spec, window)
             for index, trial in enumerate(trials)
@@ -121,7 +121,7 @@ class TrialReplays:
                 self.kept.keep(trials[index].spec, trials[index].windows[window], outcome)
 
         engine = Processes(self.processes, self.limit_s, reuse=True)
-        run_all(_replayed, tasks, engine, note, lambda done, total: told(done), len(known) - len(places))
+        run_all(_replayed, tasks, engine, note, lambda done, total: report(done), len(known) - len(places))
         return [
             failed.get(index) or [tally for (trial, _), tally in known.items() if trial == index and tally is not None]
             for index in range(len(trials))

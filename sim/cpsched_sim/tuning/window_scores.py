@@ -1,4 +1,4 @@
-"""What replayed windows are worth: figures of all windows together, and intervals of how two settings differ."""
+"""Score replayed windows: figures over all windows, and intervals of the difference of two settings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cpsched_sim.experiments.statistics import drawn, interval
 
 @dataclass(frozen=True, slots=True)
 class MetricSums:
-    """Sums over the judged jobs of a window, float64; figures of several windows are made of their sums."""
+    """Sums over the judged jobs of a window, float64; figures of several windows are computed from sums."""
 
     jobs: float
     wait_s: float
@@ -30,7 +30,7 @@ class MetricSums:
 
     @classmethod
     def of(cls, measures: ScheduleData, from_s: int, to_s: int) -> MetricSums:
-        """The sums over jobs that arrived from `from_s` on and before `to_s`."""
+        """Sum over jobs that arrived in [`from_s`, `to_s`)."""
         judged = (measures.submit_s >= from_s) & (measures.submit_s < to_s)
         F, W, r = measures.response_s[judged], measures.wait_s[judged], measures.processors[judged].astype(np.float64)
         area = r * measures.run_s[judged]
@@ -42,25 +42,25 @@ class MetricSums:
 
 
 def metric_values(tallies: Sequence[MetricSums]) -> dict[str, float]:
-    """The figures of `cpsched.goal_presets.GOAL_METRICS`, over all jobs of these windows."""
+    """Return the figures of `cpsched.goal_presets.GOAL_METRICS`, over all jobs of these windows."""
     rows = _rows(tallies)
     found = _figures(rows[:, :-1].sum(axis=0), rows[:, -1].max())
     return {name: float(value) for name, value in found.items()}
 
 
 def _rows(tallies: Sequence[MetricSums]) -> FloatArray:
-    """The tallies as float64[windows, sums]."""
+    """Return the sums as float64[windows, sums]."""
     return np.array([astuple(tally) for tally in tallies])
 
 
 def _resampled(tallies: Sequence[MetricSums]) -> dict[str, FloatArray]:
-    """The figures in each draw of windows."""
+    """Return the figures in each draw of windows."""
     rows, weights = _rows(tallies), drawn(len(tallies))
     return _figures(weights @ rows[:, :-1], np.where(weights > 0, rows[:, -1], 0.0).max(axis=1))
 
 
 def _figures(sums: FloatArray, longest_s: FloatArray) -> dict[str, FloatArray]:
-    """Figures of sums over windows, float64[..., sums], and of the longest waits in them."""
+    """Compute figures from sums over windows, float64[..., sums], and their longest waits."""
     jobs, wait_s, slowdown, response_s, area, area_response, upper, lower = np.moveaxis(sums, -1, 0)
     return {
         "mean_wait": wait_s / jobs,
@@ -73,12 +73,12 @@ def _figures(sums: FloatArray, longest_s: FloatArray) -> dict[str, FloatArray]:
 
 
 def mean_of(tallies: Sequence[MetricSums]) -> MetricSums:
-    """The mean over replays of one window with several seeds."""
+    """Return the mean over replays of one window with several seeds."""
     return MetricSums(*_rows(tallies).mean(axis=0).tolist())
 
 
 class Estimate(NamedTuple):
-    """A ratio, with the ends of its interval."""
+    """A ratio with its interval."""
 
     ratio: float
     low: float
@@ -86,10 +86,10 @@ class Estimate(NamedTuple):
 
 
 def paired_ratios(goal: Goal, these: Sequence[MetricSums], those: Sequence[MetricSums]) -> dict[str, Estimate]:
-    """The `score` of these windows against the same windows of another setting, and each figure as a ratio.
+    """Return the `score` and the ratio of each figure between two settings on the same windows.
 
-    Intervals are by the bootstrap: windows are drawn with replacement, the same ones for both settings. With fewer than
-    two windows the interval is all there is.
+    Bootstrap intervals: windows are drawn with replacement, the same ones for both settings. With fewer than two
+    windows the interval is unbounded.
     """
     centre = _scored(goal, ratios(metric_values(these), metric_values(those)))
     if len(these) < 2:
@@ -100,14 +100,14 @@ def paired_ratios(goal: Goal, these: Sequence[MetricSums], those: Sequence[Metri
 
 
 def _scored(goal: Goal, found: dict[str, Any]) -> dict[str, Any]:
-    """Ratios, with the goal's score of them."""
+    """Return ratios with the goal's score of them."""
     total = sum(goal.weights.values())
     score = np.exp(sum(weight * np.log(found[name]) for name, weight in goal.weights.items()) / total)
     return {"score": score, **found}
 
 
 def each_window(goal: Goal, these: Sequence[MetricSums], those: Sequence[MetricSums]) -> list[float]:
-    """The score of each window by itself."""
+    """Return the score of each window separately."""
     return [goal.score(ratios(metric_values([a]), metric_values([b]))) for a, b in zip(these, those, strict=True)]
 
 

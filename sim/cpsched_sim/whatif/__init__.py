@@ -1,7 +1,7 @@
-"""A site's own weeks, replayed: what its users would have waited under something else, and how far that can be trusted.
+"""Replay a site's own weeks under other policies, and measure how far the result can be trusted.
 
-The order of the modules is the order of the work: `history` reads the accounting, `window` cuts the weeks out of it,
-`cases` says what is replayed, `replaying` replays it, `side_by_side` does so in processes, `blocks` draws weeks anew,
-`fidelity` holds the twin against the real starts, `gains` the counterfactuals against the twin, and `findings` puts
-down what came of it, for `page` and `letter` to tell.
+`job_history` reads the accounting data, `trace_window` cuts the weeks, `whatif_cases` parses the cases, `window_replay`
+replays them and `replay_tasks` runs the replays in processes. `block_bootstrap` resamples weeks, `twin_fidelity`
+compares the twin with the real starts, `case_comparison` compares the cases with the twin, and `findings` and `report`
+present the results.
 """

@@ -1,7 +1,7 @@
-"""Weeks drawn anew: how far a figure would have been another one in other weeks of the same site.
+"""Block bootstrap over time: how far a figure would vary in other weeks of the same site.
 
-The window is cut into blocks (weeks; days or hours where there are few weeks), and as many blocks are drawn with
-replacement, again and again. The same draws serve every replay, so differences are paired.
+The window is cut into blocks (weeks, or days or hours in a short window). Each draw takes as many blocks with
+replacement. All replays share the draws, so differences are paired.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from cpsched_sim.experiments.statistics import DRAWS, FloatArray, drawn
 from cpsched_sim.whatif.trace_window import DAY_S, HOUR_S
 
 FEWEST = 6
-"""Blocks from which on they are taken; with fewer of them shorter ones are."""
+"""The minimum number of blocks; with fewer, shorter blocks are used."""
 KINDS = (
     (7 * DAY_S, "weeks"), (DAY_S, "days"), (6 * HOUR_S, "quarters of days"), (HOUR_S, "hours"), (600, "ten minutes"),
     (60, "minutes"),
 )  # fmt: skip
 BINS = np.concatenate(([0.0], np.geomspace(1.0, 3.2e7, 600), [np.inf]))
-"""Bins of waits, in seconds, for quantiles: neighbours differ by 3 %."""
+"""Bins of waits in seconds, for quantiles; neighbours differ by 3 %."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockBootstrap:
-    """Blocks of a window, and how often each draw has each: `drawn` is float64[DRAWS, B]."""
+    """Blocks of a window, and the count of each block in each draw: `drawn` is float64[DRAWS, B]."""
 
     from_s: int
     length_s: int
@@ -37,7 +37,7 @@ class BlockBootstrap:
 
     @classmethod
     def of(cls, from_s: int, to_s: int, seed: int = 0) -> BlockBootstrap:
-        """The longest blocks of which there are enough; the shortest where there never are."""
+        """Use the longest blocks that are numerous enough, or the shortest blocks."""
         lasts_s = to_s - from_s
         length_s, kind = next((each for each in KINDS if lasts_s // each[0] >= FEWEST), KINDS[-1])
         count = max(1, -(-lasts_s // length_s))
@@ -45,32 +45,32 @@ class BlockBootstrap:
 
     @property
     def enough(self) -> bool:
-        """Whether there are as many blocks as an interval needs; otherwise no figure has one."""
+        """Return whether there are enough blocks for an interval; without, no figure has one."""
         return self.count >= FEWEST
 
     def of_times(self, at_s: IntArray) -> IntArray:
-        """The block of each moment."""
+        """Return the block of each time."""
         found: IntArray = np.clip((at_s - self.from_s) // self.length_s, 0, self.count - 1)
         return found
 
     def sums(
         self, block: IntArray, values: npt.ArrayLike, group: IntArray | None = None, groups: int = 1
     ) -> FloatArray:
-        """Sums by group and block, float64[groups, B]."""
+        """Return sums by group and block, float64[groups, B]."""
         key = block if group is None else group * self.count + block
         weights = np.broadcast_to(np.asarray(values, np.float64), block.shape)
         found = np.bincount(key, weights, groups * self.count).astype(np.float64)
         return found.reshape(groups, self.count)
 
     def ratios(self, above: FloatArray, below: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Sum over sum, as it is and in every draw: float64[G] and float64[G, DRAWS]; NaN where nothing is below."""
+        """Return the ratio of sums, observed and in every draw: float64[G] and float64[G, DRAWS]; NaN without data."""
         with np.errstate(invalid="ignore", divide="ignore"):
             point = above.sum(axis=1) / below.sum(axis=1)
             draws = (above @ self.drawn.T) / (below @ self.drawn.T)
         return point, draws if self.enough else np.full_like(draws, np.nan)
 
     def quantile(self, block: IntArray, wait_s: FloatArray, part: float) -> tuple[float, FloatArray]:
-        """A quantile as it is, and in every draw (by bins of 3 %)."""
+        """Return a quantile, observed and in every draw (by bins of 3 %)."""
         if not len(wait_s) or not self.enough:
             return float(np.quantile(wait_s, part)) if len(wait_s) else float("nan"), np.full(DRAWS, np.nan)
         bin_of = np.clip(np.searchsorted(BINS, wait_s, side="right") - 1, 0, len(BINS) - 2)
@@ -81,6 +81,6 @@ class BlockBootstrap:
 
 
 def union_interval(*intervals: tuple[float, float] | None) -> tuple[float, float] | None:
-    """What holds all of them."""
-    told = [each for each in intervals if each is not None]
-    return (min(low for low, _ in told), max(high for _, high in told)) if told else None
+    """Return the smallest interval that contains all of them."""
+    known = [each for each in intervals if each is not None]
+    return (min(low for low, _ in known), max(high for _, high in known)) if known else None

@@ -1,4 +1,4 @@
-"""Counterfactuals against the twin: who would have waited less, who longer, and what cannot be told apart."""
+"""Compare counterfactuals with the twin: who waits less, who waits longer, and which differences are significant."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from cpsched_sim.whatif.job_classes import Grouping
 from cpsched_sim.whatif.window_metrics import WINDOW_METRICS, WindowFacts, WindowSchedule, waits_s, window_metrics_of
 
 OPEN, HALF_CLOSED = "open", "half-closed"
-"""Users who submit whatever happens, and users who go on when a job of theirs is over."""
-TOLD = "told"
+"""Users whose submissions are fixed, and users who submit after their previous job ends."""
+SIGNIFICANT = "significant"
 LEAST_DAYS, LEAST_USERS = 14, 5
-"""A window that is shorter, or has fewer users, tells of those days and of those people alone."""
+"""The minimum window for a verdict; a smaller one describes only its own days and users."""
 MOST_LOSERS = 10
 
 Runs = Mapping[str, Sequence[WindowSchedule]]
-"""By how users react: a schedule for each seed."""
+"""By user model: a schedule for each seed."""
 
 
 def compare_case(
     facts: WindowFacts, there: WindowFacts, real: WindowSchedule, twin: Runs, case: Runs, groupings: Sequence[Grouping]
 ) -> dict[str, Any]:
-    """What a case brings, over all judged jobs and by class. Plain values for JSON.
+    """Compare a case with the twin over all judged jobs and by class. Return plain values for JSON.
 
-    `there` are the facts of the case's own machine.
+    `there` are the facts of the case's machine.
 
-    Each figure has an interval: blocks drawn anew and seeds drawn at random, in the open replay and in the half-closed
-    one; the interval holds both. It is told apart where the interval has no zero in it and the difference is larger
-    than the twin's own error at the same figure.
+    Each figure has an interval over resampled blocks and random seeds, which covers both the open and the half-closed
+    replay. A difference is significant if the interval excludes zero and the difference exceeds the twin's own error in
+    the same figure.
     """
     return {
         "figures": _figures(facts, there, real, twin, case),
@@ -53,7 +53,7 @@ def _figures(
         for mode, (base, runs) in by_mode.items():
             values = [run[at] for run in runs]
             points[mode] = float(np.mean([value[0] for value in values]) - base[at][0])
-            if figure.name == "longest wait":  # weeks drawn anew know no longer wait than the longest
+            if figure.name == "longest wait":  # a resampled window has no longer wait than the longest
                 each = [value[0] - base[at][0] for value in values]
                 spans.append((min(each), max(each)) if np.isfinite(each).all() else None)
             else:
@@ -63,7 +63,7 @@ def _figures(
         error = abs(base[at][0] - really[at][0])
         rows.append({
             "name": figure.name, "unit": figure.unit, "less_is_better": figure.less_is_better,
-            "twin": _told(base[at][0]), "case": _told(value),
+            "twin": _finite(base[at][0]), "case": _finite(value),
             **_difference(points[OPEN], union_interval(*spans), error, points.get(HALF_CLOSED), few),
         })  # fmt: skip
     return rows
@@ -105,17 +105,17 @@ def _classes(
 
 
 def insufficient_data(facts: WindowFacts) -> str:
-    """Why a window tells too little for a verdict; "" where it does not."""
+    """Return why a window is too small for a verdict, or ""."""
     window = facts.window
     days = (window.to_s - window.from_s) / 86_400
     users = len({item.job.user for item, judged in zip(window.jobs, window.judged.tolist(), strict=True) if judged})
     if days >= LEAST_DAYS and users >= LEAST_USERS:
         return ""
-    return f"{days:.1f} days of {many(users, 'user')}; a verdict takes {LEAST_DAYS} days of {LEAST_USERS} users"
+    return f"{days:.1f} days of {many(users, 'user')}; a verdict needs {LEAST_DAYS} days and {LEAST_USERS} users"
 
 
 def users_waiting_longer(facts: WindowFacts, twin: Runs, case: Runs, users: Grouping) -> list[dict[str, Any]]:
-    """The users whose jobs would have waited longest more in all, worst first; none who gains is among them."""
+    """List the users whose total wait grows, largest increase first."""
     of = users.of[facts.counted[facts.window.judged]]
     count = np.bincount(of, minlength=len(users.names))
     base_s = waits_s(twin[OPEN][0], facts.counted)
@@ -133,7 +133,7 @@ def users_waiting_longer(facts: WindowFacts, twin: Runs, case: Runs, users: Grou
 
 
 def _of_seeds(draws: Sequence[FloatArray]) -> FloatArray:
-    """Of each draw the one of a seed, by turns: seeds count like weeks."""
+    """Return draws that take the seeds in turn, so that seeds count like weeks."""
     stacked = np.stack(draws)
     turn = np.arange(stacked.shape[-1]) % len(stacked)
     found: FloatArray = np.take_along_axis(stacked, np.broadcast_to(turn, (1, *stacked.shape[1:])), axis=0)[0]
@@ -144,20 +144,21 @@ def _difference(
     point: float, span: tuple[float, float] | None, error: float, half_closed: float | None, few: str
 ) -> dict[str, Any]:
     if span is None or not np.isfinite(point):
-        why = "not told apart: no interval, the window is too short" if np.isfinite(point) else "nothing to tell"
+        why = "not significant: no interval, the window is too short" if np.isfinite(point) else "no data"
     elif few:
-        why = f"not told apart: {few}"
+        why = f"not significant: {few}"
     elif span[0] <= 0 <= span[1]:
-        why = "not told apart: the interval holds zero"
+        why = "not significant: the interval includes zero"
     elif abs(point) <= error:
-        why = "not told apart: the twin's own error is larger"
+        why = "not significant: the twin's own error is larger"
     else:
-        why = TOLD
+        why = SIGNIFICANT
     return {
-        "difference": _told(point), "interval": span,
-        "half_closed": None if half_closed is None else _told(half_closed), "twin_error": _told(error), "verdict": why,
+        "difference": _finite(point), "interval": span,
+        "half_closed": None if half_closed is None else _finite(half_closed), "twin_error": _finite(error),
+        "verdict": why,
     }  # fmt: skip
 
 
-def _told(value: float) -> float | None:
+def _finite(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None

@@ -1,4 +1,4 @@
-"""A folder of `cpsched whatif collect`: jobs, nodes and their outages, Slurm's own parameters, the site's policy."""
+"""A folder written by `cpsched whatif collect`: jobs, nodes, outages, Slurm's parameters, the site's policy."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SITE = "site"
 
 @dataclass(frozen=True, slots=True)
 class CollectedFolder:
-    """What a folder holds. `zone` is of the site's clocks; the times in its files are UTC."""
+    """A collected folder. `zone` is the site's time zone; times in its files are UTC."""
 
     path: Path
     zone: str
@@ -36,20 +36,20 @@ class CollectedFolder:
 
     @classmethod
     def of(cls, path: Path) -> CollectedFolder:
-        """The folder of a path. Raises `InputError` where nothing was collected there."""
+        """Open a folder. Raise `InputError` if `cpsched whatif collect` did not write it."""
         try:
             manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
             until, zone = str(manifest["until"]), str(manifest.get("zone", ""))
             zone_of(zone)
             until_s = possible_times(until, zone_of(""))[0]
         except (OSError, ValueError, LookupError, TypeError, InvalidValue) as error:
-            rule = "is no folder of `cpsched whatif collect`"
+            rule = "was not written by `cpsched whatif collect`"
             raise InputError(f"{path}: {rule} ({MANIFEST}: {type(error).__name__})") from error
         return cls(path, zone, until_s)
 
     @classmethod
     def at(cls, path: Path) -> CollectedFolder | None:
-        """The folder of a path; None for a file, and for a folder of accounting files. Raises `InputError`."""
+        """Open a folder, or return None for a file or a folder of accounting files. Raise `InputError`."""
         if not path.is_dir() or (not (path / MANIFEST).exists() and has_dated_files(path)):
             return None
         return cls.of(path)
@@ -61,26 +61,26 @@ class CollectedFolder:
 
     @property
     def config(self) -> Path | None:
-        """What `scontrol show config` printed, if it did."""
+        """Return the file with the output of `scontrol show config`, if it exists."""
         return self._there(CONFIG)
 
     def policy(self) -> SitePolicy | None:
-        """The site's policy, if there is one. Raises `InvalidPolicy`."""
+        """Return the site's policy, if any. Raise `InvalidPolicy`."""
         path = self._there(POLICY)
         return load_policy(path) if path is not None else None
 
     def licences(self) -> dict[str, int]:
-        """How many licences there are, as far as Slurm told. Raises `InvalidSystem`."""
+        """Return the number of licences that Slurm reported. Raise `InvalidSystem`."""
         path = self._there(LICENSES)
         return read_totals(path) if path is not None else {}
 
     def system(self) -> SystemFile:
-        """The nodes as Slurm has them."""
+        """Return the nodes that Slurm reported."""
         draft, _ = draft_of(str(self.path / NODES), SITE)
         return system_draft.checked_draft(draft)[1]
 
     def outages(self, system: SystemFile) -> tuple[list[Outage], int]:
-        """When nodes were away, by their kind; and how many events tell of nodes that are not there any more."""
+        """Return the outages by kind of node, and the number of events of nodes that no longer exist."""
         kinds = {name: _kind_of(node, system) for name, node in nodes_in(self.path).items()}
         found, strange = [], 0
         for name, begin_s, end_s in self._events():
@@ -91,7 +91,7 @@ class CollectedFolder:
         return found, strange
 
     def not_yet(self, earlier: CollectedFolder, system: SystemFile, ran: Sequence[TraceRecord]) -> list[Outage]:
-        """The nodes that came after `earlier` was collected, away until a job first ran on each."""
+        """Return an outage, until its first job, for each node added since `earlier` was collected."""
         came = nodes_in(self.path)
         for name in nodes_in(earlier.path):
             came.pop(name, None)
@@ -107,7 +107,7 @@ class CollectedFolder:
 
     @property
     def booted_s(self) -> int | None:
-        """When slurmctld began before this was collected; None where nobody says."""
+        """Return when slurmctld last started before the collection, or None if unknown."""
         try:
             at = possible_times(booted(self.path), zone_of(""))
         except InvalidValue:
@@ -115,7 +115,7 @@ class CollectedFolder:
         return at[0] if at else None
 
     def _events(self) -> Iterator[tuple[str, int, int]]:
-        """(node, from when, until when) of each time in which a node could not be used."""
+        """Yield (node, from, to) of each period in which a node was unavailable."""
         utc = zone_of("")
         for row in rows_of(self.path / EVENTS):
             name, state = row.get("NodeName") or "", row.get("State") or ""
@@ -134,7 +134,7 @@ class CollectedFolder:
 
 
 def _kind_of(node: SlurmNode, system: SystemFile) -> str:
-    """The kind of a node in the system that was made of all of them; "" where there is none."""
+    """Return the node's kind in the system built from all nodes, or ""."""
     amounts = {"cores": node.cores, "memory_mib": node.memory_mib, "gpus": node.gpus}
     wanted = {name: amount for name, amount in amounts.items() if amount}
     partitions = set(node.partitions)

@@ -1,4 +1,4 @@
-"""From a window and cases to findings: the twin first, then each case against it. Plain values, for JSON."""
+"""Compute findings from a window and cases: first the twin, then each case against it. Plain values for JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 from cpsched.formatting import many, span
 from cpsched_sim.experiments.statistics import FloatArray
 from cpsched_sim.whatif.block_bootstrap import BlockBootstrap
-from cpsched_sim.whatif.case_comparison import OPEN, TOLD, compare_case, users_waiting_longer
+from cpsched_sim.whatif.case_comparison import OPEN, SIGNIFICANT, compare_case, users_waiting_longer
 from cpsched_sim.whatif.job_classes import groupings, users_of
 from cpsched_sim.whatif.replay_tasks import ReplayRunner, ReplayTask, tasks_of
 from cpsched_sim.whatif.share_usage import usage_against_shares
@@ -27,28 +27,28 @@ from cpsched_sim.whatif.window_replay import WindowResult
 
 QUANTILES = tuple(range(0, 101, 2))
 MOST_POINTS = 400
-"""Points of a line over time."""
+"""Number of points of a line over time."""
 
 
 @dataclass(frozen=True, slots=True)
 class WhatIfPlan:
-    """What is asked for of a window."""
+    """The cases and options for one window."""
 
     twin: WhatIfCase
     cases: Sequence[WhatIfCase]
     seeds: int = 3
     sessions: bool = True
     anyway: bool = False
-    """Whether to replay the cases though the twin is hopeless."""
+    """Whether to replay the cases even if the twin is hopeless."""
 
 
 def find(
     replays: ReplayRunner, plan: WhatIfPlan, resume: bool, progress: Callable[[float, int | None], None]
 ) -> dict[str, Any]:
-    """Replay, and say what came of it. Raises `UnusableObject` where a replay fails; what is finished is kept."""
+    """Replay and return the findings. Raise `UnusableObject` where a replay fails; finished replays are stored."""
     window = replays.window
     blocks = BlockBootstrap.of(window.from_s, window.to_s)
-    applied = [case.applied(window) for case in plan.cases]  # before hours of work: what cannot be is said now
+    applied = [case.applied(window) for case in plan.cases]  # before hours of work: an impossible case fails now
     twin_tasks = tasks_of([plan.twin], 1, plan.sessions)
     twins = _run(replays, twin_tasks, resume, progress)
     really, twin = real(window), _by_mode(twin_tasks, twins)
@@ -95,7 +95,7 @@ def _case(
     facts: WindowFacts, there: WhatIfWindow, really: WindowSchedule, twin: Mapping[str, Sequence[WindowSchedule]], case: WhatIfCase,  # noqa: E501
     tasks: Sequence[ReplayTask], replayed: Mapping[int, WindowResult],
 ) -> dict[str, Any]:  # fmt: skip
-    """The findings of one case."""
+    """Return the findings of one case."""
     runs = _by_mode([tasks[at] for at in replayed], list(replayed.values()))
     every = [really, *(made for modes in (twin, runs) for each in modes.values() for made in each)]
     mine = WindowFacts.of(facts.window, facts.blocks, facts.processors, every)
@@ -116,7 +116,7 @@ def _case(
 
 
 def _stranded(facts: WindowFacts, replayed: WindowResult) -> list[dict[str, Any]]:
-    """By cause, the part of all processors and of all GPUs that stood empty though somebody waited."""
+    """By cause, return the share of all processors and GPUs that was empty while jobs waited."""
     rows = ((PROCESSORS, "processors", facts.machine), (GPUS, "GPUs", facts.machine_gpus))
     return [
         {"what": name, "cause": cause, "part": float(replayed.stranded[what, at]) / machine}
@@ -126,7 +126,7 @@ def _stranded(facts: WindowFacts, replayed: WindowResult) -> list[dict[str, Any]
 
 
 def described(window: WhatIfWindow, plan: WhatIfPlan) -> dict[str, Any]:
-    """What was replayed, on what, and what was left out."""
+    """Describe what was replayed, on which system, and what was left out."""
     roles = Counter(window.role.tolist())
     nodes = sum(kind.count for kind in window.system.node_types.values())
     return {
@@ -147,7 +147,7 @@ def described(window: WhatIfWindow, plan: WhatIfPlan) -> dict[str, Any]:
 
 
 def _lines(facts: WindowFacts, made: WindowSchedule) -> dict[str, list[float]]:
-    """What pictures are drawn from: quantiles of waits, and the queue and the use over time."""
+    """Return the data of plots: quantiles of waits, and queue and use over time."""
     hourly = in_use(facts, made)
     wait_s = waits_s(made, facts.counted)
     return {
@@ -166,7 +166,7 @@ def _thinned(values: FloatArray) -> list[float]:
 
 
 def sentences(found: Mapping[str, Any]) -> list[str]:
-    """Three sentences that anybody understands."""
+    """Summarize the findings in three sentences."""
     near, window = found["fidelity"], found["window"]
     chars = 10 if window["from"][:10] != window["to"][:10] else 16
     begin, end = (window[name][:chars].replace("T", " ") for name in ("from", "to"))
@@ -175,15 +175,13 @@ def sentences(found: Mapping[str, Any]) -> list[str]:
         f"waited {span(near['real_mean_wait_s'])} on average."
     )
     second = (
-        f"Replayed by a twin of Slurm's own scheduler they wait {span(near['twin_mean_wait_s'])}: "
-        f"how near that comes is {near['verdict']['grade']}."
+        f"In the replay of Slurm's own scheduler (the twin) they wait {span(near['twin_mean_wait_s'])}. "
+        f"The twin's fidelity is {near['verdict']['grade']}."
     )
     if found["stopped"]:
-        third = (
-            "The twin is too far from what happened for anything to be held against it, so nothing else was replayed."
-        )
+        third = "The twin differs too much from what happened to be a baseline, so no other case was replayed."
     elif not found["cases"]:
-        third = "Nothing else was asked for."
+        third = "No other case was requested."
     else:
         third = _best(found["cases"])
     return [first, second, third]
@@ -191,26 +189,26 @@ def sentences(found: Mapping[str, Any]) -> list[str]:
 
 def _best(cases: Sequence[Mapping[str, Any]]) -> str:
     rows = [(case["name"], mean_wait(case)) for case in cases]
-    told = [(name, row) for name, row in rows if row["verdict"] == TOLD]
-    if not told:
+    significant = [(name, row) for name, row in rows if row["verdict"] == SIGNIFICANT]
+    if not significant:
         names = ", ".join(name for name, _ in rows)
-        return f"Whether they would have waited less under {names} cannot be told."
-    name, row = min(told, key=lambda each: each[1]["difference"])
+        return f"The data do not show whether they would have waited less under {names}."
+    name, row = min(significant, key=lambda each: each[1]["difference"])
     low, high = row["interval"]
     less = row["difference"] < 0
     return (
         f"Under {name} they would have waited {span(row['case'])}: {span(abs(row['difference']))} "
-        f"{'less' if less else 'longer'} than the twin's, and the interval is {span_in_words(low, high)}."
+        f"{'less' if less else 'longer'} than in the twin (95 % interval: {span_in_words(low, high)})."
     )
 
 
 def span_in_words(low: float, high: float) -> str:
-    """An interval of a difference of waits: `12 min less to 3 min longer`."""
+    """Format an interval of a difference of waits: `12 min less to 3 min longer`."""
     words = [f"{span(abs(each))} {'less' if each < 0 else 'longer'}" for each in (low, high)]
     return " to ".join(words)
 
 
 def mean_wait(case: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The row of a case that tells of the mean wait."""
+    """Return a case's row of the mean wait."""
     found: Mapping[str, Any] = next(row for row in case["figures"] if row["name"] == WINDOW_METRICS[0].name)
     return found

@@ -1,4 +1,4 @@
-"""Classes of jobs: by account, QOS, partition, size, length, hour of the week, and by user."""
+"""Classes of jobs by account, QOS, partition, size, length, hour of the week, and user."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from cpsched_sim.traces.trace_job import TraceJob
 from cpsched_sim.whatif.trace_window import WhatIfWindow
 
 MOST_GROUPS = 25
-"""Classes of one kind; the others are one."""
-OTHERS, NOT_TOLD = "others", "not told"
+"""Maximum number of classes of one kind; the rest form one class."""
+OTHERS, UNKNOWN = "others", "unknown"
 LENGTHS = ((600, "below 10 min"), (3600, "10 min to 1 h"), (6 * 3600, "1 to 6 h"), (86_400, "6 h to 1 day"))
 LONGEST = "1 day and more"
 DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 WIDE_PART = 0.1
-"""Part of the machine from which on a job is wide."""
+"""Minimum share of the machine of a wide job."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Grouping:
-    """A kind of class: the class of each judged job, by number, and the names of the classes."""
+    """A kind of class: the class number of each judged job, and the names of the classes."""
 
     kind: str
     of: IntArray
@@ -35,9 +35,9 @@ class Grouping:
 
 
 def groupings(window: WhatIfWindow, processors: IntArray) -> list[Grouping]:
-    """The classes of the judged jobs; kinds in which all jobs are alike are left out.
+    """Classify the judged jobs; kinds with only one class are left out.
 
-    `processors` is what each judged job has of the first resource.
+    `processors` is the amount of the first resource of each judged job.
     """
     items = [item for item, judged in zip(window.jobs, window.judged.tolist(), strict=True) if judged]
     machine = processors_of(window)
@@ -54,18 +54,18 @@ def groupings(window: WhatIfWindow, processors: IntArray) -> list[Grouping]:
 
 
 def users_of(window: WhatIfWindow) -> Grouping:
-    """The judged jobs by user."""
+    """Return the judged jobs by user."""
     judged = window.judged.tolist()
     return _grouped("user", (item.job.user for item, is_in in zip(window.jobs, judged, strict=True) if is_in), 10**6)
 
 
 def processors_of(window: WhatIfWindow) -> int:
-    """Processors of the machine."""
+    """Return the number of processors of the machine."""
     return int(System(window.system, window.header).cluster.capacity[:, 0].sum())
 
 
 def _grouped(kind: str, names: Iterable[str], most: int) -> Grouping:
-    each = [name or NOT_TOLD for name in names]
+    each = [name or UNKNOWN for name in names]
     order = [name for name, _ in Counter(each).most_common()]
     if kind in ("size", "length", "hour of the week"):
         order.sort(key=_KEYS[kind])
@@ -90,7 +90,7 @@ def _length(run_s: int) -> str:
 
 
 def _hours(window: WhatIfWindow, items: list[TraceJob]) -> Iterable[str]:
-    """Six hours of a day of the week, by the site's clocks, which are asked once an hour of the window."""
+    """Yield the six hours of the week of each job, in the site's time zone, looked up once per hour of the window."""
     first = window.moment(window.from_s)
     known: dict[int, str] = {}
     for item in items:

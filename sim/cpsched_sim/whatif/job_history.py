@@ -1,4 +1,4 @@
-"""What a file says of a site's past: jobs that ran, jobs that gave up waiting, and what is unknown."""
+"""A site's recorded jobs: those that ran, those cancelled while waiting, and those that were not over."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ STILL_RUNS = "still running when the file was made: runs until then"
 TOLD_LATER = "was still waiting or running in an earlier line of the same job"
 OWN_NODES = "had GPUs without asking for any: its nodes are its own"
 KNOWN = 65_536
-"""So many texts are remembered: most jobs ask for what others did."""
+"""Cache size for parsed requests; most jobs repeat the request of another."""
 
 
 class UnfinishedJobRecord(NamedTuple):
-    """A job that never ran, or has not ended. Times are seconds; `start_s` is None where it never started.
+    """A job that never ran, or has not ended. Times are seconds; `start_s` is None if it never started.
 
-    `left_s` is when it was cancelled, None where it still waited or ran when the file was made.
+    `left_s` is the time of its cancellation, None if it was still waiting or running when the file was made.
     """
 
     id: int
@@ -56,34 +56,34 @@ class UnfinishedJobRecord(NamedTuple):
 
 @dataclass(slots=True)
 class RecordedHistory:
-    """All that a file tells. `first_s` and `last_s` are the first and last moments that it knows of."""
+    """All recorded jobs. `first_s` and `last_s` are the first and last times in the file."""
 
     path: Path
     reader: Reader
     ran: list[TraceRecord]
     open: list[UnfinishedJobRecord] = field(default_factory=list)
     licences: Mapping[int, Amounts] = field(default_factory=dict)
-    """By number of a job, the licences that it asks for."""
+    """By job number, the licences requested."""
 
     @property
     def header(self) -> dict[str, str]:
-        """What the file says of itself."""
+        """Return the header of the file."""
         return self.reader.header
 
     @property
     def epoch_s(self) -> int:
-        """What is added to a time of the file to have seconds since 1970."""
+        """Return the offset of the file's times from 1970, in seconds."""
         return epoch_of(self.header)
 
     @property
     def last_s(self) -> int:
-        """The last second of which the file knows anything."""
+        """Return the last second covered by the file."""
         ends = [(job.start_s if job.start_s is not None else job.submit_s) + job.run_s for job in self.ran]
         moments = [moment for job in self.open for moment in (job.start_s, job.left_s)]
         return max([*ends, *(moment for moment in moments if moment is not None)])
 
     def leave_out(self, untrue: Mapping[int, str]) -> None:
-        """Leave out jobs that were not over, by number, each with why."""
+        """Drop unfinished jobs by number, each with the reason."""
         tally = self.reader.tally
         for job in self.open:
             if job.id in untrue:
@@ -94,15 +94,15 @@ class RecordedHistory:
 
 
 class UnfinishedSacctReader(SacctReader):
-    """Accounting data, with the jobs that never ran and those that had not ended."""
+    """Accounting data, including jobs that never ran or had not ended."""
 
     def __init__(self, path: Path, lenient: bool = False, dialect: TraceDialect = DEFAULT_DIALECT) -> None:
         super().__init__(path, lenient, dialect)
         self.open: list[UnfinishedJobRecord] = []
         self._unsettled: list[tuple[UnfinishedJobRecord, int, str, Amounts]] = []
-        """Each with its submission, what is taken for granted, and its licences."""
+        """Each with its submission, assumptions, and licences."""
         self.licences: dict[int, Amounts] = {}
-        """By number of a job, the licences that it asks for; only those that ask for some."""
+        """By job number, the licences requested, if any."""
         self._licences: Amounts = ()
         self._known_licences = lru_cache(KNOWN)(self._licences_of)
 
@@ -147,7 +147,7 @@ class UnfinishedSacctReader(SacctReader):
 
     @override
     def __iter__(self) -> Iterator[TraceRecord]:
-        """Yield records; settle jobs that had not ended after the last line."""
+        """Yield records, then add the unfinished jobs after the last line."""
         for record in super().__iter__():
             self._keep_licences(record.id)
             yield record
@@ -157,7 +157,7 @@ class UnfinishedSacctReader(SacctReader):
         self._unsettled.clear()
 
     def _settle(self, job: UnfinishedJobRecord, submit_s: int, taken: str) -> None:
-        """Number a job that was not over, unless another line tells how it ended, or tells the same."""
+        """Number an unfinished job, unless another line records its end or the same state."""
         since_s = submit_s if job.start_s is None else job.start_s
         if job.left_s is None and self._runs.has_begun(job.id, since_s, job.nodes):
             self.tally.dropped[TOLD_LATER] += 1
@@ -174,7 +174,7 @@ class UnfinishedSacctReader(SacctReader):
         self._keep_licences(id)
 
     def _keep_licences(self, id: int) -> None:
-        """Keep the licences of the line that was read last."""
+        """Store the licences of the line just read."""
         if self._licences:
             self.licences[id] = self._licences
 
@@ -183,7 +183,7 @@ class UnfinishedSacctReader(SacctReader):
         return super()._ask(fields)
 
     def _licences_of(self, req_tres: str, alloc_tres: str) -> Amounts:
-        """The licences that a job had; those that it asked for where it never had any."""
+        """Return the licences that a job had, or requested if it never ran."""
         return self._licences_in(alloc_tres) or self._licences_in(req_tres)
 
     def _licences_in(self, text: str) -> Amounts:
@@ -202,14 +202,14 @@ class UnfinishedSacctReader(SacctReader):
     def _asked(
         self, partition: str, nnodes: str, ncpus: str, req_tres: str, alloc_tres: str
     ) -> tuple[NodeRequest, Taken]:
-        """Return the request: whole nodes if the job had GPUs without asking for any."""
+        """Return the request: whole nodes if the job had GPUs without requesting any."""
         asked, had = self._tres(req_tres), self._tres(alloc_tres)
         if not asked or self._gpus(asked) or not self._gpus(had):
             return super()._asked(partition, nnodes, ncpus, req_tres, alloc_tres)
         return self._with_own_nodes(partition, had.get("node") or nnodes, asked.get("cpu") or ncpus)
 
     def _with_own_nodes(self, partition: str, nnodes: str, ncpus: str) -> tuple[NodeRequest, Taken]:
-        """What a job asks for that had GPUs without asking for any: it had its nodes whole."""
+        """Return whole nodes as the request of a job that had GPUs without requesting any."""
         taken = [OWN_NODES]
         nodes, cores = self._nodes(nnodes, taken), self._whole("NCPUS", ncpus)
         if nodes < 1 or cores < 1:
@@ -219,7 +219,7 @@ class UnfinishedSacctReader(SacctReader):
 
 
 class UnfinishedPbsReader(PbsReader):
-    """The accounting log of PBS, with the jobs that never ran and those that had not ended."""
+    """The accounting log of PBS, including jobs that never ran or had not ended."""
 
     def __init__(self, path: Path, lenient: bool = False, dialect: TraceDialect = DEFAULT_DIALECT) -> None:
         super().__init__(path, lenient, dialect)
@@ -229,7 +229,7 @@ class UnfinishedPbsReader(PbsReader):
         try:
             job = self._open_job(id, begun, left_s)
         except InvalidValue:
-            job = None  # the line that told of the job was read, and said too little of it
+            job = None  # the job's line was read but is incomplete
         if job is None or kind == MOVED:
             super()._leave_out(id, begun, kind, left_s)
             return
@@ -237,7 +237,7 @@ class UnfinishedPbsReader(PbsReader):
         self.open.append(job)
 
     def _open_job(self, id: str, begun: UnfinishedJob, left_s: int | None) -> UnfinishedJobRecord | None:
-        """The job; None where it was never eligible, or has no limit of time. Raises `InvalidValue`."""
+        """Return the job, or None if it was never eligible or has no time limit. Raise `InvalidValue`."""
         fields, number = begun.fields, self._number(id)
         walltime_s, ends_s = self._walltime_s(fields), left_s if begun.start_s is None else begun.start_s
         arrival_s = self._arrival_s(fields, begun.since_s, MAX_TIME_S if ends_s is None else ends_s)
@@ -257,7 +257,7 @@ class UnfinishedPbsReader(PbsReader):
 def read_history(
     path: Path, lenient: bool = False, format: str | None = None, dialect: TraceDialect = DEFAULT_DIALECT
 ) -> RecordedHistory:
-    """Read all of a file. Raises what `open_trace` raises, and `InputError` where no job of it tells its start."""
+    """Read a whole file. Raise what `open_trace` raises, and `InputError` if no job has a start."""
     reader = open_trace(path, lenient, format, dialect)
     if isinstance(reader, SacctReader):
         reader = UnfinishedSacctReader(path, lenient, dialect)
@@ -265,14 +265,14 @@ def read_history(
         reader = UnfinishedPbsReader(path, lenient, dialect)
     ran = list(reader)
     check_broken(reader)
-    told = [record for record in ran if record.start_s is not None]
-    if not told:
+    started = [record for record in ran if record.start_s is not None]
+    if not started:
         found = f"{many(len(ran), 'job')}, none with a start" if ran else "the file has no job"
         why = "; ".join((found, *reader.tally.lines()))
-        raise InputError(f"{path}: tells no start of a job, so a replay cannot be held against anything ({why})")
-    if more := len(ran) - len(told):
-        reader.tally.dropped["its start is not told"] += more
+        raise InputError(f"{path}: has no start of a job, so a replay has nothing to be compared with ({why})")
+    if more := len(ran) - len(started):
+        reader.tally.dropped["its start is missing"] += more
     not_over = reader.open if isinstance(reader, UnfinishedSacctReader | UnfinishedPbsReader) else []
     return RecordedHistory(
-        path, reader, told, not_over, reader.licences if isinstance(reader, UnfinishedSacctReader) else {}
+        path, reader, started, not_over, reader.licences if isinstance(reader, UnfinishedSacctReader) else {}
     )

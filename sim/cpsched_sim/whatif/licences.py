@@ -1,11 +1,11 @@
-"""Licences: how many there are, how many each job holds, and a replay that never has more in use than there are.
+"""Licences: totals, amounts held by each job, and a replay that never exceeds the totals.
 
-Slurm passes over a job whose licences are short, in its main loop as in backfill, and goes on to the jobs behind it
-(`license_job_test` in `job_scheduler.c` and `backfill.c`, 22.05 to 26.05, without `bf_licenses`). So each licence is
-one more limit of the kind that a site sets: a bound on a sum over the jobs that run at once.
+If licences are short, Slurm skips the job, in its main loop and in backfill, and continues with the next
+(`license_job_test` in `job_scheduler.c` and `backfill.c`, 22.05 to 26.05, without `bf_licenses`). Each licence is
+therefore one more limit on a sum over the running jobs.
 
-A licence has two spellings. Jobs ask for the trackable resource `license/NAME`, if `AccountingStorageTRES` names it;
-of NAME there are as many as `scontrol show license` says. Slurm holds the two against each other in small letters.
+A licence has two spellings. Jobs request the trackable resource `license/NAME`, if `AccountingStorageTRES` lists it;
+`scontrol show license` reports the total of NAME. Slurm compares the two in lower case.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from cpsched_sim.input.text_lines import lines_of
 
 OPTION = "--licenses"
 LICENSES = "Licenses"
-"""Slurm's name for the reason why a job waits whose licences are short."""
+"""Slurm's pending reason for a job that waits for licences."""
 TRES = "license/"
 MOST_NAMED = 10
 _ONE = re.compile(r"(.+)[=:](\d{1,18})", re.ASCII)
 
 Amounts = tuple[tuple[str, int], ...]
-"""How many of which licence, by the name that accounting has."""
+"""Amount of each licence, by its name in the accounting data."""
 Totals = Mapping[str, int]
-"""How many of each licence there are, by its name in small letters."""
+"""Total of each licence, by its name in lower case."""
 
 
 @dataclass(frozen=True, slots=True)
 class Licences:
-    """What the jobs of a window ask for, by place of the job, and how many there are.
+    """The licences that the jobs of a window request, by index of the job, and their totals.
 
-    Jobs that ask for none are not in `asked`, licences of which no job asks for any not in `totals`.
+    `asked` omits jobs that request none; `totals` omits licences that no job requests.
     """
 
     asked: Mapping[int, Amounts] = field(default_factory=dict)
@@ -53,13 +53,13 @@ class Licences:
 
     @classmethod
     def of(cls, asked: Mapping[int, Amounts], totals: Totals) -> Licences:
-        """The licences that jobs ask for, and of all that there are those which matter to them."""
+        """Return the requested licences, with the totals that apply to them."""
         wanted = {name.lower() for licences in asked.values() for name, _ in licences}
         return cls(asked, {name: totals[name] for name in sorted(wanted & totals.keys())})
 
     @property
     def spelled(self) -> str:
-        """The totals as `--licenses` has them."""
+        """Return the totals in the form of `--licenses`."""
         return ",".join(f"{name}={total}" for name, total in self.totals.items())
 
 
@@ -67,10 +67,10 @@ class Licences:
 
 
 def read_totals(path: Path) -> dict[str, int]:
-    """What `scontrol show license` printed, in one line each or in several. Raises `InvalidSystem` with the line.
+    """Read the output of `scontrol show license`. Raise `InvalidSystem` with the line.
 
-    No total is known of a name that comes twice, or with a `Mode`: of a hierarchical resource each set of nodes has its
-    own.
+    A total is unknown if its name occurs twice or with a `Mode`: each set of nodes has its own amount of a hierarchical
+    resource.
     """
     found: dict[str, int] = {}
     layered = set[str]()
@@ -92,43 +92,43 @@ def read_totals(path: Path) -> dict[str, int]:
 
 
 def parse_totals(text: str) -> dict[str, int]:
-    """`matlab=10,ansys=4`, or with colons, as `Licenses` in slurm.conf has it. Raises `InvalidValue`."""
+    """Read `matlab=10,ansys=4`, or with colons like `Licenses` in slurm.conf. Raise `InvalidValue`."""
     found = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         match = _ONE.fullmatch(part)
         if not match or int(match[2]) > MAX_AMOUNT:
             raise InvalidValue(OPTION, part, f"must be NAME=NUMBER, the number up to {MAX_AMOUNT:,}")
         found[match[1].removeprefix(TRES).lower()] = int(match[2])
-    require(bool(found), OPTION, text, "must name one at least")
+    require(bool(found), OPTION, text, "must name at least one")
     return found
 
 
 def too_many(licences: Amounts, totals: Totals) -> str:
-    """Why a job can never run that asks for more than there are; "" where it can."""
+    """Return why a job that requests more than the total can never run, or ""."""
     for name, amount in licences:
         if (total := totals.get(name.lower())) is not None and amount > total:
-            return f"{TRES}{quote_value(name)} no more than {total:,} are there"
+            return f"{TRES}{quote_value(name)} only {total:,} exist"
     return ""
 
 
-# ------------------------------------------------------------------------------------------ what is told
+# ------------------------------------------------------------------------------------------ notes
 
 
 def licences_told(asked: Iterable[Amounts], held: Iterable[tuple[int, int, Amounts]], totals: Totals) -> Iterator[str]:
-    """What there is to say of what jobs ask for, and of what was really held: (from, until, what)."""
+    """Yield notes on the licences requested and really held, given as (from, until, amounts)."""
     wanted = Counter(name.lower() for licences in asked for name, _ in licences)
     if known := {name: totals[name] for name in sorted(wanted) if name in totals}:
-        yield f"licences, of which a replay never has more in use: {_some(f'{n} {t:,}' for n, t in known.items())}"
+        yield f"licences limited in the replay: {_some(f'{n} {t:,}' for n, t in known.items())}"
     if strange := [f"{name} ({many(wanted[name], 'job')})" for name in sorted(wanted) if name not in totals]:
-        yield f"licences not replayed, of which nobody says how many there are ({OPTION}): {_some(strange)}"
+        yield f"licences not replayed, since their totals are unknown (set {OPTION}): {_some(strange)}"
     if unasked := sorted(totals.keys() - wanted.keys()):
-        yield f"licences that no job asks for, as far as AccountingStorageTRES has them counted: {_some(unasked)}"
+        yield f"licences that no job requests, as far as AccountingStorageTRES tracks them: {_some(unasked)}"
     most = _most_at_once(held)
     for name, total in known.items():
         if most.get(name, 0) > total:
             yield (
-                f"licence {quote_value(name)}: {most[name]:,} were really in use at once, of {total:,} that there are in a "  # noqa: E501
-                f"replay: say with {OPTION} how many there were"
+                f"licence {quote_value(name)}: {most[name]:,} were in use at once, more than the {total:,} of the "
+                f"replay: set the real total with {OPTION}"
             )
 
 
@@ -138,7 +138,7 @@ def _some(words: Iterable[str]) -> str:
 
 
 def _most_at_once(held: Iterable[tuple[int, int, Amounts]]) -> dict[str, int]:
-    """By name, the most that was in use in any second; whoever ends in a second holds nothing in it."""
+    """Return the maximum in use in any second, by name; a job holds nothing in the second of its end."""
     changes: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for begin_s, end_s, licences in held:
         for name, amount in licences:
@@ -152,15 +152,15 @@ def _most_at_once(held: Iterable[tuple[int, int, Amounts]]) -> dict[str, int]:
 
 
 def with_licences(claim: LimitSubject, licences: Amounts) -> LimitSubject:
-    """The job with its licences as trackable resources, on which QOS and associations may set limits."""
+    """Add the job's licences as trackable resources, which limits of QOS and associations may name."""
     return claim._replace(tres=(*claim.tres, *((f"{TRES}{name}", amount) for name, amount in licences)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LicenceUsage:
-    """Who holds which licences while jobs are replayed; only licences of which the total is known.
+    """The licences held during a replay, for licences with a known total.
 
-    - `kind`: int64[J], which row of `held` is the job's; row 0 holds nothing.
+    - `kind`: int64[J], the row of `held` for each job; row 0 holds nothing.
     - `held`: int64[K, L]; `totals`: int64[L].
     """
 
@@ -171,7 +171,7 @@ class LicenceUsage:
 
     @classmethod
     def of(cls, licences: Licences, jobs: int) -> LicenceUsage | None:
-        """The licences of so many jobs; None where nobody asks for one of which the total is known."""
+        """Return the usage for `jobs` jobs, or None if no job requests a licence with a known total."""
         if not licences.totals:
             return None
         at_name = {name: at for at, name in enumerate(licences.totals)}
@@ -187,16 +187,16 @@ class LicenceUsage:
         return cls(tuple(at_name), totals, kind, np.array([*rows], np.int64))
 
     def used(self, running: IntArray) -> IntArray:
-        """How many of each the running jobs (slots) hold, int64[L]."""
+        """Return the amount of each licence held by the running jobs (slots), int64[L]."""
         used: IntArray = np.bincount(self.kind[running], minlength=len(self.held)) @ self.held
         return used
 
     def has_room(self, slot: int, running: IntArray) -> bool:
-        """Whether a job could have its licences beside what runs."""
+        """Return whether the free licences suffice for a job."""
         return bool((self.used(running) + self.held[self.kind[slot]] <= self.totals).all())
 
     def beside(self, limits: QueueLimits | None, snapshot: Snapshot) -> QueueLimits | None:
-        """The site's limits (None: it sets none); where licences can be short, with these as limits on further sums."""
+        """Add the licences to the site's limits (None: no limits), if licences can be short."""
         queue, jobs = snapshot.queue, snapshot.table.jobs
         kinds, used = self.kind[queue], self.used(snapshot.running)
         asking = np.flatnonzero(kinds)
@@ -219,7 +219,7 @@ class LicenceUsage:
         return QueueLimits(standings, (*limits.used, *used.tolist()))
 
     def _with_row(self, before: JobLimits, kind: int, first: int) -> JobLimits:
-        """A standing with the licences of a kind of job; their counters are from `first` on."""
+        """Add the licences of a kind of job to its limits; their counters begin at `first`."""
         rows = [(at, amount) for at, amount in enumerate(self.held[kind].tolist()) if amount]
         checks = (
             LimitCheck(first + at, amount, int(self.totals[at]), LICENSES, "the cluster", quote_value(self.names[at]))

@@ -1,4 +1,4 @@
-"""All replays of a window, each in a process of its own; what is finished stays, and is found again."""
+"""Run the replays of a window, each in its own process; finished replays are stored and reused."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ COLUMNS = ("arrival_s", "start_s", "end_s", "processors")
 
 @dataclass(frozen=True, slots=True)
 class ReplayTask:
-    """One replay: a case with one seed, and how users react."""
+    """One replay: a case, a seed and a model of users."""
 
     case: WhatIfCase
     spec: PolicySpec
     mode: str
 
     def words(self, digests: Mapping[str, Any]) -> dict[str, Any]:
-        """All that its schedule depends on: two replays that agree in it have the same schedule."""
+        """Return all that the schedule depends on; replays with equal values have the same schedule."""
         settings = self.spec.settings()
         policy = self.case.changes.get("policy")
         files = {name: sha256_of(Path(name)) for name in settings.values() if Path(name).is_file()}
-        if policy is not None:  # with the dumps that it names
+        if policy is not None:  # with the dumps it refers to
             files[policy] = load_policy(Path(policy)).sha256
         return {
             "code": code_identity(), **digests, "dispatcher": self.spec.dispatcher,
@@ -55,12 +55,12 @@ class ReplayTask:
         }  # fmt: skip
 
     def digest(self, digests: Mapping[str, Any]) -> str:
-        """The name of its result."""
+        """Return the name of the result."""
         return key_of(self.words(digests))
 
 
 def tasks_of(cases: Sequence[WhatIfCase], seeds: int, sessions: bool) -> list[ReplayTask]:
-    """Every case openly with each seed, and half-closed with the first."""
+    """Return every case open with each seed, and half-closed with the first."""
     found = []
     for case in cases:
         specs = case.seeds(seeds)
@@ -71,7 +71,7 @@ def tasks_of(cases: Sequence[WhatIfCase], seeds: int, sessions: bool) -> list[Re
 
 @dataclass(slots=True)
 class ReplayRunner:
-    """Replays of one window into a folder. `digests` are of what all of them depend on."""
+    """Replays of one window into a folder. `digests` are the digests of their common inputs."""
 
     window: WhatIfWindow
     out: Path
@@ -80,18 +80,18 @@ class ReplayRunner:
     limit_s: float = LIMIT_S
 
     def path(self, task: ReplayTask) -> Path:
-        """Where the schedule of a task is kept."""
+        """Return the path of a task's schedule."""
         return self.out / REPLAYS / f"{task.digest(self.digests)}.npz"
 
     def finished(self, tasks: Sequence[ReplayTask]) -> dict[int, WindowResult]:
-        """What an earlier run finished, by place."""
+        """Return the results stored by an earlier run, by index."""
         found = {at: _read(self.path(task), len(self.window.jobs)) for at, task in enumerate(tasks)}
         return {at: replayed for at, replayed in found.items() if replayed is not None}
 
     def run(
         self, tasks: Sequence[ReplayTask], done: dict[int, WindowResult], progress: Callable[[float, int | None], None]
     ) -> None:
-        """Replay what is not in `done`, and put it there. Raises `InputError` where one fails; others are kept."""
+        """Replay the tasks missing from `done` and add them. Raise `InputError` if one fails; the others are stored."""
         failed: list[str] = []
 
         def finished(at: int, replayed: WindowResult | Failed) -> None:
@@ -101,7 +101,7 @@ class ReplayRunner:
                 write_atomically(self.path(tasks[at]), _packed(replayed))
                 done[at] = replayed
 
-        with tempfile.TemporaryDirectory(prefix="cpsched-whatif-") as folder:  # for this user's eyes alone
+        with tempfile.TemporaryDirectory(prefix="cpsched-whatif-") as folder:  # readable by this user only
             kept = Path(folder) / "window.pickle"
             with kept.open("wb") as file:
                 pickle.dump(self.window, file, protocol=pickle.HIGHEST_PROTOCOL)
@@ -112,12 +112,12 @@ class ReplayRunner:
 
 
 def _replay_one(given: tuple[Path, ReplayTask], tell: Tell) -> WindowResult:
-    """The work of one process."""
+    """Run one task in a worker process."""
     kept, task = given
     with gc_paused(), kept.open("rb") as file:
-        window: WhatIfWindow = pickle.load(file)  # written by this program, into a folder of its own
+        window: WhatIfWindow = pickle.load(file)  # written by this program into its own folder
         window = task.case.applied(window)
-    gc.freeze()  # this process has nothing else to do
+    gc.freeze()  # this process does nothing else
     tell()
     policy = ReplaySetup(task.spec).build(window.jobs)
     return replay_window(window, policy, task.mode == HALF_CLOSED, tell, task.case.pace)
@@ -132,13 +132,13 @@ def _packed(replayed: WindowResult) -> bytes:
 
 
 def _read(path: Path, jobs: int) -> WindowResult | None:
-    """A schedule that was kept; None where there is none, or it is damaged."""
+    """Return a stored schedule, or None if it is missing or damaged."""
     try:
         with np.load(path, allow_pickle=False) as kept:
             columns = [kept[name] for name in COLUMNS]
             rounds, cpu_s, late = kept["facts"].tolist()
             empty = kept["stranded"].astype(np.float64)
-    except Exception:  # whatever a damaged file makes of it, the replay is made again
+    except Exception:  # a damaged file can raise anything; the replay runs again
         return None
     if any(column.shape != (jobs,) or column.dtype != np.int64 for column in columns):
         return None

@@ -1,4 +1,4 @@
-"""Findings as a report: one list of parts, for the page and for the letter. And as tables of commas."""
+"""Findings as a report (one list of blocks for HTML and Markdown) and as CSV tables."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _DIFFERS = ("difference", "95 % interval")
 
 
 def title(found: Found) -> str:
-    """The name of the report."""
+    """Return the title of the report."""
     return f"What if: {quote_value(found['file'])}"
 
 
 def short(found: Found) -> str:
-    """What fits on a screen, as Markdown: the sentences, the verdict, and a line for each case."""
+    """Return a summary for the terminal in Markdown: the sentences, the verdict, and a line for each case."""
     return markdown(title(found), _first(found))
 
 
@@ -44,16 +44,16 @@ def blocks(found: Found) -> Iterator[Block]:
 
 
 def _first(found: Found) -> Iterator[Block]:
-    """The sentences, the mean waits of all cases against the twin's, and the twin's own error."""
+    """Yield the sentences, the mean waits of all cases relative to the twin's, and the twin's own error."""
     yield from (Text(sentence, "said") for sentence in found["sentences"])
     rows = [(case["name"], mean_wait(case)) for case in found["cases"]]
     if rows:
-        numbers = Table("", ("case", "mean wait", "twin's", *_DIFFERS, "told?"), [
+        numbers = Table("", ("case", "mean wait", "twin's", *_DIFFERS, "significant?"), [
             [quote_value(name), measured(row["case"], "s"), measured(row["twin"], "s"), *_differs(row, "s"), row["verdict"]]  # noqa: E501
             for name, row in rows])  # fmt: skip
         drawn = [(quote_value(name, 30), row) for name, row in rows if row["interval"] is not None]
         band_s = max((row["twin_error"] for _, row in drawn), default=0.0)
-        label = "mean wait against the twin's, {} (left: shorter; band: the twin's own error)"
+        label = "mean wait relative to the twin's, {} (left: shorter; band: the twin's own error)"
         yield _dots(drawn, label, numbers, "first", band_s, is_open=True) if drawn else numbers
     near = found["fidelity"]
     grade = near["verdict"]["grade"]
@@ -67,7 +67,7 @@ def _first(found: Found) -> Iterator[Block]:
 
 def _fidelity(found: Found) -> Iterator[Block]:
     near = found["fidelity"]
-    yield Heading("How near the twin comes")
+    yield Heading("Fidelity of the twin")
     yield Table("Figures", ("figure", "real", "twin", "off by"), [
         [row["name"], *(measured(row[each], row["unit"]) for each in ("real", "twin")), signed(row["off"], row["unit"])]
         for row in near["figures"]])  # fmt: skip
@@ -76,12 +76,12 @@ def _fidelity(found: Found) -> Iterator[Block]:
          signed(row["difference_s"], "s"), signed_range(row["difference_interval_s"], "s"),
          f"{row['within_tolerance']:.0%}"] for row in near["classes"]])  # fmt: skip
     if near["use_together"] is not None:
-        together = f"Real and replayed use, hour by hour, are correlated by {near['use_together']:.2f}."
+        together = f"Real and replayed use, hour by hour, have a correlation of {near['use_together']:.2f}."
         yield Text(together, "quiet")
 
 
 def _over_time(found: Found) -> Iterator[Block]:
-    names = {"as it was": found["lines"]["real"], "twin": found["lines"]["twin"]}
+    names = {"real": found["lines"]["real"], "twin": found["lines"]["twin"]}
     names |= {quote_value(case["name"], 30): case["lines"] for case in found["cases"]}
     spread = {name: ([max(0.0, s) for s in each["wait_quantiles_s"]], [float(q) for q in QUANTILES])
               for name, each in names.items()}  # fmt: skip
@@ -94,7 +94,7 @@ def _over_time(found: Found) -> Iterator[Block]:
     )  # fmt: skip
     begin, end = (datetime.fromisoformat(found["window"][name]) for name in ("from", "to"))
     days = (end - begin).total_seconds() / 86_400
-    for key, up, factor in (("waiting", "jobs that wait", 1.0), ("used", "% of the processors in use", 100.0)):
+    for key, up, factor in (("waiting", "waiting jobs", 1.0), ("used", "% of the processors in use", 100.0)):
         values = {name: [factor * value for value in each[key]] for name, each in names.items()}
         series = {
             name: ([days * (at + 0.5) / len(each) for at in range(len(each))], each) for name, each in values.items()
@@ -107,7 +107,7 @@ def _over_time(found: Found) -> Iterator[Block]:
 
 
 def _shares(found: Found) -> Iterator[Block]:
-    """By account, its share, and the part of all use that it was due and that it got; last, how far that is apart."""
+    """Yield each account's share, due use and real use; the last row is the distance."""
     twin = found["shares"]["twin"]
     if twin is None:
         return
@@ -119,50 +119,50 @@ def _shares(found: Found) -> Iterator[Block]:
          *(f"{each.get(row['account'], 0.0):.1%}" for each in got)] for row in by_use[:MOST_ACCOUNTS]
     ]  # fmt: skip
     apart = (f"{each['distance']:.1%}" if each else "-" for each in made)
-    yield Heading("Who got how much against shares")
-    heads = _with_cases(found, "account", "share", "due, by the twin", "really got")
-    yield Table("Part of all use in the window", heads, [*rows, ["use that went elsewhere than due", "", "", *apart]])
+    yield Heading("Use compared with shares")
+    heads = _with_cases(found, "account", "share", "due, by the twin", "real")
+    yield Table("Share of all use in the window", heads, [*rows, ["use outside the shares due", "", "", *apart]])
 
 
 def _stranded(found: Found) -> Iterator[Block]:
-    """By cause, what part of the machine stood empty while jobs waited; causes that never were are left out."""
+    """Yield the share of the machine that was empty while jobs waited, by cause; causes with none are left out."""
     every = [found["stranded"], *(case["stranded"] for case in found["cases"])]
     rows = [
         [each[0]["what"], each[0]["cause"], *(f"{row['part']:.1%}" for row in each)]
         for each in zip(*every, strict=True)
         if any(row["part"] > 0 for row in each)
     ]
-    yield Heading("Empty though jobs waited")
+    yield Heading("Capacity empty while jobs waited")
     if rows:
-        yield Table("Part of the machine, looked at once an hour", _with_cases(found, "what", "why"), rows)
+        yield Table("Share of the machine, sampled hourly", _with_cases(found, "what", "why"), rows)
     else:
-        yield Text("At no hour of the window did a job wait while something stood empty.")
+        yield Text("No hourly sample has waiting jobs and empty capacity.")
 
 
 def _case(case: Found, at: int) -> Iterator[Block]:
     if case["never_started"]:
-        yield Text(f"{many(case['never_started'], 'job')} started by the twin, but never here: not counted.")
-    yield Table("All judged jobs", ("figure", "twin", "here", *_DIFFERS, "users who react", "told?"), [
+        yield Text(f"{many(case['never_started'], 'job')} started in the twin but never in this case: not counted.")
+    yield Table("All judged jobs", ("figure", "twin", "here", *_DIFFERS, "users who react", "significant?"), [
         [row["name"], *(measured(row[each], row["unit"]) for each in ("twin", "case")), *_differs(row, row["unit"]),
          signed(row["half_closed"], row["unit"]), row["verdict"]] for row in case["figures"]])  # fmt: skip
-    classes = Table("By class, mean waits", ("class", "jobs", "twin", "here", *_DIFFERS, "told?"), [
+    classes = Table("By class, mean waits", ("class", "jobs", "twin", "here", *_DIFFERS, "significant?"), [
         [_class(row), f"{row['jobs']:,}", span(row["twin_mean_wait_s"]), span(row["case_mean_wait_s"]),
          *_differs(row, "s"), row["verdict"]] for row in case["classes"]])  # fmt: skip
     drawn = [row for row in case["classes"] if row["interval"] is not None and row["kind"] != "hour of the week"]
     drawn = sorted(drawn, key=lambda row: -row["jobs"])[:MOST_DOTS]
     if drawn:
-        label = f"mean wait against the twin's, {{}} (the {len(drawn)} classes with most jobs)"
+        label = f"mean wait relative to the twin's, {{}} (the {len(drawn)} largest classes)"
         yield _dots([(_class(row, 30), row) for row in drawn], label, None, f"classes{at}")
     yield classes
     if case["losers"]:
         times = ("twin_mean_wait_s", "case_mean_wait_s", "more_wait_s")
-        yield Table("Who would have lost most, in all", ("user", "jobs", "twin", "here", "longer in all"), [
+        yield Table("Users with the largest increase in wait", ("user", "jobs", "twin", "here", "longer in all"), [
             [quote_value(row["user"]), f"{row['jobs']:,}", *(span(row[each]) for each in times)]
             for row in case["losers"]])  # fmt: skip
 
 
 def _facts(found: Found) -> Iterator[Block]:
-    yield Heading("What was replayed, and what was not")
+    yield Heading("What was and was not replayed")
     yield Table("Settings", ("what", "of it"), list(_settings(found)))
     if found["cases"]:
         yield Table("Cases", ("case", "dispatcher / predictor", "settings", "changes", "seeds"), [
@@ -175,7 +175,7 @@ def _facts(found: Found) -> Iterator[Block]:
 
 
 def _settings(found: Found) -> Rows:
-    """Settings, version and digests."""
+    """Yield settings, version and digests."""
     window, system = found["window"], found["system"]
     yield ["window", f"{window['from']} to {window['to']}"]
     yield ["times", window["zone"]]
@@ -185,9 +185,9 @@ def _settings(found: Found) -> Rows:
     yield ["twin", found["twin"]]
     yield from ([f"pace of {quote_value(case['name'])}", case["pace"]] for case in found["cases"])
     react = "users who react, too" if found["sessions"] else "open replays alone"
-    blocks = f"{found['blocks']['count']:,} {found['blocks']['kind']} drawn anew"
+    blocks = f"{found['blocks']['count']:,} {found['blocks']['kind']} resampled"
     yield ["intervals", f"95 %: {blocks}; {found['seeds']} seeds; {react}"]
-    yield ["begun later than really, for want of room", f"{found['late_begins']:,}"]
+    yield ["started later than really, for lack of capacity", f"{found['late_begins']:,}"]
     yield ["cpsched", f"{found['version']}, {found['date']}"]
     yield from ([name, str(value) or "-"] for name, value in found.get("digests", {}).items())
 

@@ -1,6 +1,6 @@
-"""Runaway jobs: those that the accounting has as running or waiting, though they cannot be.
+"""Runaway jobs: recorded as running or waiting although they cannot be.
 
-Slurm's database keeps such a job where the message of its end was lost; `sacctmgr show runawayjobs` lists them.
+Slurm's database has such a job if the message of its end was lost. `sacctmgr show runawayjobs` lists them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OF_SLURM = "; sacctmgr show runawayjobs lists such jobs, and can end them"
 
 
 def runaways(history: RecordedHistory, system: SystemFile | None) -> dict[int, str]:
-    """By number of a job that was not over, why it cannot be so; `system` is None where nodes are only guessed."""
+    """Return why each runaway job, by number, cannot be unfinished; `system` is None if nodes are only guessed."""
     last_s = history.last_s
     waits_s = (job.start_s - job.submit_s for job in history.ran if job.start_s is not None)
     most_wait_s = max(LONGEST_WAIT_S, 2 * max(waits_s, default=0))
@@ -45,7 +45,7 @@ def runaways(history: RecordedHistory, system: SystemFile | None) -> dict[int, s
 
 
 def _has_no_room(job: UnfinishedJobRecord, ran: Sequence[TraceRecord], name: str, most: int) -> bool:
-    """Whether the jobs that ran since `job` began had so much of one of its nodes that it has no room there."""
+    """Return whether later jobs used so much of one of its nodes that `job` cannot still run there."""
     nodes, own = set(nodes_named(job.nodes)), _of_a_node(job, name)
     changes: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for other in ran:
@@ -59,7 +59,7 @@ def _has_no_room(job: UnfinishedJobRecord, ran: Sequence[TraceRecord], name: str
 
 
 def _of_a_node(job: UnfinishedJobRecord | TraceRecord, name: str) -> int:
-    """How much of a resource a job had of each of its nodes, at the least."""
+    """Return the minimum amount of a resource that a job had on each of its nodes."""
     if not isinstance(job.ask, NodeRequest):
         return 0
     return dict(job.ask.each).get(name, 0) * job.ask.units // max(1, len(nodes_named(job.nodes)))
@@ -67,7 +67,7 @@ def _of_a_node(job: UnfinishedJobRecord | TraceRecord, name: str) -> int:
 
 def _most_at_once(changes: Sequence[tuple[int, int]]) -> int:
     held = most = 0
-    for _, change in sorted(changes):  # what ends at a moment is gone before what begins
+    for _, change in sorted(changes):  # at equal times, ends come before starts
         held += change
         most = max(most, held)
     return most

@@ -1,4 +1,4 @@
-"""Who got how much against shares: use by account in a schedule, and how far it was from what was due."""
+"""Use by account in a schedule, and its distance from the shares."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from cpsched_sim.whatif.window_metrics import WindowFacts, WindowSchedule
 
 
 def usage_against_shares(facts: WindowFacts, made: WindowSchedule) -> dict[str, Any] | None:
-    """Parts of all use within the window by account, and the distance from shares; None where no shares are known.
+    """Return each account's part of all use in the window and the distance from shares; None without shares.
 
-    The distance is that of `account_usage`: in each day, use is divided anew by shares among the accounts whose jobs
-    could have used it, and the part that went to another account counts.
+    As in `account_usage`, each day's use is divided by shares among the accounts whose jobs could have used it. The
+    distance is the part of use that went to other accounts.
     """
     window = facts.window
     if window.site is None:

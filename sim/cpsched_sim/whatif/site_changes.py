@@ -1,4 +1,4 @@
-"""What changed at a site between two collects: Slurm's parameters, partitions, QOS, licences, nodes."""
+"""Changes at a site between two collections: Slurm's parameters, partitions, QOS, licences, nodes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cpsched_sim.whatif.slurm_collection import CONFIG, KEPT_OF_CONFIG, LICENSES
 OF_A_PARTITION = (
     "Nodes", "MaxTime", "MaxNodes", "PriorityTier", "PriorityJobFactor", "QoS", "State", "OverSubscribe", "AllowQos",
 )  # fmt: skip
-"""What decides which jobs start, of all that `scontrol show partition` prints."""
+"""The fields of `scontrol show partition` that affect starts."""
 BOOT = "BOOT_TIME"
 MOST_NAMED = 5
 
@@ -25,7 +25,7 @@ Facts = Mapping[str, str]
 
 
 def changes(earlier: Path, later: Path) -> list[str]:
-    """A sentence for each thing that is not as it was; files that one of the folders lacks are passed over."""
+    """Return a sentence for each change. Files missing from one of the folders are skipped."""
     before, after = nodes_in(earlier), nodes_in(later)
     return [
         *_differences("slurm.conf", {"": parameters(earlier)}, {"": parameters(later)}),
@@ -35,26 +35,26 @@ def changes(earlier: Path, later: Path) -> list[str]:
         *_listed("new: away until the first job ran there", after.keys() - before.keys()),
         *_listed("gone, and missing in the replay", before.keys() - after.keys()),
         *_listed(
-            "of other amounts than before, and of the later ones in the replay",
+            "with changed amounts; the replay uses the later ones",
             {name for name in before.keys() & after.keys() if _amounts(before[name]) != _amounts(after[name])},
         ),
     ]
 
 
 def parameters(folder: Path) -> dict[str, str]:
-    """What `scontrol show config` said of priorities and scheduling, without when slurmctld began."""
+    """Return the priority and scheduling parameters from `scontrol show config`, without slurmctld's start time."""
     pairs = (line.partition("=") for _, line in _lines(folder / CONFIG) if KEPT_OF_CONFIG.match(line))
     return {name.strip(): value.strip() for name, equals, value in pairs if equals and name.strip() != BOOT}
 
 
 def booted(folder: Path) -> str:
-    """When slurmctld began, as its configuration says; "" where it does not."""
+    """Return slurmctld's start time from its configuration, or ""."""
     found = (re.match(rf"\s*{BOOT}\s*=\s*(\S+)", line) for _, line in _lines(folder / CONFIG))
     return next((match[1] for match in found if match), "")
 
 
 def nodes_in(folder: Path) -> dict[str, SlurmNode]:
-    """The nodes of a folder by name. Raises `UnusableObject` where they cannot be read."""
+    """Return the nodes of a folder by name. Raise `UnusableObject` if they cannot be read."""
     text = "".join(line for _, line in lines_of(folder / NODES))
     return {node.name: node for node in parse_nodes(text, NODES).nodes}
 
@@ -83,20 +83,20 @@ def _licences(folder: Path) -> dict[str, Facts]:
 
 
 def _differences(what: str, before: Mapping[str, Facts], after: Mapping[str, Facts]) -> Iterator[str]:
-    """A sentence for each fact that differs, and for each thing that came or went; none where nothing is known."""
+    """Yield a sentence for each fact that differs and each item added or removed; none without data."""
     if not any(before.values()) or not any(after.values()):
         return
     for name in sorted(before.keys() | after.keys()):
         called = f"{what} {quote_value(name)}".rstrip() if name else what
         old, new = before.get(name), after.get(name)
         if old is None or new is None:
-            yield f"{called} {'is new' if old is None else 'is gone'}"
+            yield f"{called} {'was added' if old is None else 'was removed'}"
             continue
         for key in sorted(old.keys() & new.keys()):
             if old[key] != new[key]:
                 yield f"{called}: {key} was {quote_value(old[key]) or 'not set'}, is {quote_value(new[key]) or 'not set'}"  # noqa: E501
         for key in sorted(old.keys() ^ new.keys()):
-            yield f"{called}: {key} {'is new' if key in new else 'is gone'}"
+            yield f"{called}: {key} {'was added' if key in new else 'was removed'}"
 
 
 def _listed(what: str, names: set[str]) -> Iterator[str]:

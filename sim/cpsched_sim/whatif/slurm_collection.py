@@ -1,6 +1,6 @@
-"""Collects what a replay needs on a host with Slurm's commands, into one folder that can be carried elsewhere.
+"""Collect what a replay needs on a host with Slurm's commands, into one portable folder.
 
-Nothing is written to Slurm: every command that is run only shows (`sacct`, `sacctmgr show`, `sshare`, `scontrol show`).
+All commands are read-only: `sacct`, `sacctmgr show`, `sshare`, `scontrol show`.
 """
 
 from __future__ import annotations
@@ -52,19 +52,19 @@ TABLES = {
     PARTITIONS: "scontrol -o show partition",
     LICENSES: "scontrol -o show license",
 }
-"""What helps, and may be lacking; accounting and nodes are needed. `{of}` asks for this cluster alone."""
+"""Optional tables; only accounting and nodes are required. `{of}` selects this cluster."""
 MIXED = (
     "sacctmgr printed associations of more than one cluster, so shares and limits of accounts are left out; "
-    "write those of this cluster there: sacctmgr --parsable2 show association Cluster=NAME"
+    "to add those of this cluster, run sacctmgr --parsable2 show association Cluster=NAME"
 )
 ENVIRONMENT = {"TZ": "UTC", "SLURM_TIME_FORMAT": "standard"}
 HOURS_A_QUESTION = 24
-"""Accounting is asked for a day at a time, so that no answer is large."""
+"""Days of accounting data per request, so that no answer is large."""
 LIMIT_S = 600
 KEPT_OF_CONFIG = re.compile(
     r"\s*(Priority|Scheduler|Select|AccountingStorageEnforce|FairShare|Preempt|SLURM_VERSION|BOOT_TIME)"
 )
-"""Lines of the configuration that decide what starts; others are left out where nobody is to be named."""
+"""Configuration lines that affect starts; with pseudonyms, the others are left out."""
 _SECRET = re.compile(r"\s(Reason|Comment|Extra|Owner|OS|AdminComment)=.*?(?=\s[A-Z]\w+=|$)")
 
 Ask = Callable[[str], str]
@@ -72,32 +72,32 @@ Ask = Callable[[str], str]
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What was collected: lines by file, and what could not be had."""
+    """What was collected: lines by file, and the tables that are missing."""
 
     lines: Mapping[str, int]
     lacking: Mapping[str, str]
 
 
 def slurm_output(command: str) -> str:
-    """What a command of Slurm prints, its times in UTC. Raises `InputError`."""
-    return command_output(command, ENVIRONMENT, LIMIT_S, "collect where Slurm is, and carry the folder here")
+    """Return the output of a Slurm command, with times in UTC. Raise `InputError`."""
+    return command_output(command, ENVIRONMENT, LIMIT_S, "run collect on a host with Slurm, then copy the folder here")
 
 
 def collect(
     days: float, out: Path, anonymous: bool = False, ask: Ask = slurm_output, now: datetime | None = None
 ) -> Collected:
-    """Ask Slurm for the last so many days, and keep the answers in `out`. Raises `InputError`, `InvalidValue`."""
+    """Collect the last `days` days from Slurm into `out`. Raise `InputError`, `InvalidValue`."""
     require(days > 0, "--days", days, "must be positive")
     require_writable_folder(out)
     if (out / MANIFEST).exists():
-        raise InputError(f"{out}: holds what was collected before: name another folder")
+        raise InputError(f"{out}: already has collected data: choose another folder")
     until = (now or datetime.now(UTC)).astimezone(UTC).replace(microsecond=0, tzinfo=None)
     since = (until - timedelta(days=days)).replace(microsecond=0)  # sacct takes no fractions
     people = Pseudonyms("u")
     files = {JOBS: _accounting(since, until, ask, people if anonymous else None), NODES: ask("scontrol -o show node")}
     lacking: dict[str, str] = {}
     of = ""
-    for name in sorted(TABLES, key=lambda name: name != CONFIG):  # it names the cluster
+    for name in sorted(TABLES, key=lambda name: name != CONFIG):  # it has the cluster's name
         try:
             files[name] = ask(TABLES[name].format(since=since.isoformat(), of=of))
         except InputError as error:
@@ -123,7 +123,7 @@ def collect(
 
 
 def _accounting(since: datetime, until: datetime, ask: Ask, people: Pseudonyms | None) -> str:
-    """The accounting of all days; a job that two days tell of comes twice, and counts once where it is read."""
+    """Return the accounting of all days. A job in two days occurs twice; the reader counts it once."""
     between, wanted = f"|{token_hex(8)}|", FORMAT.split(",")
     jobs: dict[str, None] = {}
     works, begin = Pseudonyms("j"), since
@@ -131,11 +131,9 @@ def _accounting(since: datetime, until: datetime, ask: Ask, people: Pseudonyms |
         end = min(until, begin + timedelta(hours=HOURS_A_QUESTION))
         said = ask(SACCT.format(between=between, since=begin.isoformat(), until=end.isoformat()))
         head, _, rest = said.partition("\n")
-        separator = between if between in head else "|"  # what users write holds no such mark, but perhaps a bar
+        separator = between if between in head else "|"  # users' texts may contain a bar, but not this separator
         if head.split(separator) != wanted and (said or begin == since):
-            raise InputError(
-                f"sacct: began with {quote_value(head) or 'nothing'}, not with the columns that were asked for"
-            )
+            raise InputError(f"sacct: starts with {quote_value(head) or 'nothing'} instead of the requested columns")
         for fields in _rows(rest, separator, len(wanted)):
             if people is not None:
                 fields[USER], fields[NAME] = people.of(fields[USER]), works.of(fields[NAME])
@@ -145,9 +143,9 @@ def _accounting(since: datetime, until: datetime, ask: Ask, people: Pseudonyms |
 
 
 def _rows(text: str, separator: str, count: int) -> Iterator[list[str]]:
-    """The fields of each job. A line with too few of them goes on with the name of the job before, which is the last.
+    """Yield the fields of each job. A line with too few fields continues the previous job's name, the last field.
 
-    A name is kept in one line: what could end a line where it is read is a blank in it.
+    Line breaks in a name become blanks, so that a name stays on one line.
     """
     row: list[str] = []
     for line in text.split("\n"):
@@ -167,7 +165,7 @@ def _one_line(text: str) -> str:
 
 
 def _of_cluster(config: str) -> str:
-    """What asks sacctmgr for the cluster of this configuration; "" where it does not say its name."""
+    """Return sacctmgr's option that selects the cluster of this configuration, or "" if it has no name."""
     found = re.search(r"^\s*ClusterName\s*=\s*([\w.-]+)\s*$", config, re.MULTILINE)
     return f" Cluster={found[1]}" if found else ""
 
@@ -181,19 +179,19 @@ def _table(text: str) -> Iterator[dict[str, str]]:
 
 
 class Pseudonyms:
-    """Numbers in the place of names, in the order in which they come."""
+    """Replace names by numbers, in the order in which they occur."""
 
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
         self._known: dict[str, str] = {}
 
     def of(self, name: str) -> str:
-        """The same for the same name; "" stays."""
+        """Return the pseudonym of a name, always the same; "" stays."""
         return self._known.setdefault(name, f"{self.prefix}{len(self._known) + 1}") if name else ""
 
 
 def pseudonymize(name: str, text: str, people: Pseudonyms) -> str:
-    """A file with numbers for users, and without what people wrote into it."""
+    """Return a file with pseudonyms for users and without free text."""
     if name == CONFIG:
         return "".join(f"{line}\n" for line in text.split("\n") if KEPT_OF_CONFIG.match(line))
     header, *rest = text.removesuffix("\n").split("\n")
@@ -209,7 +207,7 @@ def pseudonymize(name: str, text: str, people: Pseudonyms) -> str:
 
 
 def _zone() -> str:
-    """The zone of this machine's clocks by its name in the IANA database; "" where that is not to be seen."""
+    """Return the IANA name of this machine's time zone, or "" if it is unknown."""
     parts = os.path.realpath("/etc/localtime").partition("zoneinfo/")
     return parts[2] if parts[2] not in ("", "localtime") else ""
 
@@ -218,7 +216,7 @@ def _zone() -> str:
 
 
 def policy_words(files: Mapping[str, str]) -> str:
-    """The policy file of what was collected, which names the dumps beside it."""
+    """Return the policy file for collected data, with the paths of its dumps."""
     config = {}
     for line in files[CONFIG].split("\n"):
         name, equals, value = line.partition("=")
@@ -252,7 +250,7 @@ def policy_words(files: Mapping[str, str]) -> str:
         "enforce": [word for word in ("limits", "safe") if word in enforced],
         "dumps": {name: file for name, file in dumps.items() if file in files},
     }
-    said = "# From what Slurm said when this was collected: correct it where it was otherwise in the weeks before.\n"
+    said = "# From Slurm's settings at the time of collection: correct what differed in the weeks before.\n"
     return said + yaml.safe_dump(content, sort_keys=False)
 
 
@@ -279,7 +277,7 @@ def _partitions(text: str, qos: str) -> Iterator[tuple[str, dict[str, object]]]:
 
 
 def days_of(text: str) -> float | None:
-    """`7-00:00:00` in days, as Slurm reads it; None where it is no time."""
+    """Return `7-00:00:00` in days, as Slurm reads it, or None if it is not a time."""
     try:
         seconds = number_s(text, 60) if is_number(text) else duration_s(text)
     except ValueError:
@@ -288,7 +286,7 @@ def days_of(text: str) -> float | None:
 
 
 def rows_of(path: Path) -> Iterator[dict[str, str]]:
-    """The rows of a table of `sacctmgr --parsable2`; none where it is not there."""
+    """Yield the rows of a `sacctmgr --parsable2` table, if it exists."""
     if path.exists():
         text = path.read_text(encoding="utf-8", errors="replace")
         yield from _table(text)

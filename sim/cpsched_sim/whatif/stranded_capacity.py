@@ -1,4 +1,4 @@
-"""What stood empty though somebody waited, and why: processors and GPUs of a schedule, looked at once an hour."""
+"""Capacity that was empty while jobs waited, by cause: processors and GPUs of a schedule, sampled hourly."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from cpsched_sim.experiments.statistics import FloatArray
 
 HELD, PARTITION, MEMORY, CORES, WHOLE, AWAY = range(6)
 CAUSES = (
-    "somebody who waits would fit: kept for others, by a limit, or until all units fit",
-    "nobody who waits may use the node",
+    "a waiting job would fit: kept free for others, by a limit, or until all its units fit",
+    "no waiting job may use the node",
     "the node's memory is used up",
     "the node has too few free cores, or none for its GPUs",
-    "who waits wants the node whole",
+    "the waiting jobs require whole nodes",
     "the node could not be used (down, drained)",
 )
-"""In the order of the numbers above; of several causes the first counts."""
+"""In the order of the numbers above; the first applicable cause counts."""
 PROCESSORS, GPUS = 0, 1
 MOST_LOOKS = 1000
-"""Moments that are looked at; a longer window is looked at less often than once an hour."""
+"""Maximum number of samples; a longer window is sampled less often than hourly."""
 MOST_REQUESTS = 256
-"""Kinds of requests that are looked at among those who wait at one moment: the most frequent ones."""
+"""Maximum number of kinds of requests per sample: the most frequent among waiting jobs."""
 HOUR_S = 3600
 
 
@@ -33,7 +33,7 @@ HOUR_S = 3600
 class RanSchedule:
     """A schedule with its placements; columns are int64[J].
 
-    `left_s` is when a job no longer waited: its start, or when it gave up. Placements are those of `Schedule`.
+    `left_s` is when a job stopped waiting, by start or cancellation. Placements are those of `Schedule`.
     """
 
     arrival_s: IntArray
@@ -49,9 +49,9 @@ class RanSchedule:
 def stranded(
     cluster: Cluster, requests: Sequence[Request], away: BoolArray, ran: RanSchedule, from_s: int, to_s: int
 ) -> FloatArray:
-    """Processors and GPUs that were empty while somebody waited, by cause: means, float64[2, len(CAUSES)].
+    """Return the mean processors and GPUs empty while jobs waited, by cause: float64[2, len(CAUSES)].
 
-    `away` are the jobs that stand for nodes which could not be used. GPUs count while somebody waits for one.
+    `away` are the jobs that represent unavailable nodes. GPUs count while a waiting job requests one.
     """
     number: dict[Request, int] = {}
     kind = np.array([number.setdefault(request, len(number)) for request in requests], np.int64)
@@ -70,7 +70,7 @@ def stranded(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Asked:
-    """The kinds of requests as columns, and which resource is memory and which GPUs; -1 where there is none."""
+    """The kinds of requests as columns, and the indices of memory and GPUs among the resources; -1 if missing."""
 
     per_unit: IntArray
     exclusive: BoolArray
@@ -93,7 +93,7 @@ class _Asked:
 def _free(
     cluster: Cluster, asked: _Asked, kind: IntArray, away: BoolArray, ran: RanSchedule, active: IntArray
 ) -> tuple[IntArray, BoolArray]:
-    """What is free on each node, int64[N, R], and which nodes could not be used."""
+    """Return the free amounts of each node, int64[N, R], and which nodes were unavailable."""
     count = ran.place_count[active]
     job = np.repeat(active, count)
     first = np.repeat(ran.place_at[active] - np.concatenate(([0], np.cumsum(count)[:-1])), count)
@@ -111,7 +111,7 @@ def _free(
 
 
 def _at_once(cluster: Cluster, asked: _Asked, waiting: IntArray, free: IntArray, gone: BoolArray) -> FloatArray:
-    """What is empty at one moment, by cause. Nodes alike are looked at once."""
+    """Return what is empty at one time, by cause. Equal nodes are examined once."""
     rows, size = np.unique(np.column_stack((cluster.kind_of, gone, free)), axis=0, return_counts=True)
     node: IntArray = cluster.kind_node[rows[:, 0]]
     away, left = rows[:, 1] == 1, rows[:, 2:].astype(np.int64)
@@ -128,7 +128,7 @@ def _at_once(cluster: Cluster, asked: _Asked, waiting: IntArray, free: IntArray,
 def _causes(
     cluster: Cluster, asked: _Asked, who: IntArray, node: IntArray, left: IntArray, away: BoolArray
 ) -> npt.NDArray[np.intp]:
-    """Why what is left on nodes of each kind is empty, while requests `who` wait."""
+    """Return why the free capacity of each kind of node is empty while the requests `who` wait."""
     may = cluster.node_sets[asked.node_set[who]][:, node]
     untouched = (left == cluster.capacity[node]).all(axis=1)
     alone = may & (~asked.exclusive[who][:, None] | untouched)

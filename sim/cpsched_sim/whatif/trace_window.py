@@ -1,12 +1,12 @@
-"""The weeks that are replayed: which jobs are judged, which are only there, and what could not be taken along.
+"""The weeks to replay: the judged jobs, the jobs around them, and what is left out.
 
 - Judged are the jobs that became eligible within the window and really ran.
-- Jobs that ran when the window begins hold what they have until their real ends; jobs that waited then wait.
-- Jobs that gave up waiting leave the queue when they really did. Where a replay starts one before, it runs until then.
-- Jobs of a reservation begin when they really began: the replay knows no reservations.
-- A node that could not be used is a job that has a whole node of its kind, before all others, from when one is free:
-  in a replay other jobs are on other nodes.
-- Later jobs come until the last judged job has really started, so that nobody is judged in an empty queue.
+- Jobs running at the window's begin hold their nodes until their real ends; jobs waiting then wait.
+- Jobs cancelled while waiting leave the queue at that time. If a replay starts one earlier, it runs until then.
+- Jobs of a reservation start at their real times; the replay has no reservations.
+- An unavailable node is a job with a whole node of its kind, placed before all others once one is free: replayed jobs
+run on other nodes than real ones.
+- Later jobs arrive until the last judged job has really started, so that no job is judged in an empty queue.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ from cpsched_sim.whatif.runaway_jobs import runaways
 
 DAY_S, HOUR_S = 86_400, 3_600
 JUDGED, QUEUED, RUNNING, LATER, GAVE_UP, RESERVED, OUTAGE = range(7)
-"""Why a job is in a window: it is judged; it waited or ran when the window began; it came afterwards; it gave up;
-it belonged to a reservation; it is no job, but a node that could not be used."""
+"""The role of a job: judged; waiting or running at the window's begin; arriving after the window; cancelled while
+waiting; in a reservation; or no job but an unavailable node."""
 ROLES = ("judged", "waited when the window began", "ran when the window began", "came after the window",
          "gave up waiting", "ran in a reservation", "outages of nodes")  # fmt: skip
 FEW_DAYS = 4
-"""Days below which a window begins within a day, not at midnight."""
+"""Below this many days a window starts within a day instead of at midnight."""
 WARM_UP = 0.01
-"""Part of a file's jobs that came before the window begins, where nobody says when it does: what ran before the file
-begins is not in the file."""
+"""The share of a file's jobs before the default begin of a window: jobs that ran before the file begins are not in
+the file."""
 MOST_NAMED = 5
 _OUTAGES = 10**18
-"""Numbers of outages are below -this, where no job has any."""
+"""Outages have numbers below -this, which no job has."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """From when to when, as texts: a date, or a date with a time; and how many days, counted from the end."""
+    """A period as texts: dates with or without times, and a number of days before the end."""
 
     from_: str = ""
     to: str = ""
@@ -59,12 +59,17 @@ class Span:
 
     def __post_init__(self) -> None:
         require(self.days is None or self.days > 0, "--days", self.days, "must be positive")
-        require(not (self.days and self.from_), "--days, --from", (self.days, self.from_), "only one of them")
+        require(
+            not (self.days and self.from_),
+            "--days, --from",
+            (self.days, self.from_),
+            "must not be set together: use one of them",
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """A node of a kind that could not be used for a time; seconds since 1970."""
+    """A period in which a node of a kind was unavailable; seconds since 1970."""
 
     kind: str
     begin_s: int
@@ -73,10 +78,10 @@ class Outage:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WhatIfWindow:
-    """Jobs in order of arrival, and what is known of each; columns are int64[J].
+    """Jobs in order of arrival, with their roles and fixed times; columns are int64[J].
 
-    `leaves_s` is when a job gave up waiting, `fixed_s` when a job begins whatever the scheduler says; NEVER for others.
-    `real_start_s` is NEVER where a job never started. `role` is one of the numbers above.
+    `leaves_s` is when a job was cancelled while waiting, `fixed_s` when it starts in any case; NEVER for others.
+    `real_start_s` is NEVER if a job never started. `role` is one of the numbers above.
     """
 
     name: str
@@ -94,20 +99,20 @@ class WhatIfWindow:
     real_start_s: IntArray
     site: SitePolicy | None
     guessed: str
-    """By what the system was guessed; "" where it was given."""
+    """The source of a guessed system; "" if it was given."""
     left_out: Mapping[str, int]
-    """What is not replayed: how many jobs, by reason."""
+    """Number of jobs that are not replayed, by reason."""
     notes: tuple[str, ...]
     licences: Licences = field(default_factory=Licences)
 
     @property
     def judged(self) -> npt.NDArray[np.bool_]:
-        """Which jobs are judged."""
+        """Return which jobs are judged."""
         found: npt.NDArray[np.bool_] = self.role == JUDGED
         return found
 
     def moment(self, at_s: int) -> datetime:
-        """A second of the window as the site's clocks showed it."""
+        """Return a second of the window in the site's time zone."""
         return datetime.fromtimestamp(at_s + self.epoch_s, _zone(self.zone))
 
 
@@ -116,7 +121,7 @@ def _zone(name: str) -> tzinfo:
 
 
 def system_of(history: RecordedHistory, system: str | None, name: str) -> tuple[SystemFile, str]:
-    """The system given, else the one that the file names or shows, and by what it was guessed ("" where it was not)."""
+    """Return the given system, or else the file's, and the source of a guess ("" without one)."""
     if system is not None:
         return load_system(system), ""
     if named := history.header.get("system"):
@@ -143,9 +148,9 @@ def window_of(
     outages: Sequence[Outage] = (),
     totals: Totals | None = None,
 ) -> WhatIfWindow:
-    """The window of a history on a system; `totals` says how many licences there are, as far as anybody knows.
+    """Cut a window from a history on a system. `totals` are the known numbers of licences.
 
-    Raises `InputError` where it holds no job, `InvalidValue` for a wrong span.
+    Raise `InputError` if it has no job, `InvalidValue` for a wrong period.
     """
     totals = totals or {}
     from_s, to_s, notes = _span(history, span, zone)
@@ -154,8 +159,8 @@ def window_of(
     left_out.update({f"line is broken: {why}": count for why, count in history.reader.tally.skipped.items()})
     judged = [r for r in history.ran if from_s <= r.submit_s < to_s]
     if not judged:
-        first, last = (_told(history, at, zone) for at in _ends(history))
-        spoken = f"{_told(history, from_s, zone)} to {_told(history, to_s, zone)}"
+        first, last = (_shown(history, at, zone) for at in _ends(history))
+        spoken = f"{_shown(history, from_s, zone)} to {_shown(history, to_s, zone)}"
         raise InputError(
             f"{history.path}: no job that ran became eligible from {spoken}; its jobs came {first} to {last}"
         )
@@ -202,7 +207,7 @@ def window_of(
         names = ", ".join(quote_value(name) for name, _ in strange.most_common(MOST_NAMED))
         notes.append(
             f"{many(strange.total(), 'job names', 'jobs name')} a partition ({names}) "
-            f"that {system.name} lacks: any node will do"
+            f"that {system.name} lacks: these jobs may use any node"
         )
     notes += history.reader.tally.lines(left_out=False)
     licences = _licences(jobs, history.licences)
@@ -224,14 +229,14 @@ def window_of(
 
 
 def _licences(jobs: Sequence[TraceJob], known: Mapping[int, Amounts]) -> dict[int, Amounts]:
-    """By place of a job, the licences that it asks for."""
+    """Return the licences requested, by index of the job."""
     return {at: known[item.job.id] for at, item in enumerate(jobs) if item.job.id in known} if known else {}
 
 
 def _placed(
     each: TraceRecord | UnfinishedJobRecord, from_s: int, to_s: int, needed_s: int, last_s: int
 ) -> tuple[int, ...] | None:
-    """(arrival, walltime, run time, role, when it leaves, when it is begun) in a window; None where it is not in it."""
+    """Return a job's arrival, walltime, run time, role, departure and fixed start; None outside the window."""
     limit_s = each.walltime_s
     if isinstance(each, UnfinishedJobRecord):
         left_s = last_s if each.left_s is None else each.left_s
@@ -240,11 +245,11 @@ def _placed(
         if each.start_s is None:
             return each.submit_s, limit_s, limit_s, GAVE_UP, max(left_s, each.submit_s + 1), NEVER
         start_s, run_s = each.start_s, max(1, left_s - each.start_s)
-        if start_s >= from_s:  # it waited like any other, but nobody knows how long it runs
+        if start_s >= from_s:  # it waited like any other, but its run time is unknown
             role = JUDGED if from_s <= each.submit_s < to_s else LATER if each.submit_s >= to_s else QUEUED
             return each.submit_s, limit_s, run_s, LATER if role == JUDGED else role, NEVER, NEVER
         return from_s, max(1, limit_s - (from_s - start_s)), max(1, left_s - from_s), RUNNING, NEVER, from_s
-    assert each.start_s is not None, "a history has no others"
+    assert each.start_s is not None, "a history has only such jobs"
     submit_s, start_s, end_s = each.submit_s, each.start_s, each.start_s + each.run_s
     if end_s <= from_s or submit_s > needed_s:
         return None
@@ -266,7 +271,7 @@ def _ends(history: RecordedHistory) -> tuple[int, int]:
 
 
 def _span(history: RecordedHistory, span: Span, zone: str) -> tuple[int, int, list[str]]:
-    """The window's first second and the one after its last; what was taken for granted."""
+    """Return the window's first second, the one after its last, and the assumptions made."""
     arrivals = np.sort(np.array([record.submit_s for record in history.ran], np.int64))
     to_s = _moment(span.to, "--to", history, zone) if span.to else int(arrivals[-1]) + 1
     if span.from_:
@@ -279,13 +284,13 @@ def _span(history: RecordedHistory, span: Span, zone: str) -> tuple[int, int, li
             there = datetime.fromtimestamp(from_s + history.epoch_s, _zone(zone))
             midnight = datetime.combine(there.date() + timedelta(days=1), datetime.min.time(), there.tzinfo)
             from_s = int(midnight.timestamp()) - history.epoch_s
-    if not span.to:  # a window behind the file's end is an empty one
+    if not span.to:  # a window after the file's end is empty
         to_s = max(to_s, from_s + 1)
     require(from_s < to_s, "--from, --to", (span.from_, span.to), "the first must be before the second")
     notes = []
     if not span.from_ and span.days is None:
         notes.append(
-            "The window begins where a hundredth of the file's jobs had come: what ran before is not all known."
+            "The window begins after the first 1 % of the file's jobs: jobs that ran before are not all known."
         )
     return from_s, to_s, notes
 
@@ -299,7 +304,7 @@ def _moment(text: str, option: str, history: RecordedHistory, zone: str) -> int:
     return int(moment.timestamp()) - history.epoch_s
 
 
-def _told(history: RecordedHistory, at_s: int, zone: str) -> str:
+def _shown(history: RecordedHistory, at_s: int, zone: str) -> str:
     return f"{datetime.fromtimestamp(at_s + history.epoch_s, _zone(zone)):%Y-%m-%d %H:%M}"
 
 
@@ -309,9 +314,9 @@ def _told(history: RecordedHistory, at_s: int, zone: str) -> str:
 def on_system(
     window: WhatIfWindow, file: SystemFile, asks: Sequence[ResourceRequest], queues: Mapping[str, str]
 ) -> WhatIfWindow:
-    """The same weeks on another system, where jobs ask for `asks`; queues are renamed as `queues` has it.
+    """Return the same weeks on another system, where jobs have the requests `asks`; `queues` maps queue names.
 
-    Raises `InvalidValue` where a job cannot run on it.
+    Raise `InvalidValue` if a job cannot run on it.
     """
     target, jobs = System(file, window.header), []
     for item, ask in zip(window.jobs, asks, strict=True):

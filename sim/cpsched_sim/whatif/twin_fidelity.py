@@ -1,4 +1,4 @@
-"""How near the twin comes to what really happened: the first thing that anybody should read."""
+"""The fidelity of the twin: how closely its replay matches what really happened."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ from cpsched_sim.whatif.window_metrics import (
 )
 
 TOLERANCE_S = 300
-"""A start of the twin within five minutes of the real one counts as the same."""
+"""A twin's start within five minutes of the real one counts as equal."""
 SMALL_S = 60.0
-"""Differences of mean waits up to a minute are never held against the twin."""
+"""Differences in mean wait up to a minute are ignored."""
 GRADES = ((0.15, "good"), (0.4, "fair"), (1.0, "poor"))
-"""Up to which part of a mean wait the twin may be off for each grade; beyond the last it is hopeless. The mean wait is
-the real one or the twin's, whichever is shorter: half of the real wait is as far off as twice."""
+"""The maximum error of the mean wait for each grade, relative to the shorter of the real and the twin's wait; beyond
+the last, the twin is hopeless."""
 HOPELESS = "hopeless"
 USE_OFF = 0.2
-"""A twin is hopeless, too, whose use of the machine is off by so much of it in the mean hour."""
+"""The maximum mean hourly error of the machine's use; beyond it, the twin is hopeless."""
 
 
 @dataclass(frozen=True, slots=True)
 class FidelityGrade:
-    """A grade, and why, in a sentence."""
+    """A grade and its reason, as a sentence."""
 
     grade: str
     why: str
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether nothing that is held against the twin can be believed."""
+        """Return whether the twin is useless as a baseline."""
         return self.grade == HOPELESS
 
 
 def fidelity(
     facts: WindowFacts, real: WindowSchedule, twin: WindowSchedule, groupings: list[Grouping]
 ) -> dict[str, Any]:
-    """The twin against the real starts: over all judged jobs, by class, and hour by hour. Plain values for JSON."""
+    """Compare the twin with the real starts: in all, by class and by hour. Return plain values for JSON."""
     counted, block, blocks = facts.counted, facts.block, facts.blocks
     really_s, twins_s = waits_s(real, counted), waits_s(twin, counted)
     off_s = np.abs(twin.start_s - real.start_s)[counted]
@@ -72,8 +72,8 @@ def fidelity(
         "use_off": use_off,
         "use_together": _together(real_use.used, twin_use.used),
         "figures": [
-            {"name": figure.name, "unit": figure.unit, "real": _told(one_[0]), "twin": _told(two[0]),
-             "off": _told(two[0] - one_[0])}
+            {"name": figure.name, "unit": figure.unit, "real": _finite(one_[0]), "twin": _finite(two[0]),
+             "off": _finite(two[0] - one_[0])}
             for figure, one_, two in zip(WINDOW_METRICS, *both, strict=True)
         ],
         "by_size_s": by_size_s,
@@ -82,10 +82,10 @@ def fidelity(
 
 
 def judged(real_s: float, twin_s: float, use_off: float, by_size_s: float = 0.0) -> FidelityGrade:
-    """The grade of a twin whose mean wait is `twin_s` where it really was `real_s`.
+    """Grade a twin whose mean wait is `twin_s` where the real one was `real_s`.
 
-    `by_size_s` is how far the mean waits of jobs alike in size are off, in the mean over all jobs: a twin that is too
-    kind to wide jobs and too hard on the others may be right on average.
+    `by_size_s` is the error of the mean wait by size class, averaged over all jobs: a twin that favours wide jobs at
+    the others' expense may be right on average.
     """
     said = f"its mean wait is {span(twin_s)}, the real one was {span(real_s)}"
     if use_off > USE_OFF:
@@ -119,11 +119,11 @@ def _rows(
 
 
 def _together(one: FloatArray, other: FloatArray) -> float | None:
-    """How far two lines go up and down together: their correlation; None where one of them is flat."""
+    """Return the correlation of two lines, or None if one of them is constant."""
     if len(one) < 2 or one.std() == 0 or other.std() == 0:
         return None
     return float(np.corrcoef(one, other)[0, 1])
 
 
-def _told(value: float) -> float | None:
+def _finite(value: float) -> float | None:
     return value if np.isfinite(value) else None

@@ -1,4 +1,4 @@
-"""What is asked: a policy in words, and what else would have been another way.
+"""The cases of a what-if: a policy, and changes of the site.
 
     lookahead objective=slowdown
     advise / quantile
@@ -8,8 +8,8 @@
     lookahead walltimes=0.5
     control interval=10 lag=2
 
-What changes the site stands beside the settings of dispatcher and predictor; without a dispatcher it is Slurm's own.
-`advise` and `control` are the bridge's modes: a dispatcher at the bridge's own pace.
+Changes of the site are written next to the settings of dispatcher and predictor. The default dispatcher is Slurm's.
+`advise` and `control` are the bridge's modes: a dispatcher at the bridge's pace.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from cpsched_sim.whatif.trace_window import WhatIfWindow, on_system
 
 TWIN = "slurm"
 BY_SLURM = (TWIN, "advised")
-"""The dispatchers under which Slurm starts the jobs."""
+"""The dispatchers with which Slurm starts the jobs."""
 _MOST_NAMED = 5
 CHANGES = ("add-nodes", "like", "remove-partition", "into", "walltimes", "policy", INTERVAL, LAG)
 SEARCH_SEEDS, PARAMETERS, SITE_WEIGHT = "seed", "scheduler_parameters", "site_weight"
@@ -49,9 +49,9 @@ SEARCH_SEEDS, PARAMETERS, SITE_WEIGHT = "seed", "scheduler_parameters", "site_we
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """A mode of the bridge: the dispatcher that stands for it, and what holds there unless a case says otherwise.
+    """A mode of the bridge: its dispatcher and defaults, which a case may override.
 
-    `beside_a_site` are the settings that the bridge adds on a Slurm whose priorities it knows.
+    `beside_a_site` are the settings that the bridge adds if Slurm's priorities are known.
     """
 
     dispatcher: str
@@ -64,12 +64,12 @@ MODES = {
     "advise": Mode("advised", {"every_s": "30"}, {}, {SITE_WEIGHT: "1"}),
     "control": Mode("lookahead", {}, {INTERVAL: f"{BRIDGE_INTERVAL_S}", LAG: f"{BRIDGE_LAG_S}"}, {SITE_WEIGHT: "1"}),
 }
-"""What the bridge does by default: `advise.every_s`, `cycle.interval_s`, and how late its starts were on a live one."""
+"""The bridge's defaults: `advise.every_s`, `cycle.interval_s`, and the measured lag of its starts."""
 
 
 @dataclass(frozen=True, slots=True)
 class WhatIfCase:
-    """One thing that is replayed. `changes` are texts by the names above; `mode` is one of `MODES`, or "" for none."""
+    """One case to replay. `changes` are texts by the names above; `mode` is one of `MODES`, or ""."""
 
     name: str
     spec: PolicySpec
@@ -78,7 +78,7 @@ class WhatIfCase:
 
     @classmethod
     def parse(cls, text: str, twin: str = TWIN) -> WhatIfCase:
-        """The case that `text` spells; raises `InvalidValue`, `UnknownName`, before anything is replayed."""
+        """Parse a case. Raise `InvalidValue` or `UnknownName` before any replay."""
         try:
             words = shlex.split(text)
         except ValueError as error:
@@ -110,13 +110,13 @@ class WhatIfCase:
 
     @property
     def pace(self) -> DecidingPace:
-        """How fast whoever decides is: as the case says, else as its mode has it."""
+        """Return the pace given by the case, or else by its mode."""
         return DecidingPace.of({**self._assumed, **self.changes})
 
     @property
     def pace_in_words(self) -> str:
-        """The pace as a reader is told it, and what of it nobody has told us."""
-        by = {INTERVAL: "the bridge's default", LAG: "what a live bridge took beyond Slurm"}
+        """Describe the pace for a report, with its assumptions."""
+        by = {INTERVAL: "the bridge's default", LAG: "measured on a live bridge"}
         assumed = [f"{name}: {by[name]}" for name in self._assumed if name not in self.changes]
         return self.pace.words + (f" (assumed; {', '.join(assumed)})" if assumed else "")
 
@@ -125,7 +125,7 @@ class WhatIfCase:
         return MODES[self.mode].pace if self.mode else {}
 
     def seeds(self, count: int) -> tuple[PolicySpec, ...]:
-        """The policy once for each seed, where its dispatcher draws and nobody chose a seed."""
+        """Return the policy once for each seed, if its dispatcher is randomized and no seed is set."""
         listing = SIMULATION_REGISTRIES.dispatchers.find(self.spec.dispatcher)
         if SEARCH_SEEDS not in setting_names(listing) or SEARCH_SEEDS in self.spec.dispatcher_settings:
             return (self.spec,)
@@ -135,7 +135,7 @@ class WhatIfCase:
         )
 
     def hint(self, window: WhatIfWindow) -> str:
-        """What a reader should know before the case is replayed; "" where there is nothing."""
+        """Return what a user should know before the replay, or ""."""
         file = window.system
         if "add-nodes" not in self.changes or not file.node_types:
             return ""
@@ -152,7 +152,7 @@ class WhatIfCase:
         )
 
     def applied(self, window: WhatIfWindow) -> WhatIfWindow:
-        """The window as it is in this case. Raises `InvalidValue`, and what a policy file may raise."""
+        """Return the window with the case's changes. Raise `InvalidValue`, and what a policy file may raise."""
         changes = self.changes
         if "add-nodes" in changes:
             window = _with_nodes(window, int(changes["add-nodes"]), changes.get("like", ""))
@@ -167,7 +167,7 @@ class WhatIfCase:
 
 
 def _check_spelling(error: UnknownName) -> None:
-    """Raise `InvalidValue` for an unknown name that is a line of slurm.conf, or nearly a mode or a change of ours."""
+    """Raise `InvalidValue` for an unknown name that is a slurm.conf line, or similar to a mode or change."""
     name = error.name.lower()
     if name.startswith("priority"):
         rule = "is a part of the site's policy: change it in a copy of the policy file, and give that by --with-policy"
@@ -179,7 +179,7 @@ def _check_spelling(error: UnknownName) -> None:
 
 
 def _with_settings(spec: PolicySpec, settings: Mapping[str, str]) -> PolicySpec:
-    """The policy with these settings of its dispatcher, but for those that it has already."""
+    """Add these settings to those of the dispatcher that are not set."""
     return replace(spec, dispatcher_settings={**settings, **spec.dispatcher_settings})
 
 
@@ -202,7 +202,7 @@ def _check(changes: Mapping[str, str], spec: PolicySpec) -> None:
 
 
 def _with_nodes(window: WhatIfWindow, count: int, like: str) -> WhatIfWindow:
-    """More nodes of a kind: the one of that name, the one of a node of that name, or the only one."""
+    """Add nodes of a kind, given by its name or one of its nodes; the default is the only kind."""
     file = window.system
     if not file.node_types:
         known = next((name for name in ("MaxProcs", "MaxNodes") if window.header.get(name)), "MaxProcs")
@@ -223,14 +223,14 @@ def _kind_like(file: SystemFile, like: str) -> str:
 
 
 def _is_of(file: SystemFile, kind: str, node: str) -> bool:
-    """Whether a node of that name is of a kind, as far as names can tell: prefix, then digits."""
+    """Return whether a node's name, a prefix and digits, matches a kind."""
     prefix = file.node_types[kind].prefix or kind
     alone = sum((other.prefix or name) == prefix for name, other in file.node_types.items()) == 1
     return alone and node.startswith(prefix) and node[len(prefix) :].isdecimal()
 
 
 def _without(window: WhatIfWindow, partition: str, into: str) -> WhatIfWindow:
-    """Dissolve a partition: its nodes and its jobs are those of another one, by default of the largest."""
+    """Remove a partition: its nodes and jobs move to another, by default the largest."""
     file = window.system
     others = {name: types for name, types in file.partitions.items() if name != partition}
     known = ", ".join(file.partitions) or "it has none"
@@ -246,7 +246,7 @@ def _without(window: WhatIfWindow, partition: str, into: str) -> WhatIfWindow:
 
 
 def _cut(window: WhatIfWindow, part: float) -> list[TraceJob]:
-    """The jobs with limits cut to a part of what they are, but not below what each really ran."""
+    """Reduce the jobs' limits to a part of their values, but not below the real run times."""
     found = []
     for item in window.jobs:
         limit_s = max(item.run_s, ceil(part * item.job.walltime_s))
@@ -257,7 +257,7 @@ def _cut(window: WhatIfWindow, part: float) -> list[TraceJob]:
 def cases_of(
     texts: Sequence[str], settings: Sequence[str], changes: Mapping[str, str], policy: str | None, twin: str = TWIN
 ) -> list[WhatIfCase]:
-    """The cases of a command line, each once: every `--with`; all of `--set`; each other change alone, by the twin."""
+    """Return the cases of a command line: every `--with`; all of `--set`; each other change alone, with the twin."""
     spelled = list(texts)
     if settings:
         spelled.append(" ".join(shlex.quote(word) for word in settings))
@@ -272,10 +272,9 @@ def cases_of(
 
 
 def with_config(case: WhatIfCase, config: Path | None) -> WhatIfCase:
-    """The case with Slurm's own parameters from a file, where its dispatcher has them and the case names no file.
+    """Add Slurm's parameters from a file, if the dispatcher accepts them and the case has no file.
 
-    Parameters that the case gives itself stand in place of the file's; the others are the file's. Raises what
-    `read_json` and `parameters_of_config` raise.
+    The case's own parameters override the file's. Raise what `read_json` and `parameters_of_config` raise.
     """
     settings = dict(case.spec.dispatcher_settings)
     names = setting_names(SIMULATION_REGISTRIES.dispatchers.find(case.spec.dispatcher))
@@ -290,5 +289,5 @@ def with_config(case: WhatIfCase, config: Path | None) -> WhatIfCase:
 
 
 def beside_site(case: WhatIfCase) -> WhatIfCase:
-    """The case as the bridge has it where the site's own priorities are known."""
+    """Return the case with the bridge's settings for known site priorities."""
     return replace(case, spec=_with_settings(case.spec, MODES[case.mode].beside_a_site)) if case.mode else case

@@ -1,4 +1,4 @@
-"""What goes in and what comes out: a file read for a window, findings written into a folder."""
+"""Inputs and outputs: read a window from a file, write findings into a folder."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ MOST_CHANGES = 40
 
 
 def check_new(out: Path, resume: bool) -> None:
-    """Raise `InputError` where `out` holds results already, and nobody wants to go on with them."""
+    """Raise `InputError` if `out` has results and `resume` is not set."""
     require_writable_folder(out)
     if not resume and ((out / FINDINGS).exists() or (out / REPLAYS).exists()):
         raise InputError(
-            f"{out}: holds results already{created_note(out / FINDINGS)}; --resume goes on, another --out is apart"
+            f"{out}: already has results{created_note(out / FINDINGS)}; use --resume, or choose another --out"
         )
 
 
@@ -57,10 +57,10 @@ def read(
     earlier: Path | None = None,
     totals: Totals | None = None,
 ) -> tuple[WhatIfWindow, dict[str, Any]]:
-    """The window of a file or a folder, and the digests of all that it depends on. Raises what reading raises.
+    """Read the window of a file or a folder, and the digests of its inputs. Raise what reading raises.
 
-    `earlier` is another folder of the same site, collected before: what changed since is noted. `totals` are of
-    licences, and count before those of the folder.
+    `earlier` is a folder of the same site collected before; changes since are noted. `totals` are the numbers of
+    licences and override those of the folder.
     """
     folder = CollectedFolder.at(source)
     with gc_paused():
@@ -78,8 +78,8 @@ def _read_folder(
     folder: CollectedFolder, system: str | None, span: Span, lenient: bool, dialect: TraceDialect, site: SitePolicy | None,  # noqa: E501
     earlier: CollectedFolder | None, totals: Totals,
 ) -> tuple[WhatIfWindow, dict[str, Any]]:  # fmt: skip
-    """The same from what was collected: its nodes, its outages, and the clocks of its site."""
-    require(not dialect.zone, "--zone", dialect.zone, "is known: what was collected has its times in UTC")
+    """Read a collected folder: its nodes, its outages and the site's time zone."""
+    require(not dialect.zone, "--zone", dialect.zone, "must not be set: collected times are in UTC")
     history = read_history(folder.jobs, lenient, "sacct", dialect)
     file = load_system(system) if system is not None else folder.system()
     outages, strange = folder.outages(file) if system is None else ([], 0)
@@ -95,32 +95,32 @@ def _read_folder(
 
 
 def _unlike(folder: CollectedFolder, earlier: CollectedFolder | None, window: WhatIfWindow) -> Iterator[str]:
-    """What may have been otherwise within the window than when the folder was collected."""
+    """Yield what may have differed during the window from the time of the collection."""
     if earlier is None:
         booted_s = folder.booted_s
         if booted_s is not None and window.from_s < booted_s < window.to_s:
             began = f"{window.moment(booted_s):%Y-%m-%d %H:%M}"
             yield (
-                f"slurmctld began anew at {began}, within the window: slurm.conf may have been another one before. "
-                "All is replayed as it was in the end; --earlier FOLDER tells what changed"
+                f"slurmctld restarted at {began}, within the window: slurm.conf may have been different before. "
+                "The replay uses the latest; --earlier FOLDER shows what changed"
             )
         return
     require(earlier.until_s < folder.until_s, "--earlier", str(earlier.path), "must have been collected before")
     when = f"{window.moment(earlier.until_s):%Y-%m-%d %H:%M}"
     found = changes(earlier.path, folder.path)
     if not found:
-        yield f"nothing that was collected has changed since {when}"
+        yield f"no change since {when}"
         return
     if earlier.until_s >= window.to_s:
         when += ", which is after the window"
-    yield f"changed since {when}, while all is replayed as it was in the end (--to ends the window before):"
+    yield f"changed since {when}; the replay uses the latest values (--to ends the window earlier):"
     yield from found[:MOST_CHANGES]
     if len(found) > MOST_CHANGES:
-        yield f"and {len(found) - MOST_CHANGES:,} changes more"
+        yield f"and {len(found) - MOST_CHANGES:,} more changes"
 
 
 def _digests(window: WhatIfWindow, jobs: Path, lenient: bool, dialect: TraceDialect) -> dict[str, Any]:
-    """What every replay of a window depends on."""
+    """Return the digests that every replay of a window depends on."""
     file, site = window.system, window.site
     licences = {"licences": window.licences.spelled} if window.licences.totals else {}
     return {
@@ -132,7 +132,7 @@ def _digests(window: WhatIfWindow, jobs: Path, lenient: bool, dialect: TraceDial
 
 
 def warnings(window: WhatIfWindow) -> Iterator[str]:
-    """What there is to say before hours of work."""
+    """Yield what a user should know before hours of work."""
     yield from window.notes
     out = list(window.left_out.items())
     yield from (f"not replayed: {many(count, 'job')}: {why}" for why, count in out[:MOST_TOLD])
@@ -141,14 +141,14 @@ def warnings(window: WhatIfWindow) -> Iterator[str]:
 
 
 def write_system(window: WhatIfWindow, out: Path) -> Path:
-    """Write the system that was guessed, to be corrected."""
+    """Write the guessed system for the user to correct."""
     text = yaml.safe_dump(window.system.model_dump(mode="json", exclude_none=True), sort_keys=False)
     write_atomically(out / SYSTEM, f"# Guessed by {window.guessed}. Check every number.\n{text}".encode())
     return out / SYSTEM
 
 
 def write(found: Mapping[str, Any], out: Path) -> None:
-    """The report as a page and as a letter, the findings as JSON, tables of commas. Raises `InputError`."""
+    """Write the report as HTML and Markdown, the findings as JSON, and CSV tables. Raise `InputError`."""
     write_atomically(out / FINDINGS, (json.dumps(found, indent=1) + "\n").encode())
     title, blocks = report.title(found), list(report.blocks(found))
     write_atomically(out / LETTER, markdown(title, blocks).encode())

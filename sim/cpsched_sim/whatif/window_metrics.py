@@ -1,4 +1,4 @@
-"""What one schedule of the judged jobs was worth, in figures that weeks can be drawn anew for."""
+"""Figures of one schedule of the judged jobs, with their values in resampled weeks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LONG_WAIT_S = 3600
 
 @dataclass(frozen=True, slots=True)
 class WindowMetric:
-    """A figure by name. Where less is better, a counterfactual that makes it smaller is one that gains."""
+    """A named figure. With `lower_is_better`, a smaller value is a gain."""
 
     name: str
     unit: str
@@ -38,15 +38,15 @@ WINDOW_METRICS = (
     WindowMetric("mean wait of wide jobs", "s"),
     WindowMetric("longest wait", "s"),
     WindowMetric("processors in use", "%", False),
-    WindowMetric("processors empty though somebody waited", "%"),
-    WindowMetric("GPUs empty though somebody waited for one", "%"),
+    WindowMetric("processors empty while jobs waited", "%"),
+    WindowMetric("GPUs empty while jobs waited for one", "%"),
 )
-"""The unluckiest twentieth waited that long or longer: the 95th percentile."""
+"""The 95th percentile of waits: 5 % of jobs waited at least this long."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WindowSchedule:
-    """One schedule of a window: times of all its jobs, int64[J]; NEVER where a job never started."""
+    """One schedule of a window: times of all its jobs, int64[J]; NEVER if a job never started."""
 
     arrival_s: IntArray
     start_s: IntArray
@@ -54,13 +54,13 @@ class WindowSchedule:
 
     @classmethod
     def of(cls, replayed: WindowResult) -> WindowSchedule:
-        """The schedule of a replay."""
+        """Return the schedule of a replay."""
         return cls(replayed.arrival_s, replayed.start_s, replayed.end_s)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WindowFacts:
-    """What is the same in every schedule of a window. Columns of all jobs, int64[J], but for `counted`."""
+    """Facts common to all schedules of a window. Columns are int64[J] over all jobs, except `counted`."""
 
     window: WhatIfWindow
     blocks: BlockBootstrap
@@ -76,7 +76,7 @@ class WindowFacts:
     def of(
         cls, window: WhatIfWindow, blocks: BlockBootstrap, processors: IntArray, schedules: list[WindowSchedule]
     ) -> WindowFacts:
-        """The facts of a window, and which of its jobs started in all `schedules`."""
+        """Return the facts of a window, and which of its jobs started in all `schedules`."""
         counted = window.judged.copy()
         for each in schedules:
             counted &= each.start_s != NEVER
@@ -88,13 +88,13 @@ class WindowFacts:
         return cls(window, blocks, counted, processors, gpus, wide, machine, machine_gpus)
 
     def on(self, window: WhatIfWindow) -> WindowFacts:
-        """The same jobs on the machine of another window: what is wide stays wide."""
+        """Return the same jobs on another window's machine; wide jobs stay wide."""
         machine, machine_gpus = _sizes(window)
         return replace(self, machine=machine, machine_gpus=machine_gpus)
 
     @property
     def block(self) -> IntArray:
-        """The block of each counted job, by when it really came."""
+        """Return the block of each counted job, by its real arrival."""
         submit_s = np.array([item.job.submit_s for item in self.window.jobs], np.int64)
         return self.blocks.of_times(submit_s[self.counted])
 
@@ -105,14 +105,14 @@ def _gpus_at(window: WhatIfWindow) -> int | None:
 
 
 def _sizes(window: WhatIfWindow) -> tuple[int, int]:
-    """Processors and GPUs of a window's machine."""
+    """Return the processors and GPUs of a window's machine."""
     totals = System(window.system, window.header).cluster.capacity.sum(axis=0)
     at = _gpus_at(window)
     return int(totals[0]), int(totals[at]) if at is not None else 0
 
 
 def real(window: WhatIfWindow) -> WindowSchedule:
-    """The schedule as it really was; jobs that ran when the window began begin with it."""
+    """Return the real schedule; jobs running at the window's begin start with it."""
     arrival_s = np.array([item.job.submit_s for item in window.jobs], np.int64)
     run_s = np.array([item.run_s for item in window.jobs], np.int64)
     start_s = np.where(window.fixed_s != NEVER, window.fixed_s, window.real_start_s)
@@ -121,13 +121,13 @@ def real(window: WhatIfWindow) -> WindowSchedule:
 
 
 def waits_s(made: WindowSchedule, where: npt.NDArray[np.bool_]) -> FloatArray:
-    """Waits of some jobs."""
+    """Return the waits of some jobs."""
     found: FloatArray = (made.start_s - made.arrival_s)[where].astype(np.float64)
     return found
 
 
 def window_metrics_of(facts: WindowFacts, made: WindowSchedule) -> list[tuple[float, FloatArray]]:
-    """The figures in the order of `WINDOW_METRICS`, each as it is and in every draw of blocks."""
+    """Return the figures in the order of `WINDOW_METRICS`, each observed and in every draw of blocks."""
     blocks, counted, block = facts.blocks, facts.counted, facts.block
     wait_s = waits_s(made, counted)
     run_s = (made.end_s - made.start_s)[counted]
@@ -159,7 +159,7 @@ def window_metrics_of(facts: WindowFacts, made: WindowSchedule) -> list[tuple[fl
 
 
 def _of_hours(facts: WindowFacts, hourly: FloatArray, of: int) -> tuple[float, FloatArray]:
-    """A part of the machine in percent, from what each hour of the window had of it."""
+    """Return a percentage of the machine from its hourly values."""
     if not of:
         return float("nan"), np.full(len(facts.blocks.drawn), np.nan)
     at_s = facts.window.from_s + np.arange(len(hourly)) * HOUR_S
@@ -175,14 +175,14 @@ class Hourly:
 
     used: FloatArray
     empty: FloatArray
-    """Processors that nobody used while a job waited."""
+    """Processors unused while a job waited."""
     empty_gpus: FloatArray
     waiting: FloatArray
-    """Jobs that waited."""
+    """Waiting jobs."""
 
 
 def in_use(facts: WindowFacts, made: WindowSchedule) -> Hourly:
-    """Use and queue, hour by hour."""
+    """Return use and queue by hour."""
     window = facts.window
     ran, is_job = made.start_s != NEVER, window.role != OUTAGE
     left_s = np.where(ran, made.start_s, np.where(window.leaves_s != NEVER, window.leaves_s, made.arrival_s))
@@ -206,7 +206,7 @@ def in_use(facts: WindowFacts, made: WindowSchedule) -> Hourly:
 
 
 Line = tuple[IntArray, IntArray]
-"""Seconds ascending, and the height from each on; 0 before the first."""
+"""Ascending times and the value from each on; 0 before the first."""
 
 
 def _line(begin_s: IntArray, end_s: IntArray, weight: IntArray) -> Line:
@@ -222,13 +222,13 @@ def _at(line: Line, at_s: IntArray) -> IntArray:
 
 
 def _empty(used: Line, waiting: Line, machine: int) -> Line:
-    """What nobody uses while somebody waits."""
+    """Return the unused processors while jobs wait."""
     at_s = np.union1d(used[0], waiting[0])
     return at_s, np.where(_at(waiting, at_s) > 0, np.maximum(0, machine - _at(used, at_s)), 0)
 
 
 def _means(line: Line, edges: IntArray) -> FloatArray:
-    """The mean height between each two edges."""
+    """Return the mean value between consecutive edges."""
     at_s = np.union1d(line[0], edges)
     area = np.concatenate(([0.0], np.cumsum(_at(line, at_s)[:-1] * np.diff(at_s).astype(np.float64))))
     upto = area[np.searchsorted(at_s, edges)]

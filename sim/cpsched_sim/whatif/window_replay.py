@@ -1,8 +1,9 @@
-"""Replays a window: an ordinary replay, with jobs that run already, that give up waiting, or that follow others.
+"""Replay a window: jobs may run at its begin, be cancelled while waiting, or follow other jobs.
 
-A half-closed replay lets users react: a job that somebody submitted within `THINK_S` of the end of an own job comes as
-long after that job's end in the replay. Sessions begin when they really began. (Zakay and Feitelson, "Preserving user
-behavior characteristics in trace-based simulation of parallel job scheduling", MASCOTS 2014, have the idea.)
+A half-closed replay models users who react: a job submitted within `THINK_S` of the end of the user's previous job
+arrives with the same delay after that job's end in the replay. Sessions begin at their real times. The idea is from
+Zakay and Feitelson, "Preserving user behavior characteristics in trace-based simulation of parallel job scheduling",
+MASCOTS 2014.
 """
 
 from __future__ import annotations
@@ -33,22 +34,22 @@ from cpsched_sim.whatif.stranded_capacity import RanSchedule, stranded
 from cpsched_sim.whatif.trace_window import OUTAGE, WhatIfWindow
 
 THINK_S = 1200
-"""Pauses up to this belong to a session: 20 minutes, where the think times of eleven traces show a break (Zilber,
-Amit, Talby, "What is worth learning from parallel workloads?", ICS 2005)."""
+"""The longest pause within a session: 20 minutes, where the think times of eleven traces show a break (Zilber, Amit,
+Talby, "What is worth learning from parallel workloads?", ICS 2005)."""
 
 EVENTS = DecidingPace()
-"""A round in each second in which anything happens, its starts there at once."""
+"""A round in each second with an event; starts take effect at once."""
 
 _LEAVES, _BEGINS, _ARRIVES = range(3)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WindowResult:
-    """What became of a window; int64[J] in its order. `arrival_s` differs from the jobs' own in half-closed replays.
+    """The replayed times of a window; int64[J] in its order. Half-closed replays shift `arrival_s`.
 
-    Jobs hold their nodes from the round that starts them, and `start_s` is later by the lag of that start.
-    `late_fixed` counts the jobs that were to begin as they really did, and found no room then. `stranded` is what stood
-    empty though somebody waited, see `cpsched_sim.whatif.stranded_capacity`.
+    Jobs hold their nodes from the round that starts them; `start_s` is later by the lag of that start. `late_fixed`
+    counts jobs with a fixed start that had no capacity then. `stranded` is the capacity empty while jobs waited, see
+    `cpsched_sim.whatif.stranded_capacity`.
     """
 
     arrival_s: IntArray
@@ -62,7 +63,7 @@ class WindowResult:
 
 
 def session_dependencies(window: WhatIfWindow) -> dict[int, list[tuple[int, int]]]:
-    """Place of a job -> the jobs that were submitted after its end, each with the seconds in between."""
+    """Return, by index of a job, the jobs submitted after its end, each with the delay in seconds."""
     ended: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for at, item in enumerate(window.jobs):
         real_s = int(window.real_start_s[at])
@@ -89,7 +90,7 @@ def replay_window(
     progress: Progress | None = None,
     pace: DecidingPace = EVENTS,
 ) -> WindowResult:
-    """Replay a window under its site's policy, where there is one, at a pace. Raises `PolicyError`."""
+    """Replay a window at a pace, with its site's policy if it has one. Raise `PolicyError`."""
     run = _WindowReplay(window, policy, session_dependencies(window) if half_closed else {}, progress, pace)
     schedule = run.run()
     arrival_s = run.state.table.submit_s[: run.total].copy()
@@ -101,7 +102,7 @@ def replay_window(
 
 
 def _stranded(window: WhatIfWindow, run: _WindowReplay, arrival_s: IntArray, schedule: Schedule) -> FloatArray:
-    """What stood empty in a schedule."""
+    """Return the stranded capacity of a schedule."""
     waited_s = np.where(run.leaves_s != NEVER, run.leaves_s, arrival_s)
     ran = RanSchedule(
         arrival_s, np.where(schedule.start_s != NEVER, schedule.start_s, waited_s), schedule.start_s, schedule.end_s,
@@ -112,12 +113,12 @@ def _stranded(window: WhatIfWindow, run: _WindowReplay, arrival_s: IntArray, sch
 
 
 class _WindowReplay(Replay):
-    """A replay that begins in the middle of things, and has a calendar of its own.
+    """A replay with running jobs at its begin and a calendar of fixed events.
 
-    Jobs that begin at their real starts are placed before anybody is asked, first come first, wherever there is room;
-    while there is none they stay first.
+    Jobs with a fixed start are placed before each decision, in order of arrival, where they fit; until then they stay
+    first.
 
-    A job that a round starts holds its nodes at once, and for `lag_s` longer than it runs: it begins that much later.
+    A started job holds its nodes at once, for `lag_s` longer than its run time: it begins that much later.
     """
 
     def __init__(
@@ -154,7 +155,7 @@ class _WindowReplay(Replay):
         heapq.heapify(self.calendar)
 
     def run(self) -> Schedule:
-        """Every round from the window's first second until nothing is left to happen."""
+        """Run every round from the window's first second until no event is left."""
         began, state = replay_clock.cpu_s(), self.state
         pause = PAUSE_ALWAYS if self.predictor_learns or self.after else cluster_events.PAUSE_WHERE_NEEDED
         pause = ASK_ALWAYS if getattr(self.policy.dispatcher, "every_round", False) else pause
@@ -179,7 +180,7 @@ class _WindowReplay(Replay):
         return self.schedule(replay_clock.cpu_s() - began)
 
     def _step(self, starts: Starts | None, pause: int) -> int:
-        """Start jobs, then let time pass to the next round; what the calendar holds comes before the round then."""
+        """Start jobs, then advance to the next round; calendar events precede the round."""
         state = self.state
         if starts is not None and len(starts):
             state.state.fault = state.try_apply(starts)
@@ -188,7 +189,7 @@ class _WindowReplay(Replay):
         return self._to_look(pause) if self.interval_s > 1 else self._to_event(pause)
 
     def _to_event(self, pause: int) -> int:
-        """Let time pass to the next round: one comes in each second in which anything happens."""
+        """Advance to the next round, which is in each second with an event."""
         state = self.state
         while True:
             if self.to_begin and pause == cluster_events.PAUSE_WHERE_NEEDED:
@@ -201,7 +202,7 @@ class _WindowReplay(Replay):
             self._happen(limit_s)
 
     def _to_look(self, pause: int) -> int:
-        """The same where rounds come at multiples of the interval: what happens in between is seen at the next one."""
+        """Advance to the next round at a multiple of the interval, which sees the events in between."""
         state = self.state
         while (happens_s := self._next_s()) < NEVER:
             look_s = -(-happens_s // self.interval_s) * self.interval_s
@@ -220,7 +221,7 @@ class _WindowReplay(Replay):
         return NOTHING_LEFT
 
     def _next_s(self) -> int:
-        """The second in which something happens next, which may be now; NEVER where nothing is left to happen."""
+        """Return the second of the next event, possibly now, or NEVER."""
         state = self.state
         if state.state.due:
             return state.now_s
@@ -233,7 +234,7 @@ class _WindowReplay(Replay):
         )
 
     def _happen(self, now_s: int) -> None:
-        """What the calendar has for this second; a round is due where it changed anything."""
+        """Apply the calendar's events of this second; a round is due if they changed anything."""
         state, table = self.state, self.state.table
         if state.state.again_s <= now_s:
             state.state.due = 1
@@ -258,7 +259,7 @@ class _WindowReplay(Replay):
             state.state.due = 1
 
     def _begin(self) -> None:
-        """Begin what is to begin now, as far as there is room."""
+        """Start the jobs with a fixed start that fit."""
         state, left = self.state, list[int]()
         for at in self.to_begin:
             request, now_s = self.window.jobs[at].job.request, state.now_s
@@ -290,7 +291,7 @@ class _WindowReplay(Replay):
 
     @override
     def decide(self) -> Starts:
-        """Decide; a job that its user gave up ends at that second."""
+        """Decide; a job cancelled by its user ends at that second."""
         starts = super().decide()
         now_s, run_s = self.state.now_s, self.state.state.run_s
         for at in starts.slots.tolist():
@@ -303,12 +304,12 @@ class _WindowReplay(Replay):
         return starts
 
     def ended_job(self, at: int) -> EndedJob:
-        """The job of a slot that has ended, as it ran."""
+        """Return the ended job of a slot, as it ran."""
         ended = self.state.ended_job(at)
         return EndedJob(ended.job, ended.start_s + int(self.lag_s[at]), ended.end_s) if self.lag_s[at] else ended
 
     def learn(self) -> None:
-        """Tell whoever learns of ended jobs, and let those come that follow them."""
+        """Report ended jobs to the predictor and release the jobs that follow them."""
         state, policy = self.state, self.policy
         if state.state.ended_count:
             slots = state.take_ended_slots()

@@ -1,1 +1,1 @@
-"""Synthetic workloads: one file per kind."""
+"""Workloads: readers of files and synthetic generators."""

@@ -19,10 +19,10 @@ _FORM = "must be a date such as 2026-10-01, a date and a time, or +30d (days) or
 
 @dataclass(frozen=True, slots=True)
 class DateRange:
-    """Jobs that arrive from `from_` on, and before `to`; "" is no bound.
+    """Jobs that arrive at or after `from_` and before `to`; "" is no bound.
 
-    `+30d` counts from the first job in `from_`, and from the begin of the part in `to`. `zone` is of the dates, UTC
-    by default.
+    `+30d` counts from the first job in `from_`, and from the begin of the part in `to`. `zone` is the zone of the
+    dates, by default UTC.
     """
 
     from_: str = ""
@@ -30,7 +30,7 @@ class DateRange:
     zone: str = ""
 
     def of(self, jobs: Sequence[TraceJob], epoch_s: int) -> list[TraceJob]:
-        """These of the jobs, which are in order of arrival. Raises `InvalidValue`."""
+        """Return these jobs, which must be in order of arrival. Raise `InvalidValue`."""
         if not jobs or self == ALL_DATES:
             return list(jobs)
         first_s = jobs[0].job.submit_s
@@ -49,7 +49,12 @@ class DateRange:
             at = datetime.fromisoformat(text)
         except ValueError:
             raise InvalidValue(option, text, _FORM) from None
-        require(is_dated, option, text, "needs a trace with dates (UnixStartTime in its header); +30d needs none")
+        require(
+            is_dated,
+            option,
+            text,
+            "requires a trace with dates (UnixStartTime in its header); use a relative time such as +30d",
+        )
         return int((at if at.tzinfo is not None else at.replace(tzinfo=zone_of(self.zone))).timestamp()) - epoch_s
 
 
@@ -58,13 +63,13 @@ ALL_DATES = DateRange()
 
 
 def epoch_of(header: Mapping[str, str]) -> int:
-    """What is added to a trace's times to have seconds since 1970: the header's UnixStartTime, else 0."""
+    """Return the offset of a trace's times from 1970: the header's UnixStartTime, or 0."""
     start = header.get("UnixStartTime", "").split()
     return int(start[0]) if start and start[0].isascii() and start[0].isdigit() and len(start[0]) < 13 else 0
 
 
 def dates_of(jobs: Sequence[TraceJob], epoch_s: int) -> str:
-    """From when to when jobs arrive: `2012-02-03 to 2012-10-12`, or for how many days; "" where there are none."""
+    """Return the dates of arrival, `2012-02-03 to 2012-10-12`, or the number of days; "" without jobs."""
     if not jobs:
         return ""
     first_s, last_s = (jobs[at].job.submit_s + epoch_s for at in (0, -1))
@@ -72,5 +77,5 @@ def dates_of(jobs: Sequence[TraceJob], epoch_s: int) -> str:
         return f"{(last_s - first_s) / 86_400:.1f} days"
     try:
         return " to ".join(f"{datetime.fromtimestamp(at_s, UTC):%Y-%m-%d}" for at_s in (first_s, last_s))
-    except (ValueError, OverflowError, OSError):  # a trace may count further than dates do
+    except (ValueError, OverflowError, OSError):  # a trace's times may exceed the range of dates
         return f"{(last_s - first_s) / 86_400:.1f} days"

@@ -1,23 +1,23 @@
-"""Makes up a workload like that of Eurora (CINECA, 2014-2015), whose trace is not public; seeded and repeatable.
+"""Generate a workload like Eurora's (CINECA, 2014-2015), whose trace is not public. Seeded and repeatable.
 
-How it is made. Work comes in *regimes*: a user runs one application, with one request, in one queue, with about one
-duration, for a while (the temporal locality of mod17 section 3). A regime's jobs arrive in bursts; the next burst
-follows when the last one is through. Then the user starts another regime: of a known application with another
-duration (a test, then the real run), or of a new application, which no predictor has seen before. Runs of a regime
-last equally long to the second, nearly so, or roughly so; some hit the walltime, and then the log shows them a little
-longer, as clearing up takes time (cp19 section 5). Names are a prefix, with a running number where users count runs.
+Construction. Work comes in *regimes*: for a while a user runs one application, with one request, in one queue, with
+similar durations (the temporal locality of mod17 section 3). A regime's jobs arrive in bursts; the next burst follows
+when the last one has ended. Then the user starts another regime: a known application with another duration (a test,
+then the real run), or an application that no predictor has seen. Runs of a regime have exactly, nearly or roughly the
+same length. Some reach the walltime, and their logged run time is a little longer because of cleaning up (cp19 section
+5). Names are a prefix, with a running number if the user counts runs.
 
-What it lands on. Class shares and the share of jobs that hit their walltime are quotas, met but for rounding;
-everything else is drawn evenly: stratified, and dealt so that the few large regimes do not tilt the sums. `PUBLISHED`
-holds the figures of mod17 and cp19. All of them are met together: over 25 generated months the farthest were the CPU
+Result. Class shares and the share of jobs that reach their walltime are quotas, met except for rounding. Everything
+else is drawn by stratification and dealt so that the few large regimes do not distort the sums. `PUBLISHED` has the
+figures of mod17 and cp19. The workload meets all of them: over 25 generated months, the largest deviations were the CPU
 time of the eleven long jobs (1.31 to 1.67 % of all; published 1.6) and the mean absolute error of `profile` (38.0 to
-44.5 min; published 38.9); every other statistic stayed within 12 % of its figure.
+44.5 min; published 38.9). Every other statistic was within 12 % of its figure.
 
-What it was not fitted to. The problem sizes that cp19 table 2 reports are as much the dispatcher's as the workload's
-(94 to 145 intervals for the same jobs). With EASY and `profile`, a month (seed 1) shows 27 running or considered jobs
-per decision (cp19's PCP3-D: 115), 352 resources requested (584) and 1,081 free (1,473): fewer jobs at a time, larger.
+Not fitted. The problem sizes of cp19 table 2 depend on the dispatcher as much as on the workload (94 to 145 intervals
+for the same jobs). With EASY and `profile`, a month (seed 1) has 27 running or considered jobs per decision (cp19's
+PCP3-D: 115), 352 resources requested (584) and 1,081 free (1,473): fewer but larger jobs at a time.
 
-Draws are uniform doubles and integers of NumPy's PCG64, results are whole seconds: the same on every platform.
+Draws are uniform doubles and integers of NumPy's PCG64, times are whole seconds: equal on every platform.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ JOBS_PER_DAY = 372_321 / 304.4
 """The ten busiest months of Eurora."""
 USERS = 140
 MAX_JOBS = 4_000_000
-"""Jobs of one workload; so many take about 3 GB of memory."""
+"""Maximum number of jobs; this many take about 3 GB of memory."""
 MAX_DAYS = 36_525
 """A century."""
 PUBLISHED = {
@@ -68,7 +68,7 @@ _WORDS = ("relax", "scf", "md", "cfd", "train", "sweep", "job", "test", "bands",
 
 @dataclass(frozen=True, slots=True)
 class _Class:
-    """A class of durations: its share of all jobs and how its regimes look.
+    """A class of durations: its share of all jobs and the form of its regimes.
 
     `durations_s` are equidistant quantiles of the regimes' durations, within `bounds_s`; `shapes` are (units, cores of
     each, weight); `mean_jobs` is the mean number of jobs of a regime.
@@ -92,16 +92,16 @@ _CLASSES = (
 )
 
 _QUEUES = {"debug": 1800, "parallel": 14_400, "np_parallel": 21_600, "longpar": 86_400}
-"""Walltime limits in seconds: walltimes were set per queue, and most users kept them."""
+"""Walltime limits in seconds: walltimes were set per queue, and most users kept the default."""
 _LAST_QUEUE = "longpar"
 _FAMILIAR = {"debug": 0.08, "parallel": 0.53, "np_parallel": 0.17, "longpar": 0.22}
 _UNTRIED = {"debug": 0.54, "parallel": 0.38, "np_parallel": 0.05, "longpar": 0.03}
-"""Which queue users take for an application that they know, and for a new one."""
+"""Queue shares for a known application, and for a new one."""
 _NEW_APPLICATION = 0.78
 _SPREADS = ((0.0, 0.24), (0.12, 0.24), (0.5, 0.52))
 """Runs of a regime last its duration times 1 +- the first number; the second is the share of such regimes."""
 _KILLED = 0.036
-"""Share of jobs that hit their walltime."""
+"""Share of jobs that reach their walltime."""
 _BURSTS = (1, 1, 2, 3, 5, 10, 30)
 _THINK_S = (30, 120, 600, 1800, 7200, 28_800)
 _HOURS = (3, 2, 2, 1, 1, 1, 2, 3, 6, 9, 10, 10, 8, 9, 10, 10, 9, 8, 6, 5, 4, 4, 4, 3)
@@ -110,7 +110,7 @@ _WEEKDAYS = (10, 11, 11, 11, 9, 5, 4)
 
 @dataclass(slots=True)
 class _Regime:
-    """One user running one application with one duration for a while."""
+    """A user running one application with one duration for a while."""
 
     kind: _Class
     jobs: int
@@ -123,7 +123,7 @@ class _Regime:
 
 @dataclass(slots=True)
 class _Application:
-    """What a user runs again and again."""
+    """An application that a user runs repeatedly."""
 
     user: str
     prefix: str
@@ -133,16 +133,16 @@ class _Application:
     runs: int = 0
 
     def next_name(self) -> str:
-        """The name of the next run, with a running number if the user counts the runs."""
+        """Return the name of the next run, with a running number if the user counts runs."""
         self.runs += 1
         return f"{self.prefix}{self.runs}" if self.numbered else self.prefix
 
 
 def eurora(days: float, seed: int, load: float = 1.0) -> list[TraceRecord]:
-    """So many days of Eurora in order of arrival; `load` multiplies the number of jobs. Deterministic."""
+    """Generate `days` days of Eurora in order of arrival; `load` multiplies the number of jobs. Deterministic."""
     require(days > 0, "days", days, "must be positive")
     require(
-        days * _DAY_S >= 1 and days <= MAX_DAYS, "days", days, f"must be a second at least, and {MAX_DAYS:,} at most"
+        days * _DAY_S >= 1 and days <= MAX_DAYS, "days", days, f"must be at least a second and at most {MAX_DAYS:,}"
     )
     require(0 < load < float("inf"), "load", load, "must be positive")
     count = JOBS_PER_DAY * days * load
@@ -164,13 +164,13 @@ def eurora(days: float, seed: int, load: float = 1.0) -> list[TraceRecord]:
 
 
 def eurora_jobs(days: float, seed: int, load: float = 1.0) -> list[TraceJob]:
-    """The same, with requests for the system `eurora`."""
+    """Generate the same jobs with requests for the system `eurora`."""
     system = System(load_system("eurora"))
     return [record.with_request(system.request(record.ask)) for record in eurora(days, seed, load)]
 
 
 def _all_regimes(rng: np.random.Generator, jobs: int) -> list[_Regime]:
-    """The regimes of all classes, shuffled; quotas of the rarer classes are rounded, the short class has the rest."""
+    """Return the regimes of all classes, shuffled; the short class takes the remainder of rounding."""
     quotas = [round(kind.share * jobs) for kind in _CLASSES[1:]]
     quotas.insert(0, jobs - sum(quotas))
     regimes = [r for kind, quota in zip(_CLASSES, quotas, strict=True) if quota for r in _regimes(rng, kind, quota)]
@@ -245,7 +245,7 @@ def _pick(rng: np.random.Generator, weights: npt.ArrayLike) -> int:
 
 
 def _starts_s(rng: np.random.Generator, count: int, horizon_s: int) -> list[int]:
-    """When regimes start, ascending: more by day than by night, fewer at weekends; day 0 is a Monday."""
+    """Return the starts of regimes, ascending: fewer at night and on weekends; day 0 is a Monday."""
     hours = np.arange(-(-horizon_s // 3600))
     weights = np.take(_HOURS, hours % 24) * np.take(_WEEKDAYS, hours // 24 % 7)
     upto = np.concatenate([[0], np.cumsum(weights)])
@@ -255,7 +255,7 @@ def _starts_s(rng: np.random.Generator, count: int, horizon_s: int) -> list[int]
 
 
 class _Users:
-    """Who runs what: few users run most of it."""
+    """The users' applications; few users run most of the jobs."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self._rng = rng
@@ -264,7 +264,7 @@ class _Users:
         self._novelty = _Shares({"known": 1 - _NEW_APPLICATION, "new": _NEW_APPLICATION})
 
     def choose(self, jobs: int) -> tuple[_Application, bool]:
-        """An application for so many jobs, and whether it is new."""
+        """Return an application for `jobs` jobs, and whether it is new."""
         user = _pick(self._rng, self._activity)
         known = self._applications[user]
         if self._novelty.next(jobs, ("known", "new") if known else ("new",)) == "known":
@@ -286,14 +286,14 @@ class _Users:
 
 
 class _Shares:
-    """Hands out names so that each gets its share of what is handed out, measured in jobs, at any time."""
+    """Assign names so that each has its share of the jobs at any time."""
 
     def __init__(self, shares: Mapping[str, float]) -> None:
         self._shares = shares
         self._given = dict.fromkeys(shares, 0)
 
     def next(self, jobs: int, allowed: Iterable[str]) -> str:
-        """The allowed name that is farthest below its share."""
+        """Return the allowed name that is farthest below its share."""
         total = sum(self._given.values()) + jobs
         name = max(allowed, key=lambda name: self._shares[name] * total - self._given[name])
         self._given[name] += jobs
@@ -301,13 +301,13 @@ class _Shares:
 
 
 class _Queues:
-    """Which queue users choose, and which walltime."""
+    """The users' choice of queue and walltime."""
 
     def __init__(self) -> None:
         self._wishes = {False: _Shares(_FAMILIAR), True: _Shares(_UNTRIED)}
 
     def choose(self, regime: _Regime, is_new: bool) -> tuple[str, int]:
-        """Name and walltime; a regime that hits its walltime asked for a little less than it needs."""
+        """Return name and walltime; a regime that reaches its walltime requested slightly less than it needs."""
         longest_s = regime.duration_s * (1 + regime.spread)
         fits = [name for name, limit_s in _QUEUES.items() if limit_s >= longest_s] or [_LAST_QUEUE]
         queue = self._wishes[is_new].next(regime.jobs, fits)
@@ -322,10 +322,10 @@ def _ask(regime: _Regime, application: _Application) -> NodeRequest:
 
 
 def _submits_s(rng: np.random.Generator, regime: _Regime, start_s: int, horizon_s: int) -> list[int]:
-    """Bursts a few seconds long; the next one when the last is through and thought about. Ascending.
+    """Return arrivals in bursts of a few seconds, each after the end of the last and a think time. Ascending.
 
-    What would come after the horizon comes at its beginning instead, as if the regime had begun before: the workload
-    is the same all along, however short the horizon.
+    Arrivals after the horizon wrap around to its beginning, as if the regime had begun before, so that the workload is
+    stationary for any horizon.
     """
     offsets: list[float] = []
     at = 0.0
@@ -337,7 +337,7 @@ def _submits_s(rng: np.random.Generator, regime: _Regime, start_s: int, horizon_
 
 
 def _runs_s(rng: np.random.Generator, regime: _Regime, walltime_s: int) -> list[int]:
-    """Run times within the bounds of the class; past the walltime where it is hit, within it elsewhere."""
+    """Return run times within the class's bounds; beyond the walltime if it is reached, otherwise within it."""
     draws = rng.random(regime.jobs)
     if regime.killed:
         return [walltime_s + 1 + int(draw * 40) for draw in draws]

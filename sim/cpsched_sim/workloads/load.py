@@ -1,4 +1,4 @@
-"""From a file to a workload: whatever the format, jobs with requests, in order of arrival, on one system."""
+"""Load a workload from a file of any format: jobs with requests, in order of arrival, on one system."""
 
 from __future__ import annotations
 
@@ -51,20 +51,20 @@ if TYPE_CHECKING:
 _OTHERS = "name one that is known here, or a system file, with --system"
 _TOO_LARGE = "correct the system, or leave such jobs out: lenient"
 ACCOUNTING = (SacctReader, PbsReader)
-"""Formats of which their owner may say more: a `TraceDialect`."""
+"""Formats with user options: a `TraceDialect`."""
 _LOOKED_AT = 20
-"""Lines of which one must look like SWF, where no format recognises the first."""
+"""Number of lines of which one must look like SWF, if no format recognises the first line."""
 MOST_BROKEN = 0.5
-"""Part of the lines that may be broken where reading is lenient: a file with more of them is not what it seems."""
+"""Maximum share of broken lines if reading is lenient; beyond it the format is probably wrong."""
 FEW_BROKEN = 10
-"""So many broken lines are left out, however few the others are."""
+"""Number of broken lines that are always tolerated."""
 _SOME = 5
-"""How many partitions a note names, or columns a message."""
+"""Maximum number of partitions in a note, or columns in a message."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Workload:
-    """A trace ready for replay: jobs in order of arrival (ties in file order), and the cluster they ask for."""
+    """A trace ready for replay: jobs in order of arrival (ties in file order), and their cluster."""
 
     name: str
     system: str
@@ -72,22 +72,22 @@ class Workload:
     jobs: list[TraceJob]
     header: Mapping[str, str]
     notes: tuple[str, ...]
-    """What was dropped, cut and skipped, one sentence per reason."""
+    """What was dropped, cut and skipped, a sentence per reason."""
     origin: Mapping[str, object] = field(default_factory=dict)
-    """What it was read from: trace_sha256, system_sha256, max_jobs, lenient. Empty where it was made in memory."""
+    """Its sources: trace_sha256, system_sha256, max_jobs, lenient. Empty if it was made in memory."""
     site: SitePolicy | None = None
-    """The policy that it is replayed under, whose accounts hold the users of its jobs."""
+    """The policy of the replay, whose accounts include the users of the jobs."""
 
     def __repr__(self) -> str:
         return f"<Workload {self.name}: {self.summary}>"
 
     def _repr_html_(self) -> str:
-        """The same as a notebook shows it."""
+        """Return the summary for a notebook."""
         return tag("p", tag("b", self.name), f": {self.summary}")
 
     @property
     def summary(self) -> str:
-        """How many jobs from when to when, and on what, in a line."""
+        """Return number of jobs, dates and system in one line."""
         parts = [many(len(self.jobs), "job"), dates_of(self.jobs, epoch_of(self.header))]
         nodes, amount = len(self.cluster.capacity), int(self.cluster.capacity[:, 0].sum())
         parts.append(f"on {self.system}: {many(nodes, 'node')}, {amount:,} {self.cluster.resources[0]}")
@@ -125,7 +125,7 @@ class Workload:
 
 
 def under(workload: Workload, policy: SitePolicy | str | PathLike[str]) -> Workload:
-    """The workload under a site's policy (or the one of a file): its jobs have their account, QOS and tier."""
+    """Put the workload under a site's policy, given or in a file: its jobs get account, QOS and tier."""
     if not isinstance(policy, SitePolicy):
         policy = load_policy(Path(policy))
     site, jobs = policy.assigned(workload.jobs)
@@ -133,20 +133,18 @@ def under(workload: Workload, policy: SitePolicy | str | PathLike[str]) -> Workl
 
 
 FORMATS: Registry[Reader] = Registry("trace format", "cpsched.formats", Reader, ("cpsched_sim.traces",))
-"""The formats by name: every module of `cpsched_sim.traces` that lists one, and those of plug-ins."""
+"""The formats by name, from the modules of `cpsched_sim.traces` and from plug-ins."""
 
 
 def open_trace(
     path: Path, lenient: bool = False, format: str | None = None, dialect: TraceDialect = DEFAULT_DIALECT
 ) -> Reader:
-    """A reader for the file: of `format`, or of the format that the file turns out to have.
+    """Open a reader of `format`, or of the detected format.
 
-    A `dialect` that names columns is for accounting data, whatever the first line looks like.
+    A `dialect` with columns selects accounting data, regardless of the first line.
 
-    Raises `UnknownName` or `PluginLoadError` for a format that is not there, `InputError` for a file that cannot be
-    read
-    or
-    that is of no format, saying what it seems to be.
+    Raise `UnknownName` or `PluginLoadError` for an unavailable format, `InputError` if the file cannot be read or has
+    no known format, with a guess of what it is.
     """
     if format is None and dialect.columns:
         return SacctReader(path, lenient, dialect)
@@ -154,14 +152,14 @@ def open_trace(
     if listing.factory in ACCOUNTING:
         return listing.factory(path, lenient, dialect)
     if dialect != DEFAULT_DIALECT:
-        raise InputError(f"{path}: is read as {listing.name}; --columns, --zone and --arrival are for accounting data")
+        raise InputError(f"{path}: is read as {listing.name}; --columns, --zone and --arrival require accounting data")
     with _faults_of(listing.name):
         return FORMATS.checked(listing.factory(path, lenient), listing.name)
 
 
 @contextmanager
 def _faults_of(format: str, reader: Reader | None = None) -> Iterator[None]:
-    """Raise `PluginError` for what a format raises that is neither the file's fault nor raised on purpose."""
+    """Raise `PluginError` for an unexpected exception of a format."""
     try:
         yield
     except (CpschedError, OSError, MemoryError):
@@ -173,9 +171,9 @@ def _faults_of(format: str, reader: Reader | None = None) -> Iterator[None]:
 
 
 def _recognised(path: Path) -> Registration:
-    """The format that knows the file's first line: of the project, then of plug-ins, where a broken one is passed over.
+    """Return the format that recognises the first line: the project's, then plug-ins' (broken ones are skipped).
 
-    A file whose first lines are damaged is SWF if one of the others looks like it: the reader then names the line.
+    If the first lines are damaged and another looks like SWF, the format is SWF; the reader then reports the line.
     """
     glance = sniff_file(dated_files(path)[0] if has_dated_files(path) else path)
     formats = [known for known in FORMATS.all() if isinstance(known, Registration)]
@@ -188,7 +186,7 @@ def _recognised(path: Path) -> Registration:
         return FORMATS.find("swf")
     texts, tables = ([known.name for known in formats if _is_table(known) is so] for so in (False, True))
     read = f"formats read, also gzipped: {', '.join(texts)}; tables: {', '.join(tables)}"
-    raise UnknownFormat(f"{path}: seems to be {glance.seems}, no trace; {read}")
+    raise UnknownFormat(f"{path}: seems to be {glance.seems}, not a trace; {read}")
 
 
 def _is_table(format: Registration) -> bool:
@@ -196,7 +194,7 @@ def _is_table(format: Registration) -> bool:
 
 
 def _of_table(path: Path, formats: Sequence[Registration]) -> Registration:
-    """The format that knows the columns of a Parquet table. Raises `InputError` where none does."""
+    """Return the format that knows the columns of a Parquet table. Raise `InputError` if none does."""
     names = columns_of(path)
     tables = list(filter(_is_table, formats))
     for known in tables:
@@ -204,11 +202,11 @@ def _of_table(path: Path, formats: Sequence[Registration]) -> Registration:
             if known.factory.recognises_columns(names):  # type: ignore[attr-defined]
                 return known
     read = ", ".join(known.name for known in tables)
-    raise InputError(f"{path}: is {KIND} with the columns {abbreviate(names, _SOME)}, no trace; tables read: {read}")
+    raise InputError(f"{path}: is {KIND} with the columns {abbreviate(names, _SOME)}, not a trace; tables read: {read}")
 
 
 def _knows(format: Registration, first: str) -> bool:
-    """Whether a format says that a first line is its own; raises `PluginError` where it fails at that."""
+    """Return whether a format recognises a first line. Raise `PluginError` if it fails."""
     with _faults_of(format.name):
         return bool(getattr(format.factory, "recognises", _nothing)(first))
 
@@ -228,14 +226,14 @@ def load(
     dialect: TraceDialect = DEFAULT_DIALECT,
     between: DateRange = ALL_DATES,
 ) -> Workload:
-    """Read a trace for a system: a name, a file, or what the trace says of itself (else `pool`).
+    """Read a trace for a system: a name, a file, or the trace's own (default `pool`).
 
-    `format` is a name or `package.module:Class`; without one the file's first line tells. `dialect` is what there is
-    to say of accounting data: its columns, its time zone, when its jobs arrive. `between` is the part that is wanted.
+    `format` is a name or `package.module:Class`; the default is detected from the first line. `dialect` has options of
+    accounting data: columns, time zone, arrival. `between` selects a part by date.
 
-    Raises `InvalidTrace` with file and line where a job breaks a rule or could never fit, unless `lenient`:
-    then they are counted, and `InputError` is raised where most lines are broken.
-    `progress` is told the number of jobs read, now and then.
+    Raise `InvalidTrace` with file and line for a job that breaks a rule or can never fit. With `lenient`, count such
+    jobs, and raise `InputError` if most lines are broken. `progress` is called periodically with the number of jobs
+    read.
     """
     path = Path(path)
     reader = open_trace(path, lenient, format, dialect)
@@ -275,9 +273,9 @@ def load_jobs(
     progress: Callable[[int], None] | None = None,
     between: DateRange = ALL_DATES,
 ) -> list[TraceJob]:
-    """The jobs of a trace in order of arrival, for studies that place none: no system is asked for, every job fits.
+    """Read the jobs of a trace in order of arrival without a system, for studies without placement.
 
-    Requests tell jobs apart (as predictors do) and mean nothing else. Raises `InvalidTrace`, `InputError`.
+    Requests only distinguish jobs, as predictors do. Raise `InvalidTrace`, `InputError`.
     """
     reader = open_trace(path, lenient, format, dialect)
     jobs = _jobs(
@@ -288,7 +286,7 @@ def load_jobs(
 
 
 def _part(jobs: list[TraceJob], between: DateRange, max_jobs: int | None, reader: Reader) -> list[TraceJob]:
-    """The jobs of a part of a trace, and the first so many of them. Raises `InputError` where there are none."""
+    """Return the jobs of a part of a trace, at most `max_jobs`. Raise `InputError` if there are none."""
     if between == ALL_DATES:
         return jobs
     epoch_s = epoch_of(reader.header)
@@ -328,24 +326,24 @@ def _jobs(
 
 
 def check_broken(reader: Reader) -> None:
-    """Raise `InputError` where more lines are broken than a damaged file has."""
+    """Raise `InputError` if more lines are broken than in a merely damaged file."""
     tally = reader.tally
     lines = tally.read + tally.broken
     if tally.read and tally.broken > max(FEW_BROKEN, MOST_BROKEN * lines):
         raise InputError(
             f"{reader.path}: {tally.broken:,} of {many(lines, 'line is', 'lines are')} broken, "
-            "too many to leave out: are format and columns as they should be? "
+            "too many to leave out: check format and columns. "
             f"The first: {tally.examples[0]}"
         )
 
 
 def _strange(partitions: Counter[str], system: str) -> str:
     names = abbreviate([name for name, _ in partitions.most_common()], _SOME, text=quote_value)
-    return f"the partition ({names}) is not one of {quote_value(system)}, and any node will do"
+    return f"the partition ({names}) is not one of {quote_value(system)}: any node may be used"
 
 
 def _system(system: str | SystemFile | None, reader: Reader) -> System:
-    """The system asked for; else the one that the trace names, which is never taken for the path of a file."""
+    """Return the given system, or the one named in the trace, which is never opened as a path."""
     if system is None and (named := reader.header.get("system")):
         try:
             file = named_system(named)
@@ -360,7 +358,7 @@ def _system(system: str | SystemFile | None, reader: Reader) -> System:
 
 
 def job_of(record: TraceRecord, system: System, reader: Reader) -> TraceJob | None:
-    """The job of a record on a system; where it cannot be, `InvalidTrace`, or None and counted where lenient."""
+    """Convert a record's job for a system; if it cannot fit, raise `InvalidTrace`, or count it if lenient."""
     for name, value in zip(TraceRecord._fields[:4], record, strict=False):
         if type(value) is not int:
             raise TypeError(f"{name}={value!r}: must be an int")
@@ -376,7 +374,7 @@ def job_of(record: TraceRecord, system: System, reader: Reader) -> TraceJob | No
 
 
 def _sorted(jobs: list[TraceJob]) -> list[str]:
-    """Put jobs in order of arrival; a note if they were not."""
+    """Sort jobs by arrival; return a note if they were not sorted."""
     late = sum(b.job.submit_s < a.job.submit_s for a, b in zip(jobs, islice(jobs, 1, None), strict=False))
     if not late:
         return []

@@ -1,4 +1,4 @@
-"""Makes up rigid parallel jobs by the model of Lublin and Feitelson, with their published parameters; seeded.
+"""Generate rigid parallel jobs by the model of Lublin and Feitelson with its published parameters. Seeded.
 
 U. Lublin, D. G. Feitelson: The workload on parallel supercomputers: modeling the characteristics of rigid jobs, JPDC
 63(11), 2003. Their parameters for all jobs, batch and interactive together, are fitted to SDSC Paragon, CTC SP2 and
@@ -7,12 +7,12 @@ KTH SP2. Times are seconds.
 - **Processors.** A share of the jobs is serial. The logarithm of the others' processors is uniform in two stages;
   a share of all jobs rounds that logarithm, which makes the number a power of two.
 - **Run time.** The natural logarithm is one of two gamma variables. The wider the job, the more often the longer one.
-- **Arrivals.** The logarithm of a gap at the busiest hours is a gamma variable. Gaps are stretched, by the half hour,
-  where fewer jobs arrive: the share of each half hour is the step of another gamma distribution.
+- **Arrivals.** The logarithm of a gap at the busiest hours is a gamma variable. Gaps are stretched by half hours
+  with fewer arrivals: the share of each half hour is the increment of another gamma distribution.
 
-What is ours: the model knows no users, and neither do these jobs. A machine other than 128 processors changes the
-bounds of the two stages as the authors say; powers of two above the machine become the largest within. Walltimes are
-those of `cpsched_sim.workloads.walltime_estimates`.
+Differences: the model and these jobs have no users. For a machine without 128 processors the bounds of the two stages
+change as the authors describe; powers of two above the machine become the largest within. Walltimes are those of
+`cpsched_sim.workloads.walltime_estimates`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SERIAL = 0.244
 POWER_OF_TWO = 0.576
 """Share of all jobs that are parallel and round the logarithm of their processors."""
 MACHINE = 128
-"""Processors that the parameters were published for."""
+"""The machine size of the published parameters."""
 LEAST_MACHINE = 16
 MOST_MACHINE = 1 << 20
 MOST_JOBS = 4_000_000
@@ -53,14 +53,14 @@ class _Gamma:
     scale: float
 
     def drawn(self, rng: np.random.Generator, count: int, most: float) -> FloatArray:
-        """So many values up to `most`; larger ones are drawn again."""
+        """Draw `count` values up to `most`; larger ones are drawn again."""
         values: FloatArray = rng.gamma(self.shape, self.scale, count)
         while (over := np.flatnonzero(values > most)).size:
             values[over] = rng.gamma(self.shape, self.scale, over.size)
         return values
 
     def upto(self, x: float) -> float:
-        """The distribution function, by its power series."""
+        """Return the distribution function, by its power series."""
         z = x / self.scale
         term = total = 1.0 / self.shape
         for n in range(1, 1000):
@@ -72,20 +72,20 @@ class _Gamma:
 SHORT, LONG = _Gamma(4.2, 0.94), _Gamma(312, 0.03)
 """Logarithms of the run times of the two kinds."""
 SHORT_SHARE, SHORT_SHARE_BY_PROCESSOR = 0.78, -0.0054
-"""The share of the short kind, and how it changes with each processor of the job."""
+"""The share of the short kind, and its change with each processor of the job."""
 LOG_LONGEST = 12
-"""No run is longer than e to this: 45 hours."""
+"""Runs are at most e to this power: 45 hours."""
 GAP = _Gamma(10.2303 * 1.0225, 0.4871)
-"""Logarithms of gaps. The published shape is for the busiest hours; the factor makes them stand for all hours."""
+"""Logarithms of gaps. The published shape is for the busiest hours; the factor applies it to all hours."""
 LOG_LONGEST_GAP = 13
 CYCLE = _Gamma(8.1737, 3.9631)
 """Arrivals over the day, in half hours."""
 
 
 def lublin(jobs: int, seed: int, processors: int = MACHINE, load: float = 1.0) -> list[TraceRecord]:
-    """So many jobs in order of arrival for a machine of so many processors; `load` multiplies the jobs a day.
+    """Generate `jobs` jobs in order of arrival for `processors` processors; `load` multiplies the jobs per day.
 
-    Deterministic. The first day begins at midnight. Raises `InvalidValue`.
+    Deterministic. The first day begins at midnight. Raise `InvalidValue`.
     """
     require(1 <= jobs <= MOST_JOBS, "jobs", jobs, f"must be from 1 to {MOST_JOBS:,}")
     within = LEAST_MACHINE <= processors <= MOST_MACHINE
@@ -105,7 +105,7 @@ def lublin(jobs: int, seed: int, processors: int = MACHINE, load: float = 1.0) -
 
 
 def lublin_jobs(jobs: int, seed: int, processors: int = MACHINE, load: float = 1.0) -> tuple[System, list[TraceJob]]:
-    """The same with requests, and the pool of so many processors that they ask for."""
+    """Generate the jobs with requests, and the pool of processors that they request."""
     system = System(load_system("pool"), {"MaxProcs": str(processors)})
     requests: dict[CountRequest, Request] = {}
     found = []
@@ -118,7 +118,7 @@ def lublin_jobs(jobs: int, seed: int, processors: int = MACHINE, load: float = 1
 
 
 def header(jobs: int, seed: int, processors: int, load: float) -> dict[str, str]:
-    """What a trace of these jobs says of itself, in the words of the Standard Workload Format."""
+    """Return the header of a trace of these jobs, with the keys of the Standard Workload Format."""
     return {
         "Version": "2.2",
         "Computer": "none: the model of Lublin and Feitelson (2003), with estimates as Tsafrir et al. (2005)",
@@ -132,7 +132,7 @@ def header(jobs: int, seed: int, processors: int, load: float) -> dict[str, str]
 
 
 def shares_of_day() -> FloatArray:
-    """How many jobs arrive in each half hour of the day, from midnight, relative to the mean: [48]."""
+    """Return the arrivals in each half hour of the day, from midnight, relative to the mean: [48]."""
     shares: FloatArray = np.empty(_HALF_HOURS)
     for at in range(_FIRST_DAY_HALF_HOUR, _FIRST_DAY_HALF_HOUR + _HALF_HOURS):
         shares[(at - 1) % _HALF_HOURS] = CYCLE.upto(at + 0.5) - CYCLE.upto(at - 0.5)
@@ -141,7 +141,7 @@ def shares_of_day() -> FloatArray:
 
 
 def _submits_s(rng: np.random.Generator, jobs: int, load: float) -> IntArray:
-    """When jobs arrive: gaps are added up in half hours of mean traffic, then laid over the daily cycle."""
+    """Return arrivals: gaps summed in half hours of mean traffic, then mapped to the daily cycle."""
     passed = np.cumsum(np.exp(GAP.drawn(rng, jobs, LOG_LONGEST_GAP)) / (_HALF_HOUR_S * load))
     days, within = np.divmod(passed, _HALF_HOURS)
     upto = np.concatenate([[0.0], np.cumsum(shares_of_day())])
@@ -150,7 +150,7 @@ def _submits_s(rng: np.random.Generator, jobs: int, load: float) -> IntArray:
 
 
 def _sizes(rng: np.random.Generator, jobs: int, processors: int) -> IntArray:
-    """Processors of each job."""
+    """Draw the processors of each job."""
     kind, stage, place = rng.random((3, jobs))
     largest = math.log2(processors)
     middle = largest - _BELOW_LARGEST
@@ -162,7 +162,7 @@ def _sizes(rng: np.random.Generator, jobs: int, processors: int) -> IntArray:
 
 
 def _runs_s(rng: np.random.Generator, sizes: IntArray) -> IntArray:
-    """Run times of jobs of so many processors; at least a second."""
+    """Draw run times for jobs of these sizes, at least a second."""
     is_short = rng.random(len(sizes)) <= np.clip(SHORT_SHARE + SHORT_SHARE_BY_PROCESSOR * sizes, 0, 1)
     short, long = (kind.drawn(rng, len(sizes), LOG_LONGEST) for kind in (SHORT, LONG))
     return np.maximum(1, np.exp(np.where(is_short, short, long)).astype(np.int64))

@@ -1,4 +1,4 @@
-"""The draft of a system from whatever its owner has: Slurm itself, what Slurm printed, or a trace."""
+"""Draft a system from Slurm, from Slurm's output, or from a trace."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT, TraceDialect
 from cpsched_sim.workloads.load import check_broken, job_of, open_trace
 
 MAX_CHARS = 1 << 28
-"""Length of what scontrol or sinfo printed; a node of scontrol takes about a thousand."""
+"""Maximum length of scontrol's or sinfo's output; a node of scontrol takes about a thousand."""
 _FIRST_LINES = 20
 
 
@@ -28,9 +28,9 @@ def draft_of(
     format: str | None = None,
     dialect: TraceDialect = DEFAULT_DIALECT,
 ) -> tuple[system_draft.SystemDraft, list[str]]:
-    """The draft, and what there is to say of how it was read: `source` is a file, "-", or None to ask scontrol.
+    """Return a draft and notes on the input: `source` is a file, "-" for stdin, or None to run scontrol.
 
-    Raises `InvalidTrace`, `InvalidValue`, `InputError`.
+    Raise `InvalidTrace`, `InvalidValue`, `InputError`.
     """
     if source is None:
         return system_draft.draft_from_nodes(parse_nodes(command_output(), SCONTROL), name, SCONTROL), []
@@ -39,14 +39,14 @@ def draft_of(
             parse_nodes(_joined(sys.stdin, source), source), name, "standard input"
         ), []
     path = Path(source)
-    is_told = format is not None or dialect != DEFAULT_DIALECT
-    if not is_told and _is_of_nodes(path):
+    is_declared = format is not None or dialect != DEFAULT_DIALECT
+    if not is_declared and _is_of_nodes(path):
         text = _joined((line for _, line in lines_of(path)), source)
         return system_draft.draft_from_nodes(parse_nodes(text, source), name, path.name), []
     try:
         reader = open_trace(path, lenient, format, dialect)
     except UnknownFormat as error:
-        raise InputError(f"{error}; nodes are read as these print them: {SCONTROL}, or: {SINFO}") from error
+        raise InputError(f"{error}; for nodes, pass the output of: {SCONTROL}, or: {SINFO}") from error
     anywhere = UnlimitedSystem(reader.resources)
     records = [record for record in reader if job_of(record, anywhere, reader) is not None]
     check_broken(reader)
@@ -54,13 +54,13 @@ def draft_of(
 
 
 def _is_of_nodes(path: Path) -> bool:
-    """Whether one of the first lines looks like scontrol's or sinfo's of nodes."""
+    """Return whether one of the first lines looks like the nodes of scontrol or sinfo."""
     first = sniff_file(path).lines[:_FIRST_LINES]
     return any(map(begins_nodes, first))
 
 
 def _joined(lines: Iterable[str], where: str) -> str:
-    """The lines as one text. Raises `InputError` where they are too many."""
+    """Join the lines. Raise `InputError` if they are too long."""
     parts, length = list[str](), 0
     for line in lines:
         parts.append(line)

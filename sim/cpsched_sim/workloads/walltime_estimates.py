@@ -1,4 +1,4 @@
-"""Gives jobs the walltimes that users would ask for: few round values, most of them far above the run time.
+"""Assign walltimes as users request them: few round values, most of them far above the run time.
 
 D. Tsafrir, Y. Etsion, D. G. Feitelson: Modeling user runtime estimates, JSSPP 2005, with the published parameters:
 
@@ -7,12 +7,12 @@ D. Tsafrir, Y. Etsion, D. G. Feitelson: Modeling user runtime estimates, JSSPP 2
   a = 1 + 12.1 K^-0.6026 for *K* values.
 - The twenty most popular values cover 89 % of the jobs. The one at popularity rank *x* from 2 has 14.05 e^(-0.1775 x)
   + 0.4625 %, the first has what is missing of the 89 %, and those from rank 21 share the rest like x^-2.267.
-- No estimate is below the run time: jobs are served from the longest run down, each with a random one of the
-  estimates that are left and long enough.
+- No estimate is below the run time: jobs are processed from the longest run down, and each gets a random remaining
+estimate that is long enough.
 
-What is ours: values are whole five minutes where the longest is at least 16 hours (minutes otherwise), the longest
-value is the most popular, and the nineteen others are drawn one from each nineteenth of the time ranks, in random
-order of popularity. A job for which no long enough estimate is left asks for the longest.
+Differences: values are whole five minutes if the longest is at least 16 hours (minutes otherwise), the longest value is
+the most popular, and one of the nineteen others is drawn from each nineteenth of the time ranks, in random order of
+popularity. A job without a remaining estimate that is long enough requests the longest.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cpsched.metrics import FloatArray
 from cpsched.model import IntArray
 
 LONGEST_S = 172_800
-"""The longest estimate where nobody says otherwise: two days."""
+"""The default longest estimate: two days."""
 POPULAR = 20
 POPULAR_SHARE = 0.89
 _LEAST_VALUES = POPULAR + 10
@@ -33,11 +33,11 @@ _FINE_STEP_S = 60
 
 
 def estimates_s(rng: np.random.Generator, runs_s: IntArray, longest_s: int = LONGEST_S) -> IntArray:
-    """An estimate for each job, by its run time in seconds: [jobs], none below the run time nor above `longest_s`.
+    """Draw an estimate for each job by its run time: [jobs], at least the run time and at most `longest_s`.
 
-    Raises `InvalidValue` where a job runs for longer than `longest_s`, or that is shorter than an hour.
+    Raise `InvalidValue` if a run is longer than `longest_s`, or that is shorter than an hour.
     """
-    require(longest_s >= 3600, "longest_s", longest_s, "must be an hour at least")
+    require(longest_s >= 3600, "longest_s", longest_s, "must be at least 3600")
     most_s = int(runs_s.max())
     require(most_s <= longest_s, "run_s", most_s, f"must not be above the longest estimate, {longest_s} s")
     values_s = _values_s(len(runs_s), longest_s)
@@ -46,7 +46,7 @@ def estimates_s(rng: np.random.Generator, runs_s: IntArray, longest_s: int = LON
 
 
 def _values_s(jobs: int, longest_s: int) -> IntArray:
-    """The different estimates, ascending."""
+    """Return the different estimates, ascending."""
     count = max(_LEAST_VALUES, round(0.653566 * jobs**0.547761))
     bend = 1 + 12.1039 * count**-0.6026
     rank = np.arange(1, count + 1) / count
@@ -56,7 +56,7 @@ def _values_s(jobs: int, longest_s: int) -> IntArray:
 
 
 def popularity(values: int) -> FloatArray:
-    """The share of the jobs at each popularity rank: [values], which sums to 1."""
+    """Return the share of the jobs at each popularity rank: [values], with sum 1."""
     head = np.arange(2, POPULAR + 1)
     heads = (14.0491 * np.exp(-0.177531 * head) + 0.462513) / 100
     tail = np.arange(POPULAR + 1, values + 1) ** -2.267
@@ -65,7 +65,7 @@ def popularity(values: int) -> FloatArray:
 
 
 def _shares(rng: np.random.Generator, values: int) -> FloatArray:
-    """The share of each value, by time rank: the longest is the most popular, the popular ones are spread."""
+    """Return the share of each value by time rank: the longest is the most popular, the popular ones are spread."""
     edges = np.linspace(0, values - 1, POPULAR).astype(np.int64)
     popular = rng.permutation(rng.integers(edges[:-1], edges[1:]))
     others = rng.permutation(np.setdiff1d(np.arange(values - 1), popular))
@@ -75,14 +75,14 @@ def _shares(rng: np.random.Generator, values: int) -> FloatArray:
 
 
 def _counts(shares: FloatArray, jobs: int) -> IntArray:
-    """Whole numbers of jobs by these shares, `jobs` in sum."""
+    """Return whole numbers of jobs by these shares, with sum `jobs`."""
     upto = np.floor(np.cumsum(shares) * jobs + 0.5).astype(np.int64)
     upto[-1] = jobs
     return np.diff(upto, prepend=0)
 
 
 def _assigned(rng: np.random.Generator, pool_s: IntArray, runs_s: IntArray, longest_s: int) -> IntArray:
-    """Serve jobs from the longest run down from a pool that holds, ascending, an estimate for each."""
+    """Assign estimates from an ascending pool to jobs, from the longest run down."""
     left = pool_s.tolist()
     able: list[int] = []
     found = np.empty(len(runs_s), np.int64)

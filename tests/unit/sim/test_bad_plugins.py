@@ -21,7 +21,7 @@ DISPATCHERS = {
     "ExitingDispatcher": "SystemExit: 0",
     "TextDispatcher": "must return a Decision, not a str",
     "WildDispatcher": "second 0: job 1: a node that does not exist",
-    "IdleDispatcher": "4 of 4 jobs never started (1, 2, 3, ...): with nothing running it still started none",
+    "IdleDispatcher": "4 of 4 jobs never started (1, 2, 3, ...): it started none although no job was running",
     "ShortOrder": "order=5 numbers: must be a name, a function of a job, or 1 numbers, one per queued job",
     "NanOrder": "must not give nan",
     "MutatingDispatcher": "ValueError: assignment destination is read-only",

@@ -131,7 +131,7 @@ def test_settings_find_their_owner(four_jobs):
         (["--set", "overrun=never"], "overrun=never: must be one of one-second, double, walltime"),
         (["--limit", "3"], "limit_s=3.0: easy does not search and has no such parameter"),
         (["--effort", "0"], "--effort=0: must be positive"),
-        (["--limit", "1", "--effort", "1"], "only one of them"),
+        (["--limit", "1", "--effort", "1"], "must not be set together: use one of them"),
         (["--charge", "free"], "--charge=free: must be none, measured, or milliseconds"),
         (["--charge", "-1"], "--charge=-1: must be none"),
         (["--charge", "1e12"], "--charge=1e12: must be none, measured, or milliseconds, from 0 to those of a day"),

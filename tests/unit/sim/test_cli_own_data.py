@@ -104,7 +104,10 @@ def test_where_slurm_is_not_the_command_to_run_elsewhere_is_told(tmp_path, monke
     monkeypatch.setenv("PATH", str(tmp_path))
     done = invoke("system", "from-slurm")
     assert (done.exit_code, done.stdout) == (2, "")
-    assert "scontrol is not on this machine: run `scontrol -o show node > nodes.txt` where Slurm is" in done.stderr
+    assert (
+        "scontrol is not installed on this machine: run `scontrol -o show node > nodes.txt` where Slurm is"
+        in done.stderr
+    )
 
 
 def test_an_answer_of_slurm_that_fails_is_told_in_one_line(tmp_path, monkeypatch):

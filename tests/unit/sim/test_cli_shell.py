@@ -102,7 +102,7 @@ NO_SETTINGS = "/etc/cpsched/bridge.yaml: No such file or directory"
     ("arguments", "message"),
     [
         (["simulat"], "No such command 'simulat'"),
-        (["simulate"], "Missing argument 'trace'; `cpsched simulate -h` tells more"),
+        (["simulate"], "Missing argument 'trace'; `cpsched simulate -h` explains the usage"),
         (["simulate", "TRACE", "--dispacher", "easy"], "No such option: --dispacher"),
         (["simulate", "TRACE", "--dispatcher"], "Option '--dispatcher' requires an argument"),
         (["simulate", "TRACE", "--max-jobs", "0"], "Invalid value for '--max-jobs'"),

@@ -54,7 +54,7 @@ def test_a_setting_with_its_owner_before_it_reaches_that_one():
 def test_a_setting_that_no_combination_knows_is_refused():
     with pytest.raises(UnknownName, match="parameter of any of these 'colour'"):
         combinations(["easy"], ["walltime"], {"colour": "red"}, {})
-    with pytest.raises(InvalidValue, match="must name one each"):
+    with pytest.raises(InvalidValue, match="must have at least one name each"):
         combinations([], ["walltime"], {}, {})
 
 
@@ -108,7 +108,7 @@ def test_the_recorded_schedule_is_a_row_with_its_own_waits(tmp_path):
     assert (summary["jobs"], summary["mean_wait_s"], summary["start_unknown"]) == (2, 250, 1)
     assert summary.keys() - {"start_unknown"} == easy["summary"].keys()
     assert easy["percent"]["mean_wait_s"] == pytest.approx(100 * (99 / 3) / 250)
-    assert "as recorded: without 1 of 3 jobs, whose start the trace does not tell" in result.stderr
+    assert "as recorded: without 1 of 3 jobs, which have no recorded start" in result.stderr
     lines = (tmp_path / "out" / "compare.csv").read_text().splitlines()
     assert [text.split(",")[:3] for text in lines[1:]] == [["easy", "walltime", "3"], ["as recorded", "", "2"]]
     table = CliRunner().invoke(app, arguments[:-3]).stdout
@@ -121,7 +121,7 @@ def test_a_trace_that_tells_no_start_has_no_such_row(four_jobs):
     arguments = ["compare", str(four_jobs), "--dispatcher", "easy", "--baseline", "as recorded"]
     result = CliRunner().invoke(app, arguments)
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "baseline=as recorded: the trace tells no start of a job" in result.stderr
+    assert "baseline=as recorded: the trace has no recorded starts" in result.stderr
 
 
 def test_in_python_the_recorded_schedule_is_the_last_row(tmp_path):

@@ -99,5 +99,5 @@ def test_a_picture_has_its_numbers_in_both_and_is_drawn_in_the_page_alone():
 
 def test_a_long_table_is_whole_in_the_page_alone():
     table = Table("", ["x"], [[str(at)] for at in range(103)])
-    assert table.markdown().splitlines()[-2:] == ["| 99 |", "| 3 more are in the page |"]
+    assert table.markdown().splitlines()[-2:] == ["| 99 |", "| 3 more rows are in the HTML page |"]
     assert "<td>102</td>" in table.html()

@@ -48,7 +48,7 @@ def test_a_disk_that_is_full_is_told_and_nothing_half_written_is_left(tmp_path, 
         ("a\nb\x1b[31m\u202e\x00", "a\\nb\\x1b[31m\\u202e\\x00"),
         ("\ud800", "\\ud800"),
         ("x" * 100, "x" * 80 + "... (100 characters)"),
-        pytest.param(10**5000, "a number of thousands of digits", id="large"),
+        pytest.param(10**5000, "a number with thousands of digits", id="large"),
     ],
 )
 def test_values_are_shown_in_one_short_line(value, text):

@@ -96,7 +96,7 @@ def test_a_comparison_is_neither_cut_nor_replaced_by_another_one(four_jobs, tmp_
         "compare", four_jobs, "--dispatcher", "pcp20,easy", "--effort", 50, "--seed", 2, "--out", out, "--resume"
     )
     assert resumed.exit_code == 2
-    assert "pcp20-walltime: was made otherwise: " in resumed.stderr
+    assert "pcp20-walltime: was made from other inputs: " in resumed.stderr
     assert "seed was" in resumed.stderr
     assert content(out) == before
 
@@ -104,7 +104,7 @@ def test_a_comparison_is_neither_cut_nor_replaced_by_another_one(four_jobs, tmp_
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("--set", "overrun=double"), "easy-walltime: was made otherwise: overrun was None, now double"),
+        (("--set", "overrun=double"), "easy-walltime: was made from other inputs: overrun was None, now double"),
         (("--max-jobs", 3), "max_jobs was None, now 3"),
         (("--lenient",), "lenient was False, now True"),
         (("--charge", "50"), "charge was none, now 50.0"),

@@ -68,7 +68,7 @@ def test_a_schedule_is_drawn_between_two_times(written, tmp_path):
 def test_a_drawing_is_not_written_over_another_file(written, tmp_path):
     out = tmp_path / "g.svg"
     out.write_text("mine")
-    with pytest.raises(InputError, match=r"g.svg: is there already: remove it, or name another"):
+    with pytest.raises(InputError, match=r"g.svg: already exists: remove it, or choose another"):
         gantt_command.write(gantt_command.read(written(*ROWS)), out, None, None)
     trace = tmp_path / "none.swf"
     result = CliRunner().invoke(app, ["gantt", str(trace), "--out", str(out)])

@@ -125,7 +125,7 @@ WRONG = [
     ("cycle:\n  trigger_files: [/run/w]", 4, "cycle.trigger_files: [/run/w]: needs cycle.interval_s above"),
     ("options: [1]", 3, "options: list: must be a mapping"),
     ("options: {colour: red}", 3, "options.colour: red: no such setting"),
-    ("mode: shadow\nmode: control", 4, "mode: given twice: must be given once"),
+    ("mode: shadow\nmode: control", 4, "mode: given twice: must occur only once"),
     ("mode: [", 3, "yaml: mode: [: must be YAML: "),
     (
         "mode: shadow\n\tcycle: {}",
@@ -134,7 +134,7 @@ WRONG = [
     ),
     ("mode: shadow: control", 3, "yaml: mode: shadow: control: must be YAML: mapping values are not allowed here"),
     ("mode shadow", 3, "yaml: mode shadow: must be YAML: could not find expected ':'"),
-    ("mode: !!str shadow", 3, "yaml: tag:yaml.org,2002:str: tags are not read"),
+    ("mode: !!str shadow", 3, "yaml: tag:yaml.org,2002:str: must not be used: tags are not supported"),
 ]
 OF_ONE_ADAPTER = [
     ("slurm", "options:\n  deadline_s: 0", 4, "options.deadline_s: 0: must be above 0"),

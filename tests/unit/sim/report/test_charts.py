@@ -42,7 +42,7 @@ def test_shares_need_the_policy_of_a_site(comparison):
 def test_what_cannot_be_drawn_is_told(four_jobs, mocker, draw):
     with pytest.raises(InvalidValue, match="results=list: must be a comparison or a simulation"):
         draw([1])
-    with pytest.raises(InvalidValue, match="must hold a combination that did not fail"):
+    with pytest.raises(InvalidValue, match="must have a combination that succeeded"):
         draw(cpsched_sim.compare(four_jobs, ["tests.bad_plugins:RaisingDispatcher"]))
     mocker.patch.dict("sys.modules", {"matplotlib": None})
     with pytest.raises(InputError, match=r"pip install 'cpsched\[report\]'"):

@@ -101,7 +101,7 @@ def test_what_is_missing_is_left_out_with_its_recipe(small):
     assert {case.labels["trace"] for case in found.cases} == {"lublin"}
     (small / "four.swf").write_text("another file")
     (told,) = campaign_of(suite()).notes
-    assert f"is another file, by its digest {sha256_of(small / 'four.swf')}; to get it" in told
+    assert f"has another digest, {sha256_of(small / 'four.swf')}; to get it" in told
     assert campaign_of(suite(quick=True)).notes == ()
 
 
@@ -152,7 +152,7 @@ def test_a_line_that_changed_is_not_taken(small):
     line["result"]["figures"]["af"] += 1
     lines[3] = json.dumps(line, sort_keys=True)
     path.write_text("\n".join(lines) + "\n")
-    with pytest.raises(InputError, match=r"results.jsonl:4: has changed since it was kept"):
+    with pytest.raises(InputError, match=r"results.jsonl:4: has changed since it was stored"):
         adopt(campaign, ResultStore(small / "other"), path)
     assert not (small / "other").exists()
 

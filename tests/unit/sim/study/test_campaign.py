@@ -33,7 +33,7 @@ def test_a_grid_is_all_combinations_and_a_list_names_its_cases(tmp_path):
 def test_the_example_is_a_study_that_needs_no_trace(tmp_path):
     found = campaign_of(yaml.safe_load(EXAMPLE), tmp_path)
     assert len(found.cases) == 16
-    assert found.excluded == {"shown by the other two already": 3}
+    assert found.excluded == {"covered by the other two": 3}
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_the_example_is_a_study_that_needs_no_trace(tmp_path):
     [
         ({"limits": {"minutes": -1}}, 15, "limits.minutes: -1: must be above 0"),
         ({"exclude": [{"dispatcher": "easzy", "because": "why"}]}, 15, "exclude.0: exclusion: excludes no case"),
-        ({"exclude": [{"because": "why"}]}, 15, "exclude.0: dict: must name one axis at least"),
+        ({"exclude": [{"because": "why"}]}, 15, "exclude.0: dict: must set at least one axis"),
         ({"grid": []}, 14, "grid: list: no such setting; did you mean 'grids'?"),
         ({"report": {"metrics": ["bsdl"]}}, 16, "report.metrics.0: bsdl: unknown metric 'bsdl'"),
         (
@@ -234,7 +234,7 @@ def test_a_made_up_workload_of_lublin_is_another_one_for_each_seed():
     [
         ({"generate": "lublin", "max_jobs": 20}, "processors belong to generate: lublin"),
         ({"generate": "eurora", "days": 1, "processors": 64}, "processors belong to generate: lublin"),
-        ({"generate": "lublin", "processors": 64}, "generate: lublin needs max_jobs"),
+        ({"generate": "lublin", "processors": 64}, "generate: lublin requires max_jobs"),
         ({"generate": "lublin", "processors": 64, "max_jobs": 2, "days": 1}, "days belong to generate: eurora"),
         ({"generate": "eurora", "days": 1, "recipe": "none"}, "recipe and optional belong to a file"),
     ],
@@ -272,7 +272,7 @@ def test_a_file_beside_the_study_goes_before_one_of_the_folder_of_traces(tmp_pat
 def test_names_of_cases_are_given_once(tmp_path):
     written(tmp_path)
     case = {"name": "x", "trace": "four", "dispatcher": "easy"}
-    with pytest.raises(InvalidFile, match=r"cases.1.name: x: must be given once"):
+    with pytest.raises(InvalidFile, match=r"cases.1.name: x: must occur only once"):
         campaign_of(words(cases=[case, case]), tmp_path)
 
 
@@ -316,5 +316,5 @@ def test_two_policies_that_would_read_alike_in_tables_are_refused(tmp_path):
     alone = words(grids=[grid(dispatchers=["easy / a"], predictors=["b"])], **names)
     assert campaign_of(alone, tmp_path).cases[0].labels["policy"] == "easy / a / b"
     both = words(grids=[*alone["grids"], grid(predictors=["a / b"])], **names)
-    with pytest.raises(InvalidFile, match="easy with a / b: must not read like easy / a with b"):
+    with pytest.raises(InvalidFile, match="easy with a / b: must differ from easy / a with b"):
         campaign_of(both, tmp_path)

@@ -100,9 +100,7 @@ def test_a_trace_that_changes_under_way_fails_and_is_not_mixed_in(tmp_path):
     changed = campaign_of(words(), tmp_path)
     store = ResultStore(tmp_path / "out")
     store.write_study(campaign)
-    assert store.changed(changed) == [
-        "four: the trace is another one than in the last run here; its cases are decided anew"
-    ]
+    assert store.changed(changed) == ["four: the trace changed since the last run in this folder; its cases run again"]
     assert {row["outcome"] for row in run_cases(changed, store, Here()).rows()} == {"ended"}
 
 
@@ -145,7 +143,7 @@ def test_a_case_that_crashes_or_eats_memory_loses_nothing_else(tmp_path, monkeyp
     study = own_dispatchers(tmp_path, dies="import os; os.kill(os.getpid(), 9)", eats=eats)
     told = told_of(run_study(study | {"limits": {"memory_mib": 2000}}, tmp_path / "out"))
     assert told["easy"]["outcome"] == "ended"
-    assert told["dies"]["why"] == "its process died with exit code -9 (it may have 2,000 MiB)"
+    assert told["dies"]["why"] == "its process died with exit code -9 (limit: 2,000 MiB)"
     assert told["eats"]["why"] == "did not end in 2,000 MiB"
     assert "did not end in 2,000 MiB" in (tmp_path / "out" / "report.md").read_text()
     more = campaign_of(study | {"limits": {"memory_mib": 9000}})
@@ -232,5 +230,5 @@ def test_how_a_process_died_is_told(tmp_path):
     limits = {"minutes": 2, "memory_mib": 1024}
     rows = run_cases(campaign_of(words(limits=limits), tmp_path), ResultStore(tmp_path / "out"), engine).rows()
     assert [row["outcome"] for row in rows] == ["failed", "did not end", "failed", "failed"]
-    assert rows[0]["why"] == "its process died with exit code -9 (it may have 1,024 MiB)"
+    assert rows[0]["why"] == "its process died with exit code -9 (limit: 1,024 MiB)"
     assert [row["why"] for row in rows[1:3]] == ["did not end in 2 min", "broke"]

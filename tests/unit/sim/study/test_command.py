@@ -35,7 +35,7 @@ def test_a_study_is_counted_run_told_and_verified(tmp_path):
     assert '"bsld": 1' in lines
     (out / "results.jsonl").write_text(lines.replace('"bsld": 1', '"bsld": 2', 1))
     found = invoke("verify", out, "--sample", 0)
-    assert (found.exit_code, "has changed since it was kept" in found.stderr) == (1, True)
+    assert (found.exit_code, "has changed since it was stored" in found.stderr) == (1, True)
 
 
 def test_a_case_without_figures_ends_the_command_with_one(tmp_path):

@@ -60,7 +60,7 @@ def another_load(content):
 def test_a_case_that_was_changed_is_found_without_deciding_again(study, change, forged):
     path, out = study
     case = edit_case(out, change, forged)
-    assert checked(path, out, 0).differs == [f"{case}: is damaged, or has changed since it was kept"]
+    assert checked(path, out, 0).differs == [f"{case}: is damaged, or has changed since it was stored"]
 
 
 def test_a_digit_whose_digest_was_forged_too_is_found_by_deciding_again(study):
@@ -76,7 +76,7 @@ def test_a_case_that_was_cut_is_found(study):
     path, out = study
     case = sorted((out / "cases").iterdir())[0]
     case.write_bytes(case.read_bytes()[:-9])
-    assert checked(path, out, 0).differs == [f"{case}: is damaged, or has changed since it was kept"]
+    assert checked(path, out, 0).differs == [f"{case}: is damaged, or has changed since it was stored"]
 
 
 def test_a_digit_in_the_lines_is_found(study):
@@ -140,5 +140,5 @@ def test_what_is_no_line_of_results_is_told_with_its_number(study, text):
     path, out = study
     lines = out / "results.jsonl"
     lines.write_text(lines.read_text() + text + "\n")
-    with pytest.raises(InputError, match=r"results.jsonl:5: is no line of results"):
+    with pytest.raises(InputError, match=r"results.jsonl:5: is not a line of results"):
         checked(path, lines, 0)

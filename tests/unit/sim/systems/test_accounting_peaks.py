@@ -39,7 +39,7 @@ def test_a_node_has_what_its_jobs_held_at_once():
         job(3, 150, 100, 1, 6, "a1", memory_mib=5),
     )
     assert kinds(file) == {"cpu8": (1, {"cores": 8, "memory_mib": 30})}
-    assert "In use at once: 8 of these 8 cores." in text
+    assert "Peak use: 8 of these 8 cores." in text
     assert text.startswith("# Guessed from what was in use at once")
 
 
@@ -67,7 +67,7 @@ def test_nodes_are_alike_by_partition_and_gpus_and_as_large_as_the_best_of_them(
 def test_without_lists_of_nodes_there_are_as_many_as_hold_what_was_in_use():
     text, file = drafted(job(1, 0, 100, 3, 8, memory_mib=50), job(2, 50, 100, 2, 4, gpus=1))
     assert kinds(file) == {"cpu8-gpu1": (4, {"cores": 8, "memory_mib": 50, "gpus": 1})}
-    assert "In use at once: 32 cores, 150 memory_mib, 2 gpus; the widest job had 3 nodes." in text
+    assert "Peak use: 32 cores, 150 memory_mib, 2 gpus; the widest job had 3 nodes." in text
     assert "does not say where jobs ran (NodeList)" in text
 
 

@@ -40,9 +40,7 @@ def test_the_aligned_table_of_sinfo_lacks_gpus_and_says_so():
 
 
 def test_what_sinfo_prints_by_default_is_refused_with_the_command_that_does():
-    with pytest.raises(
-        InputError, match=r"sinfo.txt:1: the columns of sinfo lack cores, memory; print with: sinfo -N -o"
-    ):
+    with pytest.raises(InputError, match=r"sinfo.txt:1: must include cores, memory; print with: sinfo -N -o"):
         parse_nodes((DATA / "sinfo.txt").read_text(), "sinfo.txt")
 
 

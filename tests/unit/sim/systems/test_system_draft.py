@@ -39,7 +39,7 @@ def test_the_test_cluster_is_drafted_alike_however_it_was_printed():
 def test_jobs_find_their_partition():
     _, system = drafted(SlurmNode("a", 4, 100, partitions=("p",)), SlurmNode("b", 8, 100, partitions=("q",)))
     assert system.request(NodeRequest(1, (("cores", 8),), partition="q")).units == 1
-    with pytest.raises(ValueError, match="no more than 0 of 8 cores in p fit"):
+    with pytest.raises(ValueError, match="must be at most 0, which is how many of 8 cores in p fit"):
         system.request(NodeRequest(1, (("cores", 8),), partition="p"))
 
 
@@ -63,11 +63,11 @@ def test_what_its_owner_should_look_at_is_said():
     )
     text, _ = drafted(*nodes, lacks=("GRES",))
     for said in (
-        "# Not told, and so left out: GRES. This tells all: sinfo -N -o",
-        "# 1 were down, drained or reserved when this was printed, and count: a1.",
-        "# Left out, since no trace asks for them: mic:2.",
-        "# 2 have no memory configured, so no job that asks for some fits: a1, a2.",
-        "# 1 are in no partition that was printed: a3.",
+        "# Missing, and therefore left out: GRES. For all, use: sinfo -N -o",
+        "# 1 were down, drained or reserved when this was printed, but are included: a1.",
+        "# Left out, since no trace requests them: mic:2.",
+        "# 2 have no memory configured, so no job that requests memory fits: a1, a2.",
+        "# 1 are in none of the printed partitions: a3.",
     ):
         assert said in text
 

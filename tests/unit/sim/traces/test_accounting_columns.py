@@ -61,8 +61,8 @@ def test_another_column_stands_in_where_one_is_not_there():
     ("words", "message"),
     [
         ("User=boss", "--columns=boss: is not in the header line: Job Number, owner, queued at"),
-        ("Usr=owner", "--columns=Usr: is no column that is read: JobIDRaw, .*; did you mean 'User'"),
-        ("User=owner,Submit", "--columns=Submit: must be NAME=COLUMN, as are the others"),
+        ("Usr=owner", "--columns=Usr: must be one of the known columns: JobIDRaw, .*; did you mean 'User'"),
+        ("User=owner,Submit", "--columns=Submit: must be NAME=COLUMN, like the others"),
         ("User=", "--columns=User=: must be NAME=COLUMN"),
         ("User=10", "--columns=User=10: the first line has 9 fields"),
         ("User=0", "--columns=User=0: the first line has 9 fields"),

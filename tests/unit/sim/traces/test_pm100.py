@@ -45,7 +45,7 @@ def test_the_limit_is_in_minutes_or_none(read, limit, expected_s):
     kind = pa.string() if isinstance(limit, str) else pa.float64() if isinstance(limit, float) else pa.int64()
     reader = read(pm100(time_limit=limit), time_limit=kind)
     assert next(iter(reader)).walltime_s == expected_s
-    taken = ["in 1 job: walltime is the run time, since no limit is told"] if expected_s == 600 else []
+    taken = ["in 1 job: walltime is the run time, since the limit is missing"] if expected_s == 600 else []
     assert reader.tally.lines() == taken
 
 
@@ -117,9 +117,9 @@ def test_columns_that_are_not_there_tell_nothing(read):
     [
         ({"num_nodes_alloc": 0}, ":2: num_nodes_alloc, num_cores_alloc: (0, 64): must be positive"),
         ({"num_gpus_alloc": -1}, ":2: num_gpus_alloc: -1: must not be negative"),
-        ({"submit_time": None}, ":2: submit_time: : must be told"),
+        ({"submit_time": None}, ":2: submit_time: : must not be empty"),
         ({"job_id": 1}, ":2: job: 1: must appear once"),
-        ({"job_id": None}, ":2: job_id: : must be told"),
+        ({"job_id": None}, ":2: job_id: : must not be empty"),
         (
             {"submit_time": at(-MORNING_S - 1), "eligible_time": at(-MORNING_S - 1)},
             ":2: submit_s: -1: must be from 0 to 1,099,511,627,776",

@@ -154,7 +154,7 @@ def test_jobs_that_ask_for_the_same_share_one_request_and_are_counted_each(read)
     reader = read(row("7", nodes="Unknown"), row("8", nodes="Unknown"), row("9", nodes="Unknown", tres="energy=9"))
     first, second, third = (record.ask for record in reader)
     assert first is second is third
-    assert reader.tally.taken["the number of nodes is not told, and taken for 1"] == 3
+    assert reader.tally.taken["the number of nodes is missing, and taken for 1"] == 3
 
 
 def test_each_line_with_the_same_bad_amount_is_named(read):
@@ -405,7 +405,7 @@ def test_a_job_that_did_not_run_is_dropped_and_its_state_says_why(read_times, ch
 def test_a_limit_that_is_not_told_is_told(read):
     reader = read(row(limit="UNLIMITED"))
     assert next(iter(reader)).walltime_s == 600
-    assert reader.tally.lines() == ["in 1 job: walltime is the run time, since no limit is told"]
+    assert reader.tally.lines() == ["in 1 job: walltime is the run time, since the limit is missing"]
 
 
 def test_limits_may_be_minutes_and_elapsed_seconds(tmp_path):
@@ -612,7 +612,7 @@ def test_elapsed_settles_an_hour_that_the_clock_showed_twice(read_times, elapsed
     (record,) = reader
     assert record.run_s == run_h * 3600
     assert reader.tally.lines() == [
-        "in 1 job: a time is in the hour that the clock showed twice, told by Elapsed and the order of times"
+        "in 1 job: a time is in the hour that the clock showed twice, resolved by Elapsed and the order of times"
     ]
 
 
@@ -670,7 +670,7 @@ def test_gpus_counted_by_type_alone_are_gpus(read):
 def test_a_number_of_nodes_that_is_not_told_is_taken_for_one(read):
     reader = read(row(nodes="Unknown"), row("8", nodes=""))
     assert [record.ask.units for record in reader] == [1, 1]
-    assert reader.tally.lines() == ["in 2 jobs: the number of nodes is not told, and taken for 1"]
+    assert reader.tally.lines() == ["in 2 jobs: the number of nodes is missing, and taken for 1"]
 
 
 def test_where_a_job_ran_is_kept(tmp_path):

@@ -183,6 +183,6 @@ def test_a_report_tells_the_pace_and_what_of_it_is_assumed():
         "easy": "a round whenever anything happens",
         "easy lag=2": "a round whenever anything happens, starts 2 s later",
         "control": "a round every 1 s, starts 0.7 s later "
-        "(assumed; interval: the bridge's default, lag: what a live bridge took beyond Slurm)",
+        "(assumed; interval: the bridge's default, lag: measured on a live bridge)",
         "control lag=2": "a round every 1 s, starts 2 s later (assumed; interval: the bridge's default)",
     }

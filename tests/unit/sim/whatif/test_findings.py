@@ -8,7 +8,7 @@ import pytest
 from cpsched.errors import InvalidValue, UnknownName
 from cpsched_sim.experiments.statistics import DRAWS, interval
 from cpsched_sim.whatif.block_bootstrap import BlockBootstrap, union_interval
-from cpsched_sim.whatif.case_comparison import HALF_CLOSED, OPEN, TOLD, compare_case, users_waiting_longer
+from cpsched_sim.whatif.case_comparison import HALF_CLOSED, OPEN, SIGNIFICANT, compare_case, users_waiting_longer
 from cpsched_sim.whatif.job_classes import groupings, users_of
 from cpsched_sim.whatif.twin_fidelity import judged
 from cpsched_sim.whatif.whatif_cases import WhatIfCase, cases_of, with_config
@@ -79,7 +79,7 @@ def test_too_few_blocks_give_no_interval_and_tell_nothing(tmp_path):
     assert not facts.blocks.enough
     row = mean_wait_of(compare_case(facts, facts, really, {OPEN: [really]}, {OPEN: [later(really, -50)]}, []))
     assert (row["difference"], row["interval"]) == (-50, None)
-    assert row["verdict"] == "not told apart: no interval, the window is too short"
+    assert row["verdict"] == "not significant: no interval, the window is too short"
 
 
 def test_a_figure_that_is_the_same_everywhere_has_an_interval_without_width():
@@ -118,7 +118,7 @@ def test_figures_of_a_schedule_by_hand(tmp_path):
     assert value["longest wait"] == 7200
     assert value["jobs that waited an hour and more"] == pytest.approx(100 / 3)
     assert value["mean wait of wide jobs"] == pytest.approx(2400), "a tenth of 20 cores: all of them"
-    assert np.isnan(value["GPUs empty though somebody waited for one"])
+    assert np.isnan(value["GPUs empty while jobs waited for one"])
     assert in_use(facts, really).used[0] == pytest.approx(20 * 59 / 60), "the window begins a minute before midnight"
 
 
@@ -138,7 +138,7 @@ def test_a_gain_beyond_the_twins_error_is_told(window):
     twin = {OPEN: [later(really, 10)]}
     found = compare_case(facts, facts, really, twin, {OPEN: [later(really, -300)]}, groupings(window, facts.processors))
     row = mean_wait_of(found)
-    assert (row["difference"], row["interval"], row["verdict"]) == (-310, (-310, -310), TOLD)
+    assert (row["difference"], row["interval"], row["verdict"]) == (-310, (-310, -310), SIGNIFICANT)
     assert row["twin_error"] == 10
     assert {each["kind"] for each in found["classes"]} >= {"size", "hour of the week"}
 
@@ -151,7 +151,7 @@ def test_few_days_or_few_people_tell_nothing(tmp_path, days, users, why):
     found = compare_case(
         facts, facts, really, {OPEN: [really]}, {OPEN: [later(really, -300)]}, groupings(facts.window, facts.processors)
     )
-    told = f"not told apart: {why}; a verdict takes 14 days of 5 users"
+    told = f"not significant: {why}; a verdict needs 14 days and 5 users"
     assert (mean_wait_of(found)["verdict"], found["classes"][0]["verdict"]) == (told, told)
 
 
@@ -160,7 +160,7 @@ def test_a_gain_smaller_than_the_twins_error_is_not_told_apart(window):
     twin = {OPEN: [later(really, 400)]}
     row = mean_wait_of(compare_case(facts, facts, really, twin, {OPEN: [later(really, 100)]}, []))
     assert row["difference"] == -300
-    assert row["verdict"] == "not told apart: the twin's own error is larger"
+    assert row["verdict"] == "not significant: the twin's own error is larger"
 
 
 def test_the_interval_holds_all_seeds_and_both_kinds_of_users(window):
@@ -171,7 +171,7 @@ def test_the_interval_holds_all_seeds_and_both_kinds_of_users(window):
     assert row["difference"] == -75
     assert row["interval"] == (-100, 20)
     assert row["half_closed"] == 20
-    assert row["verdict"] == "not told apart: the interval holds zero"
+    assert row["verdict"] == "not significant: the interval includes zero"
 
 
 def test_who_loses_most_comes_first_and_only_losers_are_there(tmp_path, monkeypatch):

@@ -96,7 +96,7 @@ def told_of_more_than(window):
 def test_a_job_that_ran_when_the_window_begins_is_counted_among_those_in_use(tmp_path):
     lines = [a_line(1, 0, 10, DAY + 500, **ONE), a_line(2, DAY + 5, DAY + 200, DAY + 300, **ONE)]
     [note] = told_of_more_than(a_window(tmp_path, lines, Span(from_=clock(DAY)), totals={"matlab": 1}))
-    assert note.startswith("licence matlab: 2 were really in use at once, of 1")
+    assert note.startswith("licence matlab: 2 were in use at once, more than the 1")
 
 
 def test_jobs_that_gave_up_are_not_counted_among_those_in_use(tmp_path):
@@ -187,7 +187,7 @@ def test_a_job_that_wants_more_than_there_are_is_left_out_and_told(tmp_path):
     lines = [a_line(1, 0, 0, 500, **ONE), a_line(2, 1, 1, 401, **TWO), a_line(3, 2, 2, 402, **TWO)]
     window = a_window(tmp_path, lines, totals={"matlab": 1})
     assert [item.job.id for item in window.jobs] == [1]
-    assert dict(window.left_out) == {"does not fit: license/matlab no more than 1 are there": 2}
+    assert dict(window.left_out) == {"does not fit: license/matlab only 1 exist": 2}
 
 
 def test_licences_are_told_and_of_those_that_no_total_names_everybody_has_as_many_as_they_want(tmp_path):
@@ -197,10 +197,9 @@ def test_licences_are_told_and_of_those_that_no_total_names_everybody_has_as_man
     assert replayed(window, "easy") == {1: (0, 500), 2: (1, 401), 3: (2, 402)}
     assert window.licences.totals == {"matlab": 1}
     assert list(window.notes[-3:]) == [
-        "licences, of which a replay never has more in use: matlab 1",
-        "licences not replayed, of which nobody says how many there are (--licenses): ansys (2 jobs), "
-        "nastran@flex (2 jobs)",
-        "licences that no job asks for, as far as AccountingStorageTRES has them counted: abaqus",
+        "licences limited in the replay: matlab 1",
+        "licences not replayed, since their totals are unknown (set--licenses): ansys (2 jobs), nastran@flex (2 jobs)",
+        "licences that no job requests, as far as AccountingStorageTRES tracks them: abaqus",
     ]
     plain = a_window(tmp_path, [a_line(1, 0, 0, 500), a_line(2, 1, 1, 401)])
     assert not any("licence" in note for note in plain.notes)
@@ -209,7 +208,7 @@ def test_licences_are_told_and_of_those_that_no_total_names_everybody_has_as_man
 def test_more_that_were_really_in_use_than_there_are_now_are_told(tmp_path):
     lines = [a_line(1, 0, 0, 500, **ONE), a_line(2, 1, 499, 600, **ONE), a_line(3, 2, 500, 700, **ONE),
              a_line(4, 3, 600, 700, **ONE)]  # fmt: skip
-    said = "licence matlab: 2 were really in use at once, of 1 that there are in a replay"
+    said = "licence matlab: 2 were in use at once, more than the 1 that there are in a replay"
     assert any(note.startswith(said) for note in a_window(tmp_path, lines, totals={"matlab": 1}).notes)
     assert not any("really" in note for note in a_window(tmp_path, lines, totals={"matlab": 2}).notes)
 

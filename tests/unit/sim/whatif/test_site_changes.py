@@ -56,7 +56,7 @@ def test_each_thing_that_is_not_as_it_was_is_named_with_both_values(tmp_path):
         "slurm.conf: PriorityWeightAge was 500, is 1000",
         "partition main: PriorityTier was 1, is 3",
         "QOS fast: Priority was 4, is 9",
-        "1 node is of other amounts than before, and of the later ones in the replay: n1",
+        "1 node is with changed amounts; the replay uses the later ones: n1",
     ]
 
 

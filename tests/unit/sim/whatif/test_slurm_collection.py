@@ -196,7 +196,7 @@ def test_outages_hold_whole_nodes_for_their_time(folder):
 
 
 def test_what_is_no_such_folder_is_refused(tmp_path):
-    with pytest.raises(InputError, match="is no folder of `cpsched whatif collect`"):
+    with pytest.raises(InputError, match="was not written by `cpsched whatif collect`"):
         CollectedFolder.of(tmp_path)
     (tmp_path / "collected.json").write_text('{"until": "nonsense"}')
     with pytest.raises(InputError, match="is no folder"):
@@ -247,7 +247,9 @@ def test_from_the_commands_of_a_host_to_a_report(tmp_path, monkeypatch):
 
 def test_where_slurm_is_not_the_folder_is_collected_elsewhere(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(InputError, match="sacct is not on this machine: collect where Slurm is, and carry the folder"):
+    with pytest.raises(
+        InputError, match="sacct is not installed on this machine: collect where Slurm is, and carry the folder"
+    ):
         slurm_output("sacct")
 
 

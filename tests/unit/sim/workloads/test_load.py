@@ -34,7 +34,7 @@ def test_jobs_of_one_second_are_in_order(tmp_path):
 def test_a_job_that_can_never_fit_is_an_error_with_its_line_or_skipped(tmp_path):
     path = tmp_path / "t.swf"
     path.write_text(HEADER + "\n".join([line("1"), line("2", processors="9"), ""]))
-    with pytest.raises(InvalidTrace, match=r"t\.swf:3: units: 9: no more than 8"):
+    with pytest.raises(InvalidTrace, match=r"t\.swf:3: units: 9: must be at most 8"):
         load(path)
     workload = load(path, lenient=True)
     assert len(workload.jobs) == 1
@@ -120,7 +120,7 @@ def test_a_few_broken_lines_are_left_out_however_short_the_file(tmp_path):
 def test_jobs_that_are_too_large_are_not_broken_lines(tmp_path):
     rows = [row(str(i), cpus="17") for i in range(9)]
     workload = load(accounting(tmp_path, *rows, row("9")), a_system(tmp_path), lenient=True)
-    assert workload.notes == ("skipped 9 jobs: units no more than 0 of 17 cores fit on site",)
+    assert workload.notes == ("skipped 9 jobs: units must be at most 0, which is how many of 17 cores fit on site",)
 
 
 def test_reasons_beyond_ten_are_counted_together(tmp_path):
@@ -135,8 +135,8 @@ def test_a_job_that_is_too_large_says_what_to_do(tmp_path):
     with pytest.raises(InvalidTrace) as error:
         load(path, a_system(tmp_path, "{ main: [n] }"))
     assert str(error.value) == (
-        f"{path}:2: units: 5: no more than 4 of 16 cores in main fit on site "
-        "(correct the system, or leave such jobs out: lenient)"
+        f"{path}:2: units: 5: must be at most 4, which is how many of 16 cores in main fit on site "
+        "(correct the system, or leave such jobs out with lenient)"
     )
 
 
@@ -144,7 +144,7 @@ def test_partitions_that_the_system_does_not_have_are_told(tmp_path):
     path = accounting(tmp_path, row(), row("8").replace("main", "g\x1b[31mpu"))
     assert load(path, a_system(tmp_path)).notes == (), "a system without partitions means any"
     (note,) = load(path, a_system(tmp_path, "{ main: [n] }")).notes
-    assert note == r"in 1 job: the partition (g\x1b[31mpu) is not one of site, and any node will do"
+    assert note == r"in 1 job: the partition (g\x1b[31mpu) is not one of site: any node may be used"
 
 
 def test_what_is_said_of_accounting_data_is_part_of_what_a_workload_is(tmp_path):
@@ -158,7 +158,7 @@ def test_what_is_said_of_accounting_data_is_part_of_what_a_workload_is(tmp_path)
 def test_nothing_is_said_of_other_traces(tmp_path):
     path = tmp_path / "t.swf"
     path.write_text(HEADER + line())
-    with pytest.raises(InputError, match="is read as swf; --columns, --zone and --arrival are for accounting data"):
+    with pytest.raises(InputError, match="is read as swf; --columns, --zone and --arrival require accounting data"):
         load(path, dialect=TraceDialect(zone="Europe/Berlin"))
 
 

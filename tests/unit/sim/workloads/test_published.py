@@ -135,7 +135,8 @@ def test_another_table_is_refused_by_its_columns(tmp_path):
     with pytest.raises(InputError) as error:
         open_trace(path)
     assert str(error.value) == (
-        f"{path}: is a Parquet table with the columns a, b, c, d, e and 2 more, no trace; tables read: kestrel, pm100"
+        f"{path}: is a Parquet table with the columns a, b, c, d, e and 2 more, not a trace; "
+        "tables read: kestrel, pm100"
     )
 
 
