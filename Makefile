@@ -8,7 +8,7 @@ PROCESSES ?= 4
 .PHONY: help demo test corpus corpus-check fuzz damages bounds chaos soak mutants kernels lint coverage test-newest test-oldest bundle release-check test-pbs bench studies docs docs-serve man example-settings picture clean
 .DEFAULT_GOAL := test
 
-# Images set it; without bytecode each of the thousand processes that tests start compiles the packages anew.
+# Images set it; without bytecode each of the thousand processes that tests start would compile the packages again.
 unexport PYTHONDONTWRITEBYTECODE
 
 help:                           ## this list
@@ -68,7 +68,7 @@ lint: $(VENV)/.installed        ## linters, formatting, types, import contracts,
 	$(BIN)/codespell
 	git ls-files -z '*.md' | xargs -0 $(BIN)/pymarkdown scan
 
-coverage: kernels               ## how much of the code the unit tests run through; fails below the floor of pyproject.toml
+coverage: kernels               ## coverage of the unit tests; fails below the minimum in pyproject.toml
 	$(BIN)/python -m pytest -q -n $(PROCESSES) --dist worksteal --reruns 1 --cov --cov-report=term:skip-covered tests/unit
 
 test-newest: RESOLUTION := highest        ## the unit tests with the newest releases that pyproject.toml allows, in build/newest

@@ -33,7 +33,7 @@ class Moody(Dispatcher):
 
 
 class Counts(FirstFit):
-    """Learns how many jobs have ended, and tells it."""
+    """Learns the number of ended jobs and reports it."""
 
     learns = True
 

@@ -58,7 +58,7 @@ def a_bridge(
     systemd: SystemdNotifier | None = None,
     **settings: Any,
 ) -> OpenBridge:
-    """A bridge in control mode, unless told otherwise, whose files are in `state_dir`."""
+    """A bridge, by default in control mode, whose files are in `state_dir`."""
     spec = policy_spec or PolicySpec("first-fit", "walltime", {}, {}, "one-second")
     configured = Settings.model_validate({"mode": "control", "state_dir": state_dir, "durable": False, **settings})
     parts = BridgeParts(

@@ -112,7 +112,7 @@ class FakeCluster:
         self.jobs[job_id].end_s = self.now_s
 
     def tell_again(self) -> None:
-        """Tell of each job that ended once more."""
+        """Report each ended job once more."""
         self._told.clear()
 
     def free(self) -> np.ndarray:
@@ -305,7 +305,7 @@ class FirstFit(Dispatcher):
 
 @dataclass
 class FakePace:
-    """A clock that stands still unless told; waits at most `cycles` times."""
+    """A clock that advances only on request; waits at most `cycles` times."""
 
     cycles: int = 1
     at_s: float = 0.0
@@ -326,12 +326,12 @@ class FakePace:
 
 @dataclass
 class AdvisedCluster(FakeCluster):
-    """A cluster whose own scheduler starts what nobody holds, in order of priority and points, first fit."""
+    """A cluster whose own scheduler starts jobs without a hold, in order of priority and points, first fit."""
 
     own_scheduler: bool = True
     scheduler_interval_s: float = 60.0
     points: dict[int, int] = field(default_factory=dict)
-    """What is on pending jobs, whoever has put it there."""
+    """The points on pending jobs, from any source."""
     told: list[tuple[int, int]] = field(default_factory=list)
     """Every number that was taken: (job, points)."""
 

@@ -3,7 +3,7 @@
 A child is `python -m MODULE ...`, which spends two seconds of CPU time on imports and on loading kernels before it does
 what a test asks about. A forked one has both from this process: `forks(monkeypatch)` has
 `cpsched_bridge.child_processes`
-begin its children so. Tests of what a child imports, compiles, tells of that, or dies of meanwhile need real ones.
+begin its children so. Tests of what a child imports, compiles, reports, or dies of need real ones.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def forks(patch: pytest.MonkeyPatch) -> None:
 
 
 _OURS: list[Connection] = []
-"""The ends of pipes that whoever compares reads from: a replay that had one would not notice that nobody reads."""
+"""Return the ends of pipes that the caller reads: a replay holding one would not notice a closed reader."""
 
 
 class _Replay(ForkProcess):

@@ -11,5 +11,5 @@ def until(holds: Callable[[], object]) -> None:
     """Wait for it, and fail after `ENOUGH_S`."""
     last_s = time.monotonic() + ENOUGH_S
     while not holds():
-        assert time.monotonic() < last_s, "waited in vain"
+        assert time.monotonic() < last_s, "no result in time"
         time.sleep(0.02)

@@ -30,7 +30,7 @@ class Ablated(Lookahead):
     - `moves`: bits of the changes that the search makes, see `cpsched.kernels.order_moves`. The shares of those that
       are left
       grow in proportion.
-    - `reservations`: so many of the jobs that cannot start now hold the slot that is planned for them, the first of an
+    - `reservations`: the number of jobs that cannot start now hold the slot that is planned for them, the first of an
       order; what is behind starts where it fits beside. None: all. On a pool alone.
     """
 

@@ -11,7 +11,7 @@ from cpsched_bridge.ports import ClusterReason, Hold, Observation, Outcome, Pend
 from tests.fakes import FakeCluster, FakeJob
 
 KINDS = (
-    "silent",  # released, it waits, and nobody says why
+    "silent",  # released, it waits without a reason
     "outranked",  # the cluster says that others go first
     "alone",  # an obstacle of the job alone, such as a dependency that is never satisfied
     "passing",  # one that may pass, and does not
@@ -20,9 +20,9 @@ KINDS = (
     "limited",  # a limit of its user
     "refused",  # the command to start it is refused
     "held by the cluster",  # the cluster holds it itself when it is released
-    "bounced",  # somebody holds it whenever it is released
+    "bounced",  # held again after every release
     "held by its owner",  # and lets go of it as soon as it has been rolled back
-    "unknown answer",  # nobody knows whether the command arrived
+    "unknown answer",  # unknown whether the command arrived
     "ineligible",  # the adapter knows
     "left",  # the adapter cannot model it
 )

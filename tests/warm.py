@@ -1,6 +1,6 @@
 """`cpsched` for tests that run it often: each command is a process of its own, forked by a server that has imported it.
 
-A process that begins anew spends most of its seconds of CPU time on imports and on loading compiled kernels. A forked
+A fresh process spends most of its seconds of CPU time on imports and on loading compiled kernels. A forked
 one has both from the server, and its own arguments, folder, environment, standard streams, import path and exit code;
 it goes through the program's own `main`, and its replays are forked from it (`tests.forked`). Tests of imports
 themselves, of compiling, of where kernels are kept, of the server that forks replays, and of what glibc reads from the
@@ -92,7 +92,7 @@ IMPORTED = (
 
 
 spent_s = 0.0
-"""CPU time of all commands of this process that have ended: to the system they are nobody's children."""
+"""CPU time of all ended commands of this process, which are not its children to the system."""
 
 
 @cache
@@ -167,7 +167,7 @@ def serve(path: str, modules: list[str]) -> None:
         typer.main.get_command = cache(typer.main.get_command)
         typer.main.get_command(app)  # the command tree, which all commands share
     gc.freeze()  # so that what commands collect leaves the pages alone that they share
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the minders
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the minders are not waited for
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(path)
     listening.listen(64)
@@ -196,7 +196,7 @@ def _mind(connection: socket.socket) -> None:
     for stream in (*streams, 0, 1):
         os.close(stream)
     over = os.pidfd_open(command)
-    with suppress(OSError):  # whoever asked is gone, and wants no answer
+    with suppress(OSError):  # the caller is gone and needs no answer
         while over not in select.select([over, connection], [], [])[0] and (numbers := connection.recv(64)):
             for number in numbers:
                 os.kill(command, number)
@@ -224,7 +224,7 @@ def leaving(command: Callable[[], object]) -> None:
 def _leave() -> None:
     """The very end of a command that exited: to free what is shared with the server takes longer than most commands.
 
-    A command that raises, and one whose last words nobody takes, end as Python has it.
+    A command that raises, and one whose last output is not read, end as in Python.
     """
     if _exit_code is not None:
         with suppress(OSError):

@@ -5,7 +5,7 @@
 One cycle a second; every two seconds a job ends, others start in its place, and as many are submitted. `remembers` is a
 dispatcher that keeps an order of the whole queue between rounds and changes it a little each time. A month is 30 days.
 What grows is measured, whole segments of rounds; plan and reasons, which only the newest rounds keep, stand apart.
-With `--priorities`, all jobs are ranked anew every so many seconds, by age and their user's fair share, as beside a
+With `--priorities`, all jobs are ranked again periodically, by age and their user's fair share, as beside a
 Slurm whose PriorityCalcPeriod is that.
 """
 

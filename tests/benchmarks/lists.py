@@ -111,13 +111,13 @@ def nodes() -> None:
 
 
 def grown(cluster: Cluster, jobs: Sequence[TraceJob], times: int) -> tuple[Cluster, list[TraceJob]]:
-    """Every node and every unit so many times."""
+    """Every node and every unit `count` times."""
     larger = Cluster.of(np.repeat(cluster.capacity, times, axis=0), cluster.resources)
     return larger, [copied(i, item, times) for i, item in enumerate(jobs)]
 
 
 def filled(cluster: Cluster, jobs: Sequence[TraceJob], times: int) -> tuple[Cluster, list[TraceJob]]:
-    """Every node so many times, and all but the last copy of each held for good."""
+    """Every node repeatedly, and all but the last copy of each held for good."""
     taken = [node for node in range(times * cluster.size) if (node + 1) % times]
     rows = np.repeat(cluster.capacity, times, axis=0)
     larger = Cluster.of(rows, cluster.resources, node_sets={"taken": taken} if taken else None)
@@ -130,7 +130,7 @@ def filled(cluster: Cluster, jobs: Sequence[TraceJob], times: int) -> tuple[Clus
 
 
 def copied(id: int, item: TraceJob, times: int) -> TraceJob:
-    """A job that asks for so many times more units, of any node."""
+    """A job that asks for a multiple of the units, of any node."""
     job, request = item.job, item.job.request
     return TraceJob(a_job(id, request.units * times, request.per_unit, job.walltime_s, job.submit_s), item.run_s)
 

@@ -84,7 +84,7 @@ def speed() -> None:
 
 def deep() -> None:
     """One whole plan on KIT's nodes as the queue grows."""
-    print("  a plan of so many queued jobs, ms CPU:    260 (3)  1,126 (30)  10,099 (500)")
+    print("  a plan by number of queued jobs, ms CPU:    260 (3)  1,126 (30)  10,099 (500)")
     work = workload("KIT")
     for dispatcher in (ListDispatcher(), registry.dispatcher("lookahead"), registry.dispatcher("easy")):
         row = []

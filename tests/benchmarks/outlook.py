@@ -1,6 +1,6 @@
 """What expected starts cost a bridge with many pending jobs, in CPU time: `python -m tests.benchmarks.outlook`.
 
-A made-up machine of 500 nodes is full, and 10,000 jobs of 200 users wait. Told, each as the best of three:
+A synthetic machine of 500 nodes is full, and 10,000 jobs of 200 users wait. Printed, each as the best of three:
 
 - the loop's share of a cycle (`StartForecasts.__call__`),
 - a renewal of all intervals, which a thread makes once a minute,

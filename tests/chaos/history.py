@@ -65,8 +65,8 @@ class History:
 def history_of(seed: int) -> History:
     """The history of a seed.
 
-    The ledger is damaged only where the plugin marks the bridge's holds. Without marks nothing but the ledger tells
-    them from an administrator's: there, who loses it has to release by hand, as the manual says.
+    The ledger is damaged only where the plugin marks the bridge's holds. Without marks only the ledger distinguishes
+    them from an administrator's: if it is lost, the operator has to release by hand, as the manual says.
     """
     rng = random.Random(seed)
     plugin = rng.random() < 0.6
@@ -99,8 +99,8 @@ def leaving(history: History) -> History:
 def advised(history: History) -> History:
     """The same world with a bridge that advises, sometimes controls, and administrators with points of their own.
 
-    Without the plugin the disk takes everything: a hand-back that the ledger could not note looks like a hold of the
-    bridge's when an administrator holds that job afterwards.
+    Without the plugin no write fails: a release that the ledger could not record looks like a hold of the bridge's when
+    an administrator holds that job afterwards.
     """
     rng = random.Random(f"{history.seed}, advised")
     steps = [step for step in history.steps if history.plugin or step.kind not in ("full", "read-only")]

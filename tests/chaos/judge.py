@@ -41,7 +41,7 @@ def after_a_good_cycle(site: Site, entries: Mapping[int, Entry], arrived: frozen
             and id not in arrived
         ):
             found.append(f"job {id} is held by its {job.held_by}, and our list is on it: {job.pin}")
-        seen_running = entry is None or entry.state is not State.STARTING  # else the start itself may still come true
+        seen_running = entry is None or entry.state is not State.STARTING  # else the start itself may still succeed
         if job.pending and job.old_pin and touchable and seen_running and id not in arrived:
             found.append(f"job {id} was requeued, and its old list is still on it: {job.pin}")
         if job.pending and job.pin and touchable and (entry is None or not entry.pinned):
@@ -72,7 +72,7 @@ def pinned_too_long(site: Site, since_s: int, longest_s: int) -> list[str]:
 def after_handing_all_back(site: Site, known: frozenset[int]) -> list[str]:
     """Jobs of `known` that the bridge has left held or pinned although it says that nothing is in the way."""
     return [
-        f"job {id} is handed back, and {_word(job)}"
+        f"job {id} is released, and {_word(job)}"
         for id, job in site.jobs.items()
         if id in known and job.pending and (job.held_by in OURS or (job.pin and job.held_by == "nobody"))
     ]

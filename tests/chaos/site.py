@@ -65,13 +65,13 @@ class SiteJob(FakeJob):
     over: str = ""
     requeues: int = 0
     points: int = 0
-    """What somebody has added to its priority; a requeue leaves it."""
+    """Another actor's addition to its priority; a requeue keeps it."""
     points_of: str = ""
     """Who: bridge or admin."""
     old_pin: bool = False
     """Whether it was requeued with the node list of its last start still on it."""
     held_after: int = 0
-    """So many readings had been taken when somebody held it."""
+    """Number of readings taken when it was held."""
 
     @property
     def held_by(self) -> str:
@@ -83,7 +83,7 @@ class SiteJob(FakeJob):
 class Site(FakeCluster):
     """The cluster. `plugin`: new jobs arrive held for the bridge, and its holds and pins carry marks.
 
-    Without the plugin a hold of the bridge looks like an administrator's: the ledger alone tells them apart.
+    Without the plugin a hold of the bridge looks like an administrator's: only the ledger distinguishes them.
     """
 
     plugin: bool = True
@@ -104,7 +104,7 @@ class Site(FakeCluster):
     unread: bool = False
     """Whether the last reading failed."""
     stalls: int = 0
-    """So many of the next starts are not carried out."""
+    """Number of the next starts that are not applied."""
     fuse: Fuse = field(default_factory=Fuse)
     cluster: Cluster = field(default_factory=lambda: a_cluster(NODES, CORES))
     lazy: bool = True
@@ -125,7 +125,7 @@ class Site(FakeCluster):
         return found[number % len(found)] if found else None
 
     def finish(self, job: SiteJob, how: str) -> None:
-        """A job is over; of one that ran the accounting tells."""
+        """End a job; if it ran, the accounting has its record."""
         if job.running:
             self.ended.append(EndedJob(job.job, *self._times(job)))
         job.over, job.end_s = how, self.time_s
@@ -197,7 +197,7 @@ class Site(FakeCluster):
     # how it looks from outside --------------------------------------------------------------------------------
 
     def _pending(self, fake: FakeJob) -> PendingJob:
-        """What a reading tells of a job that waits; with the plugin's marks holds are told apart."""
+        """Return a reading's record of a waiting job; the plugin's marks identify holds."""
         assert isinstance(fake, SiteJob)
         whom = BackoffKey("qos", ("", fake.job.user))
         told = fake.vain == "shown" and fake.hold is Hold.NONE
@@ -209,7 +209,7 @@ class Site(FakeCluster):
         )
 
     def reading(self, since: int) -> Observation:
-        """What a bridge is shown that knows of so many ended jobs."""
+        """Return the view of a bridge that knows this many ended jobs."""
         self.now_s = self.time_s + self.clock_off_s
         seen, unseen = self.read(), self.unseen
         self.unseen = None
@@ -251,7 +251,7 @@ class Site(FakeCluster):
             if self.plugin:
                 return Outcome(job_id, "refused", "held by an administrator")
             if not self.unread or job.held_after < self.readings:
-                self.wrongs.append(f"job {job_id} is handed back against an administrator's hold")
+                self.wrongs.append(f"job {job_id} is released against an administrator's hold")
         if job is not None and job.pending and job.hold is not Hold.USER:
             job.pin = ()
             self.fuse.burn()
@@ -284,11 +284,11 @@ class Site(FakeCluster):
         if hidden and advice.points:
             return Outcome(advice.id, "refused", "held")
         if not hidden and job.points not in (0, *advice.instead_of):
-            return Outcome(advice.id, "refused", "has points of somebody else's")
+            return Outcome(advice.id, "refused", "has another's points")
         if job.points and job.points_of == "admin" and not hidden:
-            self.wrongs.append(f"job {advice.id} has {job.points} points by an administrator, and is told others")
+            self.wrongs.append(f"job {advice.id} has {job.points} points by an administrator, and gets others")
         job.points, job.points_of = advice.points, "bridge"
-        self.note(f"job {advice.id} is told {advice.points} points")
+        self.note(f"job {advice.id} gets {advice.points} points")
         return Outcome(advice.id, "done")
 
     def advise(self, advice: Sequence[PriorityBoost]) -> Sequence[Outcome]:

@@ -57,7 +57,7 @@ class Watched(SiteBackend):
             if call != "hand_back":
                 self.wrongs.append(f"{call} of {ids} by a bridge that is not in control")
             elif theirs and self.site.claimed is not None:
-                self.wrongs.append(f"jobs {theirs}, held by the plugin, are handed back by a bridge not in control")
+                self.wrongs.append(f"jobs {theirs}, held by the plugin, are released by a bridge not in control")
 
 
 @dataclass
@@ -69,7 +69,7 @@ class Place:
     bridge: Bridge | None = None
     backend: Watched | None = None
     away_s: int = 0
-    """So many seconds to come in which it does nothing: it is dead, or stands still."""
+    """Seconds for which it will do nothing: it is dead or stopped."""
 
 
 @dataclass

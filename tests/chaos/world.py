@@ -207,9 +207,9 @@ class World:
         self._on(step, lambda job: job.pending and job.held_by == "owner", self.site.end_hold)
 
     def _admin_holds(self, step: Step) -> None:
-        """Of a job that nobody holds; a second hold over the bridge's changes nothing that anybody could see.
+        """Hold a job without a hold; a second hold over the bridge's would change nothing visible.
 
-        Without the plugin nobody can tell an administrator's hold from the bridge's own while the bridge holds the job.
+        Without the plugin an administrator's hold cannot be distinguished from the bridge's.
         """
 
         def fits(job: SiteJob) -> bool:
@@ -230,7 +230,7 @@ class World:
         self._on(step, fits, lambda job: self.site.put_back(job, held=True))
 
     def _admin_sets_points(self, step: Step) -> None:
-        """Of a job that nobody holds; sometimes back to none."""
+        """Change a job without a hold; sometimes back to none."""
 
         def put(job: SiteJob) -> None:
             job.points, job.points_of = (10_000 + step.b % 1000) * (step.b % 3 > 0), "admin"
@@ -299,7 +299,7 @@ class World:
         self.site.fuse.left = step.a % (3 + step.b % 40)
 
     def _stop(self, step: Step) -> None:
-        """In order, as systemd would; the next cycle begins anew."""
+        """Stop in order, as systemd does; the next cycle starts a new bridge."""
         self.site.unseen = None
         if self._bridge is None:
             return

@@ -88,7 +88,7 @@ class VirtualPace(RealClock):
 
 @contextmanager
 def virtual_time(lasts_s: int, at_the_end: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """A `cpsched bridge` in this process lives for so many seconds of virtual time."""
+    """Run a `cpsched bridge` in this process for a duration of virtual time."""
     global TIME
     TIME = VirtualTime(lasts_s=lasts_s, at_the_end=at_the_end)
     with (

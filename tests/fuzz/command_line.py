@@ -19,11 +19,11 @@ from cpsched_bridge.program.cli import app
 CPU_S = 10.0
 """A case takes milliseconds; what takes so much processor time would not end."""
 WALL_S = 100.0
-"""The same for what waits for something; a busy machine makes nobody wait as long."""
+"""The same for commands that wait; the limit allows for a busy machine."""
 
 
 class Hang(BaseException):
-    """The deadline passed. No `Exception`, so that nobody takes it for one of the file's failures."""
+    """The deadline passed. Not an `Exception`, so that it is not counted as a failure of the file."""
 
 
 @contextmanager

@@ -35,7 +35,7 @@ from tests.fuzz.mutations import HOSTILE
 
 PAGE = 4096
 OWN, MARKED = 3, (1, 2, 5, 6)
-"""Jobs that wait for the bridge: by its own hold, which only what is stored tells, and by the submit plugin's."""
+"""Return the jobs held for the bridge: by its own hold, known only from its files, and by the submit plugin's."""
 
 
 class Options(Section):
@@ -59,7 +59,7 @@ def connect(options: Options) -> KeptCluster:
 
 
 def held(config: Path) -> list[int]:
-    """Jobs of the cluster that somebody holds."""
+    """Return the held jobs of the cluster."""
     cluster: KeptCluster = pickle.loads((config.parent / "cluster").read_bytes())
     return [id for id, fake in cluster.jobs.items() if fake.pending and fake.hold is not Hold.NONE]
 

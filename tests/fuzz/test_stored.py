@@ -1,4 +1,4 @@
-"""Random damages of every file that a bridge keeps: no command ends in a traceback, and every held job is handed back.
+"""Random damage to every file of a bridge: no command ends in a traceback, and every held job is released.
 
 CI runs a few of each kind, the same every time; CPSCHED_FUZZ_DAMAGES=2000 runs as many for each file.
 """
@@ -125,7 +125,7 @@ def start(config: Path) -> str:
 
 
 def recall(config: Path) -> str:
-    """What is wrong with an outlook that begins with the file, and writes it anew."""
+    """Return what is wrong with an outlook that reads the file and writes it again."""
     path, outlook = config.parent / "state" / "outlook", StartForecasts()
     with deadline():
         bootstrap.load_forecast_state(outlook, path)

@@ -23,7 +23,7 @@ SITE = "from tests.remote_site import main; main()"
 
 
 def cpsched(*arguments, check=True, anew=False):
-    """Run a command; its stdout (all of it if it may fail). `anew`: in a process that imports everything itself."""
+    """Run a command; its stdout (all of it if it may fail). `anew`: in a fresh process."""
     if anew:
         done = subprocess.run([*CPSCHED, *map(str, arguments)], capture_output=True, text=True, timeout=ENOUGH_S)
     else:
@@ -132,7 +132,7 @@ def new_bridge(tmp_path, config, site):
 
 
 def rounds(config):
-    """The rows of the journal's rounds: none while the bridge begins, which is told too."""
+    """The rows of the journal's rounds: none while the bridge begins, which is also reported."""
     listed = cpsched("journal", "list", "--config", config).splitlines()[1:]
     return [row for row in (line.split() for line in listed) if row[0].isdigit()]
 

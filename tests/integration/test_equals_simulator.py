@@ -59,7 +59,7 @@ def bridge_run(folder, record, pace=EventPace):
 
 @pytest.fixture(scope="module", params=POLICIES, ids=lambda record: f"{record.dispatcher}-{record.predictor}")
 def run(request, tmp_path_factory):
-    """A policy, and what `bridge_run` tells of it."""
+    """A policy, and what `bridge_run` reports of it."""
     return request.param, *bridge_run(tmp_path_factory.mktemp("run"), request.param)
 
 

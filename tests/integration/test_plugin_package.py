@@ -1,4 +1,4 @@
-"""A dispatcher and a predictor outside the repository: installed with pip, then used on every door.
+"""A dispatcher and a predictor outside the repository: installed with pip, then used in every API.
 
 The package is the example of the documentation, `docs/examples/plugin`. No network is needed: it is built with what
 is installed, and put into a folder of the test's own.
@@ -53,7 +53,7 @@ def trace(installed, tmp_path_factory):
 
 
 def cpsched(*arguments, anew=False):
-    """What a command prints. `anew`: in a process that imports everything itself."""
+    """Return the output of a command. `anew`: in a fresh process."""
     if anew:
         done = subprocess.run([*CPSCHED, *arguments], capture_output=True, text=True, timeout=ENOUGH_S)
     else:
@@ -111,7 +111,7 @@ def test_the_bridge_decides_with_it(installed, trace, tmp_path):
         until = time.monotonic() + ENOUGH_S
         while not started(config):
             assert bridge.poll() is None, bridge.stderr.read()
-            assert time.monotonic() < until, "waited in vain for a start"
+            assert time.monotonic() < until, "no start in time"
             time.sleep(0.05)
         bridge.terminate()
         bridge.communicate(timeout=ENOUGH_S)

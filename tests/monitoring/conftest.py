@@ -52,7 +52,7 @@ class Stage:
         process.popen.kill()
 
     def first_told(self, bridge: str, seconds: float) -> set[str]:
-        """The alerts that people are told first about a bridge."""
+        """Return the first alerts of a bridge."""
         target = self.bridges[bridge].target
         found: set[str] = until(lambda: self.monitoring.told(target), seconds)
         return found

@@ -35,14 +35,14 @@ def missing(*programs: str) -> list[str]:
 
 
 def free_port() -> int:
-    """A port of loopback that nobody listens on now."""
+    """Return a free port of loopback."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])
 
 
 def port_or_free(wanted: int) -> int:
-    """`wanted` if nobody listens there, else any free port."""
+    """Return `wanted` if it is free, else any free port."""
     with socket.socket() as tried:
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -53,7 +53,7 @@ def port_or_free(wanted: int) -> int:
 
 
 def faster(rules: str, times: float) -> str:
-    """Rules in which everything that is a length of time is so many times shorter: what takes an hour takes minutes."""
+    """Return rules with all durations divided, so that hours take minutes."""
 
     def shorter(found: re.Match[str]) -> str:
         return f"{max(1, round(int(found[2]) * _UNITS_S[found[3]] / times))}s"
@@ -200,7 +200,7 @@ class Monitoring:
         return found
 
     def told(self, target: str) -> set[str]:
-        """The alerts that Alertmanager tells people about a bridge now: firing, and not inhibited by a worse one."""
+        """Return the alerts of a bridge that Alertmanager sends now: firing and not inhibited."""
         active = f"http://127.0.0.1:{self.alertmanager_port}/api/v2/alerts?active=true&silenced=false&inhibited=false"
         return {each["labels"]["alertname"] for each in ask(active) if each["labels"].get("instance") == target}
 

@@ -64,7 +64,7 @@ def test_a_bridge_that_is_killed(stage: Stage):
 
 
 def test_a_solver_at_its_limit(stage: Stage):
-    # Told first or not: its kernels may have to be compiled in its first cycle, which then is not a good one in time.
+    # Kernels may have to be compiled in the first cycle, which may delay the first good cycle past an alert.
     target = stage.bridges["limited"].target
     until(lambda: "CpschedLimitHits" in stage.monitoring.told(target), (900 + 1800) / TIMES_FASTER + SLACK_S)
     assert stage.monitoring.told(target) == {"CpschedLimitHits"}

@@ -48,7 +48,7 @@ class Page:
         self.endpoint.close()
 
     def restart(self):
-        """A new process, as far as a browser can tell: nothing of the old one's memory is left."""
+        """A new process, from a browser's view: it has none of the old one's memory."""
         self.watch = StatusApplication(self.settings)
         self.endpoint = HttpServer(self.watch.app(), "127.0.0.1", int(self.url.rsplit(":", 1)[1].rstrip("/")))
 
@@ -141,7 +141,7 @@ def test_it_loads_without_a_word_in_the_console_and_shows_jobs_in_their_places(d
 
 
 def test_maintenance_and_drained_nodes_stand_in_the_chart_at_their_time_and_are_listed(driver, page):
-    """A maintenance from the end of job 1, half as long as that; nobody knows how long a node stays drained."""
+    """A maintenance from the end of job 1, half as long; a drained node has no known end."""
     page.cluster.outages = (
         Outage("reserved", "update", (3,), 1600, 1900),
         Outage("drained", "IDLE+DRAIN", (2,), 1060, None),

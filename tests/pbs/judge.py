@@ -2,7 +2,7 @@
 
 - No job starts while it runs, and each runs to its end as often as it is to: once, and once more for each requeue.
 - Each chunk has what it asked for, and no vnode ever gives more than it has.
-- Chunks that are to be scattered are on vnodes of their own; whoever wants vnodes alone has them alone.
+- Chunks that are to be scattered are on vnodes of their own; a job that requests exclusive vnodes has them alone.
 - Chunks that are to be in one group are on vnodes of one.
 """
 

@@ -1,7 +1,7 @@
 """A PBS server that is not there: jobs, queues, vnodes, PBS's own scheduler, and the accounting log.
 
 It refuses what OpenPBS 23.06 refuses, and no more. `qrun` runs a job that is held, beyond a limit, onto a vnode without
-room or one that is offline; whoever watches over the bridge finds such a start in `wrongs`.
+capacity or one that is offline; such a start is recorded in `wrongs`.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Job:
     points: int = 0
     """`Resource_List.cpsched_points`, which managers alone write."""
     between_s: tuple[int, int] | None = None
-    """Least and most walltime of a job that shrinks to fit; whoever starts it writes its walltime."""
+    """Minimum and maximum walltime of a job that shrinks to fit; its starter sets the walltime."""
     points_of: str = ""
     """Who wrote them last: the bridge, or an administrator."""
 
@@ -92,7 +92,7 @@ class Vnode:
     offline: bool = False
     left: str = ""
     rack: str = ""
-    """A resource that nobody uses up, by which jobs may ask to be grouped."""
+    """A non-consumable resource by which jobs may be grouped."""
 
 
 @dataclass
@@ -179,7 +179,7 @@ class Server:
 
     @classmethod
     def of(cls, vnodes: int = 3, ncpus: int = 4, queues: Iterable[str] = ("workq", "leftq")) -> Server:
-        """A host with so many vnodes, whose last one has two GPUs."""
+        """Return a host with vnodes, the last of which has two GPUs."""
         server = cls()
         for at in range(vnodes):
             has = Counter({"ncpus": ncpus, "mem": 8 << 20, "ngpus": 2 * (at == vnodes - 1)})
@@ -267,7 +267,7 @@ class Server:
         self._start(job, placed)
 
     def _check_vnodes(self, job: Job, placed: Placed) -> None:
-        """Chunk by chunk, whether other jobs keep a vnode that somebody has alone; of a refusal nothing is undone."""
+        """Check by chunk whether another job has a vnode exclusively; a refusal undoes nothing."""
         taken: list[str] = []
         for name, _ in placed:
             vnode = self.vnodes[name]

@@ -15,7 +15,7 @@ STEPS = 120
 
 BUSY = (*("cycle",) * 14, *("submit",) * 9, "kill", "fault")
 FOUND = (60005,)
-"""Seeds that have found a fault: a subjob of a begun array was given up, and nobody started it."""
+"""Seeds that found a fault: a subjob of a begun array was given up and never started."""
 
 
 @pytest.mark.parametrize("seed", [*range(HISTORIES), *FOUND])

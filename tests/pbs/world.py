@@ -73,7 +73,7 @@ class World:
             self.server.formula = POINTS
 
     def play(self, steps: int, kinds: Sequence[str] = STEPS) -> list[str]:
-        """So many steps, then a calm; what is wrong in the end."""
+        """Take steps, then a calm period; return what is wrong at the end."""
         for _ in range(steps):
             step = self.rng.choice(kinds)
             self.log.append(f"{self.server.now_s}: {step}")
@@ -132,7 +132,7 @@ class World:
         return self._bridge
 
     def dispatcher(self) -> Dispatcher:
-        """Of what plans nothing for jobs behind the first, no order can be told."""
+        """A dispatcher that plans no jobs after the first defines no order."""
         return ListDispatcher("sjf") if self.mode == "advise" else EasyDispatcher()
 
     def bury(self) -> None:
@@ -262,7 +262,7 @@ class World:
         self.bury()
 
     def server_down(self) -> None:
-        """Nobody answers for some seconds."""
+        """Let the server be unreachable for some seconds."""
         self.server.down = True
         for _ in range(self.rng.randrange(1, 5)):
             self.cycle()

@@ -112,7 +112,7 @@ def plan(snapshot, order, reservations, best_fit=False, backfill=None):
 
 
 def replay(cluster, trace, reservations):
-    """(start, placement) by job id of a trace, taken in order of arrival and planned anew at every event.
+    """(start, placement) by job id of a trace, taken in order of arrival and planned again at every event.
 
     Walltimes are the estimates. Jobs that can never run are left out.
     """

@@ -17,7 +17,7 @@ from tests.properties.reference import Line, seen_at
 
 
 class Plan:
-    """The nodes over time while a pass goes on: what is free, and which nodes backfill keeps for somebody."""
+    """The nodes over time during a pass: what is free, and which nodes backfill reserves."""
 
     def __init__(self, snapshot, rules, whole_nodes=True):
         self.rules, self.snapshot = rules, snapshot
@@ -148,7 +148,7 @@ class Plan:
         return started, cut
 
     def open(self, begin, end):
-        """By node: whether nobody reserves the node whole at any second of [begin, end), seconds from now."""
+        """Return by node whether it has no whole-node reservation in [begin, end), seconds from now."""
         kept = [nodes for nodes, since, until in self.kept if since < end and begin < until]
         return [not any(node in nodes for nodes in kept) for node in range(self.snapshot.cluster.size)]
 

@@ -15,7 +15,7 @@ from tests.properties import reference
 
 
 def a_long_queue(count, seed=5):
-    """So many short jobs of one to three units, for 20 nodes of two resources."""
+    """Short jobs of one to three units, for 20 nodes of two resources."""
     random = np.random.default_rng(seed)
     return [
         a_job(i, int(random.integers(1, 4)), (int(random.integers(1, 3)), int(random.integers(0, 2))),

@@ -128,7 +128,7 @@ def test_the_simulated_cluster_needs_no_check_of_its_snapshots(world, predictor,
 
 @pytest.mark.parametrize("name", ["easy", "list-reg", "lookahead"])
 def test_many_blocks_of_nodes_give_the_same_starts(name):
-    """On 150 contended nodes, where blocks are passed over and groups left out: carried along, and built anew."""
+    """On 150 contended nodes, with blocks skipped and groups left out: incremental, and rebuilt."""
     cluster, random = Cluster.of([[8, 4]] * 150, ["cores", "gpus"]), np.random.default_rng(3)
     trace = []
     for i in range(400):
@@ -165,7 +165,7 @@ def reservation_of_the_first_that_waits(snapshot):
 @tries(150)
 @given(st.one_of(snapshots(), full_clusters()), st.sampled_from(["easy", "ebf", "easy-sjbf"]))
 def test_no_start_delays_the_reservation_of_the_first_that_waits(snapshot, name):
-    """EASY: the first job that waits is planned for when it would start if nobody was behind it, whoever starts now."""
+    """EASY: the first waiting job is planned for its start without the jobs behind it, whichever start now."""
     decision = shared(name).decide(snapshot, "plan")
     heads, first, start_s = reservation_of_the_first_that_waits(snapshot)
     if first is not None and not snapshot.cluster.counted:

@@ -15,7 +15,7 @@ EXTREMES = [-(2**63), -(2**53), -1, 0, 1, 2, 3, 2**31, 2**53, 2**62, 2**63 - 1]
 
 
 def decision_of(*columns, plan_s=None):
-    """A decision that nobody checked when it was made."""
+    """A decision that was not checked when it was made."""
     made = object.__new__(Decision)
     starts = Starts(*columns, by_construction=True)
     for name, value in (("starts", starts), ("effort", Effort("test")), ("plan_s", plan_s), ("waits", {})):

@@ -1,6 +1,6 @@
 """Whatever users write into their jobs: reading Slurm's commands gives each job its own values, or says that it cannot.
 
-A job's record is compared with the one that is read where nobody writes anything odd.
+A job's record is compared with the one that is read without odd texts.
 
 - No value of any job is another one's, or made up.
 - Jobs of users who write nothing odd are read in full.

@@ -1,7 +1,7 @@
 """Whatever one user submits, the jobs of others start as without that user: exactly where there is room for all.
 
-Where all share what is there, two things bound what a start in vain costs others: how long it lasts until it is undone,
-and how few of them there are.
+On shared nodes, two things bound the cost of a failed start for others: the time until it is undone, and the number of
+failed starts.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tests.stubborn import KINDS, StubbornCluster
 
 TIMEOUT_S = 4
 UNDONE_S = TIMEOUT_S + 4
-"""A start in vain is seen to be late, held again, seen to be held, and then its nodes are free."""
+"""A failed start is detected as late, held again, seen to be held, and then its nodes are free."""
 FIRST_OF_MALLORY = 1000
 
 
@@ -51,7 +51,7 @@ class Story:
 
     starts_s: dict[int, int]
     tried_s: list[int]
-    """When starts were sent that could not come true."""
+    """The times of starts that could not succeed."""
     modes: set[str]
     cluster: StubbornCluster
     events: list[str]
@@ -167,7 +167,7 @@ def test_a_thousand_jobs_of_every_kind_cost_the_others_a_few_tries(dispatcher: t
 
 
 def test_nothing_of_it_grows_without_bound() -> None:
-    """Neither what is told of it, nor the commands: a user who has been found out is tried once in two minutes."""
+    """Neither by reports nor by commands: a user whose starts fail is tried once in two minutes."""
     vain = [
         Arrival(at, replace(a_job(FIRST_OF_MALLORY + at, walltime_s=100 + at), user="mallory"), kind=KINDS[at % 9])
         for at in range(300)
@@ -180,7 +180,7 @@ def test_nothing_of_it_grows_without_bound() -> None:
 
 
 def test_a_flood_of_new_jobs_keeps_no_start_waiting() -> None:
-    """Nor does one of jobs that are to be handed back: starts keep half of a cycle's commands, and users take turns."""
+    """Nor does one with jobs to be released: starts keep half of a cycle's commands, and users take turns."""
     cluster = StubbornCluster(a_cluster(4, 4))
     with quiet() as folder:
         bridge = a_bridge(folder, cluster, FirstFit(), cycle={"max_commands": 10})

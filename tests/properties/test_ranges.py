@@ -64,7 +64,7 @@ def groups_by_node(site: SchedulingState) -> IntArray:
                 r -= 1
             found[layout.node[r] + place - layout.at[r]] = g
 
-    # As if nobody had looked.
+    # As if no reading had been taken.
     for g in range(layout.groups):
         layout.asked[g] = asked[g]
     if times:

@@ -118,7 +118,7 @@ def busy_machines(draw):
 @tries(200)
 @given(busy_machines(), st.sampled_from([1, 7, 20, 60]), st.sampled_from([1, 2, 5, 1440]), st.booleans())
 def test_reservations_on_a_busy_machine_equal_slurms_own_tries(snapshot, resolution_s, window, busy):
-    """Groups of ends, the nodes of each group, and tries anew where reserved nodes come back."""
+    """Groups of ends, the nodes of each group, and further tries where reserved nodes come back."""
     rules = SchedulerParameters(bf_resolution=resolution_s, bf_window=window, bf_busy_nodes=busy, batch_sched_delay=0)
     plan = slurm_reference.Plan(snapshot, rules)
     plan.main("full", -1)

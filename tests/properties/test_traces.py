@@ -56,7 +56,7 @@ def records(draw):
 
 
 def recorded(job, wait_s):
-    """The job, having started after so many seconds; a wait of None is not known."""
+    """The job, started after this many seconds; a wait of None is unknown."""
     return job._replace(start_s=None if wait_s is None else job.submit_s + wait_s)
 
 

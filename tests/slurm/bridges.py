@@ -32,7 +32,7 @@ def records():
 
 @dataclass(frozen=True, slots=True)
 class LedgerJob:
-    """A job in the bridge's ledger: where it stands, and where it was last told to start."""
+    """A job in the bridge's ledger: its state, and the nodes of its latest start."""
 
     label: str
     state: str
@@ -97,7 +97,7 @@ class LiveBridge:
     # The process
 
     def start(self, wait: bool = True, environment: str = "") -> None:
-        """Start the bridge, with `NAME=VALUE ...`; returns after its first decision, unless told not to wait."""
+        """Start the bridge, with `NAME=VALUE ...`; by default returns after its first decision."""
         before = self.rounds()
         run = f"env {environment} python -c 'from cpsched_bridge.program.cli import main; main()' bridge --config"
         script = f"echo $$ >{self.state}/pid; exec {run} {self.config} >>{self.state}/log 2>&1"
@@ -161,12 +161,12 @@ class LiveBridge:
         return int(found[0][0] or 0) if found else 0
 
     def wait_for_rounds(self, count: int, timeout_s: float = 60) -> None:
-        """Until so many more good cycles have passed."""
+        """Wait for this many more good cycles."""
         goal = self.rounds() + count
         wait_until(lambda: self.rounds() >= goal, timeout_s, f"{count} cycles\n{self.log()[-2000:]}")
 
     def wait_for_ends(self, jobs: Iterable[str], timeout_s: float = 60) -> None:
-        """Until the ledger says of all these jobs that they have ended: accounting may tell it some cycles later."""
+        """Wait until the ledger has all these jobs as ended; accounting may be some cycles late."""
         wanted = set(jobs)
         wait_until(
             lambda: {job for job, one in self.ledger().items() if one.state == "ended"} >= wanted,

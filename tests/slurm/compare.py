@@ -1,12 +1,12 @@
 """The same jobs under Slurm's own backfill and under the bridge, on the same cluster, one after the other.
 
-`make cluster`, then `python -m tests.slurm.compare [pyslurm | cli] [--workload NAME] [--jobs N] [--seeds N]
-[--row NAME]... [--out FILE]`: submits a seeded mix as ordinary users at seeded moments, waits for all of it, and prints
-mean and longest wait, mean and 95th percentile of the bounded slowdown, and makespan, from the accounting records.
-After more than one seed come the means over the seeds with their standard deviations, and in how many seeds a row was
-better than Slurm. Rows are Slurm alone, mode advise by `lookahead`, mode control by the dispatchers that are named, and
-`shadow`: Slurm alone, with a bridge beside it that looks on and foretells its starts by the twin. Under each row with a
-bridge stands what became of the expected starts that it told: they are to hold 8 in 10.
+`make cluster`, then `python -m tests.slurm.compare [pyslurm | cli] [--workload NAME] [--jobs N] [--seeds N] [--row
+NAME]... [--out FILE]`: submits a seeded mix as ordinary users at seeded moments, waits for all of it, and prints mean
+and longest wait, mean and 95th percentile of the bounded slowdown, and makespan, from the accounting records. After
+more than one seed come the means over the seeds with their standard deviations, and in how many seeds a row was better
+than Slurm. Rows are Slurm alone, mode advise by `lookahead`, mode control by the dispatchers that are named, and
+`shadow`: Slurm alone, with a passive bridge beside it that predicts its starts by the twin. Below each row with a
+bridge are the outcomes of its 80 % start intervals.
 
 Two workloads:
 
@@ -35,7 +35,7 @@ from tests.slurm.harness import TRANSPORT, Slurm, wait_until
 from tests.slurm.twin import COMPARED, Recorded, Run, Submitted, keep, recorded, submit, workload
 
 FASTER = 10
-"""So many times as fast as on a site is the workload `longer`."""
+"""The speed-up of the workload `longer` compared with a site."""
 USUAL_S = 30 / FASTER
 """Slurm's usual interval of backfill, and that of advice, in the time of that workload."""
 PACE: dict[str, dict[str, Any]] = {
@@ -70,7 +70,9 @@ def measure(slurm: Slurm, run: Run, jobs: Sequence[Submitted]) -> tuple[Figures,
     """Run all to their ends, and say what came of it."""
     ids = submit(slurm, run, jobs)
     wait_until(lambda: not slurm.run("squeue", "-h").strip(), 900, "all jobs have ended", every_s=1.0)
-    wait_until(lambda: "Unknown" not in slurm.run("sacct", "-aXnPo", "End", "-j", ",".join(ids)), 60, "all are told")
+    wait_until(
+        lambda: "Unknown" not in slurm.run("sacct", "-aXnPo", "End", "-j", ",".join(ids)), 60, "all are recorded"
+    )
     ran = recorded(slurm, jobs, ids)
     assert len(ran) == len(jobs), f"{len(ran)} of {len(jobs)} jobs are in the accounting database"
     waits = [job.start_s - job.submit_s for job in ran]
@@ -109,12 +111,12 @@ def bridge(slurm: Slurm, transport: str, row: str, workload: str, predictor: str
 
 
 def foretold(beside: LiveBridge) -> str:
-    """What became of the intervals of expected starts that the bridge told so far."""
+    """Return the outcomes of the start intervals issued by the bridge so far."""
     counts = [int(beside.metric(f'cpsched_start_intervals_total{{outcome="{each}"}}')) for each in OUTCOMES]
     shares = ", ".join(
         f"{each} {count / max(1, sum(counts)):.1%}" for each, count in zip(OUTCOMES, counts, strict=True)
     )
-    return f"  {sum(counts)} intervals of expected starts came true: {shares}"
+    return f"  {sum(counts)} intervals of expected starts have ended: {shares}"
 
 
 def main() -> None:

@@ -23,7 +23,7 @@ Policy = dict[str, Any]
 """The section `policy` of a bridge's settings."""
 
 AT_ONCE = 350
-"""So many of the jobs of many sizes start before the cycles that count."""
+"""Number of jobs of many sizes that start before the measured cycles."""
 
 BURST = """
 import json, os, sys, time
@@ -144,9 +144,7 @@ def main() -> None:
     parser.add_argument("--busy-rounds", type=int, default=100, help="cycles beside the queue of many sizes")
     parser.add_argument("--dispatcher", default="lookahead")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="of the dispatcher's settings")
-    parser.add_argument(
-        "--cpus", type=float, default=0.0, help="so many processors for the bridge; 0: as many as it likes"
-    )
+    parser.add_argument("--cpus", type=float, default=0.0, help="processors for the bridge; 0: no limit")
     wanted = parser.parse_args()
     policy: Policy = {
         "dispatcher": wanted.dispatcher,

@@ -55,7 +55,7 @@ SAYS_WHY = RELEASE["slurm"] != "22.05"
 OLD_SACCT = RELEASE["slurm"] == "22.05"
 """Whether sacct knows neither --array nor Restarts."""
 CALM = {"mode", "in_force", "started", "transport", "cycle_gap", "slowed", "full_pace"}
-"""Events of a bridge to which nothing happens; a gap and a slower pace tell of the machine."""
+"""Events of a bridge in a quiet run; a gap or a slower pace describes the machine."""
 if TRANSPORT == "cli":
     CALM |= {"left_to_cluster"}  # a job whose name could speak for another record is left alone
 BRIDGE_CPUS = os.environ.get("CPSCHED_BRIDGE_CPUS", "")
@@ -305,7 +305,7 @@ class Slurm:
     def sacct(self, identities: Iterable[str] | None = None) -> dict[str, EndedJob]:
         """The accounting database's jobs by id, array tasks as ``19_3``; without steps.
 
-        Slurm 22.05 does not tell how often a job was restarted: it is the number of its records but for the last one.
+        Slurm 22.05 does not report the number of restarts: it is the number of the job's records minus one.
         """
         fields = "JobID,State,NodeList,AllocCPUS,Submit,Start,End"
         command = ["sacct", "--allusers", "--allocations", "--noheader", "--parsable2"]
@@ -398,7 +398,7 @@ class Slurm:
     def configured(self, *lines: str, nodes: bool = False) -> Iterator[None]:
         """slurm.conf with these lines in place of its own of the same names; as before afterwards.
 
-        slurmctld is started anew: a reconfiguration fails now and then without a word (slurmscriptd is interrupted).
+        slurmctld is restarted: a reconfiguration sometimes fails silently (slurmscriptd is interrupted).
         `nodes`: with settings that concern the nodes too.
         """
         names = "|".join(sorted({line.partition("=")[0] for line in lines}))
@@ -413,7 +413,7 @@ class Slurm:
 
     @contextmanager
     def without_node(self, node: str) -> Iterator[None]:
-        """slurm.conf without a node, and slurmctld started anew; afterwards the node is there again, and registered."""
+        """Remove a node from slurm.conf and restart slurmctld; afterwards the node is back and registered."""
 
         def rest(nodes: re.Match[str]) -> str:
             return f"Nodes={','.join(name for name in expand(nodes[1]) if name != node)}"
@@ -439,7 +439,7 @@ class Slurm:
     def backup_controller(self, timeout_s: int) -> Iterator[None]:
         """A second slurmctld on the host `backup`, which takes over `timeout_s` seconds after the first has gone.
 
-        Both have fixed addresses in slurm.conf: the name of a container that is down is not known to anybody.
+        Both have fixed addresses in slurm.conf: the name of a container that is down cannot be resolved.
         """
         network = docker("network", "inspect", f"{PROJECT}_default", "--format", "{{(index .IPAM.Config 0).Subnet}}")
         net = network.strip().rpartition(".")[0]
@@ -472,7 +472,7 @@ class Slurm:
     def wait_until_saved(self, job: str) -> None:
         """Until slurmctld has written down the jobs as they are: what it has not dies with it.
 
-        `job` is changed for that (its Extra), at each look anew: nothing is written while nothing changes, and what was
+        `job` is changed for that (its Extra)at each check: nothing is written while nothing changes, and what was
         written within the second of a change does not look younger than the change.
         """
         now_s = time.time()

@@ -1,4 +1,4 @@
-"""Mode advise on a real Slurm: the order that is told is the order of starts; nothing is left but numbers, and no job
+"""Mode advise on a real Slurm: the advised order is the order of starts; nothing is left but numbers, and no job
 is ever held.
 
 Jobs here want all nodes for themselves, so that one runs at a time. The dispatcher wants the shortest walltime first,
@@ -40,7 +40,7 @@ def factors(slurm: Slurm) -> dict[str, int]:
 
 
 def order(slurm: Slurm) -> list[str]:
-    """The waiting jobs that nobody holds, as Slurm sorts them."""
+    """Return the waiting jobs without a hold, as Slurm sorts them."""
     lines = [line.split() for line in slurm.run("sprio", "-h", "-o", "%i %Y").splitlines()]
     priorities = {words[0]: int(words[1]) for words in lines if words}
     return sorted(priorities, key=lambda id: (-priorities[id], int(id)))

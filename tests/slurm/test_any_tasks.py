@@ -20,7 +20,7 @@ JOBS, SEED = int(os.environ.get("CPSCHED_TASKS_JOBS", "80")), 18
 MOST_OTHERWISE = 0.1
 """Of all starts: those that found more room than the bridge had seen, because a job had just ended there."""
 CYCLES = 2
-"""Within so many cycles a job that is left to Slurm must be known as that."""
+"""Maximum number of cycles until a job is known to be left to Slurm."""
 
 
 def request(choose: random.Random) -> str:

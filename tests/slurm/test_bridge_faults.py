@@ -1,4 +1,4 @@
-"""What may go wrong around a bridge, each during its work; afterwards it is consistent, and has told what happened."""
+"""What may go wrong around a bridge, each during its work; afterwards it is consistent, and has reported the fault."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ PLANS = re.compile(r" (Reason|SchedNodeList|NtasksPerTRES|Priority)=(\S+)")
 
 
 def records(slurm: Slurm) -> dict[str, str]:
-    """The records of jobs that are not over, but for times and what Slurm's scheduler thinks of those nobody holds."""
+    """Return the records of unfinished jobs, without times and Slurm's opinion of jobs without a hold."""
     found = {}
     for line in slurm.run("scontrol", "-o", "show", "job").splitlines():
         if "JobState=PENDING" not in line and "JobState=RUNNING" not in line:

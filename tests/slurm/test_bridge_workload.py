@@ -1,4 +1,4 @@
-"""300 mixed jobs of ordinary users, placed by the bridge: where decided, all of them, and nobody's hold touched."""
+"""300 mixed jobs of ordinary users, placed by the bridge: where decided, all of them, and no other hold changed."""
 
 from __future__ import annotations
 

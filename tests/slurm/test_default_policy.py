@@ -1,7 +1,7 @@
 """The policy that a bridge has by default, in the process of its own that it has there, decides on a live Slurm.
 
 Other live tests take `easy`, which is quick to begin and decides in the bridge's own process; and where a policy fails,
-the fallback decides, jobs go through all the same, and nothing but an event tells.
+the fallback decides, jobs go through all the same, and only an event reports it.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ TAKES_OVER_S = 6
 
 
 def test_a_controller_dies_and_comes_back(slurm: Slurm) -> None:
-    """No job is lost, started twice, or held by nobody, with either controller."""
+    """No job is lost, started twice, or held without a holder, with either controller."""
     with slurm.backup_controller(TAKES_OVER_S):
         slurm.plugin(on=True)
         slurm.head = "n1"
@@ -20,7 +20,7 @@ def test_a_controller_dies_and_comes_back(slurm: Slurm) -> None:
             jobs = slurm.burst(12, "-N1", "-n8", "-t1", script="sleep 2")
             bridge.wait_for_rounds(2)
             slurm.wait_until_saved(long[0])
-            slurm.kill("slurmctld")  # its host is gone: nobody refuses a connection
+            slurm.kill("slurmctld")  # its host is gone, so connections are not refused but time out
             wait_until(lambda: slurm.controllers() == ["DOWN", "UP"] and answers(slurm), 90, "the backup took over")
             jobs += slurm.burst(4, "-n4", "-t1", script="sleep 1")
             slurm.wait_for_state(jobs, "COMPLETED", 120)
@@ -46,5 +46,5 @@ def is_back(slurm: Slurm) -> bool:
 
 
 def answers(slurm: Slurm) -> bool:
-    """Whether the controller in charge tells of jobs."""
+    """Return whether the active controller lists jobs."""
     return "JOBID" in slurm.run("timeout", "5", "squeue", check=False)

@@ -1,4 +1,4 @@
-"""A node that cannot begin a job, and a controller that was killed: what Slurm holds then is told as Slurm's."""
+"""A node that cannot begin a job, and a controller that was killed: jobs that Slurm holds are reported as Slurm's."""
 
 from __future__ import annotations
 

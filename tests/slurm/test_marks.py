@@ -107,7 +107,7 @@ def test_who_may_change_what_of_a_pending_job(plugin: tuple[Slurm, str]) -> None
 
 
 def test_a_priority_is_for_operators(plugin: tuple[Slurm, str]) -> None:
-    """And for a held job of nobody's choice: it is refused, whoever asks."""
+    """And for a held job without an adviser: it is refused for every caller."""
     slurm, state = plugin
     jobs = slurm.burst(3, "--begin=now+1hour", "--time=2")
     seen = []
@@ -155,7 +155,7 @@ def test_a_users_comment_does_not_keep_anybody_from_holding_the_job(slurm: Slurm
 
 
 def test_a_hold_by_requeuehold_is_not_the_bridges(slurm: Slurm) -> None:
-    """The plugin is not told of it. Its owner may release it, and cannot thereby release an administrator's."""
+    """The plugin does not see it. Its owner may release it, but not an administrator's hold."""
     slurm.plugin(on=True)
     job = slurm.sbatch("--requeue", script="sleep 60")
     slurm.scontrol("release", job, user="cpsched")

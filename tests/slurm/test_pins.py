@@ -1,4 +1,4 @@
-"""A node leaves slurm.conf while jobs have the bridge's node lists on them, and slurmctld starts anew.
+"""A node leaves slurm.conf while jobs have the bridge's node lists on them, and slurmctld restarts.
 
 Slurm gives up every job whose `ReqNodeList` names such a node. `docs/safety.md` says so, and how to take a node out:
 the first test holds that page to its word. The second shows that a bridge which is started again takes such lists off,

@@ -1,4 +1,4 @@
-"""job_submit.lua on the real controller: what arrives held, who may release it, and how holds are told apart."""
+"""job_submit.lua on the real controller: what arrives held, who may release it, and how holds are distinguished."""
 
 from collections.abc import Iterator
 

@@ -64,7 +64,7 @@ def sprio(slurm: Slurm) -> dict[str, int]:
 @pytest.mark.conformance
 def test_priorities_are_those_of_sprio_and_held_jobs_have_theirs_after_release(weighed: Slurm) -> None:
     slurm = weighed
-    # Some use, so that fair share tells alice and bob apart.
+    # Some use, so that fair share ranks alice and bob differently.
     used = slurm.burst(4, "--ntasks=4", script="sleep 5", user="alice")
     slurm.wait_for_state(used, "COMPLETED", 60)
     with slurm.partition("main", "DOWN"):

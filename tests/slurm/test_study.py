@@ -76,7 +76,7 @@ def login(slurm: Slurm) -> Login:
 
 
 def workers_of_the_page() -> str:
-    """The file that the page on campaigns tells a user of Slurm to write."""
+    """The study file that the page on campaigns shows to users of Slurm."""
     (block,) = re.findall(r"```python\n(# workers\.py\n.*?)```", PAGE.read_text(), re.DOTALL)
     return str(block)
 

@@ -67,7 +67,7 @@ def test_little_is_exposed(host: Host, unit: str) -> None:
 
 
 def test_the_bridge_runs_jobs_under_all_restrictions(host: Host, slurm: Slurm) -> None:
-    """And nobody but its user can read what it writes: names of users and of jobs are in there."""
+    """And only its user can read its files, which have names of users and jobs."""
     host.start()
     assert (host.show("ActiveState"), host.show("User")) == ("active", "cpsched")
     slurm.plugin(on=True)

@@ -1,6 +1,6 @@
 """Both transports read the same: every field of every record, over a mix of jobs, nodes, partitions and reservations.
 
-pyslurm reads before and after, so that what changes meanwhile is no difference. Where the two differ on purpose, the
+pyslurm reads before and after, so that what changes meanwhile is no difference. Where the two differ deliberately, the
 reason stands in `EXPLAINED`.
 """
 
@@ -19,7 +19,7 @@ EXPLAINED = {
     ("gres_per_node", "{'gres/gpu': 1}", "{'gpu': 1}"): "both names are read as the same resource",
     ("unreadable", "None", "['MinMemoryTRES']"): "pyslurm has no field for memory per GPU",
 }
-"""Field, what pyslurm reads, what Slurm's programs tell."""
+"""Field, pyslurm's value, the value of Slurm's programs."""
 EMPTY = {"preferred_features", "is_topology_exclusive", "qos", "allowed_partitions", "topology_parameters"}
 """Fields that pyslurm lacks, or of which the two write in different ways that nothing is set."""
 LETTER = "a b JobState=RUNNING UserId=root(0)"
@@ -118,7 +118,7 @@ def compared(slurm: Slurm) -> dict[str, Any]:
 def is_explained(kind: str, number: str, *facts: str) -> bool:
     """Whether a difference is of those of `EXPLAINED`, or none that matters.
 
-    Of a job that was cancelled before it began, Slurm's programs do not tell the most nodes; of an array that was
+    Of a job that was cancelled before it began, Slurm's programs do not report the maximum nodes; of an array that was
     cancelled as a whole, not that it was one.
     """
     cancelled = {("CANCELLED", name) for name in ("max_nodes", "array_id", "array_tasks_parallel")}

@@ -25,7 +25,7 @@ def two(slurm: Slurm, gone_s: float = GONE_S) -> tuple[LiveBridge, LiveBridge]:
 
 
 def last_mode(bridge: LiveBridge) -> str:
-    """What the bridge last told of its mode."""
+    """The mode that the bridge last reported."""
     query = "select detail from events where kind = ''mode'' order by seq desc limit 1".replace("''", "'")
     found = bridge.read(f'print(json.dumps(rows("journal", "{query}")))')
     return str(found[0][0]) if found else ""

@@ -48,7 +48,7 @@ def test_hostile_names_and_comments_start_like_any_other_and_speak_for_no_other_
 
 
 def test_a_job_that_slurm_holds_is_handed_back_once(slurm: Slurm) -> None:
-    """Its owner asks for what no node has: no ping-pong between Slurm's hold and the bridge's hand-back."""
+    """Its owner requests what no node has: Slurm's hold and the bridge's release do not alternate."""
     slurm.plugin(on=True)
     with LiveBridge(slurm, "ping-pong", start={"timeout_s": 5}) as bridge:
         blocked = slurm.burst(4, "-N1", "-n16", "-t1", script="sleep 6")

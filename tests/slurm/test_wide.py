@@ -32,7 +32,7 @@ def test_a_burst_fills_the_nodes_and_a_stop_hands_the_rest_back(
             assert not {"backend_timeout", "start_failed", "start_refused"} & set(bridge.events())
             begin_s = time.monotonic()
         with capsys.disabled():
-            print(f"\n{2 * nodes} held jobs handed back in {time.monotonic() - begin_s:.1f} s")
+            print(f"\n{2 * nodes} held jobs released in {time.monotonic() - begin_s:.1f} s")
         queue = wide.squeue()
         assert not [job for job in jobs if queue[job].held]
     finally:

@@ -229,7 +229,7 @@ def carried_out(slurm: Slurm, run: Run, count: int, seed: int) -> tuple[str, lis
         ids = submit(slurm, run, jobs)
         wait_until(lambda: not slurm.run("squeue", "-h").strip(), MOST_WAIT_S, "all jobs have ended", every_s=2.0)
         wait_until(
-            lambda: "Unknown" not in slurm.run("sacct", "-aXnPo", "End", "-j", ",".join(ids)), 60, "all are told"
+            lambda: "Unknown" not in slurm.run("sacct", "-aXnPo", "End", "-j", ",".join(ids)), 60, "all are recorded"
         )
         return config, recorded(slurm, jobs, ids)
 

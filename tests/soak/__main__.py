@@ -37,7 +37,7 @@ from tests.remote_site import RemoteBackend, serve
 NODES, CORES = 64, 16
 USERS = 40
 REMEMBERED = 20_000
-"""Ended jobs that the site can still tell of, as a cluster forgets them after a while."""
+"""Number of ended jobs that the site remembers, like a cluster that forgets them."""
 LINES = 24
 COLUMNS = (
     ("real h", 7), ("simulated h", 11), ("ended jobs", 10), ("cycles", 8), ("bridge MiB", 10), ("child MiB", 9),
@@ -178,8 +178,8 @@ def size_mib(folder: Path, name: str) -> float:
 def main() -> int:
     """Run, and print a line per twenty-fourth part."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__.partition("\n")[0])
-    parser.add_argument("--hours", type=float, default=1.0, help="at most so many hours of real time")
-    parser.add_argument("--jobs", type=int, default=10**9, help="at most so many ended jobs")
+    parser.add_argument("--hours", type=float, default=1.0, help="maximum hours of real time")
+    parser.add_argument("--jobs", type=int, default=10**9, help="maximum number of ended jobs")
     parser.add_argument("--queue", type=int, default=200, help="length of the queue")
     parser.add_argument("--step", type=int, default=120, help="simulated seconds from one reading to the next")
     parser.add_argument("--child", action="store_true", help="the dispatcher in a process of its own")

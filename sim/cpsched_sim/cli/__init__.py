@@ -1,6 +1,6 @@
-"""The commands of the simulator; `cpsched_bridge.program.cli` mounts them beside its own.
+"""The simulator's commands; `cpsched_bridge.program.cli` mounts them next to its own.
 
-Heavy imports (NumPy, Numba, solvers) wait until a command runs, so that `--help` and `--version` are quick.
+Heavy imports (NumPy, Numba, solvers) are deferred until a command runs, so that `--help` and `--version` are fast.
 """
 
 from cpsched_sim.cli import (  # noqa: F401, I001  # in the order of the help

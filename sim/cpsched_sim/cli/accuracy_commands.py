@@ -1,4 +1,4 @@
-"""`cpsched accuracy` and `cpsched accuracy start-times`: what predictions and expected starts are worth."""
+"""`cpsched accuracy` and `cpsched accuracy start-times`: the accuracy of predictions and forecasts."""
 
 from __future__ import annotations
 
@@ -39,12 +39,10 @@ def accuracy(
     running: RunOptions,
     intervals: Annotated[
         bool,
-        typer.Option(
-            "--intervals", help="How often intervals of run times hold that are to hold 8 in 10; calibration.csv."
-        ),
+        typer.Option("--intervals", help="Show the coverage of 80 % run-time intervals; calibration.csv."),
     ] = False,
 ) -> None:
-    """How good predictors are on TRACE: errors, under- and over-estimates. --out writes accuracy.csv and ecdf.csv."""
+    """Measure predictors on TRACE: errors, under- and over-estimates. --out writes accuracy.csv and ecdf.csv."""
     from cpsched_sim.files import sha256_of_all
     from cpsched_sim.input.dated_files import dated_files
     from cpsched_sim.predictor_accuracy import (
@@ -80,7 +78,7 @@ def accuracy(
     }  # fmt: skip
     steps: list[Callable[[], object]] = [partial(echo_json, rows)]
     if not running.as_json and intervals:
-        title = f"{part.trace.name}: run times, intervals that are to hold 80 %"
+        title = f"{part.trace.name}: run times, 80 % intervals"
         steps = [partial(print_figures, title, ("jobs of",), rows, CALIBRATION)]
     elif not running.as_json:
         steps = [partial(print_figures, part.trace.name, ("predictor",), rows, ACCURACY)]
@@ -104,10 +102,10 @@ def accuracy_start_times(
     out: OutDir = None,
     running: RunOptions,
     intervals: Annotated[
-        bool, typer.Option("--intervals", help="How often intervals hold that are to hold 8 in 10; intervals.csv.")
+        bool, typer.Option("--intervals", help="Show the coverage of 80 % intervals; intervals.csv.")
     ] = False,
 ) -> None:
-    """How good the expected starts are that jobs of TRACE are told, by how far ahead. --out writes promises.csv."""
+    """Measure forecast starts of jobs of TRACE, by forecast horizon. --out writes promises.csv."""
     from cpsched_sim import comparison
     from cpsched_sim import interval_accuracy as of_intervals
     from cpsched_sim import start_time_accuracy as of_starts
@@ -132,7 +130,7 @@ def accuracy_start_times(
     figures: Callable[[Any], Figures] = of_intervals.coverage_as_json if intervals else of_starts.errors_as_json
     kind = of_intervals.IntervalCoverage if intervals else of_starts.StartTimeErrors
     rows = {name: figures(each) for name, each in found}
-    title = "intervals that are to hold 8 in 10" if intervals else "real start less the first one told"
+    title = "80 % intervals" if intervals else "real start minus first forecast"
     title = f"{workload.name} on {workload.system}, {predictor}: {title}"
     labels, columns = ("dispatcher", "expected" if intervals else "promised"), INTERVALS if intervals else PROMISES
     show = partial(echo_json, rows) if running.as_json else partial(print_figures, title, labels, rows, columns)

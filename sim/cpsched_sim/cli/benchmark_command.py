@@ -21,7 +21,7 @@ from cpsched_sim.cli_shell import print_message
 @grouped
 def benchmark(
     *,
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where results and table go: a study's folder.")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for results and table.")],
     dispatcher: Annotated[
         list[str] | None,
         typer.Option(
@@ -32,23 +32,25 @@ def benchmark(
             autocompletion=complete_dispatcher,
         ),
     ] = None,
-    only: Annotated[bool, typer.Option("--only", help="Only these dispatchers, and the baseline.")] = False,
+    only: Annotated[bool, typer.Option("--only", help="Run only these dispatchers and the baseline.")] = False,
     results: Annotated[
         Path | None,
-        typer.Option("--from", metavar="FILE", help="A results.jsonl of before: what is of today's code is not rerun."),
+        typer.Option(
+            "--from", metavar="FILE", help="Reuse the results of an earlier results.jsonl made by the same code."
+        ),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Only made-up workloads, which need no trace.")] = False,
-    training: Annotated[bool, typer.Option("--training", help="The other half, on which settings are chosen.")] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Count the cases; which traces are missing, and how to get them.")
+    quick: Annotated[bool, typer.Option("--quick", help="Use only synthetic workloads, which need no trace.")] = False,
+    training: Annotated[
+        bool, typer.Option("--training", help="Use the training half, on which settings are chosen.")
     ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count the cases and list missing traces.")] = False,
     on: Annotated[
-        str | None, typer.Option("--on", metavar="ENGINE", help="A Dask cluster, as with cpsched study.")
+        str | None, typer.Option("--on", metavar="ENGINE", help="Dask cluster, as for cpsched study.")
     ] = None,
-    retry: Annotated[bool, typer.Option("--retry", help="Run again what failed or did not end.")] = False,
+    retry: Annotated[bool, typer.Option("--retry", help="Rerun cases that failed or did not end.")] = False,
     running: ProcessOptions,
 ) -> None:
-    """Run the benchmark: fixed workloads, its suite's dispatchers, and yours. The same command goes on after a stop.
+    """Run the benchmark: fixed workloads, the suite's dispatchers, and yours. Repeat the command to resume.
 
     `cpsched study verify DIR` decides a sample again.
     """
@@ -60,7 +62,7 @@ def benchmark(
     from cpsched_sim.study.campaign import campaign_of
     from cpsched_sim.study.result_store import ResultStore
 
-    require(not only or bool(dispatcher), "--only", "nothing", "needs a --dispatcher")
+    require(not only or bool(dispatcher), "--only", "nothing", "requires --dispatcher")
     words, store = suite(dispatcher or (), training, quick, only), ResultStore(out)
     with redirect_stdout(sys.stderr):  # a plug-in may print when it is imported
         campaign = campaign_of(words)
@@ -74,7 +76,8 @@ def benchmark(
         if results is not None:
             taken, others = adopt(campaign, store, results)
             print_message(
-                "note", f"{taken} results taken from {results}; {others} are of other code, traces or dispatchers"
+                "note",
+                f"{taken} results taken from {results}; {others} skipped: made by other code, traces or dispatchers",
             )
 
     content = yaml.safe_dump(words, sort_keys=False).encode()

@@ -1,4 +1,4 @@
-"""What there is: `cpsched dispatchers`, `predictors`, `metrics`; and `cpsched warm-up`."""
+"""The listing commands `cpsched dispatchers`, `predictors` and `metrics`; and `cpsched warm-up`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def predictors(as_json: AsJson = False) -> None:
 
 
 def _list(title: str, known: Registry[Any], as_json: bool) -> None:
-    """Print one entry per name on stdout, and a line on stderr for each plug-in that is broken."""
+    """Print one entry per name on stdout, and a line on stderr for each broken plug-in."""
     from cpsched.registry import BrokenPlugin
     from cpsched_sim.terminal_tables import print_list
 
@@ -55,7 +55,7 @@ def _list(title: str, known: Registry[Any], as_json: bool) -> None:
 @app.command("warm-up")
 @reporting
 def warm_up() -> None:
-    """Compile all kernels, so that no later command has to; the owner of a shared install does so for all its users."""
+    """Compile all kernels for later commands. On a shared install, its owner does this for all users."""
     from cpsched_sim.kernel_warm_up import warm_up
 
     done = warm_up()
@@ -66,7 +66,7 @@ def warm_up() -> None:
 @app.command()
 @reporting
 def metrics(as_json: AsJson = False) -> None:
-    """List the metrics: name, heading, unit, formula, which way is better, source."""
+    """List the metrics: name, heading, unit, formula, direction, source."""
     from cpsched.metrics import known_metrics
     from cpsched.registry import BrokenPlugin
     from cpsched_sim.terminal_tables import print_metrics

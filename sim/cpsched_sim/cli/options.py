@@ -1,4 +1,4 @@
-"""Options that several commands take, declared once: single ones, and groups that are the fields of a dataclass."""
+"""Options shared by several commands: single ones, and groups declared as fields of a dataclass."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def grouped(command: F) -> F:
-    """Give a command an option for each field of its parameters that are dataclasses, those of subclasses first."""
+    """Give a command an option for each field of its dataclass parameters, subclass fields first."""
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
 
@@ -55,7 +55,7 @@ def grouped(command: F) -> F:
 def _without_lane(value: str | None) -> None:
     """Warn if the retired option is given."""
     if value is not None:
-        print_message("warning", "--lane is ignored: long traces run compiled where that is possible")
+        print_message("warning", "--lane is ignored: remove it; long traces run compiled if possible")
 
 
 MOST_CHARGE_MS = 86_400_000
@@ -79,26 +79,26 @@ Predictor = Annotated[
 ]  # fmt: skip
 Predictors = Annotated[list[str], typer.Option("--predictor", "-p", help=_SEVERAL, autocompletion=complete_predictor)]
 SystemName = Annotated[
-    str | None, typer.Option("--system", help="A system by name or file; default: what the trace names, else pool.")
+    str | None, typer.Option("--system", help="System name or file; default: the trace's, else pool.")
 ]
 PolicyPath = Annotated[
     Path | None,
-    typer.Option("--policy", metavar="FILE", help="A site's policy: shares, QOS, limits, weights of priority."),
+    typer.Option("--policy", metavar="FILE", help="Site policy: shares, QOS, limits, priority weights."),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout, nothing else.")]
-OutDir = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Write the results there.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print only one JSON object on stdout.")]
+OutDir = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Folder for the results.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """How a command runs and prints."""
+    """Options for running and printing."""
 
     as_json: AsJson = False
     decide_timeout: Annotated[
         float,
         typer.Option(
             "--decide-timeout", metavar="SECONDS", min=0,
-            help="How long a plug-in may go on without progress (a decision, some predictions); 0: for ever.",
+            help="Seconds without progress (a decision, some predictions) until a plug-in is ended; 0: none.",
         ),
     ] = LIMIT_S  # fmt: skip
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr; notes and errors stay.")] = False
@@ -106,42 +106,41 @@ class RunOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessOptions(RunOptions):
-    """How a command with several processes runs and prints."""
+    """Options of commands with several processes."""
 
-    jobs: Annotated[int, typer.Option("--processes", "-j", min=1, help="How many processes at once.")] = 2
+    jobs: Annotated[int, typer.Option("--processes", "-j", min=1, help="Number of parallel processes.")] = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormatOptions:
-    """How a trace is read."""
+    """Options for reading a trace."""
 
     lenient: Annotated[
-        bool, typer.Option("--lenient", help="Skip and count bad lines instead of stopping at the first.")
+        bool, typer.Option("--lenient", help="Skip and count invalid lines instead of failing at the first.")
     ] = False
     format: Annotated[
         str | None,
-        typer.Option("--format", help="The trace's format by name; default: what its first line looks like."),
+        typer.Option("--format", help="Trace format; default: detected from the first line."),
     ] = None
     columns: Annotated[
         str | None,
         typer.Option(
             "--columns",
             metavar="NAME=COLUMN,...",
-            help="Accounting data: which column is what, Submit=submitted,User=3; or the names of all columns in "
-            "order.",
+            help="Accounting data: columns by name or number, Submit=submitted,User=3; or all column names in order.",
         ),
     ] = None
     zone: Annotated[
         str | None,
-        typer.Option("--zone", metavar="ZONE", help="Accounting data: the zone of its times, such as Europe/Berlin."),
+        typer.Option("--zone", metavar="ZONE", help="Accounting data: time zone, such as Europe/Berlin."),
     ] = None
     arrival: Annotated[
         Literal["eligible", "submit"],
-        typer.Option("--arrival", help="Accounting data: jobs arrive when they became eligible, or when submitted."),
+        typer.Option("--arrival", help="Accounting data: whether jobs arrive at eligibility or at submission."),
     ] = "eligible"
 
     def dialect(self) -> TraceDialect:
-        """Return what is said of an accounting file; raises `InvalidValue`."""
+        """Return the options of an accounting file. Raise `InvalidValue`."""
         from cpsched_sim.traces.trace_dialect import TraceDialect
 
         return TraceDialect(self.columns or "", self.zone or "", self.arrival)
@@ -154,14 +153,14 @@ class WorkloadOptions(FormatOptions):
     trace: Annotated[
         Path,
         typer.Argument(
-            help="A trace: SWF, `sacct -P` lines, PBS's accounting (a file or its folder), cpsched's own format (.gz "
+            help="Trace: SWF, `sacct -P` lines, PBS accounting log (file or folder), cpsched's own format (.gz "
             "too), PM100's or Kestrel's Parquet."
         ),
     ]
     system: SystemName = None
 
     def load(self, progress: Callable[[int], None]) -> Workload:
-        """Load the workload; `progress` gets the number of jobs read so far."""
+        """Load the workload; `progress` receives the number of jobs read so far."""
         from cpsched_sim.workloads.load import load
 
         return load(
@@ -173,23 +172,28 @@ class WorkloadOptions(FormatOptions):
 class PartOptions(WorkloadOptions):
     """A part of a trace, and its system."""
 
-    max_jobs: Annotated[int | None, typer.Option(min=1, help="Replay only this many jobs, from the first.")] = None
+    max_jobs: Annotated[int | None, typer.Option(min=1, help="Replay at most this many jobs.")] = None
     from_: Annotated[
         str | None,
-        typer.Option("--from", metavar="DATE", help="Only jobs from then on: 2012-02-01, or +30d from the first."),
+        typer.Option(
+            "--from",
+            metavar="DATE",
+            help="First arrival to replay: a date such as 2012-02-01, or +30d after the first job.",
+        ),
     ] = None
     to: Annotated[
-        str | None, typer.Option("--to", metavar="DATE", help="Only jobs before then: a date, or +30d from the begin.")
+        str | None,
+        typer.Option("--to", metavar="DATE", help="End of arrivals to replay: a date, or +30d after the begin."),
     ] = None
 
     def between(self) -> DateRange:
-        """Return the part of the trace that is asked for."""
+        """Return the selected part of the trace."""
         from cpsched_sim.workloads.date_range import ALL_DATES, DateRange
 
         return DateRange(self.from_ or "", self.to or "", self.zone or "") if self.from_ or self.to else ALL_DATES
 
     def load(self, progress: Callable[[int], None]) -> Workload:
-        """Load that part; `progress` gets the number of jobs read so far."""
+        """Load that part; `progress` receives the number of jobs read so far."""
         from cpsched_sim.workloads.load import load
 
         return load(
@@ -204,16 +208,14 @@ class SettingOptions:
 
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the dispatcher, the predictor, or overrun."),
+        typer.Option("--set", metavar="NAME=VALUE", help="Parameter of the dispatcher or predictor, or overrun."),
     ] = None
-    objective: Annotated[
-        str | None, typer.Option(help="Short for --set objective=NAME: what lookahead plans for (see its page).")
-    ] = None
-    effort: Annotated[int | None, typer.Option(help="Deterministic limit instead of seconds.")] = None
-    seed: Annotated[int | None, typer.Option(help="Seed of dispatchers that draw.")] = None
+    objective: Annotated[str | None, typer.Option(help="Objective of lookahead; same as --set objective=NAME.")] = None
+    effort: Annotated[int | None, typer.Option(help="Deterministic search limit instead of seconds.")] = None
+    seed: Annotated[int | None, typer.Option(help="Seed of randomized dispatchers.")] = None
 
     def settings(self) -> dict[str, str]:
-        """Return NAME=VALUE texts as a mapping, and the objective where one is given; raises `InvalidValue`."""
+        """Return NAME=VALUE texts as a mapping, with the objective if set. Raise `InvalidValue`."""
         from cpsched.errors import require
 
         found: dict[str, str] = {} if self.objective is None else {"objective": self.objective}
@@ -224,7 +226,7 @@ class SettingOptions:
         return found
 
     def search(self) -> dict[str, str]:
-        """Return the settings that only dispatchers with a search have; raises `InvalidValue`."""
+        """Return the settings of dispatchers with a search. Raise `InvalidValue`."""
         from cpsched.errors import require
 
         require(self.effort is None or self.effort > 0, "--effort", self.effort, "must be positive")
@@ -234,14 +236,14 @@ class SettingOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayOptions(SettingOptions):
-    """What a replay depends on beside its workload and the names of dispatcher and predictor."""
+    """Options of a replay besides its workload, dispatcher and predictor."""
 
-    limit: Annotated[float | None, typer.Option(help="Seconds that a decision may take (dispatchers that search).")] = (
-        None
-    )
+    limit: Annotated[
+        float | None, typer.Option(help="Time limit of a decision in seconds (dispatchers that search).")
+    ] = None
     charge: Annotated[
         str,
-        typer.Option("--charge", metavar="none|measured|MS", help="What a decision costs on the simulated clock."),
+        typer.Option("--charge", metavar="none|measured|MS", help="Simulated cost of a decision."),
     ] = "none"
     lane: Annotated[str | None, typer.Option("--lane", hidden=True, callback=_without_lane)] = None
     metric: Annotated[
@@ -256,16 +258,21 @@ class ReplayOptions(SettingOptions):
     policy: PolicyPath = None
 
     def search(self) -> dict[str, str]:
-        """Return the settings that only dispatchers with a search have; raises `InvalidValue`."""
+        """Return the settings of dispatchers with a search. Raise `InvalidValue`."""
         from cpsched.errors import require
 
         limit, effort = self.limit, self.effort
-        require(limit is None or effort is None, "--limit, --effort", (limit, effort), "only one of them")
+        require(
+            limit is None or effort is None,
+            "--limit, --effort",
+            (limit, effort),
+            "must not be set together: use one of them",
+        )
         require(limit is None or limit > 0, "--limit", limit, "must be positive")
         return ({} if limit is None else {"limit_s": str(limit)}) | SettingOptions.search(self)
 
     def charged(self) -> Any:
-        """Return None, "measured" or milliseconds; raises `InvalidValue`."""
+        """Return None, "measured" or milliseconds. Raise `InvalidValue`."""
         from cpsched.errors import InvalidValue
 
         if self.charge == "none":
@@ -277,14 +284,14 @@ class ReplayOptions(SettingOptions):
                 return milliseconds
         except ValueError:
             pass
-        raise InvalidValue("--charge", self.charge, "must be none, measured, or milliseconds, from 0 to those of a day")
+        raise InvalidValue("--charge", self.charge, "must be none, measured, or milliseconds from 0 to a day")
 
 
 def names_of(option: str, texts: Iterable[str]) -> list[str]:
-    """Names separated by commas, each once. Raises `InvalidValue` where there is none."""
+    """Split names separated by commas, without duplicates. Raise `InvalidValue` without a name."""
     from cpsched.errors import require
 
     text = ",".join(texts)
     names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-    require(bool(names), option, text, "must name one at least")
+    require(bool(names), option, text, "must have at least one name")
     return names

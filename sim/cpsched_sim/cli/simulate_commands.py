@@ -42,7 +42,7 @@ def simulate(
     out: OutDir = None,
     running: RunOptions,
 ) -> None:
-    """Replay TRACE and print what the schedule is worth."""
+    """Replay TRACE and print the metrics of its schedule."""
     from cpsched import metrics
     from cpsched.policy_spec import PolicySpec
     from cpsched_sim.oracle import SIMULATION_REGISTRIES
@@ -73,7 +73,7 @@ def simulate(
 
 
 def _warn(simulation: Simulation) -> None:
-    """Say on stderr what a reader of the figures must know."""
+    """Print warnings about the figures on stderr."""
     for note in simulation.workload.notes:
         print_message("note", note)
     if simulation.left_waiting:
@@ -94,16 +94,16 @@ def compare(
     predictors: Predictors = ["walltime"],  # noqa: B006
     baseline: Annotated[
         str | None,
-        typer.Option(help="Dispatcher, dispatcher/predictor, or 'as recorded', that is 100 %; default: the first."),
+        typer.Option(help="Baseline (100 %): dispatcher, dispatcher/predictor, or 'as recorded'; default: the first."),
     ] = None,
     options: ReplayOptions,
     part: PartOptions,
     out: OutDir = None,
     plots: Annotated[
-        bool, typer.Option("--plots", help="Also draw bars.png and ecdf.png in --out, with --policy shares.png.")
+        bool, typer.Option("--plots", help="Also draw bars.png and ecdf.png in --out; with --policy also shares.png.")
     ] = False,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Take from --out what an earlier run finished, and replay the rest.")
+        bool, typer.Option("--resume", help="Reuse finished results in --out, and replay the rest.")
     ] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="The table of compare.csv on stdout, nothing else.")] = False,
     as_markdown: Annotated[
@@ -126,10 +126,10 @@ def compare(
     from cpsched_sim.terminal_tables import print_comparison, progress_bar
     from cpsched_sim.workloads.load import under
 
-    if out is not None and resume:  # pictures of the rows of before would stand beside a longer table
+    if out is not None and resume:  # plots of the earlier rows would not match the longer table
         plots = plots or any((out / name).exists() for name in PICTURES)
     if plots:
-        require(out is not None, "--plots", plots, "needs --out DIR")
+        require(out is not None, "--plots", plots, "requires --out DIR")
         report.check()
     require(not resume or out is not None, "--resume", resume, "needs --out DIR")
     formats = {"--json": running.as_json, "--csv": as_csv, "--markdown": as_markdown}
@@ -176,7 +176,7 @@ def compare(
         interrupted = True
     rows = [*(done[index] for index in sorted(done)), *others]
     if interrupted:
-        goes_on = "; --resume goes on" if out is not None else ""
+        goes_on = "; use --resume to continue" if out is not None else ""
         print_message(
             "interrupted", f"{len(done)} of {many(len(setups), 'combination is', 'combinations are')} finished{goes_on}"
         )

@@ -1,4 +1,4 @@
-"""The program that the commands belong to, and how they report."""
+"""The program of the commands, and their error reports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cpsched_sim.cli_shell import SHORT_HELP, CommandGroup, echo_json
 
 app = typer.Typer(
     cls=CommandGroup,
-    help="Replay traces, list what there is, make up workloads.",
+    help="Replay traces, list dispatchers and predictors, generate workloads.",
     no_args_is_help=True,
     context_settings=SHORT_HELP,
     pretty_exceptions_enable=False,
@@ -20,7 +20,7 @@ app = typer.Typer(
 
 
 def look_here_too() -> None:
-    """Let `package.module:Class` name a module of the current folder, too: after everything that is installed."""
+    """Let `package.module:Class` name a module of the current folder, after all installed ones."""
     here = os.getcwd()
     if here not in sys.path and "" not in sys.path:
         sys.path.append(here)
@@ -29,4 +29,4 @@ def look_here_too() -> None:
 __all__ = ["app", "echo_json", "look_here_too", "reporting"]
 
 reporting = cli_shell.reporting(first=look_here_too)
-"""Errors of a command in one line; its plug-ins may lie in the current folder."""
+"""Report a command's errors in one line; plug-ins may be in the current folder."""

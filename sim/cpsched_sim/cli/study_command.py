@@ -40,7 +40,7 @@ def study_run(
     source: Annotated[Path, typer.Argument(metavar="FILE", help="The study's file; `study example` prints one.")],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where results and report go.")],
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Count the cases, and estimate the time by what earlier ones took.")
+        bool, typer.Option("--dry-run", help="Count the cases and estimate the time from earlier ones.")
     ] = False,
     on: OnEngine = None,
     retry: Annotated[bool, typer.Option("--retry", help="Run again what failed or did not end.")] = False,
@@ -71,9 +71,9 @@ def run_campaign(
     retry: bool,
     first: Callable[[], None] = lambda: None,
 ) -> StudyResults:
-    """Run it with a bar of progress, and write everything into its folder; `content` is its file.
+    """Run a campaign with a progress bar and write all results; `content` is the study file.
 
-    `first` is called when no other study is at work in the folder. Ctrl-C ends the command with 130.
+    `first` is called with the folder locked. Ctrl-C ends the command with exit code 130.
     """
     from cpsched_sim.experiments.engines import engine_of
     from cpsched_sim.files import write_atomically
@@ -89,13 +89,9 @@ def run_campaign(
             print_message("note", change)
         before = store.before(campaign, retry)
         if altered := before.altered:
-            print_message(
-                "note", f"{len(altered)} results are not as they were kept, and are decided again: {altered[0]}"
-            )
+            print_message("note", f"{len(altered)} results changed since they were stored, and run again: {altered[0]}")
         if others := store.others(campaign):
-            print_message(
-                "note", f"{others} results are of other code, data or settings than these cases: they are not used"
-            )
+            print_message("note", f"{others} results were made by other code, data or settings: they are not used")
         if before.done:
             print_message("note", f"{len(before.done)} of {len(campaign.distinct)} replays were finished before")
         write_atomically(out / "study.yaml", content)
@@ -105,7 +101,7 @@ def run_campaign(
                 found = run_cases(campaign, store, engine, retry, show, before)
             except KeyboardInterrupt:
                 done = len(store.before(campaign, retry).done)
-                told = f"{done} of {len(campaign.distinct)} cases are in {out}; the same command goes on"
+                told = f"{done} of {len(campaign.distinct)} cases are in {out}; repeat the command to resume"
                 print_message("interrupted", told)
                 raise typer.Exit(130) from None
         for note in write_all(found):
@@ -114,7 +110,7 @@ def run_campaign(
 
 
 def print_study(rows: Sequence[Mapping[str, Any]], out: Path, as_json: bool, text: Callable[[], str]) -> None:
-    """Print what came of a study. Exit code 1 where cases have no figures."""
+    """Print the results of a study. Exit code 1 if cases have no figures."""
     from cpsched_sim.study.study_output import PAGE
 
     bad = [row for row in rows if row["outcome"] != "ended"]
@@ -122,7 +118,7 @@ def print_study(rows: Sequence[Mapping[str, Any]], out: Path, as_json: bool, tex
         echo_json({"cases": len(rows), "bad": len(bad), "report": str(out / PAGE)})
     else:
         typer.echo(text(), nl=False)
-        print_message("note", f"the report with its pictures is {out / PAGE}")
+        print_message("note", f"the report with plots is {out / PAGE}")
     for row in bad:
         print_message("error", f"{row['case'] or row['policy']}, {row['trace']}, seed {row['seed']}: {row['why']}")
     if bad:
@@ -130,7 +126,7 @@ def print_study(rows: Sequence[Mapping[str, Any]], out: Path, as_json: bool, tex
 
 
 def count(campaign: Campaign, store: ResultStore, jobs: int, retry: bool, as_json: bool) -> None:
-    """Print how many cases there are, and how long those take that are not finished."""
+    """Print the number of cases, and the estimated time for those not finished."""
     done = store.before(campaign, retry).done
     left, costs_s = len(campaign.distinct) - len(done), store.costs_s()
     estimate_s = 0.0 if not left else left * fmean(costs_s) / min(jobs, left) if costs_s else None
@@ -141,10 +137,10 @@ def count(campaign: Campaign, store: ResultStore, jobs: int, retry: bool, as_jso
             "excluded": excluded, "estimate_s": estimate_s,
         })  # fmt: skip
         return
-    typer.echo(f"{len(campaign.cases)} cases, {len(campaign.distinct)} different replays; {excluded} left out")
-    typer.echo(f"{len(done)} finished, {left} to be run, {jobs} at once")
+    typer.echo(f"{len(campaign.cases)} cases, {len(campaign.distinct)} distinct replays; {excluded} left out")
+    typer.echo(f"{len(done)} finished, {left} to run, {jobs} in parallel")
     typer.echo(f"estimated time: {span(estimate_s)}" if estimate_s is not None else
-               "estimated time: unknown, no case has ever run in this folder")  # fmt: skip
+               "estimated time: unknown, since no case has run in this folder")  # fmt: skip
 
 
 @study_app.command("verify")
@@ -171,19 +167,17 @@ def study_verify(
 
     path = file or (results if results.is_dir() else results.parent) / "study.yaml"
     if not path.is_file():
-        raise InputError(f"{path}: there is no study: name its file with --study")
+        raise InputError(f"{path}: has no study: set its file with --study")
     campaign = read_campaign(path) if file is not None else campaign_at(path, results)
     found = verify(campaign, results, engine_of(on, running.jobs, running.decide_timeout), sample, seed)
     if running.as_json:
         echo_json(asdict(replace(found)))
     else:
-        typer.echo(f"{found.read} results read, {found.decided} decided again, {found.same} of them the same")
+        typer.echo(f"{found.read} results read, {found.decided} run again, {found.same} of them equal")
     if found.other:
-        print_message(
-            "note", f"{len(found.other)} results are of other code or data than today's, such as {found.other[0]}"
-        )
+        print_message("note", f"{len(found.other)} results were made by other code or data, such as {found.other[0]}")
     if found.by_clock:
-        print_message("note", f"{found.by_clock} of the sample end by the clock, and cannot be decided again")
+        print_message("note", f"{found.by_clock} of the sample have a time limit and cannot be repeated")
     for sentence in found.differs:
         print_message("error", sentence)
     if found.differs:

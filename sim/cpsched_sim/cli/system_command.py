@@ -1,4 +1,4 @@
-"""`cpsched system`: system files from what a cluster says of itself."""
+"""`cpsched system`: write system files from a cluster's own data."""
 
 from __future__ import annotations
 
@@ -25,17 +25,15 @@ def system_from_slurm(
         str | None,
         typer.Argument(
             metavar="[FILE]",
-            help="What `scontrol show node` or `sinfo` printed, or a trace, for what was in use at once; - for "
-            "standard input; default: scontrol is asked.",
+            help="Output of `scontrol show node` or `sinfo`, or a trace, for its peak use; - for standard input; "
+            "default: run scontrol.",
         ),
     ] = None,
     name: Annotated[str, typer.Option(help="The name of the system.")] = "site",
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where to write it; default: standard output.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Output file; default: standard output.")] = None,
     reading: FormatOptions,
 ) -> None:
-    """Write a system file from Slurm's nodes, or from an accounting file's peaks; its comments say what was guessed."""
+    """Write a system file from Slurm's nodes, or from an accounting file's peak use; comments mark the guesses."""
     from cpsched_sim.files import write_atomically
     from cpsched_sim.result_files import check_new
     from cpsched_sim.systems.system_draft import checked_draft

@@ -1,4 +1,4 @@
-"""`cpsched tune`: which setting would have served the site's goal best in its last weeks."""
+"""`cpsched tune`: find the settings that work best for the site's goal in its last weeks."""
 
 from __future__ import annotations
 
@@ -26,27 +26,25 @@ def tune(
     ] = None,
     limits: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME=%,...", help="What must not get worse, in % of easy's: awf=103,longest=110; or none."
-        ),
+        typer.Option(metavar="NAME=%,...", help="Upper limits in % of easy's figures: awf=103,longest=110; or none."),
     ] = None,
     present: Annotated[
-        str, typer.Option(metavar="POLICY", help="The policy in use: dispatcher / predictor NAME=VALUE ...")
+        str, typer.Option(metavar="POLICY", help="Present policy: dispatcher / predictor NAME=VALUE ...")
     ] = "lookahead",
-    weeks: Annotated[float, typer.Option(min=0, help="How much of the trace's end is looked at.")] = 8.0,
-    window_days: Annotated[float, typer.Option(min=0, help="How long a window is that is replayed by itself.")] = 3.5,
-    window_jobs: Annotated[int, typer.Option(min=100, help="A window with more jobs is cut there.")] = 4000,
-    seeds: Annotated[int, typer.Option(min=1, max=100, help="How often a setting that draws is replayed.")] = 3,
-    twin: Annotated[bool, typer.Option("--twin", help="Show the twin of Slurm's own scheduler, too.")] = False,
+    weeks: Annotated[float, typer.Option(min=0, help="Weeks to use from the end of the trace.")] = 8.0,
+    window_days: Annotated[float, typer.Option(min=0, help="Length of a window in days.")] = 3.5,
+    window_jobs: Annotated[int, typer.Option(min=100, help="Maximum jobs of a window; a longer one is cut.")] = 4000,
+    seeds: Annotated[int, typer.Option(min=1, max=100, help="Replays of each randomized setting.")] = 3,
+    twin: Annotated[bool, typer.Option("--twin", help="Also show the twin of Slurm's own scheduler.")] = False,
     keep: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Where replays are kept for the next run; default: the user's cache."),
+        typer.Option(metavar="DIR", help="Folder for replays to reuse; default: the user's cache."),
     ] = None,
     source: WorkloadOptions,
     policy: PolicyPath = None,
     running: ProcessOptions,
 ) -> None:
-    """Find the setting that serves a goal best: chosen on half of TRACE's last weeks, judged on the other half."""
+    """Find the best setting for a goal: chosen on half of TRACE's last weeks, judged on the other half."""
     from cpsched.errors import require
     from cpsched.goal_presets import Goal
     from cpsched.policy_spec import PolicySpec
@@ -79,7 +77,7 @@ def tune(
         with progress_bar("tune", "replays", running.quiet) as show:
             found = tuner.tune(question, cut, TrialReplays(running.jobs, kept, running.decide_timeout), show)
     except KeyboardInterrupt:
-        print_message("interrupted", "what was replayed is kept: the same command goes on there")
+        print_message("interrupted", "finished replays are stored: repeat the command to resume")
         raise typer.Exit(130) from None
     if kept.taken:
         print_message("note", f"{many(kept.taken, 'replay was', 'replays were')} taken from {folder}")
@@ -95,5 +93,5 @@ def tune(
 
 
 def _cache() -> Path:
-    """Where replays are kept unless `--keep` says otherwise."""
+    """Return the default folder of stored replays."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cpsched" / "tune"

@@ -25,21 +25,19 @@ whatif_app = typer.Typer(help="Replay a site's own weeks: as Slurm had them, the
 app.add_typer(whatif_app, name="whatif")
 
 HOPELESS = 3
-"""Exit code where the twin is too far from what happened."""
+"""Exit code if the twin differs too much from what happened."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpanOptions:
-    """Which days are replayed."""
+    """The days to replay."""
 
     days: Annotated[float | None, typer.Option(help="Replay only this many days, up to the end.")] = None
-    from_: Annotated[str | None, typer.Option("--from", metavar="DATE", help="The first day or moment.")] = None
-    to: Annotated[
-        str | None, typer.Option("--to", metavar="DATE", help="The end: a day or moment that is not replayed any more.")
-    ] = None
+    from_: Annotated[str | None, typer.Option("--from", metavar="DATE", help="First day or time.")] = None
+    to: Annotated[str | None, typer.Option("--to", metavar="DATE", help="End (exclusive): a day or time.")] = None
 
     def span(self) -> Span:
-        """Return them as a span."""
+        """Return the options as a span."""
         from cpsched_sim.whatif.trace_window import Span
 
         return Span(self.from_ or "", self.to or "", self.days)
@@ -47,36 +45,36 @@ class SpanOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseOptions:
-    """What is replayed beside what happened."""
+    """The cases to replay."""
 
     with_: Annotated[
         list[str] | None,
         typer.Option(
             "--with",
             metavar="CASE",
-            help="What to replay instead, again and again: lookahead, advise, 'easy / quantile', or a change: "
+            help="Case to replay (repeatable): lookahead, advise, 'easy / quantile', or a change: "
             "'add-nodes=20 like=cpu16', 'remove-partition=old into=main', walltimes=0.5, policy=FILE.",
         ),
     ] = None
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Slurm's own scheduler with another parameter, as one case."),
+        typer.Option("--set", metavar="NAME=VALUE", help="Case: Slurm's own scheduler with another parameter."),
     ] = None
     with_policy: Annotated[
-        Path | None, typer.Option("--with-policy", metavar="FILE", help="Another policy of the site, as a case.")
+        Path | None, typer.Option("--with-policy", metavar="FILE", help="Case: another site policy.")
     ] = None
-    add_nodes: Annotated[int | None, typer.Option("--add-nodes", min=1, help="More nodes, as a case.")] = None
-    like: Annotated[str | None, typer.Option(help="Of which kind they are: a kind, or the name of a node.")] = None
+    add_nodes: Annotated[int | None, typer.Option("--add-nodes", min=1, help="Case: more nodes.")] = None
+    like: Annotated[str | None, typer.Option(help="Kind of the added nodes: a kind, or the name of a node.")] = None
     remove_partition: Annotated[
-        str | None, typer.Option("--remove-partition", help="A partition dissolved into another one, as a case.")
+        str | None, typer.Option("--remove-partition", help="Case: merge this partition into another.")
     ] = None
-    into: Annotated[str | None, typer.Option(help="Into which; default: the largest.")] = None
+    into: Annotated[str | None, typer.Option(help="Target of the merge; default: the largest.")] = None
     walltimes: Annotated[
-        float | None, typer.Option(help="Time limits cut to this part, but not below what a job ran, as a case.")
+        float | None, typer.Option(help="Case: time limits cut to this part, but not below the run time.")
     ] = None
 
     def cases(self) -> list[WhatIfCase]:
-        """Return the cases; raises `InvalidValue`."""
+        """Return the cases. Raise `InvalidValue`."""
         from cpsched.errors import require
         from cpsched_sim.whatif.whatif_cases import cases_of
 
@@ -84,7 +82,7 @@ class CaseOptions:
                  "into": self.into, "walltimes": self.walltimes}  # fmt: skip
         changes = {name: str(value) for name, value in given.items() if value is not None}
         for name, needs in (("like", "add-nodes"), ("into", "remove-partition")):
-            require(name not in changes or needs in changes, f"--{name}", changes.get(name), f"belongs to --{needs}")
+            require(name not in changes or needs in changes, f"--{name}", changes.get(name), f"requires --{needs}")
         policy = str(self.with_policy) if self.with_policy else None
         return cases_of(self.with_ or (), self.set_ or (), changes, policy)
 
@@ -104,29 +102,27 @@ def whatif_run(
     ],
     choice: CaseOptions,
     system: SystemName = None,
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where report and results go.")] = Path("whatif"),
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for report and results.")] = Path("whatif"),
     period: SpanOptions,
     config: Annotated[
         Path | None,
-        typer.Option(
-            "--slurm-config", metavar="FILE", help="What `scontrol show config` printed: Slurm's own parameters."
-        ),
+        typer.Option("--slurm-config", metavar="FILE", help="Output of `scontrol show config`: Slurm's parameters."),
     ] = None,
     policy: PolicyPath = None,
     licenses: Annotated[
         str | None,
-        typer.Option("--licenses", metavar="NAME=N,...", help="How many licences there are; a folder has it."),
+        typer.Option("--licenses", metavar="NAME=N,...", help="Total of each licence; default: the folder's."),
     ] = None,
     earlier: Annotated[
         Path | None,
         typer.Option(
             metavar="FOLDER",
-            help="What `collect` collected before: the report says what changed; new nodes are away at first.",
+            help="Earlier folder of `collect`: the report shows changes; new nodes start as unavailable.",
         ),
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, max=100, help="Replays of dispatchers that draw.")] = 3,
+    seeds: Annotated[int, typer.Option(min=1, max=100, help="Replays of randomized dispatchers.")] = 3,
     sessions: Annotated[
-        bool, typer.Option("--sessions/--no-sessions", help="Replay users who react to their waits, too.")
+        bool, typer.Option("--sessions/--no-sessions", help="Also replay users who react to their waits.")
     ] = True,
     resume: Annotated[bool, typer.Option("--resume", help="Take from --out what an earlier run finished.")] = False,
     anyway: Annotated[bool, typer.Option("--anyway", help="Replay the cases though the twin is hopeless.")] = False,
@@ -151,7 +147,7 @@ def whatif_run(
     whatif_io.check_new(out, resume)
     with watched(running.decide_timeout):
         for case in cases:
-            ReplaySetup(case.spec).build()  # what is wrong with one is told before any of them is replayed
+            ReplaySetup(case.spec).build()  # report invalid cases before the first replay
         site = load_policy(policy) if policy is not None else folder.policy() if folder is not None else None
         window, digests = whatif_io.read(
             source, system, period.span(), reading.lenient, reading.format, reading.dialect(), site, earlier, totals
@@ -165,7 +161,7 @@ def whatif_run(
         print_message("hint", hint)
     if window.guessed:
         kept = whatif_io.write_system(window, out)
-        print_message("note", f"the system is guessed by {window.guessed}: correct {kept}, and give it with --system")
+        print_message("note", f"the system is guessed from {window.guessed}: correct {kept}, and pass it with --system")
     replays = ReplayRunner(window, out, digests, running.jobs, running.decide_timeout)
     _answer(replays, plan, resume, out, running.as_json, running.quiet)
 
@@ -181,7 +177,7 @@ def _answer(replays: ReplayRunner, plan: WhatIfPlan, resume: bool, out: Path, as
         with progress_bar("what if", "replays", quiet) as show:
             found = find(replays, plan, resume, show)
     except KeyboardInterrupt:
-        print_message("interrupted", f"finished replays are in {out}; --resume goes on")
+        print_message("interrupted", f"finished replays are in {out}; use --resume to continue")
         raise typer.Exit(130) from None
     found["digests"] = dict(replays.digests)
     run_all_steps(

@@ -1,4 +1,4 @@
-"""`cpsched workload`: made-up traces."""
+"""`cpsched workload`: generate synthetic traces."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import typer
 from cpsched.formatting import many
 from cpsched_sim.cli.simulator_app import app, reporting
 
-workload_app = typer.Typer(help="Make up a workload.", no_args_is_help=True)
+workload_app = typer.Typer(help="Generate a workload.", no_args_is_help=True)
 app.add_typer(workload_app, name="workload")
 
 
 @workload_app.command("eurora")
 @reporting
 def workload_eurora(
-    out: Annotated[Path, typer.Option(metavar="FILE", help="Where to write it; gzipped if the name ends in .gz.")],
-    days: Annotated[float, typer.Option(help="How many days.")] = 30.0,
-    seed: Annotated[int, typer.Option(min=0, help="Same seed, same jobs.")] = 0,
-    load: Annotated[float, typer.Option(help="Times the jobs per day of Eurora's busiest months.")] = 1.0,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Output file; gzipped if the name ends in .gz.")],
+    days: Annotated[float, typer.Option(help="Number of days.")] = 30.0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed; the same seed gives the same jobs.")] = 0,
+    load: Annotated[float, typer.Option(help="Factor on the jobs per day of Eurora's busiest months.")] = 1.0,
 ) -> None:
-    """Jobs like Eurora's (see `cpsched_sim/workloads/eurora.py`), in cpsched's own trace format."""
+    """Generate jobs like Eurora's (see `cpsched_sim/workloads/eurora.py`), in cpsched's own trace format."""
     from cpsched_sim.result_files import check_new
     from cpsched_sim.traces import native
     from cpsched_sim.workloads.eurora import RESOURCES, eurora
@@ -36,13 +36,13 @@ def workload_eurora(
 @workload_app.command("lublin")
 @reporting
 def workload_lublin(
-    out: Annotated[Path, typer.Option(metavar="FILE", help="Where to write it; gzipped if the name ends in .gz.")],
-    jobs: Annotated[int, typer.Option(help="How many jobs.")] = 10_000,
-    processors: Annotated[int, typer.Option(help="Of the machine that they are for.")] = 128,
-    seed: Annotated[int, typer.Option(min=0, help="Same seed, same jobs.")] = 0,
-    load: Annotated[float, typer.Option(help="Times the jobs per day of the model, which are about 93.")] = 1.0,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Output file; gzipped if the name ends in .gz.")],
+    jobs: Annotated[int, typer.Option(help="Number of jobs.")] = 10_000,
+    processors: Annotated[int, typer.Option(help="Processors of the machine.")] = 128,
+    seed: Annotated[int, typer.Option(min=0, help="Seed; the same seed gives the same jobs.")] = 0,
+    load: Annotated[float, typer.Option(help="Factor on the model's jobs per day, about 93.")] = 1.0,
 ) -> None:
-    """Jobs by the model of Lublin and Feitelson (2003) with estimates as Tsafrir et al. (2005), in SWF."""
+    """Generate jobs by the model of Lublin and Feitelson (2003), estimates by Tsafrir et al. (2005), in SWF."""
     from cpsched_sim.result_files import check_new
     from cpsched_sim.traces import swf
     from cpsched_sim.workloads.lublin import header, lublin

@@ -17,7 +17,7 @@ def usage_against_shares(facts: WindowFacts, made: WindowSchedule) -> dict[str, 
     """Return each account's part of all use in the window and the distance from shares; None without shares.
 
     As in `account_usage`, each day's use is divided by shares among the accounts whose jobs could have used it. The
-    distance is the part of use that went to other accounts.
+    distance is the fraction used by other accounts.
     """
     window = facts.window
     if window.site is None:

@@ -329,7 +329,7 @@ def typed(slurm: Slurm) -> None:
     cases["gres_of_two_types"] = slurm.sbatch("--nodes=1", "--gres=gpu:a100:1,gpu:l40:1", "--time=10")
     dump(slurm, "typed_gpus", cases)
     slurm.run("bash", "-c", "scancel --user=alice")
-    slurm.restart("slurmctld")  # renders the configuration anew
+    slurm.restart("slurmctld")  # renders the configuration again
     slurm.scontrol("reconfigure")
     slurm.wait_until(lambda: "gpu:l40:1" not in slurm.run("scontrol", "show", "node", "n4"), 30, "types are gone")
 

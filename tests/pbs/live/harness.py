@@ -1,4 +1,4 @@
-"""A real PBS server with no jobs of anybody else's, and a bridge as a process of its own beside it.
+"""A real PBS server without other jobs, and a bridge as a separate process.
 
 The server must be on this host, where its accounting log can be read, and this account a manager of it. Jobs are
 submitted as CPSCHED_PBS_USER where this account is root, whom PBS gives no jobs.

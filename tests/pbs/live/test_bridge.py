@@ -81,7 +81,7 @@ def test_an_array_runs_subjob_by_subjob(pbs: Pbs, bridge: LiveBridge) -> None:
 
 
 def test_a_subjob_that_its_host_refuses_is_tried_again_once_its_array_has_begun(pbs: Pbs, tmp_path: Path) -> None:
-    """A bridge that gives up after one failure: PBS would move no such array, and nobody else starts the subjob."""
+    """A bridge that gives up after one failure: PBS does not move such an array, so no one else starts the subjob."""
     prologue, refuses = home() / "mom_priv" / "prologue", tmp_path / "refuses"
     if os.geteuid() or prologue.exists():
         pytest.skip("the host has a prologue of its own, or is not this account's")

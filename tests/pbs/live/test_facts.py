@@ -136,7 +136,7 @@ def test_no_user_writes_the_claim_and_everybody_sees_it(pbs: Pbs) -> None:
 
 
 def test_a_job_that_shrinks_waits_without_a_walltime_and_a_manager_writes_one(closed: Pbs) -> None:
-    """`qrun` writes none: whoever starts such a job has to."""
+    """`qrun` writes none: the caller has to."""
     wanted = ["-q", QUEUE, "-l", "select=1:ncpus=1", "-l", "min_walltime=60,max_walltime=600", "--", "/bin/sleep", "30"]
     job, other = (closed.as_user("qsub", "-o", "/dev/null", "-e", "/dev/null", *wanted).strip() for _ in range(2))
     wishes = closed.jobs()[job]["Resource_List"]

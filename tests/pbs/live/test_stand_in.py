@@ -20,7 +20,7 @@ NOBODYS = "999999.vm"
 
 @dataclass
 class Both:
-    """A real server and the stand-in, to which everything happens alike; jobs go by the stand-in's names."""
+    """A real server and the stand-in with the same events; jobs are named as in the stand-in."""
 
     pbs: Pbs
     stand_in: Server = field(default_factory=Server)

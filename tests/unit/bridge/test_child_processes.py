@@ -32,7 +32,7 @@ TALKER = """
 
 @pytest.fixture
 def begin(tmp_path: Path) -> Iterator[Callable[..., ChildProcess]]:
-    """Starts a child that tells what it was given, then ends with the status that it is sent."""
+    """Start a child that reports its input, then ends with the status that it is sent."""
     (tmp_path / "talker.py").write_text(textwrap.dedent(TALKER))
     made: list[ChildProcess] = []
 
@@ -122,7 +122,7 @@ def test_a_child_that_is_killed_is_gone_and_so_is_the_channel(begin: Callable[..
 
 
 def test_only_the_child_has_its_end_of_the_socket(begin: Callable[..., ChildProcess]) -> None:
-    """Else nobody would notice that it has ended."""
+    """Otherwise its end would go unnoticed."""
     child = begin()
     told(child)
     child.channel.sendall(bytes([1]))

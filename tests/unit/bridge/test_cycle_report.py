@@ -1,4 +1,4 @@
-"""What a cycle tells, where much of the same has happened."""
+"""The report of a cycle with many similar events."""
 
 from cpsched_bridge.cycle_report import MOST_ALIKE, Event, summarize_events
 

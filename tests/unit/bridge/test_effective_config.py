@@ -17,7 +17,7 @@ from tests.fakes import FakeCluster, FakePace, FirstFit
 
 
 def told(adapter="slurm", **settings):
-    """What is in force with these settings."""
+    """Return the effective values of these settings."""
     return prepare_policy(Settings.model_validate({"adapter": adapter, "metrics": {"port": 0}, **settings})).in_force
 
 
@@ -74,7 +74,7 @@ def test_every_setting_is_there_once_and_none_besides():
 
 
 def test_what_is_built_is_what_is_said():
-    """The policies of the bridge have the very settings that are told."""
+    """The bridge's policies have exactly the reported settings."""
     for settings in ({}, {"dispatcher": "easy"}, {"dispatcher": "pcp20", "fallback": "none"}, {"overrun": "double"}):
         ready = prepare_policy(
             Settings.model_validate({"adapter": "slurm", "policy": settings, "metrics": {"port": 0}})
@@ -86,7 +86,7 @@ def test_what_is_built_is_what_is_said():
         assert (found.fallback is None) == (ready.fallback is None)
 
 
-# ------------------------------------------------------------------------------------------ told alike everywhere
+# ------------------------------------------------------------------------------------------ reported alike everywhere
 
 
 @pytest.fixture
@@ -158,7 +158,7 @@ def test_a_bridge_journals_it_when_it_begins(tmp_path):
 
 
 def test_rounds_of_the_fallback_are_journalled_with_the_settings_it_had(tmp_path):
-    """It decides by the site's order on Slurm, and so must whoever decides its rounds again."""
+    """It decides by the site's order on Slurm, and so must a replay of its rounds."""
     from cpsched.dispatchers.easy import EasyDispatcher
     from cpsched.policy import Policy
     from cpsched.predictors.walltime import WalltimePredictor

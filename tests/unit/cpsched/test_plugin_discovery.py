@@ -1,4 +1,4 @@
-"""Plug-ins: found by name or by words, on every door alike; a broken one is one line, and breaks nothing."""
+"""Plug-ins: found by name or path in every API; a broken one is one line, and breaks nothing."""
 
 import importlib
 import json

@@ -60,7 +60,7 @@ def test_estimates_of_jobs_that_left_without_ending_do_not_pile_up():
 
 
 class Answering(Dispatcher):
-    """A dispatcher that returns what it is told to, or raises it."""
+    """A dispatcher that returns or raises what it is given."""
 
     def __init__(self, answer):
         self.answer = answer
@@ -95,7 +95,7 @@ def test_whatever_an_exception_says_of_itself_is_one_fault_of_bounded_printable_
 
 
 class Guessing(Predictor):
-    """A predictor that answers what it is told to, or raises it."""
+    """A predictor that returns or raises what it is given."""
 
     def __init__(self, answer):
         self.answer = answer
@@ -192,7 +192,7 @@ def test_the_first_fault_of_learning_names_its_part_and_the_other_part_has_learn
 
 
 class Diary(Spy):
-    """Tells what it knows, if it can."""
+    """Reports its memory, if it can."""
 
     def __init__(self, learns):
         self.learns = learns
@@ -249,7 +249,7 @@ def test_a_dispatcher_needs_no_more_than_to_decide():
 
 
 class Unsure(Spy):
-    """Cannot tell whether it learns."""
+    """Fails when asked whether it learns."""
 
     @property
     def learns(self):

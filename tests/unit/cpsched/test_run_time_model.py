@@ -12,7 +12,7 @@ HALVES = np.array([0.1, 0.5, 0.9])
 
 
 def taught(*ran, **facts):
-    """Jobs of ada, of 100 s each, that ran so many seconds."""
+    """Jobs of ada, of 100 s each, that ran for these times."""
     times = RunTimeModel()
     for i, run_s in enumerate(ran):
         times.learn(EndedJob(a_job(i, user="ada", **facts), 0, run_s))

@@ -218,7 +218,7 @@ def test_a_word_counts_only_between_single_blanks(deadman: DeadMan, forged: str)
 
 
 def test_where_the_plugin_is_not_loaded_its_words_prove_nothing(deadman: DeadMan) -> None:
-    """Nobody keeps users from writing them; the plugin's own hold at submission still counts."""
+    """Users can write them; the plugin's own hold at submission still counts."""
     jobs = [Job("1", reason="JobHeldAdmin", comment="bridge:wait"), Job("2")]
     deadman.put(jobs=jobs, plugin=False)
     assert kept(deadman.run()) == {"1"}
@@ -401,7 +401,7 @@ def test_as_root_the_ledger_is_opened_by_the_owner_of_its_folder(deadman: DeadMa
 
 
 def test_it_works_without_a_byte_of_free_space(deadman: DeadMan) -> None:
-    """No file may grow, nobody can be told; more jobs than fit in a pipe, which a here-string would put in a file."""
+    """No file may grow; more jobs than fit in a pipe, which a here-string would put in a file."""
     names = [str(n) for n in range(100_000, 105_200)]
     deadman.put(jobs=[Job(name, comment="bridge:pinned()", reqnodes="n1") for name in names[:10]])
     told = deadman.run(before="ulimit -S -f 0", stdout="/dev/full")

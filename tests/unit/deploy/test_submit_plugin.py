@@ -99,7 +99,7 @@ def test_not_left_to_slurm(plugin: SubmitPlugin, asked: dict[str, int]) -> None:
 
 
 def test_without_settings_every_user_counts_alike() -> None:
-    """Also the bridge's: which one that is, nobody said."""
+    """Also the bridge's, whose identity is not configured."""
     assert SubmitPlugin(settings=None).submit(uid=BRIDGE)["admin_comment"] == WAIT
 
 
@@ -456,7 +456,7 @@ def test_a_plugin_that_is_switched_off_still_wakes(plugin: SubmitPlugin) -> None
     woken.submit()
     assert len(woken.written) == 1
     plugin.submit()
-    assert plugin.written == [], "nobody asked for a wake file"
+    assert plugin.written == [], "no wake file is configured"
 
 
 def test_a_wake_file_that_cannot_be_written_stops_no_submission() -> None:

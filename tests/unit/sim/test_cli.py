@@ -134,7 +134,7 @@ def test_settings_find_their_owner(four_jobs):
         (["--limit", "1", "--effort", "1"], "must not be set together: use one of them"),
         (["--charge", "free"], "--charge=free: must be none, measured, or milliseconds"),
         (["--charge", "-1"], "--charge=-1: must be none"),
-        (["--charge", "1e12"], "--charge=1e12: must be none, measured, or milliseconds, from 0 to those of a day"),
+        (["--charge", "1e12"], "--charge=1e12: must be none, measured, or milliseconds from 0 to a day"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_one_line_with_exit_code_2(four_jobs, arguments, message):

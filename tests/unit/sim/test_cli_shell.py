@@ -31,7 +31,7 @@ CPSCHED = [sys.executable, "-m", "cpsched_bridge.program.cli"]
 
 
 def forked(*words):
-    """A command in a forked process, with the standard streams of whoever runs it."""
+    """A command in a forked process, with the standard streams of the test process."""
     return [sys.executable, "-IS", warm.__file__, warm.server(), *map(str, words)]
 
 
@@ -47,9 +47,9 @@ def many_jobs(tmp_path):
 
 @contextmanager
 def files_no_larger_than(size):
-    """As on a full disk: whatever writes more to a file is told so by the system.
+    """Like a full disk: the system refuses further writes to a file.
 
-    Python is not told: it would cut the bytecode of what is imported meanwhile, for whoever imports that afterwards.
+    Python keeps the old limit: it would truncate the bytecode of modules imported meanwhile.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))

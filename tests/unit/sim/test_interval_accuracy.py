@@ -39,7 +39,7 @@ def test_a_job_that_waits_long_is_told_again_once_an_hour():
 
 
 def test_nothing_of_the_future_is_known():
-    """The real run time of the job that runs shows in no interval that is told before it ends."""
+    """The real run time of the running job affects no interval issued before it ends."""
     short, long = (told((0, 4, 1000, run), (10, 4, 100, 100))[0].told for run in (100, 1000))
     assert short == long
 

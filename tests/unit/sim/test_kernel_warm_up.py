@@ -71,7 +71,7 @@ for extra in ("pytest", "hypothesis", "matplotlib", "pandas"):
 from cpsched_sim.kernel_warm_up import all_kernel_loaders
 all_kernel_loaders()
 from cpsched.jit.compiled_functions import KERNELS
-print(*(door.__name__ for door in KERNELS))
+print(*(kernel.__name__ for kernel in KERNELS))
 """
     done = with_numba(code)
     assert done.returncode == 0, done.stderr
@@ -120,7 +120,7 @@ dispatcher = DISPATCHERS.build(sys.argv[1], {}, None)
 load_all_kernels(lambda words: None)
 from cpsched.jit import compiled_functions
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
-compiled_functions.CompiledKernel._open = lambda door: sys.exit(f"{door.__name__} opened during a decision")
+compiled_functions.CompiledKernel._open = lambda kernel: sys.exit(f"{kernel.__name__} opened during a decision")
 cluster = a_cluster(4, 4)
 running = [a_running(a_job(90, 1, 2, 500), ((3, 1),), start_s=0)]
 for now_s in range(3):

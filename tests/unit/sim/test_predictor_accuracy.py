@@ -55,7 +55,7 @@ def test_intervals_hold_about_as_often_as_they_say():
 
 
 def test_nothing_is_known_of_a_job_before_it_ends():
-    """The same job again and again, each before the one before has ended: nobody has been seen to run."""
+    """The same job repeatedly, each before the previous one has ended: no user has an ended job."""
     found = calibration([ran(number, 900) for number in range(100)])
     assert list(found) == ["user not seen before", "all"]
 

@@ -1,4 +1,4 @@
-"""A comparison begins anew, also with instances that were simulated with before."""
+"""A comparison starts from unused instances, also for instances simulated with before."""
 
 import threading
 

@@ -16,7 +16,7 @@ from tests.unit.sim.test_cli import FOUR_JOBS, invoke
 
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory):
-    """What a comparison of `easy` alone left. Whoever goes on with it takes a copy."""
+    """A finished comparison of `easy` alone. Tests that resume it take a copy."""
     folder = tmp_path_factory.mktemp("compared")
     trace = folder / "four.swf"
     trace.write_text(FOUR_JOBS)

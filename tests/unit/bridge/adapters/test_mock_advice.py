@@ -1,4 +1,4 @@
-"""The simulated cluster that goes by priority, as Slurm would: advice becomes the order of starts."""
+"""The simulated cluster with priorities like Slurm's: advice becomes the order of starts."""
 
 from __future__ import annotations
 

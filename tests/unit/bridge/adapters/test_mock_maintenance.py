@@ -1,4 +1,4 @@
-"""A maintenance of the simulated site: its nodes are given no job while it lasts, by nobody."""
+"""A maintenance of the simulated site: its nodes get no jobs while it lasts."""
 
 import pytest
 

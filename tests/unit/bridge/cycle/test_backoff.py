@@ -54,9 +54,9 @@ class World:
         self.alone: set[int] = set()
         """Jobs whose failed starts something else explains."""
         self.ordinary: set[int] = set()
-        """Those of them that may fail as those of anybody."""
+        """Those of them that may fail like any user's."""
         self.stays: set[int] = set()
-        """Jobs that cannot be handed back."""
+        """Jobs that cannot be released."""
         self.room = np.array(CLUSTER.capacity)
         over = {20: ("alice", "lab"), 21: ("carol", "other"), 22: ("eve", "lab"), 23: ("alice", "other")}
         self.jobs |= {id: replace(a_job(id), user=user, account=account) for id, (user, account) in over.items()}
@@ -86,7 +86,7 @@ class World:
         starting: tuple[int, ...] = (),
         shorter: tuple[int, ...] = (),
     ) -> dict[int, str]:
-        """One reading, in which starts met obstacles, came true or failed; the jobs that are put off, and why."""
+        """One reading with starts that met obstacles, succeeded or failed; return the backed-off jobs and reasons."""
         self.states |= dict.fromkeys(starting, State.STARTING)
         self.jobs |= {id: replace(self.jobs[id], walltime_s=50) for id in shorter}
         self.states |= dict.fromkeys(began, State.RUNNING) | dict.fromkeys((*(met or {}), *failed), State.HELD)
@@ -237,7 +237,7 @@ def test_a_group_of_which_nothing_waits_is_forgotten() -> None:
 
 @pytest.mark.parametrize("limit", [1, 2, 5])
 def test_a_user_at_a_limit_keeps_it_filled_with_few_failed_starts(limit: int) -> None:
-    """A cluster that starts at most so many of alice's jobs, each 5 s long: all run, and few starts are in vain."""
+    """A cluster that limits alice's running jobs, each 5 s long: all run, and few starts fail."""
     world = World(alices=40, bobs=0)
     running: dict[int, int] = {}
     starting: list[int] = []
@@ -283,13 +283,13 @@ def test_after_benign_failures_jobs_of_a_user_only_go_last() -> None:
     world.alone, world.ordinary = set(), set()
     world = unlike(world, *range(1, 11))
     off = world.step(failed=tuple(range(1, KINDS_IN_VAIN + 1)))
-    assert set(off) == set(range(1, 11)), "with as many that nobody can explain they wait"
+    assert set(off) == set(range(1, 11)), "with as many unexplained failures they wait"
     world.alone, world.ordinary = {9}, {9}
     assert set(world.step(failed=(9,))) == set(range(1, 11)), "one benign failure beside them changes nothing"
 
 
 def test_what_is_tried_goes_last_and_only_where_it_fits() -> None:
-    """Nobody waits for a start that may be in vain."""
+    """No other job waits for a start that may fail."""
     world = World()
     world.jobs = {id: replace(job, priority=9, tier=2) for id, job in world.jobs.items()}
     world.step(failed=(1,))
@@ -421,7 +421,7 @@ def test_tables_are_as_long_as_the_queue_and_no_longer() -> None:
 
 
 def seconds_until_free(world: World, *ids: int) -> int:
-    """How long these jobs are put off while nothing is free."""
+    """How long these jobs are backed off while nothing is free."""
     world.room = np.zeros_like(CLUSTER.capacity)
     since_s = world.now_s
     while not set(ids) <= set(world.free()):

@@ -262,7 +262,7 @@ def test_one_job_that_cannot_be_learned_from_keeps_no_other_from_being_learned_f
 
 
 class Forgetful(FirstFit):
-    """Learns, and answers as told when asked what, or whether."""
+    """Learns, and returns the given answers for its memory and for whether it learns."""
 
     def __init__(self, memory, learns=lambda: True):
         super().__init__()

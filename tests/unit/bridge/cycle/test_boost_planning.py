@@ -188,8 +188,8 @@ def test_told_a_few_at_a_time_it_comes_to_rest(candidates, at_a_time):
 def test_over_eight_hours_of_age_and_fair_share_the_order_stays_the_plans():
     """A queue in Slurm's way: age grows until it is full, shares move every five minutes, jobs start and arrive.
 
-    The plan is one wish that holds for each job as long as it waits: jobs are told when they come, and when what moves
-    underneath has turned two of them round.
+    The plan is one wish that holds for each job as long as it waits: jobs are advised when they arrive, and when what
+    moves underneath has turned two of them round.
     """
     rng, bounds = random.Random(1), BoostLimits(points=2000, depth=60, changes=60)
     next_id, told_points = 1, {}

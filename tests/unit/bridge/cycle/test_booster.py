@@ -1,4 +1,4 @@
-"""Mode advise in the loop: what is told, whose points are whose, and how all of them are taken back."""
+"""Mode advise in the loop: the advice given, the owner of points, and how all of them are withdrawn."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_a_pause_takes_all_points_off_and_a_resume_puts_them_on(tmp_path, site):
     asked = len(site.commands)
     bridge.cycle()
     bridge.cycle()
-    assert len(site.commands) == asked, "once nothing is left, nobody is asked"
+    assert len(site.commands) == asked, "once nothing is left, no command is sent"
     bridge.pause.resume()
     bridge.cycle()
     assert order_of(site) == [4, 3, 2, 1]

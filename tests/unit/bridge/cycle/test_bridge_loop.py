@@ -454,7 +454,7 @@ def test_a_past_that_could_not_be_read_at_the_start_is_read_when_that_works_agai
     cluster.history_missing, cluster.past = False, [EndedJob(a_job(10), 0, 7)]
     cluster.now_s = 900
     bridge.cycle()
-    assert learned == [8, 9], "what was told whole is not asked for again"
+    assert learned == [8, 9], "complete records are not requested again"
 
 
 def test_a_stopping_bridge_gives_back_what_its_ledger_cannot_take(bridge_at, monkeypatch):
@@ -528,7 +528,7 @@ def test_a_ledger_that_takes_nothing_makes_no_stop_undo_an_administrators_hold(b
     no_room(monkeypatch)
     bridge.stop()
     assert [fake.hold for fake in cluster.jobs.values()] == [Hold.ADMIN, Hold.NONE]
-    assert cluster.jobs[2].pin == (), "the other one is handed back"
+    assert cluster.jobs[2].pin == (), "the other one is released"
 
 
 @pytest.mark.parametrize(("mode", "jobs", "told"), [("control", 2, [2]), ("control", 0, []), ("shadow", 2, [])])
@@ -570,7 +570,7 @@ def test_what_a_reading_notes_of_the_sites_policy_is_told(bridge_at):
 
 
 class Told:
-    """A service manager that writes down what it is told."""
+    """A service manager that records its messages."""
 
     def __init__(self):
         self.words = []
@@ -659,7 +659,7 @@ def test_a_pin_that_cannot_be_taken_off_is_tried_once_a_cycle(bridge_at):
 
 
 def test_an_old_pin_under_a_hold_is_taken_off_in_one_cycle_and_the_job_started_in_the_next(bridge_at):
-    """The job could be started at once, but the decision goes by a reading that shows it with the old list."""
+    """The job could be started at once, but the decision uses a reading with the old list."""
     cluster = FakeCluster()
     bridge = requeued(bridge_at, cluster)
     cluster.jobs[1].hold = Hold.PLUGIN
@@ -725,7 +725,7 @@ def test_a_start_that_was_not_sent_is_no_failure_of_its_job(bridge_at, code, fai
     entry = bridge.ledger.get(1)
     assert (entry.state, entry.pinned, entry.failures) == (State.HELD, False, failures)
     bridge.cycle()
-    assert cluster.jobs[1].running == (not failures), "one that failed is put off"
+    assert cluster.jobs[1].running == (not failures), "one that failed is backed off"
 
 
 def read_only(bridge, monkeypatch):
@@ -739,7 +739,7 @@ def read_only(bridge, monkeypatch):
 
 @pytest.mark.parametrize("word", [True, False])
 def test_a_hold_after_a_hand_back_that_could_not_be_written_down_is_an_administrators(bridge_at, monkeypatch, word):
-    """Without the submit plugin it looks like the bridge's own: only the word on the cluster tells them apart."""
+    """Without the submit plugin it looks like the bridge's own: only the word on the cluster distinguishes them."""
     cluster = FakeCluster(drained={0, 1, 2, 3})
     cluster.submit(a_job(1), hold=Hold.NONE)
     bridge = bridge_at(cluster)
@@ -777,4 +777,4 @@ def test_a_word_is_heard_once_and_overwritten_after_the_ledger_has_it(bridge_at,
         after.cycle()
         assert cluster.claimed.run == HANDED_BACK
     settle(after, cluster)
-    assert (cluster.jobs[1].hold, state(after)) == (Hold.ADMIN, State.HELD), "nobody held it: adopted anew"
+    assert (cluster.jobs[1].hold, state(after)) == (Hold.ADMIN, State.HELD), "it had no hold: adopted again"

@@ -1,4 +1,4 @@
-"""When the bridge stands down, and for whom it never does; whose commands a cycle sends."""
+"""When the bridge pauses itself, and for which users it never does; whose commands a cycle sends."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ NAMED = st.fixed_dictionaries({"account": names, "queue": names, "qos": names, "
 @tries(300)
 @given(st.data(), st.sampled_from(("user", "account", "queue", "qos", "walltime_s", "node")), st.integers(2, 4))
 def test_no_single_user_account_partition_qos_shape_or_node_makes_the_bridge_stand_down(data, kind, failing_users):
-    """Whatever and however much fails that has it in common, and whatever of others comes true."""
+    """However much fails for a common cause, and however many of the others succeed."""
     starts = []
     for _ in range(data.draw(st.integers(1, 40))):
         job = data.draw(NAMED)

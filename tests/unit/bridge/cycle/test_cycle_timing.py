@@ -17,7 +17,7 @@ def a_report(result="ok"):
 
 
 class Service:
-    """A service manager that notes when it was told what."""
+    """A service manager that records its messages with their times."""
 
     def __init__(self, pace):
         self.pace, self.words = pace, []
@@ -111,7 +111,7 @@ def test_beside_a_busy_cluster_the_pause_doubles_up_to_the_bound_and_halves_afte
     assert [report.slowed for report in reports] == [True] * 6 + [False] * 2
     assert told(reports[0]) == [("slowed", "a cycle every 4 s: much to do")]
     assert told(reports[6]) == [("full_pace", "a cycle every 2 s again")]
-    assert not any(told(reports[i]) for i in (1, 2, 3, 4, 5, 7)), "each change is told once"
+    assert not any(told(reports[i]) for i in (1, 2, 3, 4, 5, 7)), "each change is reported once"
 
 
 @pytest.mark.parametrize(("reading_s", "pause_s"), [(0.5, 1.0), (0.6, 1.2), (3.0, 5.0)])

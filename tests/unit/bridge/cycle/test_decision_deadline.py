@@ -82,7 +82,7 @@ def test_handler_and_timer_are_afterwards_what_they_were(work):
 
 @contextlib.contextmanager
 def earlier(left_s, every_s=0.0):
-    """A timer of somebody else's; what it has rung."""
+    """Another component's timer; the number of its signals."""
     rung = []
     handler = signal.signal(signal.SIGALRM, lambda number, frame: rung.append(number))
     signal.setitimer(signal.ITIMER_REAL, left_s, every_s)

@@ -1,4 +1,4 @@
-"""A bug of the bridge itself: counted, told with its traceback, and the loop goes on with the jobs still in hand."""
+"""A bug of the bridge itself: counted, logged with its traceback, and the loop goes on with the jobs still in hand."""
 
 import pytest
 import structlog

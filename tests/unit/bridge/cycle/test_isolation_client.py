@@ -228,7 +228,7 @@ def test_what_was_learned_and_told_is_known_to_the_next_process(apart):
     with pytest.raises(PolicyError, match="its process died"):
         policy.decide(a_scene())
     policy.decide(a_scene())
-    assert dispatcher.memory() == {"count": 4}, "the lesson that the dead one did not hear is told again"
+    assert dispatcher.memory() == {"count": 4}, "the lesson that the dead one missed is sent again"
     assert dispatcher.starts == 2
 
 
@@ -237,7 +237,7 @@ def test_what_it_knows_is_asked_for_before_a_decision_with_all_that_ended_until_
     dispatcher.decide(a_scene())
     dispatcher.learn(EndedJob(a_job(9), 0, 5))
     assert dispatcher.memory() == {"count": 1}
-    assert dispatcher.memory() == {"count": 1}, "and told once"
+    assert dispatcher.memory() == {"count": 1}, "and sent once"
     dispatcher.decide(a_scene())
     assert dispatcher.memory() == {"count": 1}
 

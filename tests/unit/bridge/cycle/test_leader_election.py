@@ -30,7 +30,7 @@ class Looking:
         self.told: list[str] = []
 
     def look(self, after_s: float = 1.0, wanted: bool = True) -> Lease | None:
-        """The rival after another look, so many seconds later."""
+        """The rival after another look, this many seconds later."""
         self.now_s += after_s
         report = CycleReport(1, "control", 0.0)
         self.claims.look(self.cluster.claimed, wanted, self.now_s, report)
@@ -39,7 +39,7 @@ class Looking:
         return self.claims.other_leader
 
     def for_seconds(self, seconds: float) -> set[Lease | None]:
-        """The rivals of so many looks."""
+        """The rivals of several looks."""
         return {self.look() for _ in range(int(seconds))}
 
     @property
@@ -88,7 +88,7 @@ def test_what_the_clocks_of_two_hosts_show_makes_no_difference():
 
 
 def test_a_claim_that_vanishes_for_a_moment_is_still_its_owners():
-    """As where a controller that was killed forgets it, or an administrator deletes it: the owner writes it anew."""
+    """After a killed controller forgets it, or an administrator deletes it, the owner writes it again."""
     bridge = Looking(OTHER)
     bridge.look()
     bridge.cluster.claimed = None

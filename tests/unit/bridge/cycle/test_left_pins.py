@@ -16,7 +16,7 @@ TIMEOUT_S = 15
 
 @pytest.fixture
 def cluster():
-    """What a dead bridge has left: a start that does not come true, a requeued job with its old pin, a held job."""
+    """The remains of a dead bridge: a failed start, a requeued job with its old pin, a held job."""
     found = FakeCluster(lazy=True)
     found.submit(a_job(1), a_job(2), a_job(3, per_unit=99))
     return found
@@ -24,7 +24,7 @@ def cluster():
 
 @pytest.fixture
 def left(bridge_at, cluster):
-    """The bridge after that one, which begins for ever; how many looks it takes is told."""
+    """The next bridge; `looks` is the number of its readings."""
     former = bridge_at(cluster, on_stop="keep")
     former.cycle()
     cluster.drained.add(0)

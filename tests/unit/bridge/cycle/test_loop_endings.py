@@ -120,7 +120,7 @@ def test_a_restart_says_how_long_ago_the_stop_was_and_never_less_than_nothing(br
 
 
 def test_failures_from_before_a_resume_and_from_the_pause_do_not_count_after_it(bridge_at, monkeypatch):
-    """A bridge that is resumed gets all its attempts again; those that failed while it was paused are nobody's."""
+    """A resumed bridge gets all its attempts again; failures during the pause do not count."""
     cluster = FakeCluster()
     cluster.submit(a_job(1))
     monkeypatch.setattr(circuit_breaker, "FAILED_DECISIONS", 3)

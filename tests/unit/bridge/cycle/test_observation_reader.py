@@ -14,7 +14,7 @@ from tests.fakes import FakeCluster
 
 
 class Looking(FakeCluster):
-    """A cluster that counts how often somebody asks for its past."""
+    """A cluster that counts requests for its past."""
 
     history_missing = False
     asked = 0

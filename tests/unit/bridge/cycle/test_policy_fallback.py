@@ -24,7 +24,7 @@ SHORT_S = 1.0
 
 
 class Tried(FirstFit):
-    """Fails as long as told, and says how often it was asked; may take its time."""
+    """Fails for a while, and counts its calls; may take its time."""
 
     def __init__(self, pace=None, seconds=0.0):
         self.bad, self.asked, self._pace, self._seconds = True, 0, pace, seconds
@@ -182,7 +182,7 @@ def test_a_dispatcher_that_hangs_in_compiled_code_costs_no_more_than_its_deadlin
 
 
 class Starting(IsolatedDispatcher):
-    """A dispatcher whose process begins for as long as told; asked, it decides itself."""
+    """A dispatcher whose process takes a given time to begin; in-process it decides itself."""
 
     def __init__(self):
         self.words, self.asked, self._inner = "compiles kernels", 0, FirstFit()

@@ -1,4 +1,4 @@
-"""What people are told of jobs that are put off: a round's asides, metrics, `status` and `why`."""
+"""Reports on backed-off jobs: a round's asides, metrics, `status` and `why`."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def test_a_pending_job_by_what_we_know_and_who_holds_it(state, hold, becomes):
 @pytest.mark.parametrize("state", [None, State.FREE, State.RUNNING, State.ENDED, State.GONE, State.STARTING])
 @pytest.mark.parametrize("controlling", [True, False])
 def test_a_pin_of_ours_does_not_stay_on_a_job_that_the_cluster_holds_itself(state, controlling):
-    """As after a launch that failed: whoever lifts the hold must find no nodes chosen for another moment."""
+    """After a failed launch: a user who releases the hold must not find nodes chosen for another time."""
     held = pending(Hold.CLUSTER, pinned=True)
     entry = an_entry(state, pinned=True) if state else None
     result = after(entry, seen(pending=[held]), replace(CONDUCT, controlling=controlling))
@@ -113,7 +113,7 @@ def test_a_start_whose_nodes_the_cluster_refuses_has_failed_at_once():
 
 
 def test_a_start_that_meets_an_obstacle_is_undone_and_is_nobodys_failure():
-    """At once, whatever time it would have; the reason is told."""
+    """At once, with any remaining time; the reason is reported."""
     waits = replace(pending(Hold.NONE, pinned=True), obstacle=LIMIT)
     (found,) = reconcile(an_entry(State.STARTING, since_s=99, failures=2, pinned=True), seen(pending=[waits]), CONDUCT)
     assert (found.entry.state, found.entry.failures, found.entry.pinned) == (State.ROLLING_BACK, 2, True)
@@ -355,7 +355,7 @@ ENTRIES = st.one_of(
 def test_whatever_stands_in_the_ledger_a_pending_job_has_one_master(entry, hold, pinned, control, adopt, stays):
     """With commands that work, repeated reconciliation comes to rest: held by us and to be started, or not ours.
 
-    A user's hold is never touched, nor an administrator's on a job that was not ours; nothing stays held by nobody.
+    A user's hold is never touched, nor an administrator's on a job that was not ours; no hold stays without a holder.
     """
     conduct = ReconcileOptions(controlling=control, adopt=adopt, start_timeout_s=10, max_failures=3)
     ours = entry is not None and (entry.state in KEPT or entry.state is State.GONE)
@@ -403,7 +403,7 @@ def test_a_job_that_ended_is_over_once(state):
 
 @pytest.mark.parametrize("state", [State.HOLDING, State.HELD, State.HANDING_BACK])
 def test_the_end_of_an_earlier_run_is_not_that_of_a_job_which_waits_again(state):
-    """A first reading tells of old ends too; one that does not show the job itself must not make it somebody else's."""
+    """A first reading has old ends, too; one without the job itself must not make it another's."""
     gone = after(an_entry(state, since_s=95), seen(ended=[ended(end_s=94)]))
     assert gone.state is State.GONE
     assert (
@@ -553,7 +553,7 @@ def table():
 
 
 def test_the_table_of_pending_jobs_is_as_written_down():
-    """Changed on purpose: `python -m tests.unit.bridge.cycle.test_reconcile`, then read the difference."""
+    """Changed deliberately: `python -m tests.unit.bridge.cycle.test_reconcile`, then read the difference."""
     assert list(table()) == TABLE.read_text().splitlines()
 
 

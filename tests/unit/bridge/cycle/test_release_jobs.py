@@ -1,4 +1,4 @@
-"""Everything is handed back: what is asked of the cluster, how often, what is written down, and what is said."""
+"""Releasing all jobs: the requests to the cluster, their number, the records, and the messages."""
 
 import pytest
 
@@ -65,7 +65,7 @@ def test_a_job_in_any_state_in_which_our_hold_may_be_on_it_is_handed_back_once(c
     assert cluster.released() == [(1,)]
     assert (cluster.jobs[1].hold, cluster.jobs[1].pin) == (Hold.NONE, ())
     assert state_of(ledger) == (State.FREE, False)
-    assert cluster.asked == [{1} if pinned else set()], "what is pinned by us is told to whoever reads"
+    assert cluster.asked == [{1} if pinned else set()], "our pins are passed to the reader"
 
 
 @pytest.mark.parametrize("hold", [Hold.USER, Hold.ADMIN])
@@ -148,7 +148,7 @@ def test_what_fails_is_tried_a_few_times(cluster, ledger, attempts, asked):
 
 
 def test_as_long_as_fewer_are_left_it_goes_on(cluster, ledger, monkeypatch):
-    """Beside a limit on calls each attempt hands back some; each part of them is a sign of life."""
+    """With a limit on calls each attempt releases some; each batch is a sign of life."""
     monkeypatch.setattr(release_jobs, "TOGETHER", 4)
     holding(cluster, ledger, State.HELD, *range(1, 8))
     give, given = cluster.hand_back_one, []

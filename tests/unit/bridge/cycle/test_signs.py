@@ -1,4 +1,4 @@
-"""What the journal and the metrics tell of the bridge itself: beginnings, ends, gaps, jobs that are stuck, checks."""
+"""The bridge in its journal and metrics: beginnings, ends, gaps, stuck jobs, checks."""
 
 import sqlite3
 
@@ -127,7 +127,7 @@ def test_a_command_that_never_comes_true_is_told_once_and_counted_as_long_as_it_
     cluster.submit(a_job(7), hold=Hold.NONE if unsettled is State.HOLDING else Hold.PLUGIN)
     bridge = bridge_at(cluster, pace=pace, listeners=(exporter,), **changes)
     if unsettled is State.HANDING_BACK:
-        bridge.pause.pause("so that it is handed back")
+        bridge.pause.pause("so that it is released")
     counts = []
     for second in range(0, 200, 20):
         cluster.now_s = second

@@ -1,4 +1,4 @@
-"""What a bridge does before it decides is told, holds nothing, and is charged to nothing."""
+"""Work before the first decision is reported, holds no job, and counts against no limit."""
 
 import pytest
 
@@ -40,11 +40,11 @@ def test_steps_are_done_one_after_the_other_and_told_until_all_are_done():
     assert [startup.waits_for() for _ in range(5)] == ["a", "b", "c", None, None]
     startup.tell("")
     startup.tell("")
-    assert told == ["a", "b", "c", ""], "that it is over is told once"
+    assert told == ["a", "b", "c", ""], "its end is reported once"
 
 
 def test_a_bridge_decides_and_holds_nothing_before_it_has_begun_and_then_works(bridge_at, cluster, steps, monkeypatch):
-    """A job that the submit plugin held, and one that nobody holds."""
+    """A job that the submit plugin held, and one without a hold."""
     cluster.submit(a_job(3), hold=Hold.NONE)
     monkeypatch.setattr(circuit_breaker, "FAILED_DECISIONS", 1)
     bridge = bridge_at(cluster, startup=steps.startup)

@@ -153,7 +153,7 @@ class Away(FakeCluster):
 
 @pytest.fixture
 def systemd(monkeypatch):
-    """A service manager that keeps what it is told."""
+    """A service manager that records its messages."""
     monkeypatch.setenv("NOTIFY_SOCKET", "/nowhere")
     told = []
     monkeypatch.setattr(SystemdNotifier, "notify", lambda self, *words: told.extend(words))

@@ -163,7 +163,7 @@ def test_release_all_without_a_ledger_gives_back_what_is_marked_and_what_the_jou
 
 @pytest.mark.parametrize("name", LOST)
 def test_release_all_without_ledger_and_journal_gives_back_by_the_cluster_alone(stranded, name):
-    """An administrator's hold may be one of the bridge's: nobody can tell, and it stays."""
+    """An administrator's hold may be the bridge's; since this is unknown, it stays."""
     settings, cluster = stranded
     LOST[name](state_paths.ledger_path(settings))
     damaged(state_paths.journal_path(settings))

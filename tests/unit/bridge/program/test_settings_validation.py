@@ -13,7 +13,7 @@ from cpsched_bridge.program.cli import app
 from cpsched_bridge.program.settings_validation import seconds_of
 from cpsched_bridge.settings import Settings
 
-# Each breaks one rule. Line 1 is the adapter, line 2 the state directory; (text from line 3 on, line, what is told).
+# Each breaks one rule. Line 1 is the adapter, line 2 the state directory; (text from line 3 on, line, the message).
 WRONG = [
     ("mode: contrl", 3, "mode: contrl: must be 'shadow', 'advise' or 'control'"),
     ("mode: true", 3, "mode: True: must be 'shadow', 'advise' or 'control'"),
@@ -178,7 +178,7 @@ def no_bridge_runs(monkeypatch):
 
 
 def verdict(command, path):
-    """(exit code, what is told) of a command."""
+    """Return the exit code and the output of a command."""
     result = CliRunner().invoke(app, [command, "--config", str(path)])
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result.exit_code, result.stderr
@@ -218,7 +218,7 @@ def test_so_are_adapter_and_state_directory(tmp_path, text, line, told):
 
 
 def test_so_is_a_cap_of_power_that_names_what_the_cluster_lacks(tmp_path, monkeypatch):
-    """The first reading tells; nothing has been sent then."""
+    """The first reading shows it; no command has been sent by then."""
     monkeypatch.setattr(Bridge, "run", lambda self: self.cycle() and [])
     first = f"adapter: mock\nstate_dir: {tmp_path / 'state'}\nmetrics: {{port: 0}}\noptions: {{days: 0.01}}\n"
     path = written(tmp_path, first + "policy:\n  power:\n    cap_w: 900\n    watts: {cores: 8, fans: 3}\n")

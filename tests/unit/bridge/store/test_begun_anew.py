@@ -1,4 +1,4 @@
-"""A file that was begun anew is like any other: and an attempt that fails leaves no connection and no file behind."""
+"""A newly created file is like any other, and a failed attempt leaves no connection and no file."""
 
 import sqlite3
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""Damaged files are set aside under another name, which is said, and begun anew; nothing is deleted, nothing raised."""
+"""Damaged files are renamed, reported and replaced; nothing is deleted, and no exception is raised."""
 
 import os
 import socket
@@ -194,7 +194,7 @@ def test_a_damaged_journal_is_set_aside_and_rounds_go_on(tmp_path, damage):
     reports = [second.cycle() for _ in range(2)]
     assert [report.result for report in reports] == ["ok", "ok"]
     assert list(second.journal.numbers()) == [report.number for report in reports]
-    assert reports[0].number == 3, "counted on from the newest round that the ledger knows, in which a start came true"
+    assert reports[0].number == 3, "counted on from the newest round that the ledger knows, in which a start succeeded"
     (aside,) = asides(tmp_path, "journal.sqlite")
     assert aside.read_bytes()[4096:] == content[4096:]
     assert [e.kind for e in second.journal.events() if e.kind != "mode"] == ["journal_damaged"]

@@ -14,7 +14,7 @@ from tests.fakes import FakeCluster, FakePace
 
 @pytest.fixture(autouse=True)
 def booted(monkeypatch):
-    """A host that tells when it was booted; not all containers do."""
+    """A host with a known boot time; not all containers have one."""
     monkeypatch.setattr(heartbeat, "boot_id", lambda: "this-boot")
 
 
@@ -30,7 +30,7 @@ def test_a_heartbeat_is_as_old_as_its_last_touch(tmp_path):
 
 
 def test_everybody_may_read_a_heartbeat(tmp_path):
-    """The dead-man timer and whoever asks for the status are other users."""
+    """The dead-man timer and readers of the status are other users."""
     before = os.umask(0o022)
     try:
         touch(tmp_path / "heartbeat")
@@ -51,7 +51,7 @@ def test_after_another_boot_the_files_time_counts(tmp_path, monkeypatch):
     touch(path)
     monkeypatch.setattr(heartbeat, "boot_id", lambda: "another-boot")
     monkeypatch.setattr(heartbeat.time, "time", lambda: now_s - 3600)
-    assert -3600 <= age_s(path) < -3500, "in the future: that is told, not hidden"
+    assert -3600 <= age_s(path) < -3500, "in the future: reported, not hidden"
 
 
 def test_what_is_written_in_a_file_that_somebody_else_touched_does_not_count(tmp_path):
@@ -101,7 +101,7 @@ def test_trouble_begins_when_the_grace_is_over_and_ends_with_the_next_beat(tmp_p
 
 
 def test_a_bridge_whose_heartbeat_cannot_be_written_stands_down_and_comes_back_by_itself(tmp_path):
-    """The dead-man timer would release its jobs, again and again, while the bridge holds them anew."""
+    """The dead-man timer would release its jobs repeatedly while the bridge holds them again."""
     folder = tmp_path / "beats"
     cluster, pace = FakeCluster(), FakePace()
     cluster.submit(a_job(1, per_unit=99))
@@ -115,6 +115,6 @@ def test_a_bridge_whose_heartbeat_cannot_be_written_stands_down_and_comes_back_b
     assert cluster.jobs[1].hold.value == "none"
     told = [e.detail for e in bridge.journal.events() if e.kind == "mode"]
     assert told[-1].startswith(f"paused the heartbeat {folder}/heartbeat cannot be written: No such file")
-    assert bridge.pause.reason() is None, "nobody has to resume it"
+    assert bridge.pause.reason() is None, "no resume is needed"
     folder.mkdir()
     assert [bridge.cycle().mode for _ in range(2)] == ["paused", "control"]

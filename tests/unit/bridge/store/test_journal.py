@@ -245,7 +245,7 @@ def test_a_sentence_in_a_job_of_an_earlier_version_is_a_reason_of_the_code_other
 
 
 class Rotating(FirstFit):
-    """Goes on from the round before: whoever was first in the queue then is last now, and only the first may start."""
+    """Depends on the round before: the job that was first is last now, and only the first may start."""
 
     def __init__(self):
         self.order = []

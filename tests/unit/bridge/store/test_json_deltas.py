@@ -22,7 +22,7 @@ orders = st.permutations(range(12)).flatmap(lambda order: st.integers(0, 12).map
 
 
 def strictly(value):
-    """JSON text tells true from 1, which `==` does not."""
+    """JSON distinguishes true from 1, unlike `==`."""
     return json.dumps(value, sort_keys=True)
 
 

@@ -1,4 +1,4 @@
-"""What is read of a database on a disk that lets nobody write: all that was committed, or an error."""
+"""Reading a database on a read-only disk: all committed data, or an error."""
 
 import shutil
 import sqlite3
@@ -25,7 +25,7 @@ def a_copy(tmp_path, in_log):
 
 @pytest.fixture
 def nobody_writes(monkeypatch):
-    """SQLite opens nothing but a file that nobody can change, as on a disk that is read-only."""
+    """SQLite opens only a file that cannot change, as on a read-only disk."""
     opened = sqlite_files._opened  # noqa: SLF001
 
     def only_immutable(name, uri=False):

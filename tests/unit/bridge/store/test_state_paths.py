@@ -26,7 +26,7 @@ NOBODY = 65534
 
 @contextlib.contextmanager
 def somebody_else(folder: Path) -> Iterator[None]:
-    """Somebody who may not look into the folder; as root, by being another user meanwhile."""
+    """Act as a user without access to the folder; root becomes another user for the block."""
     folder.chmod(0o700 if os.geteuid() == 0 else 0)
     before = os.geteuid()
     if before == 0:
@@ -107,7 +107,7 @@ def test_a_living_bridge_whose_files_are_taken_away_writes_them_anew_in_its_next
         told = {event.kind: event.detail for event in journal.events()}
     assert told["ledger_gone"].endswith("ledger.sqlite: it was taken away, 3 jobs written anew from memory")
     assert told["journal_gone"].endswith("journal.sqlite: it was taken away; a new one begun")
-    assert bridge.cycle().happenings == [], "told once"
+    assert bridge.cycle().happenings == [], "reported once"
 
 
 def test_a_bridge_whose_directory_is_gone_fails_its_cycles_and_goes_on_when_it_is_there_again(tmp_path):
@@ -127,7 +127,7 @@ def test_a_bridge_whose_directory_is_gone_fails_its_cycles_and_goes_on_when_it_i
 
 @pytest.mark.parametrize(("owner", "words"), [(0, ""), (1, "; the file belongs to uid {}, this is uid {}")])
 def test_only_a_file_of_somebody_else_is_called_that_where_it_may_not_be_written(tmp_path, monkeypatch, owner, words):
-    """On a disk that is read-only nobody may write, the owner neither."""
+    """On a read-only disk no user may write, not even the owner."""
     (tmp_path / "ledger.sqlite").touch()
     uid = os.geteuid()
 

@@ -74,7 +74,7 @@ def test_a_prediction_is_held_against_the_run_when_the_job_ends(cluster, cycled)
 def test_a_job_that_loses_its_place_in_the_plan_keeps_what_it_was_promised(cluster, following, cycled):
     cluster.submit(a_job(1, per_unit=4, walltime_s=100), a_job(2, per_unit=4, submit_s=5))
     cycled()
-    cluster.submit(a_job(3, per_unit=4, submit_s=1))  # the only reservation goes to whoever came first
+    cluster.submit(a_job(3, per_unit=4, submit_s=1))  # the only reservation goes to the first job
     cycled()
     assert following.promises == {2: 100, 3: 100}
 

@@ -30,7 +30,7 @@ def again(kept, now_s=30_000):
 
 
 def told(outlook):
-    """Of which jobs it has told an interval that has not come true."""
+    """Return the jobs with an interval but no start yet."""
     return {row[0] for row in outlook.kept()["told"]}
 
 
@@ -39,7 +39,7 @@ def ends(outlook):
 
 
 def likely_start(outlook, now_s=30_000):
-    """The middle of what is told of a job behind a job of ada's that may run for another 600 s."""
+    """Return the middle of the interval of a job behind a job of ada's that may run for another 600 s."""
     first = RunningJob(a_job(100, walltime_s=600, user="ada", name="run"), now_s, ((0, 1),))
     snapshot = a_snapshot(a_cluster(1, 1), [a_job(101, submit_s=now_s)], [first], now_s)
     decision = EasyDispatcher().decide(snapshot, "plan")

@@ -1,4 +1,4 @@
-"""What clients can have told, however often they try."""
+"""The messages that clients can cause, however often they try."""
 
 import logging
 from asyncio import CancelledError

@@ -1,4 +1,4 @@
-"""When a loop counts as alive, and what is told of a cycle that failed."""
+"""When a loop counts as alive, and the report of a failed cycle."""
 
 from __future__ import annotations
 

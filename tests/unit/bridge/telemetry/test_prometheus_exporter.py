@@ -84,7 +84,7 @@ def test_names_follow_the_conventions_and_nothing_is_labelled_by_job_user_or_nod
 
 
 def full(partitions):
-    """An exporter that has seen so many partitions, and more values of every other label than it keeps."""
+    """An exporter with many partitions, and more values of every other label than it keeps."""
     exporter = PrometheusExporter([*METRICS])
     for served in exporter._served:  # noqa: SLF001
         metric = served.metric

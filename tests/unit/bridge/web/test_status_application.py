@@ -81,7 +81,7 @@ def test_ready_after_a_good_cycle_and_not_after_a_failed_one(endpoint, watch, br
 def test_a_good_cycle_of_some_time_ago_does_not_make_the_bridge_ready(endpoint, watch, bridge_at):
     watch.health.clock = lambda: 1000.0
     bridge_at(FakeCluster(), listeners=(watch,)).cycle()
-    now_s = 1011.0  # a cycle that comes some intervals late is still told of as an event only
+    now_s = 1011.0  # a cycle that is some intervals late is reported only as an event
     watch.health.clock = lambda: now_s
     assert get(endpoint, "readyz")[0] == 200
     watch.health.clock = lambda: now_s + 12.0

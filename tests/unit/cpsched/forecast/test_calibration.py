@@ -56,7 +56,7 @@ def test_intervals_are_narrow_where_draws_are_right():
 
 
 def test_what_is_far_ahead_does_not_learn_from_what_is_near():
-    """Near starts come as told, far ones late: the nearest told starts are of the same kind."""
+    """Near starts come as forecast, far ones late: the nearest forecasts are of the same kind."""
     calibration = Calibration()
     for at in range(200):
         now_s = 1_000_000 * at
@@ -75,7 +75,7 @@ def test_no_interval_begins_in_the_past_or_ends_before_it_begins():
 
 @pytest.mark.parametrize("wait_s", [0, 10**6])
 def test_ends_do_not_change_places_where_one_side_alone_fails(wait_s):
-    """Starts that are all as told, and then all far off to one side."""
+    """Starts that are all as forecast, and then all far off to one side."""
     calibration = Calibration()
     for at in range(3000):
         now_s = 10**7 * at

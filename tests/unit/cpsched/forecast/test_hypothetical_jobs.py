@@ -105,7 +105,7 @@ def test_a_job_is_tried_as_the_last_of_the_queue_and_takes_no_part_in_it(seed):
 
 
 def test_a_job_behind_thousands_is_told_a_start():
-    """A plan may end before the queue does, where nobody further can start now."""
+    """A plan may end before the queue does, if no further job can start now."""
     snapshot = seen(*(Job(id, 0, 600, nodes(4)) for id in range(100, 2400)), busy=4)
     assert start_s(snapshot, 600, nodes(4)) == 7200 + 2300 * 600
 

@@ -1,8 +1,8 @@
 """Where compiled kernels are kept, when they are found again, and that nothing compiles before it is called.
 
 Each test lets processes of their own run a kernel of two functions, with a copy of the core, so that "beside the
-package" is a place that the test owns. Only the first of them begin anew: the others are forked from one that has
-imported Numba and nothing of the core, and reads the settings of Numba from its new environment.
+package" is a place that the test owns. Only the first of them are fresh processes: the others are forked from one that
+has imported Numba and nothing of the core, and reads the settings of Numba from its new environment.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ numba.core.config.reload_config()
 BECOME_NOBODY = """
 import os, pwd
 import cpsched.jit.compiled_functions
-numba.njit(lambda x: x + 1)(1)  # the compiler's own modules may lie where nobody may read
+numba.njit(lambda x: x + 1)(1)  # the compiler's modules may be unreadable for nobody
 os.setgroups([])
 os.setgid(pwd.getpwnam("nobody").pw_gid)
 os.setuid(pwd.getpwnam("nobody").pw_uid)
@@ -72,7 +72,7 @@ def compiled_kernels(folder: str, names: list[str]) -> list[str]:
 
 
 class Install:
-    """A copy of the core with a door: `doors.door(x)` is FACTOR * x, by way of `helpers`, FACTOR from `constants`."""
+    """A copy of the core with a kernel: `doors.door(x)` is FACTOR * x, through `helpers`, FACTOR from `constants`."""
 
     def __init__(self, root: Path) -> None:
         self.root, self.beside = root, root / "cpsched" / "__pycache__" / "kernels"
@@ -137,7 +137,7 @@ def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def compiled(compiled_once: Path, tmp_path: Path) -> Install:
-    """An install of the test's own whose door is in the cache beside the package."""
+    """An install of the test's own whose kernel is in the cache beside the package."""
     shutil.copytree(compiled_once, tmp_path, dirs_exist_ok=True)
     return Install(tmp_path)
 
@@ -291,7 +291,7 @@ def halved(value: int) -> int:
 
 @kernel
 def halves(column: FixedColumn) -> int:
-    """A door."""
+    """A kernel."""
     total = 0
     for value in column:
         total += halved(value)
@@ -342,7 +342,7 @@ def test_importing_and_listing_compile_nothing_and_import_neither_numba_nor_a_so
 
 @pytest.mark.parametrize(("mode", "trusted"), [(0o700, True), (0o755, True), (0o775, False), (0o757, False)])
 def test_kernels_are_not_run_from_a_directory_that_others_can_write(install: Install, mode: int, trusted: bool) -> None:
-    """What lies there is code: whoever can write it would run as whoever runs the bridge."""
+    """The cache is code: a user who can write it could run code as the bridge's user."""
     install.explicit.mkdir()
     install.explicit.chmod(mode)
     ran = install.run(CPSCHED_CACHE_DIR=str(install.explicit))
@@ -359,7 +359,7 @@ def test_kernels_are_not_run_from_a_directory_of_another_user(install: Install) 
     for path in (install.explicit, *install.explicit.iterdir()):
         os.chown(path, 12345, 12345)
     ran = install.run(CPSCHED_CACHE_DIR=str(install.explicit))
-    assert (ran.answers, ran.new) == ([8, 10], True), "compiled anew"
+    assert (ran.answers, ran.new) == ([8, 10], True), "compiled again"
     assert "belongs to user 12345" in ran.said
 
 

@@ -1,4 +1,4 @@
-"""Doors whose helpers become machine code only as a part of them: the same answers, and no harm to other functions."""
+"""Kernels whose helpers are compiled only as a part of them: the same answers, and no effect on other functions."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_helpers_have_no_machine_code_of_their_own(tmp_path: Path, monkeypatch: 
     assert type(made.library).__name__ == "SubroutineLibrary"
     written = [each.name for each in made.library.alone().functions if not each.is_declaration]
     assert written, "its own code"
-    assert not [name for name in written if "is_bad" in name], "the door links each function in, once"
+    assert not [name for name in written if "is_bad" in name], "the kernel links each function once"
 
 
 def test_functions_that_others_compile_share_what_a_door_compiled_and_work(

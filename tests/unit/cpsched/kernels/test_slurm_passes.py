@@ -29,7 +29,7 @@ def held(*runs):
 
 
 def planned(machine, running, queue, text="bf_resolution=1", now_s=0, whole=True, passes=None):
-    """When each job of the queue is to start on a cluster, or on so many nodes; None where no start is known."""
+    """Return the start of each job of the queue on a cluster or a number of nodes; None if unknown."""
     cluster = machine if isinstance(machine, Cluster) else a_cluster(machine)
     snapshot = a_snapshot(cluster, queue, running, now_s)
     site, rules = plain(scheduling_state_of(snapshot)), scheduler_rules_of(parse_parameters(text).parameters)
@@ -160,7 +160,7 @@ def test_an_end_in_the_second_of_the_next_try_is_looked_at():
 
 @pytest.mark.parametrize("tries", [1, 2, 4, 1000])
 def test_how_often_a_job_is_tried_first_changes_no_start(tries, monkeypatch):
-    """After so many tries the earliest second is computed, and the try before that is the next."""
+    """After the maximum number of tries the earliest second is computed, and the try before that is the next."""
     monkeypatch.setattr(slurm_passes, "FEW_TRIES", tries)
     queue = [wide(1, 1, 240), wide(2, 2), wide(3, 1, 240)]
     assert planned(2, [], queue, "bf_resolution=1,bf_window=5") == [0, 240, None]

@@ -8,7 +8,7 @@ from tests.builders import a_job
 
 
 def taught(quantile, *ran, **facts):
-    """A predictor that saw jobs of ada, of 100 s each, run so many seconds."""
+    """A predictor that saw jobs of ada, of 100 s each, run for these times."""
     predictor = QuantilePredictor(quantile)
     for i, run_s in enumerate(ran):
         predictor.learn(EndedJob(a_job(i, user="ada", **facts), 0, run_s))

@@ -1,4 +1,4 @@
-"""One round within limits: never more than they allow, nobody else delayed."""
+"""One round within limits: never more than they allow, no other job delayed."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ TEN_NODES = MachineSize(nodes=10, cpus=320)
 
 
 def candidates(**given):
-    """One job that is nobody's favourite, but for what is given."""
+    """One job without any priority factor except the given ones."""
     whole = {"accrue_s": 0, "nodes": 1, "cpus": 0, "limit_min": 60}
     real = dict.fromkeys(("fair_share", "partition", "qos", "association", "tres", "site", "nice"), 0.0)
     columns = {name: np.array([given.get(name, value)], np.int64) for name, value in whole.items()}

@@ -160,7 +160,7 @@ def test_a_round_in_which_a_dispatcher_fails_is_a_violation_and_the_replay_goes_
 
 
 class Unsure(EasyDispatcher):
-    """Cannot tell whether it learns."""
+    """Fails when asked whether it learns."""
 
     @property
     def learns(self):
@@ -174,7 +174,7 @@ def test_a_dispatcher_that_cannot_tell_whether_it_learns_is_a_violation_and_deci
 
 
 class Guessing(Predictor):
-    """Answers what it is told to."""
+    """Returns the given answers."""
 
     def __init__(self, answer, learns):
         self.answer, self.learns = answer, learns
@@ -239,7 +239,7 @@ def test_long_traces_run_in_the_compiled_loop_where_it_applies(monkeypatch, opti
 
 
 class Watcher:
-    """Predictor that notes what it is told, and when."""
+    """Predictor that records its inputs and their times."""
 
     learns = True
 
@@ -327,4 +327,4 @@ def test_one_that_takes_note_of_everything_is_asked_where_nothing_fits_too():
     schedule = replay(trace, a_cluster(nodes=1, cores=2), policy)
     assert schedule.start_s.tolist() == [0, 60, 90]
     assert policy.dispatcher.asked_s == [0, 20, 25, 60, 70, 90]
-    assert NOTHING_FITS in schedule.paths, "the end of the last job, with an empty queue, asks nobody"
+    assert NOTHING_FITS in schedule.paths, "the end of the last job, with an empty queue, calls no dispatcher"

@@ -42,7 +42,7 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say(units):
 
 
 def test_the_margins_of_several_samples_hold_together():
-    """Of four policies that are alike, none of the six differences is told apart in 95 of 100 studies."""
+    """Of four equal policies, none of the six differences is significant in 95 of 100 studies."""
     draw, wrong = np.random.default_rng(1), 0
     for _ in range(200):
         figures = draw.normal(size=(4, 10))

@@ -32,7 +32,7 @@ def test_without_matplotlib_it_says_what_to_install(mocker):
 def test_plots_need_a_folder(tmp_path):
     result = CliRunner().invoke(app, ["compare", "x.swf", "--dispatcher", "easy", "--plots"])
     assert result.exit_code == 2
-    assert "needs --out DIR" in result.stderr
+    assert "requires --out DIR" in result.stderr
 
 
 @pytest.mark.parametrize(

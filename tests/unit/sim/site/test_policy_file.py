@@ -1,4 +1,4 @@
-"""Policy files: what they mean, and how a wrong one is told: file, line, field, value, rule."""
+"""Policy files: their meaning, and errors with file, line, field, value and rule."""
 
 from __future__ import annotations
 

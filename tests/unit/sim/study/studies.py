@@ -35,7 +35,7 @@ class Own(Dispatcher):
         {body}
         return plan(snapshot, ORDER(snapshot))
 """
-"""A dispatcher of somebody's own, which imports another module of its author's."""
+"""A plug-in dispatcher, which imports another module of its author's."""
 
 
 def plugin(folder: Path, body: str = "pass", order: str = "range(len(snapshot.queue))") -> str:

@@ -129,7 +129,7 @@ def lives_on(fork):
 
 
 def test_a_dispatcher_that_leaves_or_forks_harms_its_own_case_alone(tmp_path, fork, lives_on):
-    """Also one whose fork goes on to decide, and would tell what came of it."""
+    """Also one whose fork continues to decide and would report a result."""
     leaves, fails = "import os; os._exit(0)", "import os; os._exit(3)"
     study = own_dispatchers(tmp_path, leaves=leaves, fails=fails, lives_on=lives_on, twice=fork)
     told = told_of(run_study(study | {"jobs": True, "limits": {"minutes": ENOUGH_S / 60}}, tmp_path / "out"))
@@ -142,7 +142,7 @@ def test_a_dispatcher_that_leaves_or_forks_harms_its_own_case_alone(tmp_path, fo
 def test_what_a_case_forked_ends_with_it_when_its_time_is_over_and_when_the_study_is_stopped(
     tmp_path, fork, monkeypatch
 ):
-    """Also where it heeds no word to end. The clock goes on when there is a fork."""
+    """Also if it ignores SIGTERM. The clock continues after a fork."""
     deaf = "import signal; [signal.signal(each, signal.SIG_IGN) for each in (signal.SIGTERM, signal.SIGINT)]; "
     study = own_dispatchers(tmp_path, slow=f"{deaf}{fork}time.sleep({10 * ENOUGH_S})")
     noted = tmp_path / "forked"
@@ -241,7 +241,7 @@ def test_a_damaged_schedule_is_named_and_decided_again_when_it_is_gone(tmp_path,
     schedule = sorted((out / "jobs").iterdir())[0]
     schedule.write_bytes(content)
     with pytest.raises(
-        InputError, match=f"{schedule.name}: is no schedule: take it away, and the same command decides"
+        InputError, match=f"{schedule.name}: is not a schedule: delete it, and run the same command again"
     ):
         write_all(run_cases(campaign_of(study, tmp_path), ResultStore(out), Here()))
     schedule.unlink()
@@ -271,7 +271,7 @@ def test_results_that_were_edited_are_told_by_the_command_and_decided_again(tmp_
     content["result"]["figures"]["bsld"] = 0.5
     (out / "cases" / name).write_text(json.dumps(content))
     found = invoke(path, "--out", out)
-    assert f"1 results are not as they were kept, and are decided again: {Path(name).stem}" in found.stderr
+    assert f"1 results changed since they were stored, and run again: {Path(name).stem}" in found.stderr
     assert (found.exit_code, results_in(out)) == (0, before)
 
 
@@ -283,7 +283,7 @@ def test_a_study_that_goes_on_reads_each_kept_result_once(tmp_path, monkeypatch)
     monkeypatch.setattr(ResultStore, "find", lambda store, digest: read.append(digest) or find(store, digest))
     (out / "cases" / "0.json").write_text("{}")
     told = invoke(path, "--out", out).stderr
-    assert "1 results are of other code, data or settings than these cases: they are not used" in told
+    assert "1 results were made by other code, data or settings: they are not used" in told
     assert "4 of 4 replays were finished before" in told
     (out / "cases" / "0.json").unlink()
     assert sorted(read) == sorted(Path(name).stem for name in results_in(out))

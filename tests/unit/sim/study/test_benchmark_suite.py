@@ -1,4 +1,4 @@
-"""`cpsched benchmark`: a fixed suite, to which an outsider adds a dispatcher, and which anybody decides again."""
+"""`cpsched benchmark`: a fixed suite, to which users add dispatchers, and whose results can be verified."""
 
 import json
 from pathlib import Path
@@ -37,7 +37,7 @@ def invoke(*arguments):
 
 @pytest.fixture
 def small(tmp_path, monkeypatch):
-    """A suite of four jobs in a file and sixteen made-up ones, in the folder where commands run."""
+    """A suite of four jobs in a file and sixteen synthetic ones, in the folder where commands run."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delenv("CPSCHED_TRACES", raising=False)
@@ -134,7 +134,7 @@ def test_an_outsider_adds_his_rows_to_results_of_ours_and_all_are_decided_again(
     for case in (small / "ours" / "cases").iterdir():
         assert (small / "mine" / "cases" / case.name).read_bytes() == case.read_bytes()
     found = invoke("study", "verify", "mine", "--sample", 24)
-    assert found.stdout == "24 results read, 24 decided again, 24 of them the same\n"
+    assert found.stdout == "24 results read, 24 run again, 24 of them equal\n"
     again = invoke("benchmark", "--out", "two", "--quick", "--from", "mine/results.jsonl")
     assert "16 results taken from mine/results.jsonl; 8 are of other code" in again.stderr
 
@@ -213,4 +213,4 @@ def test_what_would_be_run_is_counted(small):
 
 def test_alone_needs_a_dispatcher(small):
     found = invoke("benchmark", "--out", "out", "--only")
-    assert (found.exit_code, "--only=nothing: needs a --dispatcher" in found.stderr) == (2, True)
+    assert (found.exit_code, "--only=nothing: requires --dispatcher" in found.stderr) == (2, True)

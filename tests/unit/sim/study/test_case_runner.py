@@ -123,7 +123,7 @@ def test_two_studies_do_not_write_into_one_folder(tmp_path):
 
 
 def own_dispatchers(tmp_path, **bodies):
-    """A study of four jobs under easy and dispatchers of somebody's own, one for each body."""
+    """A study of four jobs under easy and plug-in dispatchers, one for each body."""
     written(tmp_path)
     for name, body in bodies.items():
         plugin(tmp_path, body)
@@ -137,7 +137,7 @@ def told_of(results):
 
 
 def test_a_case_that_crashes_or_eats_memory_loses_nothing_else(tmp_path, monkeypatch):
-    """A dispatcher of somebody's own, too: found by the processes, and named in the row."""
+    """A plug-in dispatcher, too: found by the processes, and named in the row."""
     monkeypatch.syspath_prepend(tmp_path)
     eats = "hoard = [bytearray(1 << 24) for _ in range(1000)]"
     study = own_dispatchers(tmp_path, dies="import os; os.kill(os.getpid(), 9)", eats=eats)

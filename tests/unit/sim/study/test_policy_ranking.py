@@ -1,4 +1,4 @@
-"""Rankings: pairs that share their jobs, seeds that do not pass for workloads, and what cannot be told apart."""
+"""Rankings: pairs with shared jobs, seeds that do not count as workloads, and insignificant differences."""
 
 import math
 

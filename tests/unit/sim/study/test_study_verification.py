@@ -69,7 +69,7 @@ def test_a_digit_whose_digest_was_forged_too_is_found_by_deciding_again(study):
     (out / "results.jsonl").unlink()
     assert checked(path, out, 0).differs == []
     (told,) = checked(path, out).differs
-    assert "decided again: bsld is" in told
+    assert "run again: bsld is" in told
 
 
 def test_a_case_that_was_cut_is_found(study):

@@ -84,7 +84,7 @@ def test_a_trace_of_processors_is_one_pool():
 
 
 def test_a_trace_that_tells_no_start_shows_no_cluster():
-    with pytest.raises(InputError, match="tells no start of a job"):
+    with pytest.raises(InputError, match="has no start of a job"):
         drafted(job(1, None, 5, 1, 1))
 
 

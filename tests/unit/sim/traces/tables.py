@@ -1,4 +1,4 @@
-"""Made-up rows of the Parquet tables that are read, after their published descriptions."""
+"""Synthetic rows of the Parquet tables that are read, after their published descriptions."""
 
 from datetime import UTC, datetime, timedelta, timezone
 

@@ -78,7 +78,7 @@ def test_a_setting_that_is_clearly_better_on_the_other_half_is_named_with_its_ga
 
 
 def test_what_is_better_by_chance_alone_is_not_named(cut):
-    """On the choosing half the setting wins by far; on the other one it does not, and that is what is told."""
+    """On the choosing half the setting wins by far, on the other it does not, and only the latter is reported."""
     judging = {window.digest for window in cut.judging}
 
     def worth(spec, window):
@@ -89,7 +89,7 @@ def test_what_is_better_by_chance_alone_is_not_named(cut):
     assert found.verdict == "unclear"
     assert objective(found.chosen.spec) == "af"
     assert 0.95 < found.gain.ratio < 1.05
-    assert found.sentence.startswith("No setting can be told from the present one")
+    assert found.sentence.startswith("No setting differs significantly from the present one")
 
 
 def test_nothing_of_the_judging_half_is_looked_at_before_the_choice(cut):

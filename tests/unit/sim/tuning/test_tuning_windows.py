@@ -1,4 +1,4 @@
-"""Windows of the last weeks: what is judged, what is replayed besides, and what is told of what was left out."""
+"""Windows of the last weeks: what is judged, what else is replayed, and the notes on what was left out."""
 
 from dataclasses import replace
 

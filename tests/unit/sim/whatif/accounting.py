@@ -1,4 +1,4 @@
-"""Made-up accounting of a small site whose scheduler is the twin itself."""
+"""Synthetic accounting of a small site whose scheduler is the twin itself."""
 
 from __future__ import annotations
 

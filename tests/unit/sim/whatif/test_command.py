@@ -71,7 +71,7 @@ def test_going_on_replays_nothing_that_is_finished(done, site):
     assert [case["name"] for case in json.loads(again.stdout)["cases"]] == ["easy"]
     assert {path.name: path.stat().st_mtime_ns for path in (out / "replays").iterdir()} == before
     refused = invoke(jobs, "--system", system, "--with", "easy", "--out", out)
-    assert (refused.exit_code, "--resume goes on" in refused.stderr) == (2, True)
+    assert (refused.exit_code, "use --resume" in refused.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(("option", "value", "needs"), [("--like", "a", "--add-nodes"),
@@ -127,11 +127,11 @@ def test_a_trace_without_starts_is_refused(tmp_path):
     path.write_text("; MaxProcs: 4\n1 0 -1 10 1 -1 -1 1 20 -1 1 1 1 1 1 1 -1 -1\n")
     said = invoke(path, "--out", tmp_path / "out")
     assert said.exit_code == 2
-    assert "tells no start of a job" in said.stderr
+    assert "has no start of a job" in said.stderr
 
 
 def test_nodes_that_most_jobs_cannot_use_are_hinted_at(tmp_path):
-    """More nodes of a partition that hardly anybody uses shorten no wait."""
+    """More nodes of a partition with little use shorten no wait."""
     window = a_window(tmp_path, [a_line(at, at * 60, at * 60, at * 60 + 30) for at in range(1, 9)])
     system = SYSTEM.replace("main: [a, b]", "main: [a]")
     apart = replace(window, system=parse_system(tmp_path, system))

@@ -97,7 +97,7 @@ def test_a_start_is_as_late_as_the_lag_and_holds_its_nodes_meanwhile(tmp_path):
     window, dispatcher = a_window(tmp_path, lines), Looks()
     assert replayed_at(window, DecidingPace(0, 7.0), dispatcher) == [(7, 107), (114, 214), (507, 517)]
     assert dispatcher.asked_s == [0, 107, 500]
-    assert dispatcher.ran_s == [100, 100], "as they ran: nobody asks after the last"
+    assert dispatcher.ran_s == [100, 100], "as they ran: no decision follows the last"
 
 
 def test_lags_are_whole_seconds_whose_mean_is_the_lag():

@@ -1,4 +1,4 @@
-"""From a window and cases to findings: what is told apart, who loses, how near the twin is."""
+"""From a window and cases to findings: significance, losers, and fidelity of the twin."""
 
 import json
 
@@ -50,7 +50,7 @@ def mean_wait_of(found):
     return found["figures"][0]
 
 
-# ------------------------------------------------------------------------------------------ weeks drawn anew
+# ------------------------------------------------------------------------------------------ resampled weeks
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_what_is_empty_while_somebody_waits_counts_and_what_is_empty_otherwise_d
     assert empty[3] == 0
 
 
-# ------------------------------------------------------------------------------------------ told apart
+# ------------------------------------------------------------------------------------------ significance
 
 
 def test_a_gain_beyond_the_twins_error_is_told(window):

@@ -1,4 +1,4 @@
-"""Licences of made-up accounting: how many there are, and who waits for whom."""
+"""Licences of synthetic accounting: totals, and which jobs wait for which."""
 
 import json
 from pathlib import Path
@@ -48,7 +48,7 @@ def test_the_second_of_two_waits_for_the_only_licence_and_whoever_needs_none_pas
     found = replayed(a_window(tmp_path, lines, totals={"matlab": 1}), text)
     assert (found[1], found[3][0] - 2 < 5) == ((0, 500), True), found
     assert 500 <= found[2][0] < 505, "Slurm's main loop may come some seconds later"
-    assert all(start < 10 for start, _ in replayed(a_window(tmp_path, lines), text).values()), "nobody counts them"
+    assert all(start < 10 for start, _ in replayed(a_window(tmp_path, lines), text).values()), "they are not counted"
 
 
 def test_of_a_license_with_room_for_two_the_third_waits(tmp_path):
@@ -180,7 +180,7 @@ def test_at_no_time_are_more_in_use_than_there_are(tmp_path, text, half_closed, 
     assert all(full.values()), "they were short at times, or this shows nothing"
 
 
-# ------------------------------------------------------------------------------------------ what is told
+# ------------------------------------------------------------------------------------------ notes
 
 
 def test_a_job_that_wants_more_than_there_are_is_left_out_and_told(tmp_path):
@@ -390,7 +390,7 @@ def test_on_the_command_line_they_are_given_by_name(tmp_path):
     assert found[1]["fidelity"]["verdict"]["grade"] == "hopeless"
     assert [each["digests"].get("licences") for each in found] == ["matlab=1", None]
     assert "a replay never has more in use: matlab 1" in (tmp_path / "0" / "report.md").read_text()
-    assert "licences not replayed, of which nobody says how many" in (tmp_path / "1" / "report.html").read_text()
+    assert "licences not replayed, since their totals are unknown" in (tmp_path / "1" / "report.html").read_text()
     refused = CliRunner().invoke(app, [*common, "--licenses", "matlab", "--out", str(tmp_path / "2")])
     assert (refused.exit_code, "--licenses=matlab: must be NAME=NUMBER" in refused.stderr) == (2, True)
 
@@ -399,7 +399,7 @@ def test_on_the_command_line_they_are_given_by_name(tmp_path):
 
 
 def a_cluster(window):
-    """The machine of a window once all have come, before anybody has started."""
+    """The machine of a window after all arrivals, before any start."""
     cluster = SimulatedCluster(System(window.system, window.header).cluster)
     cluster.load(window.jobs)
     cluster.pass_until(FIRST_S + 3)

@@ -56,7 +56,7 @@ def a_job(id, hour, user="ada", runs=1.0, wait=0.0):
 
 
 def answers(command):
-    """What Slurm would say; sacct tells each job whose hour is asked for."""
+    """Slurm's answers; sacct reports each job whose hour is requested."""
     words = command.split()
     if words[0] == "sacct":
         since, until = (words[words.index(name) + 1] for name in ("--starttime", "--endtime"))
@@ -93,7 +93,7 @@ def folder(tmp_path):
 
 def test_everything_is_kept_each_job_once_and_what_lacks_is_said(tmp_path):
     found = collect(2, tmp_path / "site", False, answers, NOW)
-    assert found.lines["jobs.txt"] == 40, "39 jobs; those that two days tell of come once"
+    assert found.lines["jobs.txt"] == 40, "39 jobs; a job in two days counts once"
     assert list(found.lacking) == ["reservations.txt"]
     manifest = json.loads((tmp_path / "site" / "collected.json").read_text())
     assert manifest["until"] == "2026-09-23T00:00:00"

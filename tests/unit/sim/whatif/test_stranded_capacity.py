@@ -1,4 +1,4 @@
-"""Why nodes stand empty though somebody waits, moment by moment."""
+"""Why nodes are empty while jobs wait, sample by sample."""
 
 import numpy as np
 import pytest

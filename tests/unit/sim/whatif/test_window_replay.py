@@ -108,4 +108,4 @@ def test_the_twin_of_a_site_whose_scheduler_is_the_twin_starts_all_jobs_as_they_
     found = replay_window(window, ReplaySetup(WhatIfCase.parse("slurm").spec).build())
     assert {i.job.id: int(s) for i, s in zip(window.jobs, found.start_s, strict=True)} == really
     waited = found.start_s - found.arrival_s
-    assert (waited > 60).sum() > 5, "a site where nobody waits tells nothing"
+    assert (waited > 60).sum() > 5, "a site without waits shows nothing"

@@ -32,7 +32,7 @@ def recorded(jobs: str = "queued.json", vnodes: str = "vnodes.json") -> PbsReadi
 
 @dataclass
 class Site:
-    """Both ends of the backend: what it reads, and what it tells."""
+    """Both ends of the backend: its readings and its commands."""
 
     seen: PbsReading = field(default_factory=recorded)
     told: list[tuple[str, ...]] = field(default_factory=list)

@@ -270,7 +270,7 @@ def test_subjobs_of_an_array_that_has_begun_cannot_be_handed_back_as_long_as_the
     [(BackendTimeout("no answer"), "unknown", 0), (CommandRefused("Unauthorized Request"), "done", 1)],
 )
 def test_no_job_is_moved_out_of_a_queue_that_may_be_open_by_now(fails: BackendError, result: str, moved: int) -> None:
-    """In mode advise somebody closes it; the bridge opens it again, and its jobs stay where they are."""
+    """In mode advise an operator closes it; the bridge opens it again, and its jobs stay there."""
     site = Site(fails={"started": fails})
     backend = site.backend()
     backend.observe()
@@ -278,7 +278,7 @@ def test_no_job_is_moved_out_of_a_queue_that_may_be_open_by_now(fails: BackendEr
     assert backend.release([1])[0].result == result
     assert [words[0] for words in site.told].count("move") == moved
     backend.observe()
-    assert backend.release([1])[0].result == "done", "a bridge in control hands back jobs of a queue that stays closed"
+    assert backend.release([1])[0].result == "done", "a bridge in control releases jobs of a queue that stays closed"
 
 
 def test_a_bridge_that_stops_opens_its_queues_also_where_no_job_waits(ledger: Ledger) -> None:

@@ -1,4 +1,4 @@
-"""What PBS's list says of jobs, and what is told about their points."""
+"""PBS's list of jobs, and the commands for their points."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def test_jobs_beyond_those_of_one_command_are_told_in_the_next() -> None:
 
 
 def test_advice_takes_its_time_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A command has what is left of it, a second at least; what comes too late is not sent."""
+    """A command has the remaining time, at least a second; a late one is not sent."""
     at_s, given = 0.0, []
 
     class Slow:

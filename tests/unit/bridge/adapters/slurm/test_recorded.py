@@ -1,4 +1,4 @@
-"""Records of a real cluster, with accounting, as pyslurm told them: each case becomes what its name says."""
+"""Records of a real cluster, with accounting, from pyslurm: each case becomes what its name says."""
 
 from __future__ import annotations
 

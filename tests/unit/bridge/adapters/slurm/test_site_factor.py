@@ -1,4 +1,4 @@
-"""SiteFactor: how the text of sprio becomes ranks, and which orders are told to scontrol."""
+"""SiteFactor: how sprio's text becomes ranks, and which orders are sent to scontrol."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def line(number: int, priority: int, site: int = 0, age: int = 0, nice: int = 0,
 
 
 class Scontrol:
-    """Stands for a dialogue: notes what is told, and says what it was given to say."""
+    """A stand-in for a dialogue: records its input and gives prepared answers."""
 
     def __init__(self, within_s: float) -> None:
         self.told: list[str] = []

@@ -283,7 +283,7 @@ def test_a_batch_of_which_nothing_works_is_not_searched_to_its_end(scene: Scene,
 
 
 def test_a_controller_lost_during_the_search_leaves_the_rest_unsent(child: Played, backend: SlurmBackend) -> None:
-    """Something was done already: so it is told by outcomes."""
+    """A command was already carried out, so outcomes report it."""
     child.fail = [CommandRefused("odd"), None, BackendUnavailable("gone")]
     outcomes = backend.hold(range(1, 9))
     assert [outcome.result for outcome in outcomes] == ["done"] * 4 + ["refused"] * 4
@@ -371,7 +371,7 @@ def test_a_claim_is_made_where_none_was_read(backend: SlurmBackend, child: Playe
 def test_a_claim_takes_the_place_of_exactly_the_words_that_were_read(
     backend: SlurmBackend, child: Played, scene: Scene
 ) -> None:
-    """Whatever they are: the words of somebody unknown, too."""
+    """For any words, including unknown ones."""
     times = {"start_time": 2_100_000_000, "end_time": 2_100_000_060}
     odd = dict.fromkeys(RESERVATION_FIELDS) | {
         "name": "cpsched-bridge",

@@ -100,7 +100,7 @@ def test_every_check_that_fails_says_how_to_mend_it() -> None:
 def test_without_the_accounting_database_control_mode_starts_with_what_the_controller_tells(
     level: str | None, expected: dict[str, bool]
 ) -> None:
-    """A level that nobody can tell is a warning; one that is too low, by whoever tells it, is not enough."""
+    """An unknown level is a warning; one that is too low is insufficient, from either source."""
     facts = changed(accounting_storage_type="accounting_storage/slurmdbd")
     facts |= {"uid": 2100, "user": "cpsched", "admin_level": level, "accounting_answers": False}
     assert failing(facts) == {"generic resources": False, **expected}

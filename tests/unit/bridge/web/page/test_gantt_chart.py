@@ -102,7 +102,7 @@ def test_the_use_of_a_group_is_the_share_of_its_busy_nodes():
 
 
 def test_nodes_are_hatched_while_they_take_no_jobs():
-    """A maintenance to come has both ends; a drained node is hatched to the edge, since nobody knows until when."""
+    """A future maintenance has both ends; a drained node is hatched to the edge, since its end is unknown."""
     chart = a_chart(outages=[an_outage(1100, 1200), an_outage(1000, None, [1], "drained", "IDLE+DRAIN")])
     window = DrawnWindow.around(chart, 100, 300)
     to_come, now = hatched(draw(chart, window, alone=True))

@@ -94,7 +94,7 @@ def test_drained_nodes_are_hatched_and_counted(site):
 
 
 def test_maintenance_is_in_the_chart_and_in_a_table_before_and_while_it_lasts(site):
-    """Until it begins its nodes are available; while it lasts they are told once, with its end."""
+    """Before it begins its nodes are available; while it lasts they are listed once, with its end."""
     site.cluster.outages = (Outage("reserved", "new kernel", (1, 2), 1600, 5200),)
     assert site.cycle(1000).chart.unavailable == []
     table = re.search(r'id="outages-table".*?</table>', site.get()[2], re.S)[0]
@@ -143,7 +143,7 @@ def test_what_a_limit_says_of_users_is_hidden_with_their_names(site_with):
 
 
 def test_the_name_of_a_reservation_is_hidden_with_those_of_users(site_with):
-    """Slurm calls a reservation after its user where nobody gives it a name."""
+    """Slurm names a reservation after its user by default."""
     site = site_with(users="hide")
     site.cluster.outages = (Outage("reserved", "ada_12", (0,), 900, 2000), Outage("down", "DOWN", (1,), 900, None))
     site.cycle()

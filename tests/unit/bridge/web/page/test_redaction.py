@@ -1,4 +1,4 @@
-"""A reverse proxy's user sees his own jobs alone, whatever anybody does: `page.user_header`."""
+"""A reverse proxy's user sees only his own jobs: `page.user_header`."""
 
 import http.client
 import json
@@ -22,7 +22,7 @@ PRIORITY = PendingReason(PendingCode.PRIORITY)
 
 HEADER = "X-Remote-User"
 SECRET = ("bob", "bobs-account", "bobs-name", "4711", "4712", "4713", "4714", "4715", "resv-of-bob", "AssocMax")
-"""What nobody but Bob may read anywhere: his names, the ids of his jobs, and what keeps them waiting."""
+"""What only Bob may read: his names, the ids of his jobs, and what keeps them waiting."""
 PAGES = ("", "jobs?state=all", "jobs?state=running", "jobs?state=aside", "nodes", "wall", "when?time=10")
 API = ("api/v1/when?time=10", "api/v1/windows")
 

@@ -1,4 +1,4 @@
-"""What the parts of a constraint dispatcher are told, and what becomes of starts that a running job stands in."""
+"""The inputs of a constraint dispatcher's parts, and starts blocked by a running job."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def test_each_whole_node_of_a_plan_holds_a_unit_where_nodes_differ() -> None:
 
 
 def test_what_fits_by_amounts_is_never_refused_because_of_positions() -> None:
-    """Two jobs of 1 run beside a hole of 2; they are stacked anew, so that a unit of 2 finds its place."""
+    """Two jobs of 1 run beside a hole of 2; they are stacked again, so that a unit of 2 fits."""
     cluster = a_cluster(nodes=1, cores=4)
     running = [a_running(a_job(8 + i, walltime_s=100 + i), ((0, 1),)) for i in range(2)]
     assert started(a_snapshot(cluster, [a_job(1, per_unit=2), a_job(2, per_unit=2, walltime_s=50)], running)) == {2}

@@ -124,7 +124,7 @@ def test_what_the_nodes_have_no_room_for_is_counted() -> None:
 
 
 def test_a_plan_with_gaps_is_shifted_left_as_far_as_it_goes() -> None:
-    """Two units of four are busy until 10 s. Job 0 (3 units) waits for them, job 1 (1) for nobody, job 2 for job 0."""
+    """Two units of four are busy until 10 s. Job 0 (3 units) waits for them, job 1 (1) for no job, job 2 for job 0."""
     problem = cp_sat.PoolProblem(
         now_s=100,
         release_s=np.array([0, 4, 0]),

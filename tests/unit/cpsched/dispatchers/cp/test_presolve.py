@@ -211,7 +211,7 @@ def test_pools_are_asked_by_considered_jobs_first_and_then_by_the_rest() -> None
 
 
 def overdue(by_s: int) -> list[Any]:
-    """A job on one of four cores that should have ended so many seconds before second 100."""
+    """A job on one of four cores that should have ended this many seconds before second 100."""
     return [a_running(a_job(9, walltime_s=100 - by_s), ((0, 1),))]
 
 

@@ -1,6 +1,6 @@
 """The problem without places beside plain references: what each job takes, what there is, and the best plan.
 
-All doors are called as plain Python, so that nothing is compiled here.
+All kernels are called as plain Python, so that nothing is compiled here.
 """
 
 from __future__ import annotations

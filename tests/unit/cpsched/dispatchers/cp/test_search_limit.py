@@ -10,7 +10,7 @@ from cpsched.errors import InvalidValue
 
 
 class Clock:
-    """A solver that has been at work for so many milliseconds, over so many branches."""
+    """A solver that has searched for this time and number of branches."""
 
     def __init__(self) -> None:
         self.ms = self.branches = 0

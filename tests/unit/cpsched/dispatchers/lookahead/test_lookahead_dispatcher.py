@@ -104,11 +104,11 @@ def test_a_job_is_overdue_that_waited_longer_than_the_bound_and_one_of_just_the_
     snapshot = a_snapshot(cluster, queue, now_s=10 * HOUR)
     decision = Lookahead("slowdown", overdue_h=9).decide(snapshot)
     assert (started(decision, snapshot) == {0}) is first
-    assert set(decision.plan_by_job(snapshot)) == set(range(6)), "nobody is left out"
+    assert set(decision.plan_by_job(snapshot)) == set(range(6)), "no job is left out"
 
 
 def test_by_default_a_job_that_waited_for_long_is_not_made_the_one_that_waits_longest(cluster):
-    """By arrival nobody waits longer than the wide job has by now; five short jobs would be worth more."""
+    """By arrival no job waits longer than the wide job has by now; five short jobs would be worth more."""
     queue = jobs_for(cluster, (4, 100, 0), *((4, 20, 1000) for _ in range(5)))
     snapshot = a_snapshot(cluster, queue, now_s=1000)
     assert 0 not in started(Lookahead("slowdown").decide(snapshot), snapshot)

@@ -40,7 +40,7 @@ def test_running_jobs_are_in_order_of_their_new_ends_also_where_those_have_passe
 
 
 def test_reservations_by_walltime_promise_no_more_than_users_asked_for():
-    """By estimate the wide job comes at 100; by walltime at 1000, so that the narrow one delays nobody."""
+    """By estimate the wide job starts at 100; by walltime at 1000, so that the narrow one delays no job."""
     snapshot = a_queue_behind_a_long_job()
     by_estimate = Lookahead("awf").decide(snapshot)
     by_request = Lookahead("awf", reserve_by="walltime").decide(snapshot)

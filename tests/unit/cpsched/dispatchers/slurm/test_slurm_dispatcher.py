@@ -85,7 +85,7 @@ def test_a_submitted_job_that_others_wait_before_is_not_tried():
 
 
 def test_bf_window():
-    """Without a reservation in the window nobody is held back."""
+    """Without a reservation in the window no job is held back."""
     assert started("bf_window=3", [WIDE, small(2, LONG)]) == []
     assert started("bf_window=2", [WIDE, small(2, LONG)]) == [2]
 
@@ -145,7 +145,7 @@ def test_a_limit_by_association_switches_off_that_by_user():
 
 
 def test_bf_job_part_count_reserve():
-    """Only the first of a partition reserves: the second, which would begin at 190, holds nobody back."""
+    """Only the first of a partition reserves: the second, which would begin at 190, delays no job."""
     first = a_job(1, units=3, per_unit=4, walltime_s=60, node_set=1, queue="p")
     cluster = Cluster.of([[4]] * 4, ["cores"], node_sets={"most": [0, 1, 2]})
     second = a_job(2, units=4, per_unit=4, walltime_s=60, queue="p")

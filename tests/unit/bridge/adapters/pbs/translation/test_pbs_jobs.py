@@ -137,7 +137,7 @@ def test_a_walltime_that_cannot_be_read_leaves_the_job_to_pbs(name: str) -> None
 
 
 def ordered(site: Site, change: Any = lambda: None) -> tuple[Any, list[tuple[str, ...]]]:
-    """Decide on the job, let something happen, send the start: its outcome and what PBS was told."""
+    """Decide on the job, let something happen, send the start; return its outcome and PBS's commands."""
     backend = site.backend()
     job = next(each.job for each in backend.observe().pending if each.label == "19")
     change()
@@ -287,7 +287,7 @@ def test_subjobs_have_the_eligible_time_of_their_array_unless_they_say_one() -> 
 
 @pytest.mark.parametrize(("later_s", "moves"), [(-3, True), (-2, False), (0, False), (2, False), (3, True)])
 def test_a_second_more_or_less_of_it_changes_nothing(later_s: int, moves: bool) -> None:
-    """Clocks of two hosts are never the same; whoever plans would take the job for a changed one."""
+    """Clocks of two hosts always differ, and a planner would take the job for a changed one."""
     site = Site()
     site.seen.server["eligible_time_enable"] = "True"
     site.seen.jobs["0.vm"]["eligible_time"] = "00:01:00"

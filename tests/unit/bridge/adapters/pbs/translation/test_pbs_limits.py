@@ -18,7 +18,7 @@ def told(server: dict[str, object], queues: dict[str, dict[str, object]], runnin
         for number, standing in now.standings.items()
         for check in standing.checks
     ]
-    assert len(dict(found)) == len(found), "no limit is told twice"
+    assert len(dict(found)) == len(found), "no limit is reported twice"
     return dict(found)
 
 

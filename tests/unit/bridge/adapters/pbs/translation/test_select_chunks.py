@@ -128,7 +128,7 @@ def test_a_group_that_could_not_hold_the_job_is_no_other_place_for_it():
 
 @pytest.mark.parametrize("resource", ["host", "vnode", "rack"])
 def test_a_job_costs_two_looks_at_the_vnodes_however_many_groups_they_make(monkeypatch, resource):
-    """Anybody may ask for `group=host`: with a look for each group a thousand such jobs took minutes of every cycle."""
+    """Any user may request `group=host`: checking each group, a thousand such jobs took minutes of every cycle."""
     of = racks(*map(str, range(200)))
     looks = []
     monkeypatch.setattr(select_chunks, "units_by_node", lambda *each: looks.append(each) or units_by_node(*each))

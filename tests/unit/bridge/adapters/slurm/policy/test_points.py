@@ -148,7 +148,7 @@ def test_a_job_that_has_left_the_queue_is_freed_of_nothing_any_more() -> None:
     clearances.note([waiting], 40)
     clearances.note([], 50)
     clearances.note([{"id": 1, "dependencies": None}], 60)
-    assert clearances.of(1) == 0, "nobody saw that job wait"
+    assert clearances.of(1) == 0, "no reading has that job waiting"
 
 
 def ranked(
@@ -198,7 +198,7 @@ def test_minutes_of_running_jobs_are_those_to_the_end_of_their_limits(end_s: int
     ranks = RankedJobs.by(picture)
     used = ranks.used([running(end_time=end_s)], NOW_S)
     assert sum(used) == 4 * minutes
-    assert sum(ranks.used([running(end_time=end_s)], NOW_S + 60)) == 4 * max(0, minutes - 1), "worked out anew"
+    assert sum(ranks.used([running(end_time=end_s)], NOW_S + 60)) == 4 * max(0, minutes - 1), "computed again"
 
 
 def test_running_jobs_count_by_what_they_hold_and_are_forgotten_when_they_have_ended() -> None:
@@ -242,12 +242,12 @@ def test_jobs_that_have_left_the_queue_are_forgotten_and_those_that_stay_keep_th
     assert sorted(applied(2, 3, 4).limits.standings) == [2, 3, 4]  # type: ignore[union-attr]
     assert applied(2, 3, 4, now_s=NOW_S + 299).limits.standings[2] is standing  # type: ignore[union-attr]
     last = applied(2, 3, 4, now_s=NOW_S + 300).limits.standings  # type: ignore[union-attr]
-    assert last[2] is not standing, "all are ranked anew when the period is over"
+    assert last[2] is not standing, "all are ranked again after the period"
     assert sorted(last) == [2, 3, 4]
 
 
 def test_ranks_that_take_longer_than_a_period_are_finished_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One job a cycle, and a cycle a period: what was begun is gone on with, not begun anew."""
+    """One job a cycle, and a cycle a period: a begun ranking is continued, not restarted."""
     monkeypatch.setattr(rankings, "A_CYCLE", 1)
     ranking, cluster = PriorityRanking(), a_cluster()
     ranking.use(dataclasses.replace(PICTURE, period_s=1))

@@ -1,4 +1,4 @@
-"""How far a start is raised above jobs that nobody manages, and that it is given back."""
+"""How far a start is raised above unmanaged jobs, and that it is reset."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MINE: dict[str, Any] = {"partition": "main"}
 
 
 def free(**facts: Any) -> dict[str, Any]:
-    """A pending job of priority 500 that nobody holds."""
+    """A pending job of priority 500 without a hold."""
     return {
         "state": "PENDING", "partition": "main", "priority": 500, "required_nodes": None, "state_reason": "Resources",
         **facts,

@@ -1,4 +1,4 @@
-"""One translator over readings that change sees each of them as a fresh one would, and tells of each end once."""
+"""One translator over changing readings equals a fresh one for each, and reports each end once."""
 
 from __future__ import annotations
 

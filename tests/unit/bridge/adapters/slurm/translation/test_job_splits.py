@@ -154,7 +154,7 @@ def test_memory_of_which_nothing_is_said_is_none_where_slurm_does_not_count_it()
 
 @pytest.mark.parametrize(("tasks", "cores", "memory_mib"), [(1, 2, 200), (2, 2, 200), (3, 4, 400)])
 def test_cores_are_whole_and_memory_goes_with_them(tasks: int, cores: int, memory_mib: int) -> None:
-    """Nodes of two threads a core: what is asked per CPU counts for the thread that nobody else can use, too."""
+    """Nodes of two threads a core: a request per CPU includes the thread that no other job can use."""
     assert share_asked(asked(ntasks=tasks), a_machine(threads_per_core=2), 1) == (cores, memory_mib, 0)
 
 
@@ -191,7 +191,7 @@ def test_gpus_of_a_type_counted_for_the_whole_job_are_left_to_slurm_where_nodes_
 def test_a_job_is_split_over_the_nodes_it_asks_for_else_over_the_fewest_that_hold_it(
     facts: dict[str, Any], expected: EqualSplit | str
 ) -> None:
-    """Four nodes of 8 cores. What fits nowhere is told on the fewest nodes that were asked for."""
+    """Four nodes of 8 cores. What fits nowhere is reported for the fewest requested nodes."""
     if isinstance(expected, str):
         with pytest.raises(NotModelled, match=expected):
             shares_asked(asked(**facts), a_machine(), 0)

@@ -1,4 +1,4 @@
-"""Who may use a partition, and what nobody knows."""
+"""Who may use a partition, including unknown cases."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def why(doors: AccessContext = DOORS, record: dict[str, Any] = RECORD, **partiti
     ],
 )  # fmt: skip
 def test_lists_of_a_partition(lists: dict[str, list[str]], reason: str | None) -> None:
-    """What is allowed counts before what is denied; a group that nobody knows lets everybody in."""
+    """Allow lists precede deny lists; an unknown group allows every user."""
     assert why(**lists) == reason
 
 

@@ -130,7 +130,7 @@ def test_a_sentence_in_place_of_a_name_means_the_name(text: str, name: str) -> N
     ],
 )
 def test_reasons_that_lie_with_the_cluster_or_the_bridge(reason: str) -> None:
-    """A start that ends with one of these counts as failed; so does one that nobody has heard of."""
+    """A start that ends with one of these counts as failed; so does an unknown one."""
     assert pending_reasons.pending_reason_of(subject(reason)) is None
     assert pending_reasons.meaning_of(reason).lower_priority == (reason == "Priority")
 

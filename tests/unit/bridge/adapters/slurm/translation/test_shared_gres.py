@@ -13,7 +13,7 @@ from tests.unit.bridge.adapters.slurm.scenes import Scene
 
 
 def observed(asks: dict[str, Any], n1: str = "lustre:no_consume", n2: str = "lustre:no_consume") -> Observation:
-    """n1 and n2 have two of a resource, n3 and n4 have none; the job "first" asks as told."""
+    """n1 and n2 have two of a resource, n3 and n4 none; the job "first" has the given request."""
     scene = Scene().only("first")
     for node, key in (("n1", n1), ("n2", n2)):
         scene.node(node)["configured_gres"] = {"gpu": 2, key: 2}

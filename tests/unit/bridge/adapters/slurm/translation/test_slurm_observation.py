@@ -53,7 +53,7 @@ def allowed(seen: Observation, job: PendingJob) -> set[str]:
 def test_requests_become_equal_shares_on_nodes(
     name: str, units: int, cores: int, memory_mib: int, gpus: int, tasks_per_node: int
 ) -> None:
-    """`tasks_per_node` is what Slurm must be told at the start so that it splits the tasks like that."""
+    """`tasks_per_node` is the setting of a start with which Slurm splits the tasks like that."""
     scene, translator = Scene(), SlurmTranslator()
     seen = translator.observe(scene.read())
     job = pending(scene, name, seen).job

@@ -1,4 +1,4 @@
-"""The pending records of a reading: which are decided on and in which order, which are left, and what is read anew."""
+"""Pending records of a reading: which are decided on, in which order, which are left, and which are read again."""
 
 from __future__ import annotations
 
@@ -255,7 +255,7 @@ def test_what_asks_for_it_is_told_by_number_and_forgotten_with_the_job() -> None
     scene.rows["nodes"] = scene.rows["nodes"][:-1]
     before = translator.queue.asked[numbers[1]]
     translator.observe(scene.read())
-    assert translator.queue.asked[numbers[1]] is not before, "another machine: all is read anew"
+    assert translator.queue.asked[numbers[1]] is not before, "another machine: all is read again"
 
 
 def test_an_array_that_runs_more_tasks_than_it_may_has_no_room_and_not_less() -> None:

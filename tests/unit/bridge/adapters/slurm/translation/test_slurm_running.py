@@ -1,4 +1,4 @@
-"""Running jobs of a reading: as they asked, as Slurm allocated them, and what is told where the two differ."""
+"""Running jobs of a reading: as requested, as allocated by Slurm, and the report where the two differ."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ FORGED = (
 @pytest.mark.parametrize(
     ("reason", "admin_comment", "comment", "restarts", "guarded", "holder"),
     [
-        # the plugin's mark alone: nobody has touched the job since
+        # only the plugin's mark: the job is unchanged since
         (USER, WAIT, None, 0, True, Hold.PLUGIN),
         (USER, WAIT, None, 0, False, Hold.PLUGIN),
         ("Dependency", WAIT, "words", 0, True, Hold.PLUGIN),
@@ -41,7 +41,7 @@ FORGED = (
         (USER, None, "bridge:wait", 0, True, Hold.USER),
         (ADMIN, "bridge:wait ", "bridge:wait", 0, True, Hold.ADMIN),
         (ADMIN, "x bridge:wait", "bridge:wait", 0, True, Hold.ADMIN),
-        # somebody else holds it too
+        # another user holds it, too
         (ADMIN, WAIT, "bridge:wait bridge:admin-held", 0, True, Hold.USER),
         (USER, WAIT, "bridge:user-held", 0, True, Hold.USER),
         (USER, WAIT, "x\tbridge:user-held", 0, True, Hold.USER),

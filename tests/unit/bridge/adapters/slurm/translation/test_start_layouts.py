@@ -100,7 +100,7 @@ def any_round(choose: random.Random) -> tuple[IntArray, list[SentStart]]:
 
 
 def slurm(request: Request, nodes: list[int], left: IntArray) -> Placement | None:
-    """Where a Slurm that is told `nodes` puts the tasks: one by one on the first node with room; None: it waits."""
+    """Where Slurm puts the tasks given `nodes`: one by one on the first node with room; None: it waits."""
     placed = dict.fromkeys(nodes, 0)
     for _ in range(request.units):
         room = (node for node in nodes if (left[node] >= np.array(request.per_unit) * (placed[node] + 1)).all())

@@ -24,7 +24,7 @@ from cpsched_bridge.errors import (
 
 
 class Tried:
-    """A pyslurm that answers what it is told to, one after the other."""
+    """A pyslurm with prepared answers, in order."""
 
     starts_in_one_change = True
     child_starts = 1

@@ -263,7 +263,7 @@ class Answers:
     found: dict[str, str]
     error: BackendError | None = None
     waits: int = 0
-    """How often it is to be asked in vain."""
+    """Number of requests that fail."""
 
     def answered(self, wait_s: float) -> bool:
         self.waits -= 1

@@ -1,4 +1,4 @@
-"""The commands by scontrol: what it is told for each order, and that a job is looked at before."""
+"""The commands by scontrol: its input for each order, and that a job is checked before."""
 
 from __future__ import annotations
 
@@ -321,7 +321,7 @@ def test_without_a_first_look_nothing_is_commanded(
 
 
 def test_jobs_without_a_pin_are_released_by_one_command(programs: Path) -> None:
-    """One look for all of them; arrays by commands of their own. Where scontrol complains, a look tells of which."""
+    """One check for all of them; arrays by their own commands. If scontrol complains, a check identifies the job."""
     said = put_scontrol(programs, "case $line in *,*) echo 'Job/step already completing' >&2;; esac")
     jobs = Jobs(j7={}, j8={}, j9={}, j19={"array_id": 19, "array_tasks_waiting": "2-3"}, j10={"state": "RUNNING"})
 

@@ -172,7 +172,7 @@ def test_a_list_that_is_not_set_keeps_no_job_out(word: str, names: list[str] | N
     allowed, denied = (frozenset({"lab", "ops"}), frozenset({"lab", "ops"})) if names else (None, frozenset())
     assert (used.allowed_accounts, used.denied_accounts) == (allowed, denied)
     assert (used.allowed_qos, used.denied_qos) == (allowed, denied)
-    assert used.allowed_groups == (frozenset(names) if names else None), "groups are told apart by case"
+    assert used.allowed_groups == (frozenset(names) if names else None), "group names are case-sensitive"
 
 
 def test_what_people_write_is_no_field() -> None:

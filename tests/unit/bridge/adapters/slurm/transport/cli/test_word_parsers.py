@@ -1,4 +1,4 @@
-"""Words of Slurm's programs as values; a word that nobody knows is never guessed."""
+"""Words of Slurm's programs as values; an unknown word is never guessed."""
 
 from __future__ import annotations
 

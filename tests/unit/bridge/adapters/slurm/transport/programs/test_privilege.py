@@ -1,4 +1,4 @@
-"""As whom the bridge speaks: told by the accounting database, or else by the controller; programs are stand-ins."""
+"""The bridge's Slurm user, from the accounting database or the controller; programs are stand-ins."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Waits(Client):
 
 
 class Facts(Client):
-    """A controller's child that tells as whom it speaks."""
+    """A controller's child that reports the user of its connection."""
 
     def call(self, name: str, deadline_s: float, **arguments: Any) -> Any:
         return {"user": "cpsched"}

@@ -1,4 +1,4 @@
-"""One scontrol that is told one change after the other; programs in its place do what a broken one does."""
+"""One scontrol that receives one change after the other; stand-ins behave like a broken one."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_a_program_that_breaks_leaves_one_command_unknown_and_gets_no_other(prog
 
 
 def test_output_of_any_length_beside_the_complaints_hinders_nothing(programs: Path) -> None:
-    """The real one repeats what it is told, on its standard output."""
+    """The real one echoes its input on standard output."""
     put_scontrol(programs, f"head -c {4 * MAX_OUTPUT} /dev/zero")
     assert scontrol(["hold 1", "hold 2"]) == ["", ""]
 

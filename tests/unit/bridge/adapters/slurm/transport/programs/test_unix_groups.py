@@ -55,7 +55,7 @@ def test_an_answer_is_kept_for_a_while_and_only_for_those_who_are_asked_for(host
 
 
 def test_a_slow_host_is_asked_for_some_users_now_and_for_others_later(host: Host) -> None:
-    """Whoever is not asked for in time is not known in that reading; an old answer is better than none."""
+    """A user without an answer in time is unknown in that reading; an old answer is better than none."""
     groups = UnixGroups(lambda: host.now_s)
     host.takes_s = BUDGET_S
     assert set(groups.outside(["alice", "bob"], ["staff"])) == {"alice"}

@@ -63,7 +63,7 @@ def client(fake: Fake) -> Iterator[Client]:
 
 
 def gone(pid: int) -> bool:
-    """Whether the process is dead (a zombie of somebody else's counts)."""
+    """Return whether the process is dead (a zombie of another parent counts)."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
     except FileNotFoundError:
@@ -371,12 +371,12 @@ def test_a_hold_leaves_running_jobs_and_owners_holds_alone(client: Client, fake:
 def test_an_administrators_hold_that_came_first_is_not_taken_for_the_bridges(
     client: Client, fake: Fake, facts: dict[str, Any], code: str
 ) -> None:
-    """The bridge has read that nobody holds the job; by now somebody does, and the plugin has not seen the bridge."""
+    """The bridge has read the job without a hold; by now it has one, and the plugin has not seen the bridge."""
     fake.set(jobs={"7": facts})
     order = {"job": 7, "clear": ""}
     assert client.call("hold", ENOUGH_S, orders=[order])[0][2] == code
     fake.set(jobs={"7": facts}, plugins=[])
-    assert client.call("hold", ENOUGH_S, orders=[order])[0][0] == "done", "without the plugin nobody can tell"
+    assert client.call("hold", ENOUGH_S, orders=[order])[0][0] == "done", "without the plugin this cannot be seen"
 
 
 def test_a_pin_is_cleared_by_scontrol_before_the_job_is_handed_back(client: Client, fake: Fake) -> None:

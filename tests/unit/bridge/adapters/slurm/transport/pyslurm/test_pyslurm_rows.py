@@ -50,7 +50,7 @@ def test_a_broken_list_of_nodes_is_unreadable() -> None:
 
 
 def test_a_singleton_that_the_library_loses_is_what_squeue_told() -> None:
-    """None where squeue did not tell."""
+    """None if squeue has no value."""
     kinds = {"afterok": ["7(unfulfilled)"], "singleton": False, "satisfy": "all"}
     asked = [kinds, {**kinds, "singleton": True}, kinds, kinds]
     jobs = {"fields": ["id", "dependencies"], "rows": [[number, dict(each)] for number, each in enumerate(asked)]}

@@ -144,7 +144,7 @@ def test_a_child_makes_ready_and_serves_the_socket_that_it_was_given(
     monkeypatch.setenv("SLURM_BITSTR_LEN", "64")
     pyslurm_worker.main([str(fd), "1234", *more])
     assert done == [("begin", 1234), (fd, module, None)]
-    assert os.environ["SLURM_BITSTR_LEN"] == "0", "so that the tasks of an array are told in full"
+    assert os.environ["SLURM_BITSTR_LEN"] == "0", "so that the tasks of an array are listed in full"
     ours.close()
 
 
