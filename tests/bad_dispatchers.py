@@ -1,4 +1,4 @@
-"""Dispatchers that misbehave, to be named in words where a dispatcher is built in another process."""
+"""Misbehaving dispatchers, referred to by name where another process builds a dispatcher."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tests.fakes import FirstFit
 
 
 class HangsInC(Dispatcher):
-    """Sleeps in a foreign function that holds the interpreter's lock, as a compiled kernel or a solver may."""
+    """Sleeps in a foreign function that holds the interpreter's lock, like a compiled kernel or a solver."""
 
     def decide(self, snapshot, need="plan"):
         ctypes.PyDLL(None).sleep(600)
 
 
 class Moody(Dispatcher):
-    """Does something else at each second."""
+    """Behaves differently each second."""
 
     def decide(self, snapshot, need="plan"):
         if snapshot.now_s == 0:
@@ -51,7 +51,7 @@ class Counts(FirstFit):
 
 
 class Gated(FirstFit):
-    """Begins when a file is there that CPSCHED_TEST_GATE names; ends at once where it says so."""
+    """Waits for the file CPSCHED_TEST_GATE; ends at once if the file says so."""
 
     def __init__(self):
         gate = Path(os.environ["CPSCHED_TEST_GATE"])

@@ -1,4 +1,4 @@
-"""Plug-ins of every kind that misbehave, to be named in words. A comment marks what their author should see."""
+"""Misbehaving plug-ins of every kind, referred to by name. A comment marks the line to report to their author."""
 
 import ctypes
 import sys
@@ -37,7 +37,7 @@ class IdleDispatcher(cpsched.Dispatcher):
 
 
 class ShortOrder(cpsched.Dispatcher):
-    """Brings an order for five jobs, however many there are."""
+    """Returns an order for five jobs, for any queue."""
 
     def decide(self, snapshot, need="plan"):
         return cpsched.plan(snapshot, order=[1, 2, 3, 4, 5], need=need)  # the fault
@@ -70,7 +70,7 @@ class HangingDispatcher(cpsched.Dispatcher):
 
 
 class StuckInC(cpsched.Dispatcher):
-    """Holds the interpreter's lock for ever, in a call that looks at no signal: for a mutex that it has itself."""
+    """Holds the interpreter's lock forever, in a call that handles no signal: for a mutex that it holds itself."""
 
     def decide(self, snapshot, need="plan"):
         mutex, lock = ctypes.create_string_buffer(64), ctypes.PyDLL(None).pthread_mutex_lock
@@ -79,7 +79,7 @@ class StuckInC(cpsched.Dispatcher):
 
 
 class StubbornDispatcher(cpsched.Dispatcher):
-    """Catches what ends it, as a bare `except:` does, once."""
+    """Catches the exception that ends it once, like a bare `except:`."""
 
     def decide(self, snapshot, need="plan"):
         try:
@@ -89,7 +89,7 @@ class StubbornDispatcher(cpsched.Dispatcher):
 
 
 class PrintingDispatcher(cpsched.Dispatcher):
-    """Not wrong, but nothing that it prints may stand between figures."""
+    """Correct, but its output must not appear among the figures."""
 
     def decide(self, snapshot, need="plan"):
         print("deciding", len(snapshot.queue))
@@ -135,7 +135,7 @@ class HugePredictor(cpsched.Predictor):
 
 
 class WrongFill(cpsched.Predictor):
-    """Predicts whole columns, one too few."""
+    """Predicts whole columns, one value too few."""
 
     def predict(self, job):
         return 1

@@ -1,4 +1,4 @@
-"""Builds a bridge over any backend with a state directory of the test's own."""
+"""Build a bridge over any backend with a temporary state directory."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.fakes import FakePace, FirstFit
 
 
 class OpenBridge(Bridge):
-    """A bridge whose parts a test looks into."""
+    """A bridge whose parts are accessible to tests."""
 
     backend = property(lambda self: self.parts.backend)
     policy = property(lambda self: self.parts.policy)
@@ -79,27 +79,27 @@ def a_bridge(
 
 
 def narrow_advice() -> AbstractContextManager[Any]:
-    """Bound advice to so few jobs and changes that both bounds matter beside a handful of jobs."""
+    """Limit advice to few jobs and changes, so that both limits apply to a handful of jobs."""
     return patch.object(booster, "BoostLimits", partial(BoostLimits, depth=5, changes=3))
 
 
 def a_report(now_s: int, *ended: EndedJob) -> CycleReport:
-    """A cycle that saw an empty cluster at this second, and that these jobs had ended."""
+    """Return the report of a cycle that saw an empty cluster, and that these jobs had ended."""
     cluster = a_cluster()
     seen = Observation(now_s, cluster, cluster.capacity)
     return CycleReport(1, "shadow", float(now_s), observation=seen, ended=list(ended))
 
 
 class Metrics:
-    """A listener whose metrics a test asks for by name."""
+    """A listener that returns metrics by name."""
 
     def __init__(self) -> None:
         self._exporter, self._following = PrometheusExporter(), CycleFollower()
 
     def __call__(self, report: CycleReport) -> None:
-        """Take note of one cycle."""
+        """Record one cycle."""
         self._exporter(self._following.follow(report))
 
     def value(self, name: str, **labels: str) -> float | None:
-        """The value of one series; None where there is none."""
+        """Return the value of one series, or None."""
         return self._exporter.registry.get_sample_value(name, labels)

@@ -50,7 +50,7 @@ def a_snapshot(
     now_s: int = 0,
     estimates: Mapping[int, int] | None = None,
 ) -> Snapshot:
-    """A snapshot whose `free` is the capacity less what runs; estimates default to the walltimes."""
+    """A snapshot whose `free` is the capacity minus running jobs; estimates default to the walltimes."""
     free = cluster.capacity.copy()
     for r in running:
         for node, amounts in amounts_used(r.job.request, r.placement, cluster.capacity).items():
@@ -61,11 +61,11 @@ def a_snapshot(
 
 
 def plain(handle: Handle) -> Any:
-    """The fields of a handle that no kernel has seen, for plain Python to read and write."""
+    """Return the fields of a handle without compiled access, for plain Python."""
     fields = handle.__getstate__().items()
     return SimpleNamespace(**{name: plain(each) if isinstance(each, Handle) else each for name, each in fields})
 
 
 def words(reason):
-    """A reason as people read it; None of a job that has none."""
+    """Return a reason as text, or None without one."""
     return None if reason is None else text_of(reason)

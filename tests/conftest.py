@@ -1,12 +1,12 @@
-"""Profiles of Hypothesis for this suite: `pytest --hypothesis-profile quick`, which `make test` takes.
+"""Hypothesis profiles of this suite: `pytest --hypothesis-profile quick`, as in `make test`.
 
-Under it a property tries a quarter of its examples; `make bounds`, and the unit tests of `make coverage`, try them all.
+Under it a property tries a quarter of its examples; `make bounds` and the unit tests of `make coverage` try all.
 
-And the command tree of an app is built once, not for each `CliRunner().invoke`: that took nine tenths of what a command
-takes that refuses its settings.
+The command tree of an app is built once instead of for each `CliRunner().invoke`, which took nine tenths of the time of
+a command that rejects its settings.
 
-And what the server has loaded that forks the replays of a comparison and the cases of a study, where a test asks for
-these in its own process.
+The module also sets the preloaded modules of the server that forks replays and study cases, for tests that run these in
+their own process.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Fakes for the bridge's tests: a small cluster behind the ports that can misbehave, a clock, a dispatcher."""
+"""Fakes for the bridge's tests: a small cluster behind the ports with fault injection, a clock, a dispatcher."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.builders import a_cluster
 
 
 def first_fit(job: Job, free: np.ndarray) -> Placement:
-    """The first nodes with room for a job; empty where it has none."""
+    """Return the first nodes with room for a job, or none."""
     left, found = job.request.units, []
     for node, amounts in enumerate(free):
         room = min(a // w for a, w in zip(amounts.tolist(), job.request.per_unit, strict=True) if w)
@@ -66,9 +66,9 @@ class FakeJob:
 
 @dataclass
 class FakeCluster:
-    """Behaves like Slurm seen through the ports; `faults` are run, and forgotten, at the next call of that name.
+    """Behaves like Slurm through the ports; each of `faults` is used once, at the next call of its name.
 
-    A fault takes a function that does the call's work: it may do it, or not, and may raise. Released jobs run at
+    A fault receives a function that does the call's work, which it may call or not, and may raise. Released jobs run at
     once if their pin can be met; `lazy` keeps them pending until `schedule()`.
     """
 
@@ -93,7 +93,7 @@ class FakeCluster:
     starts_in_one_change: bool = True
     _told: set[tuple[int, int]] = field(default_factory=set)
     _pending_before: dict[int, PendingJob] = field(default_factory=dict)
-    """Pending jobs as the last reading had them: those that are as they were are the same objects, as over Slurm."""
+    """Pending jobs of the last reading: unchanged jobs are the same objects, as with Slurm."""
 
     # what people and time do -----------------------------------------------------------------------------------
 
@@ -125,7 +125,7 @@ class FakeCluster:
         return np.maximum(free, 0)
 
     def schedule(self) -> None:
-        """The cluster's own scheduler: released jobs with a pin go there; without one they need `own_scheduler`."""
+        """Run the cluster's own scheduler: released jobs start on their pin, others need `own_scheduler`."""
         for fake in self.jobs.values():
             if fake.pending and fake.hold is Hold.NONE and fake.job.ineligible is None:
                 placement = self._pinned(fake) if fake.pin else self._anywhere(fake)
@@ -134,7 +134,7 @@ class FakeCluster:
                     fake.starts += 1
 
     def run_now(self, job_id: int, placement: Placement) -> None:
-        """Someone else starts a job."""
+        """Start a job by another actor."""
         fake = self.jobs[job_id]
         fake.hold, fake.start_s, fake.placement = Hold.NONE, self.now_s, placement
         fake.starts += 1
@@ -155,7 +155,7 @@ class FakeCluster:
         return waiting.pop(0)(work) if waiting else work()
 
     def _batch(self, name: str, ids: Sequence[int], works: Sequence[Callable[[], Outcome]]) -> Sequence[Outcome]:
-        """Carry out a command for several jobs, each of which is a piece of work."""
+        """Run a command for several jobs, each with its own function."""
         self.commands.append((name, tuple(ids)))
         return self._call(name, lambda: [work() for work in works])  # type: ignore[return-value]
 
@@ -267,7 +267,7 @@ class FakeCluster:
     # misbehaviour ----------------------------------------------------------------------------------------------
 
     def fail(self, call: str, error: BackendError, after: bool = False) -> None:
-        """The next `call` raises `error`; `after`: once it has taken effect."""
+        """Make the next `call` raise `error`; `after`: once it has taken effect."""
 
         def fault(work: Callable[[], object]) -> object:
             if after:
@@ -277,7 +277,7 @@ class FakeCluster:
         self.faults.setdefault(call, []).append(fault)
 
     def before(self, call: str, event: Callable[[], object]) -> None:
-        """`event` happens right before the next `call`."""
+        """Call `event` right before the next `call`."""
 
         def fault(work: Callable[[], object]) -> object:
             event()
@@ -287,7 +287,7 @@ class FakeCluster:
 
 
 class FirstFit(Dispatcher):
-    """Starts whatever fits, in order, on the first nodes that have room; a dispatcher small enough to be a fake."""
+    """Starts what fits, in order, on the first nodes with room; small enough to serve as a fake."""
 
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
         free, placements, waits = snapshot.free.copy(), {}, {}
@@ -333,7 +333,7 @@ class AdvisedCluster(FakeCluster):
     points: dict[int, int] = field(default_factory=dict)
     """The points on pending jobs, from any source."""
     told: list[tuple[int, int]] = field(default_factory=list)
-    """Every number that was taken: (job, points)."""
+    """Every accepted number: (job, points)."""
 
     def schedule(self) -> None:
         order = sorted(self.jobs, key=lambda id: (-max(1, self.jobs[id].job.priority + self.points.get(id, 0)), id))

@@ -1,9 +1,8 @@
-"""Children of the bridge forked from this process, where nothing hangs on how a child begins.
+"""Fork the bridge's children from this process, for tests that do not depend on how a child begins.
 
-A child is `python -m MODULE ...`, which spends two seconds of CPU time on imports and on loading kernels before it does
-what a test asks about. A forked one has both from this process: `forks(monkeypatch)` has
-`cpsched_bridge.child_processes`
-begin its children so. Tests of what a child imports, compiles, reports, or dies of need real ones.
+A child is `python -m MODULE ...`, which spends two seconds of CPU time on imports and on loading kernels. A forked
+child inherits both from this process: `forks(monkeypatch)` makes `cpsched_bridge.child_processes` fork. Tests of what a
+child imports, compiles, reports, or dies of need real ones.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ if TYPE_CHECKING:
 
 @cache
 def _kernels_are_loaded() -> None:
-    """Once in this process, so that no forked one has to."""
+    """Load the kernels once, so that no child has to."""
     import tests.opened  # noqa: F401
 
 
 class Forked:
-    """As `subprocess.Popen` of `python -m MODULE WORDS...`, as far as `cpsched_bridge.child_processes` uses it."""
+    """Like `subprocess.Popen` of `python -m MODULE WORDS...`, as far as `cpsched_bridge.child_processes` uses it."""
 
     def __init__(
         self,
@@ -59,7 +58,7 @@ class Forked:
         self._status: int | None = None
 
     def wait(self, timeout: float | None = None) -> int:
-        """The exit status, negative where a signal ended it; raises `subprocess.TimeoutExpired`."""
+        """Return the exit status, negative for a signal; raise `subprocess.TimeoutExpired`."""
         if self._status is None:
             if not select.select([self._ends], [], [], timeout)[0]:
                 raise subprocess.TimeoutExpired("a forked child", timeout or 0.0)
@@ -68,14 +67,14 @@ class Forked:
         return self._status
 
     def kill(self) -> None:
-        """SIGKILL, unless it has ended and that is known."""
+        """Send SIGKILL, unless it is known to have ended."""
         if self._status is None:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
 
 
 def _be(module: str, words: list[str], kept: set[int], environment: Mapping[str, str] | None) -> NoReturn:
-    """Be as a process that begins with this module: without what the other one had open, its handlers, its streams."""
+    """Become a process that starts with this module, without inherited files, handlers and streams."""
     status = 1
     try:
         gc.freeze()  # what is collected here must not close descriptors by their old numbers
@@ -108,7 +107,7 @@ def _be(module: str, words: list[str], kept: set[int], environment: Mapping[str,
 
 
 def forks(patch: pytest.MonkeyPatch) -> None:
-    """Have children forked from this process, until the patch is undone."""
+    """Fork children from this process until the patch is undone."""
     begun = SimpleNamespace(Popen=Forked, DEVNULL=subprocess.DEVNULL, TimeoutExpired=subprocess.TimeoutExpired)
     patch.setattr(child_processes, "subprocess", begun)
 
@@ -134,6 +133,6 @@ class _Forking(ForkContext):
 
 
 def replays_fork() -> None:
-    """Have the runner fork replays from the process that asks for them."""
+    """Make the runner fork replays from this process."""
     context = _Forking()
     runner.multiprocessing = SimpleNamespace(get_context=lambda kind: context)  # type: ignore[attr-defined]

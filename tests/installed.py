@@ -1,4 +1,4 @@
-"""Makes a folder look like installed packages: modules, and entry points where Python looks for them."""
+"""Make a folder look like installed packages: modules, and entry points."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from textwrap import dedent
 def install(
     folder: Path, name: str, modules: Mapping[str, str], entry_points: Mapping[str, Mapping[str, str]] | None = None
 ) -> None:
-    """Put a package `name` 1.0 into `folder`, which must be on `sys.path`; entry points by group and name."""
+    """Install a package `name` 1.0 into `folder`, which must be on `sys.path`; entry points by group and name."""
     for module, text in modules.items():
         (folder / f"{module}.py").write_text(dedent(text))
     about = folder / f"{name}-1.0.dist-info"

@@ -1,7 +1,7 @@
-"""Odd but legal objects of a Slurm cluster, as scontrol prints them, each with the record that they are to become.
+"""Odd but legal objects of a Slurm cluster, as scontrol prints them, each with its expected record.
 
-Slurm has few rules for names: slurm.conf and gres.conf take any word, and words with blanks in quotes. People's texts
-(reasons, comments) may look like fields. A seed makes the same objects again.
+Slurm has few rules for names: slurm.conf and gres.conf accept any word, and words with blanks in quotes. Users' texts
+(reasons, comments) may look like fields. A seed is repeatable.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ TEXTS = (
 
 @dataclass(frozen=True)
 class Odd:
-    """One object: what is printed of it, and the fields of its record that the text decides."""
+    """One object: its printed text, and the expected fields of its record."""
 
     text: str
     record: dict[str, Any]
 
 
 class OddSlurm:
-    """Makes objects of one seed; names are unique in it."""
+    """Generates objects from one seed, with unique names."""
 
     def __init__(self, seed: int, release: tuple[int, int] = (26, 5)) -> None:
         self.draw = random.Random(seed)
@@ -35,18 +35,18 @@ class OddSlurm:
         self._names = 0
 
     def name(self, blanks: bool = False) -> str:
-        """A name of any signs that have no meaning to Slurm."""
+        """Return a name of characters without a meaning to Slurm."""
         self._names += 1
         signs = "".join(self.draw.choices(NAME_SIGNS, k=self.draw.randint(0, 12)))
         middle = " " if blanks and self.draw.random() < 0.3 else ""
         return f"{self.draw.choice('xX7_')}{signs}{middle}{self._names}"
 
     def text(self) -> str:
-        """What an administrator may write."""
+        """Return a text that an administrator may write."""
         return self.draw.choice(TEXTS)
 
     def gres(self) -> tuple[str, dict[str, int]]:
-        """Generic resources of a node, in Slurm's words and as the record has them."""
+        """Return generic resources of a node, in Slurm's form and as in the record."""
         items, found = [], {}
         for name in self.draw.sample(("gpu", "shard", "mic", "nic-0", "5g", "tape.drive"), self.draw.randint(0, 3)):
             for kind in self.draw.sample(("", *TYPES), self.draw.randint(1, 2)):
@@ -59,7 +59,7 @@ class OddSlurm:
         return ",".join(items) or "(null)", found
 
     def node(self) -> Odd:
-        """A node as `scontrol show node` prints it."""
+        """Return a node as `scontrol show node` prints it."""
         draw, name = self.draw, self.name().replace("/", "-")
         cpus, memory_mib = draw.choice([1, 8, 16, 256]), draw.randint(1, 4_000_000)
         used = draw.choice([0, cpus])
@@ -102,7 +102,7 @@ class OddSlurm:
         return Odd("\n   ".join(lines) + "\n\n", record)
 
     def partition(self, nodes: str) -> Odd:
-        """A partition as `scontrol show partition` prints it."""
+        """Return a partition as `scontrol show partition` prints it."""
         draw, name = self.draw, self.name(blanks=True)
         groups = [self.name(blanks=True) for _ in range(draw.randint(0, 2))]
         accounts, qos = ([self.name() for _ in range(draw.randint(0, 2))] for _ in range(2))
@@ -138,7 +138,7 @@ class OddSlurm:
         return Odd("\n   ".join(lines) + "\n\n", record)
 
     def reservation(self, nodes: str) -> Odd:
-        """A reservation as `scontrol show reservation` prints it."""
+        """Return a reservation as `scontrol show reservation` prints it."""
         draw, name = self.draw, self.name()
         users, accounts = ([self.name() for _ in range(draw.randint(0, 2))] for _ in range(2))
         comment = draw.choice([None, self.text().replace("\n", " ")])

@@ -1,6 +1,6 @@
-"""Imported where processes are forked from: what is imported by then has its compiled kernels loaded.
+"""Imported by the server that forks processes, so that these kernels are loaded in it.
 
-A process that loads them itself takes most of a second of CPU time for it.
+A process that loads them itself needs most of a second of CPU time.
 """
 
 import cpsched.registry  # noqa: F401

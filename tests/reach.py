@@ -1,4 +1,4 @@
-"""How much an object remembers, whatever its attributes are called: for tests that nothing grows without bound."""
+"""Count what an object references, by any attribute: for tests that nothing grows without bound."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _CONTAINERS = (dict, list, set, frozenset, tuple, deque, MappingProxyType)
 
 
 def entries(thing: Any) -> int:
-    """How many entries all containers and arrays have that can be reached from `thing`, through any attribute.
+    """Return the total number of entries of containers and arrays reachable from `thing`.
 
-    Code and what belongs to a module is left out.
+    Code and module contents are excluded.
     """
     seen: set[int] = set()
     kept, todo, count = [], [thing], 0

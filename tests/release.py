@@ -1,13 +1,12 @@
-"""What a release must be: wheel, sdist and bundle hold what they should, and install and run on every Python.
+"""Check a release: contents of wheel, sdist and bundle, and that they install and run on every Python.
 
 python -m tests.release [PYTHON ...]
 
-Without arguments: on those of Python 3.11 to 3.14 that are found on the PATH, among pyenv's, or in an image of the test
-cluster (cpsched/bundle, which `deploy/cluster build` makes: Python 3.14 with Slurm 26.05, 3.13 with 24.11, 3.11 with
-22.05); it says which are not. Wheels of the dependencies come from uv's cache where they are there, and else from the
-package index; in an image, from its bundle. The bundle is made for the Python that runs this, and installed where there
-is no network.
-The exit code is 0 if all that could be tried is well, and at least one Python was found.
+Default: those of Python 3.11 to 3.14 that are on the PATH, among pyenv's, or in an image of the test cluster
+(cpsched/bundle, made by `deploy/cluster build`: Python 3.14 with Slurm 26.05, 3.13 with 24.11, 3.11 with 22.05);
+missing ones are reported. Wheels of dependencies come from uv's cache, or else from the package index; in an image,
+from its bundle. The bundle is made for the running Python and installed without a network. The exit code is 0 if all
+tried checks pass and at least one Python was found.
 """
 
 from __future__ import annotations
@@ -42,11 +41,11 @@ NOT_IN_SDIST = ("studies", "docs/pictures")
 
 
 class Wrong(Exception):
-    """What keeps this from being a release, in one line."""
+    """A fault of the release, in one line."""
 
 
 def run(*command: str | Path, cwd: Path = OUT) -> str:
-    """What a command prints; raises `Wrong` with its last line where it fails."""
+    """Return the output of a command; raise `Wrong` with its last line if it fails."""
     own = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "CPSCHED_", "NUMBA_"))}
     done = subprocess.run([*map(str, command)], cwd=cwd, env=own, capture_output=True, text=True, timeout=1800)
     if done.returncode:
@@ -56,12 +55,12 @@ def run(*command: str | Path, cwd: Path = OUT) -> str:
 
 
 def beside(program: str) -> Path:
-    """A program of the environment that runs this one."""
+    """Return the path of a program in this environment."""
     return Path(sys.executable).with_name(program)
 
 
 def release() -> str:
-    """The release in `deploy/version.py`; raises `Wrong` where the changelog or the citation name another one."""
+    """Return the release in `deploy/version.py`; raise `Wrong` if changelog or citation differ."""
     found = RELEASE
     headings = [line for line in (ROOT / "CHANGELOG.md").read_text().splitlines() if line.startswith("## ")]
     if not headings or headings[0].split()[1] != found:
@@ -72,7 +71,7 @@ def release() -> str:
 
 
 def built() -> Path:
-    """The wheel, beside the sdist, both looked over."""
+    """Build and check wheel and sdist; return the wheel."""
     shutil.rmtree(OUT, ignore_errors=True)
     OUT.mkdir(parents=True)
     run(sys.executable, "-m", "hatchling", "build", "-d", OUT, cwd=ROOT)
@@ -92,7 +91,7 @@ def built() -> Path:
 
 
 def interpreter(name: str) -> Path | None:
-    """A Python of that version that runs; or what an argument names."""
+    """Return a working Python of that version, or the one given by an argument."""
     home = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
     for each in (shutil.which(f"python{name}"), *sorted(home.glob(f"versions/{name}.*/bin/python"))):
         if each and subprocess.run([each, "--version"], capture_output=True, check=False).returncode == 0:
@@ -101,7 +100,7 @@ def interpreter(name: str) -> Path | None:
 
 
 def image(name: str) -> str | None:
-    """An image with that Python and the dependencies' wheels; None where no Docker engine has one."""
+    """Return an image with that Python and the wheels of the dependencies, or None."""
     if shutil.which("docker") is None:
         return None
     listed = subprocess.run(
@@ -115,13 +114,13 @@ def image(name: str) -> str | None:
 
 
 def inside(image: str) -> tuple[str, ...]:
-    """The words before a command that runs it in a container: no network, this folder of builds, the caller's user."""
+    """Return the command prefix for a container: no network, this build folder, the caller's user."""
     user = f"--user={os.getuid()}:{os.getgid()}"
     return "docker", "run", "--rm", "--network=none", user, "--env=HOME=/tmp", f"--volume={OUT}:{OUT}", image
 
 
 def installs_and_runs(python: Path, wheel: Path, expected: str) -> None:
-    """A new environment with the wheel alone passes `works`."""
+    """Check `works` in a new environment with the wheel."""
     home = OUT / f"on-{python.parent.parent.name}-{python.name}"
     run(beside("uv"), "venv", "--quiet", "--python", python, home)
     install = beside("uv"), "pip", "install", "--quiet", "--python", home / "bin" / "python"
@@ -133,7 +132,7 @@ def installs_and_runs(python: Path, wheel: Path, expected: str) -> None:
 
 
 def installs_and_runs_in(image: str, wheel: Path, expected: str) -> None:
-    """The same in a container without a network, with the dependencies' wheels of the image."""
+    """Check the same in a container without a network, with the image's wheels."""
     home = OUT / f"in-{image.rpartition(':')[2]}"
     before = inside(image)
     run(*before, "python3", "-m", "venv", home)
@@ -143,7 +142,7 @@ def installs_and_runs_in(image: str, wheel: Path, expected: str) -> None:
 
 
 def bundle_installs_and_runs(wheel: Path, expected: str) -> str:
-    """An archive with that wheel, unpacked and installed without a network, passes `works`; the archive's name."""
+    """Check `works` for an unpacked archive installed without a network; return the archive's name."""
     run(sys.executable, ROOT / "deploy" / "bundle" / "build.py", OUT / "bundle", "--wheel", wheel)
     (archive,) = (OUT / "bundle").glob("*.tar.gz")
     run("sha256sum", "--check", f"{archive.name}.sha256", cwd=archive.parent)
@@ -158,7 +157,7 @@ def bundle_installs_and_runs(wheel: Path, expected: str) -> str:
 
 
 def works(home: Path, expected: str, *before: str) -> None:
-    """The program of an environment says its version, its help, and replays a few jobs."""
+    """Check that an environment's program prints version and help, and replays a few jobs."""
     cpsched = *before, home / "bin" / "cpsched"
     if (said := run(*cpsched, "--version")) != f"cpsched {expected}\n":
         raise Wrong(f"{home}: cpsched --version: {said!r}: must be cpsched {expected}")
@@ -170,7 +169,7 @@ def works(home: Path, expected: str, *before: str) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Check everything; 0 if it is a release, 1 and one line if it is not."""
+    """Check everything; return 0, or print one line and return 1."""
     try:
         release()
         wheel = built()

@@ -41,7 +41,7 @@ _CALLS = frozenset(
 
 
 def serve(backend: MockBackend, path: Path) -> None:
-    """Answer clients for ever, one call at a time. A client that dies in mid-call is forgotten; its call is done."""
+    """Answer clients forever, one call at a time. The call of a client that dies is completed."""
     at_a_time = Lock()
     with Listener(str(path), "AF_UNIX") as listener:
         while True:
@@ -64,7 +64,7 @@ def _answer(backend: MockBackend, name: str, arguments: tuple[Any, ...]) -> Any:
 
 
 class RemoteBackend(Backend, SupportsBoost):
-    """A `Backend` that asks the server at `path`; reconnects by itself."""
+    """A `Backend` that calls the server at `path` and reconnects automatically."""
 
     child_starts = 0
     history_missing = False
@@ -104,7 +104,7 @@ class RemoteBackend(Backend, SupportsBoost):
 
     @override
     def observe(self, pinned: Collection[int] = ()) -> Observation:
-        """Observe; a lost answer is harmless, as the count is kept here."""
+        """Observe; a lost answer is harmless, as the count is stored here."""
         seen: Observation = self._ask("read", self._told)
         self._told += len(seen.ended)
         return seen
@@ -172,7 +172,7 @@ class RemoteBackend(Backend, SupportsBoost):
 
 
 class Options(mock.Options):
-    """Options of the mock adapter, and where its process listens."""
+    """Options of the mock adapter, and the socket of its process."""
 
     site_socket: Path = Field(description="Unix socket of the site's process.")
     deadline_s: float = Field(default=5.0, gt=0, description="Seconds that process may take to answer.")

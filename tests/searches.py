@@ -1,4 +1,4 @@
-"""What tests and studies ask of a search, and no production dispatcher offers."""
+"""Variants of searches for tests and studies, which no production dispatcher offers."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ from cpsched.model import NEVER
 class Ablated(Lookahead):
     """`lookahead` with parts left out.
 
-    - `candidates`: bits of the orders that are tried: last round's, reg, sjf, saf, spf, laf, Smith's.
-    - `moves`: bits of the changes that the search makes, see `cpsched.kernels.order_moves`. The shares of those that
-      are left
-      grow in proportion.
-    - `reservations`: the number of jobs that cannot start now hold the slot that is planned for them, the first of an
-      order; what is behind starts where it fits beside. None: all. On a pool alone.
+    - `candidates`: bits of the orders tried: last round's, reg, sjf, saf, spf, laf, Smith's.
+    - `moves`: bits of the changes made by the search, see `cpsched.kernels.order_moves`. The shares of the remaining
+      ones
+    grow in proportion.
+    - `reservations`: number of jobs that cannot start now and keep their planned slot, the first of an order; later
+      jobs
+    start where they fit beside them. None: all. Only on a pool.
     """
 
     def __init__(
@@ -49,14 +50,14 @@ class Ablated(Lookahead):
 
 
 class Priced(Lookahead):
-    """`lookahead` that shows its prices."""
+    """`lookahead` with accessible prices."""
 
     def weights(self, count: int) -> Reals:
-        """What a second costs of each of `count` queued jobs, by queue position, as the last round had it."""
+        """Return the cost of a second of each of `count` queued jobs, by queue position, from the last round."""
         return weights(self._search, count)
 
     def prices(self, site: SchedulingState, start_s: int) -> Reals:
-        """What it costs to start each queued job at a second, by queue position, without a bound."""
+        """Return the cost of starting each queued job at a second, by queue position, without a bound."""
         return prices(site, self._search, self._objective, start_s)
 
     @property
@@ -66,13 +67,13 @@ class Priced(Lookahead):
 
 @kernel
 def weights(search: OrderSearch, count: int) -> Reals:
-    """What a second costs of each of `count` queued jobs, by queue position, as the last round had it."""
+    """Return the cost of a second of each of `count` queued jobs, by queue position, from the last round."""
     return search.queued.weight[:count].copy()
 
 
 @kernel
 def prices(site: SchedulingState, search: OrderSearch, objective: PriceParameters, start_s: int) -> Reals:
-    """What it costs to start each queued job at a second, by queue position, without a bound."""
+    """Return the cost of starting each queued job at a second, by queue position, without a bound."""
     found, search.bound_s = np.empty(site.queued), NEVER
     for position in range(site.queued):
         found[position] = start_cost(site, search, objective, position, start_s)
@@ -80,7 +81,7 @@ def prices(site: SchedulingState, search: OrderSearch, objective: PriceParameter
 
 
 class Asking(ConstraintDispatcher):
-    """A member of the CP family made of single words, which asks the solver in every round, as the papers did."""
+    """A member of the CP family that calls the solver in every round, as in the papers."""
 
     certain = False
 
@@ -91,9 +92,9 @@ class Asking(ConstraintDispatcher):
 
 
 def studied(name: str, settings: Mapping[str, str]) -> Dispatcher:
-    """The dispatcher of that name, whose `settings` may be those of studies, too.
+    """Return the dispatcher of that name, with `settings` that may be those of studies.
 
-    `certain=no` asks the solver always; `equal_jobs=any-order` lets interchangeable jobs start in any order.
+    `certain=no` always calls the solver; `equal_jobs=any-order` lets interchangeable jobs start in any order.
     """
     rest = dict(settings)
     certain, equal = rest.pop("certain", "yes"), rest.pop("equal_jobs", "in-order")

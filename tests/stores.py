@@ -1,6 +1,6 @@
-"""The files of ledger and journal, as another program reads and changes them, and as a disk fails them.
+"""The files of ledger and journal as another program reads and changes them, and with disk faults.
 
-`damaged_while_open`, `full_disk`, `no_room` and `setting` are where tests reach into a store; no others need to.
+Only `damaged_while_open`, `full_disk`, `no_room` and `setting` access a store's internals.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ Store = Ledger | Journal
 
 
 def rows(path: Path, query: str) -> list[tuple[Any, ...]]:
-    """What a query finds in the file of a store, which may be open."""
+    """Return the result of a query on the file of a store, which may be open."""
     with closing(sqlite3.connect(path)) as db:
         return db.execute(query).fetchall()
 
 
 def change(path: Path, statement: str, *values: object) -> None:
-    """Change the content behind a store's back."""
+    """Change the content from outside the store."""
     with closing(sqlite3.connect(path)) as db, db:
         db.execute(statement, values)
 
 
 def all_in_the_file(path: Path) -> None:
-    """Take over what is still in the log beside the file, and empty that."""
+    """Move the content of the write-ahead log into the file."""
     with closing(sqlite3.connect(path)) as db:
         db.execute("pragma wal_checkpoint(truncate)")
 
 
 def nobody_is_writing(path: Path) -> bool:
-    """Whether another program could begin to write at once: no transaction was left open."""
+    """Return whether another program could write at once, that is, no transaction is open."""
     with closing(sqlite3.connect(path, timeout=0.0)) as db:
         try:
             db.execute("begin immediate")
@@ -48,7 +48,7 @@ def nobody_is_writing(path: Path) -> bool:
 
 
 def damaged_while_open(store: Store, path: Path, damage: Callable[[Path], object]) -> None:
-    """Damage the file so that the store's next use meets that: nothing of the file is in its memory any more."""
+    """Damage the file so that the store's next use reads it: its cache is emptied."""
     all_in_the_file(path)
     store._db.close()  # noqa: SLF001
     damage(path)
@@ -57,7 +57,7 @@ def damaged_while_open(store: Store, path: Path, damage: Callable[[Path], object
 
 @contextmanager
 def full_disk(store: Store) -> Iterator[None]:
-    """Every write fails; as before afterwards, where the store is still open."""
+    """Make every write fail; restore afterwards if the store is still open."""
     store._db.execute("pragma query_only=on")  # noqa: SLF001
     yield
     with suppress(sqlite3.ProgrammingError):
@@ -65,7 +65,7 @@ def full_disk(store: Store) -> Iterator[None]:
 
 
 def no_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From now on each write of a ledger fails, with SQLite's own words for a full disk."""
+    """Make each write of a ledger fail with SQLite's message for a full disk."""
 
     def full(*_: object, **__: object) -> None:
         raise sqlite3.OperationalError("database or disk is full")
@@ -74,5 +74,5 @@ def no_room(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def setting(store: Store, name: str) -> Any:
-    """A setting of SQLite's that counts for the store's connection alone, such as `synchronous`."""
+    """Return a SQLite setting of the store's connection, such as `synchronous`."""
     return store._db.execute(f"pragma {name}").fetchone()[0]  # noqa: SLF001

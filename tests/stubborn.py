@@ -1,4 +1,4 @@
-"""A cluster on which some jobs never start, each in a way of its own, beside jobs that start as they should."""
+"""A cluster on which some jobs never start, each for a different reason, among normal jobs."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from tests.fakes import FakeCluster, FakeJob
 KINDS = (
     "silent",  # released, it waits without a reason
     "outranked",  # the cluster says that others go first
-    "alone",  # an obstacle of the job alone, such as a dependency that is never satisfied
+    "alone",  # an obstacle of the job, such as a dependency that is never satisfied
     "passing",  # one that may pass, and does not
-    "alike",  # an obstacle of what it asks for
+    "alike",  # an obstacle of its request
     "shut out",  # an obstacle of its user in the partition
     "limited",  # a limit of its user
     "refused",  # the command to start it is refused
     "held by the cluster",  # the cluster holds it itself when it is released
     "bounced",  # held again after every release
-    "held by its owner",  # and lets go of it as soon as it has been rolled back
+    "held by its owner",  # who releases it as soon as it has been rolled back
     "unknown answer",  # unknown whether the command arrived
     "ineligible",  # the adapter knows
     "left",  # the adapter cannot model it
@@ -36,12 +36,12 @@ class StubbornCluster(FakeCluster):
     kinds: dict[int, str] = field(default_factory=dict)
     runs_s: dict[int, int] = field(default_factory=dict)
     started_s: dict[int, int] = field(default_factory=dict)
-    """When each of the others began."""
+    """The start of each normal job."""
     _shown_before: dict[int, tuple[PendingJob, PendingJob]] = field(default_factory=dict)
-    """Pending jobs as they are and as the last reading had them: the same objects as long as nothing changes."""
+    """Pending jobs now and in the last reading: unchanged jobs are the same objects."""
 
     def submit_stubborn(self, job: Job, kind: str) -> None:
-        """A job that never starts in this way."""
+        """Submit a job that never starts for this reason."""
         self.kinds[job.id] = kind
         ineligible = "Dependency" if kind == "ineligible" else None
         self.submit(replace(job, ineligible=ineligible))
@@ -49,7 +49,7 @@ class StubbornCluster(FakeCluster):
             self.left.append(UnmanagedJob(job.id, "heterogeneous job", user=job.user, held_for_us=True))
 
     def tick(self) -> None:
-        """A second passes."""
+        """Advance by a second."""
         self.now_s += 1
         for id, fake in self.jobs.items():
             if fake.running and id in self.runs_s and self.now_s - (fake.start_s or 0) >= self.runs_s[id]:
@@ -60,7 +60,7 @@ class StubbornCluster(FakeCluster):
                 fake.hold = Hold.NONE
 
     def schedule(self) -> None:
-        """Start what does not keep itself from being started."""
+        """Start the jobs that can start."""
         every = self.jobs
         self.jobs = {id: fake for id, fake in every.items() if id not in self.kinds}
         super().schedule()
@@ -112,6 +112,6 @@ class StubbornCluster(FakeCluster):
         return Outcome(order.job.id, "unknown", "no answer") if kind == "unknown answer" else done
 
     def sent(self, ids: Sequence[int]) -> list[tuple[int, ...]]:
-        """The starts that were asked for, command by command, of these jobs alone."""
+        """Return the start commands sent for these jobs."""
         starts = [tuple(id for id in batch if id in set(ids)) for kind, batch in self.commands if kind == "start"]
         return [batch for batch in starts if batch]

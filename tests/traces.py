@@ -1,4 +1,4 @@
-"""Where the shared traces are; tests that need one skip, saying so, where it is absent."""
+"""Paths of the shared traces; tests that need a missing one are skipped with a message."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ XDMOD = "XDMoD-phillips-sacct-2016.log.gz"
 
 
 def trace(name: str) -> Path:
-    """The path of a shared trace; skips the test where there is none."""
+    """Return the path of a shared trace; skip the test if it is missing."""
     folder = os.environ.get("CPSCHED_TRACES") or Path(__file__).parents[2] / "shared" / "traces"
     path = Path(folder) / name
     if not path.exists():

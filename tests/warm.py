@@ -1,17 +1,17 @@
-"""`cpsched` for tests that run it often: each command is a process of its own, forked by a server that has imported it.
+"""Run `cpsched` often in tests: each command is a process forked by a server that has imported it.
 
 A fresh process spends most of its seconds of CPU time on imports and on loading compiled kernels. A forked
-one has both from the server, and its own arguments, folder, environment, standard streams, import path and exit code;
-it goes through the program's own `main`, and its replays are forked from it (`tests.forked`). Tests of imports
-themselves, of compiling, of where kernels are kept, of the server that forks replays, and of what glibc reads from the
-environment at its start need a real one.
+one inherits both from the server, and has its own arguments, folder, environment, standard streams, import path and
+exit code. It runs the program's own `main`, and its replays are forked from it (`tests.forked`). Tests of imports,
+compilation, kernel caches, the server that forks replays, and glibc's environment variables need a real one.
 
-- `cpsched(*arguments)` runs a command and returns what `subprocess.run` would.
-- `Begun(server(), words)` begins one; the words `-c CODE ...` are a piece of Python, as for `python`.
-- `python -m tests.warm SOCKET --serve` is the server; it ends with the process that started it. With names of modules
-  behind it, it imports those alone (`server(*modules)`), and its orders are pieces of Python.
-- `python tests/warm.py SOCKET ARGUMENTS...` is a program `cpsched` for shells: it passes signals on, and takes the
-  command with it when it is killed.
+- `cpsched(*arguments)` runs a command and returns the result like `subprocess.run`.
+- `Begun(server(), words)` starts one; the words `-c CODE ...` are Python code, as for `python`.
+- `python -m tests.warm SOCKET --serve` is the server; it ends with the process that started it. With module names it
+imports only those (`server(*modules)`), and its orders are Python code.
+- `python tests/warm.py SOCKET ARGUMENTS...` is a program `cpsched` for shells: it forwards signals, and ends the
+  command
+when it is killed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import sys
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 _LENGTH = struct.Struct("!I")
 _ENDED = struct.Struct("!id")
-"""An exit code, and the seconds of CPU time that were spent."""
+"""The exit code and the CPU seconds used."""
 
 
 def ask(
@@ -36,7 +36,7 @@ def ask(
     folder: str | None = None,
     environment: dict[str, str] | None = None,
 ) -> socket.socket:
-    """Have a command begin with these descriptors as its streams; `ended` of the connection is its exit code."""
+    """Start a command with these descriptors as its streams; `ended` of the connection is its exit code."""
     import json
 
     connection = socket.socket(socket.AF_UNIX)
@@ -48,7 +48,7 @@ def ask(
 
 
 def ended(connection: socket.socket) -> tuple[int, float]:
-    """The exit code of a command, negative where a signal ended it, and the seconds of CPU time that it spent."""
+    """Return the exit code of a command, negative for a signal, and its CPU seconds."""
     told = connection.recv(_ENDED.size, socket.MSG_WAITALL)
     if len(told) < _ENDED.size:
         raise RuntimeError("the server of tests/warm.py is gone")
@@ -57,7 +57,7 @@ def ended(connection: socket.socket) -> tuple[int, float]:
 
 
 def client(server: str, arguments: list[str]) -> int:
-    """The program `cpsched`: its exit code."""
+    """Run the program `cpsched`; return its exit code."""
     connection = ask(server, arguments, (0, 1, 2))
     for number in PASSED_ON:
         signal.signal(number, lambda number, frame: connection.sendall(bytes([number])))
@@ -88,7 +88,7 @@ IMPORTED = (
     "cpsched_sim.cli.simulate_commands", "cpsched_bridge.program.bootstrap", "cpsched_bridge.program.terminal_views",
     "cpsched_bridge.adapters.mock",
 )  # fmt: skip
-"""What the server has imported beside the command line itself."""
+"""Imports of the server in addition to the command line."""
 
 
 spent_s = 0.0
@@ -97,7 +97,7 @@ spent_s = 0.0
 
 @cache
 def server(*modules: str) -> str:
-    """The socket of a server, which is started when it is first asked for and ends with this process."""
+    """Return the socket of a server, started at the first call and ended with this process."""
     folder = tempfile.mkdtemp(prefix="cpsched-warm-")
     path = os.path.join(folder, "socket")
     process = subprocess.Popen(
@@ -111,7 +111,7 @@ def server(*modules: str) -> str:
 
 
 class Begun:
-    """A command that runs."""
+    """A running command."""
 
     def __init__(
         self, server: str, words: list[str], folder: Path | None = None, environment: dict[str, str] | None = None
@@ -128,7 +128,7 @@ class Begun:
         self.connection.sendall(bytes([number]))
 
     def done(self, timeout: float | None = None) -> subprocess.CompletedProcess[str]:
-        """Wait for it; raises `subprocess.TimeoutExpired`, and ends it, once `timeout` seconds are over."""
+        """Wait for it; after `timeout` seconds end it and raise `subprocess.TimeoutExpired`."""
         global spent_s
         with self.connection, self.out, self.err:
             self.connection.settimeout(timeout)
@@ -143,12 +143,12 @@ class Begun:
 
 
 def cpsched(*arguments: object, timeout: float | None = None) -> subprocess.CompletedProcess[str]:
-    """Run a command and capture its output; raises `subprocess.TimeoutExpired` once `timeout` seconds are over."""
+    """Run a command and capture its output; raise `subprocess.TimeoutExpired` after `timeout` seconds."""
     return Begun(server(), [str(argument) for argument in arguments]).done(timeout)
 
 
 def serve(path: str, modules: list[str]) -> None:
-    """Fork for each order that comes, until standard input is closed; returns in forked processes only."""
+    """Fork for each order until standard input is closed; return only in forked processes."""
     import gc
     import importlib
 
@@ -186,7 +186,7 @@ def serve(path: str, modules: list[str]) -> None:
 
 
 def _mind(connection: socket.socket) -> None:
-    """Begin the command in one more process, pass signals on to it, and answer its exit code; returns in it alone."""
+    """Start the command in another process, forward signals, and send its exit code; return only in that process."""
     length, streams, _, _ = socket.recv_fds(connection, _LENGTH.size, 3)
     order = connection.recv(_LENGTH.unpack(length)[0], socket.MSG_WAITALL)
     command = os.fork()
@@ -211,7 +211,7 @@ _exit_code: int | None = None
 
 
 def leaving(command: Callable[[], object]) -> None:
-    """Run a command to its `sys.exit`, and note what it exits with."""
+    """Run a command to its `sys.exit`, and record its exit code."""
     global _exit_code
     try:
         command()
@@ -222,7 +222,7 @@ def leaving(command: Callable[[], object]) -> None:
 
 
 def _leave() -> None:
-    """The very end of a command that exited: to free what is shared with the server takes longer than most commands.
+    """Exit at once: freeing memory shared with the server takes longer than most commands.
 
     A command that raises, and one whose last output is not read, end as in Python.
     """
@@ -234,7 +234,7 @@ def _leave() -> None:
 
 
 def _become(order: tuple[list[str], str, dict[str, str]], streams: list[int]) -> None:
-    """Be as a process that begins with this order."""
+    """Become a process that starts with this order."""
     arguments, folder, environment = order
     for target, stream in enumerate(streams):
         os.dup2(stream, target)

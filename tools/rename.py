@@ -1,4 +1,4 @@
-"""Rename what `tools/names.yaml` lists, one layer at a time: `python tools/rename.py LAYER`, then one commit.
+"""Rename the entries of `tools/names.yaml`, one layer at a time: `python tools/rename.py LAYER`, then one commit.
 
 Names are resolved through scopes and imports, members through the types that mypy infers. Where mypy does not know the
 type of an object, a member is renamed only if no other class of the tree has one of that name; the rest is printed.
@@ -63,7 +63,7 @@ class Entry:
 class Scope:
     node: ast.AST
     bound: dict[str, str | None] = field(default_factory=dict)
-    """Name -> full name of what is imported under it; None for a local value."""
+    """By name, the full name imported under it; None for a local value."""
     is_class: bool = False
 
 
@@ -76,7 +76,7 @@ def tracked() -> list[str]:
 
 
 def module_of(path: str) -> str | None:
-    """The module in a file; None for a script."""
+    """Return the module in a file, or None for a script."""
     parts = path.removesuffix(".py").removesuffix("/__init__").split("/")
     if parts[0] in {"sim", "bridge"} and len(parts) > 1:
         parts = parts[1:]
@@ -84,13 +84,13 @@ def module_of(path: str) -> str | None:
 
 
 def file_of(module: str) -> str:
-    """The path of a module without its suffix."""
+    """Return the path of a module without its suffix."""
     head, *rest = module.split(".")
     return "/".join((ROOTS.get(head, head), *rest))
 
 
 def target_of(node: ast.ImportFrom, module: str, is_package: bool) -> str:
-    """The full name of the module that names are imported from."""
+    """Return the full name of the module that names are imported from."""
     if not node.level:
         return node.module or ""
     parts = module.split(".")
@@ -99,13 +99,13 @@ def target_of(node: ast.ImportFrom, module: str, is_package: bool) -> str:
 
 
 def bound_in(node: ast.AST, module: str, is_package: bool) -> dict[str, str | None]:
-    """The names that a scope binds, without those of scopes within it."""
+    """Return the names that a scope binds, without those of nested scopes."""
     found: dict[str, str | None] = {}
     outside: set[str] = set()
 
     def visit(each: ast.AST, top: bool = False) -> None:
         if isinstance(each, ast.AnnAssign) and each.value is None and isinstance(node, ast.ClassDef):
-            return  # a field may have the name of the module that its type is from
+            return  # a field may have the name of its type's module
         if isinstance(each, ast.Import):
             for name in each.names:
                 found[name.asname or name.name.split(".")[0]] = name.name if name.asname else name.name.split(".")[0]
@@ -173,7 +173,7 @@ class Project:
         self.modules = set(self.by_module)
         self.ancestors: dict[str, set[str]] = {}
         self.members: dict[str, set[str]] = defaultdict(set)
-        """Name of a member -> full names of the classes that have it."""
+        """By name of a member, the full names of the classes that have it."""
         for source in self.by_module.values():
             for node in ast.walk(source.tree):
                 if isinstance(node, ast.ClassDef):
@@ -191,7 +191,7 @@ class Project:
         return source
 
     def resolve(self, name: str, seen: frozenset[str] = frozenset()) -> str:
-        """The full name of what a dotted name stands for, through imports and packages that pass names on."""
+        """Resolve a dotted name through imports and re-exporting packages."""
         if name in self.modules or name in seen:
             return name
         base, _, last = name.rpartition(".")
@@ -207,7 +207,7 @@ class Project:
         return f"{base}.{last}"
 
     def has(self, name: str) -> bool:
-        """Whether a full name is defined."""
+        """Return whether a full name is defined."""
         if name in self.modules:
             return True
         base, _, last = name.rpartition(".")
@@ -216,7 +216,7 @@ class Project:
         return base in self.members.get(last, ())
 
     def family(self, name: str) -> set[str]:
-        """A class and all that it derives from."""
+        """Return a class and all its base classes."""
         if name not in self.ancestors:
             self.ancestors[name] = {name}
             module, _, last = name.rpartition(".")
@@ -241,7 +241,7 @@ def dotted_of(node: ast.AST) -> str | None:
 
 
 def members_of(node: ast.ClassDef) -> set[str]:
-    """Names of the methods and fields that a class defines."""
+    """Return the names of the methods and fields of a class."""
     found = set()
     for each in node.body:
         if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -261,7 +261,7 @@ def members_of(node: ast.ClassDef) -> set[str]:
 
 
 def cached_types(project: Project, wanted: re.Pattern[str]) -> dict[tuple[str, int, int, int, int], list[str] | None]:
-    """What `types_of` finds in the files with these words, which takes a minute; kept for another run."""
+    """Return the result of `types_of` for files with this content, which takes a minute; it is cached."""
     found = {path: source.text for path, source in project.sources.items() if module_of(path)}
     sources = {path: text for path, text in found.items() if wanted.search(text)}
     key = hashlib.sha256(json.dumps(sources, sort_keys=True).encode()).hexdigest()
@@ -274,7 +274,7 @@ def cached_types(project: Project, wanted: re.Pattern[str]) -> dict[tuple[str, i
 
 
 def nodes_below(top: Any) -> Iterator[Any]:
-    """All nodes of a mypy tree; mypy's own visitors are compiled, and cannot be derived from."""
+    """Yield all nodes of a mypy tree; mypy's visitors are compiled and cannot be subclassed."""
     from mypy import nodes, patterns
 
     elsewhere = {"node", "info", "names", "type", "original_def", "unanalyzed_type", "analyzed", "impl", "definition"}
@@ -305,7 +305,7 @@ def nodes_below(top: Any) -> Iterator[Any]:
 
 
 def types_of(paths: list[str]) -> dict[tuple[str, int, int, int, int], list[str] | None]:
-    """By place of an expression the full names of the classes that its value may be; None where mypy does not know."""
+    """By location of an expression, the full names of its possible classes; None if mypy does not know."""
     from mypy import build, nodes, types
     from mypy.config_parser import parse_config_file
     from mypy.find_sources import create_source_list
@@ -361,7 +361,7 @@ def types_of(paths: list[str]) -> dict[tuple[str, int, int, int, int], list[str]
 
 
 class Renamer:
-    """The entries of one layer as they stand in the tree now."""
+    """Return the entries of one layer that exist in the tree."""
 
     def __init__(self, project: Project, table: dict[str, Any], layer: str) -> None:
         self.project = project
@@ -386,7 +386,7 @@ class Renamer:
             self.types = cached_types(project, re.compile(rf"\b({'|'.join(map(re.escape, self.members))})\b"))
 
     def present(self, old: str) -> str | None:
-        """The full name that `old` has now: as it is, or as earlier layers have left it."""
+        """Return the present full name of `old`, after earlier layers."""
         parts = old.split(".")
         choices = [old]
         for length in range(len(parts), 0, -1):
@@ -418,7 +418,7 @@ class Renamer:
             self.names[old] = entry
 
     def move_test(self, old: str, new: str) -> None:
-        """The test that mirrors a module goes with it."""
+        """Rename the test that mirrors a module, too."""
         head, *rest = old.split(".")
         if head not in TESTS:
             return
@@ -430,14 +430,14 @@ class Renamer:
                 self.modules[here] = ".".join((base, *there[1:-1], prefix + there[-1]))
 
     def module(self, name: str) -> str:
-        """The new name of a module: the longest renamed package decides about what is below it."""
+        """Return the new name of a module: the longest renamed package determines the names below it."""
         if name in self.modules:
             return self.modules[name]
         base, _, last = name.rpartition(".")
         return f"{self.module(base)}.{last}" if base else name
 
     def implementing(self, entry: Entry) -> set[str]:
-        """Classes that have all members of a protocol without deriving from it."""
+        """Return the classes that have all members of a protocol without inheriting from it."""
         module, _, last = entry.owner.rpartition(".")
         source = self.project.by_module.get(module)
         if not source or last not in source.classes:
@@ -456,7 +456,7 @@ class Renamer:
         return None
 
     def unique(self, name: str, among: set[str] | None = None) -> Entry | None:
-        """The entry of a member if no other class of the tree, or of these modules, has one of its name."""
+        """Return the entry of a member if no other class of the tree, or of these modules, has that name."""
         entries = self.members.get(name, [])
         if not entries or name in FOREIGN:
             return None
@@ -469,7 +469,7 @@ class Renamer:
         return entries[0] if len({entry.new for entry in entries}) == 1 else None
 
     def dotted(self, match: re.Match[str]) -> str:
-        """A dotted path in a text, with a class behind a colon perhaps."""
+        """Rename a dotted path in a text, with an optional class after a colon."""
         whole = match.group(1) + match.group(2)
         parts = whole.split(".")
         length = next((n for n in range(len(parts), 0, -1) if ".".join(parts[:n]) in self.project.modules), 0)
@@ -482,7 +482,7 @@ class Renamer:
         return self.module(module) + (f".{self.symbol(module, rest)}" if rest else "")
 
     def symbol(self, module: str, parts: list[str]) -> str:
-        """`Class.member` of a module, by its new names."""
+        """Rename `Class.member` of a module."""
         full = self.project.resolve(f"{module}.{parts[0]}")
         found = [self.names[full].new if full in self.names else parts[0], *parts[1:]]
         if len(parts) > 1 and (entry := self.member(parts[1], self.project.family(full))):
@@ -490,7 +490,7 @@ class Renamer:
         return ".".join(found)
 
     def text(self, text: str, used: dict[str, str] | None = None) -> str:
-        """A text without code: dotted paths, paths of files, and code spans."""
+        """Rename in a text without code: dotted paths, file paths, and code spans."""
         text = DOTTED.sub(self.dotted, text)
         for old, new in sorted(self.modules.items(), key=lambda pair: -len(pair[0])):
             here, there = file_of(old).split("/", 1)[-1], file_of(new).split("/", 1)[-1]
@@ -503,7 +503,7 @@ class Renamer:
         return SPAN.sub(lambda match: self.span(match, used or {}), text)
 
     def span(self, match: re.Match[str], used: dict[str, str]) -> str:
-        """A code span: a name of the file that it stands in, a class, or the end of a dotted path."""
+        """Rename a code span: a name of its file, a class, or the end of a dotted path."""
         words, call = match.groups()
         head, _, rest = words.partition(".")
         if words in used:
@@ -529,14 +529,14 @@ class Renamer:
         return match.group(0)
 
     def is_only_one(self, entry: Entry) -> bool:
-        """Whether a class or a constant is the only one of its name, so that a text can mean nothing else."""
+        """Return whether a class or constant has a unique name, so that a text is unambiguous."""
         if entry.kind not in {"class", "constant"} or entry.name.islower():
             return False
         return sum(source.names.get(entry.name, "") is None for source in self.project.by_module.values()) == 1
 
 
 class FileRewriter:
-    """One Python text: collects edits."""
+    """One Python text and its edits."""
 
     def __init__(self, renamer: Renamer, source: Source) -> None:
         self.renamer, self.project, self.source = renamer, renamer.project, source
@@ -567,7 +567,7 @@ class FileRewriter:
             data = data[:start] + text.encode() + data[end:]
         return data.decode()
 
-    # Which imported names keep their old name in this file, because the new one stands for something else here.
+    # Imported names that keep their old name in this file because the new one is taken.
     def choose_kept(self) -> None:
         bound: set[str] = set(self.source.names)
         for node in ast.walk(self.source.tree):
@@ -585,7 +585,7 @@ class FileRewriter:
         self.bound = bound
 
     def new_bound(self, name: str, full: str) -> str:
-        """The name under which something is bound in this file from now on; `full` is what it stands for."""
+        """Return the name under which `full` is bound in this file from now on."""
         new = self.new_name(full)
         if new is None or new == name:
             return name
@@ -602,7 +602,7 @@ class FileRewriter:
 
     # Names
     def lookup(self, name: str) -> tuple[str | None, bool]:
-        """The full name that a name stands for, and whether it is bound by an import; None for a local value."""
+        """Return the full name of a name, and whether an import binds it; None for a local value."""
         for depth, scope in enumerate(reversed(self.scopes)):
             if scope.is_class and depth:
                 continue
@@ -697,7 +697,7 @@ class FileRewriter:
             entry.uses += 1
 
     def own_member(self, name: str) -> Entry | None:
-        """The entry of a member of the class that is being read."""
+        """Return the entry of a member of the class being read."""
         if name not in self.renamer.members:
             return None
         node = self.scopes[-1].node
@@ -744,7 +744,7 @@ class FileRewriter:
         self.edit(self.at(node.lineno, node.col_offset), node.id, new)
 
     def classes_at(self, node: ast.AST) -> list[str] | None:
-        """The classes that a value may be, by its name or by mypy; None where that is not known."""
+        """Return the possible classes of a value, by its name or by mypy; None if unknown."""
         if dotted := dotted_of(node) if isinstance(node, ast.Name | ast.Attribute) else None:
             head, _, rest = dotted.partition(".")
             full, _ = self.lookup(head)
@@ -798,7 +798,7 @@ class FileRewriter:
         return None
 
     def imported(self) -> set[str]:
-        """The modules that this file imports, or takes names from."""
+        """Return the modules that this file imports, or imports names from."""
         full = [self.project.resolve(name) for name in self.source.names.values() if name]
         return {name if name in self.project.modules else name.rpartition(".")[0] for name in full} | {
             self.source.module
@@ -841,7 +841,7 @@ class FileRewriter:
                 entry.uses += 1
 
     def by_name(self, of: ast.AST, name: ast.Constant) -> None:
-        """`setattr(thing, "name", ...)` and the like."""
+        """Rename in `setattr(thing, "name", ...)` and similar calls."""
         if not isinstance(name.value, str):
             return
         new = None
@@ -860,7 +860,7 @@ class FileRewriter:
             self.edits[(start + 1, start + 1 + len(old.encode()))] = new
 
     def string(self, node: ast.Constant) -> None:
-        """A text that is exactly a name, in a file that takes such texts for names."""
+        """Rename a text that equals a name, in a file where such texts are names."""
         for entry in self.renamer.names.values():
             if entry.strings and entry.name == node.value:
                 self.inside_string(node, entry.name, entry.new)
@@ -869,7 +869,7 @@ class FileRewriter:
                 self.inside_string(node, entry.name, entry.new)
 
     def assigned(self, node: ast.Assign | ast.AnnAssign) -> None:
-        """`__all__`, the lists of names that a package passes on, and the like."""
+        """Rename in `__all__` and in a package's lists of exported names."""
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         names = {target.id for target in targets if isinstance(target, ast.Name)}
         if not names & LISTS or node.value is None:
@@ -936,13 +936,13 @@ class FileRewriter:
         self.edits[(start, end)] = f"\n{indent}".join(statements)
 
     def local_names(self) -> set[str]:
-        """Names of parameters and local values: a code span with one of them does not mean what is renamed."""
+        """Return parameters and local names: a code span with one of them is not renamed."""
         scopes = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
         found = (bound_in(node, "", False) for node in ast.walk(self.source.tree) if isinstance(node, scopes))
         return {name for bound in found for name, full in bound.items() if full is None}
 
     def code_in(self, token: str) -> str | None:
-        """A text that is a program; None where it is none."""
+        """Return a text that is a program, or None."""
         match = re.fullmatch(r'("""|"|\'\'\'|\')(.*)\1', token, re.DOTALL)
         if not match or "import" not in token or "cpsched" not in token or "\\" in token:
             return None
@@ -957,7 +957,7 @@ class FileRewriter:
         return match.group(1) + new + match.group(1) if new != match.group(2) else None
 
     def doctests_in(self, token: str) -> str:
-        """A docstring with the examples in it rewritten, and the class names in what they print."""
+        """Rewrite the examples of a docstring, and class names in their output."""
         if ">>> " not in token:
             return token
         examples = doctest.DocTestParser().get_examples(token)
@@ -1006,7 +1006,7 @@ class FileRewriter:
 
 
 def python_blocks(renamer: Renamer, path: str, text: str) -> str:
-    """The Python blocks of a page of documentation."""
+    """Rename in the Python blocks of a documentation page."""
 
     def rewrite(match: re.Match[str]) -> str:
         code = match.group(2)
@@ -1021,7 +1021,7 @@ def python_blocks(renamer: Renamer, path: str, text: str) -> str:
 
 
 def notebook(renamer: Renamer, path: str, text: str) -> str:
-    """The cells of a notebook."""
+    """Rename in the cells of a notebook."""
     content = json.loads(text)
     dumped = lambda: json.dumps(content, indent=1, ensure_ascii=False) + "\n"  # noqa: E731
     if dumped() != text:
@@ -1037,7 +1037,7 @@ def notebook(renamer: Renamer, path: str, text: str) -> str:
 
 
 def contracts(renamer: Renamer, text: str) -> str:
-    """The layers of import-linter's contracts, whose names are those within a container."""
+    """Rename the layers of import-linter's contracts, which are relative to a container."""
 
     def block(match: re.Match[str]) -> str:
         whole = match.group(0)
@@ -1084,7 +1084,7 @@ def write_former_names(renamer: Renamer) -> None:
 
 
 def move(renamer: Renamer) -> None:
-    """Move the files of modules and packages, the deepest first."""
+    """Move the files of modules and packages, deepest first."""
     for old, new in sorted(renamer.modules.items(), key=lambda pair: -pair[0].count(".")):
         here = Path(file_of(old))
         parent = new.rpartition(".")[0]
@@ -1099,7 +1099,7 @@ def move(renamer: Renamer) -> None:
 
 
 def wrapped(path: str, number: int) -> bool:
-    """Break a line of a comment or a docstring that has become too long; False where that is not safe."""
+    """Break a comment or docstring line that is too long; return False if that is unsafe."""
     file = Path(path)
     lines = file.read_text().splitlines(keepends=True)
     line = lines[number - 1].rstrip("\n")

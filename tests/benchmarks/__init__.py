@@ -1,4 +1,4 @@
-"""Speed and memory, measured and printed beside the reference figures; nothing here is asserted."""
+"""Benchmarks of speed and memory, printed with the reference figures; nothing is asserted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 
 def run_parts(module: str, parts: Mapping[str, Callable[[], object]], words: Sequence[str]) -> None:
-    """Run the named parts of a benchmark; without names all, each in a process of its own."""
+    """Run the named parts of a benchmark, by default all, each in its own process."""
     for word in words:
         try:
             parts[word]()

@@ -1,6 +1,6 @@
-"""`python -m tests.benchmarks [NAME]...`: every benchmark, or those named, each in a process of its own.
+"""`python -m tests.benchmarks [NAME]...`: run all or the named benchmarks, each in its own process.
 
-A benchmark is a module of this package with a `main(words)`; `SUITES` lists them in the order in which they run.
+A benchmark is a module of this package with a `main(words)`; `SUITES` lists them in running order.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ SUITES = ("lists", "lookahead", "cold", "journal", "apart")
 
 
 def run(names: list[str]) -> int:
-    """Run the named benchmarks; returns an exit code."""
+    """Run the named benchmarks; return an exit code."""
     unknown = set(names) - set(SUITES)
     if unknown:
         print(f"unknown benchmark {', '.join(sorted(unknown))}; known: {', '.join(SUITES)}", file=sys.stderr)

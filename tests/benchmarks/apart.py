@@ -1,8 +1,8 @@
-"""What a cycle's decision costs around the dispatcher: CPU time of the bridge and of the dispatcher's process.
+"""The cost of a cycle's decision around the dispatcher: CPU time of the bridge and of the dispatcher's process.
 
-`python -m tests.benchmarks.apart [JOBS]...`: that many queued jobs, on 500 nodes of which half are in use. Each round
-one job in a hundred is exchanged for a new one. Estimates, snapshot and the decision of `easy` are timed, without a
-process of its own and with one; medians of the rounds, in milliseconds.
+`python -m tests.benchmarks.apart [JOBS]...`: numbers of queued jobs, on 500 nodes of which half are in use. Each round
+replaces one job in a hundred. Estimates, snapshot and the decision of `easy` are timed, in-process and with a separate
+process; medians of the rounds, in milliseconds.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ def scenes(queued: int) -> list[ClusterState]:
 
 
 def cpu_of(pid: int) -> float:
-    """CPU seconds of another process so far."""
+    """Return the CPU seconds of another process so far."""
     return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
 
 
 def rounds(policy: Policy, queued: int) -> tuple[float, float]:
-    """Milliseconds of a round in this process, and in the dispatcher's."""
+    """Return the milliseconds of a round in this process and in the dispatcher's."""
     here, there = [], []
     apart = policy.dispatcher if isinstance(policy.dispatcher, IsolatedDispatcher) else None
     for scene in scenes(queued):
@@ -65,7 +65,7 @@ def rounds(policy: Policy, queued: int) -> tuple[float, float]:
 
 
 def main(words: list[str]) -> None:
-    """Print a row for each length of queue."""
+    """Print a row for each length of the queue."""
     print("CPU ms of a round's decision       jobs   in the bridge   with a process of its own: bridge + process")
     for queued in [int(word) for word in words] or [1_000, 10_000]:
         alone, _ = rounds(Policy(predictor("walltime"), dispatcher("easy")), queued)

@@ -1,8 +1,8 @@
-"""Cold and warm starts: CPU seconds of a few commands on a machine that has compiled nothing, and of the next run.
+"""Cold and warm starts: CPU seconds of a few commands without compiled kernels, and of the next run.
 
-`python -m tests.benchmarks.cold`. Each command runs twice in an install of its own: a copy of the packages without
-their caches, and a home directory that is empty. To reach: all kernels cold in 35 CPU seconds, EASY on a pool in 12,
-and a listing, warm, in 0.4 s. At the end it is checked that no other command compiles anything after `warm-up`.
+`python -m tests.benchmarks.cold`. Each command runs twice in its own install: a copy of the packages without caches and
+an empty home directory. Targets: all kernels cold in 35 CPU seconds, EASY on a pool in 12, and a warm listing in 0.4 s.
+At the end it checks that no other command compiles anything after `warm-up`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ COMMANDS: tuple[tuple[str, list[str], float | None, float | None], ...] = (
     ("pcp20 on nodes", ["simulate", "pool.swf", "--dispatcher", "pcp20", "--system", "eurora"], None, None),
     ("all kernels", ["warm-up"], 35, None),
 )
-"""What it is, the command, and the CPU seconds to reach, cold and warm."""
+"""Description, command, and target CPU seconds, cold and warm."""
 
 AFTER_WARM_UP: tuple[list[str], ...] = (
     *(command for _, command, _, _ in COMMANDS),
@@ -35,7 +35,7 @@ AFTER_WARM_UP: tuple[list[str], ...] = (
 
 
 def swf(jobs: int, every_s: int, run_s: int, most: int) -> str:
-    """A trace of `jobs`, one every `every_s`, that run a little more than `run_s` on up to `most` processors."""
+    """Return a trace of `jobs` jobs, one every `every_s`, slightly longer than `run_s`, up to `most` processors."""
     return "; MaxProcs: 64\n" + "".join(
         f"{i} {every_s * i} -1 {run_s + i} {1 + 7 * i % most} -1 -1 {1 + 7 * i % most} {run_s + 50 + i}"
         " -1 1 1 1 -1 1 1 -1 -1\n"
@@ -44,16 +44,16 @@ def swf(jobs: int, every_s: int, run_s: int, most: int) -> str:
 
 
 TRACES = {"pool.swf": swf(200, 10, 50, 16), "rush.swf": swf(60, 1, 1000, 200)}
-"""The second asks for more than Eurora has, so that pcp20 has to search."""
+"""The second requests more than Eurora has, so that pcp20 has to search."""
 
 
 def cpu_s(command: list[str], install: Path) -> float:
-    """CPU seconds of one run of `command`, its children included."""
+    """Return the CPU seconds of one run of `command` with its children."""
     return run(command, install)[0]
 
 
 def run(command: list[str], install: Path) -> tuple[float, bool]:
-    """CPU seconds of one run of `command`, its children included, and whether it compiled kernels."""
+    """Return the CPU seconds of one run of `command` with its children, and whether it compiled kernels."""
     paths = os.pathsep.join(str(install / part) for part in (".", "sim", "bridge"))
     kept = {name: value for name, value in os.environ.items() if "CACHE" not in name}
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -71,7 +71,7 @@ def run(command: list[str], install: Path) -> tuple[float, bool]:
 
 
 def left_out() -> list[str]:
-    """The commands that compile something although `warm-up` ran before."""
+    """Return the commands that compile something after `warm-up`."""
     with tempfile.TemporaryDirectory() as folder:
         install = fresh_install(Path(folder))
         _, compiled = run(["warm-up"], install)
@@ -80,7 +80,7 @@ def left_out() -> list[str]:
 
 
 def fresh_install(root: Path) -> Path:
-    """The packages as they are, with nothing compiled, beside small traces."""
+    """Copy the packages without compiled kernels, and write small traces beside them."""
     for package in ("cpsched", "sim", "bridge"):
         shutil.copytree(ROOT / package, root / package, ignore=shutil.ignore_patterns("__pycache__"))
     for name, text in TRACES.items():

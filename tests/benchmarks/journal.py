@@ -1,10 +1,10 @@
-"""What the journal costs: bytes and CPU time a round, beside a queue of 2,000 jobs that moves.
+"""The cost of the journal: bytes and CPU time per round, with a changing queue of 2,000 jobs.
 
     python -m tests.benchmarks.journal [--segments 2] [--queued 2000] [--priorities 300] [DISPATCHER]...
 
-One cycle a second; every two seconds a job ends, others start in its place, and as many are submitted. `remembers` is a
-dispatcher that keeps an order of the whole queue between rounds and changes it a little each time. A month is 30 days.
-What grows is measured, whole segments of rounds; plan and reasons, which only the newest rounds keep, stand apart.
+One cycle per second; every two seconds a job ends, others start, and as many are submitted. `remembers` is a dispatcher
+that stores an order of the whole queue between rounds and changes it slightly each time. A month is 30 days. Only
+growing data is counted, in whole segments of rounds; plan and reasons, kept for the newest rounds only, are separate.
 With `--priorities`, all jobs are ranked again periodically, by age and their user's fair share, as beside a
 Slurm whose PriorityCalcPeriod is that.
 """
@@ -40,7 +40,7 @@ HEADINGS = ("bytes a round", "GB a month", "CPU ms a round", "explained MiB", "d
 
 
 class Remembers(Dispatcher):
-    """EASY that also keeps an order of the queue, of which a few jobs move in each round; a search would do so."""
+    """EASY that also stores an order of the queue, in which a few jobs move each round, like a search."""
 
     def __init__(self) -> None:
         self.order: list[int] = []
@@ -72,7 +72,7 @@ class World:
         self.now_s = 0
 
     def next_scene(self) -> tuple[ClusterState, list[EndedJob]]:
-        """A second later."""
+        """Advance by a second."""
         self.now_s += 1
         ended = []
         if self.now_s % 2 == 0 and self.running:
@@ -87,7 +87,7 @@ class World:
         return ClusterState(self.now_s, self.cluster, free, queue, running), ended
 
     def start(self, starts: dict[int, Any]) -> list[tuple[Job, int]]:
-        """The jobs of a decision run from now on."""
+        """Start the jobs of a decision."""
         begun = [RunningJob(job, self.now_s, starts[job.id]) for job in self.queue if job.id in starts]
         for each in begun:
             self._take(each, 1)
@@ -100,7 +100,7 @@ class World:
             self.free[node] -= sign * units * np.array(each.job.request.per_unit)
 
     def _rank(self) -> None:
-        """Ages have grown, and the fair share of every user has moved a little."""
+        """Increase ages, and change every user's fair share slightly."""
         self._fair_share = [min(1.0, max(0.0, share + self._rng.gauss(0, 0.002))) for share in self._fair_share]
         self.queue = [replace(job, priority=self._priority(job.submit_s, int(job.user[4:]))) for job in self.queue]
 
@@ -120,7 +120,7 @@ class World:
 
 
 def lasting_bytes(journal: Journal) -> int:
-    """Bytes of a copy of the journal without the plans and reasons of the newest rounds."""
+    """Return the size of a copy of the journal without plans and reasons."""
     copy = Journal(":memory:")
     journal._db.backup(copy._db)  # noqa: SLF001
     with copy._db:  # noqa: SLF001
@@ -146,7 +146,7 @@ def main(words: Sequence[str] | None = None) -> None:
 
 
 def measured(name: str, queued: int, first: int, rounds: int, period_s: int = 0) -> str:
-    """The line of one dispatcher."""
+    """Return the line of one dispatcher."""
     own = name == "remembers"
     settings = {"effort": "50"} if name == "pcp20" else {"reservations": "100"} if name == "list-reg" else {}
     spec = PolicySpec(f"{__name__}:Remembers" if own else name, "walltime", settings)

@@ -1,7 +1,7 @@
-"""List schedulers: jobs per CPU second in both loops, a round as machine and queue grow, memory; beside the targets.
+"""List schedulers: jobs per CPU second in both loops, time per round by machine and queue, memory; with targets.
 
-`python -m tests.benchmarks.lists [speed] [nodes] [queue] [memory]`. CPU time of this process alone, kernels compiled,
-traces read and columns built before the clock starts; the best of two runs.
+`python -m tests.benchmarks.lists [speed] [nodes] [queue] [memory]`. CPU time of this process only, with kernels
+compiled, traces read and columns built before the clock starts; the best of two runs.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ SPEED: tuple[tuple[str, str, str, int, int], ...] = (
     ("KIT", "easy", "nodes", 80, 150),
     ("KIT", "list-reg", "nodes", 25, 40),
 )
-"""Trace, dispatcher, level, and thousand jobs per CPU second to reach: ordinary loop, compiled loop."""
+"""Trace, dispatcher, level, and target in thousand jobs per CPU second: ordinary loop, compiled loop."""
 
 ROUND_US = {1: 20, 9: 60, 85: 250}
-"""Microseconds per decided round of EASY to reach, by how often KIT ForHLR II is tiled."""
+"""Target in microseconds per decided round of EASY, by number of tiles of KIT ForHLR II."""
 
 ROUND_JOBS = 25_000
-"""Jobs of the trace that are replayed on every size."""
+"""Number of jobs of the trace that are replayed on every size."""
 
 FOR_GOOD_S = 10**9
 """A run time longer than any trace."""
 
 
 def workload(name: str) -> Workload:
-    """A shared trace, with its system."""
+    """Return a shared trace with its system."""
     files = {"KTH": (KTH, None), "BLUE": (BLUE, None), "KIT": (KIT, "kit-forhlr2")}
     file, system = files[name]
     return load(trace(file), system)
@@ -58,14 +58,14 @@ Run = Callable[[Replay], Schedule]
 
 
 def best(jobs: list[TraceJob], cluster: Cluster, make: Callable[[], Dispatcher], run: Run) -> Schedule:
-    """The faster of two replays."""
+    """Return the faster of two replays."""
     walltime = registry.predictor("walltime")
     runs = [run(Replay(jobs, cluster, Policy(walltime, make()))) for _ in range(2)]
     return min(runs, key=lambda schedule: schedule.cpu_s)
 
 
 def speed() -> None:
-    """Thousand jobs per CPU second."""
+    """Print thousand jobs per CPU second."""
     print("thousand jobs per CPU second        ordinary (target)    compiled (target)   same starts  violations")
     for name, dispatcher, level, ordinary_target, fast_target in SPEED:
         work = workload(name)
@@ -86,11 +86,11 @@ def speed() -> None:
 
 
 def nodes() -> None:
-    """EASY on KIT ForHLR II tiled, in two ways that leave the queue as it was and the machine as full.
+    """Print EASY on tiled KIT ForHLR II, in two ways that preserve the queue and the load.
 
-    `grown`: every job asks for as many times more units, so that its start takes as many times more nodes.
-    `filled`: the jobs stay as they are, and one job that never ends holds what the tiling added, so that they compete
-    for as many nodes as before, scattered over the machine. Partitions are left aside; every size gets the same jobs.
+    `grown`: every job requests proportionally more units, so that its start takes more nodes. `filled`: the jobs are
+    unchanged, and one endless job holds what the tiling added, so that they compete for the same number of nodes,
+    scattered over the machine. Partitions are ignored; every size gets the same jobs.
     """
     print("EASY, a decided round as the machine grows:    nodes   ordinary us    compiled us   (target)   mean queue")
     work = workload("KIT")
@@ -111,13 +111,13 @@ def nodes() -> None:
 
 
 def grown(cluster: Cluster, jobs: Sequence[TraceJob], times: int) -> tuple[Cluster, list[TraceJob]]:
-    """Every node and every unit `count` times."""
+    """Repeat every node and every unit `times` times."""
     larger = Cluster.of(np.repeat(cluster.capacity, times, axis=0), cluster.resources)
     return larger, [copied(i, item, times) for i, item in enumerate(jobs)]
 
 
 def filled(cluster: Cluster, jobs: Sequence[TraceJob], times: int) -> tuple[Cluster, list[TraceJob]]:
-    """Every node repeatedly, and all but the last copy of each held for good."""
+    """Repeat every node, and hold all but the last copy of each permanently."""
     taken = [node for node in range(times * cluster.size) if (node + 1) % times]
     rows = np.repeat(cluster.capacity, times, axis=0)
     larger = Cluster.of(rows, cluster.resources, node_sets={"taken": taken} if taken else None)
@@ -130,13 +130,13 @@ def filled(cluster: Cluster, jobs: Sequence[TraceJob], times: int) -> tuple[Clus
 
 
 def copied(id: int, item: TraceJob, times: int) -> TraceJob:
-    """A job that asks for a multiple of the units, of any node."""
+    """Return a job with a multiple of the units, on any nodes."""
     job, request = item.job, item.job.request
     return TraceJob(a_job(id, request.units * times, request.per_unit, job.walltime_s, job.submit_s), item.run_s)
 
 
 def queue() -> None:
-    """One decision on KIT ForHLR II, full, as the queue grows."""
+    """Print one decision on full KIT ForHLR II as the queue grows."""
     print("one decision as the queue grows:   jobs      EASY us   8 reservations us   every job us")
     work = workload("KIT")
     for length in (100, 1_000, 10_000):
@@ -157,7 +157,7 @@ def queue() -> None:
 
 
 def memory() -> None:
-    """SDSC-BLUE read and replayed in this process alone."""
+    """Print the memory of reading and replaying SDSC-BLUE in this process."""
     work = workload("BLUE")
     schedule = Replay(
         work.jobs, work.cluster, Policy(registry.predictor("walltime"), registry.dispatcher("easy"))
@@ -170,7 +170,7 @@ PARTS = {"speed": speed, "nodes": nodes, "queue": queue, "memory": memory}
 
 
 def main(words: list[str]) -> None:
-    """Run the named parts; without names all, each in a process of its own."""
+    """Run the named parts, by default all, each in its own process."""
     run_parts("tests.benchmarks.lists", PARTS, words)
 
 

@@ -1,7 +1,7 @@
-"""`lookahead` on whole traces: its time per decision and its deep queues.
+"""`lookahead` on whole traces: time per decision, and deep queues.
 
-`python -m tests.benchmarks.lookahead [PART]...`, a part being a name in `PARTS`. Times are CPU time, measured for each
-decision; kernels are compiled before the clock starts.
+`python -m tests.benchmarks.lookahead [PART]...` with names from `PARTS`. CPU times are measured for each decision;
+kernels are compiled before the clock starts.
 """
 
 from __future__ import annotations
@@ -51,19 +51,19 @@ class Timed(Dispatcher):
         self.took_s: list[float] = []
 
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
-        """Decide, and note how long that took."""
+        """Decide and record the time."""
         began = time.process_time()
         decision = self.dispatcher.decide(snapshot, need)
         self.took_s.append(time.process_time() - began)
         return decision
 
     def ms(self) -> npt.NDArray[np.float64]:
-        """Milliseconds per decision."""
+        """Return the milliseconds per decision."""
         return np.array(self.took_s) * 1e3
 
 
 def speed() -> None:
-    """CPU time per decision, and how it grows with the machine."""
+    """Print CPU time per decision, and its growth with the machine."""
     for name, wanted in (("KTH", "mean 0.2"), ("KIT", "median 0.2, p99 20"), ("Eurora", "p99 20")):
         work = workload(name)
         timed = Timed(registry.dispatcher("lookahead"))
@@ -83,7 +83,7 @@ def speed() -> None:
 
 
 def deep() -> None:
-    """One whole plan on KIT's nodes as the queue grows."""
+    """Print the time of one whole plan on KIT's nodes as the queue grows."""
     print("  a plan by number of queued jobs, ms CPU:    260 (3)  1,126 (30)  10,099 (500)")
     work = workload("KIT")
     for dispatcher in (ListDispatcher(), registry.dispatcher("lookahead"), registry.dispatcher("easy")):
@@ -103,12 +103,12 @@ def deep() -> None:
 
 FRONTIER_NODES = 9408
 MARGIN = 500
-"""Jobs beyond those that are to wait: some start at once."""
+"""Jobs in addition to those that wait, since some start at once."""
 DEEP_ROUNDS = 5
 
 
 def deepest() -> None:
-    """Rounds after a job's end, 50,000 jobs waiting on KIT's nodes and 10,000 on as many nodes as Frontier has."""
+    """Print rounds after a job's end: 50,000 jobs waiting on KIT's nodes, 10,000 on Frontier's number of nodes."""
     work = workload("KIT")
     for waiting, nodes in ((50_000, work.cluster.size), (10_000, FRONTIER_NODES)):
         times = nodes // work.cluster.size

@@ -1,11 +1,11 @@
-"""What expected starts cost a bridge with many pending jobs, in CPU time: `python -m tests.benchmarks.outlook`.
+"""CPU cost of start forecasts for a bridge with many pending jobs: `python -m tests.benchmarks.outlook`.
 
 A synthetic machine of 500 nodes is full, and 10,000 jobs of 200 users wait. Printed, each as the best of three:
 
 - the loop's share of a cycle (`StartForecasts.__call__`),
-- a renewal of all intervals, which a thread makes once a minute,
-- `estimate_start` with what asking for less would bring, and `backfill_windows`, once the queue is placed; and placing
-  it.
+- a renewal of all intervals, which a thread does once a minute,
+- `estimate_start` with alternatives for smaller requests, and `backfill_windows`, once the queue is placed; and placing
+it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NOW_S = 1_000_000
 def site(
     pending: int, seed: int = 1, nodes: tuple[int, ...] = (1, 1, 1, 2, 4, 16, 64), busy: int = NODES
 ) -> tuple[Snapshot, list[EndedJob]]:
-    """`pending` jobs that ask for some of `nodes`, on a machine with `busy` full nodes; and jobs that ended before."""
+    """Return `pending` jobs on a machine with `busy` full nodes of `nodes`, and jobs that ended before."""
     rng = np.random.default_rng(seed)
     cluster = Cluster.of([[CORES, 256]] * NODES, ["cores", "memory_gib"])
 
@@ -54,7 +54,7 @@ def site(
 
 
 def best(act: Callable[[], object], times: int = 3) -> float:
-    """CPU seconds of this thread, the least of several."""
+    """Return the CPU seconds of this thread, the minimum of several runs."""
     found = []
     for _ in range(times):
         began_s = time.thread_time()

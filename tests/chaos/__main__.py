@@ -1,4 +1,4 @@
-"""Plays histories until the bridge has been killed `--kills` times; exit code 1 if one of them goes wrong.
+"""Play histories until the bridge has been killed `--kills` times; exit code 1 if one of them goes wrong.
 
 python -m tests.chaos [--kills N] [--seed N] [--histories N] [--blind] [--beset] [--leaving] [--advised]
 """
@@ -20,7 +20,7 @@ SHOWN = 60
 
 
 def tell(history: History) -> None:
-    """Print what went wrong, the command that repeats it, and the shortest history found that does too."""
+    """Print the errors, the command that repeats them, and the shortest failing history found."""
     options = f"--seed {history.seed} --histories 1"
     print(f"seed {history.seed} goes wrong; again (with --blind, --beset, --leaving and --advised as given):")
     print(f"python -m tests.chaos {options}")
@@ -33,13 +33,13 @@ def tell(history: History) -> None:
 
 
 def main() -> int:
-    """Play histories from a seed on."""
+    """Play histories, starting from a seed."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__.partition("\n")[0])
     parser.add_argument("--kills", type=int, default=1000, help="maximum number of kills")
     parser.add_argument("--seed", type=int, default=1, help="seed of the first history; the next has the next seed")
     parser.add_argument("--histories", type=int, default=10**9, help="maximum number of histories")
     parser.add_argument("--blind", action="store_true", help="with readings that do not show all of the bridge's jobs")
-    parser.add_argument("--beset", action="store_true", help="with one user more, whose jobs never start")
+    parser.add_argument("--beset", action="store_true", help="with an additional user whose jobs never start")
     parser.add_argument("--leaving", action="store_true", help="with nodes that leave the configuration")
     parser.add_argument("--advised", action="store_true", help="with a bridge that advises, and sometimes controls")
     given = parser.parse_args()

@@ -1,4 +1,4 @@
-"""SQLite over which a process can die, and which can be full or read-only."""
+"""SQLite at which a process can die, and which can be full or read-only."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ _READS = ("select", "pragma")
 
 @dataclass
 class Disk:
-    """How the disk is; `trouble` is empty, `full` or `read-only`."""
+    """The state of the disk; `trouble` is empty, `full` or `read-only`."""
 
     fuse: Fuse
     trouble: str = ""
     open: list[sqlite3.Connection] = field(default_factory=list)
 
     def touch(self, statement: str) -> None:
-        """Before a statement is executed."""
+        """Called before each statement."""
         self.fuse.burn()
         if self.trouble and not statement.lstrip().lower().startswith(_READS):
             raise sqlite3.OperationalError(ERRORS[self.trouble])
 
     @contextmanager
     def under_sqlite(self) -> Iterator[None]:
-        """Connections that are opened in here are of this disk."""
+        """Put connections opened in the block on this disk."""
         disk, plain = self, sqlite3.connect
 
         class Connection(sqlite3.Connection):
@@ -70,7 +70,7 @@ class Disk:
             sqlite3.connect = plain
 
     def drop(self) -> None:
-        """The process is gone: what was not committed is gone with it."""
+        """End the process; uncommitted data is lost."""
         for connection in self.open:
             with contextlib.suppress(sqlite3.ProgrammingError):  # it has been closed
                 sqlite3.Connection.rollback(connection)

@@ -1,4 +1,4 @@
-"""What happens, drawn from a seed: steps that name everything by numbers, so that any part of a history is one too."""
+"""Histories drawn from a seed: steps refer to things by number, so that any part of a history is a history, too."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ STEPS = 160
 BESET = 40
 """Jobs of a beset history that never start."""
 LEAVING = 12
-"""Times that a node leaves in a history of leaving nodes."""
+"""Number of times a node leaves in a history of leaving nodes."""
 POINTS = 10
-"""Times that an administrator changes the points of a job in an advised history."""
+"""Number of times an administrator changes a job's points in an advised history."""
 LADDER = 5
-"""Times that the mode of an advised history changes, with the bridge dead."""
+"""Number of times the mode of an advised history changes, with the bridge dead."""
 BLIND = 8
-"""Readings of a blinded history that do not show all there is."""
+"""Number of incomplete readings in a blinded history."""
 
 OFTEN = ("cycle",) * 60 + ("submit",) * 16
 PEOPLE = ("cancel", "owner holds", "owner releases", "admin holds", "admin releases", "requeue", "requeue and hold")
@@ -37,7 +37,7 @@ KINDS = (
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing that happens; `a` and `b` say to whom, where, or when, each step in its own way."""
+    """One event; the meaning of `a` and `b` (whom, where, when) depends on the step."""
 
     kind: str
     a: int = 0
@@ -58,12 +58,12 @@ class History:
 
     @property
     def kills(self) -> int:
-        """How often the bridge is killed."""
+        """Return the number of kills of the bridge."""
         return sum(step.kind == "kill" for step in self.steps)
 
 
 def history_of(seed: int) -> History:
-    """The history of a seed.
+    """Return the history of a seed.
 
     The ledger is damaged only where the plugin marks the bridge's holds. Without marks only the ledger distinguishes
     them from an administrator's: if it is lost, the operator has to release by hand, as the manual says.
@@ -77,7 +77,7 @@ def history_of(seed: int) -> History:
 
 
 def beset(history: History) -> History:
-    """The same world with one user more, who submits what will never start."""
+    """Return the same world with an additional user whose jobs never start."""
     rng = random.Random(f"{history.seed}, beset")
     steps = list(history.steps)
     for _ in range(BESET):
@@ -87,7 +87,7 @@ def beset(history: History) -> History:
 
 
 def leaving(history: History) -> History:
-    """The same world with nodes that leave its configuration while jobs are on their way to them."""
+    """Return the same world with nodes that leave the configuration while jobs start on them."""
     rng = random.Random(f"{history.seed}, leaving")
     steps = list(history.steps)
     for _ in range(LEAVING):
@@ -97,7 +97,7 @@ def leaving(history: History) -> History:
 
 
 def advised(history: History) -> History:
-    """The same world with a bridge that advises, sometimes controls, and administrators with points of their own.
+    """Return the same world with a bridge that advises, sometimes controls, and administrators with their own points.
 
     Without the plugin no write fails: a release that the ledger could not record looks like a hold of the bridge's when
     an administrator holds that job afterwards.
@@ -112,7 +112,7 @@ def advised(history: History) -> History:
 
 
 def blinded(history: History) -> History:
-    """The same world with readings in it that do not show a job of the bridge: the cluster loses sight of it."""
+    """Return the same world with readings that miss a job of the bridge."""
     rng = random.Random(f"{history.seed}, blinded")
     steps = list(history.steps)
     for _ in range(BLIND):

@@ -1,4 +1,4 @@
-"""Compares ledger and cluster. Knows the words of the ledger and the truth of the site, not how a bridge works."""
+"""Compare ledger and cluster, using the words of the ledger and the truth of the site, not the bridge's code."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from cpsched_bridge.store.ledger import Entry, State
 from tests.chaos.site import Site, SiteJob
 
 OURS = ("plugin", "bridge")
-"""Whose holds the bridge must undo in the end."""
+"""The holders whose holds the bridge must undo eventually."""
 
 HELD_STATES = frozenset({State.HOLDING, State.HELD, State.STARTING, State.ROLLING_BACK, State.HANDING_BACK})
 NOT_RUNNING = frozenset({State.HELD, State.HOLDING, State.HANDING_BACK, State.ROLLING_BACK})
 
 
 def after_a_good_cycle(site: Site, entries: Mapping[int, Entry], arrived: frozenset[int]) -> list[str]:
-    """Where ledger and cluster cannot both be right after a cycle in which nothing failed.
+    """Return contradictions between ledger and cluster after a cycle without a failure.
 
-    `arrived` are the jobs that came since the reading of that cycle.
+    `arrived` are the jobs submitted since the reading of that cycle.
     """
     found = []
     for id, job in site.jobs.items():
@@ -58,7 +58,7 @@ def after_a_good_cycle(site: Site, entries: Mapping[int, Entry], arrived: frozen
 
 
 def pinned_too_long(site: Site, since_s: int, longest_s: int) -> list[str]:
-    """Jobs that have waited on chosen nodes for too long, while since `since_s` the bridge could have noticed."""
+    """Return jobs pinned for too long although the bridge could have noticed since `since_s`."""
     return [
         f"job {id} {_word(job)} since second {job.released_s}"
         for id, job in site.jobs.items()
@@ -70,7 +70,7 @@ def pinned_too_long(site: Site, since_s: int, longest_s: int) -> list[str]:
 
 
 def after_handing_all_back(site: Site, known: frozenset[int]) -> list[str]:
-    """Jobs of `known` that the bridge has left held or pinned although it says that nothing is in the way."""
+    """Return jobs of `known` that the bridge left held or pinned although it reports no obstacle."""
     return [
         f"job {id} is released, and {_word(job)}"
         for id, job in site.jobs.items()
@@ -79,9 +79,9 @@ def after_handing_all_back(site: Site, known: frozenset[int]) -> list[str]:
 
 
 def points_left(site: Site, spare_s: int = 0) -> list[str]:
-    """Jobs that still have points of the bridge although it says that nothing is in the way.
+    """Return jobs that still have the bridge's points although it reports no obstacle.
 
-    A job that was requeued less than `spare_s` seconds ago has those with which it started.
+    A job requeued less than `spare_s` seconds ago keeps the points of its start.
     """
     return [
         f"job {id} still has {job.points} points"
@@ -91,7 +91,7 @@ def points_left(site: Site, spare_s: int = 0) -> list[str]:
 
 
 def held_though_advised(site: Site, known: frozenset[int]) -> list[str]:
-    """Jobs of `known` that the bridge holds although it advises."""
+    """Return jobs of `known` that the bridge holds although it advises."""
     return [
         f"job {id} is held by the {job.held_by} in mode advise"
         for id, job in site.jobs.items()
@@ -100,7 +100,7 @@ def held_though_advised(site: Site, known: frozenset[int]) -> list[str]:
 
 
 def at_the_end(site: Site) -> list[str]:
-    """Jobs that should have run by now, since nothing has been in their way for a long time."""
+    """Return jobs that should have run by now."""
     found = []
     for id, job in site.jobs.items():
         if job.vain and job.starts:

@@ -1,4 +1,4 @@
-"""Makes a history that goes wrong shorter, as long as it still goes wrong."""
+"""Shorten a failing history as long as it still fails."""
 
 from __future__ import annotations
 

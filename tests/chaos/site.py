@@ -1,4 +1,4 @@
-"""A cluster with truth: who holds each job, what was asked of it by whom, and what became of it."""
+"""A cluster with the truth about each job: its holder, the requests for it, and its outcome."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ GIVEN_UP = "been given up"
 
 
 class Death(BaseException):
-    """What a killed process sees: nothing."""
+    """Ends a killed process; nothing catches it."""
 
 
 @dataclass
 class Fuse:
-    """Burns at every boundary; at its end the process dies, and stays dead."""
+    """Counts boundaries; when it has burned down, the process dies and stays dead."""
 
     left: int | None = None
     dead: bool = False
@@ -52,24 +52,24 @@ class Fuse:
 
 @dataclass
 class SiteJob(FakeJob):
-    """A job as it truly is. `held_by` is plugin, bridge, admin, owner or nobody."""
+    """The true state of a job. `held_by` is plugin, bridge, admin, owner or nobody."""
 
     run_s: int = 1
     ours: bool = False
-    """Of an administrator's kind of hold: whether it is the bridge's."""
+    """For an administrator's hold: whether it is the bridge's."""
     released_s: int = 0
     stalled: bool = False
-    """Released, and not started whatever is free, until it is held again: the cluster has its reasons."""
+    """Released, but never started by the cluster until it is held again."""
     vain: str = ""
-    """How it does not start, ever: silent, shown (the cluster says why) or refused."""
+    """How it never starts: silent, shown (the cluster gives a reason) or refused."""
     over: str = ""
     requeues: int = 0
     points: int = 0
     """Another actor's addition to its priority; a requeue keeps it."""
     points_of: str = ""
-    """Who: bridge or admin."""
+    """The actor: bridge or admin."""
     old_pin: bool = False
-    """Whether it was requeued with the node list of its last start still on it."""
+    """Whether it was requeued with the node list of its last start."""
     held_after: int = 0
     """Number of readings taken when it was held."""
 
@@ -90,16 +90,16 @@ class Site(FakeCluster):
     launch_s: int = 1
     time_s: int = 0
     clock_off_s: int = 0
-    """How far the clock that the cluster shows is off."""
+    """The offset of the clock that the cluster shows."""
     jobs: dict[int, SiteJob] = field(default_factory=dict)  # type: ignore[assignment]
     ended: list[EndedJob] = field(default_factory=list)
     wrongs: list[str] = field(default_factory=list)
-    """What must never happen, seen where it happens."""
+    """Violations, recorded where they happen."""
     log: list[str] = field(default_factory=list)
     trouble: list[tuple[str, int]] = field(default_factory=list)
-    """Faults of the next commands or readings: (kind, a number that says where in the batch)."""
+    """Faults of the next commands or readings: (kind, a number that selects the position in the batch)."""
     unseen: int | None = None
-    """A job of the bridge that the next reading does not show, though nothing happened to it."""
+    """A job of the bridge that is missing from the next reading, though unchanged."""
     readings: int = 0
     unread: bool = False
     """Whether the last reading failed."""
@@ -120,7 +120,7 @@ class Site(FakeCluster):
         self.note(f"job {job.id} is submitted{', in vain: ' if vain else ''}{vain}")
 
     def which(self, number: int, fits: Callable[[SiteJob], bool]) -> SiteJob | None:
-        """One of the jobs that fit, by a number that need not know how many those are."""
+        """Return one of the matching jobs, by a number of any size."""
         found = [job for job in self.jobs.values() if fits(job)]
         return found[number % len(found)] if found else None
 
@@ -141,7 +141,7 @@ class Site(FakeCluster):
         self.note(f"job {job.job.id} is released by whoever held it")
 
     def put_back(self, job: SiteJob, held: bool) -> None:
-        """A running job is requeued."""
+        """Requeue a running job."""
         self.ended.append(EndedJob(job.job, *self._times(job)))
         self.requeue(job.job.id, Hold.ADMIN if held else Hold.NONE)
         job.ours, job.held_after = False, self.readings
@@ -157,9 +157,9 @@ class Site(FakeCluster):
                 self.put_back(job, held=False)
 
     def node_leaves(self, node: int) -> None:
-        """A node leaves the configuration and comes back, with a restart of the controller each time.
+        """Remove a node from the configuration and add it again, with a restart of the controller each time.
 
-        As Slurm does: jobs that have it in their list are given up for good, others that run there are requeued.
+        As in Slurm, jobs with it in their list are given up permanently, others running on it are requeued.
         """
         self.note(f"node {node} leaves and comes back")
         for job in self.jobs.values():
@@ -169,7 +169,7 @@ class Site(FakeCluster):
                 self.put_back(job, held=False)
 
     def advance(self, seconds: int) -> None:
-        """Let time pass, second by second: ends, then what starts."""
+        """Advance second by second: ends, then starts."""
         for _ in range(seconds):
             self.time_s += 1
             self.now_s = self.time_s + self.clock_off_s
@@ -179,7 +179,7 @@ class Site(FakeCluster):
             self.schedule()
 
     def schedule(self) -> None:
-        """Launches first, then what the cluster's own scheduler starts."""
+        """Launch jobs first, then let the cluster's own scheduler start others."""
         for job in sorted(self.jobs.values(), key=lambda job: (not job.pin, -job.points, job.job.id)):
             if not job.pending or job.hold is not Hold.NONE or job.stalled or job.vain:
                 continue
@@ -268,7 +268,7 @@ class Site(FakeCluster):
         return outcome
 
     def ranks(self) -> list[QueueRank]:
-        """As Slurm does, without the points of held jobs."""
+        """Rank as in Slurm, without the points of held jobs."""
         found = []
         for id, job in self.jobs.items():
             if job.pending:
@@ -336,13 +336,13 @@ class Site(FakeCluster):
 
 
 class SiteBackend(SupportsBoost):
-    """The ports over a site for one life of a bridge, which remembers what it was shown."""
+    """The ports over a site for one life of a bridge, with the reading it was given."""
 
     def __init__(self, site: Site) -> None:
         self.site = site
         self._told = 0
         self.startable: frozenset[int] = frozenset()
-        """The jobs that the last reading showed pending and held."""
+        """The jobs pending and held in the last reading."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.site, name)

@@ -1,4 +1,4 @@
-"""Plays a history: a bridge beside a site, its deaths and rebirths, its files, and the judge's look at each of them."""
+"""Play a history: a bridge on a site, its deaths and restarts, its files, and the judge's check of each."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from tests.chaos.site import NODES, Death, Site, SiteBackend, SiteJob
 from tests.fakes import FakePace
 
 CALM_CYCLES = 400
-"""Cycles that follow a history, without faults: what has not run by then never will."""
+"""Cycles after a history, without faults: a job that has not run by then never will."""
 START_TIMEOUT_S = 8
 LARGEST_STEP_S = 60
 SPARE_S = 3
-"""Seconds after a start's time is up, in which it must be undone."""
+"""Seconds after a start's deadline within which it must be undone."""
 LONG_ADVISED = 2 * LARGEST_STEP_S + 10
-"""The same in mode advise; a command that was refused is repeated later, and the clock may have gone back since."""
+"""The same in mode advise; a refused command is repeated later, and the clock may have gone back."""
 LONG_PAUSED = 3
-"""Good cycles of a paused bridge after which nothing must be held any more."""
+"""Good cycles of a paused bridge after which no job may be held."""
 
 
 @dataclass
 class Verdict:
-    """What a history came to: what is wrong, what happened, and how often each thing did."""
+    """The result of a history: what is wrong, what happened, and how often."""
 
     wrongs: list[str]
     log: list[str]
@@ -50,7 +50,7 @@ class Verdict:
 
 @dataclass
 class World:
-    """The site, the disk, and a bridge that lives or is to be born with the next cycle."""
+    """The site, the disk, and a bridge that lives or starts with the next cycle."""
 
     history: History
     state_dir: Path
@@ -62,14 +62,14 @@ class World:
     _next_id: int = 1
     _arrived: set[int] = field(default_factory=set)
     _lost: set[int] = field(default_factory=set)
-    """Jobs that the reading of the last cycle did not show, or that the next one will not."""
+    """Jobs missing from the reading of the last cycle or the next one."""
     _sent: set[int] = field(default_factory=set)
     _paused: int = 0
     mode: str = field(init=False)
     _unheld: int = 0
-    """Good cycles in a row in mode advise."""
+    """Consecutive good cycles in mode advise."""
     _good_since_s: int = 0
-    """Since when every cycle was a good one in control, by a steady clock."""
+    """The steady-clock time since which every cycle was good and in control."""
 
     def __post_init__(self) -> None:
         self.mode = self.history.mode
@@ -94,7 +94,7 @@ class World:
         return self._bridge
 
     def _bury(self, why: str) -> None:
-        """The process is gone, and everything in its memory."""
+        """Drop the process and its memory."""
         self.site.note(why)
         self._sent = self._held_now
         self.disk.drop()
@@ -102,7 +102,7 @@ class World:
         self.site.fuse.left, self.site.fuse.dead = None, False
 
     def cycle(self) -> None:
-        """One cycle, a second after the one before; the judge looks at the ledger after it."""
+        """Run one cycle, a second after the previous one; then judge the ledger."""
         self.site.advance(1)
         self.pace.at_s += 1
         if self.site.unseen is None:
@@ -125,7 +125,7 @@ class World:
 
     @property
     def _held_now(self) -> set[int]:
-        """The jobs that the bridge holds, or may be sending a hold to, by its ledger as it was when it last lived."""
+        """Return the jobs that the bridge holds or may be holding, by its ledger when it last lived."""
         if self._bridge is not None:
             sending = [State.HELD, State.HOLDING, State.ROLLING_BACK, State.HANDING_BACK]
             if self.disk.trouble:  # a start may have been undone without a word in the ledger
@@ -153,7 +153,7 @@ class World:
     # what happens ---------------------------------------------------------------------------------------------
 
     def play(self) -> Verdict:
-        """Play the whole history, then a long calm; the verdict."""
+        """Play the whole history, then a long calm; return the verdict."""
         (self.state_dir / "beat").mkdir()
         with self.disk.under_sqlite():
             for step in self.history.steps:
@@ -257,11 +257,11 @@ class World:
         self.counts["given up"] += sum(bool(self.site.jobs[id].over) for id in before)
 
     def _stall(self, step: Step) -> None:
-        """As where a limit of the cluster keeps a job from starting."""
+        """Stall a start, like a limit of the cluster."""
         self.site.stalls += 1
 
     def _lose_sight(self, step: Step) -> None:
-        """Of one that the bridge holds: what it does about others that it does not see is no question."""
+        """Hide a job held by the bridge; other jobs do not matter."""
 
         def lose(job: SiteJob) -> None:
             self._lost.add(job.job.id)
@@ -276,7 +276,7 @@ class World:
         self.site.note(f"the clock is {self.site.clock_off_s} s off")
 
     def _step_the_clock(self) -> None:
-        """A start looks younger after a step back, and is noticed to be late so much later."""
+        """Step the clock; after a step back a late start is noticed later."""
         self._good_since_s = self.site.time_s + 2 * LARGEST_STEP_S
 
     def _full(self, step: Step) -> None:
@@ -295,7 +295,7 @@ class World:
         (self.state_dir / "beat").mkdir(exist_ok=True)
 
     def _kill(self, step: Step) -> None:
-        """At one of the boundaries to come; early ones more often, as a cycle has few of them."""
+        """Kill at a future boundary, more often an early one, as a cycle has few of them."""
         self.site.fuse.left = step.a % (3 + step.b % 40)
 
     def _stop(self, step: Step) -> None:
@@ -313,13 +313,13 @@ class World:
         self._bury("the bridge stops")
 
     def _look_at_what_is_handed_back(self, problems: list[str]) -> None:
-        """Nothing is left held where nothing was in the way, or nothing but the disk."""
+        """Check that nothing is left held unless the disk or an obstacle prevented it."""
         if not problems or (self.disk.trouble and all("ledger cannot be written" in words for words in problems)):
             self.site.wrongs += judge.after_handing_all_back(self.site, frozenset(self.site.jobs))
             self.site.wrongs += judge.points_left(self.site)
 
     def _release_all(self, step: Step) -> None:
-        """As `cpsched release-all` does, with the bridge dead."""
+        """Run `cpsched release-all` with the bridge dead."""
         self._die_now("the bridge dies, and everything is released by hand")
         self.site.fuse.left, self.site.unseen = None, None
         if not self._ledger_file.exists():
@@ -353,7 +353,7 @@ class World:
             self._bury(words)
 
     def _cut_the_ledger(self, step: Step) -> None:
-        """At any byte, and what the write-ahead log held is gone too."""
+        """Cut it at any byte; the write-ahead log is lost, too."""
         self._die_now("the bridge dies, and its ledger is cut")
         if self._ledger_file.exists():
             size = self._ledger_file.stat().st_size
@@ -376,7 +376,7 @@ class World:
     # the end --------------------------------------------------------------------------------------------------
 
     def _calm_down(self) -> None:
-        """Nothing fails any more: what can run must end."""
+        """End all faults: every job that can run must end."""
         self.site.note("calm")
         self.site.trouble.clear()
         self.site.stalls = 0
@@ -398,7 +398,7 @@ class World:
 
 
 def play(history: History) -> Verdict:
-    """Play a history in a directory of its own, in memory where there is one."""
+    """Play a history in its own directory, in memory if possible."""
     memory = Path("/dev/shm")
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
     try:

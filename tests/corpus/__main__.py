@@ -24,7 +24,7 @@ GONE = "gone"
 
 @dataclass(frozen=True)
 class Difference:
-    """A fact that is not as recorded; None: there is, or was, none."""
+    """A fact that differs from the record; None: it is, or was, missing."""
 
     path: str
     before: str | None
@@ -45,7 +45,7 @@ class Accepted:
     count: int = 0
 
     def takes(self, difference: Difference) -> bool:
-        """Whether it is about this difference, which is counted then."""
+        """Return whether the entry covers this difference, and count it."""
         value = GONE if difference.now is None else difference.now
         fits = fnmatchcase(difference.path, self.path) and fnmatchcase(value, self.now)
         self.count += fits
@@ -53,14 +53,14 @@ class Accepted:
 
 
 def recorded(area: str) -> Facts:
-    """The facts of an area as recorded."""
+    """Return the recorded facts of an area."""
     path = FOLDER / f"{area}.txt"
     lines = path.read_text().splitlines() if path.exists() else []
     return dict(line.split(" = ", 1) for line in lines)
 
 
 def collected(area: str) -> Facts:
-    """The facts of an area as the present code has them."""
+    """Return the facts of an area from the present code."""
     began_s = time.process_time()
     found = facts.areas(recorded)[area]()
     print(f"{area}: {len(found)} facts, {time.process_time() - began_s:.1f} CPU s", file=sys.stderr)
@@ -68,7 +68,7 @@ def collected(area: str) -> Facts:
 
 
 def record(areas: list[str]) -> int:
-    """Record everything; state directories that the present code reads and decides as recorded stay as they are."""
+    """Record all areas; state directories that still read and decide as recorded are kept."""
     journals.FOLDER.mkdir(exist_ok=True)
     FOLDER.mkdir(exist_ok=True)
     recipes = {recipe.name: recipe for recipe in journals.recipes(facts.named("dispatchers"))}
@@ -86,7 +86,7 @@ def record(areas: list[str]) -> int:
 
 
 def check(areas: list[str]) -> int:
-    """Compare, and report what is different; 1 where that is not accepted, or where something accepted is not so."""
+    """Compare and report differences; return 1 for any that is not accepted, or an unused acceptance."""
     accepted = [Accepted(**entry) for entry in yaml.safe_load(ACCEPTED.read_text()) or ()]
     compared, wrong = 0, 0
     for area in areas:
@@ -109,7 +109,7 @@ def check(areas: list[str]) -> int:
 
 
 def main() -> int:
-    """Record or check the areas named, or all."""
+    """Record or check the named areas, by default all."""
     known = list(facts.areas(recorded))
     what, *areas = sys.argv[1:] or [""]
     if what not in ("record", "check") or not set(areas) <= set(known):

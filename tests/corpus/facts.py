@@ -1,4 +1,4 @@
-"""Everything that must not change, as facts, an area after the other."""
+"""All facts that must not change, by area."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from tests.corpus.program import Facts, call, json_facts, leaves, main_of_progra
 
 POOL, NODES = WORKLOADS / "pool.swf", WORKLOADS / "nodes.csv"
 JOBS_OF_SEARCHES = "40"
-"""Jobs of a replay whose dispatcher asks a solver."""
+"""Number of jobs of a replay whose dispatcher calls a solver."""
 LIVE = Recipe("live", "mock", "lookahead", "quantile", cycles=25, trace="nodes.csv")
 ADDRESSES = (
     "v1/jobs/{waiting}", "v1/jobs/{running}", "v1/jobs/{ended}", "v1/jobs/nonsense", "v1/when?time=60", "v1/windows",
     "v1/when?time=60&nodes=2&whole=1", "v1/when?time=nonsense", "v1/nonsense", "v1/openapi.json",
 )  # fmt: skip
-"""Below /api. In braces: the first job that waits, runs, or has ended."""
+"""Paths below /api. In braces: the first waiting, running or ended job."""
 WRONG_SETTINGS = {
     "unknown key": {"nonsense": 1},
     "unknown adapter": {"adapter": "nonsense"},
@@ -47,7 +47,7 @@ GROUPS = ("dispatchers", "predictors", "metrics", "formats", "adapters")
 
 
 def areas(recorded: Callable[[str], Collection[str]]) -> dict[str, Callable[[], Facts]]:
-    """Area -> what collects its facts; `recorded` gives the recorded paths of an area."""
+    """Return, by area, the function that collects its facts; `recorded` returns the recorded paths of an area."""
     return {
         "commands": lambda: commands(recorded("commands")),
         "settings": settings,
@@ -63,7 +63,7 @@ def areas(recorded: Callable[[str], Collection[str]]) -> dict[str, Callable[[], 
 
 
 def named(kind: str) -> list[str]:
-    """The registered dispatchers or predictors."""
+    """Return the registered dispatchers or predictors."""
     return [each["name"] for each in json.loads(call(kind, "--json").out)[kind]]
 
 
@@ -71,7 +71,7 @@ def named(kind: str) -> list[str]:
 
 
 def commands(recorded: Collection[str]) -> Facts:
-    """All commands with their options, and that each, or each that was recorded, has a --help."""
+    """Return all commands with their options, and that each has a --help."""
     module = sys.modules[main_of_program().__module__]
     apps = [value for value in vars(module).values() if isinstance(value, typer.Typer)]
     app = max(apps, key=lambda each: len(each.registered_commands) + len(each.registered_groups))
@@ -103,7 +103,7 @@ def _command(path: tuple[str, ...], command: Any, facts: Facts) -> None:
 
 
 def _choices(option: Any) -> list[str]:
-    """The words that an option takes, as this release of Typer and the ones on Click have them."""
+    """Return the choices of an option, for this release of Typer and those based on Click."""
     kind = getattr(getattr(option, "type_descriptor", None), "annotation", None)
     return [*map(str, get_args(kind) if get_origin(kind) is Literal else getattr(kind, "choices", ()))] or [
         *map(str, getattr(getattr(option, "type", None), "choices", None) or ())
@@ -111,7 +111,7 @@ def _choices(option: Any) -> list[str]:
 
 
 def exits() -> Facts:
-    """Exit codes, and for each whether stdout and stderr have anything."""
+    """Return exit codes, and whether stdout and stderr have output."""
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         config = {name: folder / f"{at}.yaml" for at, name in enumerate(("good", "unused", "broken", *WRONG_SETTINGS))}
@@ -157,7 +157,7 @@ def exits() -> Facts:
 
 
 def settings() -> Facts:
-    """Every setting with its default, for each adapter."""
+    """Return every setting with its default, for each adapter."""
     facts: Facts = {}
     for adapter in ("mock", "slurm", "pbs"):
         with tempfile.TemporaryDirectory() as made:
@@ -167,14 +167,14 @@ def settings() -> Facts:
 
 
 def metrics() -> Facts:
-    """Every metric with its type and labels."""
+    """Return every metric with its type and labels."""
     from tests.corpus.standins import metric_families
 
     return {f"metrics/{name}": " ".join([kind, *labels]) for name, kind, labels in metric_families()}
 
 
 def python() -> Facts:
-    """The public names of the packages, and how the functions among them are called."""
+    """Return the public names of the packages, and the signatures of their functions."""
     facts: Facts = {}
     for package in ("cpsched", "cpsched_sim"):
         module = import_module(package)
@@ -189,7 +189,7 @@ def python() -> Facts:
 
 
 def plugins() -> Facts:
-    """That installed packages are found under the entry-point groups."""
+    """Check that installed packages are found under the entry-point groups."""
     with tempfile.TemporaryDirectory() as made:
         info = Path(made) / "corpus-1.dist-info"
         info.mkdir()
@@ -218,7 +218,7 @@ def plugins() -> Facts:
 
 
 def json_outputs() -> Facts:
-    """`--json` of every command that has it, but for those that ask a bridge."""
+    """Return the `--json` output of every command that has it, except those that query a bridge."""
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         study = folder / "study.yaml"
@@ -255,7 +255,7 @@ def json_outputs() -> Facts:
 
 
 def _written(folder: Path, path: str) -> Facts:
-    """The files of a folder of results, with their columns or keys."""
+    """Return the files of a results folder with their columns or keys."""
     facts: Facts = {}
     for file in sorted(each for each in folder.rglob("*") if each.is_file()):
         content = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
@@ -271,7 +271,7 @@ def _written(folder: Path, path: str) -> Facts:
 
 
 def _with_waits(folder: Path) -> Path:
-    """The workload on a pool with the waits that a replay gives it, as a trace of a real machine has them."""
+    """Write the workload on a pool with the waits of a replay, like the trace of a real machine."""
     call("simulate", str(POOL), "--out", str(folder))
     rows = csv.DictReader(gzip.decompress((folder / "schedule.csv.gz").read_bytes()).decode().splitlines())
     wait = {row["job"]: int(row["start_s"]) - int(row["submit_s"]) for row in rows}
@@ -292,7 +292,7 @@ report: {{baseline: easy / walltime, metrics: [mean_wait_s, bsld]}}
 
 
 def schedules() -> Facts:
-    """For every dispatcher and predictor the figures of replays on a pool and on nodes, and their schedules by hash."""
+    """Return figures and hashed schedules of replays on a pool and on nodes, for all dispatchers and predictors."""
     facts: Facts = {}
     for dispatcher in named("dispatchers"):
         facts |= _replayed(dispatcher, "walltime")
@@ -330,7 +330,7 @@ def _hash(values: list[str]) -> str:
 
 
 def live() -> Facts:
-    """A bridge beside a simulated site: its HTTP API, the questions that it answers, and its files."""
+    """Return the HTTP API, the answers and the files of a bridge on a simulated site."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
@@ -358,7 +358,7 @@ def live() -> Facts:
 
 
 def _some_jobs(base: str) -> dict[str, str]:
-    """The first job that waits, runs, or has ended."""
+    """Return the first waiting, running and ended job."""
     found: dict[str, str] = {}
     for id in range(1, 1000):
         state = json.loads(_fetched(f"{base}/api/v1/jobs/{id}")[1])["state"]
@@ -392,7 +392,7 @@ def _schema(path: Path) -> Facts:
 
 
 def recorded_journals(recorded: Collection[str]) -> Facts:
-    """What the commands say of the recorded state directories, and each round decided again."""
+    """Return the commands' output on the recorded state directories, and each round decided again."""
     facts: Facts = {}
     for name in journals.names():
         start = f"why/{name}/"

@@ -1,4 +1,4 @@
-"""State directories of bridges: recorded beside stand-ins for their clusters, kept packed, and read by later code."""
+"""State directories of bridges: recorded with stand-in clusters, stored packed, and read by later code."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ FOLDER = DATA / "journals"
 WORKLOADS = DATA / "workloads"
 INTERVAL_S = 60
 MOST_WHY = 6
-"""Jobs of a state directory that are asked for with `why`."""
+"""Number of jobs of a state directory that are queried with `why`."""
 VIEWED = ("mock-advise", "mock-fcfs", "mock-shadow", "pbs-1-easy", "slurm-1-easy")
-"""State directories of which more than `why` is looked at."""
+"""State directories that are queried by more than `why`."""
 KEPT_FILES = ("*.sqlite", "heartbeat", "paused")
 SEARCHES = re.compile(r"(pcp|hcp|cp)")
-"""Dispatchers that ask a solver."""
+"""Dispatchers that call a solver."""
 _DIGITS = re.compile(r"\d[\d,]*")
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a state directory is made: the cluster, the policy, the mode, and for how many cycles."""
+    """How to make a state directory: the cluster, the policy, the mode, and the number of cycles."""
 
     name: str
     site: str
@@ -46,7 +46,7 @@ class Recipe:
     settings: dict[str, Any] = field(default_factory=dict)
 
     def config(self, state_dir: Path, port: int = 0) -> dict[str, Any]:
-        """The settings of its bridge."""
+        """Return the settings of its bridge."""
         options: dict[str, Any] = {"site": self.site, "seed": self.seed}
         if self.site == "mock":
             options |= {"trace": str(state_dir.parent / "trace" / self.trace)}
@@ -64,12 +64,12 @@ class Recipe:
 
 
 def effort_of(dispatcher: str) -> dict[str, float]:
-    """Settings that make a search end the same on every machine."""
+    """Return settings that make a search end identically on every machine."""
     return {"effort": 1, "limit_s": 600.0} if SEARCHES.match(dispatcher) else {}
 
 
 def recipes(dispatchers: list[str]) -> list[Recipe]:
-    """All state directories of the corpus."""
+    """Return all state directories of the corpus."""
     learned = ["walltime", "last-two", "profile", "quantile"]
     found = [
         Recipe(
@@ -99,7 +99,7 @@ def record(recipe: Recipe, folder: Path = FOLDER) -> None:
 
 
 def run(recipe: Recipe, folder: Path, port: int = 0, at_the_end: Any = lambda: None) -> Path:
-    """Run the bridge of a recipe to its end; its state directory."""
+    """Run the bridge of a recipe to its end; return its state directory."""
     from tests.corpus.standins import virtual_time
 
     state = folder / "state"
@@ -114,14 +114,14 @@ def run(recipe: Recipe, folder: Path, port: int = 0, at_the_end: Any = lambda: N
 
 
 def written(config: dict[str, Any], folder: Path) -> Path:
-    """A settings file."""
+    """Write a settings file."""
     path = folder / "bridge.yaml"
     path.write_text(json.dumps(config))
     return path
 
 
 def packed(state: Path) -> bytes:
-    """The files of a state directory that later code reads, as a compressed archive; the same for the same files."""
+    """Return the files that later code reads as a deterministic compressed archive."""
     found = io.BytesIO()
     with tarfile.open(fileobj=found, mode="w") as archive:
         for path in sorted({path for pattern in KEPT_FILES for path in state.glob(pattern)}):
@@ -140,7 +140,7 @@ def packed(state: Path) -> bytes:
 
 @contextmanager
 def unpacked(name: str) -> Iterator[Path]:
-    """A settings file whose state directory is that of a recorded bridge."""
+    """Yield a settings file with the state directory of a recorded bridge."""
     with tempfile.TemporaryDirectory() as made:
         state = Path(made) / "state"
         state.mkdir()
@@ -152,19 +152,19 @@ def unpacked(name: str) -> Iterator[Path]:
 
 
 def names() -> list[str]:
-    """The recorded state directories."""
+    """Return the recorded state directories."""
     return sorted(path.name.removesuffix(".tar.xz") for path in FOLDER.glob("*.tar.xz"))
 
 
 def replays(name: str) -> tuple[int, str]:
-    """Decide each recorded round again: exit code, and what is said of them."""
+    """Decide each recorded round again; return exit code and output."""
     with unpacked(name) as config:
         answer = call("journal", "replay", "--all", "--config", str(config))
         return answer.code, (answer.out + answer.err).strip()
 
 
 def facts_of(name: str, asked: list[str]) -> Facts:
-    """What the commands say of a recorded state directory; `why` of the jobs `asked`, or else of one of each kind."""
+    """Return the commands' output on a recorded state directory; `why` for `asked`, or one job of each kind."""
     with unpacked(name) as config:
         folder, given = str(config.parent), ("--config", str(config))
         replayed = call("journal", "replay", "--all", *given)
@@ -185,7 +185,7 @@ def facts_of(name: str, asked: list[str]) -> Facts:
 
 
 def _jobs(shown: str, state: Path) -> list[str]:
-    """Jobs to ask for: one for each kind of reason in the last round, one in each state of the ledger, one left."""
+    """Return one job for each kind of reason in the last round, each ledger state, and one left job."""
     found = {}
     for line in shown.splitlines():
         columns = re.split(r" {2,}", line.strip())

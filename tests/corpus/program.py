@@ -1,4 +1,4 @@
-"""The program `cpsched` as a user calls it, in this process, and its answers as facts."""
+"""Run `cpsched` in this process as a user would, and convert its answers to facts."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ Facts = dict[str, str]
 """Path -> value, one line each."""
 
 MEASURED = re.compile(r"(^|/)(cpu_\w+|memory_mb|[a-z]\w*_ms|version|at_unix_s|date|host)(/|$)")
-"""Paths whose values are measured, or name a version: only their kind is compared."""
+"""Paths whose values are measured or name a version: only their type is compared."""
 PROSE = re.compile(r"(^|/)(summary|sentence|description|note|help|title|formula|heading)$")
-"""Paths whose values are sentences of the documentation."""
+"""Paths whose values are sentences."""
 MOST_ITEMS = 3
-"""Items of a list without names that are facts of their own; of the others there is a hash."""
+"""Number of items of an unnamed list that become facts; the others are hashed."""
 DIGITS = 12
-"""Significant digits of a number: libraries of mathematics differ in the last ones."""
+"""Significant digits of a number: mathematical libraries differ in the last ones."""
 _AGO = re.compile(r"^(last good cycle: |last round: \d+, ).+?(?= ago)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command printed, and how it ended."""
+    """The output and exit code of a command."""
 
     code: int
     out: str
@@ -39,13 +39,13 @@ class Answer:
 
 
 def main_of_program() -> Any:
-    """The function behind the command `cpsched`."""
+    """Return the function behind the command `cpsched`."""
     (found,) = entry_points(group="console_scripts", name="cpsched")
     return found.load()
 
 
 def call(*argv: str, **environment: str) -> Answer:
-    """Run `cpsched` with these arguments. An error that the program does not handle ends with 70."""
+    """Run `cpsched` with these arguments. An unhandled exception gives exit code 70."""
     out, err, code = io.StringIO(), io.StringIO(), 0
     plain = {"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb", "TZ": "UTC", **environment}
     with (
@@ -65,7 +65,7 @@ def call(*argv: str, **environment: str) -> Answer:
 
 
 def json_facts(path: str, answer: Answer) -> Facts:
-    """The exit code and every leaf of what a command printed as JSON."""
+    """Return the exit code and every leaf of a command's JSON."""
     facts = {f"{path}/exit": str(answer.code)}
     if answer.code and not answer.out:
         return facts
@@ -73,7 +73,7 @@ def json_facts(path: str, answer: Answer) -> Facts:
 
 
 def leaves(path: str, value: Any) -> Iterator[tuple[str, str]]:
-    """Every leaf of a JSON value by its path; items of lists by their name, or by their number."""
+    """Yield every leaf of a JSON value by path; list items by name or number."""
     if isinstance(value, dict) and value:
         for key, each in value.items():
             yield from leaves(f"{path}/{key}", each)
@@ -91,7 +91,7 @@ def leaves(path: str, value: Any) -> Iterator[tuple[str, str]]:
 
 
 def leaf(path: str, value: Any) -> str:
-    """A value in one line; of what is measured or prose, its kind."""
+    """Return a value in one line, or its type if it is measured or prose."""
     if MEASURED.search(path) or (PROSE.search(path) and value):
         return f"<{'number' if isinstance(value, int | float) else type(value).__name__}>"
     if isinstance(value, float):
@@ -100,7 +100,7 @@ def leaf(path: str, value: Any) -> str:
 
 
 def text_facts(path: str, text: str, *folders: str) -> Facts:
-    """The lines of a text, without names of folders and without what depends on the present time."""
+    """Return the lines of a text without folder names and times relative to now."""
     for folder in folders:
         text = text.replace(folder, "DIR")
     lines = [line.rstrip() for line in _AGO.sub(r"\1AGO", text).splitlines()]

@@ -1,4 +1,4 @@
-"""Bridges beside stand-ins for their clusters, in virtual time: the only module of the corpus that knows internals.
+"""Bridges with stand-in clusters in virtual time: the only module of the corpus that uses internals.
 
 An adapter of the bridge's settings (`adapter: tests.corpus.standins`): a simulated site, a PBS server, or Slurm's
 commands. `bridge` runs the program itself, `cpsched bridge`; one cycle takes one interval of virtual time.
@@ -40,7 +40,7 @@ SLURM_T0 = 1_795_379_700
 
 
 class Options(Section):
-    """Which stand-in, and the jobs that come."""
+    """The stand-in and its workload."""
 
     site: Literal["mock", "pbs", "slurm"]
     trace: Path | None = None
@@ -50,7 +50,7 @@ class Options(Section):
 
 @dataclass
 class VirtualTime:
-    """The clock of the bridge under way, and what moves with it."""
+    """The clock of the running bridge, and what it drives."""
 
     now_s: int = 0
     lasts_s: int = 0
@@ -64,7 +64,7 @@ TIME = VirtualTime()
 
 
 class VirtualPace(RealClock):
-    """Waits take no time; after the last cycle `at_the_end` is called, while the bridge still lives."""
+    """Waits take no time; after the last cycle `at_the_end` is called with the bridge still alive."""
 
     def monotonic_s(self) -> float:
         return float(TIME.now_s)
@@ -109,7 +109,7 @@ def connect(options: Options) -> Backend:
 
 
 def metric_families() -> list[tuple[str, str, tuple[str, ...]]]:
-    """Name as served, type and labels of every metric."""
+    """Return exported name, type and labels of every metric."""
     served = {metric.name: metric.type for metric in PrometheusExporter().registry.collect()}
     own = {metric.name: metric.labels for metric in METRICS}
     return sorted((name, kind, own.get(name, own.get(f"{name}_total", ()))) for name, kind in served.items())
@@ -162,7 +162,7 @@ def _pbs(options: Options) -> Backend:
 
 @dataclass
 class _SlurmJob:
-    """A job of the Slurm that is not there; `nodes` where it runs, `end_s` when it will have ended."""
+    """A job of the simulated Slurm; `nodes` are its nodes, `end_s` is its end."""
 
     record: Job
     cpus: int
@@ -173,9 +173,9 @@ class _SlurmJob:
 
 
 class SlurmSite(Programs):
-    """Slurm's commands over four nodes with 16 CPUs and 2 GPUs; its own scheduler starts jobs in the order they came.
+    """Slurm's commands over four nodes with 16 CPUs and 2 GPUs; its own scheduler starts jobs in order of arrival.
 
-    The bridge only looks on: nothing changes what is printed but time.
+    The bridge is passive: only time changes the output.
     """
 
     def __init__(self, seed: int) -> None:

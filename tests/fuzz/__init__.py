@@ -1,1 +1,1 @@
-"""Damaged and hostile files through the real command line: nothing but the project's own errors, and no hang."""
+"""Damaged and hostile files through the real command line: only the project's own errors, and no hang."""

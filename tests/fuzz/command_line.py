@@ -1,4 +1,4 @@
-"""Runs a command in this process as the program would, with a deadline, and judges how it ended."""
+"""Run a command in this process like the program, with a deadline, and check how it ended."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import typer
 from cpsched_bridge.program.cli import app
 
 CPU_S = 10.0
-"""A case takes milliseconds; what takes so much processor time would not end."""
+"""Limit of processor time; a case takes milliseconds."""
 WALL_S = 100.0
 """The same for commands that wait; the limit allows for a busy machine."""
 
@@ -28,7 +28,7 @@ class Hang(BaseException):
 
 @contextmanager
 def deadline() -> Iterator[None]:
-    """Raise `Hang` in the block when time is up; where compiled code does not let it through, end the process."""
+    """Raise `Hang` in the block after the deadline; if compiled code blocks it, end the process."""
 
     def ring(number: int, frame: object) -> None:
         raise Hang(f"not through after {CPU_S} s of processor time, or {WALL_S} s")
@@ -49,13 +49,13 @@ def deadline() -> Iterator[None]:
 
 @cache
 def program() -> Any:
-    """The command tree of the program, built once: building it costs more than most cases."""
+    """Return the command tree of the program, built once, since building costs more than most cases."""
     return typer.main.get_command(app)
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a command ended: `error` is what it raised, for callers of `invoke_catching`; None where it exited."""
+    """The result of a command: `error` is its exception for `invoke_catching`, None if it exited."""
 
     exit_code: int
     stdout: str
@@ -64,7 +64,7 @@ class Ended:
 
 
 def invoke(*arguments: object) -> Ended:
-    """Run the command in this process, with streams like those of a terminal; an exception fails the test."""
+    """Run the command in this process with streams like a terminal's; an exception fails the test."""
     ended = invoke_catching(*arguments)
     if ended.error is not None:
         raise ended.error
@@ -72,7 +72,7 @@ def invoke(*arguments: object) -> Ended:
 
 
 def invoke_catching(*arguments: object) -> Ended:
-    """The same for tests that judge the exception: strict UTF-8 out."""
+    """Run the command with strict UTF-8 output and return its exception, too."""
     out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
     err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace", write_through=True)
     code, error = 0, None
@@ -88,7 +88,7 @@ def invoke_catching(*arguments: object) -> Ended:
 
 
 def complaint(*arguments: object) -> str:
-    """What is wrong with how the command ended; "" if it worked, or refused in one line with exit code 2."""
+    """Return what is wrong with the end of a command; "" if it succeeded or failed with one line and exit code 2."""
     with deadline():
         result = invoke_catching(*arguments)
     if result.error is not None:

@@ -1,4 +1,4 @@
-"""What can happen to a file: a few small changes, drawn by Hypothesis so that a failing case shrinks to the smallest.
+"""Mutations of a file: a few small changes, drawn by Hypothesis so that a failing case shrinks.
 
 A change is (what, where, with): the name of a mutation, a place as a share of the file, and a hostile word.
 """
@@ -36,7 +36,7 @@ _EDGES = b" \t\r\n|,;:=[]{}\"'"
 
 
 def _fields(content: bytes) -> list[tuple[int, int]]:
-    """(begin, end) of the words between separators."""
+    """Return (begin, end) of the words between separators."""
     edges = [-1, *(at for at, byte in enumerate(content) if byte in _EDGES), len(content)]
     return [(a + 1, b) for a, b in pairwise(edges) if b > a + 1] or [(0, len(content))]
 
@@ -110,7 +110,7 @@ Change = tuple[str, float, bytes]
 
 
 def mutated(content: bytes, changes: Sequence[Change]) -> bytes:
-    """`content` after each change in turn."""
+    """Apply each change in turn to `content`."""
     for what, at, word in changes:
         content = MUTATIONS[what](content, at, word)
     return content

@@ -1,4 +1,4 @@
-"""Valid files of every kind, small enough that a case costs milliseconds; each is where mutations begin."""
+"""Valid files of every kind, small enough that a case takes milliseconds; the base of mutations."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The state directory of a bridge that was killed, and random damages of its files.
+"""The state directory of a killed bridge, and random damage to its files.
 
-The cluster beside it is a fake one in a file, behind an adapter that this module is: `adapter: tests.fuzz.stored`. So
-whole programs, the dead-man script among them, act on it.
+Its cluster is a fake one in a file, behind this module as an adapter: `adapter: tests.fuzz.stored`. Whole programs,
+including the dead-man script, can therefore use it.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ OWN, MARKED = 3, (1, 2, 5, 6)
 
 
 class Options(Section):
-    """Where the cluster is kept."""
+    """The path of the cluster's file."""
 
     file: Path
 
 
 class KeptCluster(FakeCluster):
-    """A fake cluster that is written to its file when the connection is closed."""
+    """A fake cluster that is written to its file when the connection closes."""
 
     def close(self) -> None:
-        """Write down what came of it."""
+        """Write the cluster to its file."""
         self.file.write_bytes(pickle.dumps(self))  # type: ignore[attr-defined]
 
 
 def connect(options: Options) -> KeptCluster:
-    """The cluster in the file."""
+    """Read the cluster from its file."""
     found: KeptCluster = pickle.loads(options.file.read_bytes())
     return found
 
@@ -65,7 +65,7 @@ def held(config: Path) -> list[int]:
 
 
 def make(folder: Path) -> Path:
-    """The files of a bridge that was killed, its cluster and its settings; returns the settings file."""
+    """Write the files of a killed bridge, its cluster and its settings; return the settings file."""
     state = folder / "state"
     state.mkdir(parents=True)
     cluster = KeptCluster(cluster=a_cluster(nodes=2, cores=2))
@@ -104,7 +104,7 @@ def make(folder: Path) -> Path:
 
 
 def a_memory() -> Any:
-    """What an outlook has learned of some jobs, as it is kept."""
+    """Return stored forecasts of some jobs."""
     before = ForecastMemory()
     jobs = [a_job(id, user="ada", name="run", walltime_s=600) for id in range(60)]
     drawn_s = np.arange(60)[None, :].repeat(5, axis=0) * 600
@@ -117,7 +117,7 @@ def a_memory() -> Any:
 
 
 def copied(source: Path, target: Path) -> Path:
-    """A copy of a folder of `make`, with what names the folder in it corrected."""
+    """Copy a folder made by `make`, with corrected paths."""
     shutil.copytree(source, target)
     config = target / "bridge.yaml"
     if config.exists():
@@ -139,7 +139,7 @@ def _flip(content: bytearray, chance: random.Random) -> bytes:
 
 
 def _flip_in_use(content: bytearray, chance: random.Random) -> bytes:
-    """A bit of a byte that is not zero: most of a small database is empty."""
+    """Flip a bit of a byte that is not zero: most of a small database is empty."""
     used = [at for at, byte in enumerate(content) if byte] or [0]
     content[chance.choice(used)] ^= 1 << chance.randrange(8)
     return bytes(content)
@@ -219,7 +219,7 @@ _SCHEMAS = (
 
 
 def _in_a_table(path: Path, chance: random.Random) -> str:
-    """Change a value of a random row, or the tables themselves; says what."""
+    """Change a value of a random row, or the tables themselves; return a description."""
     db = sqlite3.connect(path, isolation_level=None)
     try:
         table = chance.choice([name for (name,) in db.execute("select name from sqlite_master where type = 'table'")])
@@ -242,7 +242,7 @@ def _in_a_table(path: Path, chance: random.Random) -> str:
 
 
 def damage(path: Path, chance: random.Random) -> str:
-    """Damage a file in a random way; says how."""
+    """Damage a file at random; return a description."""
     if path.suffix == ".sqlite" and chance.random() < 0.3:
         return _in_a_table(path, chance)
     content = bytearray(path.read_bytes() if path.exists() else b"")

@@ -1,4 +1,4 @@
-"""What these tests share with those of the simulator."""
+"""Fixtures shared with the tests of the simulator."""
 
 from tests.unit.sim.conftest import four_jobs
 

@@ -73,7 +73,7 @@ def test_jobs_that_the_cluster_cannot_hold_have_no_times(trace):
 def test_without_pandas_it_says_what_to_install(trace, mocker):
     outcome = cpsched_sim.simulate(trace, max_jobs=20)
     mocker.patch.dict("sys.modules", {"pandas": None})
-    with pytest.raises(Exception, match=r"to_frame\(\) needs pandas: pip install 'cpsched\[pandas\]'"):
+    with pytest.raises(Exception, match=r"to_frame\(\) requires pandas: pip install 'cpsched\[pandas\]'"):
         outcome.to_frame()
 
 

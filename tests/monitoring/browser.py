@@ -40,10 +40,10 @@ def chromium(
 
 
 def complaints(driver: webdriver.Chrome) -> list[str]:
-    """What the console says, answers that a test asked to be missing left out."""
+    """Return the console's messages, except for expected missing answers."""
     return [entry["message"] for entry in driver.get_log("browser")]
 
 
 def lacks() -> list[str]:
-    """Programs that are not installed."""
+    """Return the missing programs."""
     return missing(*PROGRAMS)

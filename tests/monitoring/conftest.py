@@ -1,6 +1,6 @@
-"""One Prometheus for all tests here, beside five bridges over simulated clusters, each with a fault of its own.
+"""One Prometheus for all tests here, with five bridges on simulated clusters, each with its own fault.
 
-The rules are those of `deploy/prometheus`, with every length of time a fifteenth.
+The rules are those of `deploy/prometheus`, with every duration divided by 15.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ CYCLE = {"interval_s": 0.5, "max_backoff_s": 1.0}
 
 @dataclass
 class Stage:
-    """The bridges by the fault that they get, and who watches them."""
+    """The bridges by fault, and their monitoring."""
 
     monitoring: Monitoring
     bridges: dict[str, BridgeProcess]
     site: Process
-    """The simulated cluster that hangs, a process of its own."""
+    """The hanging simulated cluster, a separate process."""
     began_s: float
 
     def hang(self) -> None:

@@ -34,7 +34,7 @@ SETTINGS = {
 
 
 def grafana(folder: Path, port: int, prometheus: str) -> Process | None:
-    """Grafana with the dashboards and the datasource of `deploy/grafana`; None where it is not installed."""
+    """Start Grafana with the dashboards and datasource of `deploy/grafana`, or return None without it."""
     program = shutil.which("grafana") or shutil.which("grafana-server")
     if program is None:
         return None

@@ -1,4 +1,4 @@
-"""An adapter for tests: the simulated cluster, whose controller refuses to start jobs for the partition's sake."""
+"""A test adapter: the simulated cluster with a controller that refuses to start some jobs."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Real Prometheus, Alertmanager and bridges as processes on loopback, for tests, measurements and the demo.
 
-Needs Debian's packages `prometheus` and `prometheus-alertmanager` (`make monitoring-packages`).
+Requires Debian's packages `prometheus` and `prometheus-alertmanager` (`make monitoring-packages`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def missing(*programs: str) -> list[str]:
-    """Those of the programs that are not installed."""
+    """Return the programs that are not installed."""
     return [program for program in programs if shutil.which(program) is None]
 
 
@@ -66,13 +66,13 @@ def faster(rules: str, times: float) -> str:
 
 
 def ask(url: str) -> Any:
-    """The JSON at an address."""
+    """Return the JSON at an address."""
     with urllib.request.urlopen(url, timeout=10) as answer:
         return json.load(answer)
 
 
 def until(what: Callable[[], Any], seconds: float, every_s: float = 0.25) -> Any:
-    """The first true answer of `what`; raises `TimeoutError` when none came in time."""
+    """Return the first true answer of `what`; raise `TimeoutError` if none comes in time."""
     end_s = time.monotonic() + seconds
     while True:
         with contextlib.suppress(urllib.error.URLError, ConnectionError, TimeoutError):
@@ -92,13 +92,13 @@ class Process:
 
     @classmethod
     def start(cls, words: list[str], log: Path, **options: Any) -> Process:
-        # A session of its own: Ctrl-C at the terminal is for us, who end the children in order.
+        # Its own session, so that Ctrl-C reaches only this process, which ends the children in order.
         with log.open("ab") as output:
             popen = subprocess.Popen(words, stdout=output, stderr=output, cwd=ROOT, start_new_session=True, **options)
             return cls(popen, log)
 
     def stop(self, seconds: float = 5.0) -> None:
-        """Ask it to end, and end it."""
+        """Ask it to end, then kill it."""
         self.popen.terminate()
         try:
             self.popen.wait(seconds)
@@ -125,7 +125,7 @@ class BridgeProcess:
         return f"127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Start it, and wait for its first good cycle."""
+        """Start it and wait for its first good cycle."""
         self.folder.mkdir(parents=True, exist_ok=True)
         config = self.folder / "bridge.yaml"
         content = {"mode": "control", "adapter": "mock", "state_dir": str(self.folder / "state"), "durable": False}
@@ -191,7 +191,7 @@ class Monitoring:
         self._processes.append(Process.start(list(words), self.folder / f"{words[0]}.log"))
 
     def query(self, expression: str) -> list[dict[str, Any]]:
-        """The samples of an instant query; raises where Prometheus refuses the expression."""
+        """Return the samples of an instant query; raise if Prometheus rejects the expression."""
         try:
             answer = ask(f"{self.url}/api/v1/query?{urllib.parse.urlencode({'query': expression})}")
         except urllib.error.HTTPError as error:

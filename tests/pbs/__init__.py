@@ -1,4 +1,4 @@
 """PBS: a stand-in for its server and commands, a judge of its accounting log, and live tests.
 
-What the stand-in does was measured on OpenPBS 23.06. `live` has the tests that hold the same against a real server.
+The stand-in behaves as measured on OpenPBS 23.06. `live` has the tests that compare it with a real server.
 """

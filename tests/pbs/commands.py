@@ -1,4 +1,4 @@
-"""PBS's commands over a stand-in server, and `Programs` that run them: exit status, what is printed and complained."""
+"""PBS's commands over a stand-in server, and `Programs` that run them: exit status, stdout and stderr."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ UNREACHED = {
     "qalter": (162, "Connection refused\nqalter: cannot connect to server vm (errno=15010)"),
     "qmove": (162, "Connection refused\nqmove: cannot connect to server vm (errno=15010)"),
 }
-"""What commands do where no server answers; qstat prints an answer without objects nonetheless."""
+"""The commands' results without a server; qstat still prints an answer without objects."""
 _SET_QUEUE = re.compile(r"set queue (\S+) started = (True|False)")
 _SET_VALUE = re.compile(r'set server resources_available\.(\w+) = "(.*)"')
 _UNSET_VALUE = re.compile(r"unset server resources_available\.(\w+)")
@@ -32,7 +32,7 @@ Answer = tuple[int, str, str]
 
 
 def execute(server: Server, argv: Sequence[str]) -> Answer:
-    """Run a command; raises `AssertionError` for one that the stand-in does not know."""
+    """Run a command; raise `AssertionError` for an unknown one."""
     if server.down:
         status, words = UNREACHED[argv[0]]
         return status, printing.answer(server, "", {}) if argv[0] == "qstat" else "", words
@@ -81,7 +81,7 @@ def _printed(server: Server, argv: list[str]) -> str:
 
 
 def _altered(server: Server, some: Sequence[str], points: int) -> str:
-    """Each job by itself: one that is refused keeps the others from nothing."""
+    """Alter each job separately: a refused one does not affect the others."""
     refused = None
     for id in some:
         try:
@@ -94,7 +94,7 @@ def _altered(server: Server, some: Sequence[str], points: int) -> str:
 
 
 def _managed(server: Server, words: str) -> str:
-    """One directive of qmgr."""
+    """Run one directive of qmgr."""
     if "&" in words:
         at = " " * words.index('"')
         raise Refused(4, f"qmgr: Syntax error\n{words}\n{at}^")
@@ -120,16 +120,16 @@ def _managed(server: Server, words: str) -> str:
 
 @dataclass
 class Fault:
-    """Something that goes wrong with the next command that `fits`: it is not answered, `after` or before it acts."""
+    """A fault of the next command that `fits`: it is not answered, before or `after` it acts."""
 
     fits: Callable[[Sequence[str]], bool]
     kind: str
-    """unreached, timeout, late (the command acts, and its answer is lost)."""
+    """unreached, timeout, late (the command acts, but its answer is lost)."""
 
 
 @dataclass
 class StandIn(Programs):
-    """`Programs` over a stand-in server. Each command is a boundary at which the bridge may be killed."""
+    """`Programs` over a stand-in server. The bridge may be killed at each command."""
 
     server: Server
     fuse: Fuse = field(default_factory=Fuse)
@@ -175,7 +175,7 @@ class StandIn(Programs):
 
 
 class ServersClock(PbsReader):
-    """Readings are made when the server says."""
+    """Uses the server's time for readings."""
 
     def __init__(self, programs: StandIn) -> None:
         super().__init__(programs, lambda: float(programs.server.now_s))

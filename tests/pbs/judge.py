@@ -1,9 +1,9 @@
-"""Judges what a PBS did by its accounting log alone: it knows nothing of any bridge.
+"""Check a PBS by its accounting log only, independent of any bridge.
 
-- No job starts while it runs, and each runs to its end as often as it is to: once, and once more for each requeue.
-- Each chunk has what it asked for, and no vnode ever gives more than it has.
-- Chunks that are to be scattered are on vnodes of their own; a job that requests exclusive vnodes has them alone.
-- Chunks that are to be in one group are on vnodes of one.
+- No job starts while it runs, and each runs to its end the expected number of times: once, plus once per requeue.
+- Each chunk has what it requested, and no vnode is overbooked.
+- Scattered chunks are on different vnodes; a job that requests exclusive vnodes has them alone.
+- Grouped chunks are on vnodes of one group.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from cpsched_sim.traces.pbs_lines import AccountingLine, Fields, line_of
 from tests.pbs.server import Amounts, chunks_of, kib
 
 REFUSED_BY_MOM = "-3"
-"""Exit status of a run that a mom refused: the job has not begun."""
+"""Exit status of a run that a mom rejected: the job has not begun."""
 COUNTED = ("ncpus", "mem", "ngpus")
 
 
 @dataclass
 class Run:
-    """A run: chunk by chunk, what it has of which vnodes."""
+    """A run: by chunk, the amounts of each vnode."""
 
     chunks: list[list[tuple[str, Amounts]]]
     alone: bool
 
     @property
     def vnodes(self) -> set[str]:
-        """The vnodes that it is on."""
+        """Return its vnodes."""
         return {name for chunk in self.chunks for name, _ in chunk}
 
     def on(self, vnode: str) -> Amounts:
-        """What it has of one."""
+        """Return its amounts of one vnode."""
         return sum((used for chunk in self.chunks for name, used in chunk if name == vnode), Counter())
 
 
@@ -42,8 +42,8 @@ class Run:
 class Judge:
     """Reads a log line by line.
 
-    `vnodes` says what each has: ncpus, mem (KiB), ngpus. `groups` says of each which group it is in, of the resource by
-    which jobs ask to be grouped.
+    `vnodes` has the amounts of each: ncpus, mem (KiB), ngpus. `groups` has the group of each, for the resource by which
+    jobs request grouping.
     """
 
     vnodes: Mapping[str, Amounts]
@@ -55,7 +55,7 @@ class Judge:
     _running: dict[str, Run] = field(default_factory=dict)
 
     def read(self, lines: Iterable[str]) -> Judge:
-        """Take note of all lines."""
+        """Read all lines."""
         for text in lines:
             line = line_of(text)
             if "[]" in line.id or line.kind not in "SER":
@@ -68,7 +68,7 @@ class Judge:
         return self
 
     def once(self, jobs: Iterable[str]) -> list[str]:
-        """What is wrong, given that each of these jobs is to have run to its end."""
+        """Return what is wrong, given that each of these jobs must have run to its end."""
         found = list(self.wrongs)
         for id in jobs:
             wanted = 1 + self.requeues[id]
@@ -119,7 +119,7 @@ class Judge:
 
 
 def _given(exec_vnode: str) -> list[list[tuple[str, Amounts]]]:
-    """`(a:ncpus=2)+(b:ncpus=1:mem=10kb+c:ncpus=1)`, chunk by chunk."""
+    """Parse `(a:ncpus=2)+(b:ncpus=1:mem=10kb+c:ncpus=1)` by chunk."""
     found = []
     for chunk in re.findall(r"\(([^()]*)\)", exec_vnode):
         parts = []
@@ -133,5 +133,5 @@ def _given(exec_vnode: str) -> list[list[tuple[str, Amounts]]]:
 
 
 def _countable(select: str) -> str:
-    """A select without what is no amount."""
+    """Return a select without the parts that are not amounts."""
     return re.sub(r":(?!(?:ncpus|mem|ngpus)=)[A-Za-z_]\w*=[^:+]*", "", select)

@@ -1,4 +1,4 @@
-"""What PBS's commands print of a stand-in server, laid out as OpenPBS 23.06 lays it out."""
+"""The output of PBS's commands for a stand-in server, in the format of OpenPBS 23.06."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ Sched default
 
 """
 HOSTILE = {"A": '"}]\n{', "B": "},{\\x\\:1,}", "C": "007", "D": "1e5"}
-"""What a user has in the environment."""
+"""A user's environment."""
 
 
 def moment(at_s: int) -> str:
-    """`Mon Nov 23 09:41:04 2026`, with TZ=UTC0."""
+    """Format `Mon Nov 23 09:41:04 2026`, with TZ=UTC0."""
     return time.asctime(time.gmtime(at_s))
 
 
 def answer(server: Server, kind: str, objects: dict[str, Any]) -> str:
-    """An answer with `-F json`; without objects there is no key for them."""
+    """Return an answer with `-F json`; without objects their key is missing."""
     whole: dict[str, Any] = {"timestamp": server.now_s, "pbs_version": "23.06.06", "pbs_server": "vm"}
     return json.dumps(whole | ({kind: objects} if objects else {}), indent=4, separators=(",", ":"))
 
@@ -131,7 +131,7 @@ def vnodes(server: Server) -> str:
 
 
 def vnodes_as_text(server: Server) -> str:
-    """pbsnodes -av: of each vnode the texts of its resources, as far as the stand-in has any."""
+    """Return pbsnodes -av: the texts of each vnode's resources that the stand-in has."""
     racks = (f"{name}\n     resources_available.rack = {vnode.rack}\n" for name, vnode in server.vnodes.items())
     return "\n".join(racks)
 

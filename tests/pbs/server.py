@@ -1,7 +1,7 @@
-"""A PBS server that is not there: jobs, queues, vnodes, PBS's own scheduler, and the accounting log.
+"""A simulated PBS server: jobs, queues, vnodes, PBS's own scheduler, and the accounting log.
 
-It refuses what OpenPBS 23.06 refuses, and no more. `qrun` runs a job that is held, beyond a limit, onto a vnode without
-capacity or one that is offline; such a start is recorded in `wrongs`.
+It refuses exactly what OpenPBS 23.06 refuses. `qrun` can start a held job, exceed a limit, or use a vnode that is full
+or offline; such a start is recorded in `wrongs`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ WAITS, RUNS = frozenset("QHW"), frozenset("RS")
 T0 = 1_795_426_800
 """2026-11-23 09:40:00 UTC."""
 ITERATION_S = 600
-"""PBS's own scheduler looks this often, whatever happens."""
+"""Interval of PBS's own scheduler."""
 REFUSED_BY_MOM = -3
 POINTS = "cpsched_points"
 REQUEUED = -11
@@ -26,11 +26,11 @@ DELETED = 271
 
 Amounts = Counter[str]
 Placed = tuple[tuple[str, Amounts], ...]
-"""Chunk by chunk, the vnode and what is used of it."""
+"""By chunk, the vnode and its used amounts."""
 
 
 class Refused(Exception):
-    """A command that PBS refuses: its exit status, and what it complains."""
+    """PBS refused a command: exit status and message."""
 
     def __init__(self, status: int, words: str) -> None:
         super().__init__(words)
@@ -39,7 +39,7 @@ class Refused(Exception):
 
 @dataclass
 class Job:
-    """A job, an array ("7[].vm") or a subjob as it truly is; times are seconds since 1970."""
+    """The true state of a job, an array ("7[].vm") or a subjob; times are seconds since 1970."""
 
     id: str
     user: str
@@ -56,7 +56,7 @@ class Job:
     begins_s: int = 0
     rerunable: bool = True
     started: bool = False
-    """Of an array: whether one of its subjobs has begun."""
+    """For an array: whether a subjob has begun."""
     state: str = "Q"
     substate: int = 10
     placed: Placed = ()
@@ -65,26 +65,26 @@ class Job:
     exit_status: int | None = None
     requeues: int = 0
     points: int = 0
-    """`Resource_List.cpsched_points`, which managers alone write."""
+    """`Resource_List.cpsched_points`, writable by managers only."""
     between_s: tuple[int, int] | None = None
     """Minimum and maximum walltime of a job that shrinks to fit; its starter sets the walltime."""
     points_of: str = ""
-    """Who wrote them last: the bridge, or an administrator."""
+    """The last writer: the bridge or an administrator."""
 
     @property
     def chunks(self) -> list[Amounts]:
-        """What its select asks for, chunk by chunk; amounts of memory in KiB."""
+        """Return the chunks of its select; amounts of memory in KiB."""
         return list(chunks_of(self.select))
 
     @property
     def is_alone(self) -> bool:
-        """Whether it wants its vnodes for itself."""
+        """Return whether it requests exclusive vnodes."""
         return bool({"excl", "exclhost"} & set(self.place.split(":")))
 
 
 @dataclass
 class Vnode:
-    """A vnode. A job that wanted it alone, and of which another chunk was refused, is `left` until it has run there."""
+    """A vnode. A job that wanted it exclusively, and had another chunk refused, is `left` until it has run there."""
 
     name: str
     has: Amounts
@@ -97,7 +97,7 @@ class Vnode:
 
 @dataclass
 class Queue:
-    """An execution queue. `limits` are what qstat prints of it besides."""
+    """An execution queue. `limits` are further attributes that qstat prints."""
 
     name: str
     started: bool = True
@@ -105,7 +105,7 @@ class Queue:
 
 
 def chunks_of(select: str) -> Iterator[Amounts]:
-    """`2:ncpus=3:mem=1gb+ncpus=1`, chunk by chunk."""
+    """Parse `2:ncpus=3:mem=1gb+ncpus=1` by chunk."""
     for part in select.split("+"):
         words = part.split(":")
         times = int(words.pop(0)) if words[0].isdigit() else 1
@@ -119,13 +119,13 @@ def chunks_of(select: str) -> Iterator[Amounts]:
 
 
 def kib(size: str) -> int:
-    """`1gb` in KiB."""
+    """Convert `1gb` to KiB."""
     digits, unit = re.fullmatch(r"(\d+)([kmgt]?)b?", size.lower()).groups()  # type: ignore[union-attr]
     return int(digits) * {"": 1, "k": 1, "m": 1 << 10, "g": 1 << 20, "t": 1 << 30}[unit]
 
 
 def placed_of(where: str) -> Placed:
-    """`(a:ncpus=2)+(b:ncpus=1:mem=10kb)`, as far as it can be read."""
+    """Parse `(a:ncpus=2)+(b:ncpus=1:mem=10kb)`, as far as possible."""
     found = []
     for name, words in re.findall(r"\(?([\w\[\].-]+)((?::\w+=\w+)*)\)?", where):
         said = dict(word.split("=") for word in words.split(":") if word)
@@ -144,13 +144,13 @@ def words_of(placed: Placed) -> str:
 
 
 def hosts_of(placed: Placed) -> str:
-    """`exec_host`, where all vnodes are of one host."""
+    """Return `exec_host` for vnodes of one host."""
     return "+".join(f"vm/{at}" for at, _ in enumerate(placed))
 
 
 @dataclass
 class Server:
-    """PBS's server, scheduler and vnodes. `tick` lets time pass."""
+    """PBS's server, scheduler and vnodes. `tick` advances time."""
 
     now_s: int = T0
     vnodes: dict[str, Vnode] = field(default_factory=dict)
@@ -158,24 +158,24 @@ class Server:
     jobs: dict[str, Job] = field(default_factory=dict)
     past: dict[str, Job] = field(default_factory=dict)
     values: dict[str, str] = field(default_factory=dict)
-    """`resources_available` of the server, where the claim of a bridge stands."""
+    """`resources_available` of the server, which has the claim of a bridge."""
     log: list[str] = field(default_factory=list)
     """The accounting log."""
     wrongs: list[str] = field(default_factory=list)
     refused: set[str] = field(default_factory=set)
-    """Jobs that their hosts refuse the next time."""
+    """Jobs that their hosts reject once."""
     down: bool = False
     schedules: bool = True
     """Whether PBS's own scheduler is on."""
     looks: bool = True
-    """Whether something has happened for which PBS's own scheduler looks at the queues; opening one is nothing."""
+    """Whether an event triggers PBS's own scheduler; opening a queue does not."""
     formula: str = ""
-    """`job_sort_formula`; the stand-in's scheduler knows `cpsched_points` alone."""
+    """`job_sort_formula`; the stand-in's scheduler supports only `cpsched_points`."""
     next_id: int = 0
     moments: random.Random | None = None
-    """By whose numbers PBS's own scheduler acts between commands; None: it acts as time passes."""
+    """Random source of PBS's own scheduler acting between commands; None: it acts as time passes."""
     about_to_start: list[tuple[str, Placed]] | None = None
-    """What PBS's own scheduler will start by what it has read; None: it is idle."""
+    """The starts chosen by PBS's own scheduler from its reading; None: it is idle."""
 
     @classmethod
     def of(cls, vnodes: int = 3, ncpus: int = 4, queues: Iterable[str] = ("workq", "leftq")) -> Server:
@@ -194,7 +194,7 @@ class Server:
         walltime_s: int = 600, array: range | None = None, holds: str = "", begins_s: int = 0, rerunable: bool = True,
         account: str = "", between_s: tuple[int, int] | None = None,
     ) -> str:  # fmt: skip
-        """A job, or an array, submitted; its id."""
+        """Submit a job or an array; return its id."""
         number, self.next_id = self.next_id, self.next_id + 1
         names = [f"{number}.vm"] if array is None else [f"{number}[].vm", *(f"{number}[{at}].vm" for at in array)]
         for name in names:
@@ -304,7 +304,7 @@ class Server:
         self.jobs[id].walltime_s = walltime_s
 
     def advise(self, id: str, points: int, who: str = "bridge") -> None:
-        """`qalter -l cpsched_points=N id`, as a manager; a changed number is no reason to look at the queues."""
+        """`qalter -l cpsched_points=N id`, as a manager; a changed number does not trigger the scheduler."""
         job = self.jobs.get(id)
         if job is None:
             raise Refused(153, f"qalter: Unknown Job Id {id}")
@@ -320,11 +320,11 @@ class Server:
     # ------------------------------------------------------------------------------------------ what is so
 
     def on(self, name: str) -> list[Job]:
-        """The jobs on a vnode."""
+        """Return the jobs on a vnode."""
         return [job for job in self.jobs.values() if any(name == v for v, _ in job.placed)]
 
     def used(self, name: str) -> Amounts:
-        """What is assigned of a vnode."""
+        """Return the assigned amounts of a vnode."""
         found: Amounts = Counter()
         for job in self.on(name):
             for vnode, amounts in job.placed:
@@ -333,7 +333,7 @@ class Server:
         return found
 
     def states(self, name: str) -> str:
-        """The states of a vnode."""
+        """Return the states of a vnode."""
         vnode, used = self.vnodes[name], self.used(name)
         busy = used["ncpus"] >= vnode.has["ncpus"]
         found = {"offline": vnode.offline, "job-busy": busy, "job-exclusive": self._is_alone(name)}
@@ -346,7 +346,7 @@ class Server:
         return self.jobs.get(re.sub(r"\[\d+\]", "[]", job.id)) if "[" in job.id and "[]" not in job.id else None
 
     def _family(self, job: Job) -> list[Job]:
-        """A job; of an array its subjobs, too."""
+        """Return a job, with its subjobs for an array."""
         if "[]" not in job.id:
             return [job]
         stem = job.id.partition("[")[0] + "["
@@ -355,7 +355,7 @@ class Server:
     # ------------------------------------------------------------------------------------------ time
 
     def tick(self, seconds: int = 1) -> None:
-        """Time passes: moms answer, jobs end, PBS's own scheduler starts what it may."""
+        """Advance time: moms answer, jobs end, PBS's own scheduler starts jobs."""
         for _ in range(seconds):
             self.now_s += 1
             for job in [each for each in self.jobs.values() if each.state in "RE"]:
@@ -373,7 +373,7 @@ class Server:
                 self._finish_schedule()
 
     def meanwhile(self) -> None:
-        """Between any two commands: PBS's own scheduler reads, or starts what it has chosen."""
+        """Let PBS's own scheduler read, or start its choices, between two commands."""
         if self.moments is None or self.down:
             return
         if self.about_to_start is not None:
@@ -383,7 +383,7 @@ class Server:
             self._begin_schedule()
 
     def _finish_schedule(self) -> None:
-        """Start what was chosen; the server checks no more of it than of a `qrun`."""
+        """Start the choices, with no more checks than for a `qrun`."""
         for id, placed in self.about_to_start or []:
             job = self.jobs.get(id)
             if job is not None and job.state == "Q" and all(name in self.vnodes for name, _ in placed):
@@ -392,7 +392,7 @@ class Server:
         self.about_to_start = None
 
     def _begin_schedule(self) -> None:
-        """By the formula, then first come, first fit, in queues that are started."""
+        """Choose by formula, then first come, first fit, in started queues."""
         self.looks, self.about_to_start = False, []
         for job in sorted(self.jobs.values(), key=lambda each: -each.points if POINTS in self.formula else 0):
             parent = self._parent(job)
@@ -403,7 +403,7 @@ class Server:
                 self.about_to_start.append((job.id, placed))
 
     def fitting(self, job: Job, beside: Sequence[tuple[str, Placed]] = ()) -> Placed:
-        """Where a job has room now, beside others that are about to start; empty where it has none."""
+        """Return where a job fits now, together with others about to start; empty if nowhere."""
         grouped = "group=rack" in job.place.split(":")
         racks = [{rack} for rack in sorted({vnode.rack for vnode in self.vnodes.values()})]
         tries = racks if grouped else [set().union(*racks)]
@@ -444,7 +444,7 @@ class Server:
                 self.wrongs.append(f"{job.id} is run onto {name}, which has no room")
 
     def _taken(self, job: Job) -> None:
-        """The mom takes a job, or refuses one that has other chunks than it asked for."""
+        """Let the mom accept a job, or reject one whose chunks differ from its request."""
         if len(job.placed) != len(job.chunks):
             self.wrongs.append(f"{job.id} is run with {len(job.placed)} chunks, and asked for {len(job.chunks)}")
             self.refuse(job.id)
@@ -455,7 +455,7 @@ class Server:
             job.substate = 42
 
     def refuse(self, id: str) -> None:
-        """The host refuses a job, which has its vnodes for a moment longer, and then waits again."""
+        """Let the host reject a job, which keeps its vnodes for a moment and then waits again."""
         job = self.jobs[id]
         job.state, job.substate, job.run_count, job.exit_status = "E", 62, job.run_count + 1, REFUSED_BY_MOM
 

@@ -1,4 +1,4 @@
-"""Plays a history: a bridge beside a stand-in for PBS, its deaths, people who do what people do, commands that fail."""
+"""Play a history: a bridge on a PBS stand-in, its deaths, users' and operators' actions, failing commands."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ GROUPED: tuple[dict[str, object], ...] = (
 SHARED: tuple[dict[str, object], ...] = (
     *KINDS, *({"select": "1:ncpus=3+1:ncpus=2"},) * 4, *({"select": "2:ncpus=1", "place": "scatter"},) * 2,
 )  # fmt: skip
-"""A third of them is left to PBS."""
+"""A third of them are left to PBS."""
 STEPS = (
     *("cycle",) * 40, *("submit",) * 14, *("kill",) * 5, *("fault",) * 5, "stop", "delete", "hold", "release",
     "release", "requeue", "offline", "online", "online", "by_hand", "open", "close", "close", "server_down",
@@ -53,14 +53,14 @@ ADVISED_STEPS = (*STEPS, *("points",) * 3, *("change_mode",) * 2)
 
 @dataclass
 class World:
-    """A server, the commands, and a bridge that lives or is to be born with the next cycle."""
+    """A server, the commands, and a bridge that lives or starts with the next cycle."""
 
     state_dir: Path
     rng: random.Random
     server: Server = field(default_factory=Server.of)
     mode: str = "control"
     kinds: tuple[dict[str, object], ...] = KINDS
-    """The kinds of jobs that come."""
+    """The kinds of jobs submitted."""
     counts: Counter[str] = field(default_factory=Counter)
     deleted: set[str] = field(default_factory=set)
     pace: FakePace = field(default_factory=FakePace)
@@ -81,9 +81,9 @@ class World:
         return self.calm()
 
     def advice_ends(self) -> list[str]:
-        """Jobs with the bridge's points when it has stopped in order, after it has advised some of those that come now.
+        """Return jobs with the bridge's points after an orderly stop, having advised some new jobs.
 
-        Those that were there may still have points of a bridge that was killed, also when the next one is in control.
+        Older jobs may still have points of a killed bridge, even if the next one is in control.
         """
         self.server.down, self.commands.faults, self.commands.fuse.left = False, [], None
         come = {self.server.submit("1:ncpus=4", 60, queue=QUEUE, walltime_s=900 - 60 * at) for at in range(8)}
@@ -100,7 +100,7 @@ class World:
         ]
 
     def calm(self) -> list[str]:
-        """All faults are over; what is wrong when every job has had its time."""
+        """End all faults; return what is wrong after every job has had its time."""
         self.server.down, self.commands.faults, self.commands.fuse.left = False, [], None
         for vnode in self.server.vnodes.values():
             vnode.offline = False
@@ -120,7 +120,7 @@ class World:
     # ------------------------------------------------------------------------------------------ the bridge
 
     def bridge(self) -> Bridge:
-        """The bridge; a new one where the last has died."""
+        """Return the bridge, a new one if the last has died."""
         if self._bridge is None:
             backend = PbsBackend(self.commands, (QUEUE,), LEFT, reader=ServersClock(self.commands))
             self._bridge = a_bridge(
@@ -136,12 +136,12 @@ class World:
         return ListDispatcher("sjf") if self.mode == "advise" else EasyDispatcher()
 
     def bury(self) -> None:
-        """The process is gone."""
+        """Drop the process."""
         self._bridge = None
         self.commands.fuse.left, self.commands.fuse.dead = None, False
 
     def cycle(self) -> CycleReport | None:
-        """A second passes, and the bridge makes a cycle; None where it dies in it."""
+        """Advance a second and run a cycle; return None if the bridge dies in it."""
         self.server.tick()
         self.pace.at_s += 1
         try:
@@ -162,11 +162,11 @@ class World:
         return report
 
     def kill(self) -> None:
-        """At one of the commands to come."""
+        """Kill at a future command."""
         self.commands.fuse.left = self.rng.randrange(12)
 
     def stop(self) -> None:
-        """In order, as the service manager does."""
+        """Stop in order, like the service manager."""
         if self._bridge is not None:
             try:
                 self._bridge.stop()
@@ -176,7 +176,7 @@ class World:
             self.bury()
 
     def fault(self) -> None:
-        """One of the commands to come is not answered."""
+        """Leave a future command unanswered."""
         first = self.rng.choice(("qstat", "pbsnodes", "qrun", "qrun", "qrun", "qmgr", "qmove", "qalter"))
         kind = self.rng.choice(("unreached", "timeout", "late"))
         self.commands.faults.append(Fault(lambda argv: argv[0] == first, kind))
@@ -185,7 +185,7 @@ class World:
     # ------------------------------------------------------------------------------------------ people
 
     def submit(self) -> None:
-        """One of the kinds of jobs."""
+        """Submit one of the kinds of jobs."""
         runs_s, user = self.rng.randrange(1, 20), self.rng.choice(("ada", "bob", "eve"))
         self.server.submit(runs_s=runs_s, user=user, queue=QUEUE, **self.rng.choice(self.kinds))  # type: ignore[arg-type]
         self.counts["submitted"] += 1
@@ -196,7 +196,7 @@ class World:
             act(self.rng.choice(found))
 
     def delete(self) -> None:
-        """A job or a subjob."""
+        """Delete a job or a subjob."""
 
         def gone(id: str) -> None:
             self.deleted.add(id)
@@ -205,19 +205,19 @@ class World:
         self._on(lambda job: "[]" not in job.id, gone)
 
     def hold(self) -> None:
-        """By its owner."""
+        """Hold by the owner."""
         self._on(lambda job: job.state == "Q" and "[" not in job.id, self.server.hold)
 
     def release(self) -> None:
-        """By its owner."""
+        """Release by the owner."""
         self._on(lambda job: job.state == "H", self.server.release)
 
     def requeue(self) -> None:
-        """By an operator."""
+        """Requeue by an operator."""
         self._on(lambda job: job.state in RUNS and job.substate == 42 and job.rerunable, self.server.requeue)
 
     def by_hand(self) -> None:
-        """An operator's own qrun, where there is room."""
+        """Start by an operator's own qrun, if it fits."""
 
         def run(id: str) -> None:
             placed = self.server.fitting(self.server.jobs[id])
@@ -231,24 +231,24 @@ class World:
         return "[" in job.id and any(each.holds for each in self.server.jobs.values() if "[]" in each.id)
 
     def offline(self) -> None:
-        """A vnode; one stays."""
+        """Take a vnode offline; one stays."""
         if sum(vnode.offline for vnode in self.server.vnodes.values()) < len(self.server.vnodes) - 1:
             self.rng.choice(list(self.server.vnodes.values())).offline = True
 
     def online(self) -> None:
-        """A vnode is back."""
+        """Bring a vnode back."""
         self.rng.choice(list(self.server.vnodes.values())).offline = False
 
     def open(self) -> None:
-        """An operator lets PBS's own scheduler start the jobs of the queue."""
+        """Let PBS's own scheduler start the jobs of the queue."""
         self.server.queues[QUEUE].started = True
 
     def close(self) -> None:
-        """An operator keeps PBS's own scheduler from the queue."""
+        """Keep PBS's own scheduler from the queue."""
         self.server.queues[QUEUE].started = False
 
     def points(self) -> None:
-        """An administrator has points of his own, or takes them off."""
+        """Set or remove an administrator's points."""
 
         def put(id: str) -> None:
             self.server.advise(id, self.rng.choice((0, 7_000, 8_000)), "admin")
@@ -256,7 +256,7 @@ class World:
         self._on(lambda job: job.state in WAITS and ("[" not in job.id or "[]" in job.id), put)
 
     def change_mode(self) -> None:
-        """The bridge dies, and the next one is to do the other thing."""
+        """Kill the bridge; the next one has the other mode."""
         self.mode = "control" if self.mode == "advise" else "advise"
         self.counts["modes"] += 1
         self.bury()

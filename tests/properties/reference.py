@@ -1,6 +1,6 @@
-"""A slow, plain list scheduler on single nodes and single seconds: what the compiled kernels are held against.
+"""A slow, plain list scheduler on single nodes and seconds, as a reference for the compiled kernels.
 
-It shares no code with them: what is free is a table of every node at every second of a horizon.
+It shares no code with them: free resources are a table of every node at every second of a horizon.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class Line:
                 self.free[node, end:] += self.amounts(running.job.request, node, units)
 
     def amounts(self, request, node, units):
-        """What `units` units take on a node."""
+        """Return the amounts of `units` units on a node."""
         return self.cluster.capacity[node] if request.exclusive else units * np.array(request.per_unit)
 
     def units(self, request, node, begin, end):
-        """How many units the node holds in each second of [begin, end)."""
+        """Return how many units fit the node in each second of [begin, end)."""
         if not self.cluster.node_sets[request.node_set, node]:
             return 0
         window = self.free[node, begin:end]
@@ -44,24 +44,24 @@ class Line:
         return max(most, 0)
 
     def held_since(self, request, node, begin, end, units):
-        """Since which second the node holds `units` units until `end`; -1: always."""
+        """Return the second since which `units` units fit the node until `end`; -1: always."""
         at = begin
         while at > 0 and self.units(request, node, at - 1, at) >= units:
             at -= 1
         return at or -1
 
     def fits(self, request, begin, end):
-        """Units by node throughout [begin, end), and whether they are enough."""
+        """Return the units by node throughout [begin, end), and whether they suffice."""
         by_node = [self.units(request, node, begin, end) for node in range(self.cluster.size)]
         return by_node, sum(by_node) >= request.units
 
     def share(self, node):
-        """What the node has free now, as a key: less first."""
+        """Return the node's free amounts now as a sort key, smallest first."""
         most = self.cluster.capacity.max(axis=0)
         return sum(int(self.free[node, 0, r]) * 1_000_000 // int(most[r]) for r in range(len(most)) if most[r])
 
     def take(self, request, begin, end, order, by_node):
-        """Place the job on nodes in `order` during [begin, end); returns its placement."""
+        """Place the job on nodes in `order` during [begin, end); return its placement."""
         left, placement = request.units, []
         for node in order:
             here = min(by_node[node], left)
@@ -74,7 +74,7 @@ class Line:
 
 
 def plan(snapshot, order, reservations, best_fit=False, backfill=None):
-    """(job id -> placement of those that start now, start by queue position) of a queue taken in `order`."""
+    """Return (placements of jobs starting now by id, start by queue position) of a queue in `order`."""
     table, queue = snapshot.table, snapshot.queue.tolist()
     estimates = [int(table.estimate_s[slot]) for slot in queue]
     ends = [int(table.end_s[slot]) - snapshot.now_s for slot in snapshot.running.tolist()]
@@ -136,9 +136,9 @@ def replay(cluster, trace, reservations):
 
 
 def assert_same_schedule(schedule, cluster, trace, expected):
-    """Start by start and node by node; `expected` has (start, placement) by job id of the jobs that ever start.
+    """Compare starts and nodes; `expected` has (start, placement) by id of the jobs that ever start.
 
-    Where all nodes are counted as one, their placements say nothing.
+    With all nodes counted as one, placements are ignored.
     """
     for i, item in enumerate(trace):
         if item.job.id not in expected:
@@ -150,7 +150,7 @@ def assert_same_schedule(schedule, cluster, trace, expected):
 
 
 def seen_at(now_s, cluster, queue, running):
-    """The snapshot of one second: free is the capacity less what runs, node by node."""
+    """Return the snapshot of one second, with free amounts computed node by node."""
     free = cluster.capacity.copy()
     for each in running:
         for node, amounts in amounts_used(each.job.request, each.placement, cluster.capacity).items():

@@ -1,7 +1,7 @@
-"""Slurm's main loop and backfill in plain Python, node by node and second by second: what the twin is held against.
+"""Slurm's main loop and backfill in plain Python, by node and second, as a reference for the twin.
 
-It shares with the twin neither kernels nor clocks. `Clocked` makes every pass that slurmctld makes, each second, also
-those of which the twin knows that they would start nothing.
+It shares neither kernels nor clocks with the twin. `Clocked` makes every pass of slurmctld, each second, including
+those that the twin skips because they would start nothing.
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ class Plan:
         self.planned = {}
 
     def nodes(self, job):
-        """The nodes of a job's partition: the node set of its name, or the one that it asks for."""
+        """Return the nodes of a job's partition or of its own node set."""
         cluster = self.snapshot.cluster
         names = cluster.node_set_names
         row = names.index(job.queue) if job.queue in names[1:] else job.request.node_set
         return cluster.node_sets[row]
 
     def start(self, job, estimate_s, by_node):
-        """Let a job start on the first nodes."""
+        """Start a job on the first nodes."""
         nodes = range(self.snapshot.cluster.size)
         self.starts[job.id] = self.line.take(job.request, 0, estimate_s, nodes, by_node)
         self.planned[job.id] = self.snapshot.now_s
 
     def holds_back(self, at):
-        """Whether a job that cannot start may keep others waiting."""
+        """Return whether a job that cannot start may keep others waiting."""
         job = self.jobs[at][0]
         pending_s = self.snapshot.now_s - job.submit_s
         return pending_s >= self.rules.bf_min_age_reserve and self.priority[at] >= self.rules.bf_min_prio_reserve
 
     def main(self, kind, since_s):
-        """The main loop: "full", "depth", or only the jobs "submitted" after `since_s`; says whether it was cut."""
+        """Run the main loop: "full", "depth", or only jobs "submitted" after `since_s`; return whether it was cut."""
         blocked, seen, depth = set(), Counter(), 0
         withdrawn = np.zeros(self.snapshot.cluster.size, bool)
         for at in self.order:
@@ -86,7 +86,7 @@ class Plan:
         return False
 
     def backfill(self):
-        """Backfill; returns how many jobs it started, and whether a limit kept it from one."""
+        """Run backfill; return the number of starts, and whether a limit prevented one."""
         rules, now_s, step_s = self.rules, self.snapshot.now_s, self.rules.bf_resolution
         tested = started = 0
         cut = False
@@ -153,7 +153,7 @@ class Plan:
         return [not any(node in nodes for nodes in kept) for node in range(self.snapshot.cluster.size)]
 
     def ends(self, nodes):
-        """The seconds at which something ends on these nodes."""
+        """Return the seconds at which something ends on these nodes."""
         free = self.line.free[sorted(nodes)]
         return [t for t in range(1, self.horizon) if (free[:, t] != free[:, t - 1]).any()]
 
@@ -216,14 +216,14 @@ class Plan:
         return None, None
 
     def earliest(self, request, estimate_s):
-        """The first second, from now on, from which the job finds its units for as long as it lasts."""
+        """Return the first second from which the job's units fit for its whole duration."""
         if not self.line.fits(request, self.horizon - 1, self.horizon)[1]:
             return None
         every = range(self.horizon)
         return next(t for t in every if self.line.fits(request, t, min(t + estimate_s, self.horizon))[1])
 
     def reserve(self, request, begin, estimate_s, since, until):
-        """Withdraw the parts that a job is to get, during [since, until) seconds from now."""
+        """Withdraw the amounts of a planned job during [since, until) seconds from now."""
         by_node, _ = self.line.fits(request, begin, begin + estimate_s)
         nodes = list(range(self.snapshot.cluster.size))
         if self.rules.bf_busy_nodes:
@@ -239,7 +239,7 @@ class Plan:
 
 
 class Clocked:
-    """slurmctld's clocks, a second at a time, for `batch_sched_delay=0` and passes that take no time."""
+    """slurmctld's clocks, by second, for `batch_sched_delay=0` and passes without duration."""
 
     def __init__(self, rules, **how):
         self.rules, self.how = rules, how
@@ -247,7 +247,7 @@ class Clocked:
         self.asked = self.first = True
 
     def second(self, snapshot, arrived, ended):
-        """Make the passes of one second with a queue; returns the starts (job id -> placement)."""
+        """Make the passes of one second with a queue; return the starts (job id -> placement)."""
         rules, now_s, plan = self.rules, snapshot.now_s, Plan(snapshot, self.rules, **self.how)
         main = None
         if rules.sched_interval == -1:
@@ -269,7 +269,7 @@ class Clocked:
 
 
 def replay(cluster, trace, rules, until_s, **how):
-    """(start, placement) by job id; every second from the first submission to `until_s` is gone through."""
+    """Return (start, placement) by job id, passing every second from the first submission to `until_s`."""
     waiting = [item for item in trace if why_infeasible(item.job.request, cluster) is None]
     clocks, placed, running = Clocked(rules, **how), {}, {}
     for now_s in range(min(item.job.submit_s for item in trace), until_s):

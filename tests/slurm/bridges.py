@@ -1,4 +1,4 @@
-"""A bridge as its own process beside the test cluster: start it, kill it, and read what it wrote down."""
+"""A bridge as its own process on the test cluster: start it, kill it, and read its files."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class LedgerJob:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A job's change of state in the ledger: in which round, to what, and why."""
+    """A job's change of state in the ledger: round, new state, and reason."""
 
     round: int
     after: str
@@ -50,10 +50,10 @@ class Step:
 
 
 class LiveBridge:
-    """One state directory and the bridge processes that use it, one after the other (or two, by mistake).
+    """A state directory and the bridge processes that use it, in sequence (or two, by mistake).
 
-    `settings` are those of the bridge's file; runs as user cpsched in the container of `Slurm.bridge_container`, and is
-    looked at from that of `Slurm.python_container`.
+    `settings` go into the bridge's file. The bridge runs as user cpsched in the container `Slurm.bridge_container`; its
+    files are read from `Slurm.python_container`.
     """
 
     def __init__(self, slurm: Slurm, name: str, **settings: Any) -> None:
@@ -74,13 +74,13 @@ class LiveBridge:
         self.shell(f"mkdir -p {self.state} && cat > {self.config}", stdin=json.dumps(content))
 
     def shell(self, command: str, *, stdin: str | None = None, check: bool = True) -> str:
-        """A shell command beside the bridge, as its user."""
+        """Run a shell command on the bridge's host, as its user."""
         interactive = ["--interactive"] if stdin is not None else []
         whole = ["exec", *interactive, "--user", "cpsched", self.container, "sh", "-c", command]
         return docker(*whole, stdin=stdin, check=check)
 
     def cpsched(self, *arguments: str, check: bool = True) -> str:
-        """Run a `cpsched` command with this bridge's settings; what it printed on either stream."""
+        """Run a `cpsched` command with this bridge's settings; return stdout and stderr."""
         words = " ".join(shlex.quote(word) for word in arguments)
         run = f"python -c 'from cpsched_bridge.program.cli import main; main()' {words} --config {self.config} 2>&1"
         return self.shell(run, check=check)
@@ -114,14 +114,14 @@ class LiveBridge:
         return "yes" in self.shell(check, check=False)
 
     def children(self) -> list[int]:
-        """The pyslurm processes of this bridge: commands of Slurm that it has begun are others."""
+        """Return the pyslurm processes of this bridge, without its Slurm commands."""
         return self._processes("-f transport.pyslurm.child")
 
     def _processes(self, which: str = "") -> list[int]:
         return [int(pid) for pid in self.shell(f"pgrep -P $(cat {self.state}/pid) {which}", check=False).split()]
 
     def cpu_s(self) -> dict[str, float]:
-        """CPU seconds so far of the bridge, of its pyslurm process, and of the dispatcher's where that has its own."""
+        """Return the CPU seconds so far of the bridge, its pyslurm process, and its dispatcher's process if any."""
         code = (
             "import json, os, sys\n"
             "found = {}\n"
@@ -141,14 +141,14 @@ class LiveBridge:
         wait_until(lambda: not self.alive(), 300, "the bridge is gone", every_s=0.05)
 
     def stop(self) -> None:
-        """An orderly stop: held jobs go back to Slurm."""
+        """Stop in order: held jobs return to Slurm."""
         if self.alive():
             self.kill("TERM")
 
     # What it wrote down
 
     def read(self, code: str) -> Any:
-        """Python over the bridge's files; the JSON it prints."""
+        """Run Python on the bridge's files; return the JSON it prints."""
         program = f"{READ}\n{code}"
         return json.loads(self.shell(f"python - {self.state}", stdin=program))
 
@@ -156,7 +156,7 @@ class LiveBridge:
         return self.shell(f"cat {self.state}/log", check=False)
 
     def rounds(self) -> int:
-        """Number of the last journalled round."""
+        """Return the number of the last journalled round."""
         found = self.read('print(json.dumps(rows("journal", "select max(round) from rounds")))')
         return int(found[0][0] or 0) if found else 0
 
@@ -174,7 +174,7 @@ class LiveBridge:
         )  # fmt: skip
 
     def ledger(self) -> dict[str, LedgerJob]:
-        """The ledger by job label."""
+        """Return the ledger by job label."""
         found = self.read('print(json.dumps(rows("ledger", "select label, state, nodes, why from jobs")))')
         return {
             label: LedgerJob(label, state, tuple(sorted(name for name, _ in json.loads(nodes))), why)
@@ -182,19 +182,19 @@ class LiveBridge:
         }
 
     def events(self) -> list[str]:
-        """Kinds of the events in the journal, oldest first."""
+        """Return the kinds of the journal's events, oldest first."""
         return [
             kind for (kind,) in self.read('print(json.dumps(rows("journal", "select kind from events order by seq")))')
         ]
 
     def commands(self, label: str) -> int:
-        """Transitions of a job in the ledger so far: what it costs, whether or not anything comes of it."""
+        """Return the number of transitions of a job in the ledger, a measure of its cost."""
         query = "select count(*) from transitions join jobs on jobs.id = job_id where label = ?"
         found = self.read(f"print(json.dumps(rows('ledger', {query!r}, {label!r})))")
         return int(found[0][0]) if found else 0
 
     def transitions(self) -> dict[str, list[Step]]:
-        """By job number, where each job came to stand, and why, oldest first."""
+        """Return, by job number, the states of each job with the reasons, oldest first."""
         query = "select job_id, round, after, why from transitions order by seq"
         found: dict[str, list[Step]] = {}
         for number, *step in self.read(f"print(json.dumps(rows('ledger', {query!r})))"):
@@ -202,20 +202,20 @@ class LiveBridge:
         return found
 
     def seconds(self) -> list[dict[str, float]]:
-        """Phases of every round, in seconds."""
+        """Return the phases of every round in seconds."""
         return self.read("print(json.dumps([dict(record.seconds) for record in records()]))")
 
     def work(self) -> list[int | None]:
-        """The `work` that `lookahead` was allowed in every round; None where it has no limit in seconds."""
+        """Return the `work` limit of `lookahead` in every round; None without a limit in seconds."""
         return self.read("print(json.dumps([(record.memory or {}).get('work') for record in records()]))")
 
     def decided(self) -> list[tuple[str, int, int]]:
-        """Of every round: the path of the decision, how many jobs were queued, and how many of them start."""
+        """Return, for every round, the decision path, the number of queued jobs, and the number of starts."""
         code = "[(record.effort.path, len(record.queue), len(record.starts)) for record in records()]"
         return [tuple(row) for row in self.read(f"print(json.dumps({code}))")]
 
     def latencies_s(self) -> list[float]:
-        """From each decision to the round in which its job was seen running (the polling interval included)."""
+        """Return the times from each decision to the round that saw its job running (including the interval)."""
         return self.read(
             """
 when = {}
@@ -235,7 +235,7 @@ print(json.dumps(found))"""
         )
 
     def metric(self, name: str) -> float:
-        """A metric's value, labels included in the name."""
+        """Return a metric's value; the name includes labels."""
         code = (
             "import sys, urllib.request\n"
             "text = urllib.request.urlopen('http://127.0.0.1:9764/metrics', timeout=5).read().decode()\n"

@@ -1,4 +1,4 @@
-"""The same jobs under Slurm's own backfill and under the bridge, on the same cluster, one after the other.
+"""Compare the same jobs under Slurm's own backfill and under the bridge, in sequence on the same cluster.
 
 `make cluster`, then `python -m tests.slurm.compare [pyslurm | cli] [--workload NAME] [--jobs N] [--seeds N] [--row
 NAME]... [--out FILE]`: submits a seeded mix as ordinary users at seeded moments, waits for all of it, and prints mean
@@ -37,17 +37,17 @@ from tests.slurm.twin import COMPARED, Recorded, Run, Submitted, keep, recorded,
 FASTER = 10
 """The speed-up of the workload `longer` compared with a site."""
 USUAL_S = 30 / FASTER
-"""Slurm's usual interval of backfill, and that of advice, in the time of that workload."""
+"""Slurm's usual backfill interval, and that of advice, in the time of that workload."""
 PACE: dict[str, dict[str, Any]] = {
     "shorter": {"advise": {"every_s": 1.0}},
     "longer": {"cycle": {"interval_s": USUAL_S}, "advise": {"every_s": USUAL_S}},
 }
-"""How often the bridge looks and advises, where not as by default."""
+"""The intervals of cycle and advice that differ from the defaults."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What one run of a workload came to; times in seconds."""
+    """The results of one run of a workload; times in seconds."""
 
     wait: float
     longest: float
@@ -56,7 +56,7 @@ class Figures:
     span: float
 
     def row(self) -> list[float]:
-        """The columns of a line, in order."""
+        """Return the columns of a line, in order."""
         return [self.wait, self.longest, self.slowdown, self.late_slowdown, self.span]
 
 
@@ -67,7 +67,7 @@ COLUMNS = ("mean wait s", "longest s", "mean slowdown", "p95 slowdown", "makespa
 
 
 def measure(slurm: Slurm, run: Run, jobs: Sequence[Submitted]) -> tuple[Figures, list[Recorded]]:
-    """Run all to their ends, and say what came of it."""
+    """Run all jobs to their ends; return the results."""
     ids = submit(slurm, run, jobs)
     wait_until(lambda: not slurm.run("squeue", "-h").strip(), 900, "all jobs have ended", every_s=1.0)
     wait_until(
@@ -84,12 +84,12 @@ def measure(slurm: Slurm, run: Run, jobs: Sequence[Submitted]) -> tuple[Figures,
 
 
 def line(name: str, cells: list[str]) -> str:
-    """One line of the table."""
+    """Format one line of the table."""
     return f"{name:24} " + " ".join(f"{cell:>15}" for cell in cells)
 
 
 def summary(found: dict[str, list[Figures]]) -> list[str]:
-    """Means over the seeds with standard deviations, and how often a dispatcher did better than Slurm (the first)."""
+    """Return means over the seeds with standard deviations, and how often each row beat Slurm (the first)."""
     lines = [line("mean +- deviation", list(COLUMNS))]
     first = next(iter(found.values()))
     for name, runs in found.items():
@@ -103,7 +103,7 @@ def summary(found: dict[str, list[Figures]]) -> list[str]:
 
 
 def bridge(slurm: Slurm, transport: str, row: str, workload: str, predictor: str) -> LiveBridge:
-    """The bridge of a row."""
+    """Return the bridge of a row."""
     mode, dispatcher = {ADVISE: (ADVISE, "lookahead"), SHADOW: (SHADOW, "slurm")}.get(row, ("control", row))
     policy = {"dispatcher": dispatcher, "predictor": predictor}
     options = {"transport": transport}

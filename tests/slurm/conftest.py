@@ -1,4 +1,4 @@
-"""Live tests: they need the cluster of `deploy/cluster up`, and are skipped where it is not up.
+"""Live tests: they require the cluster of `deploy/cluster up` and are skipped without it.
 
 `make test-slurm` brings it up, runs this folder and takes it down. By hand: `deploy/cluster up`, then
 `pytest tests/slurm`. Fixtures: ``slurm`` (a `harness.Slurm`, reset before each test) and ``cluster`` (the same, not
@@ -29,14 +29,14 @@ BEGAN_S = time.monotonic()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Where CPSCHED_REPORT names a file, it gets what the run came to."""
+    """Write the results of the run to the file CPSCHED_REPORT, if set."""
     if path := os.environ.get("CPSCHED_REPORT"):
         version = Slurm().run("scontrol", "--version")
         write(Path(path), report(version, TRANSPORT, time.monotonic() - BEGAN_S, terminalreporter.stats))
 
 
 def why_not() -> str | None:
-    """The reason why there is no cluster to test against; None if there is one."""
+    """Return why there is no cluster to test on, or None."""
     if int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")) > int(os.environ.get("CPSCHED_CLUSTERS", "1")):
         return "tests of one cluster do not run in parallel: make test-slurm"
     if shutil.which("docker") is None:
@@ -60,7 +60,7 @@ def cluster() -> Iterator[Slurm]:
             pytest.fail(reason)
         pytest.skip(f"live Slurm tests: {reason}")
     live = Slurm()
-    # A bridge or a dead-man timer left running beside the cluster would play along in every test.
+    # A bridge or dead-man timer left running on the cluster would disturb every test.
     for service in ("bridge", "deadman"):
         with contextlib.suppress(CommandFailed):  # the usual case: it does not run
             live.stop(service)

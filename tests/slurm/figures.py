@@ -1,8 +1,7 @@
 """Figures on a wide cluster: `make cluster-wide`, then `python -m tests.slurm.figures`.
 
-Prints how long a burst of released jobs takes until all of it runs, and what a cycle costs with a long queue: one of
-jobs that nothing can start, and one of jobs of many sizes that are planned and started while others end. Nothing is
-asserted: these are measurements.
+Prints how long a burst of released jobs takes until all run, and the cost of a cycle with a long queue: one of jobs
+that cannot start, and one of jobs of many sizes that are planned and started while others end. Nothing is asserted.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ print(json.dumps([len(wanted & running), commanded - decided, time.monotonic() -
 
 
 def burst(slurm: Slurm, count: int) -> None:
-    """`count` held jobs released in one batch, timed until all are seen running."""
+    """Release `count` held jobs in one batch, timed until all are seen running."""
     slurm.plugin(on=True)
     slurm.burst(count, "-n1", "-t5", script="sleep 120")
     running, commands_s, all_s, failed = slurm.python(BURST, str(count))
@@ -67,7 +66,7 @@ def burst(slurm: Slurm, count: int) -> None:
 
 
 def long_queue(slurm: Slurm, queued: int, rounds: int, policy: Policy, cpus: float) -> None:
-    """A cycle beside `queued` held jobs that nothing can start."""
+    """Measure a cycle with `queued` held jobs that cannot start."""
     slurm.plugin(on=True)
     slurm.burst(queued, "-n1", "-t5", "--begin=now+1hour", script="sleep 1")
     print(f"{queued} queued jobs that nothing can start, ", end="")
@@ -76,7 +75,7 @@ def long_queue(slurm: Slurm, queued: int, rounds: int, policy: Policy, cpus: flo
 
 
 def busy_queue(slurm: Slurm, queued: int, rounds: int, policy: Policy, cpus: float) -> None:
-    """A cycle beside about `queued` jobs of many sizes, on a full cluster on which jobs end and others start."""
+    """Measure a cycle with about `queued` jobs of many sizes, on a full cluster where jobs end and others start."""
     slurm.plugin(on=True)
     choose = random.Random(1)
     shapes = ["-n1", "-n4", "-n16", "-N4 -n64", "-N16 -n256", "-N64 -n1024", "-n32 --gres=gpu:1"]
@@ -92,7 +91,7 @@ def busy_queue(slurm: Slurm, queued: int, rounds: int, policy: Policy, cpus: flo
 
 
 def cycles(slurm: Slurm, rounds: int, policy: Policy, cpus: float, skipped: int) -> None:
-    """Print the phases of `rounds` cycles, after those `skipped` at the beginning; `cpus` as in `main`."""
+    """Print the phases of `rounds` cycles, after the first `skipped`; `cpus` as in `main`."""
     with LiveBridge(slurm, "figures", metrics={"enabled": False}, policy=policy) as bridge:
         bridge.wait_for_rounds(skipped, timeout_s=300)
         if cpus:
@@ -123,13 +122,13 @@ def cycles(slurm: Slurm, rounds: int, policy: Policy, cpus: float, skipped: int)
 
 
 def spread(seconds: list[float]) -> str:
-    """Median, 99th percentile and maximum in milliseconds."""
+    """Format median, 99th percentile and maximum in milliseconds."""
     median, late = np.percentile(np.array(seconds), [50, 99])
     return f"{1000 * median:7.1f} {1000 * late:7.1f} ({1000 * max(seconds):.1f})"
 
 
 def clean(slurm: Slurm) -> None:
-    """An empty queue again."""
+    """Empty the queue."""
     cancel = "squeue --noheader --all --Format=jobid | xargs --no-run-if-empty scancel --quiet"
     slurm.run("bash", "-c", cancel, check=False)
     wait_until(lambda: not slurm.run("squeue", "-h").strip(), 120, "an empty queue", every_s=0.5)

@@ -1,4 +1,4 @@
-"""Drives the test cluster of deploy/cluster from tests: submit, look, and break things.
+"""Drive the test cluster of deploy/cluster from tests: submit, observe, and break things.
 
 A test asks for the fixture ``slurm`` (see conftest.py) and gets a `Slurm`, reset to an empty, idle cluster::
 
@@ -29,7 +29,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def release_of(environment: Mapping[str, str]) -> dict[str, str]:
-    """Which Slurm the cluster runs: `slurm`, and what deploy/slurm/releases says of that release."""
+    """Return the cluster's Slurm release: `slurm`, and the entry of deploy/slurm/releases."""
     number = environment.get("SLURM", "26.05")
     text = (REPOSITORY / "deploy/slurm/releases" / number / "release").read_text()
     said = dict(line.split("=", 1) for line in text.splitlines() if line and not line.startswith("#"))
@@ -37,7 +37,7 @@ def release_of(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def project_of(environment: Mapping[str, str]) -> str:
-    """The cluster of this process: where tests run in parallel, each worker has its own (deploy/test-slurm)."""
+    """Return the cluster of this process: parallel test workers have their own (deploy/test-slurm)."""
     first = environment.get("CPSCHED_PROJECT") or release_of(environment)["project"]
     number = int(environment.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     return f"{first}-{number + 1}" if number else first
@@ -47,28 +47,28 @@ PROJECT = project_of(os.environ)
 RELEASE = release_of(os.environ)
 TAG = os.environ.get("CPSCHED_TAG") or RELEASE["slurm"]
 KILLS = int(os.environ.get("CPSCHED_SIGKILLS", "10"))
-"""How often tests of kills kill a bridge."""
+"""Number of kills of a bridge in tests of kills."""
 TRANSPORT = os.environ.get("CPSCHED_TRANSPORT", "pyslurm")
-"""How the bridges of tests talk to Slurm: pyslurm or cli."""
+"""The transport of the tests' bridges: pyslurm or cli."""
 SAYS_WHY = RELEASE["slurm"] != "22.05"
-"""Whether scontrol shows what the submit plugin says of a change that it refuses."""
+"""Whether scontrol shows the submit plugin's message for a refused change."""
 OLD_SACCT = RELEASE["slurm"] == "22.05"
-"""Whether sacct knows neither --array nor Restarts."""
+"""Whether sacct lacks --array and Restarts."""
 CALM = {"mode", "in_force", "started", "transport", "cycle_gap", "slowed", "full_pace"}
 """Events of a bridge in a quiet run; a gap or a slower pace describes the machine."""
 if TRANSPORT == "cli":
     CALM |= {"left_to_cluster"}  # a job whose name could speak for another record is left alone
 BRIDGE_CPUS = os.environ.get("CPSCHED_BRIDGE_CPUS", "")
-"""How much of a processor bridges get, such as 0.1; empty: all there is."""
+"""CPU share of bridges, such as 0.1; empty: no limit."""
 SLOWER = max(1.0, 0.8 / float(BRIDGE_CPUS)) if BRIDGE_CPUS else 1.0
-"""How many times as long a bridge may take for what a test waits for."""
+"""Factor on the time limits of tests."""
 NODES = ("n1", "n2", "n3", "n4")
 GPU_NODES = ("n3", "n4")
 
 
 CONF = "/etc/slurm/slurm.conf"
 RENDERED = "/etc/slurm/.rendered/slurm.conf"
-"""The same file as it was written when the cluster came up."""
+"""The same file as of the cluster's start."""
 
 
 class CommandFailed(AssertionError):
@@ -77,7 +77,7 @@ class CommandFailed(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class QueuedJob:
-    """One line of squeue; a pending array is one line, its id is the array's. Empty texts where Slurm has nothing."""
+    """One line of squeue; a pending array is one line with the array's id. Missing texts are empty."""
 
     id: str
     state: str
@@ -112,7 +112,7 @@ class EndedJob:
 def docker(
     *arguments: str, check: bool = True, stdin: str | None = None, timeout_s: float = 120, with_errors: bool = False
 ) -> str:
-    """Run one docker command; its standard output, and `with_errors` what it wrote on standard error behind that.
+    """Run one docker command; return its standard output, followed by standard error if `with_errors`.
 
     Bytes that are not UTF-8 are shown as ``\\xff``.
     """
@@ -140,7 +140,7 @@ def expand(hostlist: str) -> tuple[str, ...]:
 
 
 def wait_until(condition: Callable[[], Any], timeout_s: float, what: str = "", every_s: float = 0.2) -> Any:
-    """Poll until `condition` returns something true, and return that; AssertionError after `timeout_s` and `SLOWER`."""
+    """Poll until `condition` returns a true value, and return it; AssertionError after `timeout_s` times `SLOWER`."""
     timeout_s *= SLOWER
     deadline = time.monotonic() + timeout_s
     while True:
@@ -159,15 +159,15 @@ class Slurm:
         self._python_container: str | None = None
         self._slow_container: str | None = None
         self.head = "slurmctld"
-        """The service in whose container commands run that name none."""
+        """The service of the container for commands without one."""
         self._containers: dict[str, str] = {}
-        # What an earlier run may have left behind, if it was interrupted.
+        # Leftovers of an interrupted run.
         self._limited: dict[str, set[str]] = {user: {"MaxJobs=-1"} for user in ("alice", "bob")}
 
     # Containers
 
     def container(self, service: str, *, running: bool = True) -> str:
-        """The container of a compose service: slurmctld, slurmdbd, mariadb, n1..n4, wide, bridge, deadman."""
+        """Return the container of a compose service: slurmctld, slurmdbd, mariadb, n1..n4, wide, bridge, deadman."""
         # Asked for once: an id survives kill and start, and a command in a container that is down fails by itself.
         if service not in self._containers:
             present = self._states()
@@ -177,14 +177,14 @@ class Slurm:
         return self._containers[service]
 
     def _states(self) -> dict[str, tuple[str, str]]:
-        """Each service's container and its state: running, paused, exited, created."""
+        """Return each service's container and its state: running, paused, exited, created."""
         columns = '{{.Label "com.docker.compose.service"}} {{.ID}} {{.State}}'
         mine = f"label=com.docker.compose.project={PROJECT}"
         lines = docker("ps", "--all", "--filter", mine, "--format", columns).splitlines()
         return {service: (identity, state) for service, identity, state in map(str.split, lines)}
 
     def node_host(self) -> str:
-        """A service with nodes on it, which sees slurm.conf whether or not a controller runs."""
+        """Return a service with nodes, which has slurm.conf even without a controller."""
         return NODES[0] if NODES[0] in self._states() else "wide"
 
     def run(
@@ -196,7 +196,7 @@ class Slurm:
         check: bool = True,
         timeout_s: float = 120,
     ) -> str:
-        """Run a command in a service's container; its standard output."""
+        """Run a command in a service's container; return its standard output."""
         service = service or self.head
         home = "/" if user == "root" else ("/tmp" if user == "cpsched" else f"/home/{user}")
         interactive = ["--interactive"] if stdin is not None else []
@@ -206,7 +206,7 @@ class Slurm:
         )  # fmt: skip
 
     def refused(self, *command: str, user: str) -> str:
-        """Run a command that must fail; what it printed on standard error."""
+        """Run a command that must fail; return its standard error."""
         done = subprocess.run(
             ["docker", "exec", "--user", user, self.container("slurmctld"), *command],
             capture_output=True, text=True, timeout=60, check=False,
@@ -215,7 +215,7 @@ class Slurm:
         return done.stderr
 
     def kill(self, service: str, signal: str = "KILL") -> None:
-        """Signal the container's first process; with KILL the container is gone as if the machine lost power."""
+        """Signal the container's first process; KILL simulates a power failure."""
         docker("kill", "--signal", signal, self.container(service))
 
     def signal(self, service: str, process: str, signal: str) -> None:
@@ -223,20 +223,20 @@ class Slurm:
         self.run("pkill", f"-{signal}", "-x", process, service=service)
 
     def start(self, service: str) -> None:
-        """Start a container that was killed or stopped."""
+        """Start a killed or stopped container."""
         docker("start", self.container(service, running=False))
 
     def stop(self, service: str) -> None:
         docker("stop", "--time", "3", self.container(service))
 
     def restart(self, service: str) -> None:
-        """An orderly restart; for slurmctld returns when it answers again."""
+        """Restart in order; for slurmctld return when it answers again."""
         docker("restart", "--time", "5", self.container(service))
         if service == "slurmctld":
             self.wait_for_controller()
 
     def pause(self, service: str) -> None:
-        """Freeze all processes of a container (SIGSTOP without a way to notice); `unpause` thaws them."""
+        """Freeze all processes of a container (SIGSTOP, which they cannot detect); `unpause` resumes them."""
         docker("pause", self.container(service))
 
     def unpause(self, service: str) -> None:
@@ -248,18 +248,18 @@ class Slurm:
     # Jobs
 
     def sbatch(self, *options: str, script: str = "sleep 1", user: str = "alice", stdin: bool = False) -> str:
-        """Submit a batch script (shell commands); the job's id."""
+        """Submit a batch script (shell commands); return the job's id."""
         output = ["--output=/dev/null"] if not any(o.startswith(("-o", "--output")) for o in options) else []
         return self.run("sbatch", "--parsable", *output, *options, "--wrap", script, user=user).strip().split(";")[0]
 
     def burst(self, count: int, *options: str, script: str = "sleep 1", user: str = "alice") -> list[str]:
-        """Submit `count` equal jobs from one shell, about 15 ms each; their ids."""
+        """Submit `count` equal jobs from one shell, about 15 ms each; return their ids."""
         quoted = " ".join(f"'{o}'" for o in ("--parsable", "--output=/dev/null", *options))
         loop = f"for i in $(seq {count}); do sbatch {quoted} --wrap '{script}' || exit 1; done"
         return self.run("bash", "-c", loop, user=user, timeout_s=300).split()
 
     def squeue(self, *, states: str = "all", tasks: bool = False) -> dict[str, QueuedJob]:
-        """All jobs that the controller knows, by id (with `tasks`, an array's tasks as ``19_3``)."""
+        """Return all jobs known to the controller, by id (with `tasks`, an array's tasks as ``19_3``)."""
         # Names and comments may hold anything, newlines too: what ends a field is a word that no user can know.
         end = f"|{secrets.token_hex(8)}|"
         fields = ("jobarrayid", "state", "reason", "priority", "nodelist", "reqnodes", "admin_comment", "comment")
@@ -279,12 +279,12 @@ class Slurm:
         return self.squeue(tasks="_" in identity)[identity]
 
     def record(self, identity: str) -> dict[str, str]:
-        """``scontrol show job`` as a mapping (values with spaces are cut at the space)."""
+        """Return ``scontrol show job`` as a mapping (values are cut at the first space)."""
         text = self.run("scontrol", "--oneliner", "show", "job", identity)
         return dict(re.findall(r"([A-Za-z][\w/:]*)=(\S*)", text.splitlines()[0]))
 
     def states(self, identities: Iterable[str]) -> dict[str, str]:
-        """Each job's state; jobs that the controller has forgotten are left out."""
+        """Return each job's state; forgotten jobs are left out."""
         present = self.squeue()
         return {i: present[i].state for i in identities if i in present}
 
@@ -303,7 +303,7 @@ class Slurm:
             raise AssertionError(f"{error}; not so: {wrong[:5]}") from None
 
     def sacct(self, identities: Iterable[str] | None = None) -> dict[str, EndedJob]:
-        """The accounting database's jobs by id, array tasks as ``19_3``; without steps.
+        """Return the accounting database's jobs by id, array tasks as ``19_3``, without steps.
 
         Slurm 22.05 does not report the number of restarts: it is the number of the job's records minus one.
         """
@@ -327,7 +327,7 @@ class Slurm:
         return self.run("scontrol", *arguments, user=user)
 
     def node_states(self) -> dict[str, str]:
-        """Each node's compact state as sinfo prints it, e.g. ``idle``, ``mixed``, ``drained``, ``down*``."""
+        """Return each node's compact state as sinfo prints it, e.g. ``idle``, ``mixed``, ``drained``, ``down*``."""
         lines = self.run("sinfo", "--noheader", "--Node", "--partition=main", "--format=%N %T").splitlines()
         return dict(line.split() for line in lines)
 
@@ -338,7 +338,7 @@ class Slurm:
         self.scontrol("update", f"NodeName={node}", "State=RESUME")
 
     def limit(self, user: str, **limits: str) -> None:
-        """Limits of a user's association, e.g. ``limit("alice", MaxJobs="2")``; `reset` takes them away."""
+        """Set limits of a user's association, e.g. ``limit("alice", MaxJobs="2")``; `reset` removes them."""
         words = [f"{name}={value}" for name, value in limits.items()]
         self.run("sacctmgr", "--immediate", "modify", "user", "where", f"name={user}", "set", *words)
         # What takes a limit away again: of resources each by its name, GrpTRES=cpu=-1.
@@ -346,13 +346,13 @@ class Slurm:
         self._limited.setdefault(user, set()).update(off)
 
     def reserve(self, name: str, nodes: str, *, flags: str = "MAINT", minutes: int = 10) -> None:
-        """A reservation of root's that begins now; `reset` deletes it."""
+        """Create a reservation of root's that begins now; `reset` deletes it."""
         words = (f"ReservationName={name}", "StartTime=now", f"Duration={minutes}", f"Nodes={nodes}")
         self.scontrol("create", "reservation", *words, "Users=root", f"Flags={flags}")
 
     @contextmanager
     def partition(self, name: str, state: str) -> Iterator[None]:
-        """A partition in another state (DOWN, DRAIN, INACTIVE); UP again afterwards."""
+        """Put a partition in another state (DOWN, DRAIN, INACTIVE); UP again afterwards."""
         self.scontrol("update", f"PartitionName={name}", f"State={state}")
         try:
             yield
@@ -361,7 +361,7 @@ class Slurm:
 
     @contextmanager
     def without(self, service: str) -> Iterator[None]:
-        """A service killed as by a power failure (mariadb, slurmdbd, a node); afterwards it is back and answers."""
+        """Kill a service as by a power failure (mariadb, slurmdbd, a node); afterwards it is back and answers."""
         self.kill(service)
         try:
             yield
@@ -371,7 +371,7 @@ class Slurm:
                 wait_until(self.accounting_answers, 90, "accounting answers", every_s=0.5)
 
     def accounting_answers(self) -> bool:
-        """Whether slurmdbd and its database answer the controller's host."""
+        """Return whether slurmdbd and its database answer the controller's host."""
         return "lab" in self.run("timeout", "5", "sacctmgr", "--noheader", "show", "cluster", check=False)
 
     def plugin(self, on: bool) -> None:
@@ -380,7 +380,7 @@ class Slurm:
 
     @contextmanager
     def without_plugin(self) -> Iterator[None]:
-        """The cluster as one that never had the plugin: JobSubmitPlugins is not set."""
+        """Run the cluster without the plugin: JobSubmitPlugins is not set."""
         name = "JobSubmitPlugins"
         self.configure(f"#{name}=lua", instead_of=f"^{name}=lua")
         try:
@@ -389,14 +389,14 @@ class Slurm:
             self.configure(f"{name}=lua", instead_of=f"^#{name}=lua")
 
     def configure(self, line: str, *, instead_of: str) -> None:
-        """Change one line of slurm.conf, found by a pattern, and have the daemons read it."""
+        """Replace one line of slurm.conf, found by a pattern, and reconfigure the daemons."""
         edit = f"sed 's|{instead_of}.*|{line}|' {CONF} >/tmp/new.conf && cat /tmp/new.conf >{CONF}"
         self.run("bash", "-c", f"{edit} && scontrol reconfigure")
         self.wait_for_controller()
 
     @contextmanager
     def configured(self, *lines: str, nodes: bool = False) -> Iterator[None]:
-        """slurm.conf with these lines in place of its own of the same names; as before afterwards.
+        """Replace lines of slurm.conf by these with the same names; restore it afterwards.
 
         slurmctld is restarted: a reconfiguration sometimes fails silently (slurmscriptd is interrupted).
         `nodes`: with settings that concern the nodes too.
@@ -437,7 +437,7 @@ class Slurm:
 
     @contextmanager
     def backup_controller(self, timeout_s: int) -> Iterator[None]:
-        """A second slurmctld on the host `backup`, which takes over `timeout_s` seconds after the first has gone.
+        """Run a second slurmctld on the host `backup`, which takes over `timeout_s` seconds after the first has gone.
 
         Both have fixed addresses in slurm.conf: the name of a container that is down cannot be resolved.
         """
@@ -470,10 +470,10 @@ class Slurm:
                 self.head = "slurmctld"
 
     def wait_until_saved(self, job: str) -> None:
-        """Until slurmctld has written down the jobs as they are: what it has not dies with it.
+        """Wait until slurmctld has saved the jobs: unsaved state is lost at its death.
 
-        `job` is changed for that (its Extra)at each check: nothing is written while nothing changes, and what was
-        written within the second of a change does not look younger than the change.
+        `job` is changed for that (its Extra) at each check: nothing is saved without a change, and what was
+        saved within the second of a change does not look younger than the change.
         """
         now_s = time.time()
         written = ("stat", "--format=%Y", "/var/spool/slurmctld/job_state")
@@ -485,13 +485,13 @@ class Slurm:
         wait_until(saved, 30, "the jobs are saved", every_s=0.5)
 
     def controllers(self) -> list[str]:
-        """UP or DOWN of each slurmctld of slurm.conf, in its order."""
+        """Return UP or DOWN for each slurmctld of slurm.conf, in its order."""
         return re.findall(r"is (UP|DOWN)", self.run("scontrol", "ping", check=False))
 
     def python_container(self) -> str:
-        """A container of the bridge's image in the cluster's network: the project at /src, munge beside it.
+        """Return a container of the bridge's image in the cluster's network, with the project at /src and munge.
 
-        All kernels are compiled in it, so that no bridge of a test does that in a cycle.
+        All kernels are compiled in it, so that no tested bridge compiles in a cycle.
         """
         if self._python_container is None or not docker("ps", "-q", "--filter", f"id={self._python_container}").strip():
             volumes = {"secrets": "/srv/secrets", "etc-slurm": "/etc/slurm", "bridge-state": "/var/lib/cpsched"}
@@ -509,7 +509,7 @@ class Slurm:
         return self._python_container
 
     def bridge_container(self) -> str:
-        """Where bridges run: beside what tests look with, and with no more of a processor than `BRIDGE_CPUS`."""
+        """Return the container of bridges, limited to `BRIDGE_CPUS`."""
         beside = self.python_container()
         if not BRIDGE_CPUS:
             return beside
@@ -520,7 +520,7 @@ class Slurm:
         return self._slow_container
 
     def _bridge_image(self, *options: str) -> str:
-        """A container of the bridge's image in which nothing runs but munge."""
+        """Return a container of the bridge's image with only munge running."""
         settings = (
             "PYTHONPATH=/src:/src/sim:/src/bridge",
             "PYTHONPYCACHEPREFIX=/var/cache/cpsched/pyc",  # /src is read-only
@@ -536,7 +536,7 @@ class Slurm:
         return made
 
     def python(self, code: str, *arguments: str, user: str = "cpsched", timeout_s: float = 120) -> Any:
-        """Run code in the bridge's image (pyslurm, the project at /src); what it printed, parsed as JSON (or None)."""
+        """Run code in the bridge's image (pyslurm, the project at /src); return its output as JSON, or None."""
         output = docker(
             "exec", "--interactive", "--user", user, self.python_container(), "python", "-", *arguments,
             stdin=code, timeout_s=timeout_s,
@@ -544,8 +544,8 @@ class Slurm:
         return json.loads(output) if output.strip() else None
 
     def reset(self) -> None:
-        """An empty queue, all nodes idle, no reservations, no bridge, the plugin off; whatever the test before left."""
-        if self._python_container is not None:  # one that lived on would play along in every test after it
+        """Reset to an empty queue, idle nodes, no reservations, no bridge, and the plugin off."""
+        if self._python_container is not None:  # a surviving bridge would disturb later tests
             docker("exec", self._python_container, "pkill", "-KILL", "-f", "cpsched_bridge", check=False)
         for service, (identity, state) in self._states().items():
             if state == "paused":

@@ -1,4 +1,4 @@
-"""What a run of the live tests came to, as a small file: the table of docs/supported-settings.md shows them."""
+"""Write the results of the live tests to a small file, for the table of docs/supported-settings.md."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def report(slurm: str, transport: str, seconds: float, outcomes: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
-    """The file's content. `slurm` is what `scontrol --version` prints; `outcomes` are pytest's reports by outcome."""
+    """Return the file's content. `slurm` is the output of `scontrol --version`; `outcomes` are pytest's reports."""
     failed = sorted({each.nodeid for kind in ("failed", "error") for each in outcomes.get(kind, ())})
     return {
         "slurm": slurm.split()[-1],
@@ -22,6 +22,6 @@ def report(slurm: str, transport: str, seconds: float, outcomes: Mapping[str, Se
 
 
 def write(path: Path, content: Mapping[str, Any]) -> None:
-    """Write the file, and the folder where there is none."""
+    """Write the file, creating its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content, indent=1) + "\n")

@@ -1,14 +1,14 @@
-"""Slurm's own scheduler on the test cluster, held against its twin: the same submissions, replayed from the record.
+"""Compare Slurm's own scheduler on the test cluster with its twin: the same submissions, replayed from the record.
 
-`make cluster`, then `python -m tests.slurm.twin [--jobs N] [--runs NAME]... [--out FILE]`: for each run a seeded mix is
-submitted as an ordinary user, and Slurm alone runs it. What the accounting says of it is held against the dispatcher
-`slurm` with what `scontrol show config` says, in two ways:
+`make cluster`, then `python -m tests.slurm.twin [--jobs N] [--runs NAME]... [--out FILE]`: each run submits a seeded
+mix as an ordinary user, and Slurm alone runs it. The accounting record is compared with the dispatcher `slurm`,
+configured by `scontrol show config`, in two ways:
 
-- *Start by start*: at each second in which Slurm started jobs the twin is shown the cluster as it really was, and makes
-  its passes. Counted are the real starts that it chooses, and its choices that do not start within one interval of
-  backfill. So one difference makes no others.
-- *On its own*: the twin replays the submissions from an empty cluster. Jobs hold their nodes as long as they did, and
-  for the lag of the machine, see `lag_s`.
+- *Start by start*: at each second with starts by Slurm, the twin gets the real state and makes its passes. Counted are
+the real starts that it chooses, and its choices that do not start within one backfill interval. So one difference
+causes no others.
+- *On its own*: the twin replays the submissions from an empty cluster. Jobs hold their nodes for their real times plus
+the lag of the machine, see `lag_s`.
 
 `--again FILE` does the same with kept records, without a cluster.
 """
@@ -36,9 +36,9 @@ from cpsched_sim.traces.trace_job import TraceJob
 from tests.slurm.harness import Slurm, expand, wait_until
 
 MOST_WAIT_S = 1200
-"""How long a run may take."""
+"""Time limit of a run."""
 LAG_MOST_S = 10
-"""What is longer from an end to a start is no lag of the machine."""
+"""The longest time from an end to a start that counts as lag of the machine."""
 
 CORES, MEMORY_MIB, MIB_PER_CORE = 16, 16384, 1000
 SETS = {"main": [0, 1, 2, 3], "short": [0, 1], "gpu": [2, 3], "rack2": [1, 3]}
@@ -48,7 +48,7 @@ TIERS = {"short": 2}
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a job asks for, as options of sbatch and as the twin has it."""
+    """The request of a job, as options of sbatch and for the twin."""
 
     options: str
     units: int
@@ -59,10 +59,10 @@ class Shape:
     exclusive: bool = False
     partition: str = "main"
     nodes: str = ""
-    """The set of its nodes, where that is not its partition's."""
+    """Its node set, if that is not its partition's."""
 
     def request(self) -> Request:
-        """The request on the cluster of `the_cluster`."""
+        """Return the request on the cluster of `the_cluster`."""
         mib = self.cores * MIB_PER_CORE if self.mib is None else self.mib
         row = 1 + list(SETS).index(self.nodes or self.partition)
         return Request(self.units, (self.cores, mib, self.gpus), self.distinct, self.exclusive, row)
@@ -85,21 +85,21 @@ MIXED = (
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A workload and the settings of Slurm: shapes, nices that are drawn from, and the length of arrays."""
+    """A workload and Slurm's settings: shapes, nice values to draw from, and array length."""
 
     shapes: Sequence[Shape]
     parameters: str
     nices: Sequence[int] = (0,)
     weights: Sequence[int] = ()
-    """How often each shape is drawn, relative to the others; none: alike."""
+    """Relative frequency of each shape; empty: equal."""
     tasks: int = 1
     load: float = 1.3
-    """Core seconds that are submitted in a second, as a share of the cluster's."""
+    """Core seconds submitted per second, as a share of the cluster's."""
     runs_s: Sequence[int] = (5, 8, 13, 21, 34, 55)
     users: Sequence[str] = ("alice",)
     qos: Sequence[str] = ("normal",)
     limits: Mapping[str, str] = field(default_factory=dict)
-    """Of alice's association, by Slurm's names. The QOS of the test cluster have limits of their own."""
+    """Limits of alice's association, by Slurm's names. The QOS of the test cluster have limits, too."""
 
 
 RUNS = {
@@ -140,7 +140,7 @@ COMPARED = {
         users=("alice", "bob"),
     ),
 }  # fmt: skip
-"""The workloads of tests.slurm.compare, which runs them under bridges, too."""
+"""The workloads of tests.slurm.compare, which also runs them under bridges."""
 KNOWN = RUNS | COMPARED
 
 
@@ -158,7 +158,7 @@ class Submitted:
 
 
 def workload(run: Run, count: int, seed: int) -> list[Submitted]:
-    """Jobs of 5 to 60 s; limits are whole minutes, up to three times what is needed."""
+    """Return jobs of 5 to 60 s; limits are whole minutes, up to three times the run time."""
     choose, found = random.Random(seed), []
     for _ in range(count):
         [shape] = choose.choices(range(len(run.shapes)), run.weights or None)
@@ -174,7 +174,7 @@ def workload(run: Run, count: int, seed: int) -> list[Submitted]:
 
 
 def submit(slurm: Slurm, run: Run, jobs: Sequence[Submitted]) -> list[str]:
-    """Submit all, at their moments, from one shell; ids in order."""
+    """Submit all at their times from one shell; return ids in order."""
     array = f"--array=1-{run.tasks} " if run.tasks > 1 else ""
     lines = [
         f"sleep {job.pause_s:.2f}; sbatch --chdir=/tmp --parsable -o /dev/null {array}{run.shapes[job.shape].options} "
@@ -186,7 +186,7 @@ def submit(slurm: Slurm, run: Run, jobs: Sequence[Submitted]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What the accounting says of a job, or of a task of an array; seconds since the epoch."""
+    """The accounting record of a job or array task; seconds since the epoch."""
 
     shape: int
     limit_min: int
@@ -201,7 +201,7 @@ class Recorded:
 
 
 def recorded(slurm: Slurm, jobs: Sequence[Submitted], ids: Sequence[str]) -> list[Recorded]:
-    """The record of each job in order of submission, the tasks of an array one after the other."""
+    """Return the record of each job in order of submission; array tasks follow each other."""
     fields = "JobID,State,NodeList,Submit,Start,End,Priority"
     command = ["sacct", "--allusers", "--allocations", "--noheader", "--parsable2", "--array", f"--format={fields}"]
     text = slurm.run("env", "SLURM_TIME_FORMAT=%s", *command, "--jobs", ",".join(ids))
@@ -218,7 +218,7 @@ def recorded(slurm: Slurm, jobs: Sequence[Submitted], ids: Sequence[str]) -> lis
 
 
 def carried_out(slurm: Slurm, run: Run, count: int, seed: int) -> tuple[str, list[Recorded]]:
-    """What `scontrol show config` said, and the record of a workload that Slurm alone ran."""
+    """Return `scontrol show config`, and the record of a workload run by Slurm alone."""
     slurm.reset()
     if run.limits:
         slurm.limit("alice", **run.limits)
@@ -245,13 +245,13 @@ def keep(file: Path, run: str, config: str, record: Sequence[Recorded]) -> None:
 
 
 def the_cluster() -> Cluster:
-    """The four nodes of the test cluster."""
+    """Return the four nodes of the test cluster."""
     rows = [[CORES, MEMORY_MIB, 0]] * 2 + [[CORES, MEMORY_MIB, 2]] * 2
     return Cluster.of(rows, ["cores", "memory_mib", "gpus"], ["n1", "n2", "n3", "n4"], SETS)
 
 
 def jobs_of(run: Run, record: Sequence[Recorded]) -> list[Job]:
-    """The jobs of a record as the twin sees them."""
+    """Return the jobs of a record for the twin."""
     found = []
     for number, job in enumerate(record):
         shape = run.shapes[job.shape]
@@ -273,13 +273,13 @@ qos:
 
 
 def policy_of(run: Run) -> SitePolicy | None:
-    """The limits of a run; None where it has none. The QOS are those of deploy/slurm/entrypoint."""
+    """Return the limits of a run, or None. The QOS are those of deploy/slurm/entrypoint."""
     limits = ", ".join(f"{name}: {value}" for name, value in run.limits.items())
     return parse_policy(Path("policy.yaml"), POLICY.format(limits=limits)) if run.limits else None
 
 
 def limits_now(site: SitePolicy | None, queue: Sequence[Job], running: Sequence[RunningJob]) -> QueueLimits | None:
-    """How the waiting jobs stand to the limits while these run."""
+    """Return the limits of the waiting jobs, given the running ones."""
     if site is None:
         return None
     book = LimitTable(site.site)
@@ -293,10 +293,10 @@ def limits_now(site: SitePolicy | None, queue: Sequence[Job], running: Sequence[
 
 
 def lags_s(record: Sequence[Recorded]) -> list[int]:
-    """Seconds from an end to the start on the same nodes of the job that was then the first of those waiting.
+    """Return seconds from an end to the start, on the same nodes, of the first waiting job.
 
-    That job's start waits for none of Slurm's intervals: the main loop runs at each end. Gaps before other jobs are
-    Slurm's own, and the twin makes them, too.
+    That start waits for no interval of Slurm: the main loop runs at each end. Gaps before other jobs are Slurm's own,
+    and the twin has them, too.
     """
     found = []
     for number, job in enumerate(record):
@@ -314,12 +314,12 @@ def lags_s(record: Sequence[Recorded]) -> list[int]:
 
 
 def lag_s(record: Sequence[Recorded]) -> int:
-    """The median of the lags; 0 without any."""
+    """Return the median of the lags, or 0."""
     return round(statistics.median(lags_s(record) or [0]))
 
 
 def twin_starts(run: Run, config: str, record: Sequence[Recorded]) -> list[int]:
-    """When the twin, left to itself, starts each job of a record."""
+    """Return the start of each job of a record in the twin's own replay."""
     lag = lag_s(record)
     pairs = zip(jobs_of(run, record), record, strict=True)
     trace = [TraceJob(job, max(1, each.end_s - each.start_s + lag)) for job, each in pairs]
@@ -331,7 +331,7 @@ def twin_starts(run: Run, config: str, record: Sequence[Recorded]) -> list[int]:
 
 
 def choices(run: Run, config: str, record: Sequence[Recorded]) -> list[tuple[int, int]]:
-    """(second, number) of each job that the twin would start at a second in which Slurm started some."""
+    """Return (second, number) of each job that the twin starts at a second with starts by Slurm."""
     cluster, jobs, found = the_cluster(), jobs_of(run, record), []
     estimates, site = {job.id: job.walltime_s for job in jobs}, policy_of(run)
     for now_s in sorted({job.start_s for job in record}):
@@ -356,7 +356,7 @@ COLUMNS = ("", "jobs", "chosen %", "extra %", "within %", "wait s", "twin's s", 
 
 
 def judged(name: str, config: str, record: Sequence[Recorded]) -> str:
-    """One line of the table.
+    """Return one line of the table.
 
     The shares are of the real starts that the twin chooses in that second, of its choices that do not start within one
     interval, and of its starts on its own that are within one interval of the real ones.

@@ -1,1 +1,1 @@
-"""A bridge for hours beside an accelerated site: does anything grow? See `python -m tests.soak --help`."""
+"""Run a bridge for hours on an accelerated site, to detect growth. See `python -m tests.soak --help`."""

@@ -1,10 +1,9 @@
-"""Runs a bridge in control of a simulated site, accelerated, and prints what it takes: memory, files, ledger, journal.
+"""Run a bridge in control of an accelerated simulated site, and print memory, files, ledger and journal sizes.
 
     python -m tests.soak [--hours H] [--jobs N] [--queue N] [--step S] [--child]
 
-The site is a process of its own, as a real one would be: what it remembers is not the bridge's. Its time passes with
-each reading: the longer the step, the more jobs a cycle. Jobs are made up as they arrive, always as many as keep the
-queue at a length; one in twenty is cancelled.
+The site is a separate process, so that its memory is not counted. Its time advances with each reading: the longer the
+step, the more jobs per cycle. Jobs are generated to keep the queue at a constant length; one in twenty is cancelled.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ COLUMNS = (
 
 
 class Stream:
-    """A site that remembers no more than it must, behind the calls of `remote_site`."""
+    """A site with limited memory, behind the calls of `remote_site`."""
 
     def __init__(self, queue: int, step_s: int) -> None:
         self.now_s, self._queue, self._step_s, self._rng = 0, queue, step_s, random.Random(1)
@@ -134,7 +133,7 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What a run had come to at one moment, in the order of `COLUMNS`."""
+    """The state of a run at one time, in the order of `COLUMNS`."""
 
     real_h: float
     simulated_h: float
@@ -147,10 +146,10 @@ class Line:
     journal_mib: float
     cpu_ms: float
     sum_ms: float
-    """How quick the machine was: what else runs on it makes all CPU times longer."""
+    """The speed of the machine: other load makes all CPU times longer."""
 
     def text(self) -> str:
-        """The line under the names of the columns."""
+        """Return the line below the names of the columns."""
         return " ".join(
             f"{value:{width}}" if isinstance(value, int) else f"{value:{width}.2f}"
             for value, (_, width) in zip(astuple(self), COLUMNS, strict=True)
@@ -158,25 +157,25 @@ class Line:
 
 
 def resident_mib(pid: int | str = "self") -> float:
-    """Memory that a process has."""
+    """Return the memory of a process."""
     text = Path(f"/proc/{pid}/status").read_text()
     return int(text.split("VmRSS:")[1].split()[0]) / 1024
 
 
 def fixed_sum_ms() -> float:
-    """CPU time of always the same work."""
+    """Return the CPU time of a fixed amount of work."""
     began_s = time.process_time()
     sum(i * i for i in range(300_000))
     return 1e3 * (time.process_time() - began_s)
 
 
 def size_mib(folder: Path, name: str) -> float:
-    """Size of a database with its log."""
+    """Return the size of a database with its log."""
     return sum(file.stat().st_size for file in folder.glob(f"{name}.sqlite*")) / 2**20
 
 
 def main() -> int:
-    """Run, and print a line per twenty-fourth part."""
+    """Run, and print a line per 1/24 of the run."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__.partition("\n")[0])
     parser.add_argument("--hours", type=float, default=1.0, help="maximum hours of real time")
     parser.add_argument("--jobs", type=int, default=10**9, help="maximum number of ended jobs")
@@ -249,7 +248,7 @@ def soak(given: argparse.Namespace, folder: Path) -> int:
 
 
 def growth(lines: Sequence[Line]) -> Iterator[str]:
-    """How much of each came to be an hour, real and simulated, from the middle of the run to its end."""
+    """Yield the growth of each column per real and simulated hour, over the second half of the run."""
     first, last = lines[len(lines) // 2], lines[-1]
     hours, simulated = last.real_h - first.real_h, last.simulated_h - first.simulated_h
     if not (hours > 0 and simulated > 0):

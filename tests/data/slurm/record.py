@@ -1,4 +1,4 @@
-"""Records what pyslurm reports about a real cluster in many situations, as JSON beside this file.
+"""Record what pyslurm reports about a real cluster in many situations, as JSON beside this file.
 
     deploy/cluster up && python3 tests/data/slurm/record.py [SCENE...]
 

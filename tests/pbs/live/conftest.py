@@ -1,4 +1,4 @@
-"""Live tests: skipped, with the reason, where there is no PBS that they may have for themselves."""
+"""Live tests, skipped with the reason without an otherwise unused PBS."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,6 +34,6 @@ def bridge(pbs: Pbs, tmp_path: Path) -> Iterator[LiveBridge]:
 
 
 def in_control(pbs: Pbs, live: LiveBridge) -> None:
-    """Close the queue, and wait until the bridge has claimed the server."""
+    """Close the queue and wait until the bridge has claimed the server."""
     pbs.manage(f"set queue {QUEUE} started=False")
     until(lambda: CLAIM in run("qstat", "-B", "-f", "-F", "json"), "the bridge is in control", FIRST_CYCLE_S)

@@ -1,7 +1,7 @@
 """A real PBS server without other jobs, and a bridge as a separate process.
 
-The server must be on this host, where its accounting log can be read, and this account a manager of it. Jobs are
-submitted as CPSCHED_PBS_USER where this account is root, whom PBS gives no jobs.
+The server must be on this host with a readable accounting log, and this account must be its manager. If the account is
+root, which PBS gives no jobs, CPSCHED_PBS_USER submits the jobs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class CommandFailed(Exception):
-    """A command that PBS refused: its exit status and what it complained."""
+    """PBS refused a command: exit status and message."""
 
     def __init__(self, status: int, words: str) -> None:
         super().__init__(f"exit {status}: {words}")
@@ -39,7 +39,7 @@ class CommandFailed(Exception):
 
 
 def run(*command: str) -> str:
-    """What a command prints. Raises `CommandFailed`."""
+    """Return the output of a command. Raise `CommandFailed`."""
     own = {**os.environ, "LC_ALL": "C", "TZ": "UTC0"}
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=own, timeout=60, check=False)
     if done.returncode:
@@ -48,7 +48,7 @@ def run(*command: str) -> str:
 
 
 def until(so: Callable[[], T], what: str, within_s: float = PATIENCE_S) -> T:
-    """Wait until something is so; what it came to."""
+    """Wait until `so()` is true; return its value."""
     deadline = time.monotonic() + within_s
     while not (found := so()):
         if time.monotonic() > deadline:
@@ -58,14 +58,14 @@ def until(so: Callable[[], T], what: str, within_s: float = PATIENCE_S) -> T:
 
 
 def home() -> Path:
-    """PBS_HOME, as pbs.conf names it."""
+    """Return PBS_HOME from pbs.conf."""
     conf = Path(os.environ.get("PBS_CONF_FILE", "/etc/pbs.conf")).read_text(encoding="utf-8")
     said = dict(line.split("=", 1) for line in conf.splitlines() if "=" in line)
     return Path(said["PBS_HOME"])
 
 
 def why_not() -> str | None:
-    """The reason why there is no PBS to test against; None if there is one."""
+    """Return why there is no PBS to test on, or None."""
     if not os.environ.get("CPSCHED_PBS"):
         return "they want a PBS for themselves: make test-pbs"
     if shutil.which("qstat") is None or shutil.which("qrun") is None:
@@ -86,7 +86,7 @@ def why_not() -> str | None:
 
 
 class Pbs:
-    """The server; everything is submitted to two queues of the tests' own, the first of which the bridge manages."""
+    """The server; all jobs go to two queues of the tests, the first of which the bridge manages."""
 
     def __init__(self) -> None:
         self.user = os.environ.get("CPSCHED_PBS_USER", "")
@@ -94,7 +94,7 @@ class Pbs:
         self._begins: dict[Path, int] = {}
 
     def begin(self) -> None:
-        """No job, both queues there and started, all vnodes on; the accounting log counts from here on."""
+        """Prepare: no jobs, both queues started, all vnodes online; the accounting log counts from here."""
         self.clear()
         for queue in (QUEUE, LEFT):
             if queue not in self.queues():
@@ -106,7 +106,7 @@ class Pbs:
         self._begins = {file: file.stat().st_size for file in self._logs()}
 
     def clear(self) -> None:
-        """No job, no limit, nothing offline."""
+        """Remove all jobs, limits and offline states."""
         for id in self.jobs():
             try:
                 run("qdel", "-W", "force", id)
@@ -125,15 +125,15 @@ class Pbs:
             run("qmgr", "-c", each)
 
     def queues(self) -> dict[str, Any]:
-        """Queues by name."""
+        """Return queues by name."""
         return dict(json.loads(run("qstat", "-Q", "-f", "-F", "json")).get("Queue", {}))
 
     def jobs(self) -> dict[str, Any]:
-        """Jobs with subjobs, by id."""
+        """Return jobs with subjobs, by id."""
         return dict(json.loads(run("qstat", "-f", "-F", "json", "-t")).get("Jobs", {}))
 
     def state(self, id: str) -> str:
-        """The state of a job; "" where it is gone."""
+        """Return the state of a job, or "" if it is gone."""
         return str(self.jobs().get(id, {}).get("job_state", ""))
 
     def vnode(self, name: str) -> dict[str, Any]:
@@ -141,7 +141,7 @@ class Pbs:
         return dict(json.loads(run("pbsnodes", "-av", "-F", "json"))["nodes"][name])
 
     def vnodes(self) -> dict[str, Amounts]:
-        """What vnodes with processors have: ncpus, mem (KiB), ngpus."""
+        """Return the amounts of vnodes with processors: ncpus, mem (KiB), ngpus."""
         found = {}
         for name, vnode in json.loads(run("pbsnodes", "-av", "-F", "json"))["nodes"].items():
             has = vnode["resources_available"]
@@ -152,19 +152,19 @@ class Pbs:
         return found
 
     def submit(self, select: str = "1:ncpus=1", sleep_s: float = 1, *more: str, walltime_s: int = 300) -> str:
-        """Submit a job as a user; its id."""
+        """Submit a job as a user; return its id."""
         wanted = ["-l", f"select={select}", "-l", f"walltime={walltime_s}", *more]
         command = ["qsub", "-q", QUEUE, "-o", "/dev/null", "-e", "/dev/null", *wanted, "--", "/bin/sleep", str(sleep_s)]
         return self.as_user(*command).strip()
 
     def as_user(self, *command: str) -> str:
-        """Run a command as the one who has the jobs."""
+        """Run a command as the user of the jobs."""
         if not self.user:
             return run(*command)
         return run("runuser", "-u", self.user, "--", str(shutil.which(command[0])), *command[1:])
 
     def log(self) -> list[str]:
-        """The accounting log since `begin`."""
+        """Return the accounting log since `begin`."""
         lines: list[str] = []
         for file in self._logs():
             with file.open("rb") as opened:
@@ -173,7 +173,7 @@ class Pbs:
         return lines
 
     def judge(self, groups: Mapping[str, str] | None = None) -> Judge:
-        """The judge, who has read the log."""
+        """Return a judge that has read the log."""
         return Judge(self.vnodes(), groups or {}).read(self.log())
 
     def _logs(self) -> list[Path]:
@@ -181,7 +181,7 @@ class Pbs:
 
 
 class LiveBridge:
-    """The bridge in control of the first queue; `settings` are those of its file."""
+    """The bridge in control of the first queue; `settings` go into its file."""
 
     def __init__(self, folder: Path, **settings: Any) -> None:
         self.folder, self.config, self.log_file = folder, folder / "bridge.json", folder / "log"
@@ -202,7 +202,7 @@ class LiveBridge:
         self.stop()
 
     def start(self) -> None:
-        """Start the process; `until` says when it is there."""
+        """Start the process; use `until` to wait for it."""
         code = "from cpsched_bridge.program.cli import main; main()"
         with self.log_file.open("ab") as log:
             command = [sys.executable, "-c", code, "bridge", "--config", str(self.config)]
@@ -223,5 +223,5 @@ class LiveBridge:
             self._process = None
 
     def said(self) -> str:
-        """The end of its log."""
+        """Return the end of its log."""
         return self.log_file.read_text(errors="replace")[-3000:] if self.log_file.exists() else ""

@@ -74,7 +74,7 @@ def test_results_of_another_zone_are_not_taken_for_finished(jobs, system, tmp_pa
     [
         (["--columns", "User=boss"], "error: --columns=boss: is not in the header line: number, owner, Submit"),
         (["--columns", COLUMNS, "--zone", "Berlin"], "error: --zone=Berlin: must be a zone such as Europe/Berlin"),
-        (["--columns", "User=owner"], "jobs.csv:1: columns: JobIDRaw: is missing; add it to sacct's --format, or say"),
+        (["--columns", "User=owner"], "jobs.csv:1: columns: JobIDRaw: is missing; add it to sacct's --format, or set"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line_with_what_to_do(jobs, arguments, message):

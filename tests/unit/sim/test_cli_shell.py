@@ -117,7 +117,7 @@ NO_SETTINGS = "/etc/cpsched/bridge.yaml: No such file or directory"
         (["accuracy", "TRACE", "--out", "/proc/x"], "/proc/x: cannot be written"),
         (["compare", "TRACE", "--dispatcher", "easy", "--out", "/proc/x"], "/proc/x: cannot be written"),
         (["workload", "eurora", "--out", "/proc/x/y"], "/proc/x: cannot be written"),
-        (["workload", "eurora", "--days", "1e9", "--out", "x.csv"], "days=1000000000.0: must be a second at least"),
+        (["workload", "eurora", "--days", "1e9", "--out", "x.csv"], "days=1000000000.0: must be at least a second"),
         (["status", "--config", "gone.yaml"], "gone.yaml: No such file or directory"),
         (["status"], f"{NO_SETTINGS}; name the settings by --config or CPSCHED_CONFIG"),
         (["bridge"], f"{NO_SETTINGS}; name the settings by --config or CPSCHED_CONFIG"),

@@ -61,7 +61,7 @@ def test_no_command_writes_over_what_is_there(four_jobs, tmp_path, name):
     again = invoke(*arguments)
     assert (again.exit_code, again.stdout) == (2, "")
     assert again.stderr.startswith(f"error: {tmp_path / 'out'}")
-    assert ("remove it, or name another" in again.stderr) or ("another --out keeps them apart" in again.stderr)
+    assert ("remove it, or choose another" in again.stderr) or ("or choose another --out" in again.stderr)
     assert content(tmp_path / "out") == before
 
 
@@ -90,8 +90,8 @@ def test_a_comparison_is_neither_cut_nor_replaced_by_another_one(four_jobs, tmp_
     assert len(rows_of(out)) == 3
     other_seed = invoke("compare", four_jobs, "--dispatcher", "pcp20,easy", "--effort", 50, "--seed", 2, "--out", out)
     assert other_seed.exit_code == 2
-    assert "holds 3 finished combinations already" in other_seed.stderr
-    assert "--resume adds to them" in other_seed.stderr
+    assert "already has 3 finished combinations" in other_seed.stderr
+    assert "use --resume to add to them" in other_seed.stderr
     resumed = invoke(
         "compare", four_jobs, "--dispatcher", "pcp20,easy", "--effort", 50, "--seed", 2, "--out", out, "--resume"
     )

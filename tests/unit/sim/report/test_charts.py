@@ -34,7 +34,7 @@ def test_use_is_a_part_of_the_machine_and_the_queue_is_counted_in_jobs(four_jobs
 
 
 def test_shares_need_the_policy_of_a_site(comparison):
-    with pytest.raises(InvalidValue, match="must be given to simulate or compare"):
+    with pytest.raises(InvalidValue, match="must be set for simulate or compare"):
         cpsched_sim.draw_account_shares(comparison)
 
 

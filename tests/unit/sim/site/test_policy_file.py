@@ -92,7 +92,7 @@ def test_each_job_keeps_the_qos_that_it_names_whatever_its_user_named_before():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", r"site.yaml:1: file: empty: must say something"),
+        ("", r"site.yaml:1: file: empty: must set accounts"),
         ("accounts:\n  a:\n    shares: -1\n", r"site.yaml:3: accounts\.a\.shares: -1: must be"),
         ("accounts:\n  a: {}\nqoss: {}\n", r"site.yaml:3: qoss: .*no such setting; did you mean 'qos'\?"),
         ("qos:\n  q:\n    limits: { MaxJobsPU: many }\n", r"site.yaml:3: qos\.q\.limits: .*MaxJobsPU=many: .*number"),
@@ -100,7 +100,7 @@ def test_each_job_keeps_the_qos_that_it_names_whatever_its_user_named_before():
         ("qos: { q: { limits: { UsageThreshold: 1 } } }", r"UsageThreshold is not modelled"),
         ("accounts: { a: { parent: b } }", r"accounts\.a\.parent is b, which is not an account"),
         ("accounts: { a: { parent: b }, b: { parent: a } }", r"accounts: no path to the root from a, b"),
-        ("accounts: { root: {} }", r"accounts\.root is there by itself"),
+        ("accounts: { root: {} }", r"accounts\.root must not be set"),
         ("users: { others: nobody }", r"users\.others is nobody"),
         ("partitions: { p: { qos: gone } }", r"qos gone is named"),
         ("priority: { max_age: soon }", r"site.yaml:1: priority\.max_age: soon: .*time"),

@@ -202,7 +202,7 @@ def test_a_second_study_in_a_folder_is_refused_and_changes_nothing(tmp_path):
             found = warm.cpsched("study", "run", path, "--out", name, timeout=ENOUGH_S)
             assert found.returncode == 2
             assert found.stderr.endswith(f"{name}: another study is writing there: wait, or choose another --out\n")
-        assert "4 finished, 0 to be run" in invoke(path, "--out", out, "--dry-run").stdout
+        assert "4 finished, 0 to run" in invoke(path, "--out", out, "--dry-run").stdout
     assert {each: each.read_bytes() for each in out.rglob("*") if each.is_file()} == before
     assert Path(out / "report.md").read_text().startswith("# four jobs")
 

@@ -210,7 +210,7 @@ def test_whoever_decides_by_the_clock_is_told(tmp_path):
     written(tmp_path)
     found = campaign_of(words(grids=[grid(dispatchers=["pcp20", "pcp20 effort=300", "easy"])]), tmp_path)
     assert [case.by_clock for case in found.cases] == [True, False, False]
-    assert found.notes[0].startswith("pcp20: decides by the clock")
+    assert found.notes[0].startswith("pcp20: has a time limit")
 
 
 def test_windows_are_parts_one_after_the_other(tmp_path):
@@ -232,11 +232,11 @@ def test_a_made_up_workload_of_lublin_is_another_one_for_each_seed():
 @pytest.mark.parametrize(
     ("trace", "told"),
     [
-        ({"generate": "lublin", "max_jobs": 20}, "processors belong to generate: lublin"),
-        ({"generate": "eurora", "days": 1, "processors": 64}, "processors belong to generate: lublin"),
+        ({"generate": "lublin", "max_jobs": 20}, "processors is required by generate: lublin"),
+        ({"generate": "eurora", "days": 1, "processors": 64}, "processors is required by generate: lublin"),
         ({"generate": "lublin", "processors": 64}, "generate: lublin requires max_jobs"),
-        ({"generate": "lublin", "processors": 64, "max_jobs": 2, "days": 1}, "days belong to generate: eurora"),
-        ({"generate": "eurora", "days": 1, "recipe": "none"}, "recipe and optional belong to a file"),
+        ({"generate": "lublin", "processors": 64, "max_jobs": 2, "days": 1}, "days is required by generate: eurora"),
+        ({"generate": "eurora", "days": 1, "recipe": "none"}, "recipe and optional require file"),
     ],
 )
 def test_each_made_up_workload_has_its_own_words(trace, told):
@@ -245,7 +245,7 @@ def test_each_made_up_workload_has_its_own_words(trace, told):
 
 
 def test_a_missing_file_is_told_with_its_recipe(tmp_path):
-    with pytest.raises(InvalidFile, match=r"there is no such file beside the study.*; to get it: curl it"):
+    with pytest.raises(InvalidFile, match=r"not found beside the study.*; to get it: curl it"):
         campaign_of({**words(), "traces": {"four": {"file": "nowhere.swf", "recipe": "curl it"}}}, tmp_path)
 
 
@@ -288,8 +288,8 @@ def test_the_code_is_part_of_every_digest(tmp_path, monkeypatch):
     [
         ({}, "must have file or generate"),
         ({"file": "a", "generate": "eurora", "days": 1}, "must have file or generate"),
-        ({"file": "a", "load": 2.0}, "load belongs to generate"),
-        ({"file": "a", "days": 2}, "days belong to generate"),
+        ({"file": "a", "load": 2.0}, "load requires generate"),
+        ({"file": "a", "days": 2}, "days is required by generate"),
         ({"file": "a", "sha256": "abc"}, "sha256"),
     ],
 )

@@ -116,7 +116,7 @@ def test_failed_cases_stay_until_they_are_asked_for_again(tmp_path):
 
 def test_two_studies_do_not_write_into_one_folder(tmp_path):
     store = ResultStore(tmp_path / "out")
-    with store.alone(), pytest.raises(InputError, match="another study is at work in it"), store.alone():
+    with store.alone(), pytest.raises(InputError, match="another study is writing there"), store.alone():
         pass
     with store.alone():
         pass

@@ -68,12 +68,12 @@ def test_without_lists_of_nodes_there_are_as_many_as_hold_what_was_in_use():
     text, file = drafted(job(1, 0, 100, 3, 8, memory_mib=50), job(2, 50, 100, 2, 4, gpus=1))
     assert kinds(file) == {"cpu8-gpu1": (4, {"cores": 8, "memory_mib": 50, "gpus": 1})}
     assert "Peak use: 32 cores, 150 memory_mib, 2 gpus; the widest job had 3 nodes." in text
-    assert "does not say where jobs ran (NodeList)" in text
+    assert "has no nodes of jobs (NodeList)" in text
 
 
 def test_a_list_of_nodes_that_cannot_be_is_none():
     text, _ = drafted(job(1, 0, 100, 2, 8, "a[1-2"), job(2, 0, 100, 2, 8, "a[1-2]"))
-    assert "does not say where jobs ran" in text
+    assert "has no nodes of jobs" in text
 
 
 def test_a_trace_of_processors_is_one_pool():
@@ -89,7 +89,7 @@ def test_a_trace_that_tells_no_start_shows_no_cluster():
 
 
 def test_sums_that_no_machine_has_are_refused():
-    with pytest.raises(InputError, match="which no machine has"):
+    with pytest.raises(InputError, match="more than any machine has"):
         drafted(job(1, 0, 5, 1, 2**52), job(2, 0, 5, 1, 2**52 + 1))
 
 

@@ -132,14 +132,14 @@ def test_nodes_that_could_not_be_used_are_told_by_their_state(state, away):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "x: is neither what scontrol nor what sinfo prints"),
-        ("hello", "x: is neither"),
+        ("", "x: is not the output of scontrol or sinfo"),
+        ("hello", "x: is not the output"),
         ("NodeName=a RealMemory=1", "x:1: CPUTot: nothing: must be a whole number; print with: scontrol -o show node"),
         ("\nNodeName=a CPUTot=x RealMemory=1", "x:2: CPUTot: x: must be a whole number"),
         ("NodeName=a CPUTot=1 RealMemory=" + "9" * 30, "x:1: RealMemory: 9999"),
         ("NODELIST|CPUS|MEMORY\nn[1-2|1|1", "x:2: node list 'n.1-2': brackets do not match"),
         ("NODELIST|CPUS|MEMORY\nn1|1\n", "x:2: memory: nothing: must be a whole number"),
-        ("NODELIST|CPUS|MEMORY\n", "x: holds no node"),
+        ("NODELIST|CPUS|MEMORY\n", "x: has no node"),
         ("NODELIST REASON CPUS MEMORY\nn1 not ready 16 640\n", "x:2: fields: 5: must be 4"),
         ("CLUSTER|NODELIST|CPUS|MEMORY\nlab|n1|1|1\ngpu|n1|1|1\n", "x:3: CLUSTER: gpu: must be lab, as above"),
         ("CLUSTER: lab\nNODELIST CPUS MEMORY\nn1 1 1\nCLUSTER: gpu\n", "x:4: CLUSTER: gpu: must be lab"),

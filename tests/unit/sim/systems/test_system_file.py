@@ -101,7 +101,7 @@ def test_what_can_never_fit_is_refused():
     [
         ("count: 2", "count: 0", "x.yaml:5: node_types.a.count: 0: must be above 0"),
         ("rule: cores", "rule: magic", "x.yaml:8: units.rule: magic:"),
-        ("rule: cores", "rule: gcd", "x.yaml:8: units: dict: cores_per_node belongs to"),
+        ("rule: cores", "rule: gcd", "x.yaml:8: units: dict: cores_per_node is required by"),
         ("[b]", "[c]", "x.yaml:1: file: dict: partitions.3 names c, not in node_types"),
         ("cores: 8", "gpus: 8", "node_types.b.each names gpus, not in resources"),
         ("name: small", "nome: small", "x.yaml:1: name: nothing: must be given"),

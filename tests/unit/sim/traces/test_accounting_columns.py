@@ -67,7 +67,7 @@ def test_another_column_stands_in_where_one_is_not_there():
         ("User=10", "--columns=User=10: the first line has 9 fields"),
         ("User=0", "--columns=User=0: the first line has 9 fields"),
         ("JobID,User", "--columns=2 names: must name every column: the first line has 9 fields between ';'"),
-        ("JobID,Colour", "--columns=Colour: is no column that is read"),
+        ("JobID,Colour", "--columns=Colour: must be one of the known columns"),
     ],
 )
 def test_words_that_do_not_fit_the_file_are_refused(words, message):
@@ -87,4 +87,4 @@ def test_a_needed_column_that_is_not_told_is_named(tmp_path):
     path.write_text(f"\n{FIRST}\n{LINE}\n")
     with pytest.raises(InvalidTrace) as error:
         SacctReader(path, dialect=TraceDialect(columns=THEIRS.replace("End=ended,", "")))
-    assert str(error.value).startswith(f"{path}:2: columns: End: is missing; add it to sacct's --format, or say which")
+    assert str(error.value).startswith(f"{path}:2: columns: End: is missing; add it to sacct's --format, or set its")

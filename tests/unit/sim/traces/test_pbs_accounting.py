@@ -241,7 +241,7 @@ def test_a_folder_of_days_is_one_trace_packed_or_not_and_an_error_names_the_day(
 def test_a_folder_without_days_is_refused(tmp_path):
     with pytest.raises(InputError, match="seems to be a directory, no trace"):
         open_trace(tmp_path)
-    with pytest.raises(InputError, match="is a directory without files that are named after a day"):
+    with pytest.raises(InputError, match="is a directory without files named by date"):
         open_trace(tmp_path, format="pbs")
 
 

@@ -39,7 +39,7 @@ def test_a_short_trace_makes_shorter_windows_and_says_so():
     found, notes = halves(weeks(days=8), 8, 3.5, 4000)
     assert len(found.all) == FEWEST_WINDOWS
     assert len(notes) == 2
-    assert "1.1 weeks, of 8" in notes[0]
+    assert "1.1 weeks, fewer than the 8" in notes[0]
     assert "2 days long" in notes[1]
 
 

@@ -90,7 +90,7 @@ def test_a_requeued_job_holds_it_in_each_of_its_attempts(tmp_path):
 
 def told_of_more_than(window):
     """What a window says of licences of which more were in use than there are."""
-    return [note for note in window.notes if "were really in use at once" in note]
+    return [note for note in window.notes if "were in use at once" in note]
 
 
 def test_a_job_that_ran_when_the_window_begins_is_counted_among_those_in_use(tmp_path):
@@ -389,7 +389,7 @@ def test_on_the_command_line_they_are_given_by_name(tmp_path):
     assert found[0]["fidelity"]["verdict"]["grade"] == "good", "they are why jobs waited"
     assert found[1]["fidelity"]["verdict"]["grade"] == "hopeless"
     assert [each["digests"].get("licences") for each in found] == ["matlab=1", None]
-    assert "a replay never has more in use: matlab 1" in (tmp_path / "0" / "report.md").read_text()
+    assert "licences limited in the replay: matlab 1" in (tmp_path / "0" / "report.md").read_text()
     assert "licences not replayed, since their totals are unknown" in (tmp_path / "1" / "report.html").read_text()
     refused = CliRunner().invoke(app, [*common, "--licenses", "matlab", "--out", str(tmp_path / "2")])
     assert (refused.exit_code, "--licenses=matlab: must be NAME=NUMBER" in refused.stderr) == (2, True)

@@ -97,7 +97,7 @@ def test_everything_is_kept_each_job_once_and_what_lacks_is_said(tmp_path):
     assert list(found.lacking) == ["reservations.txt"]
     manifest = json.loads((tmp_path / "site" / "collected.json").read_text())
     assert manifest["until"] == "2026-09-23T00:00:00"
-    with pytest.raises(InputError, match="name another folder"):
+    with pytest.raises(InputError, match="choose another folder"):
         collect(2, tmp_path / "site", False, answers, NOW)
 
 
@@ -199,12 +199,12 @@ def test_what_is_no_such_folder_is_refused(tmp_path):
     with pytest.raises(InputError, match="was not written by `cpsched whatif collect`"):
         CollectedFolder.of(tmp_path)
     (tmp_path / "collected.json").write_text('{"until": "nonsense"}')
-    with pytest.raises(InputError, match="is no folder"):
+    with pytest.raises(InputError, match="was not written by"):
         CollectedFolder.of(tmp_path)
 
 
 def test_accounting_with_other_columns_is_refused(tmp_path):
-    with pytest.raises(InputError, match="not with the columns"):
+    with pytest.raises(InputError, match="instead of the requested columns"):
         collect(1, tmp_path / "x", False, lambda command: "Slurm accounting storage is disabled\n", NOW)
     assert not (tmp_path / "x").exists()
 
@@ -248,7 +248,7 @@ def test_from_the_commands_of_a_host_to_a_report(tmp_path, monkeypatch):
 def test_where_slurm_is_not_the_folder_is_collected_elsewhere(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(
-        InputError, match="sacct is not installed on this machine: collect where Slurm is, and carry the folder"
+        InputError, match="sacct is not installed on this machine: run collect on a host with Slurm, then copy"
     ):
         slurm_output("sacct")
 

@@ -92,9 +92,9 @@ def test_nothing_to_generate_is_refused(wrong):
 @pytest.mark.parametrize(
     ("days", "load", "message"),
     [
-        (1e9, 1.0, "days=1000000000.0: must be a second at least"),
+        (1e9, 1.0, "days=1000000000.0: must be at least a second"),
         (float("nan"), 1.0, "days=nan: must be positive"),
-        (1e-9, 1.0, "days=1e-09: must be a second at least"),
+        (1e-9, 1.0, "days=1e-09: must be at least a second"),
         (-1.0, 1.0, "days=-1.0: must be positive"),
         (1.0, float("inf"), "load=inf: must be positive"),
         (1.0, float("nan"), "load=nan: must be positive"),

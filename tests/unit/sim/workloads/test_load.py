@@ -234,7 +234,7 @@ def test_a_part_that_is_none_is_refused(five_days, from_, to, message):
 def test_a_trace_without_dates_has_parts_by_days_alone(five_days):
     five_days.write_text(five_days.read_text().replace("UnixStartTime", "Note"))
     assert len(load(five_days, between=DateRange("+1d", "+2d")).jobs) == 2
-    with pytest.raises(InvalidValue, match="--from=2024-10-05: needs a trace with dates"):
+    with pytest.raises(InvalidValue, match="--from=2024-10-05: requires a trace with dates"):
         load(five_days, between=DateRange("2024-10-05"))
 
 
