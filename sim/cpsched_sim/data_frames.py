@@ -58,7 +58,7 @@ def frame_of_jobs(items: Sequence[TraceJob], schedule: tuple[IntArray, IntArray,
         slowdown = np.where(ran, bounded_slowdown(wait_s, run_s), np.nan)
         columns |= {"start_s": known(start_s, ran), "end_s": known(end_s, ran), "wait_s": known(wait_s, ran)}
         columns["bounded_slowdown"] = slowdown
-    columns |= {"recorded_start_s": known(recorded_s, told), "power_w": known(power_w, drew)}
+    columns |= {"recorded_start_s": known(recorded_s, has_start), "power_w": known(power_w, drew)}
     return pandas.DataFrame(columns, index=pandas.Index([job.id for job in jobs], name="job"))
 
 
