@@ -1,30 +1,30 @@
 """The exceptions of the bridge.
 
-An exception means that the outside or the configuration broke; a start that did not work out is a result.
+An exception means that the cluster, the network or the configuration failed. A failed start is a result.
 
     BridgeError              a `CpschedError`: everything this package raises on purpose
     ├── BackendError         the cluster did not do as asked: the cycle failed, the loop backs off
     │   ├── BackendUnavailable   not reached: nothing took effect
-    │   │   ├── BackendBegins        the process that asks the cluster is still beginning: ask again
-    │   │   ├── BackendCannotBegin   that process cannot begin: it ends, or hangs, before it can be asked
-    │   │   └── AnswerNotUnderstood  reached, but its answer ends early or has another form
-    │   ├── BackendTimeout       no answer within the deadline: it may have taken effect
-    │   │   └── BackendDied      the process that was asked ended over the call: the same
-    │   └── CommandRefused       reached, understood and refused as a whole (privilege, version)
-    ├── PolicyFailed         the policy raised, or answered what may not be carried out: the cycle failed
-    ├── DecisionTimeout      the policy did not answer in time
-    ├── DispatcherFailed     a dispatcher in a process of its own died, or says what it raised
-    ├── SettingsError        the configuration file: names file, line, field, value and rule (exit code 2)
-    │   └── WrongSetting         the same, told by somebody who does not know the file
+    │   │   ├── BackendStarting      the process that calls the cluster is still starting: retry
+    │   │   ├── BackendStartFailed   that process ends or hangs before its first call
+    │   │   └── AnswerNotUnderstood  reached, but the answer is incomplete or has another form
+    │   ├── BackendTimeout       no answer within the deadline: the call may have taken effect
+    │   │   └── BackendDied      the called process ended during the call, which may have taken effect
+    │   └── CommandRefused       the cluster refused the whole call (privilege, version)
+    ├── PolicyFailure        the policy raised, or its decision is invalid: the cycle fails
+    ├── DecisionTimeout      the policy exceeded its time limit
+    ├── DispatcherError      a dispatcher in its own process died or raised
+    ├── SettingsError        the configuration is wrong: file, line, field, value and rule (exit code 2)
+    │   └── InvalidSetting       the same, before file and line are known
     ├── AlreadyRunning       another bridge holds the lock
     ├── NotReady             a check that control mode requires fails
-    │   └── Unreachable          it could not be checked, since the cluster does not answer
-    ├── AddressTaken         the metrics address cannot be listened on
-    ├── StillHeld            jobs could not be handed back to the cluster's own scheduler
-    ├── NoLedger             jobs were handed back by the cluster alone: there was no ledger to tell of others
-    ├── DamagedFile          journal or ledger is gone, or cannot be read as what it is
+    │   └── ClusterUnreachable   a required check could not run: the cluster does not answer
+    ├── AddressInUse         the bridge cannot listen on the metrics address
+    ├── JobsStillHeld        jobs could not be released
+    ├── NoLedger             jobs were released without a ledger
+    ├── CorruptFile          the journal or the ledger is missing or unreadable
     ├── UnknownRound         the journal has no such round (exit code 2)
-    └── UnknownJob           neither ledger nor journal has heard of the job (exit code 2)
+    └── UnknownJob           neither ledger nor journal contains the job (exit code 2)
 """
 
 from __future__ import annotations
@@ -36,43 +36,43 @@ class BridgeError(CpschedError):
     """Base of everything this package raises on purpose."""
 
     exit_code = 1
-    """What a command ends with: 2 where what it was given is to blame."""
+    """Exit code of a command: 2 for invalid input, 1 for failures."""
 
 
 class BackendError(BridgeError):
-    """The cluster did not do as asked."""
+    """A call to the cluster failed."""
 
 
 class BackendUnavailable(BackendError):
-    """The cluster was not reached; the call had no effect."""
+    """The cluster was not reached. The call had no effect."""
 
 
 class BackendStarting(BackendUnavailable):
-    """The process that asks the cluster has not begun yet (imports); asking again goes on waiting for it."""
+    """The process that calls the cluster is still starting. A retry continues to wait for it."""
 
 
 class BackendStartFailed(BackendUnavailable):
-    """The process that asks the cluster ends or hangs before it can be asked anything."""
+    """The process that calls the cluster ends or hangs before its first call."""
 
 
 class AnswerNotUnderstood(BackendUnavailable):
-    """The cluster was reached, but its answer as a whole ends early or has another form; the call had no effect."""
+    """The cluster's answer is incomplete or has another form. The call had no effect."""
 
 
 class BackendTimeout(BackendError):
-    """No answer within the deadline; whether the call had an effect is for the next observation to tell."""
+    """No answer within the deadline. The next observation shows whether the call had an effect."""
 
 
 class BackendDied(BackendTimeout):
-    """The process that talks to the cluster ended during the call, which may have had an effect; asking on is quick."""
+    """The process that calls the cluster ended during a call, which may have had an effect. Retry at once."""
 
 
 class CommandRefused(BackendError):
-    """The cluster was reached and refused a call as a whole; the call had no effect."""
+    """The cluster refused a whole call. The call had no effect."""
 
 
 class PolicyFailure(BridgeError):
-    """What a dispatcher or predictor did wrong; `kind` is its snake-case name in journal and metrics."""
+    """A dispatcher or predictor failed; `kind` is the failure's snake-case name in journal and metrics."""
 
     def __init__(self, kind: str, detail: str) -> None:
         super().__init__(detail)
@@ -80,11 +80,11 @@ class PolicyFailure(BridgeError):
 
 
 class DecisionTimeout(BridgeError):
-    """A call into the policy was ended because it took too long."""
+    """A call into the policy exceeded its time limit and was ended."""
 
 
 class DispatcherError(BridgeError):
-    """A dispatcher in a process of its own died there, or raised what the message says."""
+    """A dispatcher in its own process died or raised."""
 
 
 class SettingsError(BridgeError):
@@ -94,7 +94,7 @@ class SettingsError(BridgeError):
 
 
 class InvalidSetting(SettingsError):
-    """One setting broke a rule; `where` are the names that lead to it. `Settings.located` adds file and line."""
+    """One setting broke a rule; `where` is its path. `Settings.located` adds file and line."""
 
     def __init__(self, where: tuple[str, ...], value: object, rule: str) -> None:
         super().__init__(f"{'.'.join(where)}: {value}: {rule}")
@@ -108,36 +108,36 @@ class AlreadyRunning(BridgeError):
 
 
 class NotReady(BridgeError):
-    """Control mode was asked for while a required check fails."""
+    """A check that control mode requires fails."""
 
 
 class ClusterUnreachable(NotReady):
-    """Control mode was asked for, and the cluster does not answer: it may do so later."""
+    """A check that control mode requires could not run, because the cluster does not answer."""
 
 
 class AddressInUse(BridgeError):
-    """The metrics address cannot be listened on."""
+    """The bridge cannot listen on the metrics address."""
 
 
 class NoLedger(BridgeError):
-    """Jobs were handed back by the cluster's own records alone: no bridge's ledger was found to tell of others."""
+    """Jobs were released by the cluster's records alone. Without a ledger, other held jobs are unknown."""
 
 
 class CorruptFile(BridgeError):
-    """The journal or the ledger is gone, or cannot be read as what it is."""
+    """The journal or the ledger is missing or unreadable."""
 
 
 class UnknownRound(BridgeError):
-    """The journal holds no such round."""
+    """The journal does not contain the round."""
 
     exit_code = 2
 
 
 class JobsStillHeld(BridgeError):
-    """Jobs could not be handed back; the message names them."""
+    """Jobs could not be released; the message names them."""
 
 
 class UnknownJob(BridgeError):
-    """Neither the ledger nor the journal has heard of the job."""
+    """Neither the ledger nor the journal contains the job."""
 
     exit_code = 2

@@ -1,16 +1,16 @@
-"""What the bridge asks of a cluster: read it as one value, start, hold and hand back jobs, check its set-up.
+"""The bridge's interface to a cluster: observe it, start, hold and release jobs, check its configuration.
 
-Three backends stand behind these ports: Slurm, PBS and the simulated cluster. The loop knows the ports only. All
-values are plain data (pickle and compare by value, arrays apart); times are seconds of the cluster's own clock.
+Slurm, PBS and the simulated cluster implement these ports. The loop uses nothing else. All values are plain data
+(pickled and compared by value, arrays excepted). Times are seconds of the cluster's clock.
 
-What every backend keeps to:
+Rules for every backend:
 
-- A call returns, or raises a `BackendError`, within the backend's own deadline; it never hangs.
-- State decides, never a reason text. What a command did is known when `observe` shows it.
-- A job id names one job in every list, from first sight until it has ended, and fits into int64. (Array
-  tasks get ids of their own; `label` keeps the name that people use.)
-- A job whose owner chose its nodes is a `UnmanagedJob`: pinning and clearing would lose that choice. A list of nodes to
-  avoid is a node set of the cluster.
+- A call returns, or raises a `BackendError`, within the backend's deadline. It never hangs.
+- State decides, never a reason text. `observe` shows the effect of a command.
+- A job id names one job in every list, from first sight until its end, and fits into int64. Array tasks have ids
+  of their own; `label` keeps the name that users see.
+- A job whose owner chose its nodes is an `UnmanagedJob`: pinning and clearing would lose that choice. A list of nodes
+  to avoid is a node set of the cluster.
 - Calls come from one thread.
 """
 
@@ -28,29 +28,29 @@ from cpsched_bridge.equivalence import BackoffKey
 
 Result = Literal["done", "refused", "unknown"]
 OutcomeCode = Literal["", "not_sent", "held_by_administrator"]
-"""What the bridge has to know of a refusal, besides its text for people.
+"""Why a command was refused, for the bridge; `Outcome.detail` is the text for people.
 
-- `not_sent`: the command was not sent, through no fault of its job: one before it was not answered, or other jobs have
-  taken the room since the decision.
-- `held_by_administrator`: `Backend.hold` found that an administrator has held the job since it was read.
+- `not_sent`: the command was not sent, and its job is not at fault: an earlier command got no answer, or other jobs
+  took the capacity since the decision.
+- `held_by_administrator`: an administrator held the job after the bridge read it.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What an adapter can do with its options, and asks of those who decide; the defaults: nothing.
+    """What an adapter supports with its options. The defaults support nothing.
 
-    Raises `InvalidValue` for values of another kind.
+    Raises `InvalidValue` for values of another type.
     """
 
     priorities: bool = False
-    """Jobs come with the site's `tier` and `priority`: dispatchers heed them, unless the settings say how they do."""
+    """Jobs have the site's `tier` and `priority`. Dispatchers respect them unless the settings state otherwise."""
     limits: bool = False
-    """Observations have the site's `limits`, which every decision keeps."""
+    """Observations have the site's `limits`, which every decision respects."""
     decision_limit_s: float | None = None
-    """Seconds that a decision may take where the dispatcher knows a limit and the settings set none; None: any."""
+    """Default time limit of a decision in seconds, for dispatchers that have one; None: no limit."""
     boosts: bool = False
-    """The backend is `SupportsBoost`: its scheduler can be told an order, which mode advise needs."""
+    """The backend is `SupportsBoost`, which advise mode requires."""
 
     def __post_init__(self) -> None:
         for name in ("priorities", "limits", "boosts"):
@@ -62,18 +62,18 @@ class Capabilities:
 
 
 class Hold(StrEnum):
-    """Who keeps a pending job from being started by the cluster's own scheduler."""
+    """Who holds a pending job."""
 
     NONE = "none"
-    """Nobody: the cluster's scheduler may start it at any moment. The bridge may adopt it by a hold."""
+    """Not held: the cluster's scheduler may start the job at any time. The bridge may adopt it by a hold."""
     PLUGIN = "plugin"
-    """The submit plugin, for us: the job carries its mark. Ours even if the ledger has never seen the job."""
+    """The submit plugin, for the bridge: the job carries its mark. Managed even if the ledger has no entry."""
     ADMIN = "admin"
-    """An administrator, or the bridge itself: ours if the ledger says that we held it, else not to be touched."""
+    """An administrator, or the bridge itself. Managed only if the ledger records the bridge's hold."""
     USER = "user"
-    """Its owner, an administrator or the cluster holds it (`PendingJob.holder`): the bridge never touches it."""
+    """The owner, an administrator or the cluster (see `PendingJob.holder`). The bridge never touches the job."""
     CLUSTER = "cluster"
-    """The cluster itself, since the job cannot run as it asks (`PendingJob.obstacle` says why): not ours to mend."""
+    """The cluster, because the job's request cannot run (see `PendingJob.obstacle`). The bridge does not touch it."""
 
 
 class Holder(StrEnum):
@@ -81,34 +81,34 @@ class Holder(StrEnum):
 
     OWNER = "its owner"
     ADMINISTRATOR = "an administrator"
-    """Or an operator. If the owner holds the job too, it still takes an administrator to release it."""
+    """Or an operator. If the owner holds the job, too, an administrator must still release it."""
     CLUSTER = "the cluster"
-    """Until something passes: `Job.ineligible` says what."""
+    """Until a condition ends; `Job.ineligible` names it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterReason:
-    """The cluster's own reason why a job waits, where that lies with the job or its like and not with its nodes.
+    """The cluster's reason why a job waits that concerns the job or its group, not its nodes.
 
-    A start that ends so is no failure of the bridge.
+    A start that ends with this reason is not a failure of the bridge.
     """
 
     reason: str
-    """In the cluster's word, such as "AssocMaxJobsLimit"."""
+    """The cluster's name for it, such as "AssocMaxJobsLimit"."""
     scope: BackoffKey
-    """Whom it concerns: one of the job's `PendingJob.groups`."""
+    """The jobs that it concerns: one of the job's `PendingJob.groups`."""
     transient: bool = False
-    """Whether a job just released may show it for a moment, and run nonetheless."""
+    """Whether a released job may show it briefly and still start."""
     clears_on_end: bool = True
-    """Whether each end of one of their jobs may ease it, as with a limit on what runs at once."""
+    """Whether the end of a job in the group may clear it, as with a limit on running jobs."""
 
 
 @dataclass(frozen=True, slots=True)
 class PendingJob:
-    """A pending job that the project models completely: decided on if it is ours, adopted if nobody holds it.
+    """A pending job that is modelled completely. The bridge decides on managed jobs and adopts jobs that are not held.
 
-    `job.ineligible` says why it may not start even if released (dependency, begin time, limits). `pinned` tells
-    that a node list set by the bridge is still on it (see `Backend.observe`).
+    `job.ineligible` states why the job may not start even if released (dependency, begin time, limits). `pinned`: the
+    job still has a node list that the bridge set (see `Backend.observe`).
     """
 
     job: Job
@@ -117,35 +117,35 @@ class PendingJob:
     label: str = ""
     obstacle: ClusterReason | None = None
     groups: tuple[BackoffKey, ...] = ()
-    """What the cluster may keep the job waiting for: itself, and what its user has in an account, a partition, ..."""
+    """Groups that the cluster may hold back: the job itself, its user in an account, in a partition, ..."""
     lower_priority: bool = False
-    """The cluster says that other jobs go first: a start that takes long for that is no sign of a broken cluster."""
+    """The cluster starts other jobs first. A slow start for this reason is no sign of a broken cluster."""
     refused: str = ""
-    """Why the cluster will not start the job on the nodes that it was given, where it says so itself."""
+    """The cluster's reason for not starting the job on its given nodes, if it states one."""
     release_is_pointless: bool = False
-    """Held for the bridge by the plugin or its like, and no hand-back would help: nobody else could start the job."""
+    """Held for the bridge, but a release would not help: the cluster's scheduler cannot start the job."""
     holder: Holder = Holder.OWNER
-    """Who holds it, where `hold` is `Hold.USER`."""
+    """The holder, if `hold` is `Hold.USER`."""
 
     @property
     def held_by(self) -> PendingReason:
-        """Who holds a job whose hold is `Hold.USER`."""
+        """Who holds the job, if `hold` is `Hold.USER`."""
         until = self.job.ineligible if self.holder is Holder.CLUSTER else None
         return until or PendingReason(PendingCode.HELD_BY, (self.holder.value,))
 
 
 MOST_TASKS = 500
-"""Waiting tasks of one array that a reading shows at a time; the others follow as these start."""
+"""Maximum number of pending tasks of one array in an observation. The others follow as these start."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnmanagedJob:
-    """A pending job that is left to the cluster's own scheduler, with the reason; never held, never started by us.
+    """A pending job that is left to the cluster's own scheduler, with the reason.
 
-    A text becomes a reason with the code `other`.
+    The bridge never holds or starts it. A text becomes a reason with the code `other`.
 
-    `held_for_us` marks one that the submit plugin held although it cannot be modelled: the bridge hands it back. So it
-    does with one that is `pinned`: nobody holds it, and a node list of the bridge's is on it.
+    `held_for_us`: the submit plugin held it although it cannot be modelled; the bridge releases it. `pinned`: it is not
+    held but has a node list of the bridge; the bridge releases it, too.
     """
 
     job_id: int
@@ -161,15 +161,15 @@ class UnmanagedJob:
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """Nodes that take no jobs for a time, now or later; for people who look at the plan."""
+    """Nodes that take no jobs for a time, now or later. For display only."""
 
     kind: Literal["reserved", "drained", "down"]
     name: str
-    """In the cluster's words: the reservation's name, or the nodes' state."""
+    """The cluster's name for it: the reservation's name, or the nodes' state."""
     nodes: tuple[int, ...]
     from_s: int
     to_s: int | None
-    """None: nobody knows."""
+    """None: unknown."""
 
 
 ObjectKind = Literal["node", "partition", "reservation", "job", "association", "qos"]
@@ -178,9 +178,9 @@ OBJECT_KINDS: tuple[ObjectKind, ...] = get_args(ObjectKind)
 
 @dataclass(frozen=True, slots=True)
 class UnusableObject:
-    """One object of the cluster that is left out of the plan, and nothing else with it.
+    """One object of the cluster that is left out of the plan.
 
-    A node takes no jobs, a reservation closes the nodes that it names, jobs of all other objects are left to the
+    A node takes no jobs. A reservation closes the nodes that it names. Jobs that use any other object are left to the
     cluster's own scheduler.
     """
 
@@ -188,13 +188,13 @@ class UnusableObject:
     name: str
     field: str
     reason: Literal["unreadable", "unknown"]
-    """The field cannot be read, or this version has no rule for the field or its value."""
+    """`unreadable`: the field cannot be read. `unknown`: this version has no rule for the field or its value."""
     detail: str = ""
-    """The value, or what is wrong with it."""
+    """The value, or the error."""
 
     @property
     def why(self) -> str:
-        """The trouble in words, without the object."""
+        """The problem, without the object."""
         if self.reason == "unknown":
             return f"{self.field}={self.detail}: this version has no rule for it"
         return f"{self.field} cannot be read" + (f": {self.detail}" if self.detail else "")
@@ -205,20 +205,20 @@ class UnusableObject:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """What the bridge in control leaves on the cluster, so that another one sees it; no user can write or remove it."""
+    """The mark on the cluster of the bridge in control. Users cannot write or remove it."""
 
     bridge: str
-    """Which bridge: each state directory makes a name of its own."""
+    """Name of the bridge; each state directory has its own."""
     run: str
-    """Which process of that bridge."""
+    """Name of the bridge's process."""
     beat: int
-    """Goes up as long as that process is in control: a claim that does not change is one of a dead bridge."""
+    """Counter that increases while the process is in control. A lease that does not change belongs to a dead bridge."""
     where: str
     """Host and state directory, for people."""
 
     @property
     def owner(self) -> tuple[str, str]:
-        """The process that made it."""
+        """The bridge and process that hold the lease."""
         return self.bridge, self.run
 
 
@@ -226,19 +226,21 @@ class Lease:
 class Observation:
     """One consistent reading of a cluster.
 
-    `free` is int64[N, R], never negative: capacity less what runs (modelled or not) and less nodes that are
-    drained, down, not responding or reserved (their rows are 0). `pending` is in arrival order. `running` holds
-    every running job that could be modelled, whoever started it. `ended` holds jobs that ran and ended since the
-    previous reading of this backend object, in order of their ends; a job may come twice after a reconnect.
-    A job that is in none of the lists is gone (cancelled before it ran, or forgotten by the cluster).
-    `limits` says how the pending jobs stand to the site's limits; None where the adapter knows of none. `notes` are
-    told as events: what could not be read, and what stands in for it. `outages` say why and until when nodes take no
-    jobs, and which nodes will take none later; nothing is decided by them. `otherwise` says,
-    by job id, what the cluster gave to running jobs where that is not what they had asked for. `claim` is the one that
-    a bridge has left. `labels` has the names that people use for running and ended jobs, where those are not their ids.
-    `busy` says why the cluster's controller had rather be asked less often; empty where nothing speaks for that.
-    `unusable` are the objects that are left out, since a field of them could not be used.
-    `cluster_name` is what the cluster calls itself; empty where it has no name.
+    - `free`: int64[N, R], never negative: capacity minus running jobs (modelled or not). Rows of nodes that are
+      drained, down, not responding or reserved are 0.
+    - `pending`: in order of arrival.
+    - `running`: every running job that could be modelled, including jobs that the bridge did not start.
+    - `ended`: jobs that ran and ended since the previous reading of this backend object, by end time. A job may occur
+      twice after a reconnect. A job in none of the lists was cancelled before it ran, or forgotten by the cluster.
+    - `limits`: the pending jobs under the site's limits; None if the adapter has no limits.
+    - `notes`: recorded as events: what could not be read, and what replaces it.
+    - `outages`: why and until when nodes take no jobs. Decisions do not use them.
+    - `otherwise`: by job id, what the cluster gave to a running job if it differs from the request.
+    - `claim`: the lease on the cluster.
+    - `labels`: names that users see for running and ended jobs, if they differ from the ids.
+    - `busy`: why the controller should be polled less often; empty if there is no reason.
+    - `unusable`: the objects that are left out because a field is unusable.
+    - `cluster_name`: the cluster's name for itself; empty if it has none.
     """
 
     now_s: int
@@ -259,13 +261,13 @@ class Observation:
     cluster_name: str = ""
 
     def names(self) -> dict[int, str]:
-        """What people call the jobs that have another name than their id."""
+        """Return the names of jobs that users know by a name other than the id."""
         return {**self.labels, **{each.job.id: each.label for each in self.pending if each.label}}
 
 
 @dataclass(frozen=True, slots=True)
 class StartOrder:
-    """Start `job` now on `nodes`: (node name, units there), each node once. Names, since indices may have moved."""
+    """Start `job` now on `nodes`: (node name, units), each node once. Names, because indices may have changed."""
 
     job: Job
     nodes: tuple[tuple[str, int], ...]
@@ -273,7 +275,7 @@ class StartOrder:
 
 @dataclass(frozen=True, slots=True)
 class DeferredStart:
-    """A start that the cluster would not carry out as it is meant to if it were told now; nothing is wrong with it."""
+    """A start that the cluster would not carry out as decided if it were sent now. The job is valid."""
 
     job_id: int
     why: str
@@ -281,33 +283,33 @@ class DeferredStart:
 
 @dataclass(frozen=True, slots=True)
 class QueueRank:
-    """How one entry of the cluster's list of waiting jobs is ranked by the cluster's own scheduler."""
+    """The rank of one entry of the cluster's pending list under the cluster's own scheduler."""
 
     id: int
-    """By which the cluster is told; of several tasks of an array that wait together, one for all of them."""
+    """Id of the entry in commands. Pending tasks of one array share an entry."""
     jobs: tuple[int, ...]
-    """The `PendingJob` ids that it stands for."""
+    """The `PendingJob` ids of the entry."""
     own: int
-    """The priority that the cluster computes, without points; less than 1 where the cluster shows 1."""
+    """Priority that the cluster computes without the boost; below 1 where the cluster shows 1."""
     points: int
-    """What somebody has added to it."""
+    """Boost that was added, by any actor."""
     tier: int = 0
-    """Of two entries the one in the higher tier goes first, whatever their priorities."""
+    """An entry in a higher tier precedes all entries of lower tiers."""
     label: str = ""
-    """The name that people use."""
+    """The name that users see."""
     fixed: bool = False
-    """Points have no effect: somebody has set the priority as a whole."""
+    """A fixed priority: boosts have no effect."""
     hidden: bool = False
-    """The cluster does not show the points, such as those of a held job; `own` and `points` are 0 then."""
+    """The cluster does not show the boost, for example of a held job; `own` and `points` are 0."""
     kin: int = 0
-    """Another id from which this one may have its points: that of the array which a task was split off from."""
+    """Another id from which this entry may have its boost: the array that the task was split off from."""
 
 
 @dataclass(frozen=True, slots=True)
 class PriorityBoost:
-    """Let the entry `id` of the cluster's list have so many points, if it has one of `instead_of` now, or 0.
+    """Set the boost of entry `id` if it is one of `instead_of` or 0 now.
 
-    An entry whose points are hidden is told 0 only.
+    An entry whose boost is hidden can only be set to 0.
     """
 
     id: int
@@ -317,114 +319,114 @@ class PriorityBoost:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one job's command.
+    """The result of one job's command.
 
-    `done`: the cluster took it. `refused`: it had no effect (gone, not pending, not held, running, refused).
+    `done`: the cluster accepted it. `refused`: it had no effect (job gone, not pending, not held, running, refused).
     `unknown`: no answer; it may have taken effect.
     """
 
     job_id: int
     result: Result
     detail: str = ""
-    """For people; never compared."""
+    """Text for people; never compared."""
     code: OutcomeCode = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that must hold before control mode, and how to mend it."""
+    """A requirement of control mode, and how to meet it."""
 
     name: str
     ok: bool
     detail: str
     mend: str = ""
     required: bool = True
-    """False: a warning that does not keep control mode from starting."""
+    """False: a warning that does not prevent control mode."""
     may_come: bool = False
-    """True: it may hold later without a change of the configuration, such as a service that is away."""
+    """True: the check may pass later without a change of configuration, for example when a service is back."""
     mode: Literal["", "advise", "control"] = ""
-    """The mode that it concerns alone; empty: any that writes to the cluster."""
+    """The only mode that it concerns; empty: every mode that writes to the cluster."""
 
 
 UNKNOWN_NODES = "nodes that take no jobs now, or have another name"
-"""Where a running job runs whose placement names no node: a placement has those that will be free after the job."""
+"""Shown for a running job whose placement names no node: placements list only nodes that become free after it."""
 RELEASE_POINTLESS = "cannot be handed back, and is tried again"
-"""What is said of a job that the bridge would leave to the cluster's own scheduler if that could start it."""
+"""Shown for a job that the bridge cannot release to the cluster's own scheduler because that cannot start it."""
 
 
 class Backend(Protocol):
-    """A cluster that the bridge stands beside.
+    """A cluster that the bridge schedules.
 
-    The three commands take whole batches and answer per job, in the order asked; they are idempotent. They
-    raise `BackendUnavailable` or `CommandRefused` only if no job of the batch was touched, `BackendTimeout`
-    if all of them may have been; in between they answer with `unknown`.
+    The three commands take batches and return one outcome per job, in the given order. They are idempotent. They
+    raise `BackendUnavailable` or `CommandRefused` only if no job of the batch was touched, and `BackendTimeout` if all
+    of them may have been. In all other cases they return `unknown` for the jobs in doubt.
 
-    `adapters/mock/backend.py` is a whole one, and says the least that the attributes may say.
+    `adapters/mock/mock_backend.py` is a complete example with minimal attributes.
     """
 
     @property
     def child_starts(self) -> int:
-        """Processes that it has started so far to ask the cluster by, for the metrics; 0 where it needs none."""
+        """Number of child processes started so far to reach the cluster, for the metrics; 0 if none are needed."""
         ...
 
     @property
     def history_missing(self) -> bool:
-        """Whether `history` told less than there is, since its source did not answer."""
+        """Whether `history` was incomplete because its source did not answer."""
         ...
 
     @property
     def transport_info(self) -> str:
-        """By what the cluster is asked and told, and why by that; empty until known, or where there is one way only."""
+        """The transport in use and the reason; empty until known, or if there is only one."""
         ...
 
     @property
     def starts_in_one_change(self) -> bool:
-        """Whether a job that has the pin of a start has been released with it.
+        """Whether a start pins and releases its job in one change.
 
-        If not, a bridge that dies in the middle of a start may leave the job held, with its pin.
+        If not, a bridge that dies during a start may leave the job held and pinned.
         """
         ...
 
     def not_ready_reason(self) -> str | None:
-        """What is left to do before the cluster can be asked, in words; None: it can be asked. Never waits."""
+        """Return what must finish before the cluster can be called, or None if it can be. Never wait."""
         ...
 
     def observe(self, pinned: Collection[int] = ()) -> Observation:
-        """Read the cluster. `pinned`: jobs whose node list is ours by the ledger, so a pin and not the user's wish."""
+        """Read the cluster. `pinned`: jobs whose node list the bridge set, according to the ledger."""
         ...
 
     def history(self) -> Sequence[EndedJob]:
-        """Jobs that ran and ended before, oldest first, as far as the cluster remembers.
+        """Return jobs that ran and ended before, oldest first, as far as the cluster remembers.
 
-        Called before the first `observe`: it fills the predictor, and tells which jobs of the ledger ended while no
-        bridge was there. What ends after it comes with an observation. A backend whose source of the past did not
-        answer tells what it can, and `history_missing` is true then: it is called again later.
+        Called before the first `observe`. It trains the predictor and shows which jobs of the ledger ended while no
+        bridge ran. Later ends come with observations. If its source does not answer, the backend returns what it can
+        and sets `history_missing`; the bridge calls again later.
         """
         ...
 
     def resolve_layout(self, orders: Sequence[StartOrder]) -> Sequence[StartOrder | DeferredStart]:
-        """What the cluster would make of these starts, in order: asked right before they are written down and begun.
+        """Return the layout that the cluster would give these starts, in order, before they are recorded and sent.
 
-        A cluster may be told the nodes of a job, and split its units over them by itself: then the order comes back
-        with its units where the cluster would put them, on the same nodes or some of them. It fits beside all others
-        of the round. No command is sent.
+        Where the cluster takes the nodes of a job and splits its units itself, the order is returned with the units
+        that the cluster would place, on the same nodes or a subset. It fits together with all others of the round. No
+        command is sent.
         """
         ...
 
     def start(self, orders: Sequence[StartOrder]) -> Sequence[Outcome]:
         """Begin a start: pin the nodes and release; see `starts_in_one_change`.
 
-        Immediately before, each job is checked to be still pending and held, and `refused` if not: pinning a
-        running job would resize it. `done` means released, not running: the loop confirms by observing, and
-        calls `hold` for a job that is not seen running in time.
+        Immediately before, check that each job is still pending and held, and return `refused` if not: pinning a
+        running job would resize it. `done` means released, not running: the loop confirms by observing, and calls
+        `hold` for a job that does not run in time.
         """
         ...
 
     def hold(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
-        """Hold pending jobs and clear a pin of ours: to adopt a job, to roll a start back, after a requeue.
+        """Hold pending jobs and clear the bridge's pin: to adopt a job, to undo a start, after a requeue.
 
-        A job that runs meanwhile is left alone and `refused`. Never turns a user's hold into ours. A job without a pin
-        that an administrator has held since it was read is `refused` as well, where that can be told.
+        A job that runs by now is not touched and `refused`. A user's hold never becomes the bridge's. A job without a
+        pin that an administrator held since it was read is `refused`, too, where the cluster shows it.
         """
         ...
 
@@ -433,80 +435,80 @@ class Backend(Protocol):
         ...
 
     def unpin(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
-        """Clear pins of pending jobs that somebody else holds; whoever holds a job goes on holding it.
+        """Clear pins of pending jobs that other actors hold, and keep their holds.
 
-        A job that nobody holds is `refused`: it might start while its pin is half undone.
+        A job that is not held is `refused`: it might start while its pin is half cleared.
         """
         ...
 
     def acquire_lease(self, claim: Lease, instead_of: Lease | None) -> bool:
-        """Leave `claim` on the cluster where `instead_of` stands; None: only where none stands.
+        """Replace the lease `instead_of` on the cluster by `claim`; None: only if there is no lease.
 
-        False: something else stands there, or was faster, and nothing was changed. A cluster that has no place for
-        a claim, or does not let the bridge write one, raises `CommandRefused`.
+        Return False, without a change, if another lease is there. Raise `CommandRefused` if the cluster has no place
+        for a lease or does not permit the bridge to write one.
         """
         ...
 
     def release_lease(self, claim: Lease) -> None:
-        """Take `claim` off the cluster; nothing happens where another one stands there. Raises as `claim` does."""
+        """Remove `claim` from the cluster, unless another lease is there. Raise as `acquire_lease` does."""
         ...
 
     def checks(self) -> Sequence[Check]:
-        """What must hold before control mode: privilege, configuration, versions, clocks, plugin."""
+        """Check the requirements of control mode: privilege, configuration, versions, clocks, plugin."""
         ...
 
     def close(self) -> None:
-        """Let go of connections and child processes; the jobs stay as they are."""
+        """Close connections and end child processes. The jobs do not change."""
         ...
 
 
 @runtime_checkable
 class SupportsBoost(Protocol):
-    """A backend whose scheduler starts the jobs, in an order that may be changed by points. Raises as `Backend` does.
+    """A backend whose scheduler starts the jobs in an order that boosts can change. Raises as `Backend` does.
 
-    Points are numbers on waiting jobs, and nothing else: nobody is held, and nothing starts by them.
+    A boost changes the priority of a pending job. It neither holds nor starts a job.
     """
 
     scheduler_interval_s: float = 60.0
-    """Seconds between two passes of that scheduler over its whole queue, by its defaults."""
+    """Seconds between two passes of that scheduler over its whole queue, by default."""
 
     def ranks(self) -> Sequence[QueueRank]:
-        """How the cluster ranks what waits now, in any order; after `observe`."""
+        """Return the cluster's ranking of the pending entries, in any order. Called after `observe`."""
         ...
 
     def set_boosts(self, advice: Sequence[PriorityBoost]) -> Sequence[Outcome]:
-        """Change points, in the order given. `refused`: the job is gone, runs, or has points of somebody else's."""
+        """Change boosts, in the given order. `refused`: the job is gone, runs, or has another actor's boost."""
         ...
 
 
 @runtime_checkable
 class QueueGate(Protocol):
-    """A backend that keeps whole queues from the cluster's own scheduler, so that jobs yet to come are held, too."""
+    """A backend that can close whole queues to the cluster's own scheduler, so that future jobs are held, too."""
 
     def open_queues(self) -> Sequence[str]:
-        """Let the cluster's own scheduler start whatever comes; what was in the way of that, a line each.
+        """Let the cluster's own scheduler start all jobs. Return one line per obstacle.
 
-        Asked again and again while the bridge is not in control. Raises as `Backend` does.
+        Called repeatedly while the bridge is not in control. Raises as `Backend` does.
         """
         ...
 
 
 class LoopClock(Protocol):
-    """The loop's clock: how it measures its own time and waits between cycles."""
+    """The loop's clock: measures its time and waits between cycles."""
 
     def monotonic_s(self) -> float:
-        """Seconds of a clock that never goes back."""
+        """Return seconds of a clock that never goes back."""
         ...
 
     def unix_s(self) -> float:
-        """Wall-clock time, for people and for Prometheus."""
+        """Return the wall-clock time, for people and for Prometheus."""
         ...
 
     @property
     def stopped(self) -> bool:
-        """Whether the loop is to end after this cycle."""
+        """Whether the loop ends after this cycle."""
         ...
 
     def wait(self, seconds: float) -> bool:
-        """Wait at most so long, less if woken; False: there is nothing left to wait for, the loop ends."""
+        """Wait at most `seconds`, less if woken. Return False if the loop is to end."""
         ...

@@ -1,4 +1,4 @@
-"""The settings file of the bridge: YAML, every field with a sentence, errors that name the file and the field."""
+"""The bridge's settings file: YAML with described fields, and errors that name file and field."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from cpsched_sim.input.yaml_tree import YamlTree, plain_text, read_tree
 
 S = TypeVar("S", bound=BaseModel)
 MAX_NUMBER = 1_000_000_000
-"""Largest number in the settings, either sign: 31 years in seconds."""
+"""Largest absolute value of a number in the settings: 31 years in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetiredSetting:
-    """A setting that files of older versions hold: ignored with a warning, where an unknown one is an error."""
+    """A setting of older versions. It is ignored with a warning; an unknown setting is an error."""
 
     removed_in: str
     instead: str
     adapter: str = ""
-    """The adapter whose option it was; empty for settings of every bridge."""
+    """The adapter whose option it was; empty for settings of every adapter."""
 
 
 RETIRED_SETTINGS: Mapping[str, RetiredSetting] = {
@@ -40,40 +40,36 @@ RETIRED_SETTINGS: Mapping[str, RetiredSetting] = {
     "guard.window_s": RetiredSetting("0.1.0", "failed starts count for 300 s"),
     "guard.failed_starts": RetiredSetting("0.1.0", "a user counts as failing after 3 failed starts in a row"),
     "guard.max_failed_decisions": RetiredSetting("0.1.0", "the bridge pauses after 5 failed decisions in a row"),
-    "cycle.reading_share": RetiredSetting("0.1.0", "readings of the cluster take at most half of the time"),
-    "cycle.longest_gap": RetiredSetting("0.1.0", "a cycle that begins 10 intervals late is an event"),
+    "cycle.reading_share": RetiredSetting("0.1.0", "the bridge spends at most half of its time reading the cluster"),
+    "cycle.longest_gap": RetiredSetting("0.1.0", "a cycle that begins 10 intervals late is recorded as an event"),
     "cycle.wake_after_s": RetiredSetting(
-        "0.1.0", "a trigger file begins a cycle at least 1 s after the begin of the last one"
+        "0.1.0", "a trigger file starts a cycle at the earliest 1 s after the previous cycle began"
     ),
-    "start.stuck_s": RetiredSetting("0.1.0", "a hold or release that has no effect for 120 s is an event"),
-    "advise.depth": RetiredSetting("0.1.0", "the first 100 jobs of the plan are put in order"),
-    "advise.most_changes": RetiredSetting("0.1.0", "at most 100 jobs get new points at one time"),
-    "policy.limits": RetiredSetting("0.1.0", "policy.goal has limits; `cpsched tune --limits` takes others"),
+    "start.stuck_s": RetiredSetting("0.1.0", "a hold or release without effect for 120 s is recorded as an event"),
+    "advise.depth": RetiredSetting("0.1.0", "advise mode orders the first 100 jobs of the plan"),
+    "advise.most_changes": RetiredSetting("0.1.0", "at most 100 boosts change at a time"),
+    "policy.limits": RetiredSetting("0.1.0", "policy.goal has its own limits; `cpsched tune --limits` sets others"),
     "page.public": RetiredSetting(
-        "0.1.0", "on another address than loopback the page needs page.user_header and page.trusted_proxies"
+        "0.1.0", "an address other than loopback requires page.user_header and page.trusted_proxies"
     ),
-    "tune": RetiredSetting("0.1.0", "cpsched-tune.timer reports what `cpsched tune` finds; edit policy: by hand"),
-    "options.socket": RetiredSetting(
-        "0.1.0", "the mock adapter simulates its site in the bridge's own process", "mock"
-    ),
-    "options.busy_requests": RetiredSetting("0.1.0", "slurmctld counts as busy with 100 requests at once", "slurm"),
-    "options.busy_messages": RetiredSetting("0.1.0", "slurmctld counts as busy with 1,000 messages to send", "slurm"),
-    "options.policy_deadline_s": RetiredSetting(
-        "0.1.0", "the commands that read the site's policy may take 10 s", "slurm"
-    ),
-    "options.history_days": RetiredSetting("0.1.0", "jobs that ended in the last 7 days are read at start", "slurm"),
+    "tune": RetiredSetting("0.1.0", "cpsched-tune.timer reports the result of `cpsched tune`; edit policy: yourself"),
+    "options.socket": RetiredSetting("0.1.0", "the mock adapter simulates its cluster in the bridge's process", "mock"),
+    "options.busy_requests": RetiredSetting("0.1.0", "slurmctld counts as busy at 100 concurrent requests", "slurm"),
+    "options.busy_messages": RetiredSetting("0.1.0", "slurmctld counts as busy at 1,000 unsent messages", "slurm"),
+    "options.policy_deadline_s": RetiredSetting("0.1.0", "commands that read the site's policy have 10 s", "slurm"),
+    "options.history_days": RetiredSetting("0.1.0", "the bridge reads jobs of the last 7 days at start", "slurm"),
 }
-"""By dotted name, `options.` included: what is ignored, and what to write in its place. Names are never used again."""
+"""Retired settings by dotted name, `options.` included. Names are never used again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Renamed:
-    """A setting that has another name, or takes other words, since a version; the old ones work with a warning."""
+    """A setting with a new name or new values. The old ones work with a warning."""
 
     new: str
     renamed_in: str = "0.1.0"
     values: Mapping[str, str] = field(default_factory=dict)
-    """Old words -> new ones."""
+    """Old values -> new values."""
 
 
 RENAMED: Mapping[str, Renamed] = {
@@ -85,18 +81,18 @@ RENAMED: Mapping[str, Renamed] = {
     "advise.points": Renamed("advise.max_boost"),
     "on_stop": Renamed("on_stop", values={"hand-back": "release"}),
 }
-"""By the old dotted name. The old names are removed two minor releases later."""
+"""Renamed settings by old dotted name. The old names are removed two minor releases later."""
 
 
 class Section(BaseModel):
-    """A part of the settings file: unknown fields are errors, not typos that go unnoticed."""
+    """A part of the settings file. Unknown fields are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     @field_validator("*", mode="before")
     @classmethod
     def _is_what_it_says(cls, value: Any, info: ValidationInfo) -> Any:
-        """`1` is no `true`, and `true` is no number: somebody meant something else."""
+        """Reject a number for a boolean and a boolean for a number."""
         kind = cls.model_fields[str(info.field_name)].annotation
         if kind is bool and not isinstance(value, bool):
             raise PydanticCustomError("bool_type", "must be true or false")
@@ -113,62 +109,63 @@ class Section(BaseModel):
 
 
 class PowerSettings(Section):
-    """A cap of power, which holds whoever decides."""
+    """A power cap. It applies to every dispatcher and to the fallback."""
 
     cap_w: int | None = Field(
-        default=None, gt=0, description="The most that all running jobs may draw together, in watts."
+        default=None, gt=0, description="Maximum total power of all running jobs, in watts; null: no cap."
     )
     watts: dict[str, int] = Field(
         default_factory=dict,
-        description="What a job is taken to draw for each amount of a resource that it asks for, by resource.",
+        description="Assumed power in watts per requested amount of a resource, by resource name.",
     )
 
     @model_validator(mode="after")
     def _says_both(self) -> PowerSettings:
         if (self.cap_w is None) != (not self.watts):
-            raise ValueError("cap_w and watts need each other")
+            raise ValueError("cap_w and watts must be set together")
         return self
 
     def cap(self) -> PowerCap | None:
-        """The cap, where one is set."""
+        """Return the cap, or None if none is set."""
         return None if self.cap_w is None else PowerCap.of(self.cap_w, self.watts)
 
 
 class PolicySettings(Section):
-    """What decides."""
+    """The policy: goal, dispatcher, predictor and fallback."""
 
     goal: str | dict[str, float] | None = Field(
         default=None,
-        description="What the site wants: `waits`, `balance` or `large-jobs`, or weights by figure, such as "
-        "`{bsld: 2, awf: 1}`; null: the dispatcher's own objective, or the one in `dispatcher_settings`; "
-        "`cpsched tune` then goes by `balance`.",
+        description="The site's goal: `waits`, `balance` or `large-jobs`, or metrics with weights, such as "
+        "`{bsld: 2, awf: 1}`; null: the dispatcher's own objective or the one in `dispatcher_settings`, and "
+        "`balance` for `cpsched tune`.",
     )
     dispatcher: str = Field(
         default="lookahead",
         description="Dispatcher by name (`cpsched dispatchers` lists them) or package.module:Class.",
     )
     dispatcher_settings: dict[str, str | int | float | bool] = Field(
-        default_factory=dict, description="Its parameters by name, as `cpsched dispatchers` lists them."
+        default_factory=dict, description="The dispatcher's parameters by name; see `cpsched dispatchers`."
     )
     predictor: str = Field(
         default="walltime", description="Predictor by name (`cpsched predictors` lists them) or package.module:Class."
     )
     predictor_settings: dict[str, str | int | float | bool] = Field(
-        default_factory=dict, description="Its parameters by name, as `cpsched predictors` lists them."
+        default_factory=dict, description="The predictor's parameters by name; see `cpsched predictors`."
     )
     overrun: Overrun | None = Field(
         default=None,
-        description="What a running job is assumed to do when it outlives its estimate; "
-        "null: the dispatcher's own rule (`lookahead`: walltime, the others: one-second).",
+        description="Assumption for a running job that exceeds its estimate; "
+        "null: the dispatcher's default (`lookahead`: walltime, the others: one-second).",
     )
     fallback: str = Field(
         default="easy",
-        description="Dispatcher that decides, on requested times, where the other hangs or fails; `none`: nobody does.",
+        description="Dispatcher that decides with requested times if the policy hangs or fails; `none`: no fallback.",
     )
     isolation: Literal["auto", "process", "none"] = Field(
         default="auto",
-        description="process: run the dispatcher in a process that is killed when it hangs; auto: unless it is the "
-        "fallback.",
+        description="process: run the dispatcher in its own process, which is killed if it hangs; none: run it "
+        "in the "
+        "bridge's process; auto: process, unless the dispatcher is the fallback.",
     )
 
     power: PowerSettings = Field(default_factory=PowerSettings)
@@ -185,25 +182,25 @@ class PolicySettings(Section):
         return value
 
     def of_goal(self) -> dict[str, str]:
-        """The settings of the dispatcher that the goal stands for; none where no goal is named."""
+        """Return the dispatcher settings that the goal implies; empty without a goal."""
         return {} if self.goal is None else {"objective": Goal.of(self.goal).objective}
 
     @property
     def falls_back(self) -> bool:
-        """Whether there is somebody else to decide."""
+        """Whether a fallback is configured."""
         return self.fallback != "none"
 
     @property
     def apart(self) -> bool:
-        """Whether the dispatcher runs in a process of its own."""
+        """Whether the dispatcher runs in its own process."""
         return self.isolation == "process" or (self.isolation == "auto" and self.dispatcher != self.fallback)
 
     def fallback_spec(self) -> PolicySpec:
-        """The policy that decides where the configured one fails: no predictor, nothing learned."""
+        """Return the fallback's policy: no predictor and no learned state."""
         return PolicySpec(self.fallback, overrun=self.overrun)
 
     def spec(self) -> PolicySpec:
-        """The same as the policy in words that is built and journalled."""
+        """Return the policy's specification, as built and recorded in the journal."""
         return PolicySpec(
             self.dispatcher,
             self.predictor,
@@ -214,58 +211,58 @@ class PolicySettings(Section):
 
 
 class CycleSettings(Section):
-    """How often the bridge looks, and how much it does at once."""
+    """How often cycles run, and how much one cycle does."""
 
     interval_s: float = Field(
         default=1.0, gt=0, description="Seconds from the start of one cycle to the start of the next."
     )
     max_commands: int = Field(
-        default=500, gt=0, description="Jobs that one cycle may send commands for; the rest waits."
+        default=500, gt=0, description="Maximum number of jobs per cycle for which commands are sent."
     )
     max_interval_factor: float = Field(
         default=5.0,
         ge=1,
-        description="While the cluster is busy, the pause grows to at most this many intervals; 1: never.",
+        description="Maximum pause while the cluster is busy, in intervals; 1: no slowdown.",
     )
     trigger_files: tuple[Path, ...] = Field(
         default=(),
-        description="Files whose change begins a cycle before `interval_s` has passed, such as one that the submit "
-        "plugin touches.",
+        description="Files whose change starts a cycle before `interval_s` has passed, for example a file that the "
+        "submit plugin touches.",
     )
     max_backoff_s: float = Field(
         default=60.0,
         gt=0,
-        description="After failed cycles the pause doubles from one interval up to this many seconds.",
+        description="Maximum pause after failed cycles, in seconds; the pause starts at one interval and doubles.",
     )
     decide_timeout_s: float = Field(
         default=60.0,
         gt=0,
-        description="A decision that takes longer is given up and the fallback decides; systemd's watchdog is longer.",
+        description="Time limit of a decision, in seconds, after which the fallback decides; below systemd's watchdog.",
     )
     checks_every_s: float = Field(
-        default=300.0, ge=0, description="How often the checks of `cpsched doctor` are repeated; 0: never."
+        default=300.0, ge=0, description="Seconds between repeated checks of `cpsched doctor`; 0: never."
     )
 
 
 class StartSettings(Section):
-    """What counts as a start, and when to give up."""
+    """When a start counts as failed, and when the bridge stops trying."""
 
     timeout_s: int = Field(
-        default=15, gt=0, description="A released job not seen running after this long is held again."
+        default=15, gt=0, description="Seconds after which a released job that does not run is held again."
     )
     max_failures: int = Field(
         default=5,
         gt=0,
-        description="After this many failed attempts in a row a job is left to the cluster's own scheduler.",
+        description="Consecutive failed starts after which a job is left to the cluster's own scheduler.",
     )
     adopt: bool = Field(
         default=True,
-        description="Hold pending jobs that nobody holds; false where the submit plugin holds every new job.",
+        description="Hold pending jobs that are not held; false where the submit plugin holds every new job.",
     )
 
 
 class CircuitBreakerSettings(Section):
-    """When the bridge pauses by itself: it releases all jobs to the cluster's scheduler until `cpsched resume`."""
+    """When the bridge pauses: it then releases all jobs to the cluster's scheduler until `cpsched resume`."""
 
     failing_users: int = Field(
         default=3,
@@ -275,59 +272,62 @@ class CircuitBreakerSettings(Section):
 
 
 class LeaseSettings(Section):
-    """The lease on the cluster that the bridge in control holds."""
+    """The lease of the bridge in control on the cluster."""
 
     duration_s: float = Field(
         default=120.0,
         gt=0,
-        description="Another bridge's lease expires this long after its last renewal; it is renewed six times as "
-        "often. Longer than `cycle.max_backoff_s` and `cycle.decide_timeout_s`, and the same for all bridges of a "
+        description="Seconds after its last renewal at which another bridge's lease expires; the bridge renews "
+        "six times "
+        "as often. Must exceed `cycle.max_backoff_s` and `cycle.decide_timeout_s`, and be equal on all bridges "
+        "of a "
         "cluster.",
     )
 
 
 class AdviseSettings(Section):
-    """How far mode advise goes; in the other modes nobody is advised."""
+    """Limits of advise mode; ignored in the other modes."""
 
     max_boost: int = Field(
         default=1000,
         gt=0,
-        description="The most that a job's priority is raised: it passes another job of its tier only where the "
-        "cluster's own priorities of the two differ by less than this.",
+        description="Maximum boost of a job's priority: the job passes another one of its tier only if their own "
+        "priorities differ by less than this.",
     )
-    every_s: float = Field(default=30.0, gt=0, description="Seconds from one look at the cluster's order to the next.")
+    every_s: float = Field(default=30.0, gt=0, description="Seconds between comparisons with the cluster's order.")
 
 
 class MetricsSettings(Section):
-    """The endpoint for Prometheus."""
+    """The HTTP endpoint for Prometheus."""
 
     enabled: bool = Field(default=True, description="Serve /metrics, /healthz and /readyz.")
     host: str = Field(
         default="127.0.0.1", description="Address to listen on; the default is reachable from this host only."
     )
-    port: int = Field(default=9764, ge=0, le=65535, description="Port to listen on; 0 takes any free one.")
+    port: int = Field(default=9764, ge=0, le=65535, description="Port to listen on; 0: any free port.")
 
 
 class PageSettings(Section):
-    """The status page for people, served where the metrics are."""
+    """The status page, served on the address of the metrics."""
 
-    enabled: bool = Field(default=True, description="Serve the status page, and the API under /api/v1.")
+    enabled: bool = Field(default=True, description="Serve the status page and the API under /api/v1.")
     hosts: tuple[str, ...] = Field(
         default=(),
-        description="Names by which a reverse proxy asks for the page, beside addresses and localhost.",
+        description="Host names under which a reverse proxy serves the page, in addition to addresses and localhost.",
     )
     users: Literal["show", "hide"] = Field(
-        default="show", description="hide: no names of users, accounts and jobs, on the page and in its JSON."
+        default="show", description="hide: omit names of users, accounts and jobs from the page and its JSON."
     )
     user_header: str = Field(
         default="",
-        description="Header in which a reverse proxy says who reads, such as X-Remote-User: each reader sees his own "
-        "jobs alone, and who comes otherwise sees nothing. Empty: everybody sees everything.",
+        description="Header in which a reverse proxy names the authenticated user, such as X-Remote-User. Users "
+        "then see "
+        "only their own jobs, and other requests see none. Empty: every reader sees all jobs.",
     )
     trusted_proxies: tuple[str, ...] = Field(
-        default=(), description="Addresses or networks of the proxies whose `user_header` is believed."
+        default=(), description="Addresses or networks of the proxies from which `user_header` is accepted."
     )
-    operators: tuple[str, ...] = Field(default=(), description="Readers by `user_header` who see everybody's jobs.")
+    operators: tuple[str, ...] = Field(default=(), description="Users of `user_header` who see all jobs.")
 
     @field_validator("user_header")
     @classmethod
@@ -348,11 +348,13 @@ class PageSettings(Section):
 
 
 class JournalSettings(Section):
-    """How much of the past is kept."""
+    """How long records are kept."""
 
-    max_mib: float = Field(default=2048.0, gt=0, description="Size of the journal's data; the oldest rounds go first.")
-    keep_days: float = Field(default=30.0, gt=0, description="How long rounds and events are kept, if there is room.")
-    keep_jobs_days: float = Field(default=30.0, gt=0, description="How long the ledger remembers jobs that are over.")
+    max_mib: float = Field(
+        default=2048.0, gt=0, description="Maximum size in MiB; the oldest rounds are deleted first."
+    )
+    keep_days: float = Field(default=30.0, gt=0, description="Days to keep rounds and events, within `max_mib`.")
+    keep_jobs_days: float = Field(default=30.0, gt=0, description="Days to keep ended jobs in the ledger.")
 
 
 class Settings(Section):
@@ -360,30 +362,30 @@ class Settings(Section):
 
     mode: Literal["shadow", "advise", "control"] = Field(
         default="shadow",
-        description="shadow decides and records and writes nothing to the cluster; advise tells the cluster's own "
-        "scheduler in which order to start jobs, and holds none; control starts jobs.",
+        description="shadow: decide and record, write nothing to the cluster; advise: raise priorities, and the "
+        "cluster's own scheduler starts the jobs; control: hold and start jobs.",
     )
     adapter: str = Field(
         default="slurm",
-        description="The kind of cluster to stand beside: slurm, pbs, mock, a plug-in's name, or package.module.",
+        description="Adapter for the cluster: slurm, pbs, mock, the name of a plug-in, or package.module.",
     )
-    options: dict[str, Any] = Field(default_factory=dict, description="The adapter's own settings.")
+    options: dict[str, Any] = Field(default_factory=dict, description="The adapter's settings.")
     state_dir: Path = Field(
         default=Path("/var/lib/cpsched"),
-        description="Where ledger, journal and lock live: it survives a reboot, and belongs to the bridge's user.",
+        description="Folder for ledger, journal and lock; it must survive a reboot and belong to the bridge's user.",
     )
     heartbeat: Path | None = Field(
-        default=None, description="File touched after every good cycle; `heartbeat` in state_dir if not given."
+        default=None, description="File touched after every successful cycle; null: `heartbeat` in `state_dir`."
     )
     on_stop: Literal["release", "keep"] = Field(
         default="release",
-        description="What a stopping bridge does with held jobs: release them, or keep them for a restart.",
+        description="What happens to held jobs when the bridge stops: release them, or keep them for a restart.",
     )
     durable: bool = Field(
-        default=True, description="The ledger survives a power failure, at two disk flushes per change."
+        default=True, description="Keep the ledger safe against power failure, at two disk flushes per change."
     )
     log_format: Literal["auto", "json", "text"] = Field(
-        default="auto", description="Log lines: text on a terminal, else JSON."
+        default="auto", description="Format of log lines; auto: text on a terminal, otherwise JSON."
     )
     policy: PolicySettings = Field(default_factory=PolicySettings)
     cycle: CycleSettings = Field(default_factory=CycleSettings)
@@ -398,40 +400,40 @@ class Settings(Section):
     _warnings: tuple[str, ...] = PrivateAttr(default=())
 
     def __eq__(self, other: object) -> bool:
-        """Where a setting was written makes no difference."""
+        """Compare the values; the files do not matter."""
         return isinstance(other, Settings) and self.model_dump() == other.model_dump()
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """A line for each old setting of the file, ignored or renamed: file, line, and what to write instead."""
+        """One line per retired or renamed setting: file, line, and the replacement."""
         return self._warnings
 
     def adapter_options(self, model: type[S], where: str) -> S:
-        """`options` as the adapter's own model; raises `SettingsError` naming file, line, field, value and rule."""
+        """Return `options` as the adapter's model. Raise `SettingsError` with file, line, field, value and rule."""
         tree = self._tree or YamlTree(Path(where), {}, None)
         return _parsed(tree, model, ("options",), self.options)
 
     def located(self, error: InvalidSetting, where: str = "settings") -> SettingsError:
-        """The error with file and line; `where` stands for a file where the settings come from none."""
+        """Add file and line to the error; `where` names the source of settings that come from no file."""
         tree = self._tree or YamlTree(Path(where), {}, None)
         return SettingsError(str(tree.wrong(error.where, error.value, error.rule)))
 
     @property
     def serves_page(self) -> bool:
-        """Whether the status page is served: on other addresses than loopback only if it knows who reads."""
+        """Whether the status page is served. An address other than loopback requires `page.user_header`."""
         loopback = self.metrics.host in ("localhost", "::1") or self.metrics.host.startswith("127.")
         return self.page.enabled and (loopback or bool(self.page.user_header))
 
     @property
     def heartbeat_path(self) -> Path:
-        """The heartbeat file."""
+        """The path of the heartbeat file."""
         return self.heartbeat if self.heartbeat is not None else self.state_dir / "heartbeat"
 
 
 def load(path: Path) -> Settings:
-    """The settings of a file; raises `SettingsError`: `file:line: field: value: rule`.
+    """Read a settings file. Raise `SettingsError` as `file:line: field: value: rule`.
 
-    A file that says nothing is refused: it would mean a real Slurm, beside which nobody asked to stand.
+    An empty file is an error: its defaults would mean a real Slurm cluster.
     """
     try:
         tree = read_tree(path)
@@ -451,7 +453,7 @@ def load(path: Path) -> Settings:
 
 
 def _holder_of(tree: YamlTree, name: str) -> dict[str, Any] | None:
-    """The mapping of the file in which a setting stands; None where the file does not set it."""
+    """Return the mapping of the file that contains a setting, or None if the file does not set it."""
     *sections, last = name.split(".")
     holder = tree.content
     for section in sections:
@@ -460,7 +462,7 @@ def _holder_of(tree: YamlTree, name: str) -> dict[str, Any] | None:
 
 
 def _taken_out(tree: YamlTree) -> Iterator[str]:
-    """Take the retired settings out of the content of a file, with a line on each."""
+    """Remove retired settings from the content of a file, and yield a warning for each."""
     adapter = tree.content.get("adapter", Settings.model_fields["adapter"].default)
     for name, setting in RETIRED_SETTINGS.items():
         if setting.adapter not in ("", adapter):
@@ -474,7 +476,7 @@ def _taken_out(tree: YamlTree) -> Iterator[str]:
 
 
 def _renamed(tree: YamlTree) -> Iterator[str]:
-    """Give the settings of a file their new names and words, with a line on each old one."""
+    """Apply new names and values to the settings of a file, and yield a warning for each old one."""
     for name, setting in RENAMED.items():
         if (holder := _holder_of(tree, name)) is None:
             continue
@@ -485,7 +487,9 @@ def _renamed(tree: YamlTree) -> Iterator[str]:
             continue
         if name != setting.new and _holder_of(tree, setting.new) is not None:
             raise tree.wrong(
-                old, plain_text(value), f"must not be set beside {setting.new}, its name since {setting.renamed_in}"
+                old,
+                plain_text(value),
+                f"must not be set together with {setting.new}, its name since {setting.renamed_in}",
             )
         write = setting.new if isinstance(word, dict | list) else f"{setting.new}: {word}"
         yield str(tree.wrong(old, plain_text(value), f"is renamed since {setting.renamed_in}: write `{write}`"))
@@ -495,7 +499,7 @@ def _renamed(tree: YamlTree) -> Iterator[str]:
 
 
 def parse(model: type[S], content: dict[str, Any], where: str) -> S:
-    """`content` as `model`, for settings that come from no file of their own; raises `SettingsError`."""
+    """Validate `content` that comes from no settings file. Raise `SettingsError`."""
     return _parsed(YamlTree(Path(where), content), model)
 
 

@@ -1,1 +1,1 @@
-"""The `cpsched` program: command line, views, assembly of a bridge, the demo."""
+"""The `cpsched` program: command line, terminal output, start-up of a bridge, the demo."""

@@ -1,4 +1,4 @@
-"""Threads beside the cycle."""
+"""Background threads of the bridge."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from threading import Event, Thread
 
 ENDS_WITHIN_S = 10.0
-"""So long a stop waits for a thread to end."""
+"""Maximum time to wait for a thread at the end."""
 
 
 @contextmanager
 def run_in_background(name: str, work: Callable[[Event], None]) -> Iterator[None]:
-    """Let `work` go on in a thread until the block ends; it is to return soon after the event is set."""
+    """Run `work` in a thread until the block ends. It must return soon after the event is set."""
     over = Event()
     thread = Thread(target=work, args=(over,), name=name, daemon=True)
     thread.start()

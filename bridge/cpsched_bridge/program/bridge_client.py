@@ -1,4 +1,4 @@
-"""`cpsched estimate-start` and `backfill-windows`: questions to the bridge that runs, over its own HTTP endpoint."""
+"""Query the running bridge over HTTP (`cpsched estimate-start` and `cpsched backfill-windows`)."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _PATIENCE_S = 60.0
 
 
 class BridgeNotAnswering(BridgeError):
-    """The bridge does not answer a question."""
+    """The bridge does not answer."""
 
 
 class RequestRejected(BridgeError):
-    """A question that makes no sense, as the bridge says."""
+    """The bridge rejected the request as invalid."""
 
     exit_code = 2
 
@@ -33,10 +33,10 @@ class RequestRejected(BridgeError):
 def query_bridge(settings: Settings, name: str, words: Mapping[str, str | int]) -> list[dict[str, Any]]:
     """Return the rows of the bridge's answer.
 
-    Raises `BridgeNotAnswering` where the bridge does not run or has no plan yet, and `RequestRejected`.
+    Raise `BridgeNotAnswering` if the bridge does not run or has no plan yet, and `RequestRejected`.
     """
     if not settings.serves_page:
-        raise BridgeNotAnswering("the settings serve no page, so that no bridge answers questions: see page.enabled")
+        raise BridgeNotAnswering("page.enabled=false: the bridge answers queries only with the status page; enable it")
     host = settings.metrics.host
     here = "127.0.0.1" if host in ("0.0.0.0", "::", "") else f"[{host}]" if ":" in host else host
     url = f"http://{here}:{settings.metrics.port}{PREFIX}/{name}"
@@ -51,11 +51,11 @@ def query_bridge(settings: Settings, name: str, words: Mapping[str, str | int]) 
         raise refused(_refusal(error.read(4096)) or f"{url}: {error}") from error
     except (OSError, ValueError, LookupError, TypeError) as error:
         reason = getattr(error, "reason", error)
-        raise BridgeNotAnswering(f"no bridge answers at {url}: {reason}") from error
+        raise BridgeNotAnswering(f"no bridge answers at {url}: {reason}; start it with `cpsched bridge`") from error
 
 
 def _refusal(body: bytes) -> str:
-    """Return why there is no answer; empty where the answer is not the API's."""
+    """Return the API's error; empty if the answer is not the API's."""
     try:
         return str(json.loads(body)["error"])
     except (ValueError, TypeError, LookupError):
@@ -63,7 +63,7 @@ def _refusal(body: bytes) -> str:
 
 
 def print_start_estimate(found: Sequence[Mapping[str, Any]]) -> None:
-    """One line for what was asked, and one for each thing that could be asked for instead."""
+    """Print one line for the request and one for each alternative."""
     table = terminal_views.table("asked for", "planned", "8 of 10 start")
     for row in found:
         planned_s = row["planned_s"]
@@ -72,7 +72,7 @@ def print_start_estimate(found: Sequence[Mapping[str, Any]]) -> None:
     out = terminal_views.console()
     out.print(table)
     if any(row["planned_s"] is not None and not row["calibrated"] for row in found):
-        out.print("Too few jobs have started since the bridge began: these intervals are a guess.")
+        out.print("Too few jobs have started since the bridge began: these intervals are rough.")
 
 
 def _likely(row: Mapping[str, Any]) -> str:
@@ -83,10 +83,10 @@ def _likely(row: Mapping[str, Any]) -> str:
 
 
 def print_backfill_windows(found: Sequence[Mapping[str, Any]]) -> None:
-    """A line for each size."""
+    """Print one line per size."""
     out = terminal_views.console()
     if not found:
-        out.print("Nothing could start right now without delaying a job that waits.")
+        out.print("No job could start now without delaying a pending job.")
         return
     table = terminal_views.table("could start now", "for at most")
     for row in found:

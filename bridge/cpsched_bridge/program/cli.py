@@ -1,6 +1,6 @@
-"""The command line: the simulator's commands and the bridge's own, in one program.
+"""The command line: the commands of the simulator and the bridge in one program.
 
-Heavy imports wait until a command runs, so that `--version` and `--help` are quick.
+Imports that take long run inside the commands, so that `--version` and `--help` are quick.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ app = typer.Typer(
 )
 app.registered_commands += simulator.registered_commands
 app.registered_groups += simulator.registered_groups
-journal_app = typer.Typer(help="What the bridge did, round by round.", no_args_is_help=True)
+journal_app = typer.Typer(help="Show what the bridge did in each round.", no_args_is_help=True)
 app.add_typer(journal_app, name="journal")
 
 Config = Annotated[
     Path, typer.Option("--config", metavar="FILE", envvar="CPSCHED_CONFIG", help="The bridge's settings, YAML.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Values as JSON on stdout, nothing else; their keys: see above.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print only JSON on stdout, with the keys listed above.")]
 DEFAULT_CONFIG = Path("/etc/cpsched/bridge.yaml")
 
 
 def _loaded(config: Path) -> Settings:
-    """The settings in a file."""
+    """Read a settings file."""
     from cpsched_bridge.settings import load
 
     if config == DEFAULT_CONFIG and not config.exists():
@@ -54,7 +54,7 @@ def _loaded(config: Path) -> Settings:
 
 
 def _settings(config: Path) -> Settings:
-    """The settings in a file; a warning for each that is retired or renamed."""
+    """Read a settings file. Print a warning for each retired or renamed setting."""
     settings = _loaded(config)
     for warning in settings.warnings:
         print_message("warning", warning)
@@ -79,13 +79,13 @@ def options(
         bool, typer.Option("--version", "-V", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """What every command shares."""
+    """Options of every command."""
 
 
 @app.command()
 @reporting
 def bridge(config: Config = DEFAULT_CONFIG) -> None:
-    """Run beside a cluster until stopped. Shadow mode, the default, writes nothing to it."""
+    """Run alongside a cluster until stopped. The default mode, shadow, writes nothing to the cluster."""
     from cpsched_bridge.program import bootstrap
     from cpsched_bridge.telemetry import log_setup
 
@@ -105,12 +105,12 @@ def demo(
         str,
         typer.Option("--dispatcher", "-d", help="A name (`cpsched dispatchers`).", autocompletion=complete_dispatcher),
     ] = "lookahead",
-    jobs: Annotated[int, typer.Option(min=1, help="How many jobs the morning has.")] = 2000,
+    jobs: Annotated[int, typer.Option(min=1, help="Number of jobs.")] = 2000,
     seconds: Annotated[float, typer.Option(min=0, help="Length of the live view in seconds.")] = 30.0,
-    limit: Annotated[float, typer.Option(help="Seconds that a decision may take (dispatchers that search).")] = 0.02,
-    seed: Annotated[int, typer.Option(min=0, help="Same seed, same morning.")] = 1,
+    limit: Annotated[float, typer.Option(help="Time limit of a decision, for dispatchers that search.")] = 0.02,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the workload.")] = 1,
 ) -> None:
-    """Show control mode live on a simulated Eurora, beside the same jobs under the twin of Slurm's scheduler."""
+    """Show control mode live on a simulated Eurora, next to the same jobs under the twin of Slurm's scheduler."""
     from cpsched_bridge.program.demo import run
     from cpsched_sim.cli import look_here_too
 
@@ -122,8 +122,8 @@ def demo(
 @reporting
 def journal_list(
     config: Config = DEFAULT_CONFIG,
-    last: Annotated[int, typer.Option(min=1, help="Show this many rounds, up to the last.")] = 20,
-    starts: Annotated[bool, typer.Option("--starts", help="Only rounds in which a job was started.")] = False,
+    last: Annotated[int, typer.Option(min=1, help="Number of latest rounds to show.")] = 20,
+    starts: Annotated[bool, typer.Option("--starts", help="Show only rounds that started a job.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """List recorded rounds.
@@ -141,11 +141,11 @@ def journal_list(
 @journal_app.command("show")
 @reporting
 def journal_show(
-    round: Annotated[int, typer.Argument(help="The round's number.")],
+    round: Annotated[int, typer.Argument(help="Number of the round.")],
     config: Config = DEFAULT_CONFIG,
     as_json: AsJson = False,
 ) -> None:
-    """Show a round: what was known, decided, sent, and what came of it.
+    """Show a round: its queue, decision, commands, and their results.
 
     --json prints an object: round, at_unix_s, now_s, mode, policy, failure, effort, seconds, note, and lists of jobs:
     queue, running, sent.
@@ -163,7 +163,7 @@ def journal_show(
 @journal_app.command("replay")
 @reporting
 def journal_replay(
-    round: Annotated[int | None, typer.Argument(help="The round's number; default: the last.")] = None,
+    round: Annotated[int | None, typer.Argument(help="Number of the round; default: the last.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Replay every recorded round.")] = False,
     config: Config = DEFAULT_CONFIG,
     as_json: AsJson = False,
@@ -191,11 +191,11 @@ def journal_replay(
 @app.command()
 @reporting
 def why(
-    job: Annotated[str, typer.Argument(metavar="JOBID", help="As the cluster's users write it.")],
+    job: Annotated[str, typer.Argument(metavar="JOBID", help="Job id as users write it.")],
     config: Config = DEFAULT_CONFIG,
     as_json: AsJson = False,
 ) -> None:
-    """What a job waits for: resources, jobs before it, its expected start, and by which prediction.
+    """Explain why a job waits: resources, jobs ahead of it, its expected start, and the prediction behind it.
 
     --json prints an object: job, job_id, round, now_s, waiting (kind, reason, behind, expected_s and more), running,
     past, aside (kind, reason), advised, ledger, events, unreadable. What does not apply is null.
@@ -213,18 +213,21 @@ def why(
 @reporting
 def estimate_start(
     time: Annotated[
-        str, typer.Option(metavar="LIMIT", help="Time limit as sbatch takes it: minutes, HH:MM:SS, or D-HH.")
+        str, typer.Option(metavar="LIMIT", help="Time limit in sbatch's form: minutes, HH:MM:SS, or D-HH.")
     ],
-    nodes: Annotated[int, typer.Option(min=1, help="How many nodes, or units of one core on a pool.")] = 1,
-    cores: Annotated[int, typer.Option(min=1, help="Cores on each node.")] = 1,
-    memory_mib: Annotated[int, typer.Option(min=0, help="Memory on each node, in MiB.")] = 0,
-    gpus: Annotated[int, typer.Option(min=0, help="GPUs on each node.")] = 0,
-    whole: Annotated[bool, typer.Option("--whole", help="Whole nodes, which no other job shares.")] = False,
-    partition: Annotated[str, typer.Option(help="Only on the nodes of a partition.")] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="The answer as the bridge gives it.")] = False,
+    nodes: Annotated[int, typer.Option(min=1, help="Number of nodes; on a pool, of one-core units.")] = 1,
+    cores: Annotated[int, typer.Option(min=1, help="Cores per node.")] = 1,
+    memory_mib: Annotated[int, typer.Option(min=0, help="Memory per node, in MiB.")] = 0,
+    gpus: Annotated[int, typer.Option(min=0, help="GPUs per node.")] = 0,
+    whole: Annotated[bool, typer.Option("--whole", help="Request exclusive nodes.")] = False,
+    partition: Annotated[str, typer.Option(help="Use only the nodes of this partition.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the bridge's answer as JSON.")] = False,
     config: Config = DEFAULT_CONFIG,
 ) -> None:
-    """When a job would start if it were submitted now, and what asking for less would bring. Asks the bridge."""
+    """Estimate when a job would start if it were submitted now, and how a smaller request changes that.
+
+    Asks the running bridge.
+    """
     from cpsched_bridge.program import bridge_client
 
     words: dict[str, str | int] = {"nodes": nodes, "time": time, "cores": cores, "whole": int(whole)}
@@ -240,11 +243,11 @@ def estimate_start(
 @app.command("backfill-windows")
 @reporting
 def backfill_windows(
-    partition: Annotated[str, typer.Option(help="Only on the nodes of a partition.")] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="The answer as the bridge gives it.")] = False,
+    partition: Annotated[str, typer.Option(help="Use only the nodes of this partition.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the bridge's answer as JSON.")] = False,
     config: Config = DEFAULT_CONFIG,
 ) -> None:
-    """What could start right now without delaying a job: how large, and for how long. Asks the bridge."""
+    """Show the sizes and times of jobs that could start now without delaying another job. Asks the running bridge."""
     from cpsched_bridge.program import bridge_client
 
     found = bridge_client.query_bridge(_settings(config), "windows", {"partition": partition} if partition else {})
@@ -257,10 +260,10 @@ def backfill_windows(
 @app.command()
 @reporting
 def status(config: Config = DEFAULT_CONFIG, as_json: AsJson = False) -> None:
-    """What the bridge is doing: mode, last cycle, jobs by state, latest events.
+    """Show the bridge's mode, last cycle, jobs by state, and latest events.
 
     --json prints an object: configured_mode, paused, beginning, last_good_cycle_ago_s, mode, transport, last_round,
-    journal, ledger (jobs by state), held, put_off, left, events, unreadable. What is not known is null.
+    journal, ledger (jobs by state), held, put_off, left, events, unreadable. Unknown values are null.
     """
     from cpsched_bridge.program import json_output, terminal_views
     from cpsched_bridge.store import state_paths
@@ -281,9 +284,9 @@ def status(config: Config = DEFAULT_CONFIG, as_json: AsJson = False) -> None:
 @app.command()
 @reporting
 def events(
-    last: Annotated[int, typer.Option(min=1, help="Show this many events, up to the last.")] = 50,
-    job: Annotated[str, typer.Option(metavar="JOBID", help="Only those of one job.")] = "",
-    kind: Annotated[str, typer.Option(help="Only those of one kind, such as start_failed.")] = "",
+    last: Annotated[int, typer.Option(min=1, help="Number of latest events to show.")] = 50,
+    job: Annotated[str, typer.Option(metavar="JOBID", help="Show only events of this job.")] = "",
+    kind: Annotated[str, typer.Option(help="Show only events of this kind, such as start_failed.")] = "",
     config: Config = DEFAULT_CONFIG,
     as_json: AsJson = False,
 ) -> None:
@@ -303,7 +306,7 @@ def events(
 @app.command("unmanaged")
 @reporting
 def unmanaged(config: Config = DEFAULT_CONFIG, as_json: AsJson = False) -> None:
-    """The pending jobs that are left to the cluster's own scheduler, and why.
+    """List the pending jobs that are left to the cluster's own scheduler, with the reasons.
 
     --json prints a list of objects: job_id, kind, reason, label, user.
     """
@@ -318,10 +321,10 @@ def unmanaged(config: Config = DEFAULT_CONFIG, as_json: AsJson = False) -> None:
 @app.command()
 @reporting
 def pause(
-    reason: Annotated[str, typer.Option(help="Why, for `cpsched status`.")] = "paused by an operator",
+    reason: Annotated[str, typer.Option(help="Reason, shown by `cpsched status`.")] = "paused by an operator",
     config: Config = DEFAULT_CONFIG,
 ) -> None:
-    """Make the bridge hand its jobs back and start none until `cpsched resume`; it goes on deciding and recording."""
+    """Release all jobs and start none until `cpsched resume`. The bridge keeps deciding and recording."""
     from cpsched_bridge.store import state_paths
 
     settings = _settings(config)
@@ -330,15 +333,15 @@ def pause(
         with state_paths.owned(settings):
             state_paths.pause_file(settings).pause(reason)
     except OSError as error:
-        mend = "`systemctl stop cpsched-bridge` hands its jobs back as well"
+        mend = "`systemctl stop cpsched-bridge` releases its jobs, too"
         raise SettingsError(f"state_dir={settings.state_dir}: {error.strerror}; {mend}") from error
-    typer.echo("paused: from its next cycle on the bridge hands its jobs back and starts none")
+    typer.echo("paused: the bridge releases its jobs in its next cycle and starts none")
 
 
 @app.command()
 @reporting
 def resume(config: Config = DEFAULT_CONFIG) -> None:
-    """Let a paused bridge, or one that stood down, work again."""
+    """Resume a bridge that was paused or paused itself."""
     from cpsched_bridge.store import state_paths
 
     settings = _settings(config)
@@ -347,13 +350,13 @@ def resume(config: Config = DEFAULT_CONFIG) -> None:
         was_paused = state_paths.pause_file(settings).resume()
     except OSError as error:
         raise SettingsError(f"state_dir={settings.state_dir}: {error.strerror}") from error
-    typer.echo("resumed from the next cycle on" if was_paused else "it was not paused")
+    typer.echo("resumed from the next cycle on" if was_paused else "the bridge was not paused")
 
 
 @app.command("take-leadership")
 @reporting
 def take_leadership(config: Config = DEFAULT_CONFIG) -> None:
-    """Put this bridge in control in place of another one that lives; from a dead one it takes over by itself."""
+    """Take control from another running bridge. From a dead bridge, this one takes over without the command."""
     from cpsched_bridge.store import state_paths
 
     settings = _settings(config)
@@ -363,7 +366,7 @@ def take_leadership(config: Config = DEFAULT_CONFIG) -> None:
             state_paths.take_over_file(settings).ask()
     except OSError as error:
         raise SettingsError(f"state_dir={settings.state_dir}: {error.strerror}") from error
-    typer.echo("from its next cycle on this bridge is in control, and any other one steps back")
+    typer.echo("this bridge takes control in its next cycle; any other bridge yields")
 
 
 @app.command("release-all")
@@ -372,11 +375,11 @@ def release_all(
     config: Config = DEFAULT_CONFIG,
     if_stale: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", help="Only if the heartbeat is older; then also beside a bridge that hangs."),
+        typer.Option(metavar="SECONDS", help="Act only if the heartbeat is older, even if the bridge runs."),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Also beside a bridge that is running.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Act even if a bridge is running.")] = False,
 ) -> None:
-    """Hand every held job back to the cluster's own scheduler; needs no bridge, only its ledger and the cluster."""
+    """Release every held job to the cluster's own scheduler. Needs only the ledger and the cluster, no bridge."""
     from cpsched_bridge.program import release_all as release
 
     typer.echo(release.release_all(_settings(config), str(config), if_stale, force))
@@ -386,9 +389,9 @@ def release_all(
 @reporting
 def effective_config(
     config: Config = DEFAULT_CONFIG,
-    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Every setting in force, with its value and where that comes from; the cluster is not asked.
+    """Show every effective setting with its value and source. Does not query the cluster.
 
     Settings that `cpsched bridge` would refuse are refused alike.
     """
@@ -428,16 +431,12 @@ def doctor(config: Config = DEFAULT_CONFIG, as_json: AsJson = False) -> None:
 @reporting
 def gantt(
     file: Annotated[Path, typer.Argument(help="A schedule.csv.gz of `cpsched simulate --out`, or a trace to replay.")],
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Draw into this file, .svg or .html.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Output file, .svg or .html.")] = None,
     from_: Annotated[
         str | None,
-        typer.Option("--from", metavar="TIME", help="Begin this long after the first submission: 90m, 2h, 1d."),
+        typer.Option("--from", metavar="TIME", help="Start, after the first submission: 90m, 2h, 1d."),
     ] = None,
-    to: Annotated[
-        str | None, typer.Option("--to", metavar="TIME", help="End this long after the first submission.")
-    ] = None,
+    to: Annotated[str | None, typer.Option("--to", metavar="TIME", help="End, after the first submission.")] = None,
     serve: Annotated[bool, typer.Option("--serve", hidden=True)] = False,
     port: Annotated[int | None, typer.Option(hidden=True)] = None,
     system: Annotated[str | None, typer.Option(help="The trace's system by name or file.")] = None,
@@ -445,7 +444,7 @@ def gantt(
     predictor: Predictor = "walltime",
     max_jobs: Annotated[int | None, typer.Option(min=1, help="Replay only this many jobs, from the first.")] = None,
 ) -> None:
-    """Draw a schedule over nodes and time into a file."""
+    """Draw a schedule over nodes and time."""
     from cpsched.errors import require
     from cpsched_bridge.program import gantt_command as drawing
     from cpsched_sim.cli import look_here_too
@@ -461,13 +460,13 @@ def gantt(
 @app.command("deploy-files")
 @reporting
 def deploy_files(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write them.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Output folder.")],
     force: Annotated[bool, typer.Option("--force", help="Overwrite files whose content differs.")] = False,
     runbooks: Annotated[
-        str, typer.Option(metavar="URL", help="Folder in which the site serves OPERATE.md: alerts link there.")
+        str, typer.Option(metavar="URL", help="URL of the folder with OPERATE.md, to which alerts link.")
     ] = "",
 ) -> None:
-    """Write what an administrator installs: settings, systemd units, submit plugin, dead-man script, alerts."""
+    """Write the files to install: settings, systemd units, submit plugin, dead-man script, alerts."""
     from cpsched_bridge.program.deploy_files import write
 
     for line in write(folder, force, runbooks):
@@ -478,7 +477,7 @@ command_help.describe(app)
 
 
 def main() -> None:
-    """The program `cpsched`."""
+    """Run the program `cpsched`."""
     app(prog_name="cpsched")
 
 

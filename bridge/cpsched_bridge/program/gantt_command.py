@@ -1,4 +1,4 @@
-"""`cpsched gantt`: draw a finished schedule, from `schedule.csv.gz` or from a trace that is replayed, into a file."""
+"""Draw a schedule to a file, from `schedule.csv.gz` or a replayed trace (`cpsched gantt`)."""
 
 from __future__ import annotations
 
@@ -26,31 +26,29 @@ from cpsched_sim.watchdog import LIMIT_S, watched
 from cpsched_sim.workloads.load import load
 
 HEADING = ("job", "submit_s", "start_s", "end_s", "units", "nodes")
-"""The first line of a schedule that `cpsched simulate --out` wrote."""
+"""First line of a schedule that `cpsched simulate --out` writes."""
 _UNITS_S = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 @dataclass(frozen=True, slots=True)
 class FinishedSchedule:
-    """What ran where, in seconds of the trace."""
+    """A finished schedule, in seconds of the trace."""
 
     title: str
     node_names: Sequence[str]
     bars: Sequence[Bar]
-    """Of the jobs that ran."""
+    """Users of the jobs that ran."""
     from_s: int
-    """The first submission."""
+    """Time of the first submission."""
 
     @property
     def to_s(self) -> int:
-        """The last end."""
+        """Time of the last end."""
         return max((bar.end_s for bar in self.bars), default=self.from_s + 1)
 
 
 def opened(path: Path, system: str | None, dispatcher: str, predictor: str, max_jobs: int | None) -> FinishedSchedule:
-    """The schedule of a file: as written, or as a policy makes it of a trace. Raises `SimulationError`,
-    `CpschedError`.
-    """
+    """Read a schedule, or replay a trace. Raise `SimulationError` or `CpschedError`."""
     if is_schedule(path):
         return read(path)
     with watched(LIMIT_S) as patient:
@@ -60,7 +58,7 @@ def opened(path: Path, system: str | None, dispatcher: str, predictor: str, max_
 
 
 def of_simulation(simulation: Simulation) -> FinishedSchedule:
-    """The schedule of a replay."""
+    """Return the schedule of a replay."""
     schedule, workload = simulation.schedule, simulation.workload
     bars = [
         _bar(item.job.id, start_s, end_s, schedule.placement_of(at), item.job.user)
@@ -74,16 +72,16 @@ def of_simulation(simulation: Simulation) -> FinishedSchedule:
 
 
 def is_schedule(path: Path) -> bool:
-    """Whether a file is a schedule that was written, by its first line. Raises `InputError` where it cannot be read."""
+    """Whether the file is a written schedule, by its first line. Raise `InputError` if it cannot be read."""
     first = next(lines_of(path), (1, ""))[1]
     return first.strip() == ",".join(HEADING)
 
 
 def read(path: Path) -> FinishedSchedule:
-    """A schedule that `cpsched simulate --out` wrote. Raises `InvalidTrace` naming file and line, or `InputError`."""
+    """Read a schedule of `cpsched simulate --out`. Raise `InvalidTrace` with file and line, or `InputError`."""
     rows = [_Row(path, number, text) for number, text in lines_of(path) if number > 1]
     if not rows:
-        raise InputError(f"{path}: holds no jobs")
+        raise InputError(f"{path}: contains no jobs")
     names = sorted(
         {name for row in rows for name, _ in row.nodes},
         key=lambda name: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)],
@@ -109,7 +107,7 @@ class _Row:
         self.nodes = [self._node(entry) for entry in self.values["nodes"].split()]
 
     def whole(self, name: str) -> int:
-        """A whole number."""
+        """Return an integer column."""
         if not re.fullmatch(r"-?\d{1,15}", self.values[name]):
             raise InvalidTrace(self.path, self.number, name, self.values[name], "must be a whole number")
         return int(self.values[name])
@@ -128,13 +126,13 @@ def _bar(id: int, begin_s: int, end_s: int, nodes: Placement | list[tuple[int, i
 
 
 def check_out(out: Path) -> None:
-    """Raise `InvalidValue` or `InputError` where no drawing can be written: before a long replay, not after."""
+    """Raise `InvalidValue` or `InputError` if the drawing cannot be written, before a long replay starts."""
     require(out.suffix in (".svg", ".html"), "--out", out, "must end in .svg or .html")
     check_new(out)
 
 
 def seconds(option: str, text: str | None, otherwise: int) -> int:
-    """Seconds of a text: `7200`, `120m`, `2h`, `1d`. Raises `InvalidValue`."""
+    """Parse a duration: `7200`, `120m`, `2h`, `1d`. Raise `InvalidValue`."""
     if text is None:
         return otherwise
     found = re.fullmatch(r"(\d{1,12})([smhd]?)", text)
@@ -144,9 +142,9 @@ def seconds(option: str, text: str | None, otherwise: int) -> int:
 
 
 def write(found: FinishedSchedule, out: Path, from_text: str | None, to_text: str | None) -> str:
-    """Draw from one time to another, both counted from the first submission; a line that says what was drawn.
+    """Draw an interval, counted from the first submission. Return a summary line.
 
-    Raises `InvalidValue` for times that make no sense, `InputError` where the file cannot be written.
+    Raise `InvalidValue` for an invalid interval, `InputError` if the file cannot be written.
     """
     begin_s, end_s = found.from_s, found.to_s
     from_s = begin_s + seconds("--from", from_text, 0)
@@ -164,7 +162,7 @@ def write(found: FinishedSchedule, out: Path, from_text: str | None, to_text: st
 
 
 def _document(title: str, drawing: Markup) -> str:
-    """The drawing as a page that needs nothing else."""
+    """Return the drawing as a self-contained page."""
     scheme = tag("meta", name="color-scheme", content="light dark")
     head = tag("head", tag("meta", charset="utf-8"), scheme, tag("title", title))
     return f"<!doctype html>\n{tag('html', head, tag('body', tag('h1', title), drawing), lang='en')}"

@@ -1,7 +1,7 @@
-"""Pages of the documentation for those who have the installed program and no clone of the project.
+"""Adapt documentation pages for an installation without a clone of the project.
 
-A page of the site holds notes for those who build and test it, in comments. It has links to other pages of the site.
-What it says of a clone stands between `<!-- clone -->` and `<!-- end clone -->`.
+Comments in a page are notes for those who build and test it. Text about a clone stands between `<!-- clone -->` and
+`<!-- end clone -->`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ _GAP = re.compile(r"\n{3,}")
 
 
 def for_an_installation(text: str, names: Mapping[str, str]) -> str:
-    """The page without notes and without what concerns a clone.
+    """Remove notes and the text about a clone.
 
-    A link leads to the page beside this one that `names` has for it; of links to other pages the words stay.
+    A link to a page in `names` leads to that file; a link to another page becomes plain text.
     """
 
     def linked(found: re.Match[str]) -> str:

@@ -1,8 +1,8 @@
-"""The process in which a dispatcher decides: compiles, then answers questions over a socket until the bridge is gone.
+"""The process that runs a dispatcher: compile, then answer requests over a socket until the bridge ends.
 
     python -m cpsched_bridge.program.isolation_worker FD PARENT_PID
 
-`cpsched_bridge.cycle.isolation_client` starts it, and says why it is a process of its own.
+`cpsched_bridge.cycle.isolation_client` starts it and explains why it is a separate process.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from cpsched_sim.files import read_json
 
 
 def writable(array: IntArray) -> IntArray:
-    """The array, or a copy that kernels may write: Python 3.14 sends read-only arrays so that they stay read-only."""
+    """Return an array that kernels may write: Python 3.14 keeps read-only arrays read-only when it sends them."""
     return array if array.flags.writeable else array.copy()
 
 
 class SnapshotAssembler:
-    """Makes snapshots of questions; jobs and cluster are remembered from the questions before."""
+    """Builds snapshots from requests. It remembers jobs and cluster of earlier requests."""
 
     def __init__(self) -> None:
         self._jobs: dict[int, Job] = {}
         self._cluster: Cluster | None = None
 
     def snapshot_of(self, question: DecideRequest) -> Snapshot:
-        """The snapshot that was asked about, with the asker's slots and columns. The asker has checked them."""
+        """Return the request's snapshot, with the slots and columns that the bridge has checked."""
         if question.cluster is not None:
             names, resources, capacity, sets, set_names, epoch_s = question.cluster
             self._cluster = Cluster(names, resources, capacity, sets, set_names, epoch_s=epoch_s)
@@ -62,7 +62,7 @@ class SnapshotAssembler:
 
 
 def answer(dispatcher: Dispatcher, rounds: SnapshotAssembler, message: DecideRequest | EndedJobs) -> DecideResponse:
-    """The answer to one message; whatever the dispatcher raises is told in words."""
+    """Return the response to one message. An exception of the dispatcher becomes text."""
     question = message if isinstance(message, DecideRequest) else None
     snapshot = None if question is None else rounds.snapshot_of(question)
     try:
@@ -89,11 +89,11 @@ def _know(dispatcher: Dispatcher, known: EndedJobs) -> None:
 
 
 def start_dispatcher(begins: Init, channel: Connection[Any, Any]) -> Dispatcher:
-    """The dispatcher; every kernel that it or the bridge needs is compiled, and the other side told how far that is."""
+    """Build the dispatcher, after compiling every kernel that it or the bridge needs. Report progress."""
     spec = begins.spec
     dispatcher = DISPATCHERS.build(spec.dispatcher, spec.dispatcher_settings, read_json)
     for module in begins.modules:
-        with contextlib.suppress(ImportError):  # then the bridge compiles what is in there itself
+        with contextlib.suppress(ImportError):  # then the bridge compiles its kernels
             importlib.import_module(module)
     kernel_warm_up.load_all_kernels(lambda words: channel.send(Progress(words)))
     channel.send(Progress())
@@ -101,7 +101,7 @@ def start_dispatcher(begins: Init, channel: Connection[Any, Any]) -> Dispatcher:
 
 
 def serve(channel: Connection[Any, Any]) -> None:
-    """Begin, then answer until the other side hangs up."""
+    """Start the dispatcher, then answer until the connection closes."""
     begins = channel.recv()
     dispatcher = start_dispatcher(begins, channel)
     rounds = SnapshotAssembler()
@@ -115,14 +115,14 @@ def serve(channel: Connection[Any, Any]) -> None:
             channel.send(reply)
         except BrokenPipeError:
             return
-        except Exception as error:  # an answer that cannot be sent: a decision of no known kind
-            channel.send(DecideResponse(failure=f"what it decided cannot be sent: {describe_exception(error)}"))
+        except Exception as error:  # the decision cannot be serialised
+            channel.send(DecideResponse(failure=f"the decision cannot be sent: {describe_exception(error)}"))
 
 
 def main() -> None:
-    """Run as a process."""
+    """Run the worker process."""
     enter_child(int(sys.argv[2]))
-    with contextlib.suppress(BrokenPipeError):  # nobody waits for it any more
+    with contextlib.suppress(BrokenPipeError):  # the bridge has ended
         serve(Connection(int(sys.argv[1])))
 
 

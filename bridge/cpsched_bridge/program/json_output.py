@@ -1,7 +1,7 @@
-"""What the bridge's commands print with `--json`: values as they are known, no sentence where there is a value.
+"""Values of the bridge's commands with `--json`.
 
-Times are seconds: `_unix_s` of this host's clock, other seconds of the cluster's, `_ago_s` before now.
-A job has its number (`job_id`) and the name that people use for it (`label`).
+Times are in seconds: `_unix_s` by this host's clock, other seconds by the cluster's, `_ago_s` before now.
+A job has a number (`job_id`) and the name that users see (`label`).
 """
 
 from __future__ import annotations
@@ -32,34 +32,34 @@ Values = dict[str, Any]
 
 @dataclass(slots=True)
 class JobFacts:
-    """All that ledger and journal hold of one job, and the errors of what cannot be read."""
+    """Everything that ledger and journal contain on one job, and the errors of unreadable files."""
 
     job_id: int = -1
     entry: Entry | None = None
     ran_s: int | None = None
-    """When the ledger last saw it running."""
+    """When the ledger last recorded it as running."""
     record: RoundRecord | None = None
     """The last round."""
     past: JobRecord | None = None
     aside: UnscheduledJob | None = None
     advised: tuple[int, int] | None = None
-    """The points that were last sent to the cluster, and since when."""
+    """The last boost sent to the cluster, and its time."""
     events: list[Event] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
 
     @property
     def queued(self) -> bool:
-        """Whether the job waited in the last round."""
+        """Whether the job was pending in the last round."""
         return self.record is not None and any(job.id == self.job_id for job in self.record.queue)
 
     @property
     def is_running(self) -> bool:
-        """Whether the job ran in the last round."""
+        """Whether the job was running in the last round."""
         return self.record is not None and any(each.job.id == self.job_id for each in self.record.running)
 
 
 def job_facts(text: str, settings: Settings) -> JobFacts:
-    """What is known of the job that people call so. Raises `UnknownJob` where that is nothing."""
+    """Collect the facts of the job with this name. Raise `UnknownJob` if there are none."""
     found, behind = JobFacts(), ""
     try:
         with state_paths.opened_ledger(settings, read_only=True) as ledger:
@@ -81,7 +81,7 @@ def job_facts(text: str, settings: Settings) -> JobFacts:
 
 
 def _look_up(found: JobFacts, text: str, journal: Journal, settings: Settings) -> str:
-    """Fill in what the journal holds; the reason why a waiting task of an array is in no reading, where it is one."""
+    """Add the journal's facts. Return why a pending array task is not in the observation, if that is so."""
     found.job_id = job_id_of(text, journal, found.entry)
     found.record = journal.read(journal.last_round) if journal.lines(1) else None
     found.past = journal.past(str(found.job_id))
@@ -91,14 +91,14 @@ def _look_up(found: JobFacts, text: str, journal: Journal, settings: Settings) -
         return ""
     if settings.mode == "advise" and found.queued:
         book = BoostLedger.readable(state_paths.advice_path(settings)).by_id
-        array = found.record.name_of(found.job_id).partition("_")[0]  # waiting tasks of an array share one number
+        array = found.record.name_of(found.job_id).partition("_")[0]  # pending tasks of an array share a number
         known = book.get(found.job_id) or (book.get(int(array)) if is_id(array) else None)
         found.advised = None if known is None else (known.points[-1], known.since_s)
     return behind_its_array(text, [found.record.name_of(job.id) for job in found.record.queue])
 
 
 def job_id_of(text: str, journal: Journal, entry: Entry | None = None) -> int:
-    """The number of the job that people call so: in the ledger, in the last round, or before; -1 if there is none."""
+    """Return the number of the job with this name in the ledger, the last round, or earlier; -1 if none."""
     if entry is not None:
         return entry.job_id
     named = {aside.label: aside.job_id for aside in journal.asides()}
@@ -111,7 +111,7 @@ def job_id_of(text: str, journal: Journal, entry: Entry | None = None) -> int:
 
 
 def why(text: str, settings: Settings) -> Values:
-    """`cpsched why --json`; raises `UnknownJob`."""
+    """Return `cpsched why --json`. Raise `UnknownJob`."""
     found = job_facts(text, settings)
     record, entry = found.record, found.entry
     waiting = [_queued(job, record) for job in record.queue if job.id == found.job_id] if record else []
@@ -133,7 +133,7 @@ def why(text: str, settings: Settings) -> Values:
 
 
 def round_of(record: RoundRecord, note: str) -> Values:
-    """`cpsched journal show --json`; `note` says where plan and reasons come from, if not from the journal."""
+    """Return `cpsched journal show --json`; `note` names the source of plan and reasons if not the journal."""
     sent = [{"command": kind, "label": record.name_of(o.job_id), **asdict(o)} for kind, o in record.outcomes]
     return {
         "round": record.number,
@@ -185,7 +185,7 @@ def _running(record: RoundRecord) -> Iterator[Values]:
 
 
 def _nodes(placement: Placement, record: RoundRecord) -> Mapping[str, int]:
-    """Units by the name of the node."""
+    """Return units by node name."""
     return {record.cluster.node_names[node]: units for node, units in placement}
 
 
@@ -200,14 +200,14 @@ def replay_of(found: ReplayedRound) -> Values:
 
 
 def events(settings: Settings, last: int, job: str, kind: str) -> list[Values]:
-    """`cpsched events --json`."""
+    """Return `cpsched events --json`."""
     with state_paths.opened_journal(settings) as journal:
         found = journal.events(job_id_of(job, journal) if job else None, last, kind)
         return [_event(event, journal.name_of) for event in found]
 
 
 def status(settings: Settings) -> Values:
-    """`cpsched status --json`: a part that cannot be read is null, and `unreadable` says why."""
+    """Return `cpsched status --json`. Unreadable parts are null, with the errors in `unreadable`."""
     begun = state_paths.beginning_file(settings).told()
     found: Values = {
         "configured_mode": settings.mode,

@@ -1,4 +1,4 @@
-"""`cpsched release-all`: held jobs go back to the cluster's own scheduler, whether or not a bridge is alive."""
+"""Release held jobs to the cluster's own scheduler, with or without a bridge (`cpsched release-all`)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cpsched_bridge.store.ledger import Ledger
 from cpsched_bridge.store.process_files import InstanceLock
 
 SPARE_S = 3.0
-"""For a bridge's cycle, beside the time between two beats of its claim."""
+"""Allowance for a cycle of the other bridge, in addition to the time between two renewals of its lease."""
 CONFIRM_S = 10.0
 """How long a stale heartbeat is watched for a change, as the dead-man script does."""
 
@@ -28,19 +28,18 @@ CONFIRM_S = 10.0
 def release_all(
     settings: Settings, where: str, if_stale_s: float | None, force: bool, confirm_s: float = CONFIRM_S
 ) -> str:
-    """Hand every held job back; the words to print. Raises `JobsStillHeld` for jobs that could not be handed back.
+    """Release every held job. Return the text to print. Raise `JobsStillHeld` if jobs could not be released.
 
-    - Where no bridge has run, or one may not look into the state directory, nothing is done: `SettingsError` is raised.
-      With `force` the jobs that the cluster's own records prove to be the bridge's are handed back, and `NoLedger` is
-      raised: a mistyped path must not look like success.
-    - A ledger that is damaged or gone is no obstacle: what is known without it is handed back, and the words say so.
-    - With `if_stale_s`, nothing is done while the bridge's heartbeat is younger than that. One that lies as far in the
-      future is stale, too; and one that changes while it is watched is a sign of life, whatever its time.
-    - Beside a living bridge nothing is done, and `AlreadyRunning` raised, unless its heartbeat is stale or `force` says
-      so.
-    - Beside another living bridge that is in control of the cluster, jobs that the submit plugin holds are left to that
-      one. It shows its life by its claim there, which is watched for a change.
-    - No byte of free disk space is needed.
+    - Without sign of a bridge, or without permission for the state directory, raise `SettingsError`. With `force`,
+      release the jobs that the cluster's records prove to be the bridge's, then raise `NoLedger`: a mistyped path must
+      not look like success.
+    - If the ledger is damaged or missing, release what the cluster's records show, and say so.
+    - With `if_stale_s`, do nothing while the bridge's heartbeat is younger. A heartbeat as far in the future is stale,
+      too. A heartbeat that changes while it is watched proves a living bridge, whatever its time.
+    - While the bridge is alive, raise `AlreadyRunning`, unless its heartbeat is stale or `force` is set.
+    - While another living bridge controls the cluster, leave it the jobs that the submit plugin holds. Its lease is
+      watched for a change.
+    - No free disk space is needed.
     """
     unused = _unused(settings)
     if unused is not None and not force:
@@ -63,7 +62,7 @@ def release_all(
 
 
 def _unused(settings: Settings) -> SettingsError | None:
-    """What is wrong where no sign of a bridge can be found."""
+    """Return the error if there is no sign of a bridge."""
     try:
         state_paths.require_used(settings)
     except SettingsError as error:
@@ -72,7 +71,7 @@ def _unused(settings: Settings) -> SettingsError | None:
 
 
 def _sign_of_life(settings: Settings, stale_s: float, confirm_s: float) -> str:
-    """In words, what shows that the bridge lives; empty if nothing does."""
+    """Return the proof that the bridge lives, as text; empty without proof."""
     try:
         age_s = state_paths.heartbeat_age_s(settings)
     except OSError:
@@ -102,14 +101,14 @@ def _lock(settings: Settings, must: bool) -> InstanceLock | None:
         return state_paths.lock(settings)
     except AlreadyRunning as error:
         if must:
-            raise AlreadyRunning(f"{error}; use `cpsched pause` while it works, or --force") from error
+            raise AlreadyRunning(f"{error}; use `cpsched pause`, or --force") from error
         return None
     except SettingsError:
-        return None  # a disk that takes no new file: no bridge holds a lock that cannot be made
+        return None  # the disk takes no new file, so no bridge can hold a lock
 
 
 def _other_bridge(backend: Backend, settings: Settings) -> Lease | None:
-    """The claim of another bridge, if that changes within the time in which it does where its bridge lives."""
+    """Return another bridge's lease if it is renewed within its interval."""
     own = bridge_identity.known_bridge_name(settings.state_dir)
     try:
         first = backend.observe().claim
@@ -119,21 +118,21 @@ def _other_bridge(backend: Backend, settings: Settings) -> Lease | None:
             now = backend.observe().claim
             if now is not None and now != first:
                 return now
-    except Exception:  # jobs are handed back whatever can be seen
+    except Exception:  # jobs are released even if the cluster cannot be read
         return None
     return None
 
 
 def _leave_word(backend: Backend, own: str) -> None:
-    """Leave word on the cluster that the bridge `own` holds nothing, unless another bridge claims the cluster."""
-    with contextlib.suppress(BackendError):  # the next bridge then goes by its ledger
+    """Record on the cluster that bridge `own` holds nothing, unless another bridge has the lease."""
+    with contextlib.suppress(BackendError):  # the next bridge then uses its ledger
         there = backend.observe().claim
         if there is None or there.bridge == own:
             backend.acquire_lease(Lease(own, HANDED_BACK, 0 if there is None else there.beat + 1, "release-all"), there)
 
 
 def _book(settings: Settings) -> BoostLedger:
-    """The book of advice, as far as it can be read; nothing is written into it."""
+    """Read the boost ledger as far as possible. Write nothing."""
     return BoostLedger.readable(state_paths.advice_path(settings))
 
 

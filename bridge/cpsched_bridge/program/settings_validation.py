@@ -1,7 +1,6 @@
-"""What no bridge can begin with: each setting that is refused, with file, line, field, value and rule.
+"""Check settings against the environment: dispatchers, the host's addresses and folders, systemd.
 
-Settings that break a rule of their own are refused where they are read. Here are those that need more to be known: the
-dispatchers there are, the host's addresses and folders, systemd. `cpsched bridge` and `cpsched doctor` ask alike.
+The models check each setting alone. These checks need more facts. `cpsched bridge` and `cpsched doctor` share them.
 """
 
 from __future__ import annotations
@@ -29,27 +28,27 @@ _UNIT = "cpsched-bridge.service"
 
 
 class DependentSetting(NamedTuple):
-    """A setting that has no effect beside certain values of other settings, or contradicts them."""
+    """A setting that has no effect with certain values of other settings, or contradicts them."""
 
     setting: str
     """Its dotted name, `options.` included."""
     has_effect: Callable[[Settings, Any], bool]
-    """Whether it has an effect beside these settings and these options of the adapter."""
+    """Whether it has an effect with these settings and these options of the adapter."""
     rule: str
     adapter: str = ""
-    """The adapter whose option it is; empty for settings of every bridge."""
+    """The adapter whose option it is; empty for settings of every adapter."""
 
 
 NEEDS_OTHER: Sequence[DependentSetting] = (
     DependentSetting(
         "page.user_header",
         lambda settings, options: bool(settings.page.trusted_proxies),
-        "needs page.trusted_proxies: without them any client could claim to be another user",
+        "requires page.trusted_proxies; otherwise any client could claim to be another user",
     ),
     DependentSetting(
         "page.user_header",
         lambda settings, options: settings.page.users == "show",
-        "needs page.users: show, because hidden names do not say whose jobs are whose",
+        "requires page.users: show, because the page needs names to select a user's jobs",
     ),
     DependentSetting(
         "page.trusted_proxies", lambda settings, options: bool(settings.page.user_header), "needs page.user_header"
@@ -60,7 +59,7 @@ NEEDS_OTHER: Sequence[DependentSetting] = (
     DependentSetting(
         "cycle.trigger_files",
         lambda settings, options: settings.cycle.interval_s > WAKE_AFTER_S,
-        f"needs cycle.interval_s above {WAKE_AFTER_S:g}: wake files begin no more cycles than one per second",
+        f"requires cycle.interval_s above {WAKE_AFTER_S:g}: trigger files start at most one cycle per second",
     ),
     DependentSetting(
         "options.format", lambda settings, options: options.trace is not None, "needs options.trace", "mock"
@@ -69,7 +68,7 @@ NEEDS_OTHER: Sequence[DependentSetting] = (
         DependentSetting(
             f"options.{name}",
             lambda settings, options: options.trace is None,
-            "contradicts options.trace: no jobs are generated beside a trace",
+            "contradicts options.trace: a trace replaces generated jobs",
             "mock",
         )
         for name in ("days", "load", "seed")
@@ -78,15 +77,15 @@ NEEDS_OTHER: Sequence[DependentSetting] = (
         "options.boost", lambda settings, options: options.site_policy, "needs options.site_policy", "slurm"
     ),
 )
-"""Settings that are refused where a file gives them a value other than the default.
+"""Settings that are rejected if a file gives them a value other than the default and they have no effect.
 
-What is switched off by `mode`, `metrics.enabled` or `page.enabled` is not refused: switches are turned without emptying
-the file. Plug-ins check their options in their own models.
+A setting that `mode`, `metrics.enabled` or `page.enabled` switches off is accepted, so that the switch alone can be
+changed. Plug-ins check their options in their own models.
 """
 
 
 def validate_settings(settings: Settings, spec: PolicySpec) -> None:
-    """Raise `InvalidSetting` for the first setting that no bridge can begin with; `spec` is the policy in force."""
+    """Raise `InvalidSetting` for the first invalid setting; `spec` is the effective policy."""
     check_goal(settings)
     check_part(DISPATCHERS, spec.dispatcher, spec.dispatcher_settings, "dispatcher")
     check_part(PREDICTORS, spec.predictor, spec.predictor_settings, "predictor")
@@ -114,24 +113,24 @@ def check_effects(settings: Settings, options: Section) -> None:
 
 
 def check_goal(settings: Settings) -> None:
-    """A goal needs a dispatcher with objectives, and stands for one: two of them would contradict each other."""
+    """Raise `InvalidSetting` if the dispatcher has no objective, or already has one in its settings."""
     policy = settings.policy
     if policy.goal is None:
         return
     if "objective" in policy.dispatcher_settings:
-        rule = "and dispatcher_settings.objective both say what a plan is to be best for: name one of them"
+        rule = "must not be set together with dispatcher_settings.objective; remove one of them"
         raise InvalidSetting(("policy", "goal"), as_yaml(policy.goal), rule)
     try:
         offered = DISPATCHERS.find(policy.dispatcher).defaults()
     except CpschedError:
-        return  # told of the dispatcher
+        return  # `check_part` reports the dispatcher
     if "objective" not in offered:
-        rule = f"the dispatcher {policy.dispatcher} has no objective: name lookahead, or no goal"
+        rule = f"the dispatcher {policy.dispatcher} has no objective; set dispatcher to lookahead, or remove the goal"
         raise InvalidSetting(("policy", "goal"), as_yaml(policy.goal), rule)
 
 
 def check_part(known: Registry[Any], words: str, given: dict[str, str] | Any, field: str) -> None:
-    """Raise `InvalidSetting` unless the dispatcher or predictor can be made, of the settings that are given to it."""
+    """Raise `InvalidSetting` unless the dispatcher or predictor can be built with its settings."""
     try:
         known.build(words, given, read_json)
     except CpschedError as error:
@@ -144,7 +143,7 @@ def check_part(known: Registry[Any], words: str, given: dict[str, str] | Any, fi
 
 
 def check_watchdog(settings: Settings) -> None:
-    """A decision that may take longer than systemd's watchdog would have the bridge killed for it."""
+    """Raise `InvalidSetting` if a decision may outlast systemd's watchdog, which would kill the bridge."""
     decide_s = settings.cycle.decide_timeout_s
     if decide_s < SHIPPED_WATCHDOG_S and SystemdNotifier().watchdog_s is None:
         return
@@ -155,7 +154,7 @@ def check_watchdog(settings: Settings) -> None:
 
 
 def watchdog_s() -> float | None:
-    """Within how many seconds systemd wants a sign of life: of this service, of the installed one, or as shipped.
+    """Return systemd's watchdog interval in seconds: of this service, the installed unit, or the shipped one.
 
     None: the unit has no watchdog.
     """
@@ -173,7 +172,7 @@ def watchdog_s() -> float | None:
 
 
 def seconds_of(span: str) -> float | None:
-    """Seconds of a time span as systemctl shows it (`2min 30s`); None where there is none (`0`, `infinity`)."""
+    """Return the seconds of a time span in systemctl's form (`2min 30s`); None for none (`0`, `infinity`)."""
     units = {"min": 60.0, "h": 3600.0, "d": 86400.0, "ms": 1e-3, "us": 1e-6, "s": 1.0}
     total = 0.0
     for word in span.split():
@@ -186,17 +185,17 @@ def seconds_of(span: str) -> float | None:
 
 
 def check_state_dir(settings: Settings) -> None:
-    """A folder, or one that can be made. One that is there may be on a disk that is read-only: a bridge works."""
+    """Raise `InvalidSetting` unless the folder exists or can be created. A read-only disk does not stop a bridge."""
     path = settings.state_dir
     there = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
     if not there.is_dir():
         raise InvalidSetting(("state_dir",), path, f"must be a folder: {there} is a file")
     if there != path and not os.access(there, os.W_OK | os.X_OK):
-        raise InvalidSetting(("state_dir",), path, f"cannot be made: {there} is not writable for uid {os.geteuid()}")
+        raise InvalidSetting(("state_dir",), path, f"cannot be created: {there} is not writable for uid {os.geteuid()}")
 
 
 def check_address(settings: Settings) -> None:
-    """An address of this host, and a port that may be listened on. One that is in use may be free in a moment."""
+    """Raise `InvalidSetting` unless the address can be bound. An address in use may become free."""
     if not (settings.metrics.enabled or settings.serves_page):
         return
     host, port = settings.metrics.host, settings.metrics.port
@@ -211,4 +210,4 @@ def check_address(settings: Settings) -> None:
             return
         name, value = ("port", port) if number == errno.EACCES else ("host", host)
         why = getattr(error, "strerror", None) or error
-        raise InvalidSetting(("metrics", name), value, f"cannot be listened on: {why}") from error
+        raise InvalidSetting(("metrics", name), value, f"the bridge cannot listen on it: {why}") from error

@@ -1,4 +1,4 @@
-"""What the commands print: rounds, reasons, status, checks."""
+"""Text output of the commands: rounds, reasons, status, checks."""
 
 from __future__ import annotations
 
@@ -36,29 +36,29 @@ if TYPE_CHECKING:
 
 _UNBROKEN = 240
 _CLOCK_TOLERANCE_S = 2.0
-"""So far in the future a time may lie by rounding and small corrections of the clock."""
+"""Tolerance for times in the future: rounding and small clock corrections."""
 
 
 class LiteralConsole(Console):
-    """A console that shows words as they are: users name their jobs `[red]`, `:bomb:` or worse.
+    """A console without markup: users name their jobs `[red]`, `:bomb:` or worse.
 
-    What would steer a terminal, or has no place in a line, is shown escaped.
+    Control characters and line breaks are shown escaped.
     """
 
     def render_str(self, text: str, *, style: str | Style = "", **options: Any) -> Text:
-        """`text`, in a cell or in a line, without a look at what is in it."""
+        """Return `text` without interpreting it."""
         justify, overflow = options.get("justify"), options.get("overflow")
         return Text(escape_controls(text), style, justify=justify, overflow=overflow)
 
 
 def console() -> Console:
-    """Standard output; lines are not broken where nobody looks at them."""
+    """Return standard output; lines are broken only on a terminal."""
     found = LiteralConsole(highlight=False)
     return found if found.is_terminal else LiteralConsole(highlight=False, width=_UNBROKEN)
 
 
 def where(placement: Placement, cluster: Cluster) -> str:
-    """A placement by node names, with the units there where more than one; words where no node of it is known."""
+    """Return a placement by node names, with units above 1; a sentence if no node is known."""
     return (
         UNKNOWN_NODES
         if not placement
@@ -67,7 +67,7 @@ def where(placement: Placement, cluster: Cluster) -> str:
 
 
 def table(*columns: str, title: str = "") -> Table:
-    """A table without ornaments."""
+    """Return a plain table."""
     found = Table(*columns, title=title or None, box=None, pad_edge=False, title_justify="left")
     found.columns[-1].overflow = "fold"
     return found
@@ -83,7 +83,7 @@ def print_rounds(lines: Sequence[RoundLine]) -> None:
 
 
 def print_round(record: RoundRecord) -> None:
-    """`cpsched journal show`; a plan and reasons that are no longer kept are worked out again, where possible."""
+    """Print `cpsched journal show`. A plan and reasons that are no longer stored are computed again if possible."""
     out, effort = console(), record.effort
     record, told = explained(record)
     out.print(f"round {record.number}, {clock(record.at_unix_s)} UTC, cluster second {record.now_s}, {record.mode}")
@@ -107,7 +107,7 @@ def print_round(record: RoundRecord) -> None:
 
 
 def explained(record: RoundRecord) -> tuple[RoundRecord, str]:
-    """The round with plan and reasons, and what is to be said of where those come from."""
+    """Return the round with plan and reasons, and a note on their source."""
     if record.explained or record.failure:
         return record, ""
     from cpsched_bridge.store.round_replay import replay_round
@@ -116,8 +116,8 @@ def explained(record: RoundRecord) -> tuple[RoundRecord, str]:
     again = replay_round(record, read_json)
     if not again.same:
         why = again.skipped or again.differences[0]
-        return record, f"plan and reasons are no longer kept, and cannot be decided again: {why}"
-    return replace(record, plan=again.plan, waits=again.waits), "plan and reasons: decided again, with the same result"
+        return record, f"plan and reasons are no longer stored, and the decision cannot be repeated: {why}"
+    return replace(record, plan=again.plan, waits=again.waits), "plan and reasons: repeated, with the same result"
 
 
 def _print_queue(out: Console, record: RoundRecord) -> None:
@@ -167,7 +167,7 @@ def print_replays(results: Iterable[ReplayedRound]) -> bool:
 
 
 def print_why(text: str, settings: Settings) -> None:
-    """`cpsched why`; raises `UnknownJob`. What cannot be read is shown beside what can."""
+    """Print `cpsched why`. Raise `UnknownJob`. Unreadable files are listed with what could be read."""
     out, found = console(), job_facts(text, settings)
     for line in (
         *_explained(found),
@@ -196,7 +196,7 @@ def _explained(found: JobFacts) -> list[str]:
 
 
 def _why_advised(found: JobFacts, settings: Settings) -> list[str]:
-    """In mode advise, that the cluster's scheduler decides; and what the job was last told, where that is known."""
+    """In advise mode, state that the cluster's scheduler decides, and the job's last boost if known."""
     if settings.mode != "advise" or not found.queued:
         return []
     points, since = "no points of the bridge's", ""
@@ -232,7 +232,7 @@ def print_events(settings: Settings, last: int, job: str, kind: str) -> None:
 
 
 def print_status(settings: Settings) -> bool:
-    """`cpsched status`: part by part, so that one file that cannot be read hides no other; whether all could be."""
+    """Print `cpsched status` part by part, so that an unreadable file hides no other. Return whether all were read."""
     out, good = console(), True
     paused = state_paths.pause_file(settings).reason()
     out.print(f"configured mode: {settings.mode}" + (f"; paused: {paused}" if paused else ""))
@@ -257,7 +257,7 @@ def _last_good_cycle(settings: Settings) -> str:
 
 
 def last_good_cycle(age_s: float | None) -> str:
-    """How long ago the last good cycle was, in words."""
+    """Return the time since the last good cycle as text."""
     if age_s is None:
         return "never"
     if age_s < -_CLOCK_TOLERANCE_S:
@@ -285,7 +285,7 @@ def _print_last_round(out: Console, settings: Settings) -> None:
 
 
 def _print_mode(out: Console, settings: Settings) -> None:
-    """What the bridge last told of its mode and its transport, with the reasons: they may be none of the settings."""
+    """Print the mode and the transport that the bridge last recorded, which may differ from the settings."""
     with contextlib.suppress(BridgeError), state_paths.opened_journal(settings) as journal:
         for told in journal.events(limit=1, kind="mode"):
             out.print(f"mode since {clock(told.at_unix_s)} UTC: {told.detail}")

@@ -1,7 +1,7 @@
-"""Every metric that the bridge serves, a row each: name, sentence, labels, and how a cycle becomes samples.
+"""Every metric of the bridge: name, help text, labels, and how a cycle becomes samples.
 
 Names follow the Prometheus conventions: base units, `_total` counters, no label per job, user or node. A metric with
-labels has at most `most` sets of label values; whatever comes beyond them is counted as `other`. The exporter adds the
+labels has at most `most` label sets; further ones are counted as `other`. The exporter adds the
 process's own `process_*` metrics (memory, CPU time, open files).
 """
 
@@ -28,10 +28,10 @@ Samples = Iterable[tuple[Labels, float]]
 Kind = Literal["counter", "gauge", "histogram", "summary"]
 
 PARTITIONS = 19
-"""Partitions that have series of their own."""
+"""Maximum number of partitions with their own series."""
 OTHER = "other"
 _MOST_LETTERS = 64
-"""Of a partition's name."""
+"""Maximum length of a partition's name."""
 
 _PHASE_S = (0.01, 0.05, 0.2, 1.0, 5.0)
 _LATENCY_S = (0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 30.0)
@@ -39,23 +39,23 @@ _WAIT_S = (60.0, 600.0, 3600.0, 14400.0, 86400.0, 604800.0)
 _SLOWDOWN = (1.1, 2.0, 5.0, 10.0, 20.0, 100.0, 1000.0)
 _PROMISE_S = (60.0, 600.0, 3600.0, 14400.0, 86400.0)
 SENT = ("start", "hold", "hand_back", "advise")
-"""The kinds of commands as they are counted."""
+"""Label values of command kinds."""
 _COUNTED_AS = {"unpin": "hand_back"}
-"""Rare ones, for which there are no series of their own."""
+"""Rare kinds without their own series."""
 _LOG2 = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 
 @dataclass(frozen=True, slots=True)
 class MetricFamily:
-    """One row.
+    """A metric.
 
-    - `name`: as written here; Prometheus sees a counter with `_total` behind it.
+    - `name`: Prometheus appends `_total` to a counter.
     - `of`: the samples of one cycle, as (label values, value); None where the cycle has nothing to say. A counter goes
       up by each value, a histogram or summary observes each, a gauge is set, and its label sets that are not named any
       more go to `absent`.
-    - `most`: label sets that have series of their own.
-    - `known`: label sets that are there before anything happened, so that rates over them begin at 0.
-    - `merged`: what a gauge makes of the values that fall together under `other`.
+    - `most`: maximum number of label sets with their own series.
+    - `known`: label sets that exist from the start, so that rates begin at 0.
+    - `merged`: how a gauge combines the values under `other`.
     """
 
     kind: Kind
@@ -71,7 +71,7 @@ class MetricFamily:
 
     @property
     def series_at_most(self) -> int:
-        """How many time series the metric can have, `other` included."""
+        """Maximum number of time series, `other` included."""
         each = {"histogram": len(self.buckets) + 3, "summary": 2}.get(self.kind, 1)
         closed = not self.labels or len(self.known) == self.most
         return each * (self.most if closed else self.most + 1)
@@ -86,22 +86,22 @@ def single_value(read: Callable[[CycleSample], float]) -> Callable[[CycleSample]
 
 
 def in_observed_cycles(read: Callable[[CycleSample], float]) -> Callable[[CycleSample], Samples | None]:
-    """The same, in cycles that have read the cluster."""
+    """Samples of one value without labels, in cycles that read the cluster."""
     return lambda cycle: [((), float(read(cycle)))] if cycle.report.observation is not None else None
 
 
 def unlabelled_samples(read: Callable[[CycleSample], Iterable[float]]) -> Callable[[CycleSample], Samples]:
-    """A sample without labels for each value."""
+    """One sample without labels per value."""
     return lambda cycle: (((), float(one)) for one in read(cycle))
 
 
 def counts_by_label(read: Callable[[CycleSample], Iterable[str]]) -> Callable[[CycleSample], Samples]:
-    """How often each value of one label comes."""
+    """Counts of each value of one label."""
     return lambda cycle: [((label,), float(times)) for label, times in Counter(read(cycle)).items()]
 
 
 def partition_of(job: Job) -> str:
-    """The first of the job's partitions; `none` where the cluster has no names for them."""
+    """Return the job's first partition; `none` if the cluster has no partitions."""
     return escape_controls(job.queue.partition(",")[0][:_MOST_LETTERS]) or "none"
 
 
@@ -151,7 +151,7 @@ def _solves(cycle: CycleSample) -> Samples:
 
 
 def _efforts(read: Callable[[CycleSample], float]) -> Callable[[CycleSample], Samples]:
-    """One value for each decision that looked at a job."""
+    """One value per decision that considered a job."""
     return lambda cycle: [((), float(read(cycle)))] if _effort(cycle, "considered") else []
 
 
@@ -160,7 +160,7 @@ def _effort(cycle: CycleSample, name: str) -> float:
 
 
 def _gaps(cycle: CycleSample) -> Iterator[float]:
-    """How far the best plan may be from the best possible one, as a share of it."""
+    """Yield the gap between the best plan and its bound, as a share of the plan."""
     effort = cycle.report.decision.effort if cycle.report.decision is not None else None
     if effort is not None and effort.objective is not None and effort.bound is not None:
         distance, scale = effort.objective - effort.bound, abs(effort.objective)
@@ -217,120 +217,120 @@ def _singles(*words: str) -> tuple[Labels, ...]:
 # ---------------------------------------------------------------------------------------------------------- the table
 
 METRICS: tuple[MetricFamily, ...] = (
-    # the loop
+    # loop
     MetricFamily("counter", "cpsched_cycles", "Cycles by result.", lambda c: [((c.report.result,), 1.0)],
            ("result",), 8, _singles(OK)),
-    MetricFamily("gauge", "cpsched_last_success_timestamp_seconds", "When the last good cycle ended, Unix time.", _success),  # noqa: E501
-    MetricFamily("histogram", "cpsched_cycle_phase_duration_seconds", "Time of a cycle by phase; `decide` is the decision.",  # noqa: E501
+    MetricFamily("gauge", "cpsched_last_success_timestamp_seconds", "Unix time at which the last successful cycle ended.", _success),  # noqa: E501
+    MetricFamily("histogram", "cpsched_cycle_phase_duration_seconds", "Seconds of a cycle by phase; `decide` is the decision.",  # noqa: E501
            lambda c: [((phase,), s) for phase, s in c.report.seconds.items()],
            ("phase",), len(PHASES), _singles(*PHASES), _PHASE_S),
-    MetricFamily("counter", "cpsched_cycle_late_seconds", "Time that cycles began later than planned, if much later.",
+    MetricFamily("counter", "cpsched_cycle_late_seconds", "Seconds by which cycles began late, if more than 10 intervals.",  # noqa: E501
            single_value(lambda c: c.report.gap_s)),
-    MetricFamily("gauge", "cpsched_cycle_interval_seconds", "From the start of one cycle to the start of the next, as set.",  # noqa: E501
+    MetricFamily("gauge", "cpsched_cycle_interval_seconds", "Configured seconds from the start of one cycle to the next.",  # noqa: E501
            single_value(lambda c: c.around.interval_s)),
     MetricFamily("gauge", "cpsched_cycle_pause_seconds",
-           "From the start of one cycle to the start of the next, as it is now: longer beside a busy cluster.",
+           "Current seconds from the start of one cycle to the next; longer while the cluster is busy.",
            single_value(lambda c: c.report.pause_s)),
-    MetricFamily("gauge", "cpsched_mode", "1 for the mode the bridge is in.",
+    MetricFamily("gauge", "cpsched_mode", "1 for the bridge's current mode.",
            lambda c: [((mode,), float(mode == c.report.mode)) for mode in MODES], ("mode",), len(MODES),
            _singles(*MODES)),
-    MetricFamily("gauge", "cpsched_standby", "1 while another bridge is in control of the same cluster.",
+    MetricFamily("gauge", "cpsched_standby", "1 while another bridge controls the cluster.",
            in_observed_cycles(lambda c: c.report.rival is not None)),
     MetricFamily("counter", "cpsched_events", "Events by kind, as in the journal.",
            lambda c: [((h.kind,), float(h.times)) for h in c.report.happenings],
            ("kind",), 12, _singles("start_failed", "start_refused")),
-    MetricFamily("counter", "cpsched_commands", "Commands sent, per job, by kind and result.",
+    MetricFamily("counter", "cpsched_commands", "Commands per job, by kind and result.",
            lambda c: [((_COUNTED_AS.get(kind, kind), o.result), 1.0) for kind, o in c.report.outcomes],
            ("kind", "result"), 12, tuple((kind, result) for kind in SENT for result in get_args(Result))),
-    MetricFamily("counter", "cpsched_child_restarts", "Processes started to reach the cluster, after the first.",
+    MetricFamily("counter", "cpsched_child_restarts", "Restarts of the process that calls the cluster.",
            single_value(lambda c: c.child_restarts)),
     MetricFamily("gauge", "cpsched_journal_size_bytes", "Size of the journal's files.",
            single_value(lambda c: c.around.journal_bytes)),
     MetricFamily("gauge", "cpsched_ledger_size_bytes", "Size of the ledger's files.", single_value(lambda c: c.around.ledger_bytes)),  # noqa: E501
-    MetricFamily("gauge", "cpsched_check_ok", "1 where a check of `cpsched doctor` holds.", _checks, ("check",), 12,
+    MetricFamily("gauge", "cpsched_check_ok", "1 if a check of `cpsched doctor` passes.", _checks, ("check",), 12,
            merged=min, absent=1.0),
     # decisions
-    MetricFamily("counter", "cpsched_solves", "Decisions by the path taken and the solver's status.", _solves,
+    MetricFamily("counter", "cpsched_solves", "Decisions by path and solver status.", _solves,
            ("path", "status"), 6),
-    MetricFamily("summary", "cpsched_decision_considered_jobs", "Jobs that a decision looked at.",
+    MetricFamily("summary", "cpsched_decision_considered_jobs", "Jobs considered per decision.",
            _efforts(lambda c: _effort(c, "considered"))),
-    MetricFamily("summary", "cpsched_decision_variables", "Variables of a decision's model, 0 without a model.",
+    MetricFamily("summary", "cpsched_decision_variables", "Variables of the model per decision; 0 without a model.",
            _efforts(lambda c: _effort(c, "variables"))),
     MetricFamily("summary", "cpsched_decision_gap_ratio",
-           "Objective less its proved bound, as a share of the objective, of decisions that have both.", unlabelled_samples(_gaps)),  # noqa: E501
-    MetricFamily("counter", "cpsched_decision_searches", "Decisions in which a solver searched.", single_value(_searched)),  # noqa: E501
-    MetricFamily("counter", "cpsched_decision_limit_hits", "Searches that ended at their limit, without a proof.",
+           "Gap of a decision: (objective - bound) / objective.", unlabelled_samples(_gaps)),
+    MetricFamily("counter", "cpsched_decision_searches", "Decisions that ran a solver.", single_value(_searched)),
+    MetricFamily("counter", "cpsched_decision_limit_hits", "Searches that reached their limit without a proof.",
            single_value(_limit_hits)),
-    MetricFamily("gauge", "cpsched_fallback", "1 while the fallback decides in place of the configured policy.",
+    MetricFamily("gauge", "cpsched_fallback", "1 while the fallback replaces the configured policy.",
            lambda c: [((), float(c.report.fallback))] if c.report.decision is not None else None),
-    MetricFamily("counter", "cpsched_decision_fallbacks", "Decisions that a fallback took in the policy's place.",
+    MetricFamily("counter", "cpsched_decision_fallbacks", "Decisions of the fallback.",
            single_value(lambda c: c.report.fallback)),
-    # the queue
-    MetricFamily("gauge", "cpsched_queued_jobs", "Jobs that are decided on.", _queued, ("partition",), PARTITIONS),
-    MetricFamily("gauge", "cpsched_oldest_pending_seconds", "Age of the oldest job that is decided on.", _oldest,
+    # queue
+    MetricFamily("gauge", "cpsched_queued_jobs", "Pending jobs that the bridge decides on.", _queued, ("partition",), PARTITIONS),  # noqa: E501
+    MetricFamily("gauge", "cpsched_oldest_pending_seconds", "Age of the oldest pending job that the bridge decides on.", _oldest,  # noqa: E501
            ("partition",), PARTITIONS, merged=max),
     MetricFamily("gauge", "cpsched_waiting_jobs",
-           "Pending jobs by the kind of reason for which they wait, also those that are not decided on.",
+           "Pending jobs by kind of reason, including jobs that the bridge does not decide on.",
            _waiting_for, ("reason",), len(reason_kinds.KINDS), _singles(*reason_kinds.KINDS)),
-    MetricFamily("gauge", "cpsched_pending_jobs", "Pending jobs that are modelled, eligible or not.",
+    MetricFamily("gauge", "cpsched_pending_jobs", "Pending jobs that the bridge models, eligible or not.",
            in_observed_cycles(lambda c: len(c.report.observation.pending))),  # type: ignore[union-attr]
     MetricFamily("gauge", "cpsched_unmanaged_jobs", "Pending jobs left to the cluster's own scheduler.",
            in_observed_cycles(lambda c: len(c.report.observation.left))),  # type: ignore[union-attr]
     MetricFamily("gauge", "cpsched_unusable_objects",
-           "Objects of the cluster that are left out, since a field of them cannot be read or has no rule.",
+           "Objects of the cluster that are left out because a field cannot be read or has no rule.",
            _unusable, ("kind",), len(OBJECT_KINDS), _singles(*OBJECT_KINDS)),
-    MetricFamily("gauge", "cpsched_backoff_jobs", "Jobs that are not decided on for a while, after starts in vain.",
+    MetricFamily("gauge", "cpsched_backoff_jobs", "Jobs that back off after failed starts.",
            in_observed_cycles(lambda c: len(c.report.put_off))),
-    MetricFamily("gauge", "cpsched_failing_users", "Users all of whose starts fail; several make the bridge stand down.",  # noqa: E501
+    MetricFamily("gauge", "cpsched_failing_users", "Users with only failed starts; too many pause the bridge.",
            single_value(lambda c: c.report.failing_users)),
     MetricFamily("gauge", "cpsched_running_jobs", "Jobs running.",
            in_observed_cycles(lambda c: len(c.report.observation.running))),  # type: ignore[union-attr]
-    MetricFamily("gauge", "cpsched_starting_jobs", "Jobs released and not yet seen running.",
+    MetricFamily("gauge", "cpsched_starting_jobs", "Jobs released but not yet running.",
            in_observed_cycles(lambda c: c.report.starting)),
-    MetricFamily("gauge", "cpsched_stuck_jobs", "Jobs for which a command is repeated without effect.",
+    MetricFamily("gauge", "cpsched_stuck_jobs", "Jobs on which repeated commands have no effect.",
            in_observed_cycles(lambda c: c.report.stuck)),
-    MetricFamily("gauge", "cpsched_held_jobs", "Jobs on which a hold of the bridge may be.", in_observed_cycles(lambda c: c.report.kept)),  # noqa: E501
-    # mode advise
-    MetricFamily("counter", "cpsched_advice_changes", "Jobs that were told new points.",
+    MetricFamily("gauge", "cpsched_held_jobs", "Jobs that the bridge may hold.", in_observed_cycles(lambda c: c.report.kept)),  # noqa: E501
+    # advise mode
+    MetricFamily("counter", "cpsched_advice_changes", "Boosts changed in advise mode.",
            single_value(lambda c: sum(kind == "advise" and o.result == "done" for kind, o in c.report.outcomes))),
-    MetricFamily("gauge", "cpsched_advised_jobs", "Jobs at the front of the plan whose order is advised.",
+    MetricFamily("gauge", "cpsched_advised_jobs", "Jobs that advise mode orders.",
            single_value(lambda c: c.report.advised.jobs if c.report.advised else 0)),
     MetricFamily("gauge", "cpsched_advice_order_ratio",
-           "Of all pairs of advised jobs, the share that the cluster's list had in the order of the plan, before the "
+           "Share of pairs of advised jobs that the cluster ranked in the order of the plan before the "
            "last advice.", lambda c: [((), c.report.advised.in_order)] if c.report.advised else None),
-    # what jobs get
+    # service
     MetricFamily("histogram", "cpsched_job_wait_seconds",
-           "Time in the queue of jobs that started; its count is the number of starts.", _waited,
+           "Queue time of started jobs; the count is the number of starts.", _waited,
            ("partition",), PARTITIONS, buckets=_WAIT_S),
     MetricFamily("histogram", "cpsched_job_bounded_slowdown_ratio",
-           f"Bounded slowdown ({BSLD_BOUND_S} s) of jobs that ended.", unlabelled_samples(lambda c: (s for _, s in _slowdowns(c))),  # noqa: E501
+           f"Bounded slowdown ({BSLD_BOUND_S} s) of ended jobs.", unlabelled_samples(lambda c: (s for _, s in _slowdowns(c))),  # noqa: E501
            buckets=_SLOWDOWN),
     MetricFamily("summary", "cpsched_partition_bounded_slowdown_ratio",
-           f"Bounded slowdown ({BSLD_BOUND_S} s) of jobs that ended, by partition.",
+           f"Bounded slowdown ({BSLD_BOUND_S} s) of ended jobs, by partition.",
            lambda c: (((partition,), s) for partition, s in _slowdowns(c)), ("partition",), PARTITIONS),
-    MetricFamily("histogram", "cpsched_decision_to_running_seconds", "From a decision to the job seen running.",
+    MetricFamily("histogram", "cpsched_decision_to_running_seconds", "Seconds from a decision to the job running.",
            unlabelled_samples(lambda c: c.report.latencies_s), buckets=_LATENCY_S),
     MetricFamily("counter", "cpsched_started_jobs", "Jobs first seen running.", single_value(lambda c: len(c.report.started))),  # noqa: E501
     MetricFamily("counter", "cpsched_placement_mismatches",
-           "Starts that the cluster carried out otherwise than decided: elsewhere, or with other amounts on a node.",
+           "Starts that the cluster placed differently than decided: other nodes, or other amounts on a node.",
            single_value(lambda c: sum(h.kind == "started_elsewhere" for h in c.report.happenings))),
     MetricFamily("counter", "cpsched_ended_jobs", "Jobs that ran and ended.", single_value(lambda c: len(c.report.ended))),  # noqa: E501
-    # predictions and promises
+    # predictions
     MetricFamily("histogram", "cpsched_start_time_error_seconds",
-           "How far real starts were from the first expected start, `early` (or in time) and `late`.", _promises,
+           "Difference of actual and first expected start, `early` (or on time) and `late`.", _promises,
            ("direction",), 2, _singles("early", "late"), _PROMISE_S),
     MetricFamily("counter", "cpsched_start_intervals",
-           "Told intervals of expected starts, which are to hold 8 in 10, by what became of them.",
+           "80 % prediction intervals of starts, by outcome.",
            lambda c: [((outcome,), float(n)) for (_, outcome), n in c.outcomes.items()],
            ("outcome",), len(INTERVAL_OUTCOMES), _singles(*INTERVAL_OUTCOMES)),
     MetricFamily("histogram", "cpsched_prediction_error_log2_ratio",
-           "Binary logarithm of real to predicted run time, without its sign: 1 is a factor of two. `longer` than "
-           "predicted, or `shorter` (or just as long).", _predictions,
+           "Absolute binary logarithm of actual over predicted run time: 1 is a factor of two. `longer` than "
+           "predicted, or `shorter` (or equal).", _predictions,
            ("direction",), 2, _singles("longer", "shorter"), _LOG2),
-    # the cluster
+    # cluster
     MetricFamily("gauge", "cpsched_resource_capacity", "Amount of a resource in the cluster.", _amounts(free=False),
            ("resource",), 6),
-    MetricFamily("gauge", "cpsched_resource_free", "Amount of a resource that is free.", _amounts(free=True),
+    MetricFamily("gauge", "cpsched_resource_free", "Free amount of a resource.", _amounts(free=True),
            ("resource",), 6),
     MetricFamily("gauge", "cpsched_build_info", "The version of cpsched.", lambda c: [((version("cpsched"),), 1.0)],
            ("version",), 1, _singles(version("cpsched"))),
@@ -346,11 +346,11 @@ FORMER_NAMES = {
     "cpsched_cycle_late_seconds": "cpsched_cycle_gap_seconds",
     "cpsched_unmanaged_jobs": "cpsched_unsupported_jobs",
 }
-"""Metric -> its name before 0.1.0, under which it is served, too. Removed two minor releases later."""
+"""Metric -> its name before 0.1.0, which is served, too. Removed two minor releases later."""
 
 
 def former_rows(metrics: Iterable[MetricFamily] = METRICS) -> Iterator[MetricFamily]:
-    """The rows of renamed metrics under their former names."""
+    """Yield renamed metrics under their former names."""
     for row in metrics:
         if row.name in FORMER_NAMES:
             sentence = f"Former name of {row.name}, to be removed."

@@ -133,7 +133,7 @@ def test_a_wrong_value_of_a_renamed_setting_names_its_line(tmp_path):
 def test_a_renamed_setting_beside_its_new_name_is_refused(tmp_path):
     path = written(tmp_path, "adapter: mock\ncycle:\n  slow_down: 2\n  max_interval_factor: 3\n")
     with pytest.raises(
-        SettingsError, match=r":3: cycle.slow_down: 2: must not be set beside cycle.max_interval_factor"
+        SettingsError, match=r":3: cycle.slow_down: 2: must not be set together with cycle.max_interval_factor"
     ):
         load(path)
 
@@ -207,7 +207,7 @@ def test_a_cap_of_power_goes_with_every_dispatcher(tmp_path):
 
 @pytest.mark.parametrize("half", ["{cap_w: 100}", "{watts: {cores: 8}}"])
 def test_a_cap_needs_to_know_what_jobs_draw(tmp_path, half):
-    with pytest.raises(SettingsError, match="cap_w and watts need each other"):
+    with pytest.raises(SettingsError, match="cap_w and watts must be set together"):
         load(written(tmp_path, f"policy: {{power: {half}}}"))
 
 

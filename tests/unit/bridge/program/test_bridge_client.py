@@ -41,7 +41,7 @@ def test_the_answer_is_told_in_lines(settings, capsys):
     assert "half the time" in text
     assert "a guess" in text
     print_backfill_windows(query_bridge(settings, "windows", {}))
-    assert "Nothing could start right now" in capsys.readouterr().out
+    assert "No job could start now" in capsys.readouterr().out
 
 
 def test_windows_are_told_in_lines(capsys):

@@ -422,7 +422,7 @@ def test_release_all_beside_a_living_bridge_only_where_that_is_forced_or_its_hea
     alive = state_paths.lock(settings)
     settings.heartbeat_path.write_text("")
     os.utime(settings.heartbeat_path, (1, 1))
-    with pytest.raises(AlreadyRunning, match=r"use `cpsched pause` while it works, or --force"):
+    with pytest.raises(AlreadyRunning, match=r"use `cpsched pause`, or --force"):
         release_all.release_all(settings, "bridge.yaml", None, False)
     assert held(cluster) == [1, 2, 3]
     assert "3 jobs were" in release_all.release_all(settings, "bridge.yaml", None, True)

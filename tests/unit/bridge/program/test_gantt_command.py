@@ -49,7 +49,7 @@ def test_a_damaged_line_is_named(written, row, rule):
 
 
 def test_a_schedule_without_jobs_cannot_be_used(written):
-    with pytest.raises(InputError, match="holds no jobs"):
+    with pytest.raises(InputError, match="contains no jobs"):
         gantt_command.read(written())
 
 

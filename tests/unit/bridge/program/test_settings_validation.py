@@ -82,7 +82,7 @@ WRONG = [
         6,
         "policy.predictor_settings.quantil: 0.9: unknown parameter of quantile 'quantil'",
     ),
-    ("policy:\n  power: {cap_w: 100}", 4, "policy.power: dict: cap_w and watts need each other"),
+    ("policy:\n  power: {cap_w: 100}", 4, "policy.power: dict: cap_w and watts must be set together"),
     ("policy:\n  power: {cap_w: 0, watts: {cores: 8}}", 4, "policy.power.cap_w: 0: must be above 0"),
     ("policy:\n  power: {cap_w: 9, watts: {cores: lots}}", 4, "policy.power.watts.cores: lots: must be a whole number"),
     ("cycle: {interval_s: 0}", 3, "cycle.interval_s: 0: must be above 0"),
@@ -102,19 +102,19 @@ WRONG = [
     ("circuit_breaker:\n  failing_users: null", 4, "circuit_breaker.failing_users: nothing: must be a whole number"),
     ("metrics: {port: 65536}", 3, "metrics.port: 65536: must be at most 65535"),
     ("metrics: {port: -1}", 3, "metrics.port: -1: must be at least 0"),
-    ("metrics: {host: 203.0.113.7}", 3, "metrics.host: 203.0.113.7: cannot be listened on: "),
-    ("metrics: {host: no such host}", 3, "metrics.host: no such host: cannot be listened on: "),
+    ("metrics: {host: 203.0.113.7}", 3, "metrics.host: 203.0.113.7: the bridge cannot listen on it: "),
+    ("metrics: {host: no such host}", 3, "metrics.host: no such host: the bridge cannot listen on it: "),
     ("metrics: {enabled: maybe}", 3, "metrics.enabled: maybe: must be true or false"),
     ("page: {users: some}", 3, "page.users: some: must be 'show' or 'hide'"),
     ("page: {hosts: example.org}", 3, "page.hosts: example.org: must be a list"),
     ("page: {hosts: [1]}", 3, "page.hosts.0: 1: must be text"),
     ("journal: {keep_days: 0}", 3, "journal.keep_days: 0: must be above 0"),
     ("journal: {max_mib: huge}", 3, "journal.max_mib: huge: must be a number"),
-    ("page: {user_header: X-User}", 3, "page.user_header: X-User: needs page.trusted_proxies"),
+    ("page: {user_header: X-User}", 3, "page.user_header: X-User: requires page.trusted_proxies"),
     (
         "page: {users: hide, user_header: X-User, trusted_proxies: [10.0.0.1]}",
         3,
-        "page.user_header: X-User: needs page.users: show",
+        "page.user_header: X-User: requires page.users: show",
     ),
     (
         "page:\n  trusted_proxies: [10.0.0.1, 10.0.0.2]",
@@ -122,7 +122,7 @@ WRONG = [
         "page.trusted_proxies: [10.0.0.1, 10.0.0.2]: needs page.user",
     ),
     ("page:\n  operators: [root]", 4, "page.operators: [root]: needs page.user_header"),
-    ("cycle:\n  trigger_files: [/run/w]", 4, "cycle.trigger_files: [/run/w]: needs cycle.interval_s above"),
+    ("cycle:\n  trigger_files: [/run/w]", 4, "cycle.trigger_files: [/run/w]: requires cycle.interval_s above"),
     ("options: [1]", 3, "options: list: must be a mapping"),
     ("options: {colour: red}", 3, "options.colour: red: no such setting"),
     ("mode: shadow\nmode: control", 4, "mode: given twice: must occur only once"),
@@ -288,5 +288,5 @@ def test_a_state_directory_that_is_there_may_be_on_a_read_only_disk(tmp_path, mo
     monkeypatch.setattr(settings_validation.os, "access", lambda path, mode: False)
     there, missing = (Settings(adapter="mock", state_dir=tmp_path / name) for name in ("", "missing"))
     settings_validation.check_state_dir(there)
-    with pytest.raises(InvalidSetting, match=f"cannot be made: {tmp_path} is not writable"):
+    with pytest.raises(InvalidSetting, match=f"cannot be created: {tmp_path} is not writable"):
         settings_validation.check_state_dir(missing)

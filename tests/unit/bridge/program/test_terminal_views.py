@@ -253,7 +253,7 @@ def test_a_plan_that_is_no_longer_kept_is_worked_out_again(array, capsys):
     stores.change(path, "delete from explanations")
     terminal_views.print_round(Journal(path, read_only=True).read(2))
     shown = lines_of(capsys)
-    shown.remove("plan and reasons: decided again, with the same result")
+    shown.remove("plan and reasons: repeated, with the same result")
     assert shown == told.splitlines()
 
 
