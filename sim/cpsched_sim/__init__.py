@@ -5,9 +5,9 @@
     print(outcome)              # a table of all metrics; outcome.bsld, .schedule, .to_frame()
 
 The API for researchers: `load`, `from_frame`, `simulate`, `compare`, `recorded_schedule_of`, `METRICS`, and the types
-`Workload`, `TraceJob`, `Simulation`, `Comparison`, `Schedule` and `TraceDialect` (options of accounting data). `run_study` runs
-many replays from one file and returns `StudyResults`. `draw_bars`, `draw_distributions`, `draw_utilization` and
-`draw_account_shares` return a `Chart`. Names are imported at first use.
+`Workload`, `TraceJob`, `Simulation`, `Comparison`, `Schedule` and `TraceDialect` (options of accounting data).
+`run_study` runs many replays from one file and returns `StudyResults`. `draw_bars`, `draw_distributions`,
+`draw_utilization` and `draw_account_shares` return a `Chart`. Names are imported at first use.
 """
 
 from __future__ import annotations
