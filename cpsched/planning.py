@@ -52,13 +52,15 @@ from cpsched.model import (
 from cpsched.model.job_table import COLUMNS
 from cpsched.wait_reasons import wait_reasons_of
 
+FloatArray = npt.NDArray[np.float64]
+
 
 @dataclass(frozen=True, slots=True)
 class Order:
     """A named order of the queue, by `key`, then `tie`, then arrival.
 
-    In the formulas E is the estimate in seconds, and r the processors: units times the amount of the cluster's first
-    resource. Tier and priority are the site's ranking.
+    In the formulas E is the estimate in seconds and r the processors: units times the amount of the cluster's first
+    resource. s is the submission in seconds, at least 1, and W the wait so far. Tier and priority are the site's ranking.
     """
 
     name: str
@@ -68,9 +70,13 @@ class Order:
     source: str
     code: int = queue_orders.GIVEN
     """The kernels' code of the order, if they know it."""
-    by: Callable[[IntArray, IntArray], npt.ArrayLike] | None = None
-    """The numbers to sort by, from E and r of the queued jobs, if the kernels do not know the order."""
+    by: Callable[[FloatArray, FloatArray, FloatArray, FloatArray], npt.ArrayLike] | None = None
+    """The numbers to sort by, from E, r, s and W of the queued jobs, if the kernels do not know the order."""
 
+
+TANG, SC17 = "Tang et al. 2009", "Carastan-Santos and de Camargo 2017"
+ABOVE_ONE = 1 + 1e-15
+"""UNICEP divides by log2(r): a job of one processor counts as this many, and comes before all larger ones."""
 
 ORDERS: dict[str, Order] = {
     order.name: order
@@ -84,8 +90,20 @@ ORDERS: dict[str, Order] = {
         Order("laf", "-r*E", "", "Largest area first", "debs24", queue_orders.LAF),
         Order("spf", "r*E^2", "r*E", "Smallest processors times squared estimate first", "debs24", queue_orders.SPF),
         Order("priority", "-tier", "-priority", "The site's priority first", "Slurm", queue_orders.PRIORITY),
+        Order("wfp3", "-r*(W/E)^3", "", "Most processors times cubed wait per estimate first", TANG,
+              by=lambda E, r, s, W: -r * (W / E) ** 3),
+        Order("unicep", "-W/(log2(r)*E)", "", "Longest wait per estimate and logarithm of processors first", TANG,
+              by=lambda E, r, s, W: -W / (np.log2(np.maximum(r, ABOVE_ONE)) * E)),
+        Order("f1", "r*log10(E) + 870*log10(s)", "", "Smallest F1 first", SC17,
+              by=lambda E, r, s, W: r * np.log10(E) + 870 * np.log10(s)),
+        Order("f2", "r*E^0.5 + 25600*log10(s)", "", "Smallest F2 first", SC17,
+              by=lambda E, r, s, W: r * np.sqrt(E) + 25_600 * np.log10(s)),
+        Order("f3", "r*E + 6860000*log10(s)", "", "Smallest F3 first", SC17,
+              by=lambda E, r, s, W: r * E + 6_860_000 * np.log10(s)),
+        Order("f4", "r^0.5*E + 530000*log10(s)", "", "Smallest F4 first", SC17,
+              by=lambda E, r, s, W: np.sqrt(r) * E + 530_000 * np.log10(s)),
     )
-}
+}  # fmt: skip
 """Every order of the queue by name, one row each (debs24: section 3; mod17: section 4)."""
 
 if TYPE_CHECKING:
@@ -211,8 +229,9 @@ def plan_with(scheme: ListScheduler, snapshot: Snapshot, need: Need, positions: 
     """Return the decision of `scheme`; `positions` is the order of the queue if the scheme has none."""
     if scheme.order is not None and (by := ORDERS[scheme.order].by) is not None:
         table, queue = snapshot.table, snapshot.queue
-        processors = table.units[queue] * table.per_unit[queue, 0]
-        positions = queue_positions(snapshot, by(table.estimate_s[queue], processors))
+        processors, submit_s = table.units[queue] * table.per_unit[queue, 0], table.submit_s[queue]
+        columns = table.estimate_s[queue], processors, np.maximum(submit_s, 1), snapshot.now_s - submit_s
+        positions = queue_positions(snapshot, by(*(column.astype(np.float64) for column in columns)))
     n, whole = len(snapshot.queue), need == "plan"
     if not n:
         return Decision(NO_STARTS, effort("empty-queue", 0), ARRIVAL_ORDER if whole else None)

@@ -24,7 +24,7 @@ from tests.properties import reference
 
 LISTS = [
     "fcfs", "greedy", "easy", "easy-sjbf", "list-reg", "list-sjf", "list-ljf", "list-saf", "list-laf", "list-spf",
-    "sjf", "ljf", "ebf", "prb",
+    "list-wfp3", "list-unicep", "list-f1", "list-f2", "list-f3", "list-f4", "sjf", "ljf", "ebf", "prb",
 ]  # fmt: skip
 NAMES = [listing.name for listing in registry.DISPATCHERS.builtins()]
 

@@ -131,6 +131,55 @@ def test_each_order_has_one_row_that_says_all_of_it():
         assert order.key
 
 
+E, R, S, W = (np.array(column, float) for column in ([100, 10_000], [4, 16], [1000, 100], [9000, 9900]))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("wfp3", [-4 * 90**3, -16 * 0.970299]),
+        ("unicep", [-9000 / (2 * 100), -9900 / (4 * 10_000)]),
+        ("f1", [4 * 2 + 870 * 3, 16 * 4 + 870 * 2]),
+        ("f2", [4 * 10 + 25_600 * 3, 16 * 100 + 25_600 * 2]),
+        ("f3", [4 * 100 + 6_860_000 * 3, 16 * 10_000 + 6_860_000 * 2]),
+        ("f4", [2 * 100 + 530_000 * 3, 4 * 10_000 + 530_000 * 2]),
+    ],
+)
+def test_published_scores_have_their_coefficients(name, expected):
+    assert ORDERS[name].by(E, R, S, W) == pytest.approx(expected)
+
+
+def test_unicep_orders_jobs_of_one_processor_among_each_other():
+    """The logarithm of one processor is 0. A job that has not waited divides 0 by 0."""
+    scores = ORDERS["unicep"].by(
+        np.array([100.0, 10, 1, 10]), np.array([1.0, 1, 2, 1]), S, np.array([50.0, 50, 5000, 0])
+    )
+    assert np.argsort(scores).tolist() == [1, 0, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("order", "expected"),
+    [
+        ("wfp3", [3, 2, 1, 4]),
+        ("unicep", [1, 3, 2, 4]),
+        ("f1", [3, 1, 2, 4]),
+        ("f2", [3, 2, 1, 4]),
+        ("f3", [3, 2, 1, 4]),
+        ("f4", [3, 2, 1, 4]),
+        ("saf", [4, 3, 2, 1]),
+    ],
+)
+def test_orders_read_processors_submission_and_wait(order, expected):
+    """Jobs of a whole node each, at second 10,000: three submitted at second 1,000, and one now."""
+    facts = ((1, 10_000, 1000), (4, 100, 1000), (16, 1, 1000), (1, 1, 10_000))
+    queue = [
+        a_job(id, per_unit=r, walltime_s=walltime_s, submit_s=submit_s, exclusive=True)
+        for id, (r, walltime_s, submit_s) in enumerate(facts, 1)
+    ]
+    found = plan(a_snapshot(a_cluster(nodes=1, cores=16), queue, now_s=10_000), order)
+    assert [queue[at].id for at in np.argsort(found.plan_s)] == expected
+
+
 def test_an_own_dispatcher_reads_as_promised(snapshot):
     class SmallestFirst(cpsched.Dispatcher):
         def decide(self, snapshot, need="plan"):
