@@ -21,7 +21,16 @@ from cpsched_sim.files import read_json, sha256_of
 from cpsched_sim.input.yaml_tree import YamlTree, read_tree
 from cpsched_sim.oracle import SIMULATION_REGISTRIES
 from cpsched_sim.site.policy_file import load_policy
-from cpsched_sim.study.study_schema import AXES, NONE, WHOLE, CaseSchema, StudySchema, TraceSchema, WindowSchema
+from cpsched_sim.study.study_schema import (
+    AXES,
+    NONE,
+    WHOLE,
+    CaseSchema,
+    SequenceSchema,
+    StudySchema,
+    TraceSchema,
+    WindowSchema,
+)
 from cpsched_sim.systems.system_file import known_systems, load_system
 from cpsched_sim.workloads.load import open_trace
 
@@ -30,6 +39,8 @@ TRACES = "CPSCHED_TRACES"
 SEED = "seed"
 LONGEST = "longest_wait_s"
 MOST_CASES = 100_000
+Part = Sequence[float] | Mapping[str, int] | None
+"""A window as a task names it: [from_day, days], or a sequence of `jobs` jobs from index `first` on."""
 CLOCK = "has a time limit, so another run may decide differently; use effort= instead of limit_s= for repeatable runs"
 
 
@@ -162,7 +173,7 @@ class _Reading:
             if name not in (LONGEST, "jobs"):
                 self._located(where, name, partial(metric, name))
 
-    def _points(self) -> Iterator[tuple[tuple[str | int, ...], dict[str, Any], WindowSchema | None]]:
+    def _points(self) -> Iterator[tuple[tuple[str | int, ...], dict[str, Any], Part]]:
         """Yield every combination of every grid, then the named cases: location, labels and window."""
         for at, grid in enumerate(self.words.grids):
             windows = [each for window in grid.windows for each in _windows(window)]
@@ -181,7 +192,7 @@ class _Reading:
             for label, window in windows:
                 yield ("cases", at), {"case": case.name, **_axes(case), "window": label}, window
 
-    def _case(self, where: tuple[str | int, ...], labels: dict[str, Any], window: WindowSchema | None) -> Case | None:
+    def _case(self, where: tuple[str | int, ...], labels: dict[str, Any], part: Part) -> Case | None:
         """Return the case, or None if its trace is optional and missing."""
         if (found_trace := self._trace(where, labels)) is None:
             return None
@@ -194,7 +205,6 @@ class _Reading:
         found = self._spec(where, labels["dispatcher"], labels["predictor"])
         spec = _seeded(found.spec, seed)
         read = {**found.read, path: digest} if path not in ("", *known_systems()) else found.read
-        part = None if window is None else [window.from_day, window.days]
         words = {
             "dispatcher": spec.dispatcher, "predictor": spec.predictor,
             "dispatcher_settings": dict(spec.dispatcher_settings), "predictor_settings": dict(spec.predictor_settings),
@@ -318,12 +328,15 @@ def _spelled(where: Sequence[str | int], axis: str) -> tuple[str, ...]:
     return (f"{axis}s",) if where[0] == "grids" else (axis,)
 
 
-def _windows(words: str | WindowSchema) -> list[tuple[str, WindowSchema | None]]:
-    """Return each window with its label: `whole`, or `days 14-21`."""
+def _windows(words: str | WindowSchema | SequenceSchema) -> list[tuple[str, Part]]:
+    """Return each window with its label: `whole`, `days 14-21`, or `jobs 0-999`."""
+    if isinstance(words, SequenceSchema):
+        n = words.jobs
+        return [(f"jobs {first}-{first + n - 1}", {"first": first, "jobs": n}) for first in words.first]
     if not isinstance(words, WindowSchema):
         return [(WHOLE, None)]
     parts = [words.from_day + at * words.days for at in range(words.count)]
-    return [(f"days {day:g}-{day + words.days:g}", WindowSchema(days=words.days, from_day=day)) for day in parts]
+    return [(f"days {day:g}-{day + words.days:g}", [day, words.days]) for day in parts]
 
 
 def _matches(said: Mapping[str, Any], labels: Mapping[str, Any]) -> bool:

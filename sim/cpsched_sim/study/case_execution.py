@@ -94,7 +94,9 @@ def _decided(
     task: Mapping[str, Any], progress: Callable[..., None] | None
 ) -> tuple[dict[str, Any], dict[str, Any], bytes | None]:
     workload = _workload(task)
-    window = _window(workload, task["window"])
+    if isinstance(part := task["window"], Mapping):
+        workload, part = _sequence(workload, **part), None
+    window = _window(workload, part)
     spec = PolicySpec(**task["spec"])
     history = window.history if window is not None else ()
     found = run(window.workload if window is not None else workload, ReplaySetup(spec), progress, before=history)
@@ -151,6 +153,14 @@ def scale_load(workload: Workload, load: float) -> Workload:
         return replace(item, job=replace(item.job, submit_s=submit_s), recorded_start_s=None)
 
     return replace(workload, jobs=[moved(item) for item in workload.jobs])
+
+
+def _sequence(workload: Workload, first: int, jobs: int) -> Workload:
+    """So many jobs of it from index `first` on."""
+    found = workload.jobs[first : first + jobs]
+    if len(found) < jobs:
+        raise InputError(f"{workload.name}: has {len(workload.jobs)} jobs, no sequence of {jobs} from job {first} on")
+    return replace(workload, jobs=found)
 
 
 def _window(workload: Workload, part: tuple[float, float] | None) -> TraceWindow | None:

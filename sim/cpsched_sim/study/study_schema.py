@@ -50,6 +50,7 @@ grids:
   - traces: [eurora]
     loads: [1.0]                 # 1.5: 50 % more arrivals per time
     windows: [whole]             # {days: 7, from_day: 14, count: 3}: three weeks, starting on day 15
+                                 # {jobs: 1000, first: [0, 5000]}: two sequences, each on an empty cluster
     dispatchers: [easy, list-sjf, lookahead-slowdown]
     predictors: [walltime, last-two]
     seeds: [0, 1, 2]
@@ -126,9 +127,25 @@ class WindowSchema(BaseModel):
     count: Annotated[int, Field(gt=0, le=1000)] = 1
 
 
+class SequenceSchema(BaseModel):
+    """Sequences of `jobs` jobs, one from each index in `first` on; the first job of a trace has index 0."""
+
+    model_config = STRICT
+    jobs: Annotated[int, Field(gt=0)]
+    first: Annotated[Sequence[Annotated[int, Field(ge=0)]], LISTED]
+
+
+def _window_tag(value: object) -> str:
+    if isinstance(value, SequenceSchema) or (isinstance(value, Mapping) and "jobs" in value):
+        return "sequence"
+    return "part" if isinstance(value, Mapping | WindowSchema) else "whole"
+
+
 Window = Annotated[
-    Annotated[Literal["whole"], Tag("whole")] | Annotated[WindowSchema, Tag("part")],
-    Discriminator(lambda value: "part" if isinstance(value, Mapping | WindowSchema) else "whole"),
+    Annotated[Literal["whole"], Tag("whole")]
+    | Annotated[WindowSchema, Tag("part")]
+    | Annotated[SequenceSchema, Tag("sequence")],
+    Discriminator(_window_tag),
 ]
 
 

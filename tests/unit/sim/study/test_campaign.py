@@ -75,6 +75,8 @@ def test_a_mistake_is_told_by_file_line_field_and_rule(tmp_path, more, line, tol
             r"also wrong: line 1: grids.0.windows.0.part.day: 2: no such setting",
         ),
         ("windows", [{"days": -2}], r"windows.0.part.days: -2: must be above 0"),
+        ("windows", [{"jobs": 2}], r"windows.0.sequence.first: nothing: must be given"),
+        ("windows", [{"jobs": 2, "first": [-1]}], r"windows.0.sequence.first.0: -1: must be at least 0"),
         ("windows", ["hole"], r"windows.0.whole: hole: must be 'whole'"),
         ("windows", [7], r"windows.0.whole: 7: must be 'whole'"),
         ("dispatchers", [], r"dispatchers: list: must not be empty"),
@@ -218,6 +220,13 @@ def test_windows_are_parts_one_after_the_other(tmp_path):
     found = campaign_of(words(grids=[grid(windows=["whole", {"days": 7, "from_day": 1, "count": 2}])]), tmp_path)
     assert [case.labels["window"] for case in found.cases] == ["whole", "days 1-8", "days 8-15"]
     assert found.cases[2].inputs["window"] == [8.0, 7.0]
+
+
+def test_sequences_are_so_many_jobs_from_each_index_on(tmp_path):
+    written(tmp_path)
+    found = campaign_of(words(grids=[grid(windows=[{"jobs": 2, "first": [0, 2]}])]), tmp_path)
+    assert [case.labels["window"] for case in found.cases] == ["jobs 0-1", "jobs 2-3"]
+    assert found.cases[1].inputs["window"] == {"first": 2, "jobs": 2}
 
 
 def test_a_made_up_workload_of_lublin_is_another_one_for_each_seed():

@@ -47,6 +47,18 @@ def test_predictors_learn_from_the_jobs_before_a_window(tmp_path, learned_of, lo
     assert (found["figures"]["jobs"], found["figures"]["longest_wait_s"]) == (3, longest_wait_s)
 
 
+def test_a_sequence_begins_on_an_empty_cluster(tmp_path):
+    """The first job of the trace would let the others wait."""
+    lines = [line(1, 0, 1000), line(2, 1, 50), line(3, 2, 50), line(4, 3, 50)]
+    found = decided(tmp_path, lines, windows=[{"jobs": 2, "first": [1]}]).result
+    assert (found["figures"]["jobs"], found["figures"]["longest_wait_s"]) == (2, 49)
+
+
+def test_a_sequence_beyond_the_end_of_the_trace_fails(tmp_path):
+    found = decided(tmp_path, [line(1, 0), line(2, 1)], windows=[{"jobs": 2, "first": [1]}]).result
+    assert found["why"] == "four.swf: has 2 jobs, no sequence of 2 from job 1 on"
+
+
 def test_the_days_of_a_window_begin_with_the_first_job(tmp_path):
     """Whatever second of a day that is: a trace of three hours has no second day, though midnight is in it."""
     lines = [line(1, DAY_S - 5000), line(2, DAY_S + 5000)]
