@@ -60,7 +60,8 @@ class Order:
     """A named order of the queue, by `key`, then `tie`, then arrival.
 
     In the formulas E is the estimate in seconds and r the processors: units times the amount of the cluster's first
-    resource. s is the submission in seconds, at least 1, and W the wait so far. Tier and priority are the site's ranking.
+    resource. s is the submission in seconds, at least 1, and W the wait so far. Tier and priority are the site's
+    ranking.
     """
 
     name: str
