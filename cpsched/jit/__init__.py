@@ -1,10 +1,10 @@
-"""What makes machine code: the only package that knows Numba, and the only one that leans on what is inside of it.
+"""Compilation of kernels. No other package imports Numba or depends on its internals.
 
-- `jit`: the decorators of kernels.
+- `decorators`: the decorators of kernels.
 - `handles`: state with named fields that Python and kernels share.
-- `doors`: what is compiled, and when.
-- `cache`: where the code is kept.
-- `progress`: how far compiling is, for whoever waits.
+- `compiled_functions`: what is compiled, and when.
+- `kernel_cache`: where compiled code is stored.
+- `compile_progress`: progress of compilation.
 - `structs`: how kernels see a handle.
-- `linking`: compiling in half the time.
+- `linking`: faster compilation.
 """

@@ -1,4 +1,4 @@
-"""Progress of compiling, for whoever waits: which door, how far, and how long it took."""
+"""Progress of compilation: which kernel, how far, and how long it took."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from typing import Any
 
 Watcher = Callable[[str, int, int], None]
-"""Called at every step with the door that is compiled, how many of its functions are done, and how many it has."""
+"""Called at every step with the kernel, the number of its compiled functions, and the number of all its functions."""
 
 _said: set[str] = set()
 
 
 def log_once(message: str) -> None:
-    """Put a message in the log; Python shows a warning of a log without handlers on stderr."""
+    """Log a message; without handlers Python prints warnings on stderr."""
     if message not in _said:
         _said.add(message)
         logging.getLogger("cpsched").warning(message)
@@ -28,22 +28,22 @@ _watcher: Watcher = _say_that_it_takes_time
 
 
 def set_progress_callback(watcher: Watcher) -> None:
-    """Report progress to `watcher` from now on, instead of with one line in the log."""
+    """Report progress to `watcher` from now on, instead of logging one line."""
     global _watcher
     _watcher = watcher
 
 
 def progress_callback() -> Watcher:
-    """The watcher in force."""
+    """Return the active watcher."""
     return _watcher
 
 
 class CompilationCancelled(BaseException):
-    """The caller's check stopped the compiler. Numba wraps each `Exception` that passes through it, but not this."""
+    """The caller's check stopped the compiler. Numba wraps every `Exception`, but not this one."""
 
 
 _check: Callable[[], bool] = bool
-"""Whether the compiler is to stop."""
+"""Return whether the compiler must stop."""
 
 
 @contextmanager
@@ -60,7 +60,7 @@ def cancellable_by(check: Callable[[], bool]) -> Iterator[None]:
 
 
 def raise_if_cancelled() -> None:
-    """Raise `CompilationCancelled` if the compiler is to stop."""
+    """Raise `CompilationCancelled` if the compiler must stop."""
     if _check():
         raise CompilationCancelled
 
@@ -71,18 +71,18 @@ def _step(name: str, done: int, total: int) -> None:
 
 
 class Progress:
-    """Progress of one door: how many of its functions are compiled. A door from the cache reports nothing."""
+    """Progress of one kernel: how many of its functions are compiled. A cached kernel reports nothing."""
 
     def __init__(self, name: str, functions: Sequence[Callable[..., Any]]) -> None:
         self._name, self._waiting, self._total, self._compiles = name, set(functions), len(functions), False
 
     def begin(self) -> None:
-        """The door is not in the cache."""
+        """Note that the kernel is not in the cache."""
         self._compiles = True
         _step(self._name, 0, self._total)
 
     def done(self, function: Callable[..., Any]) -> None:
-        """One function is compiled, for the first time or for further types."""
+        """Note that one function is compiled, for the first time or for further types."""
         if self._compiles and function in self._waiting:
             self._waiting.remove(function)
             _step(self._name, self._total - len(self._waiting), self._total)
@@ -100,13 +100,13 @@ _under_way: list[Progress] = []
 
 
 def function_done(function: Callable[..., Any]) -> None:
-    """A helper was compiled as a part of the door, or doors, under way."""
+    """Note that a helper was compiled as a part of the kernels in progress."""
     for progress in _under_way:
         progress.done(function)
 
 
 Clock = Callable[[], tuple[int, float]]
-"""Nanoseconds on the wall, and seconds of CPU."""
+"""Nanoseconds of wall time, and seconds of CPU time."""
 
 _clock: Clock | None = None
 _spent = (0, 0.0)
@@ -120,18 +120,18 @@ def set_clock(clock: Clock) -> None:
 
 
 def compile_seconds() -> tuple[int, float]:
-    """Time spent on opening doors so far, by the clock: importing the compiler, loading, compiling."""
+    """Return the time spent on loading kernels so far: importing the compiler, loading, compiling."""
     return _spent
 
 
 def is_compiling() -> bool:
-    """Whether a door is being opened now: the compiler is imported, or compiles, or kernels are loaded."""
+    """Return whether a kernel is being loaded: the compiler is imported, compiles, or code is loaded."""
     return _opening
 
 
 @contextmanager
 def compilation() -> Iterator[None]:
-    """Measure the opening of a door. A door opened meanwhile counts as a part of it."""
+    """Measure the loading of a kernel. A kernel loaded meanwhile counts as a part of it."""
     global _spent, _opening
     if _clock is None or _opening:
         yield

@@ -1,10 +1,10 @@
-"""Doors and helpers: what is compiled, when, and where its code is kept.
+"""Kernels and helpers: what is compiled, when, and where its code is stored.
 
-A *door* is a function that ordinary Python code calls. Importing its module compiles nothing and does not import Numba.
-The first call loads the compiled door from the cache, or compiles it and puts it there. A helper is compiled as a part
-of each door that needs it, so it has no cache entry of its own; called from Python it runs as plain Python.
+A *kernel* is a compiled function that Python code calls. Importing its module compiles nothing and does not import
+Numba. The first call loads the compiled kernel from the cache, or compiles and stores it. A helper is compiled as a
+part of each kernel that uses it, so it has no cache entry. Called from Python, it runs as plain Python.
 
-`.py_func` of both is the plain-Python twin. Every door is listed in `KERNELS`, so that `cpsched warm-up` can compile
+`.py_func` of both is the plain-Python function. `KERNELS` lists every kernel, so that `cpsched warm-up` can compile
 those of all imported modules. `cpsched.jit.decorators` has the decorators.
 """
 
@@ -28,14 +28,14 @@ def argument_types(function: Callable[..., Any]) -> tuple[Any, ...]:
 
 
 class CompiledSubroutine:
-    """A helper of doors: in compiled code compiled for its declared types; called from Python, its plain twin."""
+    """A helper of kernels: compiled for its declared types in compiled code, plain Python when called from Python."""
 
     def __init__(self, function: Callable[..., Any], makes_arrays: bool) -> None:
         functools.update_wrapper(self, function)
         self.py_func, self._makes_arrays = function, makes_arrays
 
     def __call__(self, *arguments: Any) -> Any:
-        """Run the plain-Python twin."""
+        """Run the plain-Python function."""
         return self.py_func(*arguments)
 
     @functools.cached_property
@@ -55,21 +55,21 @@ class CompiledSubroutine:
 
     @property
     def _numba_type_(self) -> Any:
-        """What Numba asks a global value for when it compiles a function that mentions it."""
+        """Return the value that Numba requests when it compiles a function that uses this global."""
         return self.dispatcher._numba_type_
 
 
 class CompiledKernel(functools.partial):  # type: ignore[type-arg]
     """A compiled function that Python code calls, with arguments of the declared types, by position.
 
-    A `partial` is the cheapest callable whose target can be exchanged. Until the first call the target opens the door;
-    from then on it is the compiled function itself, so that a call costs no more than a call of that.
+    A `partial` is the cheapest callable whose target can be replaced. Until the first call, the target loads the
+    kernel. Then it is the compiled function itself, so a call has no overhead.
     """
 
     py_func: Callable[..., Any]
 
     def __new__(cls, function: Callable[..., Any]) -> CompiledKernel:
-        """A door that opens at its first call."""
+        """Create a kernel that is loaded at its first call."""
         door: CompiledKernel = super().__new__(cls, lambda *arguments: door.opened()(*arguments))
         return door
 
@@ -78,7 +78,7 @@ class CompiledKernel(functools.partial):  # type: ignore[type-arg]
         self.py_func, self._within = function, CompiledSubroutine(function, makes_arrays=True)
 
     def opened(self) -> Callable[..., Any]:
-        """Load the compiled function or make it, once; returns it."""
+        """Load or compile the function, once, and return it."""
         with compilation():
             return self._open()
 
@@ -94,15 +94,15 @@ class CompiledKernel(functools.partial):  # type: ignore[type-arg]
 
     @property
     def _numba_type_(self) -> Any:
-        """For compiled callers it is a helper like others."""
+        """Let compiled callers use it like any helper."""
         return self._within._numba_type_
 
 
 TESTED_NUMBA_RELEASES = ("0.68.",)
-"""How the versions of Numba begin that `cpsched.jit.linking` was tested with."""
+"""Prefixes of the Numba versions with which `cpsched.jit.linking` was tested."""
 
 KERNELS: list[CompiledKernel] = []
-"""The doors of all modules imported so far."""
+"""The kernels of all modules imported so far."""
 
 
 def compile_for(function: Callable[..., Any], types: tuple[Any, ...]) -> Callable[..., Any]:
@@ -123,7 +123,7 @@ def compile_for(function: Callable[..., Any], types: tuple[Any, ...]) -> Callabl
 
 
 def _pipeline() -> dict[str, Any]:
-    """Options that select our steps of compilation, for versions of Numba known to work with them; otherwise none."""
+    """Return options that select our compilation steps for tested versions of Numba; otherwise none."""
     import numba
 
     if not cast(Any, numba).__version__.startswith(TESTED_NUMBA_RELEASES):
@@ -134,7 +134,7 @@ def _pipeline() -> dict[str, Any]:
 
 
 class _Counted:
-    """Stands in for a helper's cache: stores nothing, and reports that the helper was compiled."""
+    """Replaces a helper's cache: stores nothing, and reports that the helper was compiled."""
 
     cache_path = None
 
@@ -142,8 +142,8 @@ class _Counted:
         self._function = function
 
     def load_overload(self, signature: Any, target: Any) -> None:
-        """Nothing is kept."""
+        """Store nothing."""
 
     def save_overload(self, signature: Any, compiled: Any) -> None:
-        """The helper was compiled."""
+        """Report that the helper was compiled."""
         function_done(self._function)

@@ -23,7 +23,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def kernel(function: F) -> F:
-    """A door that Python code calls, with arguments of the declared types, by position."""
+    """A kernel that Python code calls, with arguments of the declared types, by position."""
     KERNELS.append(CompiledKernel(function))
     return cast(F, KERNELS[-1])
 
@@ -69,7 +69,7 @@ class GrowColumns:
         self.py_func, self._one = function, CompiledSubroutine(function, makes_arrays=True)
 
     def __call__(self, handle: Any, names: str, used: int, room: int) -> None:
-        """Run the plain-Python twin."""
+        """Run the plain-Python function."""
         for name in names.split():
             held = SimpleNamespace(column=getattr(handle, name))
             self.py_func(held, used, room)
@@ -82,5 +82,5 @@ class GrowColumns:
         from cpsched.jit.structs import grow_columns
 
         made, context = grow_columns(self._one), cpu_target.typing_context
-        context.refresh()  # it has not heard of what was made just now
+        context.refresh()  # it does not yet have the new definitions
         return context.resolve_value_type(made)

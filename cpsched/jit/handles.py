@@ -107,7 +107,7 @@ class Handle:
                 setattr(self, name, value)
 
     def __getstate__(self) -> dict[str, Any]:
-        """The fields by name, for copies and other processes; `TypeError` once kernels may have replaced arrays."""
+        """Return the fields by name, for copies and processes; `TypeError` if kernels may have replaced arrays."""
         if "_given" in self.__dict__:
             return dict(self._given)
         if self._grows:
@@ -125,7 +125,7 @@ class Handle:
         return found
 
     def __getattr__(self, name: str) -> Any:
-        """Build the struct that kernels see, when it is first asked for."""
+        """Build the struct that kernels see, on first use."""
         if name == "_memory":
             self._memory = self._origin._memory if "_origin" in self.__dict__ else self._written()
             return self._memory

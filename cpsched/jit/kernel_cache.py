@@ -1,16 +1,16 @@
-"""The cache of compiled kernels: one file per door, named by a digest of everything its code was made from.
+"""The cache of compiled kernels: one file per kernel, named by a digest of everything its code depends on.
 
-A cache file is looked for in these directories, in this order:
+A cache file is searched in these directories, in this order:
 
-1. the one that `CPSCHED_CACHE_DIR` names, and then in no other; or else the one that `NUMBA_CACHE_DIR` names;
-2. `__pycache__/kernels` beside the installed package, which a shared install offers to every user who may read it;
+1. `CPSCHED_CACHE_DIR`, and then in no other; or else `NUMBA_CACHE_DIR`;
+2. `__pycache__/kernels` beside the installed package, which a shared installation offers to every user who may read it;
 3. the user's own: `$XDG_CACHE_HOME/cpsched`, or `~/.cache/cpsched`.
 
-A new file goes to the first of them that can be written. A directory that others may write to, or that belongs to
-somebody else than the user, root or the owner of the install, is passed over, because a cache file is a program.
+A new file goes to the first writable one. A directory is skipped if other users may write to it. It is also skipped if
+it belongs to a user other than the current one, root or the owner of the installation. A cache file is a program.
 
-Numba's own cache is not used, because it ignores directories that cannot be written, and because it trusts the time
-stamps of source files, which change when an install is copied.
+Numba's own cache is not used, because it ignores directories that cannot be written. It also trusts the timestamps of
+source files, which change when an installation is copied.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from typing import Any, cast
 from cpsched.jit.compile_progress import log_once
 
 MAX_CACHED_VERSIONS = 8
-"""How many files of one door stay in a directory: other versions of its source, or code for other processors."""
+"""Maximum number of files per kernel in a directory: other source versions, or code for other processors."""
 
 SETTINGS = ("OPT", "BOUNDSCHECK", "LOOP_VECTORIZE", "SLP_VECTORIZE", "DEBUGINFO_DEFAULT", "LLVM_REFPRUNE_PASS")
 """Settings of Numba that change the code it makes; the environment may set them (`NUMBA_OPT` and so on)."""
@@ -40,7 +40,7 @@ _log = logging.getLogger("cpsched")
 
 
 def cache_directories() -> list[Path]:
-    """The directories to look in, first to last."""
+    """Return the directories to search, in order."""
     if own := environ.get("CPSCHED_CACHE_DIR"):
         return [Path(own)]
     numba_s, home, user = (environ.get(name) for name in ("NUMBA_CACHE_DIR", "HOME", "XDG_CACHE_HOME"))
@@ -52,7 +52,7 @@ def cache_directories() -> list[Path]:
 
 
 def why_untrusted(folder: Path) -> str | None:
-    """Why a directory is not trusted: others could have written into it. None for a sound or a missing directory."""
+    """Return why a directory is not trusted: other users could have written to it. None if it is sound or missing."""
     try:
         state, install = folder.stat(), _package().stat()
     except FileNotFoundError:
@@ -67,7 +67,7 @@ def why_untrusted(folder: Path) -> str | None:
 
 
 def _trusted() -> Iterator[Path]:
-    """The trusted ones of the directories to look in; each other one is named once in the log."""
+    """Return the trusted directories to search; log each other one once."""
     for folder in cache_directories():
         if why := why_untrusted(folder):
             log_once(
@@ -78,18 +78,18 @@ def _trusted() -> Iterator[Path]:
 
 
 def _package() -> Path:
-    """The directory of the installed core."""
+    """Return the directory of the installed core."""
     return Path(__file__).parent.parent
 
 
 def _beside() -> Path:
-    """The cache directory of the install."""
+    """Return the cache directory of the installation."""
     return _package() / "__pycache__" / "kernels"
 
 
 @dataclass(frozen=True, slots=True)
 class CacheLocation:
-    """Where the compiled form of a door is kept: in a directory, or (None) only in memory."""
+    """Where a compiled kernel is stored: in a directory, or (None) only in memory."""
 
     folder: Path | None
     new: bool
@@ -97,19 +97,19 @@ class CacheLocation:
 
 
 CACHE_LOCATIONS: dict[str, CacheLocation] = {}
-"""By file name: every door that this process opened."""
+"""By file name: every kernel that this process loaded."""
 
 
 class KernelCache:
-    """The files of one door, with the interface that Numba expects of a cache."""
+    """The files of one kernel, with the interface that Numba expects of a cache."""
 
     def __init__(self, name: str, made_from: str, on_miss: Callable[[], None]) -> None:
-        """`made_from` is the digest of all that the door's code depends on; `on_miss` is called before it compiles."""
+        """`made_from` is the digest of all inputs of the code; `on_miss` is called before compilation."""
         self._name, self._made_from, self._on_miss = name.replace("<locals>.", ""), made_from, on_miss
         self.cache_path = str(cache_directories()[0])  # Numba shows it in its statistics
 
     def load_overload(self, signature: Any, target: Any) -> Any:
-        """The compiled code; None where it must be compiled. A damaged file counts as missing."""
+        """Return the compiled code; None if it must be compiled. A damaged file counts as missing."""
         from numba.core.compiler import CompileResult
 
         target.refresh()
@@ -119,7 +119,7 @@ class KernelCache:
                 found = cast(Any, CompileResult)._rebuild(target, *pickle.loads(_read(folder / file)))
             except FileNotFoundError:
                 continue
-            except Exception as error:  # whatever is wrong with a cache file, the door can be compiled
+            except Exception as error:  # with any damage to a cache file, the kernel can be compiled
                 _log.info("%s is not used: %s", folder / file, error)
                 continue
             CACHE_LOCATIONS[file] = CacheLocation(folder, new=False)
@@ -128,7 +128,7 @@ class KernelCache:
         return None
 
     def save_overload(self, signature: Any, compiled: Any) -> None:
-        """Write the code to the first directory that can be written."""
+        """Write the code to the first writable directory."""
         from numba.core import serialize
 
         content = cast(Any, serialize).dumps(compiled._reduce())
@@ -149,7 +149,7 @@ class KernelCache:
         )
 
     def _file_name(self, signature: Any, codegen: Any) -> str:
-        """The file name: it depends on the sources, the types, the compiler with its settings, and the processor."""
+        """Return the file name. It depends on sources, types, compiler, settings and processor."""
         import llvmlite
         import numba
         import numpy as np
@@ -170,7 +170,7 @@ def _described(kind: Any) -> str:
 
 
 def _read(file: Path) -> bytes:
-    """The content of a cache file; raises `ValueError` where the checksum does not match."""
+    """Return the content of a cache file; raise `ValueError` for a wrong checksum."""
     found = file.read_bytes()
     checksum, content = found[:32], found[32:]
     if hashlib.sha256(content).digest() != checksum:
@@ -179,7 +179,7 @@ def _read(file: Path) -> bytes:
 
 
 def _write(file: Path, content: bytes) -> None:
-    """Put a whole file in place at once, so that a process that reads at the same time sees the old one or the new.
+    """Write a whole file atomically, so that concurrent readers see the old or the new one.
 
     A file beside the package gets the read permissions of the package, whatever the umask.
     """
@@ -202,7 +202,7 @@ def _write(file: Path, content: bytes) -> None:
 
 
 def _prune(folder: Path, name: str) -> None:
-    """Remove the oldest files of one door beyond `MAX_CACHED_VERSIONS`, and what killed processes left unfinished.
+    """Remove the oldest files of one kernel beyond `MAX_CACHED_VERSIONS`, and what killed processes left unfinished.
 
     Another process may do the same at the same time.
     """
@@ -215,13 +215,13 @@ def _prune(folder: Path, name: str) -> None:
             file.unlink(missing_ok=True)
 
 
-# What the code of a door is made from.
+# What the code of a kernel depends on.
 
 Function = Callable[..., Any]
 
 
 def called_functions(function: Function) -> list[Function]:
-    """`function` and all compiled functions that it calls, directly or through others; sorted by name."""
+    """Return `function` and all compiled functions that it calls, directly or indirectly, sorted by name."""
     found: dict[int, Function] = {}
     waiting = [function]
     while waiting:
@@ -257,7 +257,7 @@ def digest(functions: Iterable[Function]) -> str:
 
 
 def _source(module: str) -> bytes:
-    """The source of an imported module; empty for a module without a file, such as a built-in one."""
+    """Return the source of an imported module; empty for a module without a file, such as a built-in one."""
     file = getattr(sys.modules.get(module), "__file__", None)
     return Path(file).read_bytes() if file and Path(file).is_file() else b""
 

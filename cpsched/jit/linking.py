@@ -1,19 +1,18 @@
-"""How doors compile in half the time that Numba takes by itself: helpers become machine code only as parts of doors.
+"""Compilation of kernels in half of Numba's time: helpers become machine code only as parts of kernels.
 
-Numba optimises every function that it meets, and makes machine code of it, before it does both again with the door
-that the function is a part of. Only the door is ever called from Python, so the first time is wasted. Here the
-functions below a door stay as the front end left them, and are optimised and turned into machine code with the door.
+Numba optimises every function and generates its machine code, and then does both again with the kernel that contains
+it. Only the kernel is called from Python, so the first time is wasted. Here the functions below a kernel stay as the
+front end left them, and are optimised and compiled with the kernel.
 
-And Numba looks the same things up again and again; here once:
+Numba also repeats two lookups, which are cached here:
 
-- The options of the compiler, which are a part of each key: gathered one by one, 85,000 times for `plan_placed`.
+- The options of the compiler, which are a part of each key: gathered 85,000 times for `plan_placed`.
 - The signature of a call. For `a + b` Numba tries all meanings of `+` until one fits, among them those for strings,
-  sets and dates, and writes an error message for each that does not. It is the same search for each two integers.
+  sets and dates, and formats an error message for each that does not. It is the same search for each pair of integers.
 
-This depends on a few inner names of Numba. So this module is imported only with the versions of Numba in
-`cpsched.jit.compiled_functions.TESTED_NUMBA_RELEASES`. With other versions doors are compiled in Numba's ordinary way,
-which takes
-longer.
+This depends on some internal names of Numba. So this module is imported only with the versions in
+`cpsched.jit.compiled_functions.TESTED_NUMBA_RELEASES`. With other versions, kernels are compiled in Numba's way, which
+takes longer.
 """
 
 # mypy: disable-error-code="no-untyped-call"
@@ -33,16 +32,16 @@ from numba.core.types.functions import BaseFunction
 
 
 class SubroutineLibrary(codegen.JITCodeLibrary):
-    """The code of a function below a door, which no one calls but the door's own code.
+    """The code of a function below a kernel, which only the kernel's code calls.
 
-    It holds the function alone. The door links in, once, each function below it.
+    It holds the function alone. The kernel links in each function below it once.
     """
 
     def finalize(self) -> None:
-        """Make no machine code, and link nothing in.
+        """Generate no machine code, and link nothing in.
 
-        Numba notes down the address of the function's environment (its constants) in a global variable, which the
-        door's code reads. So that this variable exists, it alone is handed to the linker.
+        Numba stores the address of the function's environment (its constants) in a global variable, which the kernel's
+        code reads. So this variable alone is passed to the linker.
         """
         self._raise_if_finalized()
         for each in self._linking_libraries:
@@ -54,11 +53,11 @@ class SubroutineLibrary(codegen.JITCodeLibrary):
         self._finalized = True
 
     def alone(self) -> Any:
-        """The function's own code, to be linked."""
+        """Return the function's own code, to be linked."""
         return super()._get_module_for_linking()
 
     def _get_module_for_linking(self) -> Any:
-        """The function and all below it: for code that is compiled in Numba's ordinary way."""
+        """Return the function and all below it, for code that is compiled in Numba's way."""
         whole = self.alone().clone()
         for each in _below(self):
             whole.link_in(_code(each), preserve=True)
@@ -66,10 +65,10 @@ class SubroutineLibrary(codegen.JITCodeLibrary):
 
 
 class KernelLibrary(codegen.JITCodeLibrary):
-    """The code of a door with all that is below it, optimised and turned into machine code together."""
+    """The code of a kernel with all functions below it, optimised and compiled together."""
 
     def finalize(self) -> None:
-        """Link in every function below, once, then go on as Numba does."""
+        """Link in every function below once, then continue like Numba."""
         for each in _below(self):
             self._reload_init.update(each._reload_init)
             self._final_module.link_in(_code(each), preserve=True)
@@ -78,7 +77,7 @@ class KernelLibrary(codegen.JITCodeLibrary):
 
 
 def _below(library: Any) -> list[Any]:
-    """The libraries that `library` needs, and those that these need, as far as they hold one function each."""
+    """Return the libraries that `library` needs, directly or indirectly, if they hold one function each."""
     found, waiting = dict[Any, None](), list(library._linking_libraries)
     while waiting:
         each = waiting.pop()
@@ -93,10 +92,10 @@ def _code(library: Any) -> Any:
 
 
 class KernelCompiler(compiler.Compiler):
-    """Numba's steps for one door; this is entered only where the door is not in the cache."""
+    """Numba's steps for one kernel; used only if the kernel is not in the cache."""
 
     def compile_extra(self, function: Any) -> Any:
-        """The compiled door, and the functions below it within."""
+        """Return the compiled kernel, with the functions below it."""
         maker = self.state.targetctx.codegen()
         self.state.library = KernelLibrary(maker, function.__qualname__)
         self.state.library.enable_object_caching()
@@ -105,7 +104,7 @@ class KernelCompiler(compiler.Compiler):
 
 
 def gathered(flags: TargetConfig) -> dict[str, Any]:
-    """What `TargetConfig.values` returns: the value of each option, by name."""
+    """Return the value of each option by name, as `TargetConfig.values` does."""
     return _defaults(type(flags)) | flags._values
 
 
@@ -149,7 +148,7 @@ remembered = remembering(BaseFunction.get_call_type)
 
 @contextmanager
 def _below_a_door(maker: Any) -> Iterator[None]:
-    """All functions that are compiled meanwhile are a part of the door under way, and things are looked up once."""
+    """Within the block, compile all functions as parts of the present kernel, and cache lookups."""
     places = [
         (maker, "_library_class", SubroutineLibrary),
         (TargetConfig, "values", gathered),

@@ -1,9 +1,9 @@
 """How kernels see a `cpsched.jit.handles.Handle`: a pointer to a struct with the same fields.
 
 The struct belongs to the Python object, which outlives every call of a kernel. So kernels read its fields without
-counting references, which would take longer than the work of a small kernel. One rule follows for whoever writes a
-kernel: a local variable that holds an array of a handle becomes invalid when that field gets a longer array, for
-example by `grow`. Read the field again afterwards.
+reference counting, which would take longer than the work of a small kernel. This implies one rule for kernels: a local
+variable that holds an array of a handle becomes invalid when that field gets a longer array, for example by `grow`.
+Read the field again afterwards.
 """
 
 # mypy: disable-error-code="no-untyped-call, untyped-decorator, override"

@@ -1,8 +1,8 @@
 """The one fit rule: what a job takes on a node, how many units a node holds, which rules a start breaks.
 
-Compiled into the kernels; called from Python, the same functions run as plain Python: that is how
-`cpsched.feasibility` judges.
-`jobs` is a `JobTable`; a `Cluster` and a kernel's `Machine` both have `capacity` and `node_sets`.
+It is compiled into the kernels. Called from Python, the same functions run as plain Python, as
+`cpsched.feasibility` does. `jobs` is a `JobTable`; a `Cluster` and a kernel's `Machine` both have `capacity` and
+`node_sets`.
 """
 
 from __future__ import annotations
@@ -15,18 +15,17 @@ from cpsched.kernels.scheduling_state import Machine
 from cpsched.model import DISTINCT, EXCLUSIVE, Cluster, IntArray, JobTable
 
 UNBOUNDED = 1 << 62
-"""More units than any node takes; also a moment after all others."""
+"""More units than any node holds; also an instant after all others."""
 MOST_UNITS = 1 << 22
-"""For up to this many units, the product of units and amount (at most `input_limits.MOST_AMOUNT`) fits into 64 bits;
-and a
-product is quicker than a division."""
+"""For up to this many units, the product of units and amount (at most `value_bounds.MOST_AMOUNT`) fits into 64 bits.
+A product is faster than a division."""
 
 # ------------------------------------------------------------------------------------------ one resource of one node
 
 
 @scalar_subroutine
 def amount_taken(units: int, amount: int, whole: int, capacity: int) -> int:
-    """What `units` units of `amount` each take of one resource of a node; a job that wants whole nodes takes all."""
+    """Return what `units` units of `amount` each take of one resource of a node; exclusive jobs take all."""
     return capacity if whole else units * amount
 
 
@@ -119,7 +118,7 @@ def add_to_free(
             total_free[r] += amount
 
 
-# ------------------------------------------------------------------------------------------ the judge
+# ------------------------------------------------------------------------------------------ verification
 
 NOT_QUEUED, TWICE, NO_PLACEMENT, NO_NODE, OUT_OF_ORDER, LISTED_TWICE, WRONG_UNITS, SHARED, OUTSIDE, IN_USE, LACKS = (
     1 << i for i in range(11)
@@ -137,7 +136,7 @@ NOT_QUEUED, TWICE, NO_PLACEMENT, NO_NODE, OUT_OF_ORDER, LISTED_TWICE, WRONG_UNIT
 """
 
 QUEUED, STARTED = 1, 2
-"""By slot: what the judge knows of the job. Any other value: the job is not in the queue."""
+"""By slot: state of the job during verification. Any other value: the job is not in the queue."""
 
 
 @subroutine
@@ -195,7 +194,7 @@ def verify_and_take_starts(
     slots: FixedColumn, offsets: FixedColumn, nodes: FixedColumn, units: FixedColumn, phase: Column, free: Matrix,
     total_free: Column, machine: Machine, jobs: JobTable,
 ) -> int:  # fmt: skip
-    """Judge all starts in order, and carry them out.
+    """Verify all starts in order, and apply them.
 
     Returns -1 when no start breaks a rule; `free`, its sum and `phase` are then as after all starts. Otherwise returns
     the position of the first start that breaks a rule; `free`, its sum and `phase` are then as before.

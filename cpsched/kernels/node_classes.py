@@ -8,7 +8,7 @@ A line never changes. A node on which a job starts or ends moves to another grou
 In a plan nodes do not move one by one, see `cpsched.kernels.class_ranges`.
 
 Choices depend on lines and node indices, never on the number of a group. So the same instant gives the same decision,
-whether its groups were carried along or built anew.
+whether its groups were carried along or built again.
 """
 
 from __future__ import annotations

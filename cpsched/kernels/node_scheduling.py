@@ -2,7 +2,7 @@
 
 EASY is the case of one reservation. The first job that cannot start reserves its earliest slot, which
 `earliest_reservation` finds
-(EASY's shadow time; `text_lines.first_slot` searches for it). Later jobs start if they leave the reservation intact.
+(EASY's shadow time; `availability.first_slot` searches for it). Later jobs start if they leave the reservation intact.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cpsched.kernels.scheduling_state import TO_ITS_END, ListSchedulerCode, Plan
 from cpsched.model import NEVER, JobTable
 
 REMEMBERED = 16
-"""How many jobs that could not start a plan remembers, to pass over jobs that ask for as much."""
+"""Number of remembered jobs that could not start, to skip jobs that request as much."""
 
 SOME_GROUPS = 256
 """Up to this many groups without nodes are kept: leaving them out would take longer than passing over them."""

@@ -1,4 +1,4 @@
-"""The door of `lookahead`: candidate orders of the queue, a local search on the best of them, and its plan."""
+"""The interface of `lookahead`: candidate orders of the queue, a local search on the best of them, and its plan."""
 
 from __future__ import annotations
 

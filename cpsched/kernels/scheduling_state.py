@@ -39,7 +39,7 @@ class NodeClasses(Handle, grows=True):
     peopled: int
     """Groups that have nodes."""
     stale: int
-    """1 where the groups must be built anew before they are read, otherwise 0."""
+    """1 if the groups must be rebuilt before they are read, otherwise 0."""
     of: Column
     """int64[N]: the group of each node."""
     kind: Column

@@ -31,7 +31,7 @@ class PriceParameters(Handle):
     area: float
     ageing: float
     aged_s: float
-    """The wait at which ageing doubles a price where `ageing` is 1, in seconds. Python sets it anew in each round where
+    """The wait at which ageing doubles a price where `ageing` is 1, in seconds. Python sets it in each round where
     it follows from the history."""
     least_s: float
     reserve: float

@@ -43,12 +43,12 @@ GAP_S = 1
 FIRST_WINDOW_S = 30
 """Jobs that run are taken to end in groups: those of the first end up to so long after its next multiple of this."""
 DOUBLINGS = 22
-"""So often Slurm doubles that: to two years."""
+"""Number of times Slurm doubles that: up to two years."""
 FEW_TRIES = 4
-"""So often a job is tried before the earliest second at which it has a place is computed, which takes longer."""
+"""Number of tries of a job before its earliest possible start is computed, which takes longer."""
 WITHHELD = 1 << 20
-"""On its line a reserved node lacks its capacity so many times: a negative amount tells of a reservation, and what the
-running jobs leave can still be told."""
+"""On its line a reserved node lacks its capacity this many times. A negative amount marks a reservation, and what the
+running jobs leave can still be computed."""
 
 
 class SchedulerRules(Handle):
@@ -108,7 +108,7 @@ class BackfillCounts(Handle, grows=True):
     reserved: Column
     """Reservations by partition."""
     noted: int
-    """For so many groups `kept_from` and `kept_until` are known."""
+    """Number of groups for which `kept_from` and `kept_until` are known."""
     kept_from: Column
     """By group: no node of it is reserved before this second; NEVER where none is reserved at all."""
     kept_until: Column
@@ -189,9 +189,9 @@ def main_loop(
 ) -> None:
     """Start jobs in order of the queue; the first of a partition that does not fit blocks the others there.
 
-    Its nodes are withdrawn from the jobs of other partitions behind it. Jobs younger or weaker than the rules want
-    block nobody, and a job that the cluster could never hold is passed over. For `SUBMITTED`, jobs that waited before
-    are taken as ones that do not fit.
+    Its nodes are withdrawn from the jobs of other partitions behind it. Jobs younger or weaker than the rules require
+    block no job, and a job that the cluster could never hold is skipped. For `SUBMITTED`, jobs that were pending before
+    count as jobs that do not fit.
     """
     queue, jobs, trial = site.queue, site.jobs, site.trial
     n = site.queued
@@ -406,7 +406,7 @@ def fill_by_windows(
 ) -> int:
     """The end of the first group of ends after which a job finds its units, or `start_s`; NEVER where it finds none.
 
-    Only nodes count that nobody reserves at any second of [start_s, end_s]. The first group of ends begins with the
+    Only nodes count that no job reserves at any second of [start_s, end_s]. The first group of ends begins with the
     first end after `start_s` and goes on for `FIRST_WINDOW_S` beyond the next multiple of that; each further one ends
     twice as far beyond that multiple. Ends after `later_s` are not looked at. Sets `trial.found`.
     (`_future_run_test` in `cons_tres/job_test.c`)
@@ -566,7 +566,7 @@ def try_whole(
     """When a job starts whose nodes are sought at `try_s`; they are noted as moves. NEVER, or -1 - the second at which
     Slurm tries it again, where it finds none: then nothing is noted.
 
-    A try looks at the nodes that nobody reserves while the job would last from that second on, lets running jobs end
+    A try considers the nodes that no job reserves while the job would last from that second on, lets running jobs end
     group by group, and takes the lowest nodes that then suffice. The job starts at the last end of a running job on
     these. `later_s` is the next try where the nodes do not suffice.
     """

@@ -368,7 +368,7 @@ def match_entries(site: SchedulingState, base: VirtualSchedule, expected: FixedR
 def longest_expected_wait(base: VirtualSchedule, now_s: int) -> float:
     """The longest wait of a job in the queue, past and to come, if all jobs ran one after the other on the whole pool.
 
-    What is left of the running jobs and what stands before a job in the queue counts, as jobs are expected to run.
+    The remaining run times of the running jobs and of the jobs before a queued job count, as expected.
     """
     work, longest_s = 0.0, 0.0
     for i in range(base.active):
@@ -434,7 +434,7 @@ def find_entries(base: VirtualSchedule, ids: FixedColumn) -> int:
 
 @kernel
 def unfinished_entries(base: VirtualSchedule) -> IntArray:
-    """The entries that cannot be made again from the next snapshot, int64[entries * TOLD], row by row.
+    """Return the entries that cannot be rebuilt from the next snapshot, int64[entries * ENTRY_FIELDS], row by row.
 
     Left out are those whose jobs wait here and have not ended: the snapshot shows these jobs.
     """

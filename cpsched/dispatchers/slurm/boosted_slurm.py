@@ -58,7 +58,7 @@ class BoostTable:
         return {str(id): list(row) for id, row in self._by_id.items()}
 
     def recall(self, told: Mapping[str, Any]) -> None:
-        """Replace the state by an earlier `told`."""
+        """Replace the state by an earlier state."""
         self._jobs, self._by_id = None, {int(id): (int(row[0]), int(row[1])) for id, row in told.items()}
 
     def _meet(self, table: JobTable) -> None:

@@ -1,13 +1,13 @@
 """The compiled loops of the constraint-programming dispatchers.
 
-- `cp_state`: the handles: the facts of a round, a plan with its parts, one moment of a plan, a step of the search.
+- `cp_state`: the handles: input of a round, plan with its parts, one moment of a plan, search step.
 - `plan_moments`: the cluster at one moment of a plan; kinds of units.
 - `startable_jobs`: which queued jobs could start at all.
 - `dive`: the first leaf of the paper's search: a whole plan, without a solver.
-- `search_guide`: where the solver's search goes next.
+- `search_guide`: the next step of the solver's search.
 - `running_rectangles`: what running jobs hold, for the solver's models.
 - `relaxation`: the problem without places. `branch_and_bound`: branch and bound on it.
-- `delay_costs`: what a plan costs.
+- `delay_costs`: the cost of a plan.
 
 Names: N nodes, R resources, J considered jobs in priority order, P *parts*. A part is one box of the position model:
 one unit of a job or, for a job that wants whole nodes, one node with all of its units there. Positions are local to
@@ -42,4 +42,4 @@ __all__ = [
     "search_guide",
     "startable_jobs",
 ]
-"""All modules, so that compiling ahead of a dispatcher's first decision misses no door."""
+"""All modules, so that ahead-of-time compilation before a dispatcher's first decision misses no kernel."""

@@ -94,7 +94,7 @@ class SearchStep(Handle):
     order: FixedColumn
     """All jobs: of the jobs that can start first, the first in this order goes first."""
     put_off_s: Column
-    """By job: the moment to which it is put off; -1 where it is not put off, `PLENTY` where it can never start."""
+    """By job: the moment to which it is postponed; -1 if it is not, `PLENTY` if it can never start."""
     room: FixedMatrix
     """int64[K, N]: how many units of each kind each node takes now."""
     kind_of: FixedColumn

@@ -119,7 +119,7 @@ def capacities(facts: CpInstance, moment: PlanMoment, shapes: FixedColumn, K: in
     capacity = np.empty((len(facts.running) + 1, K + R), np.int64)
     E, next_running, tau = 0, end_running(facts, moment, 0, facts.now_s), facts.now_s
     while True:
-        # Count anew what the nodes that changed since the last moment hold.
+        # Recount the nodes that changed since the last moment.
         for node in range(N):
             if not (touched[node] and useful[node]):
                 continue
@@ -152,7 +152,7 @@ def without_places(facts: CpInstance, moment: PlanMoment, rooms: bool) -> tuple[
     demand = demands(facts, counted, kind_of)
     moment_s, capacity = capacities(facts, moment, shapes, len(counted))
 
-    # A capacity that all jobs together do not use up even now, when it is least, keeps nobody waiting.
+    # A capacity that suffices for all jobs even now, when it is least, delays no job.
     short = np.empty(demand.shape[1], np.int64)
     count = 0
     for k in range(demand.shape[1]):

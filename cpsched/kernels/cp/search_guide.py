@@ -46,10 +46,10 @@ def next_to_start(facts: CpInstance, plan: Plan, step: SearchStep) -> int:
     """The job, of those not placed, that can start first; of equal ones the first in `step.order`; -1 for none.
 
     - No placed job starts later than the earliest start of any other job.
-    - A job that finds no room beside the placed jobs finds none until one of them, or a running job, ends. It is put
-      off to that moment, see `step.put_off_s`.
+    - A job that does not fit beside the placed jobs does not fit until one of them, or a running job, ends. It is
+      postponed to that moment, see `step.put_off_s`.
     - Start and places of the job found are written into the plan.
-    - The result is -1 where all jobs are placed, or none of the others can ever start.
+    - The result is -1 if all jobs are placed, or if none of the others can ever start.
     """
     J = len(facts.jobs)
     at_s, placed, put_off_s, kind_of = step.earliest_s.copy(), step.placed, step.put_off_s, step.kind_of

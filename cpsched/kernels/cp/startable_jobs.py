@@ -12,7 +12,7 @@ from cpsched.kernels.fit_rules import UNBOUNDED, units_on
 from cpsched.model import IntArray
 
 SHAPES = 64
-"""How many distinct requests are remembered while the queue is read; for others the nodes are counted anew."""
+"""Number of distinct requests that are cached while the queue is read; for others the nodes are counted again."""
 
 
 @kernel
