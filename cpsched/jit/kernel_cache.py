@@ -144,8 +144,8 @@ class KernelCache:
         CACHE_LOCATIONS[file] = CacheLocation(None, new=True)
         tried = " nor ".join(map(str, cache_directories()))
         log_once(
-            f"compiled kernels cannot be kept, so that each run compiles them anew: cannot write {tried}. "
-            "Let the owner of the install run `cpsched warm-up`, or set CPSCHED_CACHE_DIR to a directory of your own"
+            f"compiled kernels cannot be stored, so each run compiles them again: cannot write {tried}. "
+            "Let the owner of the installation run `cpsched warm-up`, or set CPSCHED_CACHE_DIR to your own directory"
         )
 
     def _file_name(self, signature: Any, codegen: Any) -> str:
