@@ -130,4 +130,4 @@ def test_a_file_of_nothing_known_is_refused(tmp_path):
     (tmp_path / "x.txt").write_text("hello\n")
     done = invoke("system", "from-slurm", tmp_path / "x.txt")
     assert done.exit_code == 2
-    assert "seems to be text, no trace" in done.stderr
+    assert "seems to be text, not a trace" in done.stderr

@@ -103,7 +103,7 @@ def test_a_trace_that_is_not_there_or_not_the_same_is_told_by_its_line(tmp_path)
 def test_a_file_that_is_no_trace_is_told_by_its_line(tmp_path):
     path = written(tmp_path)
     (tmp_path / "four.swf").write_text("no trace\n")
-    with pytest.raises(InvalidFile, match=r"study.yaml:3: traces.four: four.swf: .*seems to be .*, no trace"):
+    with pytest.raises(InvalidFile, match=r"study.yaml:3: traces.four: four.swf: .*seems to be .*, not a trace"):
         read_campaign(path)
 
 

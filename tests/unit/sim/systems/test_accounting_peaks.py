@@ -40,7 +40,7 @@ def test_a_node_has_what_its_jobs_held_at_once():
     )
     assert kinds(file) == {"cpu8": (1, {"cores": 8, "memory_mib": 30})}
     assert "Peak use: 8 of these 8 cores." in text
-    assert text.startswith("# Guessed from what was in use at once")
+    assert text.startswith("# Guessed from the peak use")
 
 
 def test_a_job_that_starts_when_another_ends_was_not_there_at_once():
@@ -80,7 +80,7 @@ def test_a_trace_of_processors_is_one_pool():
     text, file = drafted(*(TraceRecord(i, 0, 100, 100, CountRequest(3 + i), start_s=50 * i) for i in range(3)))
     assert kinds(file) == {"pool": (1, {"processors": 9})}
     assert System(file).request(CountRequest(9)).units == 9
-    assert "# The trace knows processors alone" in text
+    assert "# The trace has processors but no nodes" in text
 
 
 def test_a_trace_that_tells_no_start_shows_no_cluster():

@@ -206,7 +206,7 @@ def test_values_between_quotes_are_one():
         ("what is this", ":2: line: what is this: must be like 11/23/2026"),
         (line(id="x.vm"), ":2: job: x.vm: must be like 7.server"),
         (line(start="soon"), ":2: start: soon: must be seconds since 1970"),
-        (line(ctime=None), ":2: ctime: : must be there"),
+        (line(ctime=None), ":2: ctime: : must be set"),
         (line(Resource_List__walltime="1h"), ":2: walltime: 1h: must be a time like 36:00:00"),
         (line(select="1:ncpus=2:mem=1xb"), ":2: mem: 1xb: must be a size like 100mb"),
         (line(select="1:ncpus=many"), ":2: ncpus: many: must be a whole number"),
@@ -239,7 +239,7 @@ def test_a_folder_of_days_is_one_trace_packed_or_not_and_an_error_names_the_day(
 
 
 def test_a_folder_without_days_is_refused(tmp_path):
-    with pytest.raises(InputError, match="seems to be a directory, no trace"):
+    with pytest.raises(InputError, match="seems to be a directory, not a trace"):
         open_trace(tmp_path)
     with pytest.raises(InputError, match="is a directory without files named by date"):
         open_trace(tmp_path, format="pbs")

@@ -362,7 +362,7 @@ def test_a_folder_that_was_collected_before_licences_were_is_read(tmp_path):
     (a_folder(tmp_path / "site") / "licenses.txt").unlink()
     window, digests = of_folder(tmp_path / "site")
     assert (window.licences.totals, "licences" in digests) == ({}, False)
-    assert any("(--licenses): matlab (39 jobs)" in note for note in window.notes)
+    assert any("(set --licenses): matlab (39 jobs)" in note for note in window.notes)
 
 
 def test_a_broken_total_in_a_folder_is_told_with_file_and_line(tmp_path):

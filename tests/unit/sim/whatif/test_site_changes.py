@@ -67,7 +67,7 @@ def test_what_came_and_what_went_is_told(tmp_path):
     )  # fmt: skip
     found = changes(earlier, a_folder(tmp_path / "two"))
     assert found == [
-        "slurm.conf: SchedulerParameters is new", "partition main is new", "partition old is gone",
+        "slurm.conf: SchedulerParameters was added", "partition main was added", "partition old was removed",
         "1 node is new: away until the first job ran there: n3", "1 node is gone, and missing in the replay: n9",
     ]  # fmt: skip
 

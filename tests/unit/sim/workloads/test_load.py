@@ -51,7 +51,7 @@ def test_reading_stops_after_max_jobs_even_before_a_bad_line(tmp_path):
 def test_a_trace_without_jobs_is_refused(tmp_path, content):
     path = tmp_path / "t.swf"
     path.write_text(content)
-    with pytest.raises(InputError, match=r"no jobs to replay|no MaxProcs|seems to be empty, no trace"):
+    with pytest.raises(InputError, match=r"no jobs to replay|no MaxProcs|seems to be empty, not a trace"):
         load(path)
 
 

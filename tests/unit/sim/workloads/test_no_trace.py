@@ -43,7 +43,7 @@ def test_a_file_that_is_no_trace_says_what_it_seems_to_be(tmp_path, content, see
     path.write_bytes(content)
     with pytest.raises(InputError) as caught:
         open_trace(path)
-    assert str(caught.value) == f"{path}: seems to be {seems}, no trace; {FORMATS}"
+    assert str(caught.value) == f"{path}: seems to be {seems}, not a trace; {FORMATS}"
 
 
 def test_what_is_no_file_is_not_opened(tmp_path):
@@ -52,10 +52,11 @@ def test_what_is_no_file_is_not_opened(tmp_path):
         listening.bind(str(tmp_path / "socket"))
         for name, seems in (("", "a directory"), ("pipe", "a named pipe"), ("socket", "a socket")):
             with pytest.raises(
-                InputError, match=f"seems to be {seems}, no trace; formats read, also gzipped: native, pbs, sacct, swf"
+                InputError,
+                match=f"seems to be {seems}, not a trace; formats read, also gzipped: native, pbs, sacct, swf",
             ):
                 open_trace(tmp_path / name)
-    with pytest.raises(InputError, match="seems to be a device, no trace"):
+    with pytest.raises(InputError, match="seems to be a device, not a trace"):
         open_trace(tmp_path.__class__("/dev/zero"))
 
 
@@ -113,7 +114,7 @@ def test_a_trace_names_systems_by_name_and_opens_no_file(tmp_path, monkeypatch, 
     path = tmp_path / "t.csv"
     columns = "job,submit_s,run_s,walltime_s,units,distinct,exclusive,partition,user,name,queue,account,cores"
     path.write_text(f"# cpsched-trace 1\n# system: {named}\n{columns}\n1,0,9,9,1,0,0,,,,,,1\n")
-    with pytest.raises(InputError, match=r"the trace is for the system '.*'; name one that is known here") as caught:
+    with pytest.raises(InputError, match=r"the trace is for the system '.*'; set a known system") as caught:
         load(path)
     assert str(caught.value).isprintable()
     assert load(path, "eurora").system == "eurora"
