@@ -1,6 +1,6 @@
-"""Processes of the bridge's own at the other end of a socket: killed at will, and gone when the bridge is gone.
+"""Child processes connected by a socket: the bridge can kill them at any time, and they end with the bridge.
 
-The two ends are here: `ChildProcess` on the bridge's side, and what a child does before anything else, `enter_child`.
+`ChildProcess` is the bridge's end; a child calls `enter_child` first.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ import sys
 from collections.abc import Mapping
 
 STALL_TIMEOUT_S = 600.0
-"""A child that begins, and shows no progress for so long, hangs.
+"""Seconds without progress after which a starting child counts as hung.
 
-What it begins with (imports, compiling) has no other limit: on a busy machine that takes as long as it takes.
+Start-up (imports, compiling) has no other limit, because a busy machine may be slow.
 """
 
 _SET_PARENT_DEATH_SIGNAL = 1
-_LIBC = ctypes.CDLL(None)  # loaded now: between a fork and what runs then, other threads' locks stay taken
+_LIBC = ctypes.CDLL(None)  # loaded here: after a fork, locks of other threads stay locked
 
 
 class ChildProcess:
-    """A running `python -m MODULE FD PARENT_PID WORDS...`, and the bridge's end of the socket between them.
+    """A running `python -m MODULE FD PARENT_PID WORDS...` and the bridge's end of the socket.
 
-    Raises `OSError` where no process can be started.
+    Raises `OSError` if the process cannot be started.
     """
 
     def __init__(self, module: str, *words: str, environment: Mapping[str, str] | None = None) -> None:
@@ -51,7 +51,7 @@ class ChildProcess:
         return self._process.pid
 
     def alive(self, wait_s: float = 0.0) -> bool:
-        """Whether the process still runs, after it has had `wait_s` seconds to end by itself."""
+        """Whether the process runs, after at most `wait_s` seconds for it to end."""
         try:
             self._process.wait(wait_s)
         except subprocess.TimeoutExpired:
@@ -59,21 +59,19 @@ class ChildProcess:
         return False
 
     def kill(self) -> int:
-        """End the process if it has not ended by itself; returns its exit status."""
+        """Kill the process unless it has ended. Return its exit status."""
         self.channel.close()
         self._process.kill()
         return self._process.wait()
 
 
 def enter_child(parent: int) -> None:
-    """What a child does first: it dies with its parent, leaves Ctrl-C to it, and prints on stderr only."""
+    """Prepare a child: end with the parent, ignore Ctrl-C, and print only to stderr."""
     kill_with_parent()
     if os.getppid() != parent:
         os._exit(0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.dup2(
-        sys.stderr.fileno(), sys.stdout.fileno()
-    )  # libraries and plug-ins may print; nothing but the socket is ours
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # libraries and plug-ins may print; the socket must stay clean
 
 
 def kill_with_parent() -> None:

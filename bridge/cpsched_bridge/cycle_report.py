@@ -1,4 +1,4 @@
-"""What one cycle of the bridge did, as a value: journal, metrics, log and live view are made of it."""
+"""What one cycle of the bridge did, as a value for journal, metrics, log and page."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ Phase = Literal["observe", "reconcile", "decide", "verify", "apply", "journal"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
 
 OK = "ok"
-"""Result of a cycle in which nothing failed; else the name of the failure."""
+"""Result of a successful cycle; otherwise the name of the failure."""
 
 STOPPED = "stopped"
-"""The event that a bridge writes last. A journal that ends otherwise is one of a bridge that was killed."""
+"""The last event of a bridge. A journal without it belongs to a bridge that was killed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something worth telling: what the journal keeps as an event and the metrics count by `kind`."""
+    """A notable event: recorded in the journal, and counted by `kind` in the metrics."""
 
     kind: str
     detail: str
     job_id: int | None = None
     times: int = 1
-    """How many of its kind it stands for."""
+    """Number of equal events that it represents."""
 
 
 LATE_INTERVALS = 10.0
-"""A cycle that begins more intervals later than planned is an event, and until then the last one counts as fresh."""
+"""Intervals of delay after which a cycle is recorded as late. Until then the previous cycle counts as fresh."""
 MOST_ALIKE = 20
-"""Happenings of one kind in one cycle that are told one by one."""
+"""Maximum number of events of one kind per cycle that are recorded individually."""
 
 
 def summarize_events(happenings: Sequence[Event]) -> list[Event]:
-    """The same with the first `MOST_ALIKE` of each kind, and one that stands for all further ones of it."""
+    """Keep the first `MOST_ALIKE` events of each kind, and summarise the others in one."""
     told: list[Event] = []
     beyond = Counter[str]()
     counts = Counter[str]()
@@ -58,95 +58,95 @@ def summarize_events(happenings: Sequence[Event]) -> list[Event]:
 
 @dataclass(frozen=True, slots=True)
 class AdviceReport:
-    """What mode advise found and told when it last looked at the cluster's own order."""
+    """What advise mode found and changed when it last read the cluster's order."""
 
     jobs: int
-    """Entries of the cluster's list that were put in order."""
+    """Entries of the cluster's list that were ordered."""
     raised: int
-    """Those of them that have points of ours, by what was told."""
+    """Entries with a boost of the bridge, by the last commands."""
     changes: int
-    """Jobs that were told."""
+    """Jobs whose boost changed."""
     in_order: float
-    """Of all pairs of these jobs, the share that the cluster's list had in the order of the plan before that."""
+    """Share of pairs of these jobs that the cluster ranked in the order of the plan before the change."""
     theirs: int
-    """Jobs with points of somebody else's, which stay as they are."""
+    """Jobs with another actor's boost, which does not change."""
 
 
 @dataclass(slots=True, eq=False)
 class CycleReport:
-    """Filled while the cycle runs; whoever gets it after the cycle only reads it."""
+    """Filled during the cycle; read-only afterwards."""
 
     number: int
     mode: Mode
     at_unix_s: float
     result: str = OK
-    """`OK`, or the snake-case name of what failed."""
+    """`OK`, or the snake-case name of the failure."""
     seconds: dict[Phase, float] = field(default_factory=dict)
-    """Time of the phases that ran."""
+    """Duration of each phase that ran."""
     observation: Observation | None = None
     snapshot: Snapshot | None = None
-    """What was decided on, every job estimated."""
+    """The input of the decision, with an estimate for every job."""
     decision: Decision | None = None
-    """The decision, if it may be carried out."""
+    """The decision, if it is valid."""
     fallback: bool = False
-    """Whether the fallback decided in place of the configured policy."""
+    """Whether the fallback decided instead of the configured policy."""
     waits_for: str = ""
-    """What a decision waits for, in words; nothing was decided then, and nothing has failed."""
+    """What a decision waits for. Nothing was decided then, and nothing failed."""
     policy_failure: str = ""
-    """Why there is no decision although there is a snapshot: the snake-case name of what the policy did wrong."""
+    """The policy's failure in snake case, if there is a snapshot but no decision."""
     recorded: Any = None
-    """The decision as the journal keeps it, also one that broke a rule; see `store.round_records.decision_to_json`."""
+    """The decision in the journal's form, even if invalid; see `store.round_records.decision_to_json`."""
     memory: Any = None
-    """What the dispatcher knew besides the snapshot, right before it decided, as JSON, if it tells."""
+    """The dispatcher's state right before the decision, as JSON, if it exports any."""
     replayable: bool = True
-    """Whether the journal holds all that the decision depended on."""
+    """Whether the journal has everything that the decision depended on."""
     violations: list[Violation] = field(default_factory=list)
     starts: dict[int, Placement] = field(default_factory=dict)
-    """The jobs to be started and where, by job id; empty if the decision failed."""
+    """The placements to start, by job id; empty if the decision failed."""
     outcomes: list[tuple[str, Outcome]] = field(default_factory=list)
-    """What came of each command: (start, hold, hand_back or advise; outcome)."""
+    """The outcome of each command: (start, hold, hand_back or advise; outcome)."""
     happenings: list[Event] = field(default_factory=list)
     latencies_s: list[float] = field(default_factory=list)
-    """Times from a decision to the job seen running, for jobs first seen running in this cycle."""
+    """Times from a decision to the running job, for jobs first seen running in this cycle."""
     started: list[tuple[Job, int]] = field(default_factory=list)
     """Jobs first seen running or ended in this cycle, with their start second."""
     ended: list[EndedJob] = field(default_factory=list)
     past: list[EndedJob] = field(default_factory=list)
-    """Jobs that ended before the bridge began, as far as they were read in this cycle."""
+    """Jobs that ended before the bridge started, as read in this cycle."""
     waiting: list[Job] = field(default_factory=list)
     """The jobs that were decided on."""
     limited: Mapping[int, str] = field(default_factory=dict)
-    """By job id, which limit of the site keeps a job from being decided on: whose, and how full."""
+    """By job id, the site's limit that keeps a job from being decided on, with its usage."""
     put_off: frozenset[int] = frozenset()
-    """Jobs that are not decided on since starts of theirs, or of jobs like them, were in vain."""
+    """Jobs that back off after failed starts of their own or of their group."""
     failing_users: int = 0
-    """Users all of whose starts fail, in control."""
+    """Users with only failed starts, in control mode."""
     advised: AdviceReport | None = None
-    """What mode advise last found; None in other modes."""
+    """The last result of advise mode; None in other modes."""
     starting: int = 0
-    """Jobs released and not yet seen running."""
+    """Jobs released but not yet running."""
     kept: int = 0
-    """Jobs on which a hold of ours may be."""
+    """Jobs that the bridge may hold."""
     stuck: int = 0
-    """Jobs for which a command has been repeated without effect for too long."""
+    """Jobs on which repeated commands have had no effect for too long."""
     gap_s: float = 0.0
-    """How much later than planned the cycle began, if that was worth telling."""
+    """Seconds by which the cycle began late; 0 if the delay is not notable."""
     pause_s: float = 0.0
-    """From the start of this cycle to the start of the next, as planned before it was known whether this one failed."""
+    """Seconds from the start of this cycle to the next, as planned before its result was known."""
     slowed: bool = False
-    """Whether cycles come less often than set since the cluster is busy."""
+    """Whether cycles are slower than configured because the cluster is busy."""
     checks: Sequence[Check] | None = None
-    """What must hold for control mode, as checked in this cycle; None: not checked."""
+    """The requirements of control mode, as checked in this cycle; None: not checked."""
     paused: str = ""
-    """Why the bridge is not in control although it is set to be; empty if it is, or is not set to be."""
+    """Why the bridge is not in control although configured; empty otherwise."""
     rival: Lease | None = None
-    """The claim of another bridge that is in control of this cluster."""
+    """The lease of another bridge that controls this cluster."""
 
     def fail(self, kind: str, detail: str) -> None:
-        """Let the cycle count as failed by `kind`, and tell it."""
+        """Mark the cycle as failed by `kind`, and record the event."""
         self.result = kind
         self.tell(kind, detail)
 
     def tell(self, kind: str, detail: str, job_id: int | None = None) -> None:
-        """Add a happening."""
+        """Record an event."""
         self.happenings.append(Event(kind, detail, job_id))

@@ -1,7 +1,7 @@
-"""What is in force: every setting with its value, and where the value comes from.
+"""The effective settings with values and sources.
 
-Computed once, when a bridge or a command begins. The bridge decides by it; the journal, the page, `cpsched doctor` and
-`cpsched config` show it.
+They are computed once, when a bridge or a command starts. Decisions use them; the journal, the page, `cpsched doctor`
+and `cpsched config` show them.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from cpsched_bridge.ports import Capabilities, Check
 from cpsched_bridge.settings import Section, Settings
 
 Source = Literal["file", "goal", "adapter", "dispatcher", "predictor", "default"]
-"""Who said a value: the settings file, the goal that it names, the adapter (`Capabilities`), the
-dispatcher or the predictor; else the program."""
+"""Source of a value: the settings file, its goal, the adapter (`Capabilities`), the dispatcher or the predictor.
+Otherwise it is the program's default."""
 Json = Any
 
 _EXPANDED = ("options", "policy.dispatcher_settings", "policy.predictor_settings")
-"""Settings in whose place the settings within them are shown."""
+"""Settings that are shown by their parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class EffectiveSetting:
 
 @dataclass(frozen=True, slots=True)
 class EffectiveConfig:
-    """The policies in force, as they are built and journalled, and every setting of the bridge."""
+    """The policies as built and recorded in the journal, and every setting of the bridge."""
 
     policy: PolicySpec
     fallback: PolicySpec | None = None
@@ -48,11 +48,11 @@ class EffectiveConfig:
 
     @property
     def deciding(self) -> tuple[EffectiveSetting, ...]:
-        """The rows that bear on decisions; options of the adapter, which may be secret, are not among them."""
+        """The settings that affect decisions, without the adapter's options, which may be secret."""
         return tuple(row for row in self.rows if row.name.startswith(("mode", "policy.", "adapter")))
 
     def in_words(self) -> str:
-        """What bears on decisions, in one line."""
+        """Return the settings that affect decisions, in one line."""
         return "; ".join(map(str, self.deciding))
 
     def check(self) -> Check:
@@ -62,7 +62,7 @@ class EffectiveConfig:
 
 
 def as_yaml(value: Json) -> str:
-    """A value as the settings file spells it."""
+    """Return a value in the spelling of the settings file."""
     if value is None:
         return "null"
     if isinstance(value, dict):
@@ -73,11 +73,10 @@ def as_yaml(value: Json) -> str:
 
 
 def adapter_defaults(spec: PolicySpec, can: Capabilities) -> dict[str, str]:
-    """The settings of the dispatcher that the adapter asks for, where `spec` does not say otherwise.
+    """Return the dispatcher settings that the adapter implies, unless `spec` sets them.
 
-    Where the adapter ranks jobs, a dispatcher that may go by any order goes by the site's, and one that weighs jobs
-    gives the site's priorities as much weight as its own objective. A dispatcher that knows a limit in seconds, and has
-    none, gets the adapter's.
+    If the adapter ranks jobs, a dispatcher with a choice of order uses the site's, and one with an objective weighs the
+    site's priorities as much as that objective. A dispatcher with an unset time limit gets the adapter's.
     """
     offered, found = DISPATCHERS.find(spec.dispatcher).defaults(), dict[str, str]()
     if can.priorities and offered.get("order") == "reg":
@@ -90,22 +89,22 @@ def adapter_defaults(spec: PolicySpec, can: Capabilities) -> dict[str, str]:
 
 
 def with_adapter_defaults(spec: PolicySpec, can: Capabilities) -> PolicySpec:
-    """The same policy, as the adapter asks for it; see `adapter_defaults`."""
+    """Return the policy with the adapter's defaults; see `adapter_defaults`."""
     return replace(spec, dispatcher_settings={**adapter_defaults(spec, can), **spec.dispatcher_settings})
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A policy in force: what the file says of it, what it became beside the adapter, and what was built of that."""
+    """A policy: as configured, with the adapter's defaults, and as built."""
 
     said: PolicySpec
     spec: PolicySpec
     policy: Policy
     of_goal: Collection[str] = ()
-    """The dispatcher's settings that a goal stands for."""
+    """Dispatcher settings that the goal implies."""
 
     def rows(self, can: Capabilities, prefix: str = "") -> Iterator[EffectiveSetting]:
-        """Its parameters, those of its predictor, and what becomes of jobs that outlive their estimates."""
+        """Yield the parameters of dispatcher and predictor, and the overrun rule."""
         spec, heeded = self.spec, adapter_defaults(self.said, can)
         for row in _parameters(DISPATCHERS, spec.dispatcher, spec.dispatcher_settings, heeded, "dispatcher"):
             row = replace(row, source="goal") if row.name in self.of_goal else row
@@ -125,9 +124,9 @@ def effective_config(
     policy: Policy,
     fallback: Policy | None,
 ) -> EffectiveConfig:
-    """What is in force beside an adapter with these `options`; the policies are those that were built of the settings.
+    """Return the effective settings with an adapter's `options`; the policies were built from the settings.
 
-    `said` is the policy as the settings say it.
+    `said` is the policy as configured.
     """
     first = _Part(said, with_adapter_defaults(said, can), policy, settings.policy.of_goal())
     second = None
@@ -148,7 +147,7 @@ def effective_config(
 
 
 def _rows(section: Section, prefix: str = "") -> Iterator[EffectiveSetting]:
-    """The settings of a section."""
+    """Yield the settings of a section."""
     plain = section.model_dump(mode="json")
     if isinstance(section, Settings):
         plain["heartbeat"] = str(section.heartbeat_path)
@@ -163,7 +162,7 @@ def _rows(section: Section, prefix: str = "") -> Iterator[EffectiveSetting]:
 def _parameters(
     known: Registry[Any], words: str, settings: Mapping[str, str], heeded: Collection[str], own: Source
 ) -> Iterator[EffectiveSetting]:
-    """What a dispatcher or a predictor was made with, by parameter."""
+    """Yield the parameters of a dispatcher or a predictor."""
     for parameter in known.find(words).parameters():
         name = parameter.name
         if name in settings:
@@ -175,6 +174,6 @@ def _parameters(
 
 
 def _plain(value: object) -> Json:
-    """A parameter's value as JSON can say it: what is no text, flag or finite number is spelled."""
+    """Return a parameter's value as JSON. Values other than text, flags and finite numbers become text."""
     said = value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value))
     return value if said else str(value)

@@ -1,6 +1,6 @@
-"""Groups of jobs that are backed off together, above all those that are alike.
+"""Groups of jobs that back off together.
 
-Jobs are alike that are of one user, account, partition and QOS, and ask for the same.
+Jobs of one equivalence class have the same user, account, partition, QOS and request.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TEXTS: dict[BackoffKind, str] = {
     "access": "partition {} of user {} with account {} and QOS {}",
     "user": "all jobs of user {}",
 }
-"""How people read a key of each kind; the placeholders are its name."""
+"""Text of a key of each kind; the placeholders are its names."""
 
 
 class BackoffKey(NamedTuple):
@@ -28,7 +28,7 @@ class BackoffKey(NamedTuple):
 
     kind: BackoffKind
     name: tuple[str, ...]
-    """The names that identify the group, in the order of the text. Alike: user, account, partition, QOS, shape."""
+    """The group's names, in the order of the text. Alike: user, account, partition, QOS, shape."""
 
     def __str__(self) -> str:
         name = self.name
@@ -39,12 +39,12 @@ class BackoffKey(NamedTuple):
 
 
 def equivalence_key(job: Job) -> BackoffKey:
-    """Return the key of the jobs that are like this one: of one user, account, partition and QOS, and of one shape."""
+    """Return the key of the jobs with this job's user, account, partition, QOS and request."""
     return BackoffKey("alike", (job.user, job.account, job.queue, job.qos, request_fingerprint(job)))
 
 
 def request_fingerprint(job: Job) -> str:
-    """What a job asks for, in words that change when it asks for something else."""
+    """Return a text that identifies the request of a job."""
     request = job.request
     amounts = "+".join(map(str, request.per_unit)) + (" exclusively" if request.exclusive else "")
     return f"{request.units} x {amounts} for {job.walltime_s} s in {job.queue or 'any queue'}"

@@ -350,7 +350,7 @@ class Check:
 
 UNKNOWN_NODES = "nodes that take no jobs now, or have another name"
 """Shown for a running job whose placement names no node: placements list only nodes that become free after it."""
-RELEASE_POINTLESS = "cannot be handed back, and is tried again"
+RELEASE_POINTLESS = "cannot be released, and is retried"
 """Shown for a job that the bridge cannot release to the cluster's own scheduler because that cannot start it."""
 
 

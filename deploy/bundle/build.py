@@ -8,7 +8,7 @@ The bundle is for the Python that runs this program, and for this machine's arch
 - `NAME.tar.gz` and `NAME.tar.gz.sha256`: the same in one file. The same wheels give the same archive, byte by byte.
 
 NAME has the version, the Python and the platform, such as cpsched-0.1.0-cp311-manylinux_2_28_x86_64. The wheels come
-through pip, from wherever pip is told to look. `--wheel FILE` is cpsched's own wheel, built if it is not named.
+through pip, from its configured index. `--wheel FILE` is cpsched's own wheel, built if it is not named.
 
 `--only wheels` fetches the dependencies, and stops there; `--only folder` goes on from what was fetched, without a
 network and without an archive. So an image keeps the dependencies in a layer of their own.

@@ -170,7 +170,7 @@ DECISIONS = Board(
         ("Advice", (
             Panel("Order", "In mode advise: the share of pairs of jobs that Slurm's list has in the plan's order.",
                   "percentunit", ((f"cpsched_advice_order_ratio{{{HERE}}}", "{{instance}}"),)),
-            Panel("Told", "In mode advise: jobs per second that are given other points.", "ops",
+            Panel("Boosts", "In advise mode: changed boosts per second.", "ops",
                   ((f"rate(cpsched_advice_changes_total{{{HERE}}}{RATE})", "{{instance}}"),)),
         )),
         ("What goes wrong", (
@@ -230,9 +230,9 @@ PREDICTIONS = Board(
                   "percentunit", ((f"cpsched:late_starts:ratio6h{{{HERE}}}", "{{instance}}"),)),
         )),
         ("Intervals", (
-            Panel("Told intervals", "Starts per second of jobs that were told an interval, by what became of it.",
+            Panel("Intervals", "Starts per second of jobs with a forecast interval, by outcome.",
                   "ops", ((shares("cpsched_start_intervals_total", "outcome"), "{{outcome}}"),), stacked=True),
-            Panel("Held", "Share of told intervals that held, over a day: 8 in 10 are to. Below 60 % "
+            Panel("Held", "Share of 80 % intervals that held, over a day. Below 60 % "
                   "CpschedIntervalsMiss fires.", "percentunit",
                   ((f"cpsched:held_intervals:ratio1d{{{HERE}}}", "{{instance}}"),)),
         )),
@@ -280,7 +280,7 @@ def lines(panel: Panel, width: int) -> timeseries.Panel:
 
 
 def widths(panels: int) -> list[int]:
-    """Widths of so many panels, at most three beside each other, each row filled."""
+    """Return the widths of panels, at most three per row, each row filled."""
     found: list[int] = []
     while panels:
         beside = 2 if panels in (2, 4) else min(3, panels)

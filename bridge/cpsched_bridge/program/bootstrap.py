@@ -1,4 +1,4 @@
-"""Puts a bridge together from its settings: adapter, policy, files, metrics. Only the command line does this."""
+"""Build a bridge from its settings: adapter, policy, files, metrics. Only the command line uses this."""
 
 from __future__ import annotations
 
@@ -62,21 +62,21 @@ from cpsched_sim.files import read_json
 
 ADAPTERS_FOLDER = "cpsched_bridge.adapters"
 SHARED = "shared"
-"""The package in that folder that is no adapter."""
+"""A package in that folder that is not an adapter."""
 ADAPTERS_GROUP = "cpsched.adapters"
 LOG_EVERY_S = 10.0
-"""How often the log tells how far a beginning is."""
+"""Seconds between log lines on the progress of a start."""
 OUTLOOK_EVERY_S = 60.0
 KEPT_EVERY_S = 300.0
-"""How often what was learned is written down."""
+"""Seconds between writes of the learned state."""
 OUTLOOK_SHARE = 50.0
-"""Times what the intervals of expected starts took, they are not made again."""
+"""Minimum pause between two forecasts, as a multiple of the time that the last one took."""
 
 
 def adapter_of(words: str) -> Adapter:
-    """The adapter of that name: an adapter of the project, a plug-in's, or `package.module`.
+    """Return the adapter with this name: built-in, of a plug-in, or `package.module`.
 
-    Raises `UnknownName` listing the known names, `PluginLoadError` for what is no adapter or cannot be imported.
+    Raise `UnknownName` with the known names, or `PluginLoadError` if it is not an adapter or cannot be imported.
     """
     own = {module.name for module in iter_modules(import_module(ADAPTERS_FOLDER).__path__)} - {SHARED}
     offered = {plugin.name: plugin.words for plugin in plugin_discovery.discover_plugins(ADAPTERS_GROUP)}
@@ -85,7 +85,7 @@ def adapter_of(words: str) -> Adapter:
     found = plugin_discovery.load_attribute(
         "adapter", f"{ADAPTERS_FOLDER}.{words}" if words in own else offered.get(words, words)
     )
-    # Not `isinstance`: from Python 3.12 on it overlooks what a module's `__getattr__` offers, and Slurm's has one.
+    # Not `isinstance`: from Python 3.12 on it ignores attributes from a module's `__getattr__`, which Slurm's has.
     if lacks := [name for name in ("Options", "connect") if not hasattr(found, name)]:
         raise PluginLoadError("adapter", words, f"has no {' and no '.join(lacks)}")
     return cast(Adapter, found)
@@ -93,7 +93,7 @@ def adapter_of(words: str) -> Adapter:
 
 @dataclass(frozen=True, slots=True)
 class ChosenAdapter:
-    """The adapter of the settings, with its options and what it can do with them."""
+    """The configured adapter, with its options and capabilities."""
 
     adapter: Adapter
     options: Section
@@ -101,7 +101,7 @@ class ChosenAdapter:
 
 
 def choose_adapter(settings: Settings, where: str = "settings") -> ChosenAdapter:
-    """The adapter that the settings ask for, imported now; the cluster is not. Raises `SettingsError`."""
+    """Import the configured adapter, without connecting to the cluster. Raise `SettingsError`."""
     try:
         adapter = adapter_of(settings.adapter)
     except CpschedError as error:
@@ -110,19 +110,19 @@ def choose_adapter(settings: Settings, where: str = "settings") -> ChosenAdapter
     try:
         return ChosenAdapter(adapter, options, capabilities_of(adapter, options))
     except RAISED as error:
-        rule = f"cannot tell what it can do: {describe_exception(error)}"
+        rule = f"its capabilities are unknown: {describe_exception(error)}"
         raise settings.located(InvalidSetting(("adapter",), settings.adapter, rule), where) from error
 
 
 def capabilities_of(adapter: Adapter, options: Section) -> Capabilities:
-    """What the adapter says that it can do; raises `InvalidValue` where that is no `Capabilities`."""
+    """Return the adapter's capabilities. Raise `InvalidValue` if they are not `Capabilities`."""
     can = adapter.can(options) if hasattr(adapter, "can") else Capabilities()
-    require(isinstance(can, Capabilities), "can", can, "must give a cpsched_bridge.ports.Capabilities")
+    require(isinstance(can, Capabilities), "can", can, "must return a cpsched_bridge.ports.Capabilities")
     return can
 
 
 def connect(settings: Settings, where: str = "settings", found: ChosenAdapter | None = None) -> Backend:
-    """The backend that the settings ask for, of the adapter that was `found` already. Raises `SettingsError`."""
+    """Return the configured backend, of the adapter in `found` if given. Raise `SettingsError`."""
     found = found or choose_adapter(settings, where)
     try:
         return found.adapter.connect(found.options)
@@ -132,7 +132,7 @@ def connect(settings: Settings, where: str = "settings", found: ChosenAdapter | 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PreparedPolicy:
-    """What a bridge decides with, and what is in force."""
+    """The policies of a bridge, and its effective settings."""
 
     policy: Policy
     fallback: Policy | None
@@ -141,14 +141,20 @@ class PreparedPolicy:
 
 
 def prepare_policy(settings: Settings, where: str = "settings") -> PreparedPolicy:
-    """The policy and the fallback, made. Raises `SettingsError` for what no bridge can begin with."""
+    """Build the policy and the fallback. Raise `SettingsError` for settings that are invalid together."""
     try:
         spec = settings.policy.spec()
         settings_validation.validate_settings(settings, spec)
         found = choose_adapter(settings, where)
         settings_validation.check_effects(settings, found.options)
         if settings.mode == "advise" and not found.can.boosts:
-            raise InvalidSetting(("mode",), settings.mode, f"the adapter {settings.adapter} has nobody to advise")
+            raise InvalidSetting(
+                ("mode",),
+                settings.mode,
+                ("mode",),
+                settings.mode,
+                f"the adapter {settings.adapter} does not support advise mode; use shadow",
+            )
         policy, fallback = policy_of(with_adapter_defaults(spec, found.can)), fallback_of(settings, found.can)
         told = effective_config(settings, found.options, found.can, spec, policy, fallback)
     except InvalidSetting as error:
@@ -157,12 +163,12 @@ def prepare_policy(settings: Settings, where: str = "settings") -> PreparedPolic
 
 
 def policy_of(spec: PolicySpec) -> Policy:
-    """The policy, new; files that its settings name are read. Raises what `PolicySpec.build` raises."""
+    """Build the policy, and read the files that its settings name. Raise as `PolicySpec.build` does."""
     return spec.build(read_json)
 
 
 def fallback_of(settings: Settings, can: Capabilities) -> Policy | None:
-    """Who decides where the policy hangs or fails; None: nobody does."""
+    """Return the fallback policy, or None if none is configured."""
     if not settings.policy.falls_back:
         return None
     return policy_of(with_adapter_defaults(settings.policy.fallback_spec(), can))
@@ -172,12 +178,12 @@ def fallback_of(settings: Settings, can: Capabilities) -> Policy | None:
 def startup_steps(
     policy: Policy, spec: PolicySpec, settings: Settings, backend: Backend, tell: Teller
 ) -> Iterator[list[Step]]:
-    """What is to be done before the first decision.
+    """Return the steps before the first decision.
 
-    - The adapter's process, where it has one, begins.
-    - The kernels are compiled in a process beside the bridge, which goes on with its signs of life meanwhile. Where the
-      settings ask for that, the policy's dispatcher decides in this process afterwards.
-    - The bridge loads those that it needs itself. What could not be compiled there, or not be kept, it compiles now.
+    - Start the adapter's process, if it has one.
+    - Compile the kernels in a separate process, so that the bridge keeps sending signs of life. If the settings say so,
+      the policy's dispatcher later decides in that process.
+    - Load the kernels that the bridge needs. Those that could not be compiled or cached there are compiled now.
     """
     apart = IsolatedDispatcher(spec, compiles=kernel_warm_up.modules_with_kernels())
     if settings.policy.apart:
@@ -196,7 +202,7 @@ def startup_steps(
 
 
 def _reached(backend: Backend) -> str | None:
-    """What the adapter waits for; what goes wrong with it is told by the first cycle."""
+    """Return what the adapter waits for. The first cycle reports its errors."""
     try:
         return backend.not_ready_reason()
     except BackendError:
@@ -204,7 +210,7 @@ def _reached(backend: Backend) -> str | None:
 
 
 def _loaded(tell: Teller) -> None:
-    """Load the kernels; what goes wrong with that is told by the first decision, too."""
+    """Load the kernels. The first decision reports errors."""
     try:
         kernel_warm_up.load_all_kernels(tell)
     except Exception as error:
@@ -212,7 +218,7 @@ def _loaded(tell: Teller) -> None:
 
 
 def progress_listeners(settings: Settings, systemd: SystemdNotifier, watch: StatusApplication | None) -> list[Teller]:
-    """Who is told what a bridge does before it decides: log, systemd, `cpsched status`, the page and `/readyz`."""
+    """Return the listeners for progress before the first decision: log, systemd, status, page and `/readyz`."""
     found: list[Teller] = [
         Seldom(_log, LOG_EVERY_S, time.monotonic),
         Seldom(beginning_file(settings).tell, 1.0, time.monotonic),
@@ -226,13 +232,13 @@ def _log(words: str) -> None:
 
 
 def _tell_systemd(systemd: SystemdNotifier, words: str) -> None:
-    """A step of a beginning is a sign of life, and asks for as much time as no step may take."""
+    """Send a sign of life, and ask for the maximum time that a step may take."""
     systemd.notify(f"STATUS={words or 'begun'}", "WATCHDOG=1", f"EXTEND_TIMEOUT_USEC={int(1e6 * STALL_TIMEOUT_S)}")
 
 
 @contextmanager
 def make_watch(settings: Settings, backend: Backend, told: EffectiveConfig) -> Iterator[StatusApplication | None]:
-    """What listens to the cycles and is served over HTTP, if anything is enabled."""
+    """Yield the listener to cycles, served over HTTP if metrics or page are enabled."""
     if not (settings.metrics.enabled or settings.serves_page):
         yield None
         return
@@ -248,9 +254,9 @@ def make_watch(settings: Settings, backend: Backend, told: EffectiveConfig) -> I
 
 @contextmanager
 def refresh_forecasts(outlook: StartForecasts, path: Path) -> Iterator[None]:
-    """Make intervals of expected starts once a minute, in a thread; less often where that takes long.
+    """Refresh the forecasts once a minute in a thread, less often if that takes long.
 
-    What was learned is taken from the file at `path`, and written there every few minutes and at the end.
+    The learned state is read from `path`, and written there every few minutes and at the end.
     """
     log = structlog.get_logger("outlook")
     load_forecast_state(outlook, path)
@@ -261,7 +267,7 @@ def refresh_forecasts(outlook: StartForecasts, path: Path) -> Iterator[None]:
             began_s = time.monotonic()
             try:
                 outlook.refresh()
-            except Exception as error:  # an outlook is no reason to end for a bridge
+            except Exception as error:  # a failed forecast must not end the bridge
                 log.error("outlook", detail=describe_failure(error))
             if time.monotonic() - kept_s > KEPT_EVERY_S:
                 kept_s = time.monotonic()
@@ -276,17 +282,17 @@ def refresh_forecasts(outlook: StartForecasts, path: Path) -> Iterator[None]:
 
 
 def load_forecast_state(outlook: StartForecasts, path: Path) -> None:
-    """Let an outlook begin with what the file holds; one that cannot be read is told of, and replaced by the next."""
+    """Load the learned state of forecasts. Log an unreadable file; the next write replaces it."""
     try:
         kept = forecast_state.read(path)
         if kept is not None:
             outlook.recall(forecast_memory.memory_from_json(kept))
     except (OSError, CorruptContent) as error:
-        structlog.get_logger("outlook").warning("outlook_forgotten", detail=f"{path}: {error}: it begins anew")
+        structlog.get_logger("outlook").warning("outlook_forgotten", detail=f"{path}: {error}: forecasts start empty")
 
 
 def save_forecast_state(outlook: StartForecasts, path: Path) -> None:
-    """Write what an outlook has learned; a bridge does not end for it where that fails."""
+    """Write the learned state of forecasts. A failure does not end the bridge."""
     try:
         kept = outlook.kept()
         if kept is not None:
@@ -296,7 +302,7 @@ def save_forecast_state(outlook: StartForecasts, path: Path) -> None:
 
 
 def watch_context(settings: Settings, backend: Backend) -> WatchContext:
-    """What the watch shows besides the cycles."""
+    """Return what the watch shows besides cycles."""
     return WatchContext(
         interval_s=settings.cycle.interval_s,
         journal_bytes=files_bytes(journal_path(settings)),
@@ -307,7 +313,7 @@ def watch_context(settings: Settings, backend: Backend) -> WatchContext:
 
 
 def run(settings: Settings, where: str) -> list[str]:
-    """Run a bridge until a signal ends it; what kept held jobs from being handed back, a line each."""
+    """Run a bridge until a signal ends it. Return one line per reason why jobs could not be released."""
     ready = prepare_policy(settings, where)
     policy, told = ready.policy, ready.in_force
     log = structlog.get_logger("bridge")
@@ -350,9 +356,9 @@ def run(settings: Settings, where: str) -> list[str]:
 
 
 def checks_of_reading(backend: Backend, settings: Settings, where: str = "settings") -> list[Check]:
-    """Whether another bridge claims the cluster; nothing where the cluster cannot be read.
+    """Check whether another bridge has the lease; empty if the cluster cannot be read.
 
-    Raises `SettingsError` where a setting does not go with the cluster.
+    Raise `SettingsError` if a setting does not fit the cluster.
     """
     try:
         seen = backend.observe()
@@ -363,25 +369,21 @@ def checks_of_reading(backend: Backend, settings: Settings, where: str = "settin
         raise settings.located(error, where) from error
     claim = seen.claim
     ok = claim is None or claim.bridge == bridge_identity.known_bridge_name(settings.state_dir)
-    found = "none claims this cluster" if claim is None or ok else f"claimed by {claim.where}"
-    return [
-        Check("other bridges", ok, found, "stop that bridge, or take its place with `cpsched take-leadership`", False)
-    ]
+    found = "no bridge has the lease on this cluster" if claim is None or ok else f"the lease belongs to {claim.where}"
+    return [Check("other bridges", ok, found, "stop that bridge, or take over with `cpsched take-leadership`", False)]
 
 
 def check(backend: Backend, mode: str = "control") -> None:
-    """Raise `NotReady` unless everything that the mode requires holds; what else does not hold is logged.
+    """Raise `NotReady` unless every check that the mode requires passes. Log other failed checks.
 
-    Raises `ClusterUnreachable` where that cannot be told, since the cluster does not answer, and `BackendStarting`
-    where the
-    adapter has not begun to ask.
+    Raise `ClusterUnreachable` if the cluster does not answer, and `BackendStarting` if the adapter is still starting.
     """
     try:
         checks = concerning(backend.checks(), mode)
     except BackendStarting:
         raise
     except BackendError as error:
-        raise ClusterUnreachable(f"{mode} mode is refused: the cluster cannot be checked: {error}") from error
+        raise ClusterUnreachable(f"mode={mode}: the cluster cannot be checked: {error}") from error
     for each in checks:
         if not each.ok and not each.required:
             structlog.get_logger("bridge").warning("check", name=each.name, found=each.detail, mend=each.mend)
@@ -394,7 +396,7 @@ def check(backend: Backend, mode: str = "control") -> None:
 
 
 def patient_checks(backend: Backend, tell: Teller) -> Sequence[Check]:
-    """The backend's checks, however long its adapter takes to begin; `tell` is told what is waited for."""
+    """Return the backend's checks once its adapter has started. `tell` receives what it waits for."""
     while True:
         try:
             return backend.checks()
@@ -410,10 +412,10 @@ def check_until_ready(
     tell: Teller = lambda words: None,
     mode: str = "control",
 ) -> bool:
-    """Check, and under systemd wait until the cluster can be reached; False if a signal ended the waiting.
+    """Check the requirements. Under systemd, wait until the cluster answers. Return False if a signal ended the wait.
 
-    An adapter that begins is waited for in any case. By hand, a cluster that does not answer is an error at once. A
-    service that ended for it would be started again a few times and then given up for good.
+    A starting adapter is always waited for. By hand, a cluster that does not answer is an error. A service would fail
+    instead, restart a few times, and then stay down.
     """
     backoff, attempts = Backoff(2.0, max_wait_s), 0
     tell(f"checks what {mode} mode requires")
@@ -438,18 +440,18 @@ def check_until_ready(
 
 
 def warn_of_boosts(settings: Settings) -> None:
-    """Shadow mode takes no points off either."""
+    """Warn of boosts that are still set: shadow mode does not remove them."""
     if settings.mode == "shadow" and advice_path(settings).exists():
         jobs = sum(each.points[-1] != 0 for each in BoostLedger.readable(advice_path(settings)).by_id.values())
         if jobs:
-            mend = "`cpsched release-all` takes off what is still there"
+            mend = "`cpsched release-all` removes them"
             structlog.get_logger("bridge").warning("advice_left", jobs=jobs, mend=mend)
 
 
 def warn_of_held_jobs(settings: Settings, ledger: Ledger) -> None:
-    """Shadow mode touches nothing, also not what an earlier bridge in control left held: say so."""
+    """Warn of jobs that an earlier bridge in control left held: shadow mode does not release them."""
     kept = ledger.kept()
     if kept and settings.mode == "shadow":
         structlog.get_logger("bridge").warning(
-            "held_jobs_left", jobs=len(kept), mend="`cpsched release-all` hands them back to the cluster's scheduler"
+            "held_jobs_left", jobs=len(kept), mend="`cpsched release-all` releases them to the cluster's scheduler"
         )

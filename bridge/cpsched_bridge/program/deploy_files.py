@@ -1,7 +1,7 @@
-"""`cpsched deploy-files`: writes what an administrator installs beside Slurm, from the installed program alone.
+"""Write the files that an administrator installs next to Slurm (`cpsched deploy-files`).
 
-An installed program carries the files in its folder `deployment`, under the paths that they have in the repository.
-A program that runs from a clone takes them from the clone. Pages are written for readers without a clone.
+An installed program carries them in its folder `deployment`, under their paths in the repository. A program that runs
+from a clone reads them from the clone. The pages address readers without a clone.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 
 @dataclass(frozen=True, slots=True)
 class DeployFile:
-    """One file, from its source to its place on the administrator's machine."""
+    """A file with its source and its place on the administrator's machine."""
 
     source: str
     """Path in the repository."""
     name: str
-    """Path below the folder that the command writes to."""
+    """Path below the output folder."""
     place: str
-    """Where the administrator puts the file."""
+    """Where the administrator installs the file."""
     purpose: str
-    """One sentence for the list in README.md."""
+    """Purpose, for the list in README.md."""
     mode: int = 0o644
 
 
@@ -58,8 +58,8 @@ FILES: tuple[DeployFile, ...] = (
     DeployFile(
         "deploy/bridge.pbs.example.yaml",
         "bridge.pbs.yaml",
-        "/etc/cpsched/bridge.yaml, beside PBS",
-        "The same for PBS: each option of its adapter.",
+        "/etc/cpsched/bridge.yaml, with PBS",
+        "The same for PBS, with each option of its adapter.",
     ),
     DeployFile(
         "deploy/systemd/cpsched-bridge.service",
@@ -76,20 +76,20 @@ FILES: tuple[DeployFile, ...] = (
     DeployFile(
         "deploy/systemd/cpsched-deadman-pbs.service",
         "systemd/cpsched-deadman-pbs.service",
-        "/etc/systemd/system/cpsched-deadman.service, beside PBS",
-        "The same beside PBS: opens the queues when the heartbeat stops.",
+        "/etc/systemd/system/cpsched-deadman.service, with PBS",
+        "The same for PBS: opens the queues when the heartbeat stops.",
     ),
     DeployFile(
         "deploy/systemd/cpsched-bridge-pbs.conf",
         "systemd/cpsched-bridge-pbs.conf",
-        "/etc/systemd/system/cpsched-bridge.service.d/pbs.conf, beside PBS",
-        "Permissions that PBS's commands need in the bridge's service.",
+        "/etc/systemd/system/cpsched-bridge.service.d/pbs.conf, with PBS",
+        "Permissions that PBS commands need in the bridge's service.",
     ),
     DeployFile(
         "deploy/systemd/cpsched-deadman.timer",
         "systemd/cpsched-deadman.timer",
         "/etc/systemd/system/",
-        "That check, every half minute.",
+        "Runs that check every 30 s.",
     ),
     DeployFile(
         "deploy/systemd/cpsched-tune.service",
@@ -101,7 +101,7 @@ FILES: tuple[DeployFile, ...] = (
         "deploy/systemd/cpsched-tune.timer",
         "systemd/cpsched-tune.timer",
         "/etc/systemd/system/",
-        "That report, once a week.",
+        "Runs that report once a week.",
     ),
     DeployFile(
         "deploy/systemd/cpsched-deadman",
@@ -120,30 +120,30 @@ FILES: tuple[DeployFile, ...] = (
         "deploy/prometheus/scrape.example.yaml",
         "prometheus/scrape.example.yaml",
         "prometheus.yml, under scrape_configs",
-        "How Prometheus finds the bridge.",
+        "Scrape configuration for the bridge.",
     ),
     DeployFile(
         "deploy/prometheus/alerts.yaml",
         "prometheus/alerts.yaml",
-        "a file that rule_files of prometheus.yml names",
+        "a file in rule_files of prometheus.yml",
         "Alert rules.",
     ),
     DeployFile(
         "deploy/prometheus/rules.yaml",
         "prometheus/rules.yaml",
-        "beside the alert rules",
+        "next to the alert rules",
         "Recording rules that alerts and dashboards share.",
     ),
     DeployFile(
         "deploy/prometheus/prometheus.yml",
         "prometheus/prometheus.yml",
-        "/etc/prometheus/, where no Prometheus is yet",
-        "A whole Prometheus on the bridge's host.",
+        "/etc/prometheus/, if there is no Prometheus yet",
+        "A complete Prometheus for the bridge's host.",
     ),
     DeployFile(
         "deploy/prometheus/alertmanager.yml",
         "prometheus/alertmanager.yml",
-        "/etc/prometheus/, where no Alertmanager is yet",
+        "/etc/prometheus/, if there is no Alertmanager yet",
         "One message per fault; add your own receivers.",
     ),
     *(
@@ -154,8 +154,8 @@ FILES: tuple[DeployFile, ...] = (
             purpose,
         )
         for name, purpose in (
-            ("cpsched-scheduling", "Dashboard: what jobs get."),
-            ("cpsched-decisions", "Dashboard: what a cycle costs, and what goes wrong."),
+            ("cpsched-scheduling", "Dashboard: waits, slowdowns and starts of jobs."),
+            ("cpsched-decisions", "Dashboard: cost and failures of cycles."),
             ("cpsched-predictions", "Dashboard: predictions and expected starts."),
         )
     ),
@@ -163,35 +163,34 @@ FILES: tuple[DeployFile, ...] = (
         "deploy/grafana/provisioning/datasources/cpsched.yaml",
         "grafana/provisioning/datasources/cpsched.yaml",
         "/etc/grafana/provisioning/datasources/",
-        "The Prometheus that Grafana asks; CPSCHED_PROMETHEUS_URL is its address.",
+        "Grafana's Prometheus data source; CPSCHED_PROMETHEUS_URL is its address.",
     ),
     DeployFile(
         "deploy/grafana/provisioning/dashboards/cpsched.yaml",
         "grafana/provisioning/dashboards/cpsched.yaml",
         "/etc/grafana/provisioning/dashboards/",
-        "Where Grafana finds the dashboards.",
+        "Grafana's folder of dashboards.",
     ),
     DeployFile(
         "deploy/slurm/Dockerfile.bridge",
         "pyslurm.Dockerfile",
         "nowhere: an example",
-        "How pyslurm was built for a Slurm that no pyslurm release names, where a site wants pyslurm.",
+        "How pyslurm was built for a Slurm release without a pyslurm release.",
     ),
 )
 
 
 RUNBOOKS = f"{_PAGES}OPERATE.md"
-"""The file that alerts name as their runbook, unless a URL is given."""
+"""The runbook in alerts, unless a URL is given."""
 _URL = re.compile(r"https?://[^\s\"'\\#{}]+", re.ASCII)
 
 
 def write(folder: Path, force: bool = False, runbooks: str = "") -> Iterator[str]:
-    """Write every file and a README.md below `folder`; one line of report for each.
+    """Write every file and a README.md below `folder`. Yield one line for each.
 
-    `runbooks` is the URL of the folder in which the site serves OPERATE.md: alerts link there.
-
-    A file that is there already with the same content is left as it is. Raises `SettingsError`, before anything is
-    written, where another content is there and `force` is not given, and where a file cannot be written.
+    `runbooks` is the URL of the site's folder with OPERATE.md, to which alerts link. Files with equal content are not
+    touched. Raise `SettingsError`, before the first write, if a file has other content and `force` is not set, or if a
+    file cannot be written.
     """
     if runbooks and not _URL.fullmatch(runbooks):
         raise SettingsError(f"--runbooks={runbooks}: must be an http or https URL without spaces, quotes, # or braces")
@@ -204,7 +203,7 @@ def write(folder: Path, force: bool = False, runbooks: str = "") -> Iterator[str
     present = {name for name in contents if (folder / name).is_file()}
     other = sorted(name for name in present if _read(folder / name) != contents[name][0])
     if other and not force:
-        raise SettingsError(f"{folder}: {', '.join(other)}: exists with another content; --force overwrites")
+        raise SettingsError(f"{folder}: {', '.join(other)}: exists with other content; --force overwrites")
     for name, (content, mode) in contents.items():
         path = folder / name
         if name in present and name not in other:
@@ -215,7 +214,7 @@ def write(folder: Path, force: bool = False, runbooks: str = "") -> Iterator[str
 
 
 def content_of(file: DeployFile) -> bytes:
-    """What is written."""
+    """Return the content to write."""
     content = _source(file).read_bytes()
     if not file.source.endswith(".md"):
         return content
@@ -231,7 +230,7 @@ def _read(path: Path) -> bytes:
 
 
 def _put(path: Path, content: bytes, mode: int) -> None:
-    """The whole file or none of it."""
+    """Write the file atomically."""
     beside = path.with_name(f".{path.name}.new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -245,17 +244,17 @@ def _put(path: Path, content: bytes, mode: int) -> None:
 
 
 def _source(file: DeployFile) -> Path:
-    """The file as installed, or as it stands in the clone."""
+    """Return the installed file, or the file in the clone."""
     installed = _PACKAGE / "deployment" / file.source
     return installed if installed.exists() else _PACKAGE.parents[1] / file.source
 
 
 def _readme() -> str:
-    """What goes where."""
+    """Return the table of files and places."""
     rows = "\n".join(f"| `{file.name}` | {file.place} | {file.purpose} |" for file in FILES)
     return (
         "# What goes where\n\n"
-        "Written by `cpsched deploy-files`. Begin with INSTALL.md: it states when each of these files is needed.\n"
-        "Nothing here takes effect before you put it in its place.\n\n"
+        "Written by `cpsched deploy-files`. Begin with INSTALL.md, which states when each file is needed.\n"
+        "No file takes effect before you install it.\n\n"
         f"| file | its place | what it is |\n|---|---|---|\n{rows}\n"
     )

@@ -199,10 +199,10 @@ def _why_advised(found: JobFacts, settings: Settings) -> list[str]:
     """In advise mode, state that the cluster's scheduler decides, and the job's last boost if known."""
     if settings.mode != "advise" or not found.queued:
         return []
-    points, since = "no points of the bridge's", ""
+    points, since = "no boost of the bridge", ""
     if found.advised is not None:
-        points, since = f"last told {found.advised[0]:,} points", f" at {instant(found.advised[1])}"
-    return [f"advised: the plan is a wish, and the cluster's own scheduler starts the jobs; {points}{since}"]
+        points, since = f"last boost {found.advised[0]:,}", f" at {instant(found.advised[1])}"
+    return [f"advise mode: the cluster's own scheduler starts the jobs; {points}{since}"]
 
 
 def _why_entry(entry: Entry | None, ran_s: int | None) -> list[str]:
@@ -238,7 +238,7 @@ def print_status(settings: Settings) -> bool:
     out.print(f"configured mode: {settings.mode}" + (f"; paused: {paused}" if paused else ""))
     _print_mode(out, settings)
     if told := state_paths.beginning_file(settings).told():
-        out.print(f"not deciding yet: {told[0]} (said {span(told[1])} ago)")
+        out.print(f"no decision yet: {told[0]} (reported {span(told[1])} ago)")
     out.print(f"last good cycle: {_last_good_cycle(settings)}")
     for part in (_print_last_round, _print_ledger, _print_latest):
         try:
@@ -305,9 +305,7 @@ def _print_latest(out: Console, settings: Settings) -> None:
         put_off = journal.asides(BACKED_OFF)
         if put_off:
             users = len({aside.user for aside in put_off})
-            out.print(
-                f"put off after starts in vain: {many(len(put_off), 'job')} of {many(users, 'user')} (`cpsched events`)"
-            )
+            out.print(f"backing off: {many(len(put_off), 'job')} of {many(users, 'user')} (`cpsched events`)")
         left = len(journal.asides("unsupported"))
         out.print(f"left to the cluster's scheduler: {left} (`cpsched unmanaged`)")
         _print_events(out, journal.events(limit=8), journal.name_of)

@@ -1,4 +1,4 @@
-"""What only shows over several cycles: whether expected starts were kept, and predicted run times came true."""
+"""Compare forecasts with results over several cycles: expected starts and predicted run times."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.telemetry.weekly_coverage import Counts
 
 FORGOTTEN_AFTER = 200_000
-"""Running jobs whose prediction is remembered; a cluster with more of them forgets the oldest."""
+"""Maximum number of running jobs with a remembered prediction; the oldest are dropped first."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartTimeOutcome:
-    """A job that started: when it was first expected to, and when it did."""
+    """A started job: its first expected start, and its actual start."""
 
     job_id: int
     first_s: int
@@ -24,7 +24,7 @@ class StartTimeOutcome:
 
 @dataclass(frozen=True, slots=True)
 class RunTimeOutcome:
-    """A job that ended: how long it was expected to run when it started, and how long it ran."""
+    """An ended job: its run time as predicted at the start, and its actual run time."""
 
     job_id: int
     estimate_s: int
@@ -36,40 +36,40 @@ class WatchContext:
     """What is known of the bridge besides its cycles."""
 
     interval_s: float = 0.0
-    """From the start of one cycle to the start of the next, as set."""
+    """Configured seconds from the start of one cycle to the next."""
     journal_bytes: int = 0
     ledger_bytes: int = 0
     child_starts: int = 0
     """Processes that the adapter started to reach the cluster."""
     paused: str | None = None
-    """Why the bridge stands down; None if it does not."""
+    """Why the bridge is paused; None if it is not."""
 
 
 @dataclass(frozen=True, slots=True)
 class CycleSample:
-    """One cycle's report, and what became certain with it."""
+    """One cycle's report, and the results that it revealed."""
 
     report: CycleReport
     kept: tuple[StartTimeOutcome, ...] = ()
     predicted: tuple[RunTimeOutcome, ...] = ()
     around: WatchContext = field(default_factory=WatchContext)
     child_restarts: int = 0
-    """Processes that the adapter started since the cycle before, the first one of all left out."""
+    """Restarts of the adapter's process since the previous cycle."""
     outcomes: Counts = field(default_factory=dict)
-    """What became of told intervals, since the cycle before."""
+    """Outcomes of intervals since the previous cycle."""
 
 
 @dataclass(slots=True)
 class CycleFollower:
-    """Remembers expected starts of waiting jobs and predictions of running ones; fed with every report, in order."""
+    """Remembers expected starts of pending jobs and predictions of running ones. Reports must come in order."""
 
     promises: dict[int, int] = field(default_factory=dict)
-    """Waiting job's id -> the first expected start. Replaced, never changed: another thread may read it."""
+    """Pending job's id -> first expected start. Replaced, never changed: another thread may read it."""
     _estimates: OrderedDict[int, int] = field(default_factory=OrderedDict)
     _restarts: int = 0
 
     def follow(self, report: CycleReport, around: WatchContext | None = None) -> CycleSample:
-        """Take in one cycle."""
+        """Process one cycle."""
         kept = tuple(
             StartTimeOutcome(job.id, self.promises[job.id], start_s)
             for job, start_s in report.started
@@ -88,7 +88,7 @@ class CycleFollower:
         return CycleSample(report, kept, predicted, around, self._restarts - restarts)
 
     def _note_estimates(self, report: CycleReport) -> None:
-        """The prediction that counts is the one at the start: later ones know that the job still runs."""
+        """Record predictions at the start of jobs: later ones use the fact that the job still runs."""
         snapshot = report.snapshot
         if snapshot is None:
             return
@@ -102,7 +102,7 @@ class CycleFollower:
             known.popitem(last=False)
 
     def _note_promises(self, report: CycleReport) -> None:
-        """The plan of this cycle beside what was promised before; a cycle without a plan changes nothing."""
+        """Record first expected starts; a cycle without a plan changes nothing."""
         snapshot, decision = report.snapshot, report.decision
         if snapshot is None or decision is None or decision.plan_s is None:
             return
@@ -114,7 +114,7 @@ class CycleFollower:
             if id in before:
                 found[id] = before[id]
             else:
-                found.pop(id, None)  # started as soon as it was seen: nothing had been promised
+                found.pop(id, None)  # started when first seen, without an expected start
         waiting = {pending.job.id for pending in report.observation.pending} if report.observation else set()
         found.update({id: each for id, each in before.items() if id in waiting and id not in found})
         self.promises = found

@@ -1,6 +1,6 @@
-"""What an outlook keeps over a restart, as plain values: ends of jobs, what was told, and what became of it.
+"""Persistent state of forecasts, as plain values: ended jobs, intervals, and their outcomes.
 
-Whatever a file may hold is checked value by value. What is not as it was written raises `CorruptContent`.
+Each value of a file is validated. An invalid value raises `CorruptContent`.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from cpsched_bridge.telemetry.weekly_coverage import WeeklyCoverage
 
 FORMAT = 1
 MOST_ENDS = 20_000
-"""Ends of jobs that are kept, the last ones."""
+"""Maximum number of ended jobs; the oldest are dropped first."""
 MOST_TOLD = 20_000
-"""Jobs whose told intervals are kept, those told first last."""
+"""Maximum number of jobs with intervals; the oldest are dropped first."""
 MOST_EACH = 200
-"""Intervals of one job that are kept, the last ones."""
+"""Maximum number of intervals per job; the oldest are dropped first."""
 _MOST_LETTERS = 256
 _MOST_COUNT = 10**9
 
 
 @dataclass(slots=True)
 class ForecastMemory:
-    """All that an outlook has learned."""
+    """The learned state of forecasts."""
 
     clock_s: int = 0
-    """The cluster's clock when it was last looked at."""
+    """The cluster's clock at the last observation."""
     ends: Sequence[EndedJob] = ()
-    """The oldest first."""
+    """Oldest first."""
     calibration: Calibration = field(default_factory=Calibration)
     telling: IssuedForecasts = field(default_factory=IssuedForecasts)
     week: WeeklyCoverage = field(default_factory=WeeklyCoverage)
 
 
 def memory_to_json(memory: ForecastMemory) -> Any:
-    """The memory as plain values."""
+    """Convert to plain values."""
     told = list(memory.telling.told.items())[-MOST_TOLD:]
     return {
         "format": FORMAT,
@@ -66,7 +66,7 @@ def _told(each: StartInterval) -> list[Any]:
 
 
 def memory_from_json(kept: Any) -> ForecastMemory:
-    """The memory of plain values. Raises `CorruptContent`."""
+    """Convert from plain values. Raise `CorruptContent`."""
     try:
         with reading_content():
             if kept["format"] != FORMAT:
@@ -106,29 +106,29 @@ def _interval(at_s: Any, from_s: Any, to_s: Any, middle_s: Any, calibrated: Any,
 def _count_week(week: WeeklyCoverage, rows: Iterable[Any]) -> None:
     for hour, horizon, outcome, count in rows:
         if not (0 <= _whole(horizon) <= len(HORIZONS_S) and _whole(outcome) >= 0 and 0 <= _whole(count) < _MOST_COUNT):
-            raise CorruptContent("a count that cannot be")
+            raise CorruptContent("a count is invalid")
         week.hours.setdefault(_whole(hour), {})[horizon, INTERVAL_OUTCOMES[outcome]] = count
 
 
 def _whole(value: Any) -> int:
     if type(value) is not int or not -(1 << 62) < value < 1 << 62:
-        raise CorruptContent(f"{value!r:.60} is no whole number")
+        raise CorruptContent(f"{value!r:.60}: must be an integer")
     return value
 
 
 def _time(value: Any) -> int:
     if not DATES_S[0] <= _whole(value) <= DATES_S[1]:
-        raise CorruptContent(f"{value!r:.60} is no time")
+        raise CorruptContent(f"{value!r:.60}: must be a time")
     return int(value)
 
 
 def _number(value: Any) -> float:
     if type(value) not in (int, float) or not math.isfinite(value) or abs(value) > 1e6:
-        raise CorruptContent(f"{value!r:.60} is no number")
+        raise CorruptContent(f"{value!r:.60}: must be a number")
     return float(value)
 
 
 def _words(value: Any) -> str:
     if type(value) is not str or len(value) > _MOST_LETTERS:
-        raise CorruptContent(f"{value!r:.60} is no name")
+        raise CorruptContent(f"{value!r:.60}: must be a name")
     return value

@@ -1,4 +1,4 @@
-"""Log lines that strangers can cause: the first of each kind at once, the others counted and told once a minute."""
+"""Rate limit for log lines that clients can cause: the first of each kind is logged, others are counted per minute."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ _OTHER = "other lines"
 _MOST_LETTERS = 300
 
 Tell = Callable[[str, int, str], None]
-"""Takes what is said, how often it was since it was last told, and the traceback, empty where there is none."""
+"""Receives a message, its count since the last output, and a traceback or an empty text."""
 
 
 def to_the_log(said: str, times: int, traced: str) -> None:
-    """One line of the bridge's log."""
+    """Write one line to the bridge's log."""
     more = {"traceback": "\n".join(map(escape_controls, traced.splitlines()))} if traced else {}
     structlog.get_logger("bridge").warning("clients", detail=escape_controls(said), times=times, **more)
 
 
 @dataclass(slots=True)
 class LogRateLimit:
-    """Counts what is said by its kind; `clock` in seconds."""
+    """Counts messages by kind; `clock` in seconds."""
 
     tell: Tell = to_the_log
     clock: Callable[[], float] = time.monotonic
     _counts: dict[str, int] = field(default_factory=dict)
-    """By kind, how often it was said since it was last told; kinds of this minute."""
+    """Count of each kind in this minute since its last output."""
     _since_s: float | None = None
 
     def say(self, said: str, kind: str = "", traced: str = "") -> None:
-        """Tell it, if it is the first of its kind in this minute. Without a `kind` the words themselves are one."""
+        """Log a message if it is the first of its kind in this minute. The default kind is the message."""
         self.turn()
         kind = kind or said
         if kind not in self._counts and len(self._counts) >= _MOST_KINDS:
@@ -52,7 +52,7 @@ class LogRateLimit:
             self.tell(said[:_MOST_LETTERS], 1, traced)
 
     def turn(self) -> None:
-        """Where a minute is over, tell how often more each kind was said in it. To be called now and then."""
+        """At the end of a minute, log the further count of each kind. Call this regularly."""
         now_s = self.clock()
         if self._since_s is None:
             self._since_s = now_s
@@ -66,7 +66,7 @@ class LogRateLimit:
 
 
 class RateLimitedHandler(logging.Handler):
-    """Takes the lines of a library's logger."""
+    """Handles the log lines of a library."""
 
     def __init__(self, said: LogRateLimit) -> None:
         super().__init__(logging.WARNING)
@@ -74,7 +74,7 @@ class RateLimitedHandler(logging.Handler):
 
     @override
     def emit(self, record: logging.LogRecord) -> None:
-        """Log the record, unless it says that the server cancelled an answer on shutdown."""
+        """Log the record, unless the server cancelled an answer on shutdown."""
         error = record.exc_info[1] if record.exc_info else None
         if isinstance(error, CancelledError):
             return
@@ -84,7 +84,7 @@ class RateLimitedHandler(logging.Handler):
         self._said.say(said, kind, "".join(traceback.format_exception(error)) if error else "")
 
     def take_over(self, *names: str) -> None:
-        """Let the lines of these loggers come here, and nowhere else."""
+        """Redirect these loggers to this handler only."""
         for name in names:
             logger = logging.getLogger(name)
             logger.handlers, logger.propagate = [self], False

@@ -1,4 +1,4 @@
-"""The bridge's log lines: text for people at a terminal, one JSON object per line for everything else."""
+"""Set up the bridge's log: text on a terminal, otherwise one JSON object per line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import structlog
 
 
 def set_up(form: Literal["auto", "json", "text"], level: int = logging.INFO) -> None:
-    """Log to stderr from now on."""
+    """Log to stderr."""
     text = form == "text" or (form == "auto" and sys.stderr.isatty())
     renderer: structlog.typing.Processor
     renderer = (

@@ -1,4 +1,4 @@
-"""Whether the loop is alive, and whether its last cycle was good, with reasons in words."""
+"""Whether the loop is alive and its last cycle succeeded, with reasons as text."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from cpsched_bridge.cycle_report import LATE_INTERVALS, OK, CycleReport
 from cpsched_bridge.settings import CycleSettings
 
 _SLACK_S = 30.0
-"""For reading the cluster and sending commands, beside the decision and the pause."""
+"""Allowance for reading the cluster and sending commands, in addition to decision and pause."""
 _MOST_TOLD = 5
 
 
 @dataclass(slots=True)
 class LoopHealth:
-    """Takes in the end of each cycle; asked from another thread."""
+    """Records the end of each cycle; read from another thread."""
 
     cycle: CycleSettings
     clock: Callable[[], float] = time.monotonic
@@ -30,7 +30,7 @@ class LoopHealth:
 
     @property
     def limit_s(self) -> float:
-        """The longest time between the ends of two cycles of a loop that is alive."""
+        """Maximum time between the ends of two cycles of a living loop."""
         return (
             self.cycle.decide_timeout_s
             + max(self.cycle.max_backoff_s, self.cycle.max_interval_factor * self.cycle.interval_s)
@@ -39,34 +39,34 @@ class LoopHealth:
 
     @property
     def fresh_s(self) -> float:
-        """How long after the end of a good cycle the next one ends, unless it begins or takes so long as to be told."""
+        """Seconds after a good cycle within which the next one ends, unless it is notably late or slow."""
         return (self.cycle.max_interval_factor + LATE_INTERVALS) * self.cycle.interval_s
 
     def __call__(self, report: CycleReport) -> None:
-        """Take note of one cycle."""
+        """Record one cycle."""
         self._report, self._last_s, self._waits_for = report, self.clock(), report.waits_for
 
     def begins(self, words: str) -> None:
-        """Take note of what is done before the first cycle, or of nothing any more; a bridge that does it is alive."""
+        """Record the progress before the first cycle, or its end. A bridge that makes progress is alive."""
         self._waits_for, self._last_s = words, self.clock()
 
     @property
     def waits_for(self) -> str:
-        """What a decision waits for, in words; empty: for nothing."""
+        """Return what a decision waits for; empty: nothing."""
         return self._waits_for
 
     def stalled(self) -> list[str]:
-        """Why the loop does not seem to be alive; empty if it is."""
+        """Return why the loop seems to hang; empty if it does not."""
         age_s = self.clock() - self._last_s
         if age_s <= self.limit_s:
             return []
-        return [f"no cycle ended for {age_s:.0f} s; the longest that a living loop takes is {self.limit_s:.0f} s"]
+        return [f"no cycle ended for {age_s:.0f} s; the limit is {self.limit_s:.0f} s"]
 
     def not_ready(self) -> list[str]:
-        """Why the bridge does no good work now; empty if its last cycle was good, and a moment ago."""
+        """Return why the bridge is not ready; empty if its last cycle was good and recent."""
         report, found = self._report, self.stalled()
         if self._waits_for:
-            found.append(f"nothing can be decided yet: {self._waits_for}")
+            found.append(f"no decision yet: {self._waits_for}")
         if report is None:
             return [*found, "no cycle has ended yet"]
         if report.result != OK:
@@ -78,6 +78,6 @@ class LoopHealth:
         return found
 
     def told(self) -> str:
-        """What the last cycle was, where nothing is wrong."""
+        """Return a summary of the last cycle."""
         report = self._report
         return "no cycle yet" if report is None else f"round {report.number}, {report.mode}, {report.result}"

@@ -1,9 +1,7 @@
-"""Metrics for Prometheus, from cycle reports; the only module that knows `prometheus_client`.
+"""Export metrics of cycle reports to Prometheus. The only module that imports `prometheus_client`.
 
-`cpsched_bridge.telemetry.metric_families` says which metrics there are. A scrape reads what the last cycle left: it
-waits
-for no
-cluster and no solver.
+`cpsched_bridge.telemetry.metric_families` defines the metrics. A scrape reads the values of the last cycle and waits
+for neither cluster nor solver.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ disable_created_metrics()  # type: ignore[no-untyped-call]  # a series more a co
 
 
 class PrometheusExporter:
-    """The bridge's metrics in a registry of their own, fed with one cycle after the other."""
+    """The bridge's metrics in their own registry, updated every cycle."""
 
     def __init__(self, metrics: Sequence[MetricFamily] = METRICS) -> None:
         self.registry = CollectorRegistry()
@@ -40,14 +38,14 @@ class PrometheusExporter:
         ProcessCollector(registry=self.registry)
 
     def __call__(self, cycle: CycleSample) -> None:
-        """Take note of one cycle."""
+        """Record one cycle."""
         for served in self._served:
             samples = served.metric.of(cycle)
             if samples is not None:
                 served.take(samples)
 
     def text(self) -> bytes:
-        """The metrics in Prometheus' text format."""
+        """Return the metrics in Prometheus' text format."""
         return generate_latest(self.registry)
 
 
@@ -63,7 +61,7 @@ class _Served:
             self._child(labels)
 
     def take(self, samples: Samples) -> None:
-        """The samples of one cycle."""
+        """Record the samples of one cycle."""
         if self.metric.kind == "gauge":
             self._set(samples)
             return
@@ -83,7 +81,7 @@ class _Served:
             child.set(values.get(id(child), self.metric.absent))
 
     def _child(self, labels: Labels) -> Any:
-        """The series of these label values: their own while there is room, else the common one."""
+        """Return the series of these label values, or the common one if the limit is reached."""
         found = self._sets.get(labels)
         if found is None:
             others = (OTHER,) * len(self.metric.labels)

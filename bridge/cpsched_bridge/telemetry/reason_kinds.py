@@ -1,4 +1,4 @@
-"""Why jobs wait: as one of a few kinds, and in words."""
+"""Pending reasons as kinds and as text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CODES = {
     PendingCode.NEVER: ("never", "can never run here: {}"),
     PendingCode.RESOURCES: ("resources", ""),
     PendingCode.WHOLE_NODES: ("resources", ""),
-    PendingCode.RESERVED: ("reserved", "would fit, but delay a job that goes first"),
+    PendingCode.RESERVED: ("reserved", "would fit, but would delay a job ahead of it"),
     PendingCode.PRIORITY: ("priority", "others go first"),
     PendingCode.WEIGHT: ("priority", "jobs that weigh more go first"),
     PendingCode.NOT_CONSIDERED: ("priority", "comes after the jobs that the search considers"),
@@ -22,74 +22,73 @@ _CODES = {
     PendingCode.OTHER: (OTHER, "{}"),
     PendingCode.DEPENDENCY: ("ineligible", "dependency"),
     PendingCode.BEGIN_TIME: ("ineligible", "begin time"),
-    PendingCode.ARRAY_LIMIT: ("ineligible", "its array runs as many {} as it may"),
+    PendingCode.ARRAY_LIMIT: ("ineligible", "its array is at its limit of running {}"),
     PendingCode.CLUSTER: ("ineligible", "{}: {}"),
     PendingCode.BACKED_OFF: ("ineligible", "{} ({})"),
     PendingCode.BACKED_OFF_HERE: ("ineligible", f"{{}} ({{}}); {RELEASE_POINTLESS}"),
     PendingCode.HELD: ("ineligible", "held ({})"),
-    PendingCode.HELD_FOR_JOBS: ("ineligible", "held ({}) until other jobs are over"),
+    PendingCode.HELD_FOR_JOBS: ("ineligible", "held ({}) until other jobs end"),
     PendingCode.HELD_BY: ("held_by_owner", "held by {}"),
     PendingCode.QUEUE_OPENED: ("ineligible", "its queue was opened to PBS's scheduler by hand"),
     PendingCode.IN_TRANSIT: ("ineligible", "on its way to another queue"),
-    PendingCode.NO_GAP: ("ineligible", "fits nowhere before a reservation"),
+    PendingCode.NO_GAP: ("ineligible", "does not fit before a reservation"),
     PendingCode.BEFORE_RESERVATION: ("ineligible", "{}, before {}"),
-    PendingCode.BESIDE_RESERVATION: ("ineligible", "no room beside a reservation to come ({})"),
+    PendingCode.BESIDE_RESERVATION: ("ineligible", "a future reservation leaves too little capacity ({})"),
     PendingCode.UNMODELLED: ("left_to_slurm", "{1}"),
     PendingCode.UNREADABLE: ("left_to_slurm", "cannot be read: {}"),
     PendingCode.CHOSEN_NODES: ("left_to_slurm", "its owner chose its nodes"),
-    PendingCode.SLEEPING_NODES: ("left_to_slurm", "fits only with nodes that sleep: Slurm wakes them"),
+    PendingCode.SLEEPING_NODES: ("left_to_slurm", "fits only with suspended nodes, which Slurm resumes"),
     PendingCode.MAGNETIC_RESERVATION: ("left_to_slurm", "a magnetic reservation may take it ({})"),
 }
-"""Kind and text of each code; what is lacking has its words in `_lacks`."""
+"""Kind and text of each code; `_lacks` returns the text for missing resources."""
 _IN_GENERAL = {
     PendingCode.CLUSTER: "{}",
     PendingCode.BACKED_OFF: "{}",
     PendingCode.BACKED_OFF_HERE: "{}",
     PendingCode.HELD: "held",
     PendingCode.HELD_FOR_JOBS: "held",
-    PendingCode.BEFORE_RESERVATION: "{}, before a reservation is over",
-    PendingCode.BESIDE_RESERVATION: "no room beside a reservation to come",
+    PendingCode.BEFORE_RESERVATION: "{}, before a reservation ends",
+    PendingCode.BESIDE_RESERVATION: "a future reservation leaves too little capacity",
     PendingCode.UNMODELLED: "{}",
     PendingCode.UNREADABLE: "cannot be read",
-    PendingCode.SLEEPING_NODES: "fits only with nodes that sleep",
+    PendingCode.SLEEPING_NODES: "fits only with suspended nodes",
     PendingCode.MAGNETIC_RESERVATION: "a magnetic reservation may take it",
 }
-"""Text without what may name other users, where the text of `_CODES` does."""
+"""Text without names of other users, for codes whose text in `_CODES` may contain some."""
 _PARTICULARS = re.compile(r"[:(;].*", re.DOTALL)
-"""Where a plug-in's sentence may begin to name somebody."""
-NOT_OURS = PendingReason(PendingCode.OTHER, ("on its way, or not the bridge's to decide on",))
-"""Of a job that nobody decides on at the moment, for no reason of its own."""
-UNKNOWN = PendingReason(PendingCode.OTHER, ("its dispatcher does not say",))
-"""Of a job that neither starts nor has a reason."""
+"""Where a plug-in's text may start to name a user."""
+NOT_OURS = PendingReason(PendingCode.OTHER, ("starting or ending, or not managed by the bridge",))
+"""Reason of a job that is not decided on at the moment."""
+UNKNOWN = PendingReason(PendingCode.OTHER, ("its dispatcher gives no reason",))
+"""Reason of a job that neither starts nor has a reason."""
 IN_WORDS = {
     "never": "can never run on this cluster",
-    "resources": "wait for room",
-    "reserved": "would fit, but delay others that go first",
+    "resources": "wait for resources",
+    "reserved": "would fit, but would delay jobs ahead of them",
     "priority": "others go first",
     "ineligible": "may not start yet",
     "held_by_owner": "held by their owners",
-    "set_aside": "on their way, or not the bridge's",
+    "set_aside": "in transition, or not managed by the bridge",
     "left_to_slurm": "left to the cluster",
     OTHER: "other reasons",
 }
-"""Every kind as people read it:
+"""Text of each kind:
 
-- `never`: not even the empty cluster could hold the job. `resources`: too little is free. `reserved`: what is free is
-  promised to others. `priority`: others go first. `other`: what a plug-in says in its own words.
-- `ineligible`: a dependency, a begin time, a limit. `held_by_owner`. `unscheduled_kind`: not the bridge's, or on its
-  way.
+- `never`: not even the empty cluster could hold the job. `resources`: too little is free. `reserved`: the free capacity
+  is reserved for other jobs. `priority`: other jobs are ahead. `other`: a plug-in's own text.
+- `ineligible`: a dependency, a begin time, a limit. `held_by_owner`. `set_aside`: in transition, or not managed.
 - `left_to_slurm`: not modelled.
 """
 KINDS = (*IN_WORDS,)
 
 
 def kind_of(reason: PendingReason) -> str:
-    """The kind of a dispatcher's reason."""
+    """Return the kind of a dispatcher's reason."""
     return _CODES[reason.code][0]
 
 
 def general(reason: PendingReason) -> PendingReason:
-    """Return a reason without what may name other users: whose limit it is, say, or how full."""
+    """Return a reason without what may name other users, such as a limit's owner and usage."""
     if reason.code is PendingCode.OTHER:
         text = _PARTICULARS.sub("", str(reason.arguments[0])).strip()
     elif reason.code in _IN_GENERAL:
@@ -100,7 +99,7 @@ def general(reason: PendingReason) -> PendingReason:
 
 
 def text_of(reason: PendingReason, distinct: bool = False) -> str:
-    """The reason in words for people. `distinct`: each unit of the job is on a node of its own."""
+    """Return the reason as text. `distinct`: each unit of the job is on its own node."""
     kind, text = _CODES[reason.code]
     if kind == "resources":
         fit, units = map(int, reason.arguments)
@@ -110,7 +109,7 @@ def text_of(reason: PendingReason, distinct: bool = False) -> str:
 
 def _lacks(fit: int, units: int, whole: bool, distinct: bool) -> str:
     if units == 1:
-        return "no node is wholly free for it" if whole else "no node has enough free for it"
+        return "no node is completely free" if whole else "no node has enough free"
     places = "nodes" if distinct else "parts"
     one = fit == 1
     have = ("is" if one else "are") + " wholly free" if whole and distinct else ("has" if one else "have") + " room now"
@@ -118,7 +117,7 @@ def _lacks(fit: int, units: int, whole: bool, distinct: bool) -> str:
 
 
 def jobs_by_reason(report: CycleReport) -> dict[str, int] | None:
-    """How many jobs wait for each kind of reason, every kind named; None where the cluster was not read."""
+    """Return the number of jobs per kind of reason, zeros included; None if the cluster was not read."""
     seen = report.observation
     if seen is None:
         return None
@@ -135,7 +134,7 @@ def jobs_by_reason(report: CycleReport) -> dict[str, int] | None:
 
 
 def unscheduled_kind(pending: PendingJob) -> str:
-    """The kind of a pending job that was not decided on."""
+    """Return the kind of a pending job that was not decided on."""
     if pending.hold is Hold.USER and pending.holder is Holder.OWNER:
         return "held_by_owner"
     if pending.hold is Hold.USER and pending.holder is Holder.ADMINISTRATOR:

@@ -1,4 +1,4 @@
-"""Tells systemd how the bridge is: one datagram per message to NOTIFY_SOCKET, see sd_notify(3)."""
+"""Notify systemd: one datagram per message to NOTIFY_SOCKET, see sd_notify(3)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import socket
 
 
 class SystemdNotifier:
-    """The service manager that started the bridge, if one did."""
+    """The service manager that started the bridge, if any."""
 
     def __init__(self) -> None:
         self._address = os.environ.get("NOTIFY_SOCKET", "")
@@ -16,7 +16,7 @@ class SystemdNotifier:
             self._address = "\0" + self._address[1:]
 
     def notify(self, *assignments: str) -> None:
-        """Send `READY=1`, `WATCHDOG=1`, `STATUS=...` and the like. Nothing happens where nobody listens."""
+        """Send `READY=1`, `WATCHDOG=1`, `STATUS=...` and the like, if a service manager listens."""
         if not self._address:
             return
         with (
@@ -27,11 +27,11 @@ class SystemdNotifier:
 
     @property
     def listens(self) -> bool:
-        """Whether a service manager started the bridge and waits for its messages."""
+        """Whether a service manager started the bridge and expects its messages."""
         return bool(self._address)
 
     @property
     def watchdog_s(self) -> float | None:
-        """Seconds within which systemd wants the next sign of life; None if it does not watch."""
+        """Watchdog interval of systemd in seconds; None without a watchdog."""
         microseconds = os.environ.get("WATCHDOG_USEC", "")
         return int(microseconds) / 1e6 if microseconds.isdigit() else None

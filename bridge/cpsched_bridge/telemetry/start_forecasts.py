@@ -1,6 +1,6 @@
-"""When jobs will start, as intervals that hold 8 in 10, and what somebody could submit: for those who ask over HTTP.
+"""Expected starts of jobs as 80 % intervals, and hypothetical submissions, for queries over HTTP.
 
-The loop only hands over what each cycle saw. All that takes time is done by whoever calls `refresh` or asks a question.
+The loop only passes each cycle's report. `refresh` and the queries do the slow work in their callers' threads.
 """
 
 from __future__ import annotations
@@ -40,27 +40,27 @@ from cpsched_bridge.telemetry.weekly_coverage import Counts, WeeklyCoverage
 
 _MOST_UNREAD = 200_000
 _CLOCK_SLACK_S = 3600
-"""A memory from further in the future than this is one of another clock, as a simulated cluster has."""
+"""A stored state that is further in the future belongs to another clock, such as a simulated cluster's."""
 BASIS_SHARE = 20.0
-"""Times what it took to place the queue, questions are answered from that before the queue is placed anew."""
+"""Minimum age of a placed queue before it is placed again, as a multiple of the time that this takes."""
 MOST_REDRAWN = 200
-"""With more jobs than this before it, a job that is asked about starts like those planned about then."""
+"""With more jobs ahead, a hypothetical job gets the interval of jobs planned at about the same time."""
 
 
 @dataclass(frozen=True, slots=True)
 class HypotheticalSubmission:
-    """What somebody would submit."""
+    """A hypothetical submission."""
 
     nodes: int = 1
     time: str = ""
-    """As sbatch takes it: minutes, H:M:S, D-H."""
+    """In sbatch's form: minutes, H:M:S, D-H."""
     partition: str = ""
     whole: bool = False
     amounts: Mapping[str, int] = field(default_factory=dict)
-    """Of each node, by the cluster's names of resources; one core where it names none."""
+    """Amounts per node by resource name; one core if empty."""
 
     def job(self, now_s: int, cluster: Cluster) -> Job:
-        """The job that it describes. Raises `InvalidValue` for what no job of the cluster can ask for."""
+        """Return the job. Raise `InvalidValue` for an impossible request."""
         minutes = parse_minutes(self.time) if self.time else None
         if not minutes:
             raise InvalidValue("time", self.time, "must be a time limit: minutes, H:M:S, or D-H")
@@ -73,7 +73,7 @@ class HypotheticalSubmission:
 
 
 def _resource(name: str, cluster: Cluster) -> str:
-    """The cluster's name of a resource; Slurm speaks of gpu, traces of gpus. Raises `InvalidValue` for no name."""
+    """Return the cluster's name of a resource (Slurm: gpu, traces: gpus). Raise `InvalidValue` if unknown."""
     for known in (name, name.removesuffix("s"), f"{name}s"):
         if known in cluster.resources:
             return known
@@ -81,7 +81,7 @@ def _resource(name: str, cluster: Cluster) -> str:
 
 
 def node_set_of(cluster: Cluster, partition: str) -> int:
-    """The node set of a partition; all nodes where none is named. Raises `InvalidValue` for one that is not known."""
+    """Return the node set of a partition, by default of all nodes. Raise `InvalidValue` if unknown."""
     if not partition:
         return 0
     known = partitions_of(cluster)
@@ -91,9 +91,10 @@ def node_set_of(cluster: Cluster, partition: str) -> int:
 
 
 def partitions_of(cluster: Cluster) -> list[str]:
-    """The names of node sets that somebody may ask for: not those that are cut out of others for a few jobs.
+    """Return the node sets that a user may request.
 
-    Those leave nodes out, such as those of a reservation, which Slurm calls after its user.
+    Node sets that were derived for a few jobs are omitted. They exclude nodes, such as those of a reservation, which
+    Slurm names after its user.
     """
     parts = [cluster.parts_of(row) for row in range(len(cluster.node_set_names))]
     return [str(each[0]) for each in parts if len(each) == 1 and each[0].kind != "reservation"]
@@ -101,10 +102,10 @@ def partitions_of(cluster: Cluster) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedStart:
-    """When a job would start; None for what would never be, or is not known."""
+    """The expected start of a job; None if it can never start, or if unknown."""
 
     asked: str
-    """What was asked for, in words, where it is not the question itself."""
+    """The alternative request as text; empty for the original one."""
     planned_s: int | None
     interval: StartInterval | None
 
@@ -117,7 +118,7 @@ class _Latest:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Basis:
-    """What questions are answered from for a while."""
+    """The basis of answers for a while."""
 
     latest: _Latest
     queue: PlannedQueue
@@ -127,39 +128,39 @@ class _Basis:
 
 @dataclass(slots=True)
 class StartForecasts:
-    """Listens to the cycles of a bridge."""
+    """Listens to the cycles of a bridge, and forecasts starts."""
 
     intervals: Mapping[int, StartInterval] = field(default_factory=dict)
-    """By job id, of the jobs that waited at the last `refresh`. Replaced, never changed."""
+    """Intervals by job id, of the jobs pending at the last `refresh`. Replaced, never changed."""
     clock: Callable[[], float] = time.monotonic
-    """Seconds; tests have their own."""
+    """Clock in seconds; replaced in tests."""
     _unread: deque[EndedJob | tuple[int, int]] = field(default_factory=lambda: deque(maxlen=_MOST_UNREAD))
-    """Ends, and (job id, start second), that are still to be learned from."""
+    """Ended jobs, and (job id, start second), that are still to be learned."""
     _latest: _Latest | None = None
     week: WeeklyCoverage = field(default_factory=WeeklyCoverage)
-    """What became of the intervals that were told."""
+    """Outcomes of intervals."""
     _run_times: RunTimeModel = field(default_factory=RunTimeModel)
     _calibration: Calibration = field(default_factory=Calibration)
     _telling: IssuedForecasts = field(default_factory=IssuedForecasts)
     _ends: deque[EndedJob] = field(default_factory=lambda: deque(maxlen=MOST_ENDS))
-    """Those that were learned from last, to be kept over a restart."""
+    """The last learned ones, stored for a restart."""
     _recalled: ForecastMemory | None = None
-    """What an earlier bridge learned, until the cluster's clock is known."""
+    """The state of an earlier bridge, until the cluster's clock is known."""
     _known_until_s: int | None = None
-    """Ends up to here were learned from by an earlier bridge."""
+    """An earlier bridge learned from jobs that ended up to this time."""
     _clock_s: int | None = None
     _outcomes: Counter[tuple[int, Outcome]] = field(default_factory=Counter)
-    """Since somebody last took them."""
+    """Outcomes since the last call of `taken_outcomes`."""
     _drawn: tuple[_Latest, IntArray] | None = None
-    """The plan of the last `refresh`, and its drawn starts."""
+    """The plan of the last `refresh`, and its sampled starts."""
     _basis: _Basis | None = None
     _busy: Lock = field(default_factory=Lock)
 
     def __call__(self, report: CycleReport) -> None:
-        """Take note of one cycle; the loop calls this, and waits for nothing."""
+        """Record one cycle; the loop calls this, and never waits."""
         if report.observation is not None:
             if self._clock_s is None:
-                # Jobs that began while no bridge looked were told something, too.
+                # Jobs that started while no bridge ran had intervals, too.
                 self._unread.extend((running.job.id, running.start_s) for running in report.observation.running)
             self._clock_s = report.observation.now_s
         self._unread.extend(report.past)
@@ -176,7 +177,7 @@ class StartForecasts:
             self._latest = _Latest(kept, np.array(decision.plan_s))
 
     def refresh(self) -> None:
-        """Make the intervals of all jobs that wait, from the latest plan."""
+        """Forecast the starts of all pending jobs, from the latest plan."""
         with self._busy:
             latest = self._learned()
             if latest is None:
@@ -196,7 +197,7 @@ class StartForecasts:
         self._telling.issue(snapshot.now_s, {id: self.intervals[id] for id in due})
 
     def _learned(self) -> _Latest | None:
-        """The latest plan, after all has been learned that came with it or before."""
+        """Return the latest plan, after learning from its report and earlier ones."""
         latest = self._latest
         if self._recalled is not None and self._clock_s is not None:
             self._recall(self._recalled, self._clock_s)
@@ -218,12 +219,12 @@ class StartForecasts:
             self._outcomes[told.horizon, outcome] += 1
 
     def taken_outcomes(self) -> Counts:
-        """What became of intervals since this was last asked."""
+        """Return the outcomes since the last call."""
         found, self._outcomes = self._outcomes, Counter()
         return found
 
     def recall(self, memory: ForecastMemory) -> None:
-        """Begin with what an earlier bridge learned; it counts once the cluster's clock is known to have gone on."""
+        """Restore an earlier bridge's state. It counts once the cluster's clock is known to have advanced."""
         self._recalled = memory
 
     def _recall(self, memory: ForecastMemory, now_s: int) -> None:
@@ -237,7 +238,7 @@ class StartForecasts:
         self._calibration, self._telling, self.week = memory.calibration, memory.telling, memory.week
 
     def kept(self) -> Any:
-        """All that has been learned, as `forecast_memory.memory_to_json` says; None before the cluster was read."""
+        """Return the learned state as plain values; None before the first observation."""
         with self._busy:
             self._learned()
             if self._clock_s is None:
@@ -247,9 +248,9 @@ class StartForecasts:
             )
 
     def estimate_start(self, question: HypotheticalSubmission) -> list[ExpectedStart] | None:
-        """When a job would start if it were submitted now, and what asking for less would bring.
+        """Estimate the start of a hypothetical submission, and of smaller requests.
 
-        None as long as there is no plan. Raises `InvalidValue` for what no job can ask for.
+        Return None without a plan. Raise `InvalidValue` for an impossible request.
         """
         with self._busy:
             basis = self._asked()
@@ -259,7 +260,7 @@ class StartForecasts:
             return [self._expected("", job, basis), *(self._expected(*less, basis) for less in smaller_requests(job))]
 
     def _asked(self) -> _Basis | None:
-        """What a question is answered from: the latest plan, or one of a moment ago where a queue takes long."""
+        """Return the basis of answers: the latest plan, or a recent one if the queue takes long to place."""
         latest, basis = self._learned(), self._basis
         if latest is None or (basis is not None and (basis.latest is latest or self.clock() < basis.until_s)):
             return basis
@@ -280,7 +281,7 @@ class StartForecasts:
         return ExpectedStart(asked, planned_s, interval)
 
     def _drawn_starts(self, job: Job, planned_s: int, latest: _Latest) -> IntArray:
-        """Drawn starts, int64[draws, 1], of a job that is asked about, behind all that are planned for no later."""
+        """Return sampled starts, int64[draws, 1], of a hypothetical job behind all jobs planned up to its start."""
         snapshot, plan_s = latest.snapshot, latest.plan_s
         before = np.flatnonzero(plan_s <= min(planned_s, NEVER - 1))
         if len(before) > MOST_REDRAWN:
@@ -295,7 +296,7 @@ class StartForecasts:
         return sample_starts(whole, order_s, self._run_times, SAMPLES, snapshot.now_s)[:, -1:]
 
     def backfill_windows(self, partition: str = "") -> list[BackfillWindow] | None:
-        """What could run right now; None as long as there is no plan. Raises `InvalidValue` for the partition."""
+        """Return what could run now; None without a plan. Raise `InvalidValue` for an unknown partition."""
         with self._busy:
             basis = self._asked()
             if basis is None:
@@ -304,10 +305,10 @@ class StartForecasts:
             return backfill_windows(snapshot, basis.queue, node_set_of(snapshot.cluster, partition))
 
     def clock_s(self) -> int:
-        """The cluster's clock at the plan that questions are answered from; 0 before the first one."""
+        """The cluster's clock at the plan that answers use; 0 without a plan."""
         latest = self._basis.latest if self._basis is not None else self._latest
         return latest.snapshot.now_s if latest is not None else 0
 
     def partitions(self) -> Sequence[str]:
-        """The partitions that may be asked for, after the name of all nodes; none before the first plan."""
+        """The partitions that a query may name, after the name of all nodes; empty without a plan."""
         return partitions_of(self._latest.snapshot.cluster) if self._latest is not None else []

@@ -1,4 +1,4 @@
-"""How good the intervals were that jobs were told: held, too early or too late, by how far ahead, for the past week."""
+"""Coverage of start intervals in the past week: held, too early or too late, by horizon."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from cpsched.formatting import span
 HOUR_S = 3600
 WEEK_H = 7 * 24
 HORIZONS = (*(f"up to {span(most_s)}" for most_s in HORIZONS_S), "later")
-"""How far ahead starts are told, in words."""
+"""Labels of the horizons."""
 Counts = Mapping[tuple[int, Outcome], int]
-"""Intervals by horizon and outcome."""
+"""Number of intervals by horizon and outcome."""
 
 
 @dataclass(slots=True)
 class WeeklyCoverage:
-    """Counts by the hour, so that a week of them is never more than a few hundred."""
+    """Counts per hour, so that a week needs at most a few hundred."""
 
     hours: dict[int, dict[tuple[int, Outcome], int]] = field(default_factory=dict)
     """By hour of the cluster's clock."""
@@ -31,7 +31,7 @@ class WeeklyCoverage:
             del self.hours[min(self.hours)]
 
     def counts(self, now_s: int) -> Counts:
-        """Those of the week before `now_s`."""
+        """Return the counts of the week before `now_s`."""
         found: dict[tuple[int, Outcome], int] = {
             (horizon, outcome): 0 for horizon in range(len(HORIZONS)) for outcome in INTERVAL_OUTCOMES
         }

@@ -1,4 +1,4 @@
-"""Whom the page is for."""
+"""Access to the page."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from cpsched_bridge.web.allowed_hosts import is_allowed_host
 from cpsched_bridge.web.http_responses import refusal
 
 _MISDIRECTED = (
-    "the page is for this machine's addresses and localhost; other names belong into the setting page.hosts\n"
+    "page.hosts: this host name is not allowed; use an address of this machine or localhost, or add the name there\n"
 )
 Page = Callable[[Request], Response]
 
 
 @dataclass(frozen=True, slots=True)
 class AccessControl:
-    """Whom the page is for. One request is answered at a time: the loop shares the interpreter with one of them."""
+    """Access rules of the page. Requests are answered one at a time: they share the interpreter with the loop."""
 
     hosts: Sequence[str] = ()
-    """Names that may be asked for, beside addresses of this machine and localhost."""
+    """Allowed host names, in addition to addresses of this machine and localhost."""
     readers: PageReaders = field(default_factory=PageReaders)
     at_a_time: Lock = field(default_factory=Lock)
 
     @classmethod
     def of(cls, page: PageSettings) -> AccessControl:
-        """The door that the settings ask for."""
+        """Return the configured rules."""
         readers = PageReaders(page.user_header, tuple(map(network_of, page.trusted_proxies)), frozenset(page.operators))
         return cls(page.hosts, readers)
 
     def guard(self, page: Page) -> Page:
-        """`page`, for those whom it is for; `request.state.reader` says who reads, None: somebody who sees all."""
+        """Restrict `page` to permitted readers; `request.state.reader` is None if the reader sees all jobs."""
 
         def guarded(request: Request) -> Response:
             if not is_allowed_host(request.headers.get("host", ""), self.hosts):

@@ -1,8 +1,8 @@
-"""Whether a request is meant for this page: what a `Host` header may say.
+"""Check the `Host` header of a request.
 
-Any web site can have its own name lead to the reader's machine, and its scripts then ask for this page by that name
-(DNS rebinding); the browser takes the answer for the site's. So the page answers to addresses, which no web site can
-take for its own, to localhost, and to names that an administrator listed.
+Any web site can point its own name at the reader's machine, and its scripts can then read this page under that name
+(DNS rebinding). So the page answers only to addresses, which no web site can claim, to localhost, and to configured
+names.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from ipaddress import AddressValueError, IPv4Address, IPv6Address
 _HOST = re.compile(
     r"(?:\[(?P<v6>[0-9A-Fa-f:.]{2,45})\]|(?P<name>[0-9A-Za-z_-]+(?:\.[0-9A-Za-z_-]+)*))(?::(?P<port>[0-9]{1,5}))?"
 )
-"""An address or a name, then a port or none. No user, no path, no dot at the end, no zone, no spaces."""
+"""An address or a name, with or without a port. No user, path, trailing dot, zone, or spaces."""
 
 
 def is_allowed_host(host: str, names: Collection[str] = ()) -> bool:
-    """Whether `host` is an address, localhost, or one of `names`, with or without a port; names in any case."""
+    """Whether `host` is an address, localhost, or one of `names` in any case, with or without a port."""
     found = _HOST.fullmatch(host)
     if found is None or int(found["port"] or 0) > 65535:
         return False

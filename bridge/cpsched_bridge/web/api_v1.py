@@ -1,7 +1,7 @@
-"""Version 1 of what other pages and programs may ask for: its values, and the OpenAPI document made of them.
+"""Version 1 of the HTTP API: its values, and the OpenAPI document generated from them.
 
-A field of version 1 never goes and never changes its meaning; further ones may come. All times ending in `_s` are
-seconds of the cluster's own clock, which is Unix time beside Slurm.
+A field of version 1 is never removed and never changes its meaning; fields may be added. Times ending in `_s` are
+seconds of the cluster's clock, which is Unix time with Slurm.
 """
 
 from __future__ import annotations
@@ -27,70 +27,72 @@ _STATES: dict[str, JobState] = {
 
 
 class Value(BaseModel):
-    """An answer, or a part of one."""
+    """A response, or a part of one."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Job(Value):
-    """Where a job stands, and when it is expected to start."""
+    """A job's state and expected start."""
 
-    id: int = Field(description="-1 where the question is no number.")
-    label: str = Field(description="As the cluster's users write it, such as 123_4.")
+    id: int = Field(description="Job id; -1 if the request has no number.")
+    label: str = Field(description="Name that users see, such as 123_4.")
     state: JobState
-    now_s: int = Field(description="The cluster's clock at the reading that this is from.")
-    sentences: list[str] = Field(description="The same in words, for people.")
-    reason: str = Field(default="", description="Why it waits, in short; empty where it does not.")
+    now_s: int = Field(description="The cluster's clock at the observation.")
+    sentences: list[str] = Field(description="The explanation as text.")
+    reason: str = Field(default="", description="Short pending reason; empty if the job is not pending.")
     submit_s: int | None = None
-    walltime_s: int | None = Field(default=None, description="The time that it asked for.")
-    planned_s: int | None = Field(default=None, description="Start by the present plan; null: there is none.")
-    likely_from_s: int | None = Field(default=None, description="In 8 of 10 it starts no earlier; null: not told yet.")
-    likely_to_s: int | None = Field(default=None, description="In 8 of 10 it starts no later.")
-    start_s: int | None = Field(default=None, description="When it started, where it runs.")
-    expected_end_s: int | None = Field(default=None, description="When it is expected to end, where it runs.")
-    nodes: list[str] = Field(default_factory=list, description="Where it runs.")
+    walltime_s: int | None = Field(default=None, description="Time limit.")
+    planned_s: int | None = Field(default=None, description="Planned start; null: no plan.")
+    likely_from_s: int | None = Field(
+        default=None, description="Begin of the 80 % interval of the start; null: not yet."
+    )
+    likely_to_s: int | None = Field(default=None, description="End of the 80 % interval of the start.")
+    start_s: int | None = Field(default=None, description="Start time of a running job.")
+    expected_end_s: int | None = Field(default=None, description="Expected end of a running job.")
+    nodes: list[str] = Field(default_factory=list, description="Nodes of a running job.")
 
 
 class Start(Value):
-    """When a job would start."""
+    """The expected start of a job."""
 
-    asked: str = Field(description="What is asked for instead, in words; empty for the question itself.")
-    planned_s: int | None = Field(description="Start by the present plan, delaying nobody; null: it never could.")
-    likely_from_s: int | None = Field(description="In 8 of 10 such a job starts no earlier.")
-    likely_to_s: int | None = Field(description="In 8 of 10 it starts no later.")
-    calibrated: bool = Field(description="Whether enough told starts have come true; otherwise this is a guess.")
+    asked: str = Field(description="The alternative request; empty for the request itself.")
+    planned_s: int | None = Field(description="Planned start that delays no other job; null: never.")
+    likely_from_s: int | None = Field(description="Begin of the 80 % interval of the start.")
+    likely_to_s: int | None = Field(description="End of the 80 % interval of the start.")
+    calibrated: bool = Field(description="Whether enough starts were observed to calibrate the interval.")
 
 
 class When(Value):
-    """When a job would start if it were submitted now, and what asking for less would bring."""
+    """The expected start of a job submitted now, and of smaller requests."""
 
     now_s: int
-    starts: list[Start] = Field(description="The question itself first.")
+    starts: list[Start] = Field(description="The request itself first.")
 
 
 class CouldStart(Value):
-    """What could start right now, delaying nobody."""
+    """A size that could start now without delaying another job."""
 
-    whole: bool = Field(description="Whether units are whole nodes; otherwise single cores anywhere.")
+    whole: bool = Field(description="Whether units are whole nodes; otherwise single cores on any node.")
     units: int
-    walltime_s: int = Field(description="How long it may take.")
+    walltime_s: int = Field(description="Maximum run time.")
 
 
 class Windows(Value):
-    """What could start right now without delaying a job that waits."""
+    """Sizes that could start now without delaying a pending job."""
 
     now_s: int
     windows: list[CouldStart]
 
 
 class Error(Value):
-    """Why there is no answer."""
+    """An error."""
 
-    error: str = Field(description="One line, for people.")
+    error: str = Field(description="The message, one line.")
 
 
 def job_of(found: Explanation, now_s: int) -> Job:
-    """An explanation, in version 1."""
+    """Convert an explanation to version 1."""
     job, facts = found.job, dict[str, Any]()
     if isinstance(job, page_schema.QueuedJob):
         facts = {"reason": job.why, "planned_s": job.expected_s, "likely_from_s": job.likely_from_s,
@@ -108,7 +110,7 @@ def job_of(found: Explanation, now_s: int) -> Job:
 
 
 def when_of(found: Sequence[ExpectedStart], now_s: int) -> When:
-    """Answers to a question, in version 1."""
+    """Convert expected starts to version 1."""
     return When(now_s=now_s, starts=[_start(each) for each in found])
 
 
@@ -124,7 +126,7 @@ def _start(expected: ExpectedStart) -> Start:
 
 
 def windows_of(found: Sequence[BackfillWindow], now_s: int) -> Windows:
-    """What could start now, in version 1."""
+    """Convert backfill windows to version 1."""
     told = [CouldStart(whole=each.whole, units=each.units, walltime_s=each.walltime_s) for each in found]
     return Windows(now_s=now_s, windows=told)
 
@@ -136,7 +138,7 @@ _ANSWERS: tuple[type[BaseModel], ...] = (Job, When, Windows, Error)
 
 
 def document() -> dict[str, Any]:
-    """The OpenAPI document of version 1, made of the values above."""
+    """Return the OpenAPI document of version 1."""
     modes: list[tuple[type[BaseModel], JsonSchemaMode]] = [(each, "serialization") for each in _ANSWERS]
     _, found = models_json_schema(modes, ref_template="#/components/schemas/{model}")
     return {
@@ -144,12 +146,12 @@ def document() -> dict[str, Any]:
         "info": {
             "title": "cpsched",
             "version": version("cpsched"),
-            "summary": "When jobs are expected to start, and what could start now.",
-            "description": "Times are seconds of the cluster's own clock, which is Unix time beside Slurm. "
-            "Nothing here changes anything.",
+            "summary": "Expected starts of jobs, and sizes that could start now.",
+            "description": "Times are seconds of the cluster's clock, which is Unix time with Slurm. "
+            "All requests are read-only.",
             "license": {"name": "MIT", "identifier": "MIT"},
         },
-        "servers": [{"url": "../..", "description": "Wherever this document is from."}],
+        "servers": [{"url": "../..", "description": "The host that served this document."}],
         "paths": {
             f"{PREFIX}/jobs/{{job}}": _path("job", Job, [_JOB], unknown=True),
             f"{PREFIX}/when": _path("when", When, [_LIMIT, _NODES, _WHOLE, _PARTITION, _AMOUNTS]),
@@ -166,17 +168,16 @@ def _parameter(name: str, where: str, sentence: str, kind: dict[str, Any], requi
 _COUNT = {"type": "integer", "minimum": 0, "maximum": 999_999_999}
 _JOB = _parameter("job", "path", "A job's id, or its label, such as 123_4.", {"type": "string"}, required=True)
 _LIMIT = _parameter(
-    "time", "query", "Time limit as sbatch takes it: minutes, H:M:S, D-H.", {"type": "string", "pattern": _TIME}, True
+    "time", "query", "Time limit in sbatch's form: minutes, H:M:S, D-H.", {"type": "string", "pattern": _TIME}, True
 )
-_NODES = _parameter("nodes", "query", "How many nodes.", {**_COUNT, "minimum": 1, "default": 1})
-_WHOLE = _parameter("whole", "query", "1: nodes that nobody else is on.", {"type": "integer", "enum": [0, 1]})
-_PARTITION = _parameter("partition", "query", "Only on the nodes of a partition.", {"type": "string"})
+_NODES = _parameter("nodes", "query", "Number of nodes.", {**_COUNT, "minimum": 1, "default": 1})
+_WHOLE = _parameter("whole", "query", "1: exclusive nodes.", {"type": "integer", "enum": [0, 1]})
+_PARTITION = _parameter("partition", "query", "Use only the nodes of this partition.", {"type": "string"})
 _AMOUNTS = {
     **_parameter(
         "amounts",
         "query",
-        "What each node must have of the cluster's resources, each by its name: cores=16&memory_mib=4096&gpus=1. "
-        "One core where nothing is named.",
+        "Amounts per node by the cluster's resource names: cores=16&memory_mib=4096&gpus=1. Default: one core.",
         {"type": "object", "additionalProperties": _COUNT},
     ),
     "style": "form",
@@ -187,13 +188,13 @@ _AMOUNTS = {
 def _path(name: str, answer: type[Value], parameters: list[dict[str, Any]], unknown: bool = False) -> dict[str, Any]:
     found = {"200": _response(answer.__doc__, answer)}
     if unknown:
-        found["404"] = _response("Nobody has heard of the job, or it is none that the reader may see.", answer)
+        found["404"] = _response("The job is unknown, or the reader may not see it.", answer)
     else:
-        found["400"] = _response("The question makes no sense.", Error)
+        found["400"] = _response("The request is invalid.", Error)
     for code, words in (
-        ("403", "Nobody is known to have asked, or through nobody who is trusted (`page.user_header`)."),
-        ("421", "Asked for by a name that is not in `page.hosts`."),
-        ("503", "The bridge has not read the cluster, or has made no plan yet."),
+        ("403", "The request does not name a user through a trusted proxy (`page.user_header`)."),
+        ("421", "The host name is not in `page.hosts`."),
+        ("503", "The bridge has not read the cluster, or has no plan yet."),
     ):
         found[code] = _response(words, Error)
     return {"get": {"operationId": name, "summary": answer.__doc__, "parameters": parameters, "responses": found}}

@@ -1,8 +1,8 @@
-"""Lets clients in: so many at once that the rest of the process keeps its descriptors, and so many a second.
+"""Limit the connections of clients: their number, for the process's file descriptors, and their rate.
 
-The kernel accepts a connection long before a program does, and asyncio accepts all that it can, a descriptor each.
-Here nobody is accepted for whom there is no room: a client waits in the kernel's queue until another has gone, and
-whoever is of least use goes.
+The kernel accepts a connection long before a program does, and asyncio accepts all of them, one descriptor each. Here a
+client waits in the kernel's queue until there is capacity. If there is none, the least recently used connection is
+closed.
 """
 
 from __future__ import annotations
@@ -14,43 +14,43 @@ from collections.abc import Callable
 from typing import Protocol
 
 MOST_CLIENTS = 64
-"""Open connections, where the process may open enough files."""
+"""Maximum number of open connections, if the process may open enough files."""
 BACKLOG = 128
-"""Connections that wait in the kernel."""
+"""Maximum number of connections that wait in the kernel."""
 
 _FEWEST = 4
 _SHARE = 4
-"""Of the files that the process may open, a quarter is for clients; the rest is for the loop."""
+"""Clients get a quarter of the files that the process may open; the loop keeps the rest."""
 AT_ONCE, PAUSE_S = 16, 0.025
-"""Accepting costs the interpreter that the loop needs: 640 connections a second at most."""
+"""Pause between accepts, because they cost the loop interpreter time: at most 640 connections a second."""
 _OUT_OF_FILES_S = 1.0
 
 
 class LimitedConnection(Protocol):
-    """An open connection, as the gate sees it."""
+    """An open connection, as the limiter sees it."""
 
     @property
     def use(self) -> tuple[bool, float]:
-        """Whether it is being answered, and since when that is so; the least of all clients has to go first."""
+        """Whether it is being answered, and since when; the smallest value is closed first."""
         ...
 
     def close_idle(self) -> None:
-        """Close the connection at once; the gate is told by `ConnectionLimiter.gone`."""
+        """Close the connection at once; it then calls `ConnectionLimiter.gone`."""
         ...
 
 
 def max_connections(open_files: int | None = None) -> int:
-    """How many connections may be open, where the process may open so many files; by default what it may open."""
+    """Return the maximum number of connections for a limit of open files, by default the process's limit."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0] if open_files is None else open_files
     return MOST_CLIENTS if limit == resource.RLIM_INFINITY else max(_FEWEST, min(MOST_CLIENTS, limit // _SHARE))
 
 
 class ConnectionLimiter:
-    """Accepts the connections of one listening socket, in the event loop that runs.
+    """Accepts the connections of one listening socket in the running event loop.
 
-    - `let_in` takes over an accepted socket. `came` and `gone` are to be called with the client that becomes of it;
-      `gone` alone, with None, where none does.
-    - `tell` is called with what is worth a line of a log.
+    - `let_in` receives an accepted socket. `came` and `gone` must be called with its client, or `gone` alone with None
+      if it did not become one.
+    - `tell` receives notable events for the log.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class ConnectionLimiter:
         self.clients: set[LimitedConnection] = set()
         self._leaving: LimitedConnection | None = None
         self._open = 0
-        """Descriptors in use: of clients, of those who are about to become clients, and of those who leave."""
+        """Descriptors in use: of clients, of accepted sockets, and of closing ones."""
         self._left_of_turn = AT_ONCE
         self._loop = asyncio.get_running_loop()
         self._reading = self._resting = self._closed = False
@@ -73,20 +73,20 @@ class ConnectionLimiter:
         self._read()
 
     def came(self, client: LimitedConnection) -> None:
-        """An accepted socket has become a client."""
+        """Register the client of an accepted socket."""
         self.clients.add(client)
 
     def gone(self, client: LimitedConnection | None) -> None:
-        """A client's socket is about to be closed, or an accepted one has not become a client."""
+        """Unregister a client whose socket is about to close; None for a socket that did not become one."""
         if client is not None:
             self.clients.discard(client)
         if client is self._leaving:
             self._leaving = None
-        # The descriptor is free once the event that tells of it is over.
+        # The descriptor is free once the current event has ended.
         self._loop.call_soon(self._freed)
 
     def close(self) -> None:
-        """Let nobody in from now on."""
+        """Stop accepting."""
         self._closed = True
         self._stop()
 
@@ -105,7 +105,7 @@ class ConnectionLimiter:
             self._loop.remove_reader(self._listening)
 
     def _rest(self, seconds: float) -> None:
-        """Accept nobody for so long."""
+        """Accept no connection for this time."""
         self._stop()
         self._resting = True
         self._loop.call_later(seconds, self._go_on)
@@ -115,7 +115,7 @@ class ConnectionLimiter:
         self._read()
 
     def _accept(self) -> None:
-        """Accept one connection where there is room; make room where there is none."""
+        """Accept one connection, or close another one first if the limit is reached."""
         if self._open >= self.most:
             self._stop()
             self._make_room()
@@ -125,7 +125,7 @@ class ConnectionLimiter:
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
         except OSError as error:
-            self._tell(f"no connection can be accepted: {error.strerror}")
+            self._tell(f"the server cannot accept a connection: {error.strerror}")
             self._rest(_OUT_OF_FILES_S)
             return
         self._open += 1
@@ -136,8 +136,8 @@ class ConnectionLimiter:
             self._rest(PAUSE_S)
 
     def _make_room(self) -> None:
-        """Turn out whoever is of least use, unless somebody is on the way out already."""
+        """Close the least recently used connection unless one is already closing."""
         if self._leaving is None and self.clients:
             self._leaving = min(self.clients, key=lambda each: each.use)
-            self._tell(f"a connection was closed to make room for another: {self.most} were open")
+            self._tell(f"the server closed a connection to accept another: {self.most} were open")
             self._leaving.close_idle()

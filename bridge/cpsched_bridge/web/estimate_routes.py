@@ -1,4 +1,4 @@
-"""What a bridge answers to those who would submit something: when, and what could start now."""
+"""Routes for hypothetical submissions: expected start, and sizes that could start now."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from cpsched_bridge.web.page import page_rendering
 from cpsched_bridge.web.page.page_rendering import PageContext
 
 _WORDS = frozenset(("nodes", "time", "partition", "whole"))
-"""What a question may name besides the cluster's resources."""
-_NO_PLAN = "the dispatcher has made no plan yet\n"
+"""Parameters other than the cluster's resources."""
+_NO_PLAN = "the dispatcher has no plan yet; try again in the next cycle\n"
 
 
 def estimate_routes(
@@ -28,7 +28,7 @@ def estimate_routes(
     sight: Callable[[Request, page_schema.View], PageContext],
     why_not: Callable[[Request], Sequence[str]],
 ) -> dict[str, Page]:
-    """What a bridge answers to those who would submit something, by address."""
+    """Return the handlers by address."""
 
     def when(request: Request) -> Response:
         found = outlook.estimate_start(_question(request.query_params))
@@ -62,12 +62,12 @@ def estimate_routes(
 
 
 def _filled_in(words: QueryParams) -> QueryParams:
-    """A form sends the fields that nobody filled in, too."""
+    """Remove the empty fields that a form sends."""
     return QueryParams([(name, value.strip()) for name, value in words.items() if value.strip() or name == "time"])
 
 
 def _question(words: QueryParams) -> HypotheticalSubmission:
-    """What an address asks. Raises `InvalidValue` for what makes no sense."""
+    """Parse a request's parameters. Raise `InvalidValue`."""
     amounts = {name: _count(name, value) for name, value in words.items() if name not in _WORDS}
     nodes, whole = _count("nodes", words.get("nodes", "1")), words.get("whole", "0")
     if whole not in ("0", "1"):

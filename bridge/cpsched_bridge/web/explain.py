@@ -1,7 +1,6 @@
-"""Where a job stands and why: one explanation for `cpsched why`, the page and version 1 of the API.
+"""Explain a job's state and pending reason, for `cpsched why`, the page and version 1 of the API.
 
-It is made of a view of the page, or of a round of the journal. Sentences are made of words and of links to other jobs
-and to nodes.
+The input is a view of the page or a round of the journal. Sentences consist of text and of links to jobs and nodes.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _MOST_NAMED = 8
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """Words that lead to a page: of a job by its id, or of a node by its name."""
+    """Text that links to a job by id, or to a node by name."""
 
     words: str
     to: Literal["job", "node"]
@@ -41,7 +40,7 @@ Sentence = Sequence[str | Link]
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Where a job stands, and why: as sentences, and as the job of the view where there is one."""
+    """A job's state and reasons as sentences, with the view's job if there is one."""
 
     id: int
     label: str
@@ -50,12 +49,12 @@ class Explanation:
     job: QueuedJob | RunningJob | UnscheduledJobFacts | None = None
 
     def lines(self) -> list[str]:
-        """The sentences without links."""
+        """Return the sentences without links."""
         return ["".join(map(str, sentence)) for sentence in self.sentences]
 
 
 def explain(view: View, asked: str) -> Explanation:
-    """Return the explanation of a job by id or label; its state is `unknown` where no job has that name."""
+    """Return the explanation of a job by id or label; its state is `unknown` if no job matches."""
     wanted = asked.strip()
     for job in view.queue:
         if wanted in (job.label, str(job.id)):
@@ -70,13 +69,13 @@ def explain(view: View, asked: str) -> Explanation:
         if bar.kind == "past" and wanted in (bar.label, str(bar.id)):
             ran = f"It ran for {span(bar.end_s - bar.begin_s)} and ended {from_now(bar.end_s, view.chart.now_s)}."
             return Explanation(bar.id, bar.label, "ended", [[ran]])
-    unknown = "It neither waits nor runs, and has not ended within the past hour."
+    unknown = "It is neither pending nor running, and has not ended within the past hour."
     unknown = behind_its_array(wanted, [job.label for job in view.queue]) or unknown
     return Explanation(int(wanted) if _is_id(wanted) else -1, asked[:100], "unknown", [[unknown]])
 
 
 def view_of_round(record: RoundRecord, past: JobRecord | None = None, aside: UnscheduledJob | None = None) -> View:
-    """What an explanation needs of a recorded round, and of a job that has ended or is not decided on."""
+    """Build a view from a recorded round, with a job that has ended or is not decided on."""
     names, now_s = record.cluster.node_names, record.now_s
     first_s = record.memory.get("first_s", {}) if isinstance(record.memory, dict) else {}
     waits = record.waits
@@ -118,7 +117,7 @@ def view_of_round(record: RoundRecord, past: JobRecord | None = None, aside: Uns
 
 
 def because(job: QueuedJob, mode: str) -> str:
-    """Why a job waits, or that it starts, in short."""
+    """Return in short why a job waits, or that it starts."""
     if job.reason is not None:
         return job.why
     starts = {"shadow": "would start now", "advise": "is first by the plan and fits now"}.get(mode, "starts now")
@@ -135,22 +134,22 @@ def _queued(job: QueuedJob, view: View) -> Iterator[Sentence]:
     waited = span(now_s - job.submit_s)
     if view.status.reader:
         place = "the only one" if len(view.queue) == 1 else f"{ordinal(job.position)} of {len(view.queue):,}"
-        yield [f"Of your jobs that wait it is {place}. It has waited for {waited}."]
+        yield [f"Of your pending jobs it is {place}. It has waited for {waited}."]
     elif len(view.queue) == 1:
-        yield [f"It is the only job that waits, and has done so for {waited}."]
+        yield [f"It is the only pending job, and has waited for {waited}."]
     else:
         place = "first in the queue" if job.position == 1 else f"{ordinal(job.position)} in the queue"
-        yield [f"It is {place} of {many(len(view.queue), 'waiting job')}, and has waited for {waited}."]
+        yield [f"It is {place} of {many(len(view.queue), 'pending job')}, and has waited for {waited}."]
     mode = view.status.mode
     yield [f"It {because(job, mode)}." if job.reason is None else f"Why it waits: {because(job, mode)}."]
     if job.reason is None and mode == "advise":
         yield [
-            "The cluster's scheduler decides: it starts with one of its next passes, unless the cluster's own order "
-            "has others before it."
+            "The cluster's scheduler decides: it starts the job in one of its next passes, unless it ranks other jobs "
+            "higher."
         ]
     yield from _behind(job, view)
     if reserved := [part.name for part in job.nodes_from if part.kind == "reservation"]:
-        yield [f"Closed to it are nodes that are reserved before it would end: {', '.join(reserved)}."]
+        yield [f"It cannot use nodes that are reserved before its end: {', '.join(reserved)}."]
     if job.expected_s is not None:
         moved = change(job.expected_s, job.first_expected_s)
         yield [
@@ -161,20 +160,20 @@ def _queued(job: QueuedJob, view: View) -> Iterator[Sentence]:
             yield [_overtaken(job, job.expected_s, view)]
     if job.reason and job.likely_from_s is not None and job.likely_to_s is not None:
         begin, end = (to_come(at_s, now_s) for at_s in (job.likely_from_s, job.likely_to_s))
-        yield [f"Of ten such jobs eight start between {begin} and {end}."]
+        yield [f"It starts between {begin} and {end} with a probability of 80 %."]
     if job.expected_s is None and job.reason:
-        yield ["When it will start is not known: the dispatcher has no plan for it yet."]
+        yield ["Its start is not known: the dispatcher has no plan for it yet."]
     yield [_length(job, view.status.predictor)]
 
 
 def _length(job: QueuedJob, predictor: str) -> str:
     if job.estimate_s == job.walltime_s:
-        return f"It may run for {span(job.walltime_s)}, and is expected to need all of it."
-    return f"It may run for {span(job.walltime_s)}; {predictor} expects it to run for {span(job.estimate_s)}."
+        return f"Its time limit is {span(job.walltime_s)}, and it is expected to use all of it."
+    return f"Its time limit is {span(job.walltime_s)}; {predictor} predicts a run time of {span(job.estimate_s)}."
 
 
 def _behind(job: QueuedJob, view: View) -> Iterator[Sentence]:
-    """The jobs that it waits for: those that run now have to end, those that wait go first."""
+    """Yield the jobs that it waits for: running ones that must end, and pending ones that start first."""
     ends = {runs.id: runs for runs in view.running if runs.id in job.behind}
     waiting = {each.id: each for each in view.queue if each.id in job.behind and each.id != job.id}
     if ends:
@@ -184,18 +183,18 @@ def _behind(job: QueuedJob, view: View) -> Iterator[Sentence]:
         yield [f"{words}, expected {to_come(last_s, view.status.now_s)}: ", *_listed(links), "."]
     if waiting:
         links = [Link(each.label, "job", str(each.id)) for each in waiting.values()]
-        words = "This job goes before it" if len(waiting) == 1 else "These jobs go before it"
+        words = "This job starts before it" if len(waiting) == 1 else "These jobs start before it"
         yield [f"{words}: ", *_listed(links), "."]
 
 
 def _overtaken(job: QueuedJob, expected_s: int, view: View) -> str:
-    """Why a job is expected later than at first, as far as a view shows it."""
+    """Return why a job is expected later than at first, as far as the view shows."""
     before = [each for each in view.queue if each.expected_s is not None and each.expected_s < expected_s]
     others: list[QueuedJob | RunningJob] = [*view.running, *before]
     later = [each.label for each in others if each.submit_s > job.submit_s]
     if later:
-        return f"Submitted later, and running or planned before it: {abbreviate(later, _MOST_NAMED)}."
-    return "No job submitted later goes before it: jobs run longer than expected, or nodes are missing."
+        return f"Submitted later, but running or planned before it: {abbreviate(later, _MOST_NAMED)}."
+    return "No job submitted later starts before it: jobs run longer than expected, or nodes are missing."
 
 
 def _listed(links: Sequence[Link]) -> Iterator[str | Link]:
@@ -209,7 +208,7 @@ def _running(job: RunningJob, view: View) -> Iterator[Sentence]:
     now_s = view.status.now_s
     yield ["It runs on ", *(_nodes(job.nodes) if job.nodes else [UNKNOWN_NODES]), "."]
     yield [f"It started {from_now(job.start_s, now_s)}, after a wait of {span(job.start_s - job.submit_s)}."]
-    yield [f"It is expected to end {to_come(job.expected_end_s, now_s)}; it may run for {span(job.walltime_s)}."]
+    yield [f"It is expected to end {to_come(job.expected_end_s, now_s)}; its time limit is {span(job.walltime_s)}."]
 
 
 def _nodes(nodes: Sequence[tuple[str, int]]) -> Iterator[str | Link]:
@@ -223,15 +222,15 @@ def _nodes(nodes: Sequence[tuple[str, int]]) -> Iterator[str | Link]:
         yield f" and {many(len(nodes) - _MOST_NODES, 'more node')}"
 
 
-_UNMANAGED = "It is left to the cluster's own scheduler, since the bridge does not model what it asks for"
+_UNMANAGED = "It is left to the cluster's own scheduler, because the bridge does not model its request"
 _ASIDE = {
     "left_to_slurm": _UNMANAGED,
     "unsupported": _UNMANAGED,
-    "held_by_owner": "It does not start before its owner or the cluster lets go of it",
+    "held_by_owner": "It does not start before its owner or the cluster releases it",
     "ineligible": "It may not start yet",
     BACKED_OFF: "It backs off after a failed start",
 }
-"""By kind, as the page and the journal name it."""
+"""Text by kind, as named by the page and the journal."""
 
 
 def _aside(job: UnscheduledJobFacts) -> str:
@@ -239,11 +238,11 @@ def _aside(job: UnscheduledJobFacts) -> str:
 
 
 def behind_its_array(asked: str, labels: Collection[str]) -> str:
-    """Why a waiting task of an array is in no reading, where `labels` are those of the waiting jobs; else empty."""
+    """Return why a pending array task is not in the observation; empty if `labels` do not explain it."""
     array, _, task = asked.partition("_")
     shown = [tail for label in labels for head, _, tail in [label.partition("_")] if head == array and tail.isdecimal()]
     if not task.isdecimal() or len(task) > 9 or len(shown) < MOST_TASKS or int(task) <= max(map(int, shown)):
         return ""
     return (
-        f"It may wait behind the first {len(shown):,} waiting tasks of array {array}: the others follow as these start."
+        f"It may follow the first {len(shown):,} pending tasks of array {array}: further tasks appear as these start."
     )

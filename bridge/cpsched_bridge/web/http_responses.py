@@ -1,4 +1,4 @@
-"""Responses as the bridge gives them: its headers, JSON, and a refusal in a line."""
+"""HTTP responses with the bridge's headers: JSON, HTML, and errors."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ HEADERS = {
 
 
 def refusal(request: Request, words: str, status: int) -> Response:
-    """Why there is no answer: a line or more, below `/api` as JSON."""
+    """Return an error as text; below `/api` as JSON."""
     if request.scope["path"].startswith("/api/"):
         return as_json(Error(error="; ".join(words.strip().splitlines())).model_dump_json().encode(), status)
     return PlainTextResponse(words, status, HEADERS)
 
 
 def as_html(text: str, status: int = 200) -> Response:
-    """A page that nobody keeps."""
+    """Return a page that is not cached."""
     return HTMLResponse(text, status, headers=HEADERS)
 
 
 def as_json(content: bytes | dict[str, Any], status: int = 200) -> Response:
-    """JSON, from its bytes or from what it is made of."""
+    """Return JSON, from bytes or from an object."""
     body = content if isinstance(content, bytes) else json.dumps(content).encode()
     return Response(body, status, media_type="application/json", headers=HEADERS)

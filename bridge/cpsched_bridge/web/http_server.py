@@ -1,4 +1,4 @@
-"""A web server in a thread of its own; it answers whatever the loop is waiting for. The only door to uvicorn."""
+"""A web server in its own thread, which answers while the loop waits. The only module that imports uvicorn."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from cpsched_bridge.telemetry.log_rate_limit import LogRateLimit, RateLimitedHan
 from cpsched_bridge.web.connection_limiter import BACKLOG, ConnectionLimiter, LimitedConnection
 
 REQUEST_S = 10.0
-"""How long a client may take to send a request, whole, from the connection or from the last answer on."""
+"""Maximum time for a client to send a whole request, from the connection or the last answer."""
 ANSWER_S = 60.0
-"""How long a client may take to be answered, until it has read all of it."""
+"""Maximum time to send an answer, until the client has read all of it."""
 
 _START_S = 10.0
 _SWITCH_S = 0.0005
-"""How long the loop may keep the interpreter while a request waits; Python's own 5 ms come up at each step of one."""
+"""Switch interval of the interpreter while a request waits; Python's default of 5 ms applies to each of its steps."""
 
 SAID = LogRateLimit()
-"""What clients cause to be told, of all endpoints of the process."""
+"""Log messages that clients cause, on all endpoints of the process."""
 
 
 class _Connection(H11Protocol, LimitedConnection):
-    """A connection that knows its gate, and has so long for each thing that it does."""
+    """A connection with its limiter, and a time limit for each step."""
 
     def __init__(self, gate: ConnectionLimiter, **options: Any) -> None:
         super().__init__(**options)
@@ -56,14 +56,14 @@ class _Connection(H11Protocol, LimitedConnection):
         self._within(REQUEST_S)
 
     def handle_events(self) -> None:
-        """Bytes have come, or the next of several requests is due: an answer that begins with them has its own time."""
+        """Handle received bytes or the next pipelined request; its answer has its own time limit."""
         before = self.cycle
         super().handle_events()
         if self.cycle is not before and self._answering():
             self._within(ANSWER_S)
 
     def on_response_complete(self) -> None:
-        """The answer was handed over: the connection counts as a new one, once the client has read it."""
+        """Restart the time limits once the client has read the answer."""
         self._within(ANSWER_S if self.transport.get_write_buffer_size() else REQUEST_S)
         super().on_response_complete()
 
@@ -78,7 +78,7 @@ class _Connection(H11Protocol, LimitedConnection):
         return self.cycle is not None and not self.cycle.response_complete
 
     def _within(self, seconds: float) -> None:
-        """The next step is due within so many seconds."""
+        """Set the time limit of the next step."""
         if self._deadline is not None:
             self._deadline.cancel()
         self._since_s = self.loop.time()
@@ -86,7 +86,7 @@ class _Connection(H11Protocol, LimitedConnection):
 
 
 class _Server(uvicorn.Server):
-    """A server whose connections come through a gate."""
+    """A server whose connections pass a limiter."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -132,9 +132,9 @@ class _Server(uvicorn.Server):
 
 
 class HttpServer:
-    """Serves an ASGI application at an address; port 0 takes any free one, and `url` says which.
+    """Serves an ASGI application at an address. Port 0 takes any free port, and `url` contains it.
 
-    `setting` is what an error calls the port.
+    `setting` names the port's setting in errors.
     """
 
     def __init__(self, app: Any, host: str, port: int, setting: str = "metrics.port") -> None:
@@ -147,7 +147,9 @@ class HttpServer:
             self._socket.listen(BACKLOG)
         except OSError as error:
             self._socket.close()
-            raise AddressInUse(f"{setting}={port}: cannot listen on {host}: {error.strerror}") from error
+            raise AddressInUse(
+                f"{setting}={port}: cannot listen on {host}: {error.strerror}; choose another port"
+            ) from error
         sys.setswitchinterval(min(sys.getswitchinterval(), _SWITCH_S))
         config = uvicorn.Config(
             app, log_config=None, access_log=False, lifespan="off", ws="none", server_header=False,
@@ -163,7 +165,7 @@ class HttpServer:
         self.url = f"http://{named}:{self._socket.getsockname()[1]}/"
 
     def close(self) -> None:
-        """Stop serving; what is being answered has a second left."""
+        """Stop serving; current answers have one more second."""
         self._server.should_exit = True
         self._thread.join()
         self._socket.close()

@@ -1,4 +1,4 @@
-"""The addresses of the status page and of version 1 of the API."""
+"""The routes of the status page and of version 1 of the API."""
 
 from __future__ import annotations
 
@@ -31,11 +31,10 @@ def page_routes(
     door: AccessControl,
     outlook: StartForecasts,
 ) -> list[Route]:
-    """The status page and version 1 of the API, behind a door.
+    """Return the routes of the status page and version 1 of the API, with access control.
 
-    `view` returns the present; while there is none, `nothing_yet` returns the reasons, a sentence each.
-    Plain functions: each runs in a thread of the server's pool.
-    A page that was made for the same question, round and reader is sent again.
+    `view` returns the current view; without one, `nothing_yet` returns the reasons. Handlers are plain functions, run
+    in the server's thread pool. A page for the same request, round and reader is cached.
     """
     made = dict[str, str]()
 
@@ -51,7 +50,7 @@ def page_routes(
         return refusal(request, "\n".join(["the bridge has not read the cluster yet", *why_not(request), ""]), 503)
 
     def why_not(request: Request) -> Sequence[str]:
-        """Why there is nothing yet; errors may name jobs, so that readers who see their own alone are told none."""
+        """Return why there is no view yet; none for readers who see only their own jobs, since errors may name jobs."""
         return nothing_yet() if request.state.reader is None else []
 
     def page(make: Callable[[PageContext], str]) -> Page:
@@ -105,18 +104,18 @@ def _openapi(_: Request) -> Response:
 
 
 def _not_in_v1(request: Request) -> Response:
-    return refusal(request, f"no such thing; {api_v1.PREFIX}/openapi.json says what there is\n", 404)
+    return refusal(request, f"not found; {api_v1.PREFIX}/openapi.json lists the API\n", 404)
 
 
 def _tag(view: page_schema.View, path: str, query: str) -> str:
-    """Changes with the round, with an alarm, with the reader, and with a bridge that was started again."""
+    """Return a tag that changes with the round, an alert, the reader, and a restart of the bridge."""
     status = view.status
     state = f"{status.round} {status.at_unix_s} {status.now_s} {status.alarms} {path} {query} {status.reader!r}"
     return f'"{sha256(state.encode()).hexdigest()[:20]}"'
 
 
 def _files() -> Mapping[str, tuple[bytes, str]]:
-    """Style sheet, script and icon, read once; the drawing's colours are part of the style sheet."""
+    """Return style sheet, script and icon. The style sheet includes the chart's colours."""
     found = {name: ((templates.STATIC / name).read_bytes(), kind) for name, kind in _STATIC.items()}
     css, kind = found["page.css"]
     return found | {"page.css": (css + gantt_chart.STYLE.encode(), kind)}

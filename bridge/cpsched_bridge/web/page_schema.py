@@ -1,7 +1,7 @@
-"""The values that the page's templates and version 1 of the API are made of.
+"""The values from which templates and version 1 of the API are built.
 
-All times ending in `_s` are seconds of the cluster's own clock (Unix time beside Slurm); `at_unix_s` is Unix time.
-Names of users, accounts and jobs are empty where `page.users` is `hide`.
+Times ending in `_s` are seconds of the cluster's clock (Unix time with Slurm); `at_unix_s` is Unix time. Names of
+users, accounts and jobs are empty if `page.users` is `hide`.
 """
 
 from __future__ import annotations
@@ -19,82 +19,84 @@ class PageValue(BaseModel):
 
 
 class Resource(PageValue):
-    """How much of one resource there is, and what becomes of it."""
+    """Capacity and use of one resource."""
 
     name: str
     capacity: int
-    in_use: int = Field(description="Held by running jobs, and by jobs on their way.")
+    in_use: int = Field(description="Used by running and starting jobs.")
     unavailable: int = Field(description="Neither in use nor free: drained, down, reserved, or used by unknown jobs.")
     free: int
 
 
 class JobFacts(PageValue):
-    """What every job has."""
+    """Values of every job."""
 
     id: int
-    label: str = Field(description="As the cluster's users write it; the id where the cluster has no other.")
+    label: str = Field(description="Name that users see; the id if the cluster has no other.")
     user: str
     account: str
     name: str
     partition: str
-    qos: str = Field(description="Empty where the site's priorities are not read.")
+    qos: str = Field(description="Empty if the site's priorities are not read.")
 
 
 class RequestFacts(PageValue):
-    """What a job asks for."""
+    """The request of a job."""
 
     units: int
-    per_unit: list[int] = Field(description="Amounts that each unit asks for, in the order of the resources.")
-    distinct: bool = Field(description="Whether every unit is on a node of its own.")
-    exclusive: bool = Field(description="Whether nobody else may be on its nodes.")
-    nodes_from: tuple[NodeSetPart, ...] = Field(description="What the nodes that it may use meet; empty: all.")
+    per_unit: list[int] = Field(description="Amounts per unit, in the order of the resources.")
+    distinct: bool = Field(description="Whether every unit needs its own node.")
+    exclusive: bool = Field(description="Whether its nodes are exclusive.")
+    nodes_from: tuple[NodeSetPart, ...] = Field(description="Conditions on its nodes; empty: all nodes.")
     submit_s: int
     walltime_s: int
 
 
 class QueuedJob(JobFacts, RequestFacts):
-    """A job that is decided on and waits."""
+    """A pending job that the bridge decides on."""
 
-    position: int = Field(description="From 1, in the order of the queue.")
-    priority: int = Field(description="The site's rank of the job; 0 where nobody ranks jobs.")
-    estimate_s: int = Field(description="How long the predictor expects it to run.")
-    reason: PendingReason | None = Field(description="Why it waits; null if it starts now.")
-    starts_on: list[tuple[str, int]] = Field(default_factory=list, description="Nodes, and units there.")
-    behind: list[int] = Field(description="Jobs that stand before it.")
-    expected_s: int | None = Field(description="Expected start; null where the dispatcher does not know.")
-    first_expected_s: int | None = Field(description="The first expected start that it was given.")
-    likely_from_s: int | None = Field(default=None, description="In 8 of 10 it starts no earlier; null: not told yet.")
-    likely_to_s: int | None = Field(default=None, description="In 8 of 10 it starts no later.")
+    position: int = Field(description="Position in the queue, from 1.")
+    priority: int = Field(description="The site's priority; 0 if jobs are not ranked.")
+    estimate_s: int = Field(description="Predicted run time.")
+    reason: PendingReason | None = Field(description="Pending reason; null if the job starts now.")
+    starts_on: list[tuple[str, int]] = Field(default_factory=list, description="Node names with units.")
+    behind: list[int] = Field(description="Jobs that it waits for.")
+    expected_s: int | None = Field(description="Expected start; null if unknown.")
+    first_expected_s: int | None = Field(description="The first expected start.")
+    likely_from_s: int | None = Field(
+        default=None, description="Begin of the 80 % interval of the start; null: not yet."
+    )
+    likely_to_s: int | None = Field(default=None, description="End of the 80 % interval of the start.")
 
     @property
     def kind(self) -> str:
-        """The kind of the reason, as in the metric cpsched_waiting_jobs; empty if it starts now."""
+        """The kind of the reason, as in the metric cpsched_waiting_jobs; empty if the job starts now."""
         return kind_of(self.reason) if self.reason is not None else ""
 
     @property
     def why(self) -> str:
-        """The reason in words; empty if it starts now."""
+        """The reason as text; empty if the job starts now."""
         return text_of(self.reason, self.distinct) if self.reason is not None else ""
 
 
 class RunningJob(JobFacts, RequestFacts):
-    """A job that runs."""
+    """A running job."""
 
     start_s: int
     expected_end_s: int
-    nodes: list[tuple[str, int]] = Field(description="Node name, and units there.")
+    nodes: list[tuple[str, int]] = Field(description="Node names with units.")
 
 
 class UnscheduledJobFacts(JobFacts):
-    """A pending job that is not decided on."""
+    """A pending job that the bridge does not decide on."""
 
     kind: str = Field(description="ineligible, held_by_owner, set_aside or left_to_slurm.")
     reason: PendingReason
-    asked: RequestFacts | None = Field(description="null where the bridge does not model the job.")
+    asked: RequestFacts | None = Field(description="null if the bridge does not model the job.")
 
     @property
     def why(self) -> str:
-        """The reason in words."""
+        """The reason as text."""
         return text_of(self.reason)
 
 
@@ -103,41 +105,41 @@ class DecisionLine(PageValue):
 
     round: int
     mode: str
-    result: str = Field(description="ok, or the name of what failed.")
-    path: str = Field(description="How the decision was reached.")
-    status: str = Field(description="What the solver said.")
+    result: str = Field(description="ok, or the name of the failure.")
+    path: str = Field(description="Path of the decision.")
+    status: str = Field(description="Status of the solver.")
     considered: int
     variables: int
-    gap: float | None = Field(description="Distance of the best plan from its proved bound, as a share of it.")
-    decide_s: float = Field(description="Seconds that the decision took.")
+    gap: float | None = Field(description="Gap between the best plan and its bound, as a share of the plan.")
+    decide_s: float = Field(description="Seconds of the decision.")
     cycle_s: float = Field(description="Seconds of all phases.")
     queued: int
     started: int
 
 
 class ReasonCount(PageValue):
-    """One kind of reasons for which pending jobs wait."""
+    """A kind of pending reason with its number of jobs."""
 
     kind: str
     words: str
     jobs: int
-    most: list[tuple[str, int]] = Field(description="The commonest reasons of this kind, without figures and names.")
+    most: list[tuple[str, int]] = Field(description="The most frequent reasons, without figures and names.")
 
 
 class Alert(PageValue):
-    """Something that people have to look after."""
+    """A problem that an operator must look at."""
 
-    urgent: bool = Field(description="Whether the bridge starts no jobs for it, or nobody knows whether it does.")
+    urgent: bool = Field(description="Whether the bridge starts no jobs, or it is unknown whether it does.")
     words: str
     details: list[str]
 
 
 class Status(PageValue):
-    """The bridge and the cluster in a few figures."""
+    """Key figures of bridge and cluster."""
 
     version: str
-    cluster: str = Field(default="", description="As the cluster calls itself; empty where it has no name.")
-    host: str = Field(default="", description="Where the bridge runs.")
+    cluster: str = Field(default="", description="The cluster's name; empty if it has none.")
+    host: str = Field(default="", description="Host of the bridge.")
     round: int
     at_unix_s: float
     now_s: int
@@ -146,20 +148,20 @@ class Status(PageValue):
     predictor: str
     interval_s: float
     users_hidden: bool
-    reader: str = Field(default="", description="Whose jobs alone these are (`page.user_header`); empty: everybody's.")
+    reader: str = Field(default="", description="The user whose jobs are shown (`page.user_header`); empty: all jobs.")
     nodes: int
     unavailable_nodes: int
     queued: int
     running: int
     aside: int
-    held: int = Field(description="Jobs on which a hold of the bridge may be.")
+    held: int = Field(description="Jobs that the bridge may hold.")
     resources: list[Resource]
-    causes: list[ReasonCount] = Field(description="Why pending jobs wait, the commonest kind first.")
-    alarms: list[Alert] = Field(description="The urgent ones first; empty where all is well.")
+    causes: list[ReasonCount] = Field(description="Pending reasons, the most frequent first.")
+    alarms: list[Alert] = Field(description="Alerts, urgent ones first.")
 
 
 class Bar(PageValue):
-    """A job on nodes, from one second to another."""
+    """A job on nodes for an interval."""
 
     id: int
     label: str
@@ -167,21 +169,21 @@ class Bar(PageValue):
     kind: str = Field(description="past, running or planned.")
     begin_s: int
     end_s: int
-    nodes: list[tuple[int, int]] = Field(description="Index of a node, and units there; empty: not known where.")
+    nodes: list[tuple[int, int]] = Field(description="Node indices with units; empty: unknown.")
 
 
 class Outage(PageValue):
     """Nodes that take no jobs for a time, now or later."""
 
     kind: str = Field(description="reserved, drained, down, or unknown.")
-    name: str = Field(description="In the cluster's words: the reservation's name, or the nodes' state.")
+    name: str = Field(description="The cluster's name for it: the reservation's name, or the nodes' state.")
     nodes: list[int] = Field(description="Indices of the nodes.")
     from_s: int
-    to_s: int | None = Field(description="null where nobody knows.")
+    to_s: int | None = Field(description="null if unknown.")
 
 
 class Chart(PageValue):
-    """What ran, runs and is planned, over nodes and time. Where planned jobs will run is a guess for the eye."""
+    """Past, running and planned jobs over nodes and time. The nodes of planned jobs are a guess."""
 
     now_s: int
     node_names: list[str]
@@ -191,54 +193,54 @@ class Chart(PageValue):
 
 
 class UsageAt(PageValue):
-    """How much of each resource was in use at one time."""
+    """Use of each resource at one time."""
 
     now_s: int
     in_use: list[float] = Field(description="Shares, in the order of the resources.")
 
 
 class Machine(PageValue):
-    """What each node has, in the order of `Chart.node_names` and of the resources."""
+    """Capacities of each node, in the order of `Chart.node_names` and of the resources."""
 
     capacity: list[list[int]]
     free: list[list[int]]
 
 
 class Node(PageValue):
-    """A node, and what is on it now and next."""
+    """A node with its current and next jobs."""
 
     index: int
     name: str
     state: str = Field(description="down, drained, reserved, unavailable, full, in use or idle.")
-    because: str = Field(description="The reservation's name, or the node's state in the cluster's words.")
-    until_s: int | None = Field(description="When it takes jobs again; null where it does now, or nobody knows.")
-    capacity: list[int] = Field(description="In the order of the resources.")
-    in_use: list[int] = Field(description="What the jobs that are known take of it.")
-    running: list[int] = Field(description="Ids of the jobs that run there.")
-    planned: list[tuple[int, int]] = Field(description="Id and begin of the jobs that may run there next.")
+    because: str = Field(description="The reservation's name, or the cluster's name of the node's state.")
+    until_s: int | None = Field(description="When it takes jobs again; null if it does now, or if unknown.")
+    capacity: list[int] = Field(description="Amounts, in the order of the resources.")
+    in_use: list[int] = Field(description="Amounts used by known jobs.")
+    running: list[int] = Field(description="Ids of running jobs.")
+    planned: list[tuple[int, int]] = Field(description="Id and begin of the next planned jobs.")
 
 
 class IntervalCoverageRow(PageValue):
-    """How good the intervals of the past week were, which are to hold 8 in 10."""
+    """Coverage of the 80 % intervals of the past week."""
 
-    ahead: str = Field(description="How far ahead they were told, in words; all: of all of them.")
-    told: int = Field(description="Intervals whose jobs have started.")
+    ahead: str = Field(description="Time from forecast to start; all: any time.")
+    told: int = Field(description="Intervals whose jobs started.")
     held: int
     early: int = Field(description="Jobs that started before their interval.")
-    late: int = Field(description="Jobs that started after it.")
+    late: int = Field(description="Jobs that started after their interval.")
 
 
 class View(PageValue):
-    """Everything at one instant."""
+    """The complete view at one instant."""
 
     status: Status
     queue: list[QueuedJob]
     running: list[RunningJob]
     aside: list[UnscheduledJobFacts]
-    decisions: list[DecisionLine] = Field(description="The last cycles, the latest first.")
-    history: list[UsageAt] = Field(description="The past hour, the oldest first.")
+    decisions: list[DecisionLine] = Field(description="The last cycles, newest first.")
+    history: list[UsageAt] = Field(description="The past hour, oldest first.")
     chart: Chart
     machine: Machine
     promises: list[IntervalCoverageRow] = Field(
-        default_factory=list, description="The past week; nothing before the first start."
+        default_factory=list, description="Coverage of the past week; empty before the first start."
     )

@@ -1,4 +1,4 @@
-"""What listens to the cycles of a bridge, and its application: metrics, health, and the page."""
+"""The listener to cycles, and its application: metrics, health, and the page."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from cpsched_bridge.web.page_routes import page_routes
 
 
 class StatusApplication:
-    """Listens to the cycles of one bridge, and answers those who ask about them."""
+    """Listens to the cycles of one bridge, and serves metrics, health and the page."""
 
     def __init__(self, settings: Settings, around: Callable[[], WatchContext] = WatchContext) -> None:
         self._settings, self._around = settings, around
@@ -38,7 +38,7 @@ class StatusApplication:
         self.board = ViewModel(settings, self.outlook)
 
     def __call__(self, report: CycleReport) -> None:
-        """Take note of one cycle."""
+        """Record one cycle."""
         self.health(report)
         cycle = self._following.follow(report, self._around())
         self.exporter(replace(cycle, outcomes=self.outlook.taken_outcomes()))
@@ -47,11 +47,11 @@ class StatusApplication:
             self.board(cycle, self._following.promises)
 
     def begins(self, words: str) -> None:
-        """Take note of what is done before the first cycle; empty words: nothing any more."""
+        """Record the progress before the first cycle; empty: done."""
         self.health.begins(words)
 
     def app(self) -> Starlette:
-        """The application to serve."""
+        """Return the application to serve."""
         routes = self._metrics() if self._settings.metrics.enabled else []
         if self._settings.serves_page:
             door = AccessControl.of(self._settings.page)
@@ -67,13 +67,15 @@ class StatusApplication:
         return view.model_copy(update={"status": status})
 
     def _metrics(self) -> list[Route]:
-        # `async`, so that no pool of threads stands between a scrape and its answer.
-        # What they tell is for operators: a reader whom a proxy names is none of theirs.
+        # `async`, so that a scrape does not wait for the thread pool.
+        # Only for operators: a reader whom a proxy names is not one.
         header = self._settings.page.user_header if self._settings.serves_page else ""
 
         async def metrics(request: Request) -> Response:
             if header and header in request.headers:
-                return PlainTextResponse("not for readers of the page\n", 403, HEADERS)
+                return PlainTextResponse(
+                    "page.user_header: readers of the page have no access to metrics\n", 403, HEADERS
+                )
             return Response(self.exporter.text(), media_type=CONTENT_TYPE)
 
         async def alive(request: Request) -> Response:
@@ -85,14 +87,14 @@ class StatusApplication:
         return [Route("/metrics", metrics), Route("/healthz", alive), Route("/readyz", ready)]
 
     def _healthy(self, reasons: Sequence[str], in_short: bool) -> Response:
-        """200, or 503 with the reasons, a line each."""
+        """Return 200, or 503 with one reason per line."""
         lines = reasons or [f"ok: {self.health.told()}"]
         lines = ["not ready" if reasons else "ok"] if in_short else lines
         return PlainTextResponse("\n".join(lines) + "\n", 503 if reasons else 200, {"Cache-Control": "no-store"})
 
 
 def make_app(routes: Sequence[Route]) -> Starlette:
-    """An application of these routes. A wrong address is not found: a redirect would name the bridge's own address."""
+    """Build an application. A wrong address is 404: a redirect would reveal the bridge's own address."""
     app = Starlette(routes=list(routes))
     app.router.redirect_slashes = False
     app.add_middleware(GZipMiddleware, minimum_size=2000, compresslevel=4)
@@ -101,7 +103,7 @@ def make_app(routes: Sequence[Route]) -> Starlette:
 
 
 class _PathsOnly:
-    """Refuses requests for anything but a path: `GET http://somewhere/ HTTP/1.1` names a second host."""
+    """Rejects requests for anything but a path: `GET http://somewhere/ HTTP/1.1` names a second host."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -109,5 +111,5 @@ class _PathsOnly:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """None"""
         asked = scope["type"] != "http" or scope["raw_path"].startswith(b"/")
-        answer = self._app if asked else PlainTextResponse("ask for a path of this host\n", 400, HEADERS)
+        answer = self._app if asked else PlainTextResponse("request a path of this host\n", 400, HEADERS)
         await answer(scope, receive, send)

@@ -212,7 +212,10 @@ def test_weights_set_the_objective_of_the_nearest_goal():
 @pytest.mark.parametrize(
     ("policy", "message"),
     [
-        ({"goal": "waits", "dispatcher_settings": {"objective": "af"}}, "policy.goal: waits: and dispatcher_settings"),
+        (
+            {"goal": "waits", "dispatcher_settings": {"objective": "af"}},
+            "policy.goal: waits: must not be set together with dispatcher_settings",
+        ),
         ({"goal": "waits", "dispatcher": "list-reg"}, "list-reg has no objective"),
     ],
 )

@@ -1,1 +1,1 @@
-"""The status page: what waits and why, what runs where, what is planned; for people, and as JSON."""
+"""The status page: pending jobs with reasons, running jobs, and the plan, for people and as JSON."""

@@ -1,7 +1,7 @@
-"""Draws jobs over nodes and time as SVG: the page and `cpsched gantt` share this drawing.
+"""Draw jobs over nodes and time as SVG, for the page and `cpsched gantt`.
 
-Up to `MOST_ROWS` nodes have a row each, with a bar for each job. More nodes are drawn in groups: a row then shows which
-share of the group's nodes is in use and planned over time, so that the drawing stays as small for 10,000 nodes.
+Up to `MOST_ROWS` nodes have a row each, with a bar per job. More nodes are drawn in groups: a row shows the share of
+the group's nodes in use and planned over time, so that the drawing stays small for 10,000 nodes.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from cpsched_bridge.web.page_schema import Bar, Chart, Outage
 
 MOST_ROWS = 64
 _MOST_BARS = 4000
-"""Bars of one drawing; with more, groups are drawn."""
+"""Maximum number of bars in a drawing; more are drawn as groups."""
 _LEFT, _RIGHT, _TOP, _BOTTOM, _WIDTH = 130, 12, 26, 8, 1200
 _EDGE = 20
-"""A word in the middle of which is so near the edge would be cut off."""
+"""Distance from the edge below which a centred label would be cut off."""
 _LEAST_ROW, _MOST_ROW, _GAP = 18, 120, 3
 _BINS = 300
-"""Steps of time in which the use of a group is shown."""
+"""Time steps of a group's use."""
 _TICKS_S = (60, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 2 * 86400, 7 * 86400, 30 * 86400)
 _COLOURS = 8
 _OUT = {"reserved": "reserved", "drained": "drained", "down": "down", "unknown": "drained, down or reserved"}
 
 Span = tuple[int, int, Sequence[int]]
-"""From one second to another, on nodes with these indices."""
+"""An interval in seconds, on nodes with these indices."""
 _MOST_LETTERS = 60
 
 STYLE = """
@@ -52,50 +52,49 @@ STYLE = """
 .g-back { fill: #16191d } .g-row { fill: #23282e } .g-text, .g-labelp { fill: #d6dade } .g-grid { stroke: #454c54 }
 .g-now { stroke: #ff6b6b } .g-use, .g-plan { fill: #6ea8dc } }
 """
-"""Colours for light and dark after Paul Tol, who chose them for any kind of colour vision; so dark that white labels
-stand out from all of them (4.5 to 1)."""
+"""Colours for light and dark after Paul Tol, for any kind of colour vision; dark enough for white labels (4.5 to 1)."""
 
 
 @dataclass(frozen=True, slots=True)
 class DrawnWindow:
-    """What is drawn: from one second to another, and the nodes with these indices (a half-open range)."""
+    """The drawn window: an interval in seconds, and a half-open range of node indices."""
 
     from_s: int
     to_s: int
     first: int
     last: int
     live: bool = True
-    """Whether now is marked; else times count from `Chart.now_s`, the beginning of a schedule."""
+    """Whether to mark the present; otherwise times count from `Chart.now_s`, the start of a schedule."""
 
     @property
     def row(self) -> float:
-        """Height of a row: a few rows are higher, so that jobs beside each other can be told apart."""
+        """Height of a row: fewer rows are higher, so that parallel jobs are distinguishable."""
         return max(_LEAST_ROW, min(_MOST_ROW, 320 / min(MOST_ROWS, self.last - self.first)))
 
     @classmethod
     def around(cls, chart: Chart, before_s: int, after_s: int, first: int = 0, last: int | None = None) -> DrawnWindow:
-        """A window around now, cut to the nodes that there are."""
+        """Return a window around now, limited to existing nodes."""
         most = len(chart.node_names)
         low = min(max(0, first), max(0, most - 1))
         high = most if last is None else min(max(low + 1, last), most)
         return cls(chart.now_s - before_s, chart.now_s + max(1, after_s), low, high)
 
     def x(self, at_s: float) -> float:
-        """Where an instant is."""
+        """Return the position of an instant."""
         share = (at_s - self.from_s) / (self.to_s - self.from_s)
         return _LEFT + max(0.0, min(1.0, share)) * (_WIDTH - _LEFT - _RIGHT)
 
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """Where clicks lead; empty addresses draw no links."""
+    """Link targets; empty addresses draw no links."""
 
     job: Callable[[int], str] = lambda id: ""
     nodes: Callable[[int, int], str] = lambda first, last: ""
 
 
 def draw(chart: Chart, window: DrawnWindow, links: Links | None = None, alone: bool = False, title: str = "") -> Markup:
-    """The SVG. `alone`: with its own colours, as a file of its own; else the page's style sheet has them."""
+    """Draw the SVG. `alone`: include colours, for a separate file; otherwise the page's style sheet has them."""
     links = links or Links()
     shown = [bar for bar in chart.bars if bar.end_s > window.from_s and bar.begin_s < window.to_s]
     inside = [bar for bar in shown if any(window.first <= node < window.last for node, _ in bar.nodes)]
@@ -124,7 +123,7 @@ def draw(chart: Chart, window: DrawnWindow, links: Links | None = None, alone: b
 
 
 def summary(chart: Chart, window: DrawnWindow) -> str:
-    """The drawing in a sentence, for those who do not see it."""
+    """Return the drawing as a sentence, for readers who cannot see it."""
     kinds = dict.fromkeys(("running", "planned", "past"), 0)
     for bar in chart.bars:
         if bar.end_s > window.from_s and bar.begin_s < window.to_s:
@@ -141,7 +140,7 @@ def summary(chart: Chart, window: DrawnWindow) -> str:
 
 
 def groups(window: DrawnWindow) -> list[tuple[int, int]]:
-    """The nodes of the window in at most `MOST_ROWS` groups of neighbours."""
+    """Return at most `MOST_ROWS` groups of neighbouring nodes."""
     nodes = window.last - window.first
     size = -(-nodes // MOST_ROWS)
     return [(first, min(first + size, window.last)) for first in range(window.first, window.last, size)]
@@ -194,7 +193,7 @@ def _row(y: float, window: DrawnWindow) -> Markup:
 
 
 def _out(outage: Outage, window: DrawnWindow, y: float) -> Markup:
-    """Hatching while a node takes no jobs; to the edge of the drawing where nobody knows for how long."""
+    """Hatch a node while it takes no jobs, up to the edge if the end is unknown."""
     left, right = window.x(outage.from_s), window.x(_end_s(outage, window))
     words = f"{outage.kind} {escape_controls(outage.name)[:_MOST_LETTERS]}" if outage.name else _OUT[outage.kind]
     size = {"width": max(1.0, right - left), "height": window.row}
@@ -206,7 +205,7 @@ def _end_s(outage: Outage, window: DrawnWindow) -> int:
 
 
 def _outages(chart: Chart, window: DrawnWindow) -> list[Outage]:
-    """Those that are in the window."""
+    """Return the outages in the window."""
     return [each for each in chart.outages if each.from_s < window.to_s and _end_s(each, window) > window.from_s]
 
 
@@ -227,15 +226,15 @@ def _single(chart: Chart, window: DrawnWindow, bars: Sequence[Bar], links: Links
         for bar, (lane, lanes) in zip(on_it, lanes_of(on_it), strict=True):
             high = window.row / lanes
             yield _bar(bar, chart, window, y + lane * high, high, links)
-        # Over the bars: a job that runs into a maintenance is what people look for.
+        # Over the bars: a job that overlaps a maintenance must be visible.
         yield from (_out(outage, window, y) for outage in outages if node in outage.nodes)
 
 
 def lanes_of(bars: Sequence[Bar]) -> list[tuple[int, int]]:
-    """(lane, number of lanes) of each bar: no two bars in one lane overlap.
+    """Return (lane, number of lanes) of each bar, so that bars in a lane do not overlap.
 
-    Lanes are counted anew after each moment at which nothing runs or everything changes, so that a crowd in the
-    morning does not make the bars of the afternoon thin.
+    Lanes restart whenever no job runs or all jobs change, so that a busy morning does not make the afternoon's bars
+    thin.
     """
     order = sorted(range(len(bars)), key=lambda i: (bars[i].begin_s, bars[i].id))
     ends: list[int] = []
@@ -311,11 +310,11 @@ def _spans(bars: Iterable[Bar], kinds: Sequence[str]) -> Iterable[Span]:
 
 
 def use_of(spans: Iterable[Span], window: DrawnWindow, parts: Sequence[tuple[int, int]]) -> npt.NDArray[np.float64]:
-    """float64[groups, bins]: the share of each group's nodes that one of the spans is on, over time."""
+    """Return float64[groups, bins]: the share of each group's nodes that a span occupies, over time."""
     step_s = (window.to_s - window.from_s) / _BINS
     size = parts[0][1] - parts[0][0]
     nodes = window.last - window.first
-    # Where spans begin (+1) and end (-1), node by node; a node with several of them counts once.
+    # Where spans begin (+1) and end (-1), by node; a node with several of them counts once.
     change = np.zeros((nodes, _BINS + 1), dtype=np.int32)
     for begin_s, end_s, on in spans:
         begin = min(_BINS - 1, max(0, int((begin_s - window.from_s) / step_s)))
@@ -328,7 +327,7 @@ def use_of(spans: Iterable[Span], window: DrawnWindow, parts: Sequence[tuple[int
 
 
 def _area(shares: npt.NDArray[np.float64], y: float, high: float, kind: str, title: str) -> Markup:
-    """Steps as high as the shares."""
+    """Return a step curve of the shares."""
     if not shares.any():
         return Markup()
     wide = (_WIDTH - _LEFT - _RIGHT) / _BINS
@@ -341,7 +340,7 @@ def _area(shares: npt.NDArray[np.float64], y: float, high: float, kind: str, tit
 
 
 def sparkline(shares: Sequence[float], title: str) -> Markup:
-    """A small line of shares, from 0 to 1."""
+    """Return a small line chart of shares from 0 to 1."""
     if len(shares) < 2:
         return Markup()
     step = 160 / (len(shares) - 1)

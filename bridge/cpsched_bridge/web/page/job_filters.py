@@ -1,4 +1,4 @@
-"""Which jobs and nodes a reader asked for, and in which order. Costs a pass or two over the jobs of a view."""
+"""Filter and sort the jobs and nodes of a view, in one or two passes."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from cpsched_bridge.web.page_schema import Node, QueuedJob, RequestFacts, Runnin
 Job = QueuedJob | RunningJob | UnscheduledJobFacts
 
 STATES = {"waiting": "waiting", "running": "running", "aside": "not decided on", "all": "all"}
-"""States that can be asked for, and what they are called."""
+"""States that can be selected, with their labels."""
 FIELDS = ("user", "account", "partition", "qos")
 _MOST_CHOICES = 50
-"""Values of a field that are offered, the commonest."""
+"""Maximum number of offered values of a field, the most frequent first."""
 _NEVER_S = 2**62
 
 
 def request_of(job: Job) -> RequestFacts | None:
-    """What a job asks for, where that is known."""
+    """Return a job's request, if known."""
     return job.asked if isinstance(job, UnscheduledJobFacts) else job
 
 
 def begin_s(job: Job) -> int | None:
-    """When a job started, or is expected to."""
+    """Return a job's start, actual or expected."""
     return job.start_s if isinstance(job, RunningJob) else job.expected_s if isinstance(job, QueuedJob) else None
 
 
@@ -61,7 +61,7 @@ ORDERS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "partition": ("partition", lambda job: (job.partition, job.id)),
     "job": ("job", lambda job: job.id),
 }
-"""Orders of jobs: name -> words, key."""
+"""Sort orders of jobs: name -> label, key."""
 
 NODE_ORDERS: dict[str, tuple[str, Callable[[Node], Any]]] = {
     "node": ("node", lambda node: node.index),
@@ -70,12 +70,12 @@ NODE_ORDERS: dict[str, tuple[str, Callable[[Node], Any]]] = {
     "jobs": ("most jobs", lambda node: (-len(node.running), node.index)),
     "next": ("next planned job", lambda node: node.planned[0][1] if node.planned else _NEVER_S),
 }
-"""Orders of nodes."""
+"""Sort orders of nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class FilterField:
-    """A field by which jobs can be chosen: the values there are, the commonest first, and whether those are all."""
+    """A field to filter jobs by: its values, the most frequent first, and whether the list is complete."""
 
     name: str
     value: str
@@ -84,13 +84,13 @@ class FilterField:
 
 
 def jobs(view: View, asked: PageQuery) -> list[Job]:
-    """The jobs that were asked for, in the order asked for."""
+    """Return the selected jobs in the selected order."""
     found = [job for job in of_state(view, asked.state) if _is_asked_for(job, asked)]
     return _ordered(found, asked.sort, ORDERS)
 
 
 def of_state(view: View, state: str) -> list[Job]:
-    """All jobs in a state; without one, those that wait."""
+    """Return all jobs in a state; by default, pending jobs."""
     of: dict[str, Sequence[Job]] = {"running": view.running, "aside": view.aside}
     if state == "all":
         return [*view.queue, *view.running, *view.aside]
@@ -98,7 +98,7 @@ def of_state(view: View, state: str) -> list[Job]:
 
 
 def choices(view: View, asked: PageQuery) -> list[FilterField]:
-    """What can be chosen among the jobs of the state that is shown."""
+    """Return the filters for the jobs of the selected state."""
     among, found = of_state(view, asked.state), []
     for name in FIELDS:
         if not (view.status.users_hidden and name in ("user", "account")):
@@ -112,7 +112,7 @@ def choices(view: View, asked: PageQuery) -> list[FilterField]:
 
 
 def nodes(found: Iterable[Node], asked: PageQuery) -> list[Node]:
-    """The nodes that were asked for, in the order asked for."""
+    """Return the selected nodes in the selected order."""
     words = asked.q.lower()
     chosen = [
         node

@@ -1,4 +1,4 @@
-"""Each node with its state, what runs there and what may come next, from what the page knows."""
+"""Each node with its state, running jobs and next jobs."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections import defaultdict
 from cpsched_bridge.web.page_schema import Node, Outage, RequestFacts, View
 
 STATES = ("down", "drained", "reserved", "unavailable", "full", "in use", "idle")
-"""Of a node, the worst first."""
+"""States of a node, the worst first."""
 _RANK = {"down": 0, "drained": 1, "reserved": 2, "unknown": 3}
 _MOST_PLANNED = 8
 
 
 def nodes(view: View) -> list[Node]:
-    """All nodes, in the cluster's order."""
+    """Return all nodes, in the cluster's order."""
     running, used = _running(view)
-    if view.status.reader:  # of others' jobs, only what they use together is known
+    if view.status.reader:  # the reader sees only the total use of other users' jobs
         used = _in_use(view)
     planned, out = _planned(view), _out(view)
     resources = len(view.status.resources)
@@ -37,7 +37,7 @@ def nodes(view: View) -> list[Node]:
 
 
 def _running(view: View) -> tuple[defaultdict[int, list[int]], dict[int, list[int]]]:
-    """Which jobs run on each node, and how much of it they take."""
+    """Return the running jobs of each node, and their total use."""
     index = {name: node for node, name in enumerate(view.chart.node_names)}
     on: defaultdict[int, list[int]] = defaultdict(list)
     used: dict[int, list[int]] = {}
@@ -52,7 +52,7 @@ def _running(view: View) -> tuple[defaultdict[int, list[int]], dict[int, list[in
 
 
 def _in_use(view: View) -> dict[int, list[int]]:
-    """What is not free on each node that takes jobs."""
+    """Return what is not free on each node that takes jobs."""
     rows = zip(view.machine.capacity, view.machine.free, strict=True)
     shut = {*view.chart.unavailable, *_out(view)}
     return {
@@ -76,7 +76,7 @@ def _planned(view: View) -> defaultdict[int, list[tuple[int, int]]]:
 
 
 def _out(view: View) -> dict[int, Outage]:
-    """What keeps a node from taking jobs now; the worst, where several things do."""
+    """Return the worst current outage of each node that takes no jobs."""
     found: dict[int, Outage] = {}
     for each in sorted(view.chart.outages, key=lambda each: _RANK.get(each.kind, 3)):
         if each.from_s <= view.status.now_s:

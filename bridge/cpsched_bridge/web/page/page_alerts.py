@@ -1,4 +1,4 @@
-"""What people have to look after, in one line each: the first thing on the page, and all that a wall has to shout."""
+"""Alerts for operators, one line each, shown first on the page and on the wall display."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ from cpsched_bridge.web.page_schema import Alert
 
 _MOST_TOLD = 5
 _OF_USERS = frozenset({"reservation", "association"})
-"""Kinds of objects with names of people in them."""
+"""Kinds of objects that may contain names of users."""
 
 
 def alerts_of(
     last: CycleReport, paused: str, checks: Sequence[Check], seen: Observation, hidden: bool = False
 ) -> list[Alert]:
-    """The alarms of the last cycle, the urgent ones first.
+    """Return the alerts of the last cycle, urgent ones first.
 
-    `checks`: as they were made last. With `hidden`, reservations and associations are not named: users may be.
+    `checks`: their last results. With `hidden`, reservations and associations are not named, because they may name
+    users.
     """
     found = [*_of_the_bridge(last, paused), *_of_the_cluster(checks, seen), *_left_out(seen.unusable, hidden)]
     return sorted(found, key=lambda each: not each.urgent)
 
 
 def stalled_alert(reasons: Sequence[str]) -> Alert:
-    """The alarm of a loop that does not seem to be alive."""
-    return Alert(urgent=True, words="The bridge hangs. What is shown is old.", details=list(reasons))
+    """Return the alert of a loop that seems to hang."""
+    return Alert(urgent=True, words="The bridge hangs. This page is out of date.", details=list(reasons))
 
 
 def _of_the_bridge(last: CycleReport, paused: str) -> Iterator[Alert]:
@@ -36,21 +37,21 @@ def _of_the_bridge(last: CycleReport, paused: str) -> Iterator[Alert]:
         yield Alert(urgent=True, words="The bridge starts no jobs.", details=[paused])
     if last.result != OK:
         told = [each.detail for each in last.happenings if each.kind == last.result][:_MOST_TOLD]
-        words = f"The last cycle failed: {last.result.replace('_', ' ')}. What is shown of the cluster is older."
+        words = f"The last cycle failed: {last.result.replace('_', ' ')}. The cluster's state on this page is older."
         yield Alert(urgent=True, words=words, details=told)
     if last.fallback:
-        yield Alert(urgent=False, words="The fallback decides in place of the dispatcher.", details=[])
+        yield Alert(urgent=False, words="The fallback decides instead of the dispatcher.", details=[])
     if last.slowed:
-        words = f"The cluster is busy: a cycle every {last.pause_s:.3g} s."
+        words = f"The cluster is busy: one cycle per {last.pause_s:.3g} s."
         yield Alert(urgent=False, words=words, details=[last.observation.busy] if last.observation else [])
     if last.stuck:
-        words = f"{many(last.stuck, 'job does', 'jobs do')} not follow the bridge's commands."
+        words = f"Repeated commands have no effect on {many(last.stuck, 'job')}."
         yield Alert(urgent=False, words=words, details=[])
 
 
 def _left_out(unusable: Sequence[UnusableObject], hidden: bool) -> Iterator[Alert]:
     if unusable:
-        words = f"{many(len(unusable), 'object', 'objects')} of the cluster left out: a field cannot be used."
+        words = f"{many(len(unusable), 'object', 'objects')} of the cluster left out: a field is unusable."
         named = [each for each in unusable if not hidden or each.kind not in _OF_USERS]
         yield Alert(urgent=False, words=words, details=[abbreviate(named, _MOST_TOLD, "; ")] if named else [])
 

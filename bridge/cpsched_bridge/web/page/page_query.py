@@ -1,4 +1,4 @@
-"""What a reader asked for, as the address says it."""
+"""The query of a page, parsed from its address."""
 
 from __future__ import annotations
 
@@ -7,34 +7,34 @@ from dataclasses import asdict, dataclass, fields
 from urllib.parse import urlencode
 
 HOURS = (1, 6, 24)
-"""How far ahead the chart may go."""
+"""Choices of the chart's range, in hours."""
 _MOST_ASKED = 100
 
 
 @dataclass(frozen=True, slots=True)
 class PageQuery:
-    """A choice of nodes and jobs; what makes no sense counts as not asked."""
+    """Selected nodes and jobs. Invalid parameters are ignored."""
 
     ahead: int = 6
     first: int | None = None
     last: int | None = None
     page: int = 1
     q: str = ""
-    """Words to find."""
+    """Text to find."""
     state: str = ""
     kind: str = ""
-    """Of the reason for which jobs wait."""
+    """Kind of pending reason."""
     user: str = ""
     account: str = ""
     partition: str = ""
     qos: str = ""
     node: str = ""
     sort: str = ""
-    """The name of an order; with a minus before it, the other way round."""
+    """Name of a sort order; with a leading minus, reversed."""
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> PageQuery:
-        """From the address."""
+        """Parse the parameters of an address."""
         ahead = _number(query.get("ahead"))
         words = {each.name: _words(query.get(each.name, "")) for each in fields(cls) if each.type == "str"}
         return cls(
@@ -47,22 +47,22 @@ class PageQuery:
 
     @property
     def zoomed(self) -> bool:
-        """Whether only some of the nodes are drawn."""
+        """Whether the chart shows only some of the nodes."""
         return self.first is not None
 
     @property
     def filtered(self) -> bool:
-        """Whether some jobs or nodes may be left out."""
+        """Whether jobs or nodes may be filtered out."""
         return any((self.q, self.kind, self.user, self.account, self.partition, self.qos, self.node))
 
     def address(self, **changes: object) -> str:
-        """The address of the same page with changes; another choice begins at its first page."""
+        """Return the address of the page with changes; a changed selection starts at its first page."""
         values = asdict(self) | {"page": 1} | changes
         plain = asdict(PageQuery())
         return "?" + urlencode({name: value for name, value in values.items() if value != plain[name]})
 
     def other(self, **choices: object) -> str:
-        """The query of another page with these choices."""
+        """Return the query of another page with these selections."""
         return "?" + urlencode(choices)
 
 

@@ -1,4 +1,4 @@
-"""From a view and what the reader asked for to the text of a page."""
+"""Render a view to the text of a page."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ from cpsched_bridge.web.page.page_query import HOURS, PageQuery
 from cpsched_bridge.web.page_schema import QueuedJob, RunningJob, View
 
 ROWS = 100
-"""Rows of a table on one page."""
+"""Rows of a table per page."""
 FIRST_ROWS = 10
-"""Waiting jobs on the first page."""
+"""Pending jobs on the start page."""
 PAST_H = 1
 _MOST_ON_A_NODE = 4
 _LEAST_EVERY_S = 2.0
-"""Seconds between two updates of a page that is looked at."""
+"""Seconds between two updates of an open page."""
 _REFRESH_S = 15
-"""Seconds after which a browser without scripts loads a page again that nobody reads line by line."""
+"""Seconds between reloads without scripts, on pages that are not read line by line."""
 
 
 @dataclass(frozen=True, slots=True)
 class PageContext:
-    """What every page is made of."""
+    """The input of every page."""
 
     view: View
     asked: PageQuery
     part: bool = False
-    """Only what changes, for a page that is open already."""
+    """Whether to render only the changing part, for an open page."""
 
 
 def index(sight: PageContext) -> str:
-    """How it goes, at a glance: alarms, use, why jobs wait, the next ones, the plan."""
+    """Render the overview: alerts, use, pending reasons, next jobs, plan."""
     view, asked = sight.view, sight.asked
     window = DrawnWindow.around(view.chart, PAST_H * 3600, asked.ahead * 3600, asked.first or 0, asked.last)
     links = Links(lambda id: f"jobs/{id}", lambda first, last: asked.address(first=first, last=last))
@@ -63,7 +63,7 @@ def index(sight: PageContext) -> str:
 
 
 def jobs(sight: PageContext) -> str:
-    """The jobs that were asked for, a hundred at a time."""
+    """Render the selected jobs, a hundred per page."""
     view, asked = sight.view, sight.asked
     found = job_filters.jobs(view, asked)
     shown, pages, asked = _paged(found, asked)
@@ -77,7 +77,7 @@ def jobs(sight: PageContext) -> str:
 
 
 def nodes(sight: PageContext) -> str:
-    """The nodes that were asked for, with what runs there and what comes next."""
+    """Render the selected nodes with running and next jobs."""
     view, asked = sight.view, sight.asked
     every = nodes_of(view)
     found = job_filters.nodes(every, asked)
@@ -91,13 +91,13 @@ def nodes(sight: PageContext) -> str:
 
 
 def wall(sight: PageContext) -> str:
-    """The same at a glance from across a room."""
+    """Render the overview for a wall display."""
     waits_s = [sight.view.status.now_s - job.submit_s for job in sight.view.queue]
     return _page("wall.html", sight, half_waited_s=median_low(waits_s) if waits_s else None)
 
 
 def job(sight: PageContext, found: Explanation) -> str:
-    """The page of one job."""
+    """Render the page of one job."""
     of, names = found.job, [each.name for each in sight.view.status.resources]
     words = ("name", "user", "account", "partition", "qos")
     facts = [(name, getattr(of, name)) for name in words if of is not None and getattr(of, name)]
@@ -122,9 +122,9 @@ def when(
     now_s: int,
     partitions: Sequence[str],
 ) -> str:
-    """The form for those who would submit something, what it was filled in with, and the answer.
+    """Render the form for hypothetical submissions, its input, and the answer.
 
-    `wrong` says why there is none. `found` answers at `now_s` of the cluster's clock; `could` is what could start now.
+    `wrong` is the error. `found` is the answer at `now_s` of the cluster's clock; `could` lists what could start now.
     """
     status = sight.view.status
     amounts = [(each.name, _label(each.name)) for each in status.resources if each.capacity]
@@ -138,13 +138,13 @@ def when(
 
 
 def _label(name: str) -> str:
-    """What a field for an amount of a resource is called."""
+    """Return the label of the field for a resource."""
     units = {"memory_mib": "memory per node, in MiB", "memory_gib": "memory per node, in GiB"}
     return units.get(name, f"{resource(name)} per node")
 
 
 def _start(expected: ExpectedStart, now_s: int) -> tuple[str, str, str]:
-    """What is asked for, the planned start, and the interval, in words."""
+    """Return the request, the planned start, and the interval as text."""
     if expected.planned_s is None:
         return expected.asked, "never on this cluster", ""
     told, likely = expected.interval, ""
@@ -155,12 +155,12 @@ def _start(expected: ExpectedStart, now_s: int) -> tuple[str, str, str]:
 
 
 def _clock(at_s: int) -> str:
-    """An instant as a time of day, in brackets, where the cluster's clock is Unix time."""
+    """Return an instant as a time of day in brackets, if the cluster's clock is Unix time."""
     return f" ({instant(at_s)})" if at_s >= UNIX_TIME_S else ""
 
 
 def not_yet(base: str, version: str, why: Sequence[str]) -> str:
-    """The page before the first cycle that reads the cluster, with the reasons why there is nothing to show."""
+    """Render the page before the first observation, with the reasons why it is empty."""
     return templates.page(
         "waiting.html", base=base, home=base or "./", version=version, every_s=_LEAST_EVERY_S, part=False,
         here="", refresh_s=_REFRESH_S, why=why,
@@ -178,7 +178,7 @@ def _page(name: str, sight: PageContext, base: str = "", **values: Any) -> str:
 
 
 def _paged(found: Sequence[Any], asked: PageQuery) -> tuple[Sequence[Any], int, PageQuery]:
-    """The rows of one page, the number of pages, and which page it is."""
+    """Return the rows of one page, the number of pages, and the page's number."""
     pages = max(1, -(-len(found) // ROWS))
     asked = replace(asked, page=min(asked.page, pages))
     return found[(asked.page - 1) * ROWS : asked.page * ROWS], pages, asked
@@ -190,7 +190,7 @@ class JobRow:
 
     job: Job
     state: str
-    """Empty where all rows are in the same."""
+    """Empty if all rows have the same state."""
     wants: str
     why: str
     when: str
@@ -198,7 +198,7 @@ class JobRow:
 
 
 def _rows(found: Sequence[Job], view: View, mixed: bool) -> list[JobRow]:
-    """`mixed`: the jobs are in several states, so that each row says in which."""
+    """Return table rows. `mixed`: the jobs have several states, so each row shows its own."""
     names = [each.name for each in view.status.resources]
     rows = [_row(job, names, view) for job in found]
     return rows if mixed else [replace(row, state="") for row in rows]
@@ -214,7 +214,7 @@ def _row(job: Job, names: Sequence[str], view: View) -> JobRow:
         return JobRow(job, "waiting", wants, waited, when, change(job.expected_s, job.first_expected_s))
     if isinstance(job, RunningJob):
         nodes = abbreviate(job.nodes, _MOST_ON_A_NODE, text=itemgetter(0))
-        why = f"on {nodes or UNKNOWN_NODES}; had waited {span(job.start_s - job.submit_s)}"
+        why = f"on {nodes or UNKNOWN_NODES}; waited {span(job.start_s - job.submit_s)}"
         ends = f"ends {to_come(job.expected_end_s, now_s)}"
         return JobRow(job, "running", wants, why, f"started {from_now(job.start_s, now_s)}", ends)
     return JobRow(job, job.kind.replace("_", " "), wants, job.why, "", "")

@@ -1,4 +1,4 @@
-"""For what pending jobs wait: every kind of reason, and what is in it."""
+"""Summary of pending reasons by kind."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FIGURES = re.compile(r"\b\d[\d.,]*\b")
 
 
 def summarize_reasons(counts: Mapping[str, int], jobs: Iterable[QueuedJob | UnscheduledJobFacts]) -> list[ReasonCount]:
-    """The kinds that some job waits for, the commonest first. `counts`: jobs by kind."""
+    """Return the kinds with jobs, the most frequent first. `counts`: jobs by kind."""
     found: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for job in jobs:
         if isinstance(job, UnscheduledJobFacts) or job.kind == OTHER:
@@ -28,7 +28,7 @@ def summarize_reasons(counts: Mapping[str, int], jobs: Iterable[QueuedJob | Unsc
 
 
 def _alike(reason: PendingReason | None) -> str:
-    """What is common to reasons of one sort: no names, and of a plug-in's sentence no figures."""
+    """Return the common part of similar reasons: no names, and no figures of a plug-in's text."""
     assert reason is not None
     words = text_of(general(reason))
     return " ".join(_FIGURES.sub(" ", words).split()) or text_of(reason) if reason.code is PendingCode.OTHER else words

@@ -1,7 +1,7 @@
-"""Where planned jobs may run: a plan says when jobs start, seldom on which nodes; a chart needs both.
+"""Guess nodes for planned jobs: a plan has start times but seldom nodes, and a chart needs both.
 
-Jobs are placed in the order of their planned starts on whatever is free then, by the one fit rule. The result is a
-schedule that holds together; the dispatcher may place the jobs elsewhere when their time comes.
+Jobs are placed in the order of their planned starts on free capacity, by the one fit rule. The result is a consistent
+schedule, but the dispatcher may choose other nodes later.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from cpsched.model import NEVER, Decision, IntArray, Placement, Request, Snapsho
 from cpsched_bridge.ports import Outage
 
 MOST_JOBS = 400
-"""Planned jobs that are placed."""
+"""Maximum number of planned jobs to place."""
 
 
 def planned_placements(
     snapshot: Snapshot, decision: Decision, until_s: int, outages: Sequence[Outage] = ()
 ) -> dict[int, tuple[int, int, Placement]]:
-    """Job id -> (begin, end, placement) of jobs planned to start before `until_s`, jobs that start now among them.
+    """Return job id -> (begin, end, placement) of jobs planned to start before `until_s` or now.
 
-    The placement is empty where the job fits nowhere at that time. No job is placed where it would meet an outage.
+    The placement is empty if the job does not fit at that time. No job is placed on a node during an outage.
     """
     table, capacity = snapshot.table, snapshot.cluster.capacity
     free = snapshot.free.copy()
@@ -54,7 +54,7 @@ def planned_placements(
 def _planned(
     snapshot: Snapshot, decision: Decision, until_s: int, started: dict[int, tuple[int, int, Placement]]
 ) -> list[tuple[int, int]]:
-    """(start, slot) of the first planned jobs."""
+    """Return (start, slot) of the first planned jobs."""
     if decision.plan_s is None:
         return []
     pairs = zip(decision.plan_s.tolist(), snapshot.queue.tolist(), strict=True)
@@ -65,7 +65,7 @@ def _planned(
 
 
 def _somewhere(request: Request, snapshot: Snapshot, free: IntArray, shut: Collection[int]) -> Placement:
-    """The first nodes that have room and are not shut; empty where there is not enough."""
+    """Return the first free nodes without an outage; empty if there are too few."""
     room = free_units_by_node(request, snapshot.cluster, free)
     room[list(shut)] = 0
     if int(room.sum()) < request.units:
@@ -86,6 +86,6 @@ def _take(free: IntArray, request: Request, placement: Placement, capacity: IntA
 
 
 def _give(free: IntArray, request: Request, placement: Placement, capacity: IntArray) -> None:
-    """What a job held is free again; what is drained meanwhile never exceeds what the node has."""
+    """Return a job's amounts to `free`, up to the capacity of a node that was drained meanwhile."""
     for node, amounts in amounts_used(request, placement, capacity).items():
         free[node] = (free[node] + amounts).clip(max=capacity[node])

@@ -1,7 +1,7 @@
-"""What one user may see of a view: his own jobs, and of everything else the machine alone.
+"""The part of a view that one user may see: the user's own jobs, and the machine.
 
-Of other users nothing is left but what `sinfo` shows to everybody: how much of each node and of all nodes is in use,
-and which nodes take no jobs. Not their names, jobs, accounts, reservations or reasons, and not how many jobs they have.
+Of other users, the view keeps only what `sinfo` shows to everyone: the use of each node and in total, and nodes that
+take no jobs. It omits their names, jobs, accounts, reservations, reasons, and number of jobs.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from cpsched_bridge.web.page_schema import (
 )
 
 _IN_GENERAL = PendingReason(PendingCode.OTHER, (IN_WORDS[OTHER],))
-"""What a plug-in says may name other jobs."""
+"""Reasons of a plug-in may name other jobs."""
 A = TypeVar("A", bound=RequestFacts)
 
 
 def redact_for_user(view: View, user: str) -> View:
-    """The view as `user` may see it."""
+    """Return the view for `user`."""
     queue = [job for job in view.queue if job.user == user]
     ids = {job.id for job in queue} | {job.id for job in view.running if job.user == user}
     queue = [_queued(job, position, ids) for position, job in enumerate(queue, start=1)]
@@ -60,7 +60,7 @@ def _queued(job: QueuedJob, position: int, ids: Iterable[int]) -> QueuedJob:
 
 
 def _own_nodes(job: A) -> A:
-    """Without the names of reservations that keep nodes from it: Slurm calls a reservation after its user."""
+    """Remove names of reservations that exclude nodes: Slurm names a reservation after its user."""
     parts = tuple(part for part in job.nodes_from if part.kind != "reservation")
     return job.model_copy(update={"nodes_from": parts})
 

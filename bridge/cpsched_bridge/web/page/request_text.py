@@ -1,4 +1,4 @@
-"""What a job asked for, in words: the first thing that its owner wants to see confirmed."""
+"""A job's request as text."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from cpsched_bridge.web.page_schema import RequestFacts
 
 
 def request_summary(asked: RequestFacts, resources: Sequence[str]) -> str:
-    """`4 nodes · 256 cores · 1,000 GiB · 8 GPUs · up to 6 h`."""
+    """Return `4 nodes · 256 cores · 1,000 GiB · 8 GPUs · up to 6 h`."""
     totals = [quantity(name, asked.units * each) for name, each in zip(resources, asked.per_unit, strict=False) if each]
     whole = ["whole nodes"] if asked.exclusive else []
     return " · ".join([_places(asked), *totals, *whole, f"up to {span(asked.walltime_s)}"])
 
 
 def request_details(asked: RequestFacts, resources: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """(what, how much) of everything that was asked for."""
+    """Yield (name, amount) of each part of the request."""
     yield "where", _where(asked)
     for name, each in zip(resources, asked.per_unit, strict=False):
         if each:
             yield resource(name), _amounts(name, each, asked)
     if asked.exclusive:
-        yield "sharing", "whole nodes, shared with nobody"
+        yield "sharing", "exclusive nodes"
     if asked.nodes_from:
         yield "allowed nodes", ", ".join(map(str, asked.nodes_from))
     yield "time limit", span(asked.walltime_s)

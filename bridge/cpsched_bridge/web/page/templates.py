@@ -1,4 +1,4 @@
-"""The page's HTML, from templates that escape whatever a user wrote. The only door to Jinja."""
+"""HTML templates, which escape user-written text. The only module that imports Jinja."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _MOST_NODES = 8
 
 
 def shown(text: object) -> str:
-    """A user's words in one line of bounded length; the template escapes them."""
+    """Return user-written text as one line of limited length; the template escapes it."""
     words = escape_controls(str(text))
     return words if len(words) <= _MOST_LETTERS else words[: _MOST_LETTERS - 1] + "…"
 
 
 def nodes(indices: Sequence[int], names: Sequence[str]) -> str:
-    """`node01, node02, node03 and 5 more`."""
+    """Return `node01, node02, node03 and 5 more`."""
     return abbreviate(indices, _MOST_NODES, text=lambda index: shown(names[index]))
 
 
@@ -40,5 +40,5 @@ _ENVIRONMENT.filters.update(
 
 
 def page(name: str, **values: Any) -> str:
-    """A template, filled in. Raises what Jinja raises where a value is missing."""
+    """Render a template. Raise Jinja's error if a value is missing."""
     return _ENVIRONMENT.get_template(name).render(values)

@@ -1,6 +1,6 @@
-"""What the page is made of: fed with every cycle by the loop, asked by the server's threads.
+"""The data of the page: written by the loop every cycle, read by the server's threads.
 
-Taking a cycle in costs little; values for the page are made when somebody looks, once for each round.
+Recording a cycle is cheap. Values for the page are built on request, once per round.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from cpsched_bridge.web.page.pending_reasons_summary import summarize_reasons
 from cpsched_bridge.web.page.planned_placements import planned_placements
 
 PAST_S = 3600
-"""How far back the chart and the history go."""
+"""How far the chart and the history reach back."""
 AHEAD_S = 24 * 3600
 """How far ahead jobs are placed."""
 _MOST_PAST = 5000
@@ -43,7 +43,7 @@ _MOST_MOMENTS = PAST_S // _MOMENT_S + 1
 
 @dataclass(frozen=True, slots=True)
 class EndedPageJob:
-    """A job that has ended."""
+    """An ended job."""
 
     job: Job
     placement: tuple[tuple[int, int], ...]
@@ -54,31 +54,31 @@ class EndedPageJob:
 
 @dataclass(frozen=True, slots=True)
 class LatestCycles:
-    """The last cycle that read the cluster, and the last cycle of all; replaced as a whole."""
+    """The last cycle that read the cluster, and the last cycle; replaced as a whole."""
 
     last: CycleReport
     read: CycleReport
     observation: Observation
     free: IntArray
     promises: Mapping[int, int]
-    """Job id -> the first expected start."""
+    """Job id -> first expected start."""
     around: WatchContext
     checks: Sequence[Check] = ()
-    """As they were made last."""
+    """Their last results."""
     intervals: Mapping[int, StartInterval] = field(default_factory=dict)
-    """Of jobs by id, as they were made last."""
+    """The last intervals, by job id."""
 
 
 @dataclass(slots=True)
 class ViewModel:
-    """The page's memory."""
+    """The page's state between cycles."""
 
     settings: Settings
     outlook: StartForecasts = field(default_factory=StartForecasts)
     _instant: LatestCycles | None = None
     _running: dict[int, RunningJob] = field(default_factory=dict)
     _labels: Mapping[int, str] = field(default_factory=dict)
-    """Of the running jobs."""
+    """Of running jobs."""
     _past: deque[EndedPageJob] = field(default_factory=lambda: deque(maxlen=_MOST_PAST))
     _lines: deque[page_schema.DecisionLine] = field(default_factory=lambda: deque(maxlen=_MOST_LINES))
     _moments: deque[page_schema.UsageAt] = field(default_factory=lambda: deque(maxlen=_MOST_MOMENTS))
@@ -88,7 +88,7 @@ class ViewModel:
     _view: page_schema.View | None = None
 
     def __call__(self, cycle: CycleSample, promises: Mapping[int, int]) -> None:
-        """Take note of one cycle; the loop calls this."""
+        """Record one cycle; the loop calls this."""
         report, seen = cycle.report, cycle.report.observation
         with self._lock:
             self._lines.append(_line(report))
@@ -123,12 +123,12 @@ class ViewModel:
         self._moments.append(page_schema.UsageAt(now_s=seen.now_s, in_use=[round(s, 4) for s in shares]))
 
     def round(self) -> int:
-        """The number of the last cycle; 0 before the first that read the cluster."""
+        """Number of the last cycle; 0 before the first that read the cluster."""
         instant = self._instant
         return 0 if instant is None else instant.last.number
 
     def view(self) -> page_schema.View | None:
-        """Everything, as of the last cycle; None before the first one that read the cluster."""
+        """Return the view of the last cycle; None before the first that read the cluster."""
         with self._building:
             with self._lock:
                 instant, past = self._instant, list(self._past)
@@ -143,7 +143,7 @@ class ViewModel:
 
 
 def coverage_rows(counts: Counts) -> list[page_schema.IntervalCoverageRow]:
-    """A row for each horizon that has some, and one for all; nothing where there are none."""
+    """Return a row per horizon with forecasts, and one for all; empty without forecasts."""
     rows = {
         words: [counts.get((horizon, outcome), 0) for outcome in INTERVAL_OUTCOMES]
         for horizon, words in enumerate(HORIZONS)
@@ -173,7 +173,7 @@ def _line(report: CycleReport) -> page_schema.DecisionLine:
 
 @dataclass(slots=True)
 class _View:
-    """Makes the values of one instant."""
+    """Builds the values of one instant."""
 
     instant: LatestCycles
     settings: Settings
@@ -235,16 +235,16 @@ class _View:
         }
 
     def _nodes_from(self, cluster: Cluster, node_set: int) -> tuple[NodeSetPart, ...]:
-        """Return a node set's parts; without reservations, which Slurm names after users, where names are hidden."""
+        """Return a node set's parts; with hidden names, without reservations, which Slurm names after users."""
         parts = [each for each in cluster.parts_of(node_set) if not (self.hidden and each.kind == "reservation")]
         return tuple(NodeSetPart(kind, _valid(name)) for kind, name in parts)
 
     def _name(self, text: str) -> str:
-        """What a user may have written, unless it is to be hidden."""
+        """Return user-written text, unless names are hidden."""
         return "" if self.hidden else _valid(text)
 
     def _why(self, reason: PendingReason) -> PendingReason:
-        """A reason; where names are hidden, without whom it concerns (`AssocMaxJobsLimit: 2 of ...`)."""
+        """Return a reason; with hidden names, without the group that it concerns (`AssocMaxJobsLimit: 2 of ...`)."""
         return _valid_reason(reason_kinds.general(reason) if self.hidden else reason)
 
     def _queue(self, snapshot: Snapshot, decision: Decision | None) -> Iterable[page_schema.QueuedJob]:
@@ -307,14 +307,14 @@ class _View:
     # ------------------------------------------------------------------------------------------------- the machine
 
     def _unavailable(self, cluster: Cluster) -> list[int]:
-        """Nodes with nothing free on which nothing runs."""
+        """Return nodes with nothing free and no running job."""
         busy = {node for running in self.instant.observation.running for node, _ in running.placement}
         return [node for node in np.flatnonzero(self.instant.free.max(axis=1) == 0).tolist() if node not in busy]
 
     def _outages(self, seen: Observation, out: list[int]) -> Iterable[page_schema.Outage]:
-        """What the cluster says of nodes that take no jobs, and what is left to say of those that have nothing free.
+        """Yield the cluster's outages, and one for the other nodes with nothing free.
 
-        A reservation is named for its user where nobody names it, so that its name is hidden with users' names.
+        Slurm names a reservation after its user by default, so its name is hidden together with users' names.
         """
         told: set[int] = set()
         for each in seen.outages:
@@ -385,12 +385,12 @@ class _View:
 
 
 def _waiting(words: str) -> str:
-    """Why the bridge starts nothing while a decision waits for `words`; empty for empty words."""
-    return f"nothing can be decided yet: {words}" if words else ""
+    """Return why the bridge starts nothing while a decision waits for `words`; empty for empty words."""
+    return f"no decision yet: {words}" if words else ""
 
 
 def _valid(text: str) -> str:
-    """`text` of bounded length, with nothing in it that UTF-8 cannot say."""
+    """Return `text` in limited length, without characters that UTF-8 cannot encode."""
     return text[:_MOST_LETTERS].encode("utf-8", "backslashreplace").decode()
 
 
@@ -400,7 +400,7 @@ def _valid_reason(reason: PendingReason) -> PendingReason:
 
 
 def _ends(snapshot: Snapshot | None) -> dict[int, int]:
-    """Expected ends of the running jobs, by id."""
+    """Return expected ends of the running jobs, by id."""
     if snapshot is None:
         return {}
     return {snapshot.table.jobs[slot].id: int(snapshot.table.end_s[slot]) for slot in snapshot.running.tolist()}

@@ -261,7 +261,7 @@ def test_an_adapter_that_says_nothing_of_what_it_can_is_taken_for_one_that_can_n
     ],
 )
 def test_an_adapter_that_cannot_say_it_is_refused_in_one_line(site, says, told):
-    with pytest.raises(SettingsError, match=f"^b.yaml:1: adapter: lsf: cannot tell what it can do: {told}$"):
+    with pytest.raises(SettingsError, match=f"^b.yaml:1: adapter: lsf: its capabilities are unknown:  {told}$"):
         choose_adapter(Settings(adapter="lsf", options={"says": says}), "b.yaml")
 
 
@@ -281,7 +281,7 @@ def test_what_an_adapter_can_is_checked(wrong):
 
 
 def test_mode_advise_is_refused_beside_a_cluster_whose_scheduler_cannot_be_told():
-    with pytest.raises(SettingsError, match="mode: advise: the adapter mock has nobody to advise"):
+    with pytest.raises(SettingsError, match="mode: advise: the adapter mock does not support advise mode"):
         prepare_policy(Settings(mode="advise", adapter="mock"))
     assert prepare_policy(Settings(mode="advise", adapter="mock", options={"scheduler": "priority"})).chosen.can.boosts
 
@@ -373,7 +373,7 @@ def test_a_step_of_the_beginning_is_told_everywhere(systemd, tmp_path):
     assert "STATUS=compiles kernels" in systemd
     assert {"WATCHDOG=1", "EXTEND_TIMEOUT_USEC=600000000"} <= set(systemd)
     assert beginning_file(settings).told()[0] == "compiles kernels"
-    assert watch.health.not_ready()[0] == "nothing can be decided yet: compiles kernels"
+    assert watch.health.not_ready()[0] == "no decision yet: compiles kernels"
     for tell in found:
         tell("")
     assert beginning_file(settings).told() is None

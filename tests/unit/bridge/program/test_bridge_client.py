@@ -39,7 +39,7 @@ def test_the_answer_is_told_in_lines(settings, capsys):
     text = capsys.readouterr().out
     assert re.search(r"this +in 1 h", text)
     assert "half the time" in text
-    assert "a guess" in text
+    assert "rough" in text
     print_backfill_windows(query_bridge(settings, "windows", {}))
     assert "No job could start now" in capsys.readouterr().out
 

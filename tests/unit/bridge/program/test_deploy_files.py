@@ -48,7 +48,7 @@ def test_pages_are_for_those_who_have_no_clone_and_their_links_lead_somewhere(tm
 
 def test_what_an_administrator_changed_is_not_overwritten_and_nothing_else_is_written(tmp_path):
     (tmp_path / "bridge.yaml").write_text("mode: control\n")
-    with pytest.raises(SettingsError, match=r"bridge\.yaml: exists with another content; --force"):
+    with pytest.raises(SettingsError, match=r"bridge\.yaml: exists with other content; --force"):
         list(write(tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == ["bridge.yaml"]
     assert (tmp_path / "bridge.yaml").read_text() == "mode: control\n"

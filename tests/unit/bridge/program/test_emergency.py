@@ -253,7 +253,9 @@ def test_a_pause_file_that_cannot_be_read_counts_as_paused(tmp_path, name):
 def test_where_no_bridge_has_run_nothing_is_done_and_that_is_no_success(tmp_path):
     settings = Settings(state_dir=tmp_path / "misytped")
     for if_stale_s in (None, 1.0):
-        with pytest.raises(SettingsError, match=r"misytped: is not there: a mistyped path, or somebody took it away"):
+        with pytest.raises(
+            SettingsError, match=r"misytped: does not exist: the path is mistyped, or the folder was deleted"
+        ):
             release_all.release_all(settings, "bridge.yaml", if_stale_s, False)
     assert list(tmp_path.iterdir()) == []
 
@@ -270,7 +272,7 @@ def test_by_force_jobs_are_given_back_by_the_cluster_alone_where_no_bridge_has_r
         settings.state_dir.mkdir()
     elif folder is not None:
         settings.state_dir.write_text("")
-    why = {None: "is not there", "": "holds no file of a bridge", "a file": "Not a directory"}[folder]
+    why = {None: "is not there", "": "contains no file of a bridge", "a file": "Not a directory"}[folder]
     with pytest.raises(NoLedger, match=f"(?s)nothing is held by the bridge any more .*; but state_dir=.*other: {why}"):
         release_all.release_all(settings, "bridge.yaml", None, True)
     assert held(cluster) == [3]
@@ -320,9 +322,9 @@ def test_beside_the_claim_of_a_dead_bridge_everything_is_given_back(beside):
 @pytest.mark.parametrize(
     ("claim", "found"),
     [
-        (None, "none claims this cluster"),
-        ("own", "none claims this cluster"),
-        (Lease("other", "1", 0, "login2:/var/lib/cpsched"), "claimed by login2:/var/lib/cpsched"),
+        (None, "no bridge has the lease on this cluster"),
+        ("own", "no bridge has the lease on this cluster"),
+        (Lease("other", "1", 0, "login2:/var/lib/cpsched"), "the lease belongs to login2:/var/lib/cpsched"),
     ],
 )
 def test_the_doctor_names_another_bridge_and_what_to_do(stranded, claim, found):
@@ -330,7 +332,7 @@ def test_the_doctor_names_another_bridge_and_what_to_do(stranded, claim, found):
     if claim != "own":
         cluster.claimed = claim
     (check,) = bootstrap.checks_of_reading(cluster, settings)
-    assert (check.ok, check.detail, check.required) == (found.startswith("none"), found, False)
+    assert (check.ok, check.detail, check.required) == (found.startswith("no bridge"), found, False)
     cluster.fail("observe", BackendTimeout("no answer"))
     assert bootstrap.checks_of_reading(cluster, settings) == []
 

@@ -222,7 +222,7 @@ def test_so_is_a_cap_of_power_that_names_what_the_cluster_lacks(tmp_path, monkey
     monkeypatch.setattr(Bridge, "run", lambda self: self.cycle() and [])
     first = f"adapter: mock\nstate_dir: {tmp_path / 'state'}\nmetrics: {{port: 0}}\noptions: {{days: 0.01}}\n"
     path = written(tmp_path, first + "policy:\n  power:\n    cap_w: 900\n    watts: {cores: 8, fans: 3}\n")
-    told = "policy.power.watts.fans: 3: must be of a resource of the cluster: cores, memory_mib, gpus, mics"
+    told = "policy.power.watts.fans: 3: must name a resource of the cluster: cores, memory_mib, gpus, mics"
     for command in ("doctor", "bridge"):
         code, words = verdict(command, path)
         assert (code, words.splitlines()[-1]) == (2, f"error: {path}:8: {told}")

@@ -98,8 +98,8 @@ def test_why_speaks_of_jobs_by_the_names_that_people_use(array, capsys):
     out = capsys.readouterr().out
     assert out.splitlines()[:5] == [
         "job 7_2: queued (round 2, 2001-09-09 01:46:40 UTC, easy, mode control)",
-        "It is the only job that waits, and has done so for 35 s.",
-        "Why it waits: no node has enough free for it.",
+        "It is the only pending job, and has waited for 35 s.",
+        "Why it waits: no node has enough free.",
         "It can start when this job ends, expected in 1 min 35 s: 7_1.",
         "It is expected to start in 1 min 35 s.",
     ]
@@ -126,7 +126,7 @@ def test_why_knows_what_became_of_jobs_that_ended(array, capsys):
     assert lines_of(capsys)[1:4] == [
         "It runs on n0.",
         "It started 5 s ago, after a wait of 1 min.",
-        "It is expected to end in 1 min 35 s; it may run for 1 min 40 s.",
+        "It is expected to end in 1 min 35 s; its time limit is 1 min 40 s.",
     ]
     cluster.now_s += 20
     cluster.end(8001)
@@ -263,10 +263,10 @@ def test_status_says_what_a_bridge_does_before_it_decides(tmp_path, capsys):
     file = state_paths.beginning_file(bridge.settings)
     file.tell("compiles kernels: 3 of 23 kernels are ready\x1b[2J")
     terminal_views.print_status(bridge.settings)
-    assert r"not deciding yet: compiles kernels: 3 of 23 kernels are ready\x1b[2J (said " in capsys.readouterr().out
+    assert r"no decision yet: compiles kernels: 3 of 23 kernels are ready\x1b[2J (reported " in capsys.readouterr().out
     file.tell("")
     terminal_views.print_status(bridge.settings)
-    assert "not deciding yet" not in capsys.readouterr().out
+    assert "no decision yet" not in capsys.readouterr().out
 
 
 def test_a_state_directory_that_takes_nothing_keeps_no_bridge_from_beginning(tmp_path):
@@ -292,7 +292,7 @@ def test_json_of_why_holds_values(array):
         "starts_on": None,
         "expected_s": 10**9 + 100,
         "kind": "resources",
-        "reason": "no node has enough free for it",
+        "reason": "no node has enough free",
         "behind": ["7_1"],
     }
     assert (found["job_id"], found["round"], found["now_s"], found["running"]) == (8002, 2, 10**9 + 5, None)

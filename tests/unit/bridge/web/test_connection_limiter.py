@@ -85,7 +85,7 @@ def test_all_come_in_while_there_is_room_and_never_more(monkeypatch):
         assert house.most_open == 8
         assert len(house.guests) == 40, "everybody had a turn"
         assert house.inside() == list(range(32, 40)), "the longest idle went first"
-        assert set(house.told) == {"a connection was closed to make room for another: 8 were open"}
+        assert set(house.told) == {"the server closed a connection to accept another: 8 were open"}
 
     within(8, visit)
 
@@ -139,7 +139,7 @@ def test_without_descriptors_it_says_so_and_rests(monkeypatch):
         house.gate._listening, real = Exhausted(), house.gate._listening  # noqa: SLF001
         monkeypatch.setattr(house.gate._loop, "remove_reader", lambda _, r=house.gate._loop.remove_reader: r(real))  # noqa: SLF001
         await house.come(1)
-        assert house.told == ["no connection can be accepted: Too many open files"]
+        assert house.told == ["the server cannot accept a connection: Too many open files"]
         assert house.gate._resting  # noqa: SLF001
 
     within(8, visit)

@@ -28,11 +28,11 @@ def test_a_waiting_job_says_its_place_the_reason_and_whom_it_waits_for():
     job = a_queued(1, units=4, distinct=True, reason=reason, behind=[50, 51], expected_s=4600)
     view = a_view(queue=[job, a_queued(2, position=2)], running=[a_running(50), a_running(51, expected_end_s=4600)])
     assert sentences(view) == [
-        "It is first in the queue of 2 waiting jobs, and has waited for 16 min 40 s.",
+        "It is first in the queue of 2 pending jobs, and has waited for 16 min 40 s.",
         "Why it waits: 3 of its 4 nodes have room now.",
         "It can start when these jobs end, expected in 1 h 00 min: 50, 51.",
         "It is expected to start in 1 h 00 min.",
-        "It may run for 1 h 00 min, and is expected to need all of it.",
+        "Its time limit is 1 h 00 min, and it is expected to use all of it.",
     ]
     assert links(view) == [("job", "50"), ("job", "51")]
 
@@ -43,30 +43,30 @@ def test_a_moved_start_and_an_interval_that_has_begun():
     job = a_queued(1, **facts, likely_from_s=900, likely_to_s=1120)
     view = a_view(queue=[a_queued(2), job], predictor="last-two", now_s=1000)
     expected = [
-        "It is 2nd in the queue of 2 waiting jobs, and has waited for 1 min.",
+        "It is 2nd in the queue of 2 pending jobs, and has waited for 1 min.",
         "Why it waits: others go first.",
         "It is expected to start now, which is 10 min earlier than first expected.",
-        "Of ten such jobs eight start between now and in 2 min.",
-        "It may run for 1 h 00 min; last-two expects it to run for 10 min.",
+        "It starts between now and in 2 min with a probability of 80 %.",
+        "Its time limit is 1 h 00 min; last-two predicts a run time of 10 min.",
     ]
     assert sentences(view) == expected
     own = view.model_copy(update={"status": view.status.model_copy(update={"reader": "ada"})})
-    assert sentences(own)[0] == "Of your jobs that wait it is 2nd of 2. It has waited for 1 min."
+    assert sentences(own)[0] == "Of your pending jobs it is 2nd of 2. It has waited for 1 min."
     alone = a_view(queue=[a_queued(1, submit_s=940)])
     assert sentences(alone) == [
-        "It is the only job that waits, and has done so for 1 min.",
+        "It is the only pending job, and has waited for 1 min.",
         "Why it waits: others go first.",
-        "When it will start is not known: the dispatcher has no plan for it yet.",
-        "It may run for 1 h 00 min, and is expected to need all of it.",
+        "Its start is not known: the dispatcher has no plan for it yet.",
+        "Its time limit is 1 h 00 min, and it is expected to use all of it.",
     ]
 
 
 @pytest.mark.parametrize(
     ("submitted_s", "expected_s", "words"),
     [
-        (5, 900, "Submitted later, and running or planned before it: 2."),
-        (5, 2100, "No job submitted later goes before it: jobs run longer than expected, or nodes are missing."),
-        (0, 900, "No job submitted later goes before it: jobs run longer than expected, or nodes are missing."),
+        (5, 900, "Submitted later, but running or planned before it: 2."),
+        (5, 2100, "No job submitted later starts before it: jobs run longer than expected, or nodes are missing."),
+        (0, 900, "No job submitted later starts before it: jobs run longer than expected, or nodes are missing."),
     ],
 )
 def test_a_job_whose_start_slipped_names_those_that_overtook_it(submitted_s, expected_s, words):
@@ -111,17 +111,17 @@ def test_a_recorded_round_is_explained_in_the_same_sentences():
     view = view_of_round(a_record())
     assert sentences(view, "1")[1] == "It would start now on n1."
     assert sentences(view, "2")[1:5] == [
-        "Why it waits: no node has enough free for it.",
+        "Why it waits: no node has enough free.",
         "It can start when this job ends, expected in 50 s: 4_1.",
         "It is expected to start in 50 s, which is 30 s later than first expected.",
-        "Submitted later, and running or planned before it: 4_1.",
+        "Submitted later, but running or planned before it: 4_1.",
     ]
     assert sentences(view, "4_1")[0] == "It runs on n0."
 
 
 def test_a_round_without_reasons_says_so():
     view = view_of_round(a_record(waits={}, starts={}))
-    assert sentences(view, "1")[1] == "Why it waits: its dispatcher does not say."
+    assert sentences(view, "1")[1] == "Why it waits: its dispatcher gives no reason."
 
 
 def test_jobs_of_a_round_that_ended_or_are_not_decided_on():
@@ -147,7 +147,7 @@ def test_a_job_that_has_ended_and_one_that_nobody_knows():
 
 def test_jobs_that_wait_go_before_it_and_jobs_that_are_gone_are_not_named():
     view = a_view(queue=[a_queued(2), a_queued(1, position=2, behind=[2, 777])])
-    assert "This job goes before it: 2." in sentences(view)
+    assert "This job starts before it: 2." in sentences(view)
     assert links(view) == [("job", "2")]
     assert not any("777" in each for each in sentences(view))
 
@@ -164,7 +164,7 @@ def test_a_running_job_leads_to_its_nodes():
     assert sentences(view) == [
         "It runs on n0, " + ", ".join(f"n{n} ({n + 1} parts)" for n in range(1, 16)) + " and 1 more node.",
         "It started 8 min 20 s ago, after a wait of 1 min.",
-        "It is expected to end in 51 min 40 s; it may run for 1 h 00 min.",
+        "It is expected to end in 51 min 40 s; its time limit is 1 h 00 min.",
     ]
     assert links(view)[:2] == [("node", "n0"), ("node", "n1")]
 
@@ -173,7 +173,7 @@ def test_a_running_job_leads_to_its_nodes():
     ("kind", "words"),
     [
         ("ineligible", "It may not start yet: dependency."),
-        ("held_by_owner", "It does not start before its owner or the cluster lets go of it: dependency."),
+        ("held_by_owner", "It does not start before its owner or the cluster releases it: dependency."),
         ("put off", "It backs off after a failed start: dependency."),  # as journals have it
     ],
 )
@@ -187,7 +187,7 @@ def test_a_job_that_is_not_decided_on_says_why(kind, words):
 )
 def test_a_task_behind_the_first_ones_of_its_array_is_told_so(asked, shown, known):
     words = behind_its_array(asked, ["1", "x_y", *(f"7_{task}" for task in range(shown))])
-    expected = "It may wait behind the first 500 waiting tasks of array 7: the others follow as these start."
+    expected = "It may follow the first 500 pending tasks of array 7: further tasks appear as these start."
     assert words == (expected if known else "")
 
 
@@ -198,8 +198,6 @@ def test_a_job_that_would_run_into_a_reservation_names_it():
         NodeSetPart("reservation", "course"),
     )
     job = a_queued(1, reason=PendingReason(PendingCode.RESOURCES, (0, 1)), nodes_from=parts)
-    assert "Closed to it are nodes that are reserved before it would end: maint, course." in sentences(
-        a_view(queue=[job])
-    )
+    assert "It cannot use nodes that are reserved before its end: maint, course." in sentences(a_view(queue=[job]))
     open_to_it = job.model_copy(update={"nodes_from": parts[:1]})
     assert not [each for each in sentences(a_view(queue=[open_to_it])) if "reserved" in each]

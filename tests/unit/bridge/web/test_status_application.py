@@ -280,9 +280,9 @@ def test_a_page_with_nothing_to_show_says_why(endpoint, watch, bridge_at):
         status, _, text = get(endpoint, path)
         assert status == 200
         assert "has not read the cluster yet" in text
-        assert "nothing can be decided yet: compiles kernels: 3 of 23 &lt;kernels&gt; are ready" in text
+        assert "no decision yet: compiles kernels: 3 of 23 &lt;kernels&gt; are ready" in text
     status, _, text = get(endpoint, "api/v1/jobs/7")
-    why = "nothing can be decided yet: compiles kernels: 3 of 23 <kernels> are ready"
+    why = "no decision yet: compiles kernels: 3 of 23 <kernels> are ready"
     assert (status, json.loads(text)["error"].split("; ")[1]) == (503, why)
     cluster = FakeCluster()
     cluster.fail("observe", BackendTimeout("no answer"))
@@ -295,7 +295,7 @@ def test_a_page_with_nothing_to_show_says_why(endpoint, watch, bridge_at):
 def test_the_page_of_a_bridge_that_reads_but_cannot_decide_says_so(endpoint, watch, bridge_at):
     startup = Startup([lambda: "compiles kernels"])
     bridge_at(FakeCluster(), listeners=(watch,), startup=startup).cycle()
-    alarm = 'The bridge starts no jobs. <span class="detail">nothing can be decided yet: compiles kernels</span>'
+    alarm = 'The bridge starts no jobs. <span class="detail">no decision yet: compiles kernels</span>'
     assert alarm in get(endpoint, "")[2]
     assert get(endpoint, "readyz")[0] == 503
     assert get(endpoint, "healthz")[0] == 200

@@ -1,18 +1,18 @@
-// Keeps the page up to date: asks for its changing part again and again, and puts it in place of the old one.
-// Without this script the page shows one moment; everything on it is made by the server.
+// Update the page: fetch its changing part regularly and replace the old one.
+// Without this script the page is static; the server renders everything.
 "use strict";
 (() => {
   const live = document.getElementById("live"), lost = document.getElementById("lost");
   const everyMs = 1000 * Number(document.body.dataset.every);
   let paused = false, tag = "", lostSince = null;
 
-  // What the reader has done to the page outlives an update.
+  // Keep the reader's changes to the page over an update.
   const remembered = () => ({
     open: [...live.querySelectorAll("details[id]")].map((each) => [each.id, each.open]),
     focus: document.activeElement && live.contains(document.activeElement) ? pathOf(document.activeElement) : null,
     scroll: [...live.querySelectorAll(".scroll")].map((each) => [each.scrollLeft, each.scrollTop]),
   });
-  // A job's link may stand in the chart and in a table: which of them, counted from the first.
+  // A job's link may occur in the chart and in a table: its number among equal links.
   const pathOf = (element) => {
     const href = element.getAttribute("href");
     const path = element.id ? "#" + CSS.escape(element.id) : href ? `a[href="${CSS.escape(href)}"]` : null;
@@ -49,7 +49,7 @@
     } catch (error) {
       lostSince = lostSince || new Date();
       lost.hidden = false;
-      const words = `No answer from the bridge since ${lostSince.toLocaleTimeString()}: what is shown is older. Trying again.`;
+      const words = `No answer from the bridge since ${lostSince.toLocaleTimeString()}: the page is out of date. Retrying.`;
       if (lost.textContent !== words) lost.textContent = words;
     }
   }
@@ -59,7 +59,7 @@
     const button = document.getElementById("pause");
     if (button && button.hidden) {
       button.hidden = false;
-      const say = () => { button.setAttribute("aria-pressed", String(paused)); button.textContent = paused ? "Go on updating" : "Pause updates"; };
+      const say = () => { button.setAttribute("aria-pressed", String(paused)); button.textContent = paused ? "Resume updates" : "Pause updates"; };
       button.addEventListener("click", () => { paused = !paused; say(); });
       say();
     }

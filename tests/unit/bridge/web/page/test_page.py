@@ -168,11 +168,11 @@ def test_reservations_are_hidden_among_the_nodes_that_a_job_may_use(site_with, u
     ("job", "status", "words"),
     [
         ("1", 200, 'It runs on <a href="../nodes?q=n0">n0</a>, <a href="../nodes?q=n1">n1</a>, '),
-        ("2", 200, "It is first in the queue of 2 waiting jobs, and has waited for 1 min."),
+        ("2", 200, "It is first in the queue of 2 pending jobs, and has waited for 1 min."),
         ("2", 200, 'It can start when this job ends, expected in 9 min: <a href="../jobs/1">1</a>.'),
         ("4", 200, "held by its owner"),
         ("9", 200, "array job"),
-        ("77", 404, "neither waits nor runs"),
+        ("77", 404, "neither pending nor running"),
         ("%3Cb%3E", 404, "&lt;b&gt;"),
     ],
 )

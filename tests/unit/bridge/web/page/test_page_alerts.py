@@ -31,9 +31,9 @@ def test_the_urgent_come_first():
     found = alerts_of(report, "by an administrator", [Check("clock", False, "3 s late", "mend it")], seen())
     assert [(each.urgent, each.words) for each in found] == [
         (True, "The bridge starts no jobs."),
-        (True, "The last cycle failed: backend timeout. What is shown of the cluster is older."),
-        (False, "The fallback decides in place of the dispatcher."),
-        (False, "1 job does not follow the bridge's commands."),
+        (True, "The last cycle failed: backend timeout. The cluster's state on this page is older."),
+        (False, "The fallback decides instead of the dispatcher."),
+        (False, "Repeated commands have no effect on 1 job."),
         (False, "Check clock fails: 3 s late"),
     ]
     assert [each.details for each in found] == [["by an administrator"], ["no answer"], [], [], ["mend it"]]
@@ -52,7 +52,7 @@ def test_what_is_left_out_is_named_but_for_names_of_people_that_are_hidden():
         UnusableObject("association", "user ada in account x", "GrpTRES", "unreadable"),
         UnusableObject("partition", "long", "LLN", "unknown", "YES"),
     ]
-    words = "3 objects of the cluster left out: a field cannot be used."
+    words = "3 objects of the cluster left out: a field is unusable."
     node, ada = "node n1: configured_gres cannot be read: brackets", "association user ada in account x: GrpTRES cannot"
     long = "partition long: LLN=YES: this version has no rule for it"
     assert of(unusable=told) == [(False, words, [f"{node}; {ada} be read; {long}"])]

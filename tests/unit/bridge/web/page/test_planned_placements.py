@@ -31,7 +31,7 @@ def test_a_job_that_waits_is_told_an_interval_once_one_has_been_made(site):
     first, second = site.view.queue
     assert 1010 <= first.likely_from_s <= first.likely_to_s
     assert first.likely_to_s < second.likely_to_s
-    assert "Of ten such jobs eight start between" in site.get("jobs/2")[2]
+    assert "It starts between" in site.get("jobs/2")[2]
 
 
 def test_what_comes_true_is_learned_from(site):
@@ -103,7 +103,7 @@ def test_what_could_run_now(site):
 
 
 def test_before_the_first_plan_nothing_is_known(site):
-    assert asked(site, "time=10") == (503, '{"error":"the dispatcher has made no plan yet"}')
+    assert asked(site, "time=10") == (503, '{"error":"the dispatcher has no plan yet; try again in the next cycle"}')
     assert site.get("api/v1/windows")[0] == 503
     site.watch.outlook.refresh()
     assert site.watch.outlook.intervals == {}

@@ -86,7 +86,7 @@ def test_a_reader_sees_his_own_jobs_and_counts_and_the_machine(crowd):
     assert [(n.in_use, n.state) for n in nodes(view)] == [(n.in_use, n.state) for n in nodes(crowd.view)]
     assert {id for node in nodes(view) for id in node.running} == {11}
     assert [job.why for job in view.aside] == ["AssocGrpCpuLimit"]
-    assert "Of your jobs that wait it is the only one." in get(crowd, "jobs/12")[2]
+    assert "Of your pending jobs it is the only one." in get(crowd, "jobs/12")[2]
     assert 'id="reader"' in get(crowd, "")[2]
 
 
@@ -176,7 +176,7 @@ def test_headers_that_mean_it_badly(crowd, headers, reader, version):
 
 def reader_of(text):
     """Whose jobs a page shows; None: every user's."""
-    found = re.search(r'id="reader">These are the jobs of (.*?) alone', text)
+    found = re.search(r'id="reader">This page shows only the jobs of (.*?)\.', text)
     return found and found[1]
 
 
@@ -253,15 +253,15 @@ def test_who_comes_past_the_proxy_sees_nothing(site_with):
 @pytest.mark.parametrize(
     ("page", "why"),
     [
-        ({"user_header": HEADER, "trusted_proxies": ["0.0.0.0/0"]}, "would trust everybody"),
-        ({"user_header": HEADER, "trusted_proxies": ["::/0"]}, "would trust everybody"),
+        ({"user_header": HEADER, "trusted_proxies": ["0.0.0.0/0"]}, "would trust every client"),
+        ({"user_header": HEADER, "trusted_proxies": ["::/0"]}, "would trust every client"),
         ({"user_header": HEADER, "trusted_proxies": ["proxy.example"]}, "must be addresses or networks"),
         ({"user_header": HEADER, "trusted_proxies": ["10.0.0.1/8"]}, "must be addresses or networks"),
         ({"user_header": "X Remote", "trusted_proxies": ["10.0.0.1"]}, "name of a header"),
         ({"user_header": "X_Remote_User", "trusted_proxies": ["10.0.0.1"]}, "name of a header"),
-        ({"user_header": "X-Forwarded-For", "trusted_proxies": ["10.0.0.1"]}, "clients have no use for"),
-        ({"user_header": "cookie", "trusted_proxies": ["10.0.0.1"]}, "clients have no use for"),
-        ({"user_header": HEADER, "trusted_proxies": ["10.0.0.1"], "operators": ["a b"]}, "must be a user's name"),
+        ({"user_header": "X-Forwarded-For", "trusted_proxies": ["10.0.0.1"]}, "clients do not send"),
+        ({"user_header": "cookie", "trusted_proxies": ["10.0.0.1"]}, "clients do not send"),
+        ({"user_header": HEADER, "trusted_proxies": ["10.0.0.1"], "operators": ["a b"]}, "must be a user name"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(page, why):

@@ -34,7 +34,7 @@ def test_in_full():
     )
     assert dict(request_details(asked, RESOURCES)) == {
         "where": "on 4 nodes", "cores": "256: 64 for each node", "memory": "1,024 GiB: 256 GiB for each node",
-        "sharing": "whole nodes, shared with nobody", "allowed nodes": "gpu, bigmem", "time limit": "1 h 00 min",
+        "sharing": "exclusive nodes", "allowed nodes": "gpu, bigmem", "time limit": "1 h 00 min",
     }  # fmt: skip
     assert dict(request_details(an_asked(units=8, per_unit=[2]), RESOURCES))["where"].startswith("in 8 equal parts")
     assert dict(request_details(an_asked(per_unit=[2]), RESOURCES))["cores"] == "2"
