@@ -36,7 +36,7 @@ def test_a_job_whose_prolog_fails_is_slurms_and_keeps_no_node_list_of_the_bridge
         assert slurm.job(job).held
         assert slurm.job(job).reason == HELD
         told = bridge.cpsched("why", job)
-        assert f"held by the cluster itself, until somebody releases or changes it: {HELD}" in told
+        assert f"held by the cluster itself, until it is released or changed: {HELD}" in told
         assert "administrator" not in told
         assert "start_failed" not in bridge.events()
     with LiveBridge(slurm, "mended"):
@@ -77,9 +77,7 @@ def test_after_a_controller_was_killed_no_job_waits_with_a_node_list_of_the_brid
         held = slurm.squeue(states="PENDING")
         print(f"{len(held)} of {len(jobs)} jobs are held by Slurm")
         for job in list(held)[:3]:
-            assert f"held by the cluster itself, until somebody releases or changes it: {HELD}" in bridge.cpsched(
-                "why", job
-            )
+            assert f"held by the cluster itself, until it is released or changed: {HELD}" in bridge.cpsched("why", job)
         if held:
             slurm.scontrol("release", ",".join(held))
             wait_until(lambda: not slurm.squeue(states="PENDING,RUNNING"), 240, "what root releases runs")

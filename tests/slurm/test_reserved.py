@@ -106,7 +106,7 @@ def test_a_job_that_fits_only_with_sleeping_nodes_is_left_to_slurm_which_wakes_t
                 wide = slurm.sbatch("-N4", "-n4", "-c16", SHORT, "--mem=100", script="sleep 1")
                 wait_until(lambda: slurm.record(wide)["NodeList"] == "n[1-4]", 60, "Slurm gives it nodes")
                 assert "started where decided" in [step.why for step in bridge.transitions()[awake]]
-                assert "left to the cluster: fits only with nodes that sleep" in bridge.cpsched("why", wide)
+                assert "left to the cluster: fits only with suspended nodes" in bridge.cpsched("why", wide)
                 for node in GPU_NODES:
                     boot(slurm, node)
                 slurm.wait_for_state(wide, "COMPLETED", 120)

@@ -57,7 +57,7 @@ def test_the_later_bridge_steps_back_says_so_everywhere_and_starts_nothing(slurm
         told = f"paused another bridge is in control of this cluster: test-python:{first.state}"
         assert last_mode(second) == told
         assert told in second.cpsched("status")
-        assert f"claimed by test-python:{first.state}" in second.cpsched("doctor", check=False)
+        assert f"the lease belongs to test-python:{first.state}" in second.cpsched("doctor", check=False)
         page = "import urllib.request as u; print(u.urlopen('http://127.0.0.1:9765/').read().decode())"
         assert told.removeprefix("paused ") in html.unescape(second.shell(f'python -c "{page}"'))
         second.stop()

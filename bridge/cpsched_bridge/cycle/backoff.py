@@ -1,25 +1,26 @@
-"""Backs off: jobs whose starts fail wait, alone or with their group, while all others go on.
+"""Back off jobs whose starts fail, alone or with their group, while all others continue.
 
 Two kinds of failed starts back jobs off:
 
-- The cluster's own reason lies with the job, or with what its user has in an account, a QOS, a partition
-  (`ports.ClusterReason`): the whole group that the reason is about is backed off.
-- A start failed without a known reason: the jobs that are alike are (`likes`). After `max_failures` of those in a row
-  all of them are left to the cluster's own scheduler. Where something nearer explains it, only the job itself is.
+- The cluster's reason concerns the job, or its user in an account, a QOS or a partition (`ports.ClusterReason`): the
+  group that the reason names backs off.
+- A start failed without a known reason: the jobs of its equivalence class back off. After `max_failures` consecutive
+  failures they are all left to the cluster's own scheduler. If there is a more specific explanation, only the job
+  backs off.
 
-A group that is backed off waits:
+Rules for a group that backs off:
 
 - The wait doubles with each further failed start, up to the maximum of `STARTS`.
-- When the wait is over, one of its jobs is tried, then two, then four. A failed start begins the wait again; after
-  `MOST_TRIED` at a time without one the group is forgotten. Where no job could be tried, the wait grows as well.
-- Where the reason is a limit on what runs at once, each job of theirs that ends lets another one start without a wait.
-- Where it is not, a job that is tried is decided on only if it fits what is free, and after all others: no job waits
-  for a start that may fail.
-- A single job is forgotten when it asks for something else.
+- After the wait, one of its jobs is tried, then two, then four. A failed start restarts the wait; after `MOST_TRIED`
+  concurrent tries without a failure, the group is forgotten. If no job could be tried, the wait grows, too.
+- If the reason is a limit on running jobs, each end of a job in the group permits another start without a wait.
+- Otherwise, a tried job is decided on only if it fits the free resources, and after all others: no job waits for a
+  start that may fail.
+- A single job is forgotten when its request changes.
 
-Where `KINDS_IN_VAIN` groups of one user are backed off and none of their jobs has come to run since, all jobs of that
-user are one group. So a user may submit what they like: after that one start of theirs is tried at a time. Where the
-failures are benign, such as jobs of others that go first, their jobs only go last.
+If `KINDS_IN_VAIN` groups of a user back off and none of their jobs has run since, all jobs of that user form one group.
+So, whatever a user submits, at most one start is tried at a time. For benign failures, such as other jobs ahead, the
+jobs are only placed last.
 
 This needs no knowledge of the limits themselves.
 """
@@ -44,72 +45,72 @@ from cpsched_bridge.store.ledger import Entry, State, Transition, move
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Delays that grow from `initial_s` by `factor` with each attempt, up to `maximum_s`."""
+    """Delays that start at `initial_s` and grow by `factor` with each attempt, up to `maximum_s`."""
 
     initial_s: float
     maximum_s: float
     factor: float = 2.0
 
     def delay_s(self, attempts: int) -> float:
-        """Return the delay after this many attempts; after none it is the initial one."""
+        """Return the delay after this number of attempts; the initial one after none."""
         return min(self.maximum_s, self.initial_s * self.factor ** min(attempts, 30))
 
     def after_s(self, delay_s: float) -> float:
-        """Return the delay that follows on another one."""
+        """Return the delay that follows another one."""
         return min(self.maximum_s, delay_s * self.factor)
 
 
 STARTS = Backoff(2, 120)
-"""Waits after failed starts of a group."""
+"""Delays after failed starts of a group."""
 UNTRIED = Backoff(2, 1800)
-"""Waits in which no job of a group came to run. After the longest of them the group is forgotten."""
+"""Delays in which no job of a group ran. After the longest one the group is forgotten."""
 MOST_TRIED = 64
-"""Jobs of a group that are tried at a time, until it is forgotten."""
+"""Maximum number of jobs of a group that are tried at a time; then the group is forgotten."""
 KINDS_IN_VAIN = 4
-"""Groups of a user that are backed off until all of their jobs are."""
+"""Number of a user's groups after which all of the user's jobs back off."""
 
 COMMANDS = Backoff(1, 60)
-"""Waits between commands that are repeated without effect."""
+"""Delays between repeated commands without effect."""
 IN_VAIN = 5
-"""How often the same command is sent in a row for the same job before that is reported, and its waits begin."""
+"""Repeats of a command for a job before it is reported, and delayed."""
 REMEMBERED_S = 30
-"""How long a command is remembered after it seemed to have taken effect: it may not last."""
+"""Seconds for which a command is remembered after its effect, which may not last."""
 STUCK_S = 120
-"""A job for which commands have been intended for longer than this without a break is stuck."""
+"""Seconds of uninterrupted intents after which a job counts as stuck."""
 
 
 @dataclass(slots=True)
 class _Group:
-    """How far one group is backed off."""
+    """The backoff of one group."""
 
     start: FailedStart
-    """The last one that failed."""
+    """The last failed start."""
     key: BackoffKey
     until_s: float
     """Cluster time at which more jobs of the group are tried."""
     failures: int
-    """Readings in a row in which starts failed without a known reason."""
+    """Consecutive observations with failed starts without a known reason."""
     wait_s: float = STARTS.initial_s
     tries: int = 0
-    """Jobs that may start before that."""
+    """Jobs that may start before that time."""
     next_tries: int = 1
     has_run: bool = False
-    """Whether jobs of the group have come to run since it is backed off."""
+    """Whether jobs of the group have run since it backed off."""
     tried: bool = False
-    """Whether one has since the last wait."""
+    """Whether a job has run since the last wait."""
 
     @property
     def is_limit(self) -> bool:
-        """Whether the end of a job of theirs lets another one start."""
+        """Whether the end of a job in the group permits another start."""
         return self.start.is_limit and self.key != own_key(self.start.pending)
 
     @property
     def only_last(self) -> bool:
-        """Whether its jobs need not wait, but go after all others."""
+        """Whether its jobs are placed last instead of waiting."""
         return self.start.benign and self.key.kind == "user"
 
     def fail(self, start: FailedStart, moved: bool, now_s: int) -> None:
-        """Begin the wait again; it grows unless jobs of the group began or ended meanwhile (`moved`)."""
+        """Restart the wait. It grows unless jobs of the group started or ended meanwhile (`moved`)."""
         self.start, self.has_run = start, self.has_run or moved
         self.wait_s = STARTS.initial_s if moved else STARTS.after_s(self.wait_s)
         self.failures = (0 if moved else self.failures) + (not start.explained)
@@ -117,7 +118,7 @@ class _Group:
         self.tries, self.next_tries, self.tried = 0, 1, False
 
     def advance(self, began: int, ended: int, now_s: int) -> bool:
-        """Let a reading pass without a failed start, in which jobs began and ended. Return False to forget it."""
+        """Process an observation without a failed start, with its starts and ends. Return False to forget the group."""
         self.tries = max(0, self.tries - began) + (ended if self.is_limit else 0)
         if began:
             self.has_run, self.tried, self.failures = True, True, 0
@@ -135,21 +136,21 @@ class _Group:
         return True
 
     def count_of(self, ended: Iterable[EndedJob]) -> int:
-        """Return how many jobs ended that may have counted towards the same limit."""
+        """Return the number of ended jobs that may have counted towards the same limit."""
         user, account = self.start.pending.job.user, self.start.pending.job.account
         return sum(each.job.user == user or (bool(account) and each.job.account == account) for each in ended)
 
 
 @dataclass(slots=True)
 class _Waiting:
-    """A pending job with its groups, and as it was marked last."""
+    """A pending job with its groups and its last mark."""
 
     pending: PendingJob
     keys: tuple[BackoffKey, ...]
     marked: PendingJob | None = None
 
     def mark(self, reason: PendingReason) -> PendingJob:
-        """Return the job as one that is ineligible for this reason, the same object each time."""
+        """Return the job as ineligible for this reason, the same object each time."""
         if self.marked is None or self.marked.job.ineligible != reason:
             self.marked = replace(self.pending, job=replace(self.pending.job, ineligible=reason))
         return self.marked
@@ -157,16 +158,16 @@ class _Waiting:
 
 @dataclass(slots=True)
 class BackoffQueue:
-    """The groups that are backed off, by key. They are lost at a restart: one failed start each brings them back."""
+    """Backed-off groups by key. A restart loses them; one failed start each restores them."""
 
     jobs: frozenset[int] = frozenset()
-    """The jobs that `applied` has marked last."""
+    """The jobs that `applied` last marked."""
     _groups: dict[BackoffKey, _Group] = field(default_factory=dict)
     _waiting: dict[int, _Waiting] = field(default_factory=dict)
-    """The jobs of the last reading with a group: most of them are the same in the next one."""
+    """The jobs of the last observation with a group; most are unchanged in the next one."""
 
     def note(self, seen: Observation, starts: StartOutcomes) -> list[Event]:
-        """Record what a reading made of starts. Return the events of that."""
+        """Record the results of starts. Return events."""
         if not starts.failed and not self._groups:
             return []
         began = Counter(key for id in starts.began if id in self._waiting for key in self._waiting[id].keys)
@@ -188,7 +189,7 @@ class BackoffQueue:
         return events
 
     def _fail(self, key: BackoffKey, start: FailedStart, began: int, seen: Observation) -> bool:
-        """Back a group off, or further off. Return whether it was not before."""
+        """Back a group off, or extend its backoff. Return whether it is new."""
         known = self._groups.get(key)
         if known is not None:
             known.fail(start, began > 0 or (known.is_limit and known.count_of(seen.ended) > 0), seen.now_s)
@@ -199,7 +200,7 @@ class BackoffQueue:
     def _fail_user(
         self, user: str, failed: Sequence[FailedStart], began: Counter[BackoffKey], seen: Observation
     ) -> list[Event]:
-        """Back off all jobs of a user of whom too many groups are."""
+        """Back off all jobs of a user with too many backed-off groups."""
         key = _all_of(user)
         theirs = [
             each for each in self._groups.values()
@@ -212,11 +213,11 @@ class BackoffQueue:
         last = replace(failed[-1], is_limit=False, explained=True, benign=benign)
         if not self._fail(key, last, began[key], seen):
             return []
-        what = f"{key}: {len(theirs)} kinds of them were started in vain, the last one: {last.reason}"
+        what = f"{key}: starts of {len(theirs)} kinds of them failed, the last one: {last.reason}"
         return [Event("user_put_off", what, last.pending.job.id)]
 
     def _advance(self, seen: Observation, began: Mapping[BackoffKey, int], failed: Collection[BackoffKey]) -> None:
-        """Let time pass for the groups without a failed start. Forget those of which nothing waits."""
+        """Advance the groups without a failed start. Forget those without pending jobs."""
         before, self._waiting = self._waiting, {}
         members: dict[BackoffKey, Job] = {}
         for each in seen.pending:
@@ -233,7 +234,7 @@ class BackoffQueue:
                 del self._groups[key]
 
     def leave(self, seen: Observation, entries: Mapping[int, Entry], max_failures: int) -> list[Transition]:
-        """Return held jobs that go to the cluster's own scheduler, since too many starts of jobs like them failed."""
+        """Return held jobs to leave to the cluster's own scheduler after too many failed starts of their class."""
         given_up = {key: each.failures for key, each in self._groups.items() if each.failures >= max_failures}
         found = []
         for each in seen.pending if given_up else ():
@@ -241,15 +242,14 @@ class BackoffQueue:
             if failures is None or entry is None or each.release_is_pointless:
                 continue
             if entry.state is State.HELD and not entry.leave:
-                why = f"{failures} starts in a row of jobs like it failed"
+                why = f"{failures} consecutive starts of its equivalence class failed"
                 found.append(move(entry, State.HANDING_BACK, seen.now_s, why, event="left", leave=why))
         return found
 
     def applied(self, seen: Observation, entries: Mapping[int, Entry]) -> Observation:
-        """Return the reading with the jobs that are backed off marked as ineligible, with the cluster's own reason.
+        """Return the observation with backed-off jobs marked as ineligible, with the cluster's reason.
 
-        Those that are tried come last in it, as jobs that have just come and have no priority, unless a limit backs
-        them off.
+        Tried jobs come last, without priority and as the newest, unless a limit backs them off.
         """
         self.jobs = frozenset()
         if not self._groups:
@@ -286,13 +286,13 @@ class BackoffQueue:
 
 
 def _fits(seen: Observation, request: Request) -> bool:
-    """Return whether a request fits what is free."""
+    """Return whether a request fits the free resources."""
     room = free_units_by_node(request, seen.cluster, seen.free)
     return int((np.minimum(room, 1) if request.distinct else room).sum()) >= request.units
 
 
 def _joined(several: Sequence[FailedStart]) -> FailedStart:
-    """Several failed starts of one group in one reading are one sign: the last one stands for them."""
+    """Return one failed start that represents all of a group in one observation."""
     explained, benign = all(each.explained for each in several), all(each.benign for each in several)
     return replace(several[-1], explained=explained, benign=benign)
 
@@ -315,17 +315,17 @@ class _Sent:
 
 @dataclass(slots=True)
 class CommandRetries:
-    """The last command of each job for which one is intended, and how often it was sent in a row.
+    """The last intended command of each job, and its number of repeats.
 
-    The ledger's intents are sent again until the cluster shows that they took effect. One that never does is reported
-    once, then sent ever more rarely. A command of another kind begins the count again.
+    The ledger's intents are sent until the cluster shows their effect. A command without effect is reported once, then
+    sent less and less often. A different command restarts the count.
     """
 
     _sent: dict[int, _Sent] = field(default_factory=dict)
     _since_s: dict[int, int] = field(default_factory=dict)
-    """Since when a command has been intended for each job. Each attempt is a new beginning in the ledger."""
+    """Start time of each job's uninterrupted intents. Each attempt has a new time in the ledger."""
     stuck: set[int] = field(default_factory=set)
-    """Jobs for which commands have been intended for more than `STUCK_S` seconds."""
+    """Jobs with intents for more than `STUCK_S` seconds."""
 
     def due(self, kind: str, job_id: int, now_s: int) -> bool:
         """Return whether a command may be sent now (cluster time)."""
@@ -333,7 +333,7 @@ class CommandRetries:
         return last is None or last.kind != kind or now_s >= last.next_s
 
     def note(self, kind: str, job_ids: Iterable[int], now_s: int) -> list[int]:
-        """Record commands that are being sent. Return the jobs for which this is the first time too many."""
+        """Record commands that are being sent. Return the jobs that reach the reported number of repeats."""
         in_vain = []
         for job_id in job_ids:
             last = self._sent.get(job_id)
@@ -345,9 +345,9 @@ class CommandRetries:
         return in_vain
 
     def intend(self, job_ids: Collection[int], now_s: int) -> dict[int, int]:
-        """Record the jobs for which a command is intended now; the others are forgotten after a while.
+        """Record the jobs with current intents; others are forgotten after a while.
 
-        Return those that are stuck from now on, and for how long a command has been intended for each.
+        Return newly stuck jobs, with the duration of their intents.
         """
         self._since_s = {id: self._since_s.get(id, now_s) for id in job_ids}
         before, self.stuck = self.stuck, {id for id, since_s in self._since_s.items() if now_s - since_s > STUCK_S}

@@ -1,13 +1,12 @@
-"""Works out by how many points each waiting job is raised, so that the cluster's own order becomes the plan's order.
+"""Compute the boost of each pending job, so that the cluster's order becomes the plan's order.
 
-Slurm sorts by tier, then by priority, then by the number of the job. Advice adds points to the priority of some jobs:
-from 0 to a bound, never less. So a job passes another one of its tier only where Slurm's own priorities of the two
-differ by less than the bound.
+Slurm sorts by tier, then by priority, then by job number. Advise mode boosts the priority of some jobs, from 0 to a
+bound. So a job passes another one of its tier only if their own priorities differ by less than the bound.
 
-This module is pure: the jobs in the order of the plan go in, numbers come out.
+This module is pure: jobs in the order of the plan go in, boosts come out.
 
-Example: the plan wants 3, 1, 2, and Slurm's own priorities are 50, 60, 40 for the jobs 3, 1, 2. Job 3 must pass job 1:
-it gets ten points and some head room. Jobs 1 and 2 are in order, and are told nothing.
+Example: the plan wants 3, 1, 2, and Slurm's own priorities of the jobs 3, 1, 2 are 50, 60, 40. Job 3 must pass job 1:
+it gets a boost of ten and a margin. Jobs 1 and 2 are in order and get none.
 """
 
 from __future__ import annotations
@@ -20,39 +19,39 @@ from itertools import pairwise
 from cpsched.errors import require
 
 HEAD_ROOM = 2
-"""Part of the bound that a whole new order may take up: the rest is left to jobs that come to stand in front later."""
+"""Share of the bound that a new order may use; the rest is for jobs that are planned ahead of it later."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankedJob:
-    """A waiting job as the cluster ranks it."""
+    """A pending job with its rank on the cluster."""
 
     id: int
-    """Of two jobs with the same priority the cluster takes that with the lower one first."""
+    """Of two jobs with equal priority, the cluster starts the lower number first."""
     own: int
-    """The priority that the cluster computes, without points; below 1 where it is shown as 1."""
+    """Priority that the cluster computes without the boost; below 1 if shown as 1."""
     points: int = 0
-    """What somebody has added to it."""
+    """The current boost, of any actor."""
     tier: int = 0
     movable: bool = True
-    """False: the points are somebody else's, or would have no effect."""
+    """False: the boost is another actor's, or would have no effect."""
 
     @property
     def shown(self) -> int:
-        """The priority by which the cluster sorts; nothing is below 1."""
+        """The priority by which the cluster sorts, at least 1."""
         return max(1, self.own + self.points)
 
 
 @dataclass(frozen=True, slots=True)
 class BoostLimits:
-    """How far advice may go."""
+    """Limits of boosts."""
 
     points: int
-    """The most that a job is raised."""
+    """Maximum boost of a job."""
     depth: int = 100
-    """How many jobs at the front of the plan are put in order; those behind have no points."""
+    """Number of jobs at the front of the plan that are ordered; those behind have no boost."""
     changes: int = 100
-    """How many jobs are told at a time, those at the front first."""
+    """Maximum number of changed jobs at a time, those at the front first."""
 
     def __post_init__(self) -> None:
         for name in ("points", "depth", "changes"):
@@ -60,16 +59,16 @@ class BoostLimits:
 
     @property
     def gap(self) -> int:
-        """Points between two jobs that are put in order: what may move underneath before they change places."""
+        """Distance of two ordered jobs: how far priorities may drift before they swap."""
         return max(1, self.points // (HEAD_ROOM * (self.depth + 1)))
 
 
 def boost_changes(
     wished: Sequence[RankedJob], others: Iterable[RankedJob], bounds: BoostLimits
 ) -> list[tuple[int, int]]:
-    """The jobs to be told, and their new points: the front of the plan first, then those that have points no more.
+    """Return changed boosts by job: the front of the plan first, then those to remove.
 
-    `wished` is the plan's order. `others` are jobs that nobody plans; they lose their points.
+    `wished` is the plan's order. `others` are jobs outside the plan; they lose their boosts.
     """
     front, behind = wished[: bounds.depth], [*wished[bounds.depth :], *others]
     found: dict[int, int] = {}
@@ -82,9 +81,9 @@ def boost_changes(
 
 
 def order_agreement(wished: Sequence[RankedJob]) -> float:
-    """Of all pairs of jobs of one tier, the share that the cluster's list has in the order of the plan; 1 without any.
+    """Return the share of pairs of jobs of one tier that the cluster ranks in the order of the plan; 1 without pairs.
 
-    1 less the normalised Kendall distance.
+    1 minus the normalised Kendall distance.
     """
     pairs = right = 0
     for tier in {each.tier for each in wished}:
@@ -98,7 +97,7 @@ def order_agreement(wished: Sequence[RankedJob]) -> float:
 
 
 def _in_tier(front: Sequence[RankedJob], behind: Sequence[RankedJob], bounds: BoostLimits) -> dict[int, int]:
-    """The points of the movable jobs of one tier's front."""
+    """Return the boosts of the movable jobs at one tier's front."""
     floor = sorted(max(1, each.own) if each.movable else each.shown for each in behind)
     layout = _layout(front, floor, bounds.points, bounds.gap)
     order = sorted(range(len(front)), key=lambda at: (-layout[at], at))
@@ -106,17 +105,17 @@ def _in_tier(front: Sequence[RankedJob], behind: Sequence[RankedJob], bounds: Bo
     tight = _layout(ahead, floor, bounds.points, 1)
     later = min((each.id for each in behind), default=0) > max((each.id for each in front), default=0)
     level = _layout(ahead, floor if later or not behind else [value + 1 for value in floor], bounds.points, 0)
-    # As few changes as possible, where that gives the order: first with ties that the numbers of jobs break, then
-    # with a point between any two, then a whole new order.
+    # Change as few jobs as possible: first allow equal priorities, where job numbers decide, then
+    # require a distance of one, then compute a new order.
     tries = [_kept(ahead, fresh, level, bounds, True), _kept(ahead, fresh, tight, bounds, False), fresh]
     best = min(tries, key=lambda values: (_out_of_order(ahead, values), _moved(ahead, values)))
     return {each.id: _points(each, value, bounds) for each, value in zip(ahead, best, strict=True) if each.movable}
 
 
 def _layout(front: Sequence[RankedJob], floor: Sequence[int], most: int, gap: int) -> list[int]:
-    """The lowest priorities that put every job before as many of those behind it as it can pass.
+    """Return the lowest priorities with which every job precedes as many later ones as it can pass.
 
-    Built from the last job to the first. A job that cannot pass another one ignores that one.
+    Built from the last job to the first. A job ignores those that it cannot pass.
     """
     values, taken = [0] * len(front), list(floor)
     for at in range(len(front) - 1, -1, -1):
@@ -135,10 +134,9 @@ def _layout(front: Sequence[RankedJob], floor: Sequence[int], most: int, gap: in
 def _kept(
     front: Sequence[RankedJob], fresh: Sequence[int], least: Sequence[int], bounds: BoostLimits, ties: bool
 ) -> list[int]:
-    """Priorities for which the longest run of jobs that are in order stays as it is, and the others go between.
+    """Return priorities that keep the longest ordered run of jobs and move the others between them.
 
-    `least` are the priorities below which no job may stay. With `ties`, two jobs with the same priority are in order
-    where their numbers are.
+    `least` are the minimum priorities. With `ties`, two jobs with equal priority are in order if their numbers are.
     """
     scale = len(front) + 1
     by_number = {each.id: rank for rank, each in enumerate(sorted(front, key=lambda each: -each.id))}
@@ -166,7 +164,7 @@ def _kept(
 
 
 def _longest(keys: Sequence[tuple[int, int]]) -> list[int]:
-    """The places of a longest run of keys that do not go up."""
+    """Return the positions of a longest non-increasing run of keys."""
     ends: list[int] = []
     last: list[int] = []
     before: list[int] = []
@@ -183,14 +181,14 @@ def _longest(keys: Sequence[tuple[int, int]]) -> list[int]:
 
 
 def _points(each: RankedJob, value: int, bounds: BoostLimits) -> int:
-    """The points that bring a job to a priority; it keeps those that it has where they do, too."""
+    """Return the boost that brings a job to a priority; the current one if that suffices."""
     if each.shown == value and 0 <= each.points <= bounds.points:
         return each.points
     return max(0, min(bounds.points, value - each.own)) if each.own + bounds.points > 1 else 0
 
 
 def _shown(each: RankedJob, value: int, bounds: BoostLimits) -> int:
-    """The priority nearest to `value` that a job can have."""
+    """Return the priority nearest to `value` that a job can have."""
     if not each.movable:
         return each.shown
     return max(1, each.own + max(0, min(bounds.points, value - each.own)))

@@ -1,7 +1,7 @@
-"""Raises priorities so that the cluster's own scheduler follows the order of the plan, and removes these boosts.
+"""Boost priorities so that the cluster's own scheduler follows the plan's order, and remove these boosts.
 
-The boost ledger has each boost before it is sent. So after a crash at any moment the next bridge knows its own boosts
-from others'. `docs/cycle.md` lists the moments.
+The boost ledger records each boost before it is sent. So, after a crash at any time, the next bridge can distinguish
+its boosts from others'. `docs/cycle.md` lists the cases.
 """
 
 from __future__ import annotations
@@ -20,52 +20,52 @@ from cpsched_bridge.store.boost_ledger import BoostLedger
 from cpsched_bridge.store.state_paths import advice_path
 
 KIND = "advise"
-"""The command's name in journal and metrics."""
+"""Name of the command in journal and metrics."""
 SPARED_S = 300.0
-"""How long a job keeps its points that is in no plan any more: nodes that are just being freed count as away."""
+"""Seconds for which a job outside the plan keeps its boost: nodes that are being freed count as missing."""
 MOST_BACK = 500
-"""Jobs whose points are taken off in one cycle."""
+"""Maximum number of jobs whose boosts are removed in one cycle."""
 
 
 @dataclass(slots=True)
 class Booster:
-    """Advises one cluster."""
+    """Boosts jobs on one cluster."""
 
     backend: SupportsBoost
     book: BoostLedger
     settings: AdviseSettings
     keep_s: int = 30 * 86_400
-    """How long an entry of the book outlives its job: a job that is requeued has its points still."""
+    """Seconds for which an entry outlives its job: a requeued job still has its boost."""
     last: AdviceReport | None = None
-    """What the last look at the cluster's order has shown."""
+    """Result of the last comparison with the cluster's order."""
     _due_s: float = float("-inf")
-    """When the next advice is due."""
+    """When the next boosts are due."""
     _again_s: float = float("-inf")
-    """When to look again whether points of ours are on a job that had none."""
+    """When to check again for boosts on requeued jobs."""
     _clean: bool = False
-    """Whether no points of ours are on any waiting job, as the last look has shown."""
+    """Whether no pending job had a boost of the bridge at the last check."""
     _unplanned: dict[int, float] = field(default_factory=dict)
-    """Since when jobs with points are in no plan, by a monotonic clock."""
+    """Since when boosted jobs are outside the plan, by a monotonic clock."""
     _told_0: set[int] = field(default_factory=set)
-    """Jobs that were told 0 although the cluster does not show their points; once is enough."""
+    """Jobs with a hidden boost that were set to 0; once is enough."""
     _planned: dict[int, int] = field(default_factory=dict)
-    """The starts by the last plan."""
+    """Starts by the last plan."""
 
     @staticmethod
     def of(backend: Backend, settings: Settings) -> Booster | None:
-        """Return what advises a cluster, or takes advice back; None in shadow mode, and where it cannot be advised."""
+        """Return the booster of a cluster; None in shadow mode, or if the cluster supports no boosts."""
         if settings.mode == "shadow" or not isinstance(backend, SupportsBoost):
             return None
         book = BoostLedger(advice_path(settings), settings.durable)
         return Booster(backend, book, settings.advise, int(settings.journal.keep_jobs_days * 86400))
 
     def note_plan(self, report: CycleReport) -> None:
-        """Remember a decision in mode advise until the next reading."""
+        """Remember a decision in advise mode until the next observation."""
         if report.mode == "advise" and report.decision is not None and report.snapshot is not None:
             self._planned = report.decision.plan_by_job(report.snapshot)
 
     def note_started(self, report: CycleReport) -> None:
-        """In mode advise, report jobs that the cluster has started long before their place in the plan came."""
+        """In advise mode, report jobs that the cluster started long before their planned start."""
         planned, self._planned = self._planned, {}
         if report.mode != "advise":
             return
@@ -77,26 +77,26 @@ class Booster:
                 report.tell("started_otherwise", words, job.id)
 
     def apply(self, report: CycleReport, outdated: bool, monotonic_s: float) -> None:
-        """In mode advise, send the order of the plan; in other modes, take back what was sent.
+        """In advise mode, send the order of the plan; in other modes, remove the boosts.
 
-        Nothing is sent by a reading that is `outdated`.
+        Nothing is sent if the observation is `outdated`.
         """
         report.happenings += self.book.mishaps
         self.book.mishaps = []
         if report.mode != "advise":
             try:
                 self.remove_boosts(report, monotonic_s)
-            except BackendError as error:  # numbers that stay longer are no reason to stop the rest
-                report.tell("points_left", f"points are still on up to {self.left()} jobs: {error}")
+            except BackendError as error:  # remaining boosts must not stop the rest
+                report.tell("points_left", f"up to {self.left()} jobs may still have boosts: {error}")
         elif outdated:
             report.fail("outdated", OUTDATED)
         else:
             self.work(report, monotonic_s)
 
     def work(self, report: CycleReport, monotonic_s: float) -> None:
-        """Advise if it is time to; raises the backend's errors, and `sqlite3.Error` where the book cannot be written.
+        """Boost jobs if due. Raise the backend's errors, and `sqlite3.Error` if the boost ledger cannot be written.
 
-        Without a decision nothing changes: the old advice stands.
+        Without a decision nothing changes.
         """
         if report.decision is None or report.snapshot is None or monotonic_s < self._due_s:
             report.advised = self.last
@@ -121,10 +121,9 @@ class Booster:
         return [each for each in others if monotonic_s - self._unplanned[each.id] >= SPARED_S]
 
     def remove_boosts(self, report: CycleReport, monotonic_s: float) -> None:
-        """Take our points off what still has them, until nothing has them.
+        """Remove the bridge's boosts until no job has any.
 
-        After that there is a look every `every_s` seconds, as long as the book has entries: a job that has started with
-        points, and is requeued, waits with them again.
+        Afterwards check every `every_s` seconds while the boost ledger has entries: a requeued job has its boost again.
         """
         self.last = report.advised = None
         self._due_s = float("-inf")
@@ -139,7 +138,7 @@ class Booster:
         self._clean = all(each.id in self._told_0 for each in wanted)
 
     def left(self) -> int:
-        """How many jobs may have points of ours; 0 once the cluster has shown that none has."""
+        """Return how many jobs may have a boost of the bridge; 0 once the cluster has shown that none has."""
         return 0 if self._clean else sum(each.points[-1] != 0 for each in self.book.by_id.values())
 
     def _ranks(self, now_s: int) -> Sequence[QueueRank]:
@@ -151,7 +150,7 @@ class Booster:
         return PriorityBoost(rank.id, points, _instead_of(rank, self.book))
 
     def _tell(self, advice: Sequence[PriorityBoost], report: CycleReport) -> Sequence[Outcome]:
-        """Write, tell, and note what came of it in the report. Points that are taken off need no writing."""
+        """Record and send boosts, and report the outcomes. Removals need no record."""
         if not advice:
             return ()
         raised = {each.id: each.points for each in advice if each.points}
@@ -166,7 +165,7 @@ class Booster:
 
 
 def planned_order(decision: Decision, snapshot: Snapshot) -> list[int]:
-    """The jobs with a known start, in order of that start; of the same second, in the order of the queue."""
+    """Return the jobs with a planned start, by start, then by position in the queue."""
     plan = decision.plan_by_job(snapshot) | dict.fromkeys(decision.starts_by_job(snapshot), snapshot.now_s)
     place = {job.id: at for at, job in enumerate(snapshot.queued_jobs())}
     return sorted(plan, key=lambda id: (plan[id], place.get(id, 0), id))
@@ -175,9 +174,9 @@ def planned_order(decision: Decision, snapshot: Snapshot) -> list[int]:
 def split_by_plan(
     ranks: Sequence[QueueRank], order: Sequence[int], book: BoostLedger
 ) -> tuple[list[RankedJob], list[RankedJob]]:
-    """The entries of the cluster's list in the order of the plan, and those that nobody plans.
+    """Split the cluster's entries into planned ones, in the order of the plan, and others.
 
-    Tasks of an array that wait together share one number: it stands where the plan has the first of them.
+    Pending tasks of an array share one entry: it has the position of the first planned one.
     """
     place = {job_id: at for at, job_id in enumerate(order)}
     planned: list[tuple[int, RankedJob]] = []
@@ -196,7 +195,7 @@ def split_by_plan(
 
 
 def boosts_to_remove(ranks: Sequence[QueueRank], book: BoostLedger) -> list[PriorityBoost]:
-    """What takes our points off: all that have ours, and those in the book whose points the cluster does not show."""
+    """Return the removals of the bridge's boosts, and of recorded ones that the cluster does not show."""
     found = []
     for rank in ranks:
         known = _instead_of(rank, book)
@@ -206,9 +205,9 @@ def boosts_to_remove(ranks: Sequence[QueueRank], book: BoostLedger) -> list[Prio
 
 
 def remove_all_boosts(backend: SupportsBoost, book: BoostLedger, attempts: int = 3) -> list[str]:
-    """Take all points of ours off; what is in the way of that, a line each. The book is not written.
+    """Remove all boosts of the bridge. Return one line per problem. The boost ledger is not written.
 
-    To be called after the cluster has been read.
+    Call this after the cluster was read.
     """
     problems: list[str] = []
     if not book.by_id:
@@ -219,11 +218,11 @@ def remove_all_boosts(backend: SupportsBoost, book: BoostLedger, attempts: int =
             wanted = boosts_to_remove(ranks, book)
             outcomes = backend.set_boosts(wanted) if wanted else []
         except BackendError as error:
-            problems = [f"points may still be on jobs: {error}"]
+            problems = [f"jobs may still have boosts: {error}"]
             continue
         names = {rank.id: rank.label or str(rank.id) for rank in ranks}
         undone = [outcome for outcome in outcomes if outcome.result != "done"]
-        problems = [f"job {names[o.job_id]} may still have points: {o.detail}" for o in undone]
+        problems = [f"job {names[o.job_id]} may still have a boost: {o.detail}" for o in undone]
         if not problems:
             break
     return problems
@@ -238,7 +237,7 @@ def _instead_of(rank: QueueRank, book: BoostLedger) -> tuple[int, ...]:
 
 
 def _asked(backend: SupportsBoost, advice: Sequence[PriorityBoost], report: CycleReport) -> Sequence[Outcome]:
-    """The outcomes; a `BackendError` is noted in the report for each job, and raised again."""
+    """Return the outcomes. Record a `BackendError` for each job, and raise it again."""
     try:
         return backend.set_boosts(advice)
     except BackendError as error:

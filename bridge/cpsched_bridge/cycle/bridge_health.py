@@ -1,4 +1,4 @@
-"""Whether the bridge may work: checks, its mode, and what keeps it paused."""
+"""Whether the bridge may act: checks, mode, and pauses."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from cpsched_bridge.store.process_files import PauseFile
 from cpsched_bridge.telemetry.sd_notify import SystemdNotifier
 
 UNANSWERED = "checks"
-"""The check that there are checks at all."""
+"""Name of the check that the checks can run."""
 
 
 @dataclass(slots=True)
 class ModeSwitch:
-    """The present mode. A pause counts where the bridge writes to the cluster; shadow mode does nothing anyway."""
+    """The current mode. A pause applies to modes that write to the cluster; shadow mode never writes."""
 
     configured: Literal["shadow", "advise", "control"]
     pause: PauseFile
@@ -28,32 +28,32 @@ class ModeSwitch:
     breaker: CircuitBreaker
     systemd: SystemdNotifier
     trouble: Callable[[], str | None] = lambda: None
-    """Returns why the bridge must be paused for as long as this lasts."""
+    """Returns why the bridge must pause as long as the condition lasts."""
     _last: Mode | None = field(default=None, init=False)
-    """The mode that was reported last."""
+    """The last reported mode."""
     _unwritten: str = field(default="", init=False)
-    """Why the bridge is paused, while the disk does not take it."""
+    """The reason of a pause that the disk could not store."""
 
     def present(self) -> Mode:
-        """Return the mode of the cycle that begins."""
+        """Return the mode of the starting cycle."""
         if self.configured == "shadow":
             return "shadow"
         return self.configured if self.reason() is None else "paused"
 
     @property
     def wanted(self) -> bool:
-        """Whether the bridge is to be in control, or to advise, unless another one does either."""
+        """Whether the bridge would control or advise if no other bridge did."""
         return self.configured != "shadow" and self._own_reason() is None
 
     def reason(self) -> str | None:
-        """Return why the bridge is paused; None if it is not."""
+        """Return why the bridge is paused, or None."""
         return self._own_reason() or self.claims.why_not()
 
     def _own_reason(self) -> str | None:
         return self._unwritten or self.pause.reason() or self.trouble()
 
     def note(self, report: CycleReport) -> None:
-        """Report the mode of a cycle where it has changed. The circuit breaker counts from zero after a pause."""
+        """Report a changed mode. The circuit breaker restarts from zero after a pause."""
         report.paused = (self.reason() or "") if report.mode == "paused" else ""
         if report.mode == self._last:
             return
@@ -64,14 +64,14 @@ class ModeSwitch:
         self.systemd.notify(f"STATUS={report.mode}")
 
     def pause_if_needed(self, report: CycleReport, now_s: float) -> None:
-        """Pause from the next cycle on where the circuit breaker trips at a monotonic time.
+        """Pause from the next cycle if the circuit breaker trips at a monotonic time.
 
-        Raises `OSError` if the disk does not take that; the bridge still pauses, and the next call writes it.
+        Raise `OSError` if the disk cannot store it. The bridge pauses nevertheless, and the next call writes it.
         """
         verdict, report.failing_users = self.breaker.verdict(now_s), len(self.breaker.failing(now_s))
         if verdict is not None and report.mode in ("advise", "control"):
             report.tell("stood_down", verdict)
-            self._unwritten = f"stood down: {verdict}; `cpsched resume` to work again"
+            self._unwritten = f"circuit breaker: {verdict}; `cpsched resume` resumes"
         if self._unwritten:
             self.pause.pause(self._unwritten)
             self._unwritten = ""
@@ -85,14 +85,14 @@ class PeriodicChecks:
     every_s: float
     now_s: float
     mode: str = "control"
-    """The mode that is configured: checks that do not concern it are left out."""
+    """The configured mode; other modes' checks are omitted."""
     _failing: dict[str, str] = field(default_factory=dict, init=False)
 
     def note(self, now_s: float, report: CycleReport) -> None:
-        """Check if it is time to, at a monotonic time.
+        """Run the checks if they are due at a monotonic time.
 
-        A failed check is an event when it begins to fail and when it says something else, another one when it holds
-        again. Nothing here fails the cycle: jobs go on as long as they can.
+        A check is an event when it starts to fail, when its text changes, and when it passes again. A failed check does
+        not fail the cycle: jobs continue as long as possible.
         """
         if not self.every_s or now_s - self.now_s < self.every_s:
             return
@@ -114,7 +114,7 @@ class PeriodicChecks:
 
 
 def concerning(checks: Iterable[Check], mode: str) -> list[Check]:
-    """The checks that matter in a configured mode; in shadow all, and those of advise are not required."""
+    """Return the checks of a configured mode; in shadow mode all, with those of advise mode as warnings."""
     if mode == "shadow":
         return [replace(check, required=False) if check.mode == "advise" else check for check in checks]
     return [check for check in checks if check.mode in ("", mode)]

@@ -1,8 +1,8 @@
-"""The loop beside a cluster: observe, learn, reconcile, decide, apply, journal, and report to the listeners.
+"""The loop: observe, learn, reconcile, decide, apply, record, and report to the listeners.
 
-The loop knows ports, never adapters. One cycle takes one reading and ends in one `CycleReport`, whatever happens:
-a cluster, a disk, a policy or a part of the bridge itself that fails makes a failed cycle, and the loop goes on. Only
-`SystemExit` and `KeyboardInterrupt` end the loop, and they too hand the held jobs back.
+The loop uses ports, never adapters. One cycle takes one observation and ends in one `CycleReport`. A failure of the
+cluster, the disk, the policy or the bridge itself fails the cycle, and the loop continues. Only `SystemExit` and
+`KeyboardInterrupt` end the loop, and the held jobs are released then, too.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ from cpsched_bridge.store.state_paths import take_over_file
 from cpsched_bridge.telemetry.sd_notify import SystemdNotifier
 
 STOP_S = 120.0
-"""How long one part of a stop may take; `TimeoutStopSec` of the unit is the same."""
+"""Time limit of one part of a stop; equal to `TimeoutStopSec` of the unit."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BridgeParts:
-    """What one bridge works with. `listeners` get each cycle's report."""
+    """The parts of a bridge. `listeners` receive each cycle's report."""
 
     backend: Backend
     policy: Policy
     in_force: EffectiveConfig
-    """What `policy` and `fallback` were built of; the journal keeps it."""
+    """The specifications of `policy` and `fallback`, for the journal."""
     ledger: Ledger
     journal: Journal
     pause: PauseFile
@@ -63,14 +63,14 @@ class BridgeParts:
     settings: Settings
     listeners: Sequence[Listener] = ()
     fallback: Policy | None = None
-    """Decides where `policy` hangs or fails."""
+    """Decides if `policy` hangs or fails."""
     systemd: SystemdNotifier = field(default_factory=SystemdNotifier)
     startup: Startup = field(default_factory=Startup)
-    """What is to be done before the first decision."""
+    """Steps before the first decision."""
 
 
 class Bridge:
-    """One bridge: `run` repeats `cycle` until the pace ends, then calls `stop`."""
+    """One bridge: `run` repeats `cycle` until the clock stops, then calls `stop`."""
 
     def __init__(self, parts: BridgeParts) -> None:
         backend, ledger, pace, settings = parts.backend, parts.ledger, parts.pace, parts.settings
@@ -89,11 +89,12 @@ class Bridge:
         self._telling = CycleReporter(parts.journal, ledger, heart, pace, parts.in_force, parts.listeners)
 
     def run(self) -> list[str]:
-        """Start up, then cycle until the pace ends. Return what kept held jobs from being released, a line each.
+        """Start up, then run cycles until the clock stops. Return one line per reason why jobs could not be released.
 
-        Raise `InvalidSetting` where the first reading shows that a setting does not go with the cluster.
+        Raise `InvalidSetting` if the first observation shows that a setting does not fit the cluster.
 
-        A startup that takes longer than held jobs may wait goes on beside the cycles, which decide nothing meanwhile.
+        A start-up that takes longer than held jobs may wait continues during the cycles, which decide nothing until it
+        ends.
         """
         log = structlog.get_logger("bridge")
         if not can_interrupt():
@@ -115,8 +116,8 @@ class Bridge:
         return self.stop()
 
     def cycle(self) -> CycleReport:
-        """Run one cycle. What fails in it is in the report; only a `InvalidSetting` of the first reading is raised."""
-        # 1. Begin: what the startup still has to do, the mode, the time.
+        """Run one cycle. Failures go into the report; only an `InvalidSetting` of the first observation is raised."""
+        # 1. Begin: remaining start-up, mode, time.
         waits_for = self.parts.startup.waits_for() or ""
         if waits_for:
             self.parts.startup.note(waits_for, self._now_s)
@@ -126,14 +127,14 @@ class Bridge:
         with failing_cycle(report):
             self._work(report)
             self._checking.note(self._now_s, report)
-        # 3. Pause where too much has failed.
+        # 3. Pause after too many failures.
         with failing_cycle(report, OSError):
             self.mode.pause_if_needed(report, self._now_s)
-        # 4. Write down the round and its events.
+        # 4. Record the round and its events.
         self.timing.note_load(report)
         report.stuck = self._sending.stuck
         self._telling.write_down(report)
-        # 5. Report to whom the startup concerns, to the log and to the listeners.
+        # 5. Report to the start-up's listeners, the log and the listeners.
         with failing_cycle(report):
             self.parts.startup.tell(report.waits_for)
         self._telling.tell(report)
@@ -142,22 +143,22 @@ class Bridge:
 
     def _work(self, report: CycleReport) -> None:
         pace = self.parts.pace
-        # 1. Read the cluster, and see which bridge is in control.
+        # 1. Read the cluster, and check which bridge is in control.
         try:
             seen, past = self._reader.read_for(report, self.mode, pace, self.parts.settings.policy.power.cap())
             report.mode = self.mode.present()
         finally:
             self.mode.note(report)
-        # 2. Learn from jobs that ended, and note those that started.
+        # 2. Learn from ended jobs, and record started ones.
         self._deciders.learner.note_reading(seen, past, report)
         if self._adviser is not None:
             self._adviser.note_started(report)
-        # 3. Reconcile the ledger with the reading, and back off jobs whose starts fail.
+        # 3. Reconcile the ledger with the observation, and back off jobs whose starts fail.
         with record_duration(report, "reconcile", pace):
             self._reconcile(seen, report)
             seen = report.observation = self._backoff.applied(seen, self.parts.ledger.by_id)
             report.put_off = self._backoff.jobs
-        # 4. Take off pins of starts that did not happen.
+        # 4. Remove pins of failed starts.
         entries = self._sending.take_off_pins(seen, report)
         # 5. Decide, and verify the decision.
         if not report.waits_for:
@@ -169,7 +170,7 @@ class Bridge:
                 self._adviser.apply(report, self.mode.claims.outdated(self._now_s), self._now_s)
 
     def _reconcile(self, seen: Observation, report: CycleReport) -> None:
-        """Bring the ledger up to what was seen; shadow mode has nothing in its ledger."""
+        """Update the ledger to the observation; in shadow mode it is empty."""
         if report.mode == "shadow":
             return
         starts = self._sending.reconcile(seen, report)
@@ -180,7 +181,7 @@ class Bridge:
             self._sending.record(self._backoff.leave(seen, self.parts.ledger.by_id, max_failures), report)
 
     def _decide(self, seen: Observation, entries: Mapping[int, Entry], report: CycleReport) -> None:
-        """Teach and ask the policy; what it does wrong must not take the held jobs along."""
+        """Train and ask the policy. Its failure must not affect held jobs."""
         try:
             self._deciders.decide(seen, entries, report)
         except PolicyFailure as failure:
@@ -194,19 +195,19 @@ class Bridge:
         self.parts.startup.note(report.waits_for, self._now_s)
 
     def stop(self) -> list[str]:
-        """Hand the held jobs back, unless they are to be kept. Return what was in the way, a line each."""
+        """Release the held jobs, unless they are to be kept. Return one line per problem."""
         backend, ledger, settings, claims = self.parts.backend, self.parts.ledger, self.parts.settings, self.mode.claims
         self._note_stopping()
         problems, released = [], -ledger.counts()[State.FREE]
         if settings.mode != "shadow" and settings.on_stop != "keep":
-            with contextlib.suppress(CompilationCancelled):  # of a simulated cluster, which ends with this process
+            with contextlib.suppress(CompilationCancelled):  # of a simulated cluster in this process
                 problems = release_all_jobs(
                     backend, ledger, "the bridge stops", self._beside_another, goes_on=self._note_stopping
                 )
             unwritten = only_disk_problems(problems)
             if self._adviser is not None:
                 problems += remove_all_boosts(self._adviser.backend, self._adviser.book)
-            with contextlib.suppress(BackendError):  # the claim expires a little later
+            with contextlib.suppress(BackendError):  # the lease expires later
                 (claims.leave_word if unwritten else claims.release_lease)()
         if self._adviser is not None:
             self._adviser.book.close()
@@ -216,15 +217,15 @@ class Bridge:
         return problems
 
     def _note_stopping(self) -> None:
-        """Report to systemd that the bridge stops, and is not stuck: the more jobs it holds, the longer that takes."""
+        """Report to systemd that the bridge is stopping: the time grows with the number of held jobs."""
         self.parts.systemd.notify("STOPPING=1", "WATCHDOG=1", f"EXTEND_TIMEOUT_USEC={int(1e6 * STOP_S)}")
 
     def _beside_another(self, seen: Observation) -> bool:
-        """Return whether another bridge is in control by this reading: it may have taken over since the last cycle."""
+        """Return whether another bridge is in control, which may have taken over since the last cycle."""
         return self.mode.claims.rival_of(seen.claim, self._now_s) is not None
 
     def _while_starting(self) -> None:
-        """Give a sign of life before the first cycle, which reports where that fails, and take off old pins."""
+        """Send a sign of life before the first cycle, which reports failures, and remove old pins."""
         with contextlib.suppress(OSError):
             self._telling.heart.beat(self._now_s)
         if self.parts.settings.mode == "shadow":
@@ -233,11 +234,11 @@ class Bridge:
         try:
             self._sending.take_off_left_pins(self._reader, report)
         except (BackendError, sqlite3.Error) as error:
-            structlog.get_logger("bridge").warning("old_pins", detail=f"not taken off yet: {describe_failure(error)}")
+            structlog.get_logger("bridge").warning("old_pins", detail=f"not removed yet: {describe_failure(error)}")
         self._telling.late += report.happenings
 
     def _trouble(self) -> str | None:
-        """Return why the bridge must not hold or advise jobs now, although it is not paused."""
+        """Return why the bridge must not hold or boost jobs now although it is not paused."""
         return self._telling.heart.trouble(self._now_s) or self.parts.startup.trouble(self._now_s)
 
     @property
@@ -246,7 +247,7 @@ class Bridge:
 
 
 def _heartbeat_age_s(settings: Settings) -> float | None:
-    """Seconds since the bridge before gave a sign of life; a heartbeat that may not be looked at is none."""
+    """Return the age of the previous bridge's heartbeat; None if it cannot be read."""
     try:
         return age_s(settings.heartbeat_path)
     except OSError:

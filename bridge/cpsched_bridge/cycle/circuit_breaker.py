@@ -1,4 +1,4 @@
-"""Counts failures, and pauses the bridge where too much fails."""
+"""Count failures, and pause the bridge after too many."""
 
 from __future__ import annotations
 
@@ -12,42 +12,41 @@ from cpsched_bridge.equivalence import equivalence_key
 from cpsched_bridge.ports import Observation
 
 WINDOW_S = 300.0
-"""Past seconds in which failures count: a restart of the cluster's controller is over by then."""
+"""Seconds in which failures count; long enough for a restart of the cluster's controller."""
 FAILED_STARTS = 3
-"""Failed starts in a row from which on all of a user's starts count as failing: one or two have causes of their own."""
+"""Consecutive failed starts after which a user counts as failing: one or two have causes of their own."""
 FAILED_DECISIONS = 5
-"""Decisions in a row that raised or broke a rule from which on the bridge pauses."""
+"""Consecutive failed or invalid decisions after which the bridge pauses."""
 _REMEMBERED = 8
-"""Failed starts of a user that are remembered: the newest ones."""
+"""Maximum number of remembered failed starts per user, newest first."""
 
 
 @dataclass(slots=True)
 class _Record:
-    """What came of one user's starts lately."""
+    """Recent results of one user's starts."""
 
     failed: deque[tuple[float, frozenset[Suspect]]]
-    """When, and what may be behind it, since the last start that succeeded; the newest ones."""
+    """Time and suspects of each failed start since the last successful one, newest only."""
     true_s: float = -math.inf
 
 
 @dataclass(slots=True)
 class CircuitBreaker:
-    """Trips where at least `failing_users` users, and most users, have only failed starts, or decisions fail in a row.
+    """Trips if at least `failing_users` users, and most users, have only failed starts, or if decisions keep failing.
 
-    A user counts once, however many starts of theirs fail. The users count where nothing nearer than the cluster can
-    be behind it: without the starts that any one user, account, partition, QOS, shape or node had a part in, only one
-    user less would be left. A kind of which only one was ever seen, such as the partition of a site that has one,
-    says nothing.
+    A user counts once, regardless of the number of failed starts. A common cause clears the cluster: if without the
+    starts that involve some user, account, partition, QOS, shape or node too few failing users remain, the breaker does
+    not trip. A kind with only one known value, such as the partition of a site with one partition, is no such cause.
     """
 
     failing_users: int
     _users: dict[str, _Record] = field(default_factory=dict)
     _known: dict[str, set[str]] = field(default_factory=lambda: {kind: set() for kind in KINDS})
-    """Names of each kind that were seen: two are enough to know that there is more than one."""
+    """Names of each kind that were seen; at most two, to know that there is more than one."""
     _bad_decisions: int = 0
 
     def note(self, seen: Observation, starts: StartOutcomes, at_s: float) -> None:
-        """Record whom and what a reading shows, and what came of starts, at a monotonic time."""
+        """Record the users and names of an observation, and the results of starts, at a monotonic time."""
         self._known["node"].update(seen.cluster.node_names[:2])
         if any(len(names) < 2 for names in self._known.values()):
             for job in (*(each.job for each in seen.pending), *(each.job for each in seen.running)):
@@ -65,11 +64,11 @@ class CircuitBreaker:
         return self._users.setdefault(user, _Record(deque(maxlen=_REMEMBERED)))
 
     def decided(self, good: bool) -> None:
-        """Record a decision that was applicable, or was not."""
+        """Record whether a decision was applicable."""
         self._bad_decisions = 0 if good else self._bad_decisions + 1
 
     def failing(self, now_s: float) -> list[str]:
-        """The users all of whose starts fail, at a monotonic time."""
+        """Return the users with only failed starts at a monotonic time."""
         from_s = now_s - WINDOW_S
         for user, record in list(self._users.items()):
             while record.failed and record.failed[0][0] < from_s:
@@ -79,17 +78,17 @@ class CircuitBreaker:
         return [user for user, record in self._users.items() if len(record.failed) >= FAILED_STARTS]
 
     def verdict(self, now_s: float) -> str | None:
-        """Return why the bridge must pause; None if it may go on."""
+        """Return why the bridge must pause, or None."""
         failing = self.failing(now_s)
         enough = len(failing) >= self.failing_users and 2 * len(failing) > len(self._users)
         if enough and self._culprit(failing) is None:
             return f"all starts of {len(failing)} of {len(self._users)} users failed within {WINDOW_S:g} s"
         if self._bad_decisions >= FAILED_DECISIONS:
-            return f"{self._bad_decisions} decisions in a row failed"
+            return f"{self._bad_decisions} consecutive decisions failed"
         return None
 
     def _culprit(self, failing: Sequence[str]) -> Suspect | None:
-        """Return a user or thing without whose starts too few failing users are left."""
+        """Return a suspect without whose starts too few failing users remain."""
         starts = {user: [suspects for _, suspects in self._users[user].failed] for user in failing}
         several = {kind for kind, names in self._known.items() if len(names) > 1} | {"user"}
         found = {suspect for theirs in starts.values() for suspects in theirs for suspect in suspects}
@@ -100,6 +99,6 @@ class CircuitBreaker:
         return None
 
     def reset(self) -> None:
-        """Count from zero, after a resume."""
+        """Restart from zero after a resume."""
         self._users.clear()
         self._bad_decisions = 0

@@ -1,7 +1,7 @@
-"""Turns an observation into the scene that is decided on.
+"""Build the cluster state for a decision from an observation and the ledger.
 
-The observation tells what the cluster shows, the ledger what is the bridge's. Both together say which jobs may start,
-and which nodes are promised to jobs on their way.
+The observation shows the cluster, and the ledger the bridge's jobs. Together they define which jobs may start, and
+which nodes are reserved for starting jobs.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ T = TypeVar("T")
 NOT_LIMITED: Mapping[int, str] = MappingProxyType({})
 
 _NOT_OURS = {
-    Hold.NONE: "not the bridge's: nobody holds it, the cluster's own scheduler may start it",
-    Hold.PLUGIN: "held for the bridge, which has not taken it up yet",
-    Hold.ADMIN: "not the bridge's: held by an administrator",
+    Hold.NONE: "not held: the cluster's own scheduler may start it",
+    Hold.PLUGIN: "held for the bridge, which has not adopted it yet",
+    Hold.ADMIN: "held by an administrator, not by the bridge",
 }
-"""Of a job that the ledger does not know, why it is not decided on."""
+"""Why a job that the ledger does not contain is not decided on."""
 
 
 def cluster_state_of(seen: Observation, entries: Mapping[int, Entry], controlling: bool) -> ClusterState:
-    """The scene to decide on, by the ledger's `entries`.
+    """Return the cluster state, by the ledger's `entries`.
 
-    - In control the queue holds the jobs that may be started. Jobs on their way (released, not yet seen running) count
-      as running where they were sent.
-    - Otherwise the queue holds the jobs that the bridge would have if it were in control.
-    - Whatever the observation says, no job is there twice, and nothing less than nothing is free.
+    - In control, the queue contains the jobs that may start. Starting jobs (released, not yet running) count as running
+      on the nodes of their starts.
+    - Otherwise the queue contains the jobs that the bridge would manage in control.
+    - For any observation, no job occurs twice, and free amounts are not negative.
     """
     may_start = _startable if controlling else _decidable
     queue = tuple(p.job for p in seen.pending if may_start(p, entries))
@@ -48,7 +48,7 @@ def cluster_state_of(seen: Observation, entries: Mapping[int, Entry], controllin
 
 
 def _each_once(jobs: Iterable[T], id_of: Callable[[T], int]) -> tuple[T, ...]:
-    """`jobs` in their order, the first of each id: an adapter that names a job twice must not start the job twice."""
+    """Return `jobs` in order, the first of each id: a duplicate of an adapter must not start a job twice."""
     first: dict[int, T] = {}
     for job in jobs:
         first.setdefault(id_of(job), job)
@@ -56,7 +56,7 @@ def _each_once(jobs: Iterable[T], id_of: Callable[[T], int]) -> tuple[T, ...]:
 
 
 def _startable(pending: PendingJob, entries: Mapping[int, Entry]) -> bool:
-    """Whether the ledger says that the job is ours, and the cluster that it is held."""
+    """Whether the ledger has the job as managed, and the cluster shows it as held."""
     entry = entries.get(pending.job.id)
     return entry is not None and entry.state is State.HELD and pending.hold in (Hold.PLUGIN, Hold.ADMIN)
 
@@ -68,9 +68,9 @@ def _decidable(pending: PendingJob, entries: Mapping[int, Entry]) -> bool:
 
 
 def _promised(seen: Observation, entries: Mapping[int, Entry]) -> tuple[IntArray, list[RunningJob]]:
-    """What is free less what jobs on their way will take, and those jobs.
+    """Return the free amounts without those reserved for starting jobs, and these jobs.
 
-    A job whose nodes are gone, or taken by another one meanwhile, is left out: its start will not happen.
+    A job whose nodes are gone or taken is omitted: its start will fail.
     """
     free = seen.free.copy()
     coming = []
@@ -101,9 +101,9 @@ def unscheduled_jobs_of(
     limited: Mapping[int, str] = NOT_LIMITED,
     put_off: frozenset[int] = frozenset(),
 ) -> list[UnscheduledJob]:
-    """The pending jobs that are not decided on, and why.
+    """Return the pending jobs that are not decided on, with reasons.
 
-    `limited` has those that a limit of the site keeps waiting, `put_off` those that wait after starts in vain.
+    `limited` are those that a limit of the site keeps waiting, `put_off` those that back off after failed starts.
     """
     found = [
         UnscheduledJob(left.job_id, "unsupported", text_of(left.reason), left.label, left.user) for left in seen.left
@@ -122,7 +122,7 @@ def _why_aside(pending: PendingJob, entry: Entry | None, limit: str | None = Non
         return "held", text_of(pending.held_by)
     if pending.hold is Hold.CLUSTER:
         reason = f": {pending.obstacle.reason}" if pending.obstacle else ""
-        return "held", f"held by the cluster itself, until somebody releases or changes it{reason}"
+        return "held", f"held by the cluster itself, until it is released or changed{reason}"
     if pending.job.ineligible is not None:
         return "ineligible", text_of(pending.job.ineligible)
     if limit is not None:

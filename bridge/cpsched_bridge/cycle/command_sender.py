@@ -1,7 +1,7 @@
-"""Sends the ledger's intents to the cluster and writes down what came of them.
+"""Send the ledger's intents to the cluster and record the results.
 
-The order is what makes a crash harmless: first the intent is written, then the command is sent, then its outcome is
-written. The crash table in `docs/cycle.md` lists every point between.
+The order makes a crash harmless: write the intent, send the command, write its outcome. The crash table in
+`docs/cycle.md` lists every point in between.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ T = TypeVar("T")
 
 
 UNSETTLED = frozenset({State.HOLDING, State.ROLLING_BACK, State.HANDING_BACK})
-"""States that a job leaves within a cycle or two, if the cluster does what it is asked."""
+"""States that a job leaves within one or two cycles if the cluster carries out its commands."""
 
 
 @dataclass(slots=True)
 class Allowance:
-    """How many jobs a cycle may still send commands for. What is asked for first is sent; the rest waits."""
+    """Remaining number of jobs for which a cycle may send commands, first come, first served."""
 
     left: int
 
     def take(self, wanted: Sequence[T], whose: Callable[[T], str] = lambda _: "") -> list[T]:
-        """As many of `wanted` as are still allowed, in their order: the first of each user, then the second, ...
+        """Return the permitted part of `wanted`, in order: the first of each user, then the second, ...
 
-        `whose` returns the user, so that no user's commands wait for all those of another one.
+        `whose` returns the user, so that no user's commands wait for all of another user's.
         """
         taken = list(wanted) if len(wanted) <= self.left else _in_turn(wanted, whose, self.left)
         self.left -= len(taken)
@@ -52,7 +52,7 @@ def _in_turn(wanted: Sequence[T], whose: Callable[[T], str], most: int) -> list[
 
 
 class CommandSender:
-    """The three commands on batches of jobs, each with its writing before and after."""
+    """Sends the three commands in batches, and records intents and outcomes."""
 
     def __init__(self, backend: Backend, ledger: Ledger, conduct: ReconcileOptions, retries: CommandRetries) -> None:
         self._backend = backend
@@ -68,12 +68,12 @@ class CommandSender:
         pins_only: bool = False,
         starts_follow: bool = False,
     ) -> None:
-        """Send the holds and hand-backs that the ledger intends, for jobs that are pending in this reading.
+        """Send the holds and releases that the ledger intends, for jobs that are pending in this observation.
 
-        What holds nodes comes first: starts that failed. Last come jobs that a user or an administrator has held after
-        a pin of ours: their pins are taken off, and the holds stay.
-        With `pins_only`, only jobs on which a node list of ours may be. What this cycle has sent is not sent again.
-        Where `starts_follow`, jobs left to the cluster since this reading wait: they would take the nodes of those.
+        Failed starts come first, because they occupy nodes. Jobs that a user or an administrator held after a pin of
+        the bridge come last: the pin is removed and the hold stays. With `pins_only`, send only for jobs that may be
+        pinned. What this cycle has sent is not sent again. If `starts_follow`, jobs left to the cluster since this
+        observation wait, because they would take the nodes of those starts.
         """
         users = {each.job_id: each.user for each in seen.left} | {each.job.id: each.job.user for each in seen.pending}
         now_s = seen.now_s
@@ -101,12 +101,12 @@ class CommandSender:
     def start(
         self, chosen: Sequence[tuple[Job, Placement]], cluster: Cluster, now_s: int, report: CycleReport
     ) -> list[int]:
-        """Begin the starts of held jobs, each on the nodes that were chosen for it, as the cluster will split it there.
+        """Start held jobs, each on its chosen nodes in the layout that the cluster will use.
 
-        Returns the jobs whose starts were refused; those that were not sent are not among them.
+        Return the jobs whose starts were refused, without those that were not sent.
 
-        Raises the backend's error if no job was touched (they are held as before), or if all may have been (the next
-        reading tells).
+        Raise the backend's error if no job was touched (all stay held), or if all may have been (the next observation
+        shows it).
         """
         names = cluster.node_names
         decided = [StartOrder(job, tuple((names[n], units) for n, units in placement)) for job, placement in chosen]
@@ -142,7 +142,7 @@ class CommandSender:
 
     def _not_started(self, outcome: Outcome, now_s: int) -> Transition:
         why = f"start refused: {outcome.detail}"
-        if outcome.code == "not_sent":  # no failure of this job's
+        if outcome.code == "not_sent":  # not this job's failure
             return move(self._entry(outcome.job_id), State.HELD, now_s, why, pinned=False)
         return failed(self._entry(outcome.job_id), State.HELD, now_s, why, self.conduct, pinned=False)
 
@@ -160,7 +160,9 @@ class CommandSender:
         ids = [entry.job_id for entry in entries]
         for job_id in self._retries.note(kind, ids, now_s):
             why = self._entry(job_id).why
-            report.tell("no_effect", f"{kind} has been sent {IN_VAIN} times, and will be more rarely: {why}", job_id)
+            report.tell(
+                "no_effect", f"{kind} was sent {IN_VAIN} times without effect and is now sent less often: {why}", job_id
+            )
         outcomes = self._ask(command, ids, ids, kind, report)
         settled = [settle(self._entry(outcome.job_id), outcome, now_s) for outcome in outcomes]
         self._ledger.record((t for t in settled if t is not None), report.number)
@@ -173,7 +175,7 @@ class CommandSender:
         kind: str,
         report: CycleReport,
     ) -> Sequence[Outcome]:
-        """The outcomes of a batch. A `BackendError` is noted in the report for each job, and raised again."""
+        """Return the outcomes of a batch. Record a `BackendError` for each job, and raise it again."""
         try:
             outcomes = command(batch)
         except BackendError as error:
@@ -187,7 +189,7 @@ class CommandSender:
         if outcome.result == "done":
             return move(entry, State.HELD, now_s, "held", pinned=False)
         if outcome.result == "refused":
-            if outcome.code == "held_by_administrator":  # no failure: the next reading shows whose the job is
+            if outcome.code == "held_by_administrator":  # no failure: the next observation shows the holder
                 return caused(entry, entry.state, now_s, outcome.code)
             return failed(entry, entry.state, now_s, f"hold refused: {outcome.detail}", self.conduct)
         return None

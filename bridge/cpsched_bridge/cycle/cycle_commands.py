@@ -1,4 +1,4 @@
-"""Sends a cycle's commands: what the ledger intends, then the starts, within one allowance."""
+"""Send a cycle's commands within one allowance: the ledger's intents, then the starts."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from cpsched_bridge.store.ledger import Entry, Ledger, Transition
 
 FORGET_EVERY = 1000
 """Cycles between two clean-ups of the ledger."""
-OUTDATED = "the reading is so old that another bridge may have taken over: nothing is sent"
+OUTDATED = "the observation is so old that another bridge may have taken over: no command is sent"
 
 
 @dataclass(slots=True)
 class CycleCommands:
-    """Sends to the cluster what follows from its last reading. Shadow mode sends nothing."""
+    """Sends the commands that follow from the last observation. Shadow mode sends none."""
 
     backend: Backend
     ledger: Ledger
@@ -36,10 +36,10 @@ class CycleCommands:
     _starts: StartTracker = field(default_factory=StartTracker, init=False)
     _retries: CommandRetries = field(default_factory=CommandRetries, init=False)
     _glance_s: float = field(default=float("-inf"), init=False)
-    """When to look again for pins that a former run has left."""
+    """Time of the next search for pins of an earlier run."""
 
     def _conduct(self, report: CycleReport) -> ReconcileOptions:
-        """How the ledger's jobs are to be treated in this cycle."""
+        """Return how to treat the ledger's jobs in this cycle."""
         start = self.settings.start
         beside = report.rival is not None
         apart = not self.backend.starts_in_one_change
@@ -48,7 +48,7 @@ class CycleCommands:
         return ReconcileOptions(control, start.adopt, start.timeout_s, start.max_failures, beside, apart, was_away)
 
     def reconcile(self, seen: Observation, report: CycleReport) -> StartOutcomes:
-        """Bring the ledger up to what was seen. Return what came of starts."""
+        """Update the ledger to the observation. Return the results of starts."""
         transitions = reconcile(self.ledger.by_id, self.ledger.open_ids(), seen, self._conduct(report))
         self.record(transitions, report)
         if report.number % FORGET_EVERY == 0:
@@ -57,19 +57,19 @@ class CycleCommands:
 
     @property
     def stuck(self) -> int:
-        """Jobs for which a command has been repeated without effect for too long."""
+        """Number of jobs on which repeated commands have had no effect for too long."""
         return len(self._retries.stuck)
 
     def record(self, transitions: Sequence[Transition], report: CycleReport) -> None:
-        """Write transitions into the ledger, and report them."""
+        """Write transitions to the ledger, and report them."""
         self.ledger.record(transitions, report.number)
         self._starts.note(transitions, self._now_s, report)
 
     def take_off_left_pins(self, reader: ObservationReader, report: CycleReport) -> None:
-        """Undo, while the bridge still starts, the pins of a former run that are due, once per interval.
+        """Remove pins of an earlier run during start-up, once per interval.
 
-        A startup may take a minute. A job that waits with a pin must not wait for that: where its node leaves the
-        cluster's configuration meanwhile, the cluster gives the job up. All else is left to the first cycle.
+        A start-up may take a minute, and a pinned pending job must not wait for it: if its node leaves the cluster's
+        configuration meanwhile, the cluster cancels the job. The first cycle does all else.
         """
         now_s = self._now_s
         if now_s < self._glance_s or not self.ledger.pinned():
@@ -85,10 +85,10 @@ class CycleCommands:
             )
 
     def take_off_pins(self, seen: Observation, report: CycleReport) -> Mapping[int, Entry]:
-        """Undo pins of starts that did not happen, and of jobs requeued or held since.
+        """Remove pins of failed starts, and of jobs that were requeued or held since.
 
-        This comes before the decision, which may take long: a waiting job with a pin is lost if its node leaves the
-        cluster. Return the ledger as it was before: such a job is decided on when a reading shows it without a pin.
+        This precedes the decision, which may take long: a pinned pending job is lost if its node leaves the cluster.
+        Return the ledger from before: such a job is decided on once an observation shows it without a pin.
         """
         entries = self.ledger.by_id
         unsettled = [*self.ledger.entries(*UNSETTLED), *self.ledger.left_pinned()]
@@ -99,9 +99,9 @@ class CycleCommands:
         return entries
 
     def apply(self, seen: Observation, report: CycleReport) -> None:
-        """Send what the ledger intends, then the starts, within one cycle's allowance.
+        """Send the ledger's intents, then the starts, within one cycle's allowance.
 
-        Jobs left to the cluster since this reading are released after the starts. Where that fails, the next cycle
+        Jobs left to the cluster since this observation are released after the starts. If that fails, the next cycle
         releases them before its starts.
         """
         if report.mode == "shadow":
@@ -123,7 +123,7 @@ class CycleCommands:
             self._commands(report).send_intents(seen, allowance, report)
 
     def _stand_aside(self, report: CycleReport) -> None:
-        """Where no bridge is in control, let the cluster's own scheduler start what comes."""
+        """While no bridge is in control, let the cluster's own scheduler start all jobs."""
         if report.mode != "control" and report.rival is None:
             for problem in open_queues(self.backend):
                 report.tell("still_held", problem)
@@ -136,7 +136,7 @@ class CycleCommands:
         pins_only: bool = False,
         starts_follow: bool = False,
     ) -> bool:
-        """Send what the ledger intends. Return False, and send nothing, where the reading is too old for that."""
+        """Send the ledger's intents. Return False, and send nothing, if the observation is too old."""
         if self.claims.outdated(self._now_s):
             report.fail("outdated", OUTDATED)
             return False

@@ -1,4 +1,4 @@
-"""What the exceptions of a cycle are called in the journal, in the metrics and as a cycle's result."""
+"""Names of a cycle's exceptions in journal, metrics and results."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused, InvalidSetting
 
 INTERNAL = "internal_error"
-"""An exception that nobody expected: a bug of the bridge, of an adapter or of a listener."""
+"""Name of an unexpected exception: a bug of the bridge, of an adapter or of a listener."""
 
 STORAGE = "storage_error"
 
 _LONGEST_TRACEBACK = 10_000
 _CALLS = 30
-"""Calls that a traceback in the log shows."""
+"""Maximum number of calls in a logged traceback."""
 
 _KINDS: tuple[tuple[type[Exception], str], ...] = (
     (BackendTimeout, "backend_timeout"),
@@ -33,14 +33,14 @@ _KINDS: tuple[tuple[type[Exception], str], ...] = (
 
 
 def kind_of(error: Exception) -> str:
-    """The snake-case name of what failed."""
+    """Return the snake-case name of the failure."""
     return next((name for kind, name in _KINDS if isinstance(error, kind)), INTERNAL)
 
 
 def describe_failure(error: BaseException) -> str:
-    """Type and message of an exception, at bounded length, even if the exception cannot tell its message.
+    """Return type and message of an exception in limited length, even if its message cannot be formatted.
 
-    A `PolicyError` names the part of the policy and what that raised, so its own type adds nothing.
+    A `PolicyError` names the part of the policy and its exception, so its own type is omitted.
     """
     words = exception_message(error)
     named = words if isinstance(error, PolicyError) else f"{type(error).__name__}: {words}"
@@ -48,15 +48,15 @@ def describe_failure(error: BaseException) -> str:
 
 
 def traceback_of(error: BaseException) -> str:
-    """The innermost calls of an exception's traceback for the log, at bounded length."""
+    """Return the innermost calls of an exception's traceback for the log, in limited length."""
     return "".join(traceback.format_exception(error, limit=-_CALLS))[:_LONGEST_TRACEBACK]
 
 
 @contextmanager
 def failing_cycle(report: CycleReport, *storage: type[Exception]) -> Iterator[None]:
-    """An exception in here fails the cycle and goes no further; those of type `storage` mean the disk.
+    """Convert an exception in this block into a failed cycle; those of type `storage` are disk failures.
 
-    A `InvalidSetting` is raised: the bridge must not go on with it.
+    An `InvalidSetting` is raised, because it must end the bridge.
     """
     try:
         yield
@@ -70,6 +70,6 @@ def failing_cycle(report: CycleReport, *storage: type[Exception]) -> Iterator[No
 
 
 def log_traceback(report: CycleReport, error: Exception) -> None:
-    """Show an unexpected exception of a cycle in the log, where that takes anything."""
+    """Log the traceback of an unexpected exception, if the log accepts it."""
     with contextlib.suppress(OSError, ValueError):
         structlog.get_logger("bridge").error(INTERNAL, round=report.number, exception=traceback_of(error))

@@ -1,6 +1,6 @@
-"""The end of a cycle: its round and events are written down, the log and the listeners are told.
+"""The end of a cycle: record its round and events, write the log, notify the listeners.
 
-Each of these happens whatever became of the others: a full disk keeps no listener from being told.
+Each step runs even if another one fails: a full disk does not prevent notifications.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from cpsched_bridge.store.ledger import KEPT, Ledger, State
 Listener = Callable[[CycleReport], None]
 
 _NEWS = frozenset({"mode", "started", "in_force", "transport"})
-"""Events that are no trouble."""
+"""Events that are not problems."""
 
 
 @dataclass(slots=True)
 class CycleReporter:
-    """Writes cycles down and tells of them."""
+    """Records and reports cycles."""
 
     journal: Journal
     ledger: Ledger
@@ -38,12 +38,12 @@ class CycleReporter:
     in_force: EffectiveConfig
     listeners: Sequence[Listener]
     late: list[Event] = field(default_factory=list, init=False)
-    """Events that came after their cycle's report was sent; they go into the next report."""
+    """Events after their cycle's report was sent; the next report includes them."""
     number: int = field(init=False)
     """The last cycle."""
 
     def __post_init__(self) -> None:
-        self.number = max(self.journal.last_round, self.ledger.last_round())  # the journal may have been set aside
+        self.number = max(self.journal.last_round, self.ledger.last_round())  # the journal may be new
 
     def new_report(self, mode: Mode, waits_for: str) -> CycleReport:
         """Return the report of the next cycle, with the late events."""
@@ -52,36 +52,36 @@ class CycleReporter:
         return CycleReport(self.number, mode, self.pace.unix_s(), waits_for=waits_for, happenings=late)
 
     def note_start(self) -> None:
-        """Let the first cycle report what was before this bridge, and which settings are in force."""
+        """Let the first cycle report the previous bridge and the effective settings."""
         self.late += self._former()
         if self.in_force.rows:
             self.late.append(Event("in_force", self.in_force.in_words()))
 
     def note_stop(self, problems: Sequence[str], released: int, held: int, mode: Mode) -> None:
-        """Write down the end of the bridge; a journal or a log that takes nothing keeps no bridge from stopping."""
+        """Record the end of the bridge. A failure of journal or log does not prevent the stop."""
         with contextlib.suppress(Exception):
             self.journal.write_stop(self.pace.unix_s(), self.number, problems)
         with contextlib.suppress(OSError):
             structlog.get_logger("bridge").info("stopped", released=released, still_held=held, mode=mode)
 
     def _former(self) -> list[Event]:
-        """What the journal tells of the bridge before this one."""
+        """Return what the journal records of the previous bridge."""
         try:
             sign = self.journal.last_sign()
         except Exception as error:
-            return [Event("started", f"the journal does not tell what was before: {describe_failure(error)}")]
+            return [Event("started", f"the journal cannot be read for the previous bridge: {describe_failure(error)}")]
         if sign is None:
-            return [Event("started", "nothing is known of a bridge before this one")]
+            return [Event("started", "there is no record of a previous bridge")]
         ago = f"{max(0.0, self.pace.unix_s() - sign.at_unix_s):.0f} s ago"
         if sign.kind == STOPPED:
-            return [Event("started", f"the bridge before stopped {ago}: {sign.detail}")]
+            return [Event("started", f"the previous bridge stopped {ago}: {sign.detail}")]
         return [
-            Event("unclean_stop", f"the bridge before was killed or died: its last sign is from {ago}"),
+            Event("unclean_stop", f"the previous bridge was killed or died: its last sign of life was {ago}"),
             Event("started", "after an unclean stop"),
         ]
 
     def write_down(self, report: CycleReport) -> None:
-        """Write the round and its events, and beat where nothing failed."""
+        """Write the round and its events, and touch the heartbeat if nothing failed."""
         with failing_cycle(report), record_duration(report, "journal", self.pace):
             counts = self.ledger.counts()
             report.starting = counts[State.STARTING]
@@ -93,14 +93,14 @@ class CycleReporter:
         report.happenings = summarize_events([*report.happenings, *mishaps])
         with failing_cycle(report):
             self.journal.write_events(report.at_unix_s, report.number, report.happenings)
-            for file in (self.ledger, self.journal):  # told until they are written down
+            for file in (self.ledger, self.journal):  # reported until they are written
                 file.mishaps = [mishap for mishap in file.mishaps if mishap not in mishaps]
         if report.result == OK:
             with failing_cycle(report, OSError):
                 self.heart.beat(self.pace.monotonic_s())
 
     def tell(self, report: CycleReport) -> None:
-        """Tell the log and the listeners of a cycle that is written down."""
+        """Send a recorded cycle to the log and the listeners."""
         self._say(report)
         for listener in self.listeners:
             self._listen(listener, report)
@@ -115,7 +115,7 @@ class CycleReporter:
             self.journal.write_asides(asides)
 
     def _listen(self, listener: Listener, report: CycleReport) -> None:
-        """Tell one listener. Its failure fails the cycle, and is told with the next one: this one is told already."""
+        """Notify one listener. Its failure fails the cycle, and the next report includes it."""
         try:
             listener(report)
         except Exception as error:
@@ -125,7 +125,7 @@ class CycleReporter:
 
     def _say(self, report: CycleReport) -> None:
         log = structlog.get_logger("bridge")
-        with contextlib.suppress(OSError, ValueError):  # standard error is full or closed: journal and metrics tell
+        with contextlib.suppress(OSError, ValueError):  # standard error is full or closed; journal and metrics remain
             for happening in report.happenings:
                 say = log.info if happening.kind in _NEWS else log.warning
                 job = None if happening.job_id is None else self.ledger.name_of(happening.job_id)

@@ -1,4 +1,4 @@
-"""When cycles begin: later after failures and beside a busy cluster, sooner where a wake file has changed.
+"""When cycles start: later after failures and while the cluster is busy, sooner when a trigger file changes.
 
 The pause between two cycles is waited for in short slices, with signs of life to systemd.
 """
@@ -17,51 +17,51 @@ from cpsched_bridge.settings import CycleSettings
 from cpsched_bridge.telemetry.sd_notify import SystemdNotifier
 
 AWAY_S = 60.0
-"""After so long without a good cycle the dead-man timer may have released held jobs; it takes up to as long again."""
+"""Seconds without a good cycle after which the dead-man timer may have released jobs; it takes up to as long again."""
 _SLICE_S = 5.0
-"""Longest wait without a sign of life to systemd."""
+"""Maximum wait without a sign of life to systemd."""
 _READING_SHARE = 0.5
-"""Share of the time that readings of the cluster may take: the cluster has the other half for its users."""
+"""Maximum share of time for reading the cluster; the other half is the users'."""
 WAKE_AFTER_S = 1.0
-"""Seconds from the begin of one cycle to one that a wake file begins: submissions without pause cost no more than a
-bridge without wake files."""
+"""Seconds from the start of a cycle to one that a trigger file starts, so that constant submissions cost no more than
+without trigger files."""
 _LOOK_S = 0.1
-"""How often the wake files are looked at."""
+"""Seconds between checks of the trigger files."""
 _WORTH_TELLING = 2.0
-"""Times the interval from which on a longer pause is an event."""
+"""Multiple of the interval from which a longer pause is an event."""
 
 Signature = tuple[int, int, int]
 
 
 @dataclass(slots=True)
 class CycleTiming:
-    """Counts failed cycles in a row, follows how busy the cluster is, and waits accordingly."""
+    """Counts consecutive failed cycles, tracks the cluster's load, and waits accordingly."""
 
     settings: CycleSettings
     pace: LoopClock
     systemd: SystemdNotifier
     heartbeat_age_s: float | None = 0.0
-    """Seconds since the last good cycle of the bridge before; None: there was none."""
+    """Seconds since the previous bridge's last good cycle; None: there was none."""
     _failed: int = field(default=0, init=False)
     _times: float = field(default=1.0, init=False)
-    """How many times the interval a pause takes beside a cluster as busy as this one."""
+    """Current pause as a multiple of the interval, by the cluster's load."""
     _slowed: bool = field(default=False, init=False)
     _began_s: float = field(default=0.0, init=False)
     _due_s: float = field(default=math.inf, init=False)
-    """When the next cycle should begin, by a monotonic clock, as all times here."""
+    """When the next cycle should start, by a monotonic clock, like all times here."""
     _good_s: float = field(init=False)
     """When the last good cycle ended."""
     _back_s: float = field(default=-math.inf, init=False)
     """When a good cycle ended after a long time without one."""
     _files: list[Signature | None] = field(default_factory=list, init=False)
-    """The wake files as they were when the last cycle began."""
+    """The trigger files at the start of the last cycle."""
 
     def __post_init__(self) -> None:
         age_s = math.inf if self.heartbeat_age_s is None else abs(self.heartbeat_age_s)
         self._good_s = self.pace.monotonic_s() - age_s
 
     def begin(self, report: CycleReport) -> None:
-        """Begin a cycle: what changes from now on may come too late for its reading. Report a cycle that comes late."""
+        """Start a cycle, before its observation. Report a late start."""
         self._files = self._signatures()
         self._began_s = self.pace.monotonic_s()
         late_s = self._began_s - self._due_s
@@ -70,10 +70,10 @@ class CycleTiming:
             report.tell("cycle_gap", f"this cycle began {late_s:.1f} s late")
 
     def note_load(self, report: CycleReport) -> None:
-        """Follow how busy the cluster is by what a cycle has read, and report where the pace changes for it.
+        """Update the load by a cycle's observation, and report changes of the pause.
 
-        The pause doubles with each reading that finds the cluster busy, and halves with each that does not. A reading
-        takes no more than half of it either way.
+        The pause doubles with each busy observation, and halves with each other one. Reading takes at most half of the
+        pause in any case.
         """
         if report.observation is not None:
             busy, interval_s = report.observation.busy, self.settings.interval_s
@@ -102,23 +102,22 @@ class CycleTiming:
 
     @property
     def was_away(self) -> bool:
-        """Whether a job that is found released may be one of the dead-man timer's."""
+        """Whether a job that was found released may have been released by the dead-man timer."""
         now_s = self.pace.monotonic_s()
         return now_s - self._good_s >= AWAY_S or now_s - self._back_s < AWAY_S
 
     @property
     def pause_s(self) -> float:
-        """Seconds from one cycle to the next.
+        """Return seconds from one cycle to the next.
 
-        The interval, longer beside a busy cluster; after failed cycles doubled for each of them in a row, up to the
-        bound.
+        The interval, longer while the cluster is busy; it doubles with each consecutive failed cycle, up to the bound.
         """
         interval_s = self.settings.interval_s
         backoff_s = Backoff(interval_s, self.settings.max_backoff_s).delay_s(self._failed) if self._failed else 0.0
         return max(interval_s * self._times, backoff_s)
 
     def wait(self) -> bool:
-        """Wait until the next cycle is due, or until a wake file changes. Return False if the loop is to end."""
+        """Wait until the next cycle is due, or a trigger file changes. Return False if the loop is to end."""
         self._due_s = self._began_s + self.pause_s
         left_s = self._due_s - self.pace.monotonic_s()
         wakes = bool(self.settings.trigger_files) and not self._failed and self._times == 1.0
@@ -144,7 +143,7 @@ class CycleTiming:
 
 
 def _signature(path: Path) -> Signature | None:
-    """Inode, size and time of change; None for a file that is not there, or cannot be looked at."""
+    """Return inode, size and time of change; None if the file does not exist or cannot be read."""
     try:
         found = os.stat(path)
     except (OSError, ValueError):

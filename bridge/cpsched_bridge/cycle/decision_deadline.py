@@ -1,12 +1,12 @@
-"""Calls into the policy, which may be any plug-in, and ends those that take too long, with the kernel's interval timer.
+"""Call the policy with a time limit, by the kernel's interval timer.
 
-The timer's signal raises an exception in the code that runs when the limit is reached.
+The timer's signal raises an exception in the running code.
 
-- The signal ends loops written in Python, sleeps, and waits for locks, sockets and child processes.
-- The signal does not end a call into compiled code (a kernel, a solver): Python looks at signals again only when that
-  call has returned. Systemd's watchdog kills a bridge that hangs there.
-- What is spent on loading and compiling kernels does not count: that is no answer.
-- Python handles signals in its main thread only. In any other thread `run_within` sets no limit: see `can_interrupt`.
+- The signal ends loops in Python, sleeps, and waits for locks, sockets and child processes.
+- The signal does not end a call into compiled code (a kernel, a solver): Python handles signals only after the call
+  returns. Systemd's watchdog kills a bridge that hangs there.
+- Time for loading and compiling kernels does not count.
+- Python handles signals only in its main thread. In any other thread `run_within` sets no limit: see `can_interrupt`.
 """
 
 from __future__ import annotations
@@ -31,26 +31,24 @@ compile_progress.set_clock(lambda: (time.perf_counter_ns(), time.process_time())
 T = TypeVar("T")
 
 _AGAIN_S = 1.0
-"""The signal is repeated that often, for code that catches it and goes on, or that compiles."""
+"""Seconds between repeated signals, for code that catches the exception or is compiling."""
 _TOLERANCE_S = 0.01
-"""By how much the timer's clock may be ahead of the clock that is read."""
+"""Maximum lead of the timer's clock over the clock that is read."""
 
 
 class _Overdue(BaseException):
-    """Raised by the signal. Not an `Exception`, so that an `except Exception` of the interrupted code lets it pass."""
+    """Raised by the signal. Not an `Exception`, so that `except Exception` in the policy does not catch it."""
 
 
 def can_interrupt() -> bool:
-    """Whether `run_within` can keep its limit in this thread."""
+    """Whether `run_within` can enforce its limit in this thread."""
     return threading.current_thread() is threading.main_thread()
 
 
 def run_within(limit_s: float, work: Callable[[], T]) -> T:
-    """The result of `work`; raises `DecisionTimeout` if it takes longer than `limit_s` seconds of real time.
+    """Return the result of `work`; raise `DecisionTimeout` if it takes longer than `limit_s` seconds of real time.
 
-    Seconds in which kernels are compiled are not counted.
-
-    Signal handler and timer are afterwards what they were before.
+    Time for compiling kernels does not count. Signal handler and timer are restored afterwards.
     """
     if not can_interrupt():
         return work()
@@ -95,6 +93,6 @@ def ask(limit_s: float, work: Callable[[], T], kind: str = "decision_failed") ->
         raise
     except DecisionTimeout as error:
         raise PolicyFailure("decision_timeout", str(error)) from error
-    except BaseException as error:  # also what is no `Exception`: asyncio.CancelledError, a plug-in's own
+    except BaseException as error:  # includes exceptions outside `Exception`, such as asyncio.CancelledError
         structlog.get_logger("bridge").error(kind, exception=traceback_of(error))
         raise PolicyFailure(kind, describe_failure(error)) from error

@@ -1,15 +1,15 @@
-"""A dispatcher in a process of its own, which can be killed: no call into compiled code outlives the deadline.
+"""Run a dispatcher in its own process, which can be killed: no compiled call outlives the deadline.
 
-A thread would not do: a solver or a kernel that holds the interpreter's lock keeps every other thread from running,
-and nothing can end a thread. A process that hangs is killed, and the next decision gets a new one.
+A thread is not enough: a solver or a kernel that holds the interpreter's lock stops every other thread, and a thread
+cannot be ended. A process that hangs is killed, and the next decision gets a new one.
 
-- A child begins by importing and compiling. That is no answer, and no limit for answers counts it: whoever asks looks
-  at `waits_for` first. Each kernel is kept on disk, so that a child that is killed while it begins repeats little.
-- A round is sent as the columns that this side has made already, and decided on as they are. Jobs as objects, with
-  their names, are sent once, and again when they change.
+- A child starts with imports and compiling. No limit for answers includes that: callers check `waits_for` first. Each
+  kernel is cached on disk, so that a child that is killed during start-up repeats little.
+- A round is sent as the columns that this side has already built. Jobs as objects, with their names, are sent once, and
+  again when they change.
 - Predictor, verification and ledger stay on this side.
-- What a dispatcher has learned and tells (`Dispatcher.memory`) is given to the process that follows. What it does not
-  tell dies with the process.
+- Learned state that a dispatcher exports (`Dispatcher.memory`) is sent to the next process. Other state is lost with
+  the process.
 """
 
 from __future__ import annotations
@@ -30,33 +30,33 @@ from cpsched_bridge.child_processes import STALL_TIMEOUT_S, ChildProcess
 from cpsched_bridge.errors import DispatcherError
 
 _LAST_BREATH_S = 10.0
-"""How long a process that has hung up may take to end: the compiler in it has much to clear away."""
+"""Time for a disconnected process to end: its compiler has much to clean up."""
 MODULE = "cpsched_bridge.program.isolation_worker"
 
 
 @dataclass(frozen=True, slots=True)
 class EndedJobs:
-    """What the dispatcher is to know before anything else; sent alone, it asks for the dispatcher's memory."""
+    """Training data for the dispatcher; sent alone, it requests the dispatcher's memory."""
 
     lessons: tuple[EndedJob, ...]
-    """What ended since it was last told."""
+    """Jobs that ended since the last message."""
     memory: Any = None
-    """What an earlier process had in memory; only in the first message to a new process."""
+    """Memory of an earlier process; only in the first message to a new process."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecideRequest:
-    """One round, as it is sent: a snapshot, with its jobs and its cluster only where they are not known there."""
+    """One round in transport form: a snapshot, with jobs and cluster only if new or changed."""
 
     now_s: int
     need: Need
     cluster: tuple[Any, ...] | None
-    """The fields of a `Cluster`; None: the same as before."""
+    """The fields of a `Cluster`; None: unchanged."""
     free: IntArray
     ids: IntArray
-    """The id of each job of the table, by slot."""
+    """Job ids of the table, by slot."""
     jobs: tuple[Job, ...]
-    """Jobs that are new, or differ from what was sent before."""
+    """Jobs that are new or changed."""
     columns: Mapping[str, IntArray]
     """The table's columns, by name."""
     places: tuple[IntArray, IntArray]
@@ -68,23 +68,23 @@ class DecideRequest:
 
 @dataclass(frozen=True, slots=True)
 class Init:
-    """What a child is to begin with: the first message to it."""
+    """The first message to a child: what it starts with."""
 
     spec: PolicySpec
     modules: tuple[str, ...] = ()
-    """Further modules whose kernels it compiles, because the bridge's own process needs them."""
+    """Additional modules whose kernels it compiles for the bridge's own process."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a child that begins has come, in words; empty words: it can be asked."""
+    """Progress of a starting child as text; empty: it is ready."""
 
     words: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class DecideResponse:
-    """What came of a message: a decision where one was asked for, or the words of what went wrong."""
+    """The response to a message: a decision if requested, or the error."""
 
     decision: Any = None
     learns: bool = False
@@ -93,10 +93,9 @@ class DecideResponse:
 
 
 class IsolatedDispatcher(Dispatcher):
-    """Asks the dispatcher of `spec` in a child process; started now, replaced when it dies or is interrupted.
+    """Asks the dispatcher of `spec` in a child process, which starts now and is replaced after a death or an interrupt.
 
-    Calls come from one thread. A call that is interrupted by whatever exception, `within`'s among them, kills the
-    child.
+    Calls come from one thread. Any exception that interrupts a call, such as that of `run_within`, kills the child.
     """
 
     def __init__(
@@ -112,21 +111,21 @@ class IsolatedDispatcher(Dispatcher):
         self._lessons: list[EndedJob] = []
         self._memory: Any = None
         self._current = False
-        """Whether `_memory` is what the child knows now, but for `_lessons`."""
+        """Whether `_memory`, with `_lessons`, is the child's current memory."""
         self._learns = True
         self._doing = ""
-        """What the child has yet to do before it can be asked."""
+        """The step that the starting child runs."""
         self._progress_s = 0.0
-        """When it last said what it does."""
+        """When it last reported progress."""
         self._came_to_nothing = ""
-        """Why a child could not begin; told by the next question."""
+        """Why a child could not start; the next request raises it."""
         self.starts = 0
-        """Children started so far."""
+        """Number of children started so far."""
         self._begin()
 
     @property
     def learns(self) -> bool:  # type: ignore[override]
-        """What the dispatcher said with its last answer."""
+        """Whether the dispatcher learns, by its last response."""
         return self._learns
 
     @property
@@ -135,11 +134,10 @@ class IsolatedDispatcher(Dispatcher):
         return None if self._child is None else self._child.pid
 
     def waits_for(self) -> str | None:
-        """What the child has yet to do before it can be asked, in words; None: asking is due.
+        """Return what the child must finish before it can be asked; None: it is ready, or an error is due.
 
-        Waits for nothing. A child is started where there is none. One that shows no progress for `STALL_TIMEOUT_S`
-        seconds is
-        killed; that, and the death of a child that begins, is told by the next question.
+        Never wait. Start a child if there is none. Kill one without progress for `STALL_TIMEOUT_S` seconds. The next
+        request raises that, or the death of a starting child.
         """
         if self._came_to_nothing:
             return None
@@ -152,39 +150,39 @@ class IsolatedDispatcher(Dispatcher):
             self._came_to_nothing = self._died(error)
         if self._doing and self._clock() - self._progress_s > STALL_TIMEOUT_S:
             self._came_to_nothing = (
-                f"its process began, and hangs: {self._doing} (no progress in {STALL_TIMEOUT_S:g} s)"
+                f"its process started, and hangs: {self._doing} (no progress in {STALL_TIMEOUT_S:g} s)"
             )
             self.close()
         return self._doing or None
 
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
-        """The child's decision, once it can be asked.
+        """Return the child's decision, once it is ready.
 
-        Raises `DispatcherError` where the child has died or says what went wrong.
+        Raise `DispatcherError` if the child died or reports an error.
         """
         decision: Decision = self._ask(lambda: self._question(snapshot, need)).decision
         return decision
 
     def learn(self, ended: EndedJob) -> None:
-        """Told to the child with the next message."""
+        """Record an ended job for the next message to the child."""
         self._lessons.append(ended)
 
     def memory(self) -> Any:
-        """What the child has in memory now; raises as `decide` does.
+        """Return the child's current memory. Raise as `decide` does.
 
-        Each answer tells it, so that the child is asked only where something came after its last answer.
+        Each response includes it, so the child is asked only after further training.
         """
         if self._lessons or not self._current:
             self._ask(self._to_be_known)
         return self._memory
 
     def recall(self, memory: Any) -> None:
-        """Begin anew, with a child that knows what `memory` says."""
+        """Restart with a child that has this memory."""
         self.close()
         self._memory = memory
 
     def close(self) -> int | None:
-        """Kill the child; returns its exit status, if there was a child."""
+        """Kill the child. Return its exit status, or None if there was no child."""
         self._current, self._doing = False, ""
         if self._channel is not None:
             self._channel.close()
@@ -209,13 +207,13 @@ class IsolatedDispatcher(Dispatcher):
         self._doing, self._progress_s = said.words, self._clock()
 
     def _died(self, error: Exception) -> str:
-        """In words, what became of a child that has hung up."""
+        """Return as text why a child disconnected."""
         if self._child is not None:
-            self._child.alive(_LAST_BREATH_S)  # so that its own exit status is told, not that of the kill
+            self._child.alive(_LAST_BREATH_S)  # to report its own exit status, not that of the kill
         return f"its process died (exit status {self.close()}): {error}"
 
     def _ask(self, message: Callable[[], DecideRequest | EndedJobs]) -> DecideResponse:
-        """The child's answer; a child is started if there is none, and what it begins with is waited for."""
+        """Return the child's response. Start a child if there is none, and wait for its start-up."""
         failure, self._came_to_nothing = self._came_to_nothing, ""
         if failure:
             raise DispatcherError(failure)

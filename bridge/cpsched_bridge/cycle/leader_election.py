@@ -1,13 +1,14 @@
-"""Two bridges beside one cluster see each other by a claim, which the one in control leaves there and keeps fresh.
+"""Leader election by a lease on the cluster, which the bridge in control renews.
 
-- The first to claim stays in control; whoever finds another bridge's claim steps back.
-- A claim that has not changed for `gone_s` is one of a dead bridge, and is taken over. Each bridge measures that by its
-  own steady clock: what is written is a count, no time.
-- A claim that vanishes gets its owner time to write it anew; then whoever waits takes its place.
-- A process that has made no claim yet, and finds one of its own bridge, takes it over at once: it is its predecessor's.
-  Later the same would mean that two processes have one name: the one whose claim stands goes on, the other steps back.
-- A bridge that has handed every job back and could not write that down leaves a word instead of its claim. The next
-  process of that bridge believes it more than its ledger: who holds a job now does not do so for the bridge.
+- The first bridge with a lease stays in control; a bridge that finds another one's lease yields.
+- A lease that has not changed for `gone_s` belongs to a dead bridge, and is taken over. Each bridge measures this with
+  its own monotonic clock: the lease contains a counter, not a time.
+- If a lease vanishes, its owner has time to write it again; then a waiting bridge takes over.
+- A process without a lease of its own that finds one of its bridge takes it over at once: it belongs to its
+  predecessor. Later, the same would mean two processes with one name: the owner of the lease continues, the other
+  yields.
+- A bridge that released every job but could not record it leaves a notice instead of its lease. The next process of
+  that bridge trusts the notice more than its ledger: holds on the cluster are no longer the bridge's.
 """
 
 from __future__ import annotations
@@ -20,40 +21,40 @@ from cpsched_bridge.errors import CommandRefused
 from cpsched_bridge.ports import Backend, Lease
 
 RENEWALS_PER_LEASE = 6
-"""How often a claim changes within the time after which it counts as gone."""
+"""Renewals within the time after which a lease counts as expired."""
 HANDED_BACK = "handed-back"
-"""The run of a claim that is such a word: no process has it for a name."""
+"""The run of a lease that is such a notice; no process has this name."""
 FASTER = Lease("", "", 0, "one that claimed it at the same moment")
-"""Stands for a claim that has not been read yet."""
+"""Placeholder for a lease that has not been read yet."""
 
 
 @dataclass(slots=True)
 class LeaderElection:
-    """Looks at the claim of each reading, and claims the cluster for `mine` while this bridge wants to control it."""
+    """Reads the lease of each observation, and acquires `mine` while this bridge is to control the cluster."""
 
     backend: Backend
     mine: Lease
     gone_s: float
     asked: Callable[[], bool] = lambda: False
-    """Whether somebody has asked, since the last call, to take control whoever has it."""
+    """Whether the operator has requested, since the last call, to take control from any other bridge."""
     other_leader: Lease | None = field(default=None, init=False)
-    """The claim of another bridge that is in control, by the last look."""
+    """The lease of another bridge in control, by the last observation."""
     _theirs: Lease | None = field(default=None, init=False)
-    """The last claim of another process."""
+    """The last lease of another process."""
     _changed_s: float = field(default=0.0, init=False)
     _there_s: float = field(default=0.0, init=False)
-    """When that claim last changed, and when it was last there."""
+    """When that lease last changed, and when it was last present."""
     _made: bool = field(default=False, init=False)
-    """Whether this process has claimed the cluster before."""
+    """Whether this process has held the lease before."""
     _next_s: float = field(default=0.0, init=False)
-    """When the next beat is due, or the next try where the cluster refused one."""
+    """When the next renewal is due, or the next attempt after a refusal."""
     _looked_s: float = field(default=float("-inf"), init=False)
     _complaint: str = field(default="", init=False)
     _wished: bool = field(default=False, init=False)
-    """Whether somebody has asked to take control, and the other bridge was faster each time: slow readings lose."""
+    """Whether a requested takeover is pending: the other bridge renews faster than this one reads."""
 
     def why_not(self) -> str | None:
-        """Why this bridge must not be in control; None if nothing is in the way."""
+        """Return why this bridge must not be in control, or None."""
         return (
             None
             if self.other_leader is None
@@ -61,14 +62,14 @@ class LeaderElection:
         )
 
     def outdated(self, now_s: float) -> bool:
-        """Whether the last look is so old that another bridge may have taken over since."""
+        """Whether the last observation is so old that another bridge may have taken over since."""
         return now_s - self._looked_s >= self.gone_s
 
     def look(self, seen: Lease | None, wanted: bool, now_s: float, report: CycleReport) -> None:
-        """Take note of the claim that a reading shows, at a monotonic time; where that is `wanted`, claim the cluster.
+        """Record the lease of an observation at a monotonic time; if `wanted`, acquire or renew the own lease.
 
-        Where the cluster takes no claim, the bridge goes on without one, and says so. Raises what else the backend
-        raises.
+        If the cluster takes no lease, the bridge continues without one and reports it. Raise other errors of the
+        backend.
         """
         self._looked_s, before = now_s, self.other_leader
         self._wished = (self.asked() or self._wished) and wanted
@@ -84,7 +85,7 @@ class LeaderElection:
         _tell(before, self.other_leader, report)
 
     def rival_of(self, seen: Lease | None, now_s: float) -> Lease | None:
-        """The claim of another bridge that is in control, by the claim of a reading; takes note of that."""
+        """Return the lease of another bridge in control, and record it."""
         if self._is_mine(seen):
             return None
         self._note(seen, now_s)
@@ -94,20 +95,20 @@ class LeaderElection:
         return seen is not None and seen.owner == self.mine.owner
 
     def release_lease(self) -> None:
-        """Take this bridge's claim off the cluster, if it has made one. Raises what the backend raises."""
+        """Remove this bridge's lease from the cluster, if it has one. Raise the backend's errors."""
         if self._made:
             self.backend.release_lease(self.mine)
 
     def leave_word(self) -> None:
-        """Leave a word in place of the claim: every job is handed back, and the ledger does not say so.
+        """Replace the lease by a notice: every job is released, but the ledger does not record it.
 
-        Raises what the backend raises.
+        Raise the backend's errors.
         """
         word = replace(self.mine, run=HANDED_BACK, beat=self.mine.beat + 1)
         self.backend.acquire_lease(word, self.mine if self._made else None)
 
     def word_of(self, seen: Lease | None) -> bool:
-        """Whether the claim of a reading is the word of a former process of this bridge."""
+        """Whether the lease of an observation is the notice of an earlier process of this bridge."""
         return seen is not None and (seen.bridge, seen.run) == (self.mine.bridge, HANDED_BACK)
 
     def _note(self, theirs: Lease | None, now_s: float) -> None:
@@ -118,7 +119,7 @@ class LeaderElection:
         self._theirs, self._there_s = theirs, now_s
 
     def _alive(self, seen: Lease | None, now_s: float) -> Lease | None:
-        """The claim of another bridge that must be taken for alive, whether or not it stands there now."""
+        """Return the lease of another bridge that may be alive, even if it is absent now."""
         if seen is None:
             waits = self._theirs is not None and now_s - self._there_s < self.gone_s / RENEWALS_PER_LEASE
             return self._theirs if waits else None
@@ -126,7 +127,7 @@ class LeaderElection:
         return None if predecessor or now_s - self._changed_s >= self.gone_s else seen
 
     def _write(self, seen: Lease | None, now_s: float, report: CycleReport) -> None:
-        """Write the next beat of this bridge's claim in place of what was `seen`."""
+        """Write the next renewal of this bridge's lease in place of `seen`."""
         self._next_s = now_s + self.gone_s / RENEWALS_PER_LEASE
         claim = replace(self.mine, beat=self.mine.beat + 1)
         try:

@@ -1,6 +1,6 @@
-"""Reads the cluster, and sees by the claim there whether this bridge or another one is in control of it.
+"""Read the cluster, and check by its lease which bridge is in control.
 
-The first reading also looks back at what ended while no bridge was running.
+The first observation also includes jobs that ended while no bridge ran.
 """
 
 from __future__ import annotations
@@ -18,36 +18,37 @@ from cpsched_bridge.ports import Backend, LoopClock, Observation
 from cpsched_bridge.store.ledger import KEPT, Ledger
 
 LOOK_BACK_EVERY_S = 60
-"""Seconds of the cluster between two attempts to read a past that could not be read at the start."""
+"""Seconds of the cluster between two attempts to read a history that was incomplete at the start."""
 
 
 @dataclass(slots=True)
 class ObservationReader:
-    """Reads the cluster for one bridge, from its start to its end."""
+    """Reads the cluster for one bridge."""
 
     backend: Backend
     ledger: Ledger
     _looked_back: bool = field(default=False, init=False)
     _again_s: int = field(default=0, init=False)
-    """When to look back once more, if a part of the past could not be had."""
+    """When to read the history again, if a part was missing."""
     _ended_before: list[EndedJob] = field(default_factory=list, init=False)
-    """What the glances showed."""
+    """Results of `glance`."""
     _transport: str = field(default="", init=False)
-    """By what the cluster was asked when that was last reported."""
+    """The last reported transport."""
     _is_first: bool = field(default=True, init=False)
 
     def glance(self) -> Observation:
-        """Return the cluster now, before the first reading, which also gives what has ended by now."""
+        """Return the cluster before the first cycle, which also receives the jobs that ended by now."""
         seen = self.backend.observe(self.ledger.pinned())
         self._ended_before += seen.ended
         return seen
 
     def read(self) -> tuple[Observation, Sequence[EndedJob]]:
-        """Return the cluster now, and jobs that ended before the bridge began: given by the first reading.
+        """Return the cluster, and jobs that ended before the bridge started.
 
-        Later that is empty, unless the backend has `history_missing`: then it is asked again now and then.
+        The latter are empty after the first call, unless the backend has `history_missing`: then it is asked again
+        regularly.
 
-        The first observation also lists, among the ended, those of them that the ledger takes for still alive.
+        The first observation also lists, among the ended jobs, those that the ledger records as alive.
         """
         if self._looked_back:
             seen = self.backend.observe(self.ledger.pinned())
@@ -61,7 +62,7 @@ class ObservationReader:
         return replace(seen, ended=(*missed, *before, *seen.ended)), past
 
     def _caught_up(self, now_s: int) -> Sequence[EndedJob]:
-        """Ask again, now and then, for what the backend did not have at first; it may repeat what is known."""
+        """Ask the backend again, from time to time, for missing history. It may repeat known jobs."""
         if not self.backend.history_missing or now_s < self._again_s:
             return ()
         self._again_s = now_s + LOOK_BACK_EVERY_S
@@ -70,9 +71,7 @@ class ObservationReader:
     def read_for(
         self, report: CycleReport, mode: ModeSwitch, pace: LoopClock, power: PowerCap | None
     ) -> tuple[Observation, Sequence[EndedJob]]:
-        """Read for one cycle: fill its report, and look at the claim. Raise `InvalidSetting` for a wrong cap of
-        power.
-        """
+        """Read for one cycle: fill its report, and check the lease. Raise `InvalidSetting` for a wrong power cap."""
         with record_duration(report, "observe", pace):
             seen, past = self.read()
             if self._is_first:
@@ -90,7 +89,7 @@ class ObservationReader:
         return seen, past
 
     def _believe_word(self, now_s: int, report: CycleReport) -> None:
-        """Bring the ledger up to the word of a former process that had nowhere to write, before that is overwritten."""
+        """Apply the notice of an earlier process that could not write its ledger, before the notice is overwritten."""
         old = [*self.ledger.entries(*KEPT), *self.ledger.left_pinned()]
         self.ledger.record((handed_back_before(entry, now_s) for entry in old), report.number)
-        report.tell("handed_back", f"{len(old)} jobs, by the bridge before, which could not write it down")
+        report.tell("handed_back", f"{len(old)} jobs, by the previous bridge, which could not record it")

@@ -1,9 +1,10 @@
-"""Who decides: the configured policy, and where that hangs or fails, another one in the same cycle.
+"""Decide with the configured policy, or with the fallback in the same cycle if that hangs or fails.
 
-A policy that fails is tried again in the next cycle, a few times; from then on less and less often. What its failures
-cost is bounded too: it is left alone for ten times as long as its last failure took.
+A failed policy is retried in the next cycle, a few times, then less and less often. The cost of failures is bounded,
+too: the pause is ten times as long as the last failure took.
 
-A dispatcher whose process begins (imports, compiles) has not failed: the fallback decides meanwhile, or nobody does.
+A dispatcher whose process is starting (imports, compiling) has not failed. Until it is ready, the fallback decides;
+without one there is no decision.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from cpsched_bridge.settings import Settings
 from cpsched_bridge.store.ledger import Entry
 
 MAX_FAILURES = 3
-"""Failures in a row after which the policy is tried less often."""
+"""Consecutive failures after which the policy is retried less often."""
 _TIMES_THE_COST = 10.0
 _LONGEST_S = 600.0
 
 
 @dataclass(slots=True)
 class PolicyWithFallback:
-    """The configured policy with its lessons, and `fallback`, which stands in for it."""
+    """The configured policy with its training, and its `fallback`."""
 
     first: VerifiedDecider
     learner: PolicyTrainer
@@ -38,22 +39,22 @@ class PolicyWithFallback:
     interval_s: float
     _failures: int = field(default=0, init=False)
     _begins: bool = field(default=False, init=False)
-    """Whether the configured policy has not decided since its process began."""
+    """Whether the configured policy has not decided since its process started."""
     _not_before_s: float = field(default=0.0, init=False)
-    """Monotonic time until which the configured policy is not asked again."""
+    """Monotonic time before which the configured policy is not retried."""
 
     @staticmethod
     def of(policy: Policy, fallback: Policy | None, pace: LoopClock, settings: Settings) -> PolicyWithFallback:
-        """Return what decides by the settings."""
+        """Build the policies of the settings."""
         limit_s, cap = settings.cycle.decide_timeout_s, settings.policy.power.cap()
         first, *rest = (VerifiedDecider(each, limit_s, pace, cap) for each in (policy, fallback) if each is not None)
         learner = PolicyTrainer(policy, limit_s)
         return PolicyWithFallback(first, learner, rest[0] if rest else None, pace, settings.cycle.interval_s)
 
     def decide(self, seen: Observation, entries: Mapping[int, Entry], report: CycleReport) -> None:
-        """Fill the report with a decision, see `VerifiedDecider.decide`, or say in it what a decision waits for.
+        """Fill the report with a decision, see `VerifiedDecider.decide`, or with what a decision waits for.
 
-        Raises `PolicyFailure` if nobody could decide.
+        Raise `PolicyFailure` if neither policy could decide.
         """
         if self.fallback is None:
             report.waits_for = self.first.waits_for() or ""
@@ -68,12 +69,12 @@ class PolicyWithFallback:
         return self._failures == 0 or self.pace.monotonic_s() >= self._not_before_s
 
     def _note_beginning(self, report: CycleReport) -> bool:
-        """Whether the configured policy cannot be asked yet; told once."""
+        """Whether the configured policy is not ready yet; reported once."""
         words = self.first.waits_for()
         if words is None:
             return False
         if not (self._begins or self._failures):
-            report.tell(FALLBACK, f"the fallback decides while the dispatcher begins: {words}")
+            report.tell(FALLBACK, f"the fallback decides while the dispatcher starts: {words}")
         self._begins = True
         return True
 

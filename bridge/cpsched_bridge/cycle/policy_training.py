@@ -1,4 +1,4 @@
-"""Teaches the policy what became of jobs, each end once, and notices the jobs that began since the last reading."""
+"""Train the policy with each ended job once, and report the jobs that started since the last observation."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from cpsched_bridge.errors import PolicyFailure
 from cpsched_bridge.ports import Observation
 
 _REMEMBERED = 100_000
-"""Ends that are known to have been taught: a reading may repeat an end after a reconnect."""
+"""Maximum number of remembered ends: an observation may repeat an end after a reconnect."""
 
 
 @dataclass(slots=True)
 class PolicyTrainer:
-    """What has been taught to `policy`, and what is still to be; `limit_s` bounds the time of each lesson."""
+    """The training of `policy`; `limit_s` limits the time of each call."""
 
     policy: Policy
     limit_s: float
     _known: OrderedDict[tuple[int, int], None] = field(default_factory=OrderedDict)
-    """Oldest first; the oldest of a plain dictionary is found behind the traces of all that were before it."""
+    """Oldest first. An ordered dictionary: in a plain one, finding the oldest slows down with every deletion."""
     _untaught: deque[EndedJob] = field(default_factory=deque)
     _running: frozenset[int] | None = None
 
     def note(self, ended: Iterable[EndedJob]) -> list[EndedJob]:
-        """The ends not known before; they are taught by the next `train`."""
+        """Return the ends that are new; the next `train` uses them."""
         fresh = []
         for each in ended:
             key = (each.job.id, each.end_s)
@@ -43,16 +43,16 @@ class PolicyTrainer:
         return fresh
 
     def note_reading(self, seen: Observation, past: Iterable[EndedJob], report: CycleReport) -> None:
-        """Fill a report with the jobs that ended or began by its reading."""
+        """Fill a report with the jobs that ended or started by its observation."""
         report.past = self.note(past)
         report.ended = self.note(seen.ended)
         report.started = self.begun(seen, report.ended)
 
     def train(self) -> None:
-        """Teach what is to be taught.
+        """Train with the recorded ends.
 
-        Raises `PolicyFailure` if the policy failed at a job or ran out of time. That job is not taught again; those
-        that there was no time for are taught next time.
+        Raise `PolicyFailure` if the policy failed at a job or ran out of time. The failed job is not repeated; jobs for
+        which there was no time follow later.
         """
         if self._untaught:
             ask(self.limit_s, self._teach, "learning_failed")
@@ -69,9 +69,9 @@ class PolicyTrainer:
             raise PolicyFailure("learning_failed", f"{len(failures)} of the ended jobs, the first is {failures[0]}")
 
     def begun(self, seen: Observation, ended: Iterable[EndedJob]) -> list[tuple[Job, int]]:
-        """Jobs, with their start second, that run or have ended and were not running at the reading before.
+        """Return jobs, with start second, that run or ended and were not running at the previous observation.
 
-        Empty at the first reading, which cannot tell new from old.
+        Empty at the first observation, which cannot distinguish new from old.
         """
         before, self._running = self._running, frozenset(r.job.id for r in seen.running)
         if before is None:

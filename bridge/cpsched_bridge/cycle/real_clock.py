@@ -1,4 +1,4 @@
-"""The loop's own clock: real time, with a wait that a signal ends at once."""
+"""The loop's clock: real time, with a wait that a signal ends at once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cpsched_bridge.ports import LoopClock
 
 @contextmanager
 def record_duration(report: CycleReport, phase: Phase, pace: LoopClock) -> Iterator[None]:
-    """Write down in the report how long a phase took, also one that failed; a phase that comes twice took both."""
+    """Record the duration of a phase in the report, even if it fails; repeated phases add up."""
     began_s = pace.monotonic_s()
     try:
         yield
@@ -56,16 +56,16 @@ class RealClock(LoopClock):
         return not self._stopped
 
     def stop(self) -> None:
-        """End the present wait and every later one."""
+        """End the current wait and all later ones."""
         self._stopped = True
         with contextlib.suppress(BlockingIOError):
             os.write(self._write, b"x")
 
     @contextmanager
     def stopped_by_signals(self) -> Iterator[None]:
-        """SIGTERM and SIGINT end the loop after its cycle; a second one ends the process as usual.
+        """Let SIGTERM and SIGINT end the loop after its cycle; a second signal ends the process.
 
-        The main thread compiles nothing once the loop is stopped. The former handlers are back at the end.
+        The main thread compiles nothing after the first signal. The former handlers are restored at the end.
         """
         former = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 

@@ -1,11 +1,11 @@
-"""Compares the ledger with an observation: what has become of each job, and what must be asked of the cluster next.
+"""Compare the ledger with an observation: the new state of each job, and the next commands.
 
 This module is pure: entries and an observation go in, transitions come out. The same function runs in every cycle and
-after a crash. Some transitions are intents (holding, rolling back, handing back). They are the bridge's list of
-commands to send, and each is repeated until the cluster shows that it took effect.
+after a crash. Some transitions are intents (hold, roll back, release): the commands that the bridge sends, and
+repeats until the cluster shows their effect.
 
-Example: the ledger says that job 7 is `starting`, and the observation shows it pending and held. The start did not
-happen, so the transition is to `rolling-back`, and one failure more.
+Example: the ledger has job 7 as `starting`, and the observation shows it pending and held. The start failed, so the
+transition is to `rolling-back`, with one more failure.
 """
 
 from __future__ import annotations
@@ -23,31 +23,30 @@ from cpsched_bridge.telemetry.reason_kinds import text_of
 
 @dataclass(frozen=True, slots=True)
 class ReconcileOptions:
-    """How the bridge treats jobs: what it may ask for, and when it gives up."""
+    """How the bridge treats jobs: which commands it may intend, and when it gives up."""
 
     controlling: bool = True
-    """Hold and start jobs; if not, hand everything back."""
+    """Hold and start jobs; if false, release all."""
     adopt: bool = True
-    """Hold pending jobs that nobody holds."""
+    """Hold pending jobs that are not held."""
     start_timeout_s: int = 15
-    """How long a released job may take until it is seen running."""
+    """Maximum time from the release of a job until it runs."""
     max_failures: int = 5
-    """Starts or holds in a row that may fail before a job is left to the cluster's scheduler."""
+    """Consecutive failed starts or holds after which a job is left to the cluster's scheduler."""
     beside: bool = False
-    """Another bridge is in control: what the submit plugin holds is that bridge's. For one that is not controlling."""
+    """Another bridge is in control and owns the submit plugin's holds. Only for a bridge that is not in control."""
     releases_apart: bool = False
-    """Pin and release are two commands, so that a bridge that dies between them leaves a held job with a pin."""
+    """Pin and release are two commands, so a bridge that dies in between leaves a held job with a pin."""
     after_dead_man: bool = False
-    """The dead-man timer may have released jobs: what is found released may be adopted, and is not left for good."""
+    """The dead-man timer may have released jobs: released jobs may be adopted, instead of being left for good."""
 
 
 def reconcile(
     known: Mapping[int, Entry], open_ids: Set[int], seen: Observation, conduct: ReconcileOptions
 ) -> list[Transition]:
-    """The transitions that bring the entries `known` (by job id) up to what was `seen`; at most one per job.
+    """Return the transitions from the entries `known` (by job id) to the observation `seen`, at most one per job.
 
-    `open_ids` are the jobs of `known` that are not over. Those of them that are in no list of `seen` have left the
-    cluster.
+    `open_ids` are the jobs of `known` that are not over. Those in no list of `seen` have left the cluster.
     """
     now_s = seen.now_s
     found: dict[int, Transition | None] = {}
@@ -65,7 +64,7 @@ def reconcile(
 
 
 def failed(entry: Entry, state: State, now_s: int, why: str, conduct: ReconcileOptions, **changes: Any) -> Transition:
-    """`entry` after one more failure: in `state`, or handed back for good if there were too many in a row."""
+    """Return `entry` with one more failure: in `state`, or released for good after too many consecutive ones."""
     failures = entry.failures + 1
     if failures < conduct.max_failures:
         return replace(move(entry, state, now_s, why, failures=failures, **changes), failed=True)
@@ -86,7 +85,7 @@ def _ended(entry: Entry | None, ended: EndedJob, now_s: int) -> Transition | Non
     if entry is None or entry.state is State.ENDED:
         return None
     if entry.state is State.HELD or (entry.state in _WAITING and ended.start_s <= entry.since_s):
-        return _absent(entry, now_s)  # the end of an earlier run tells nothing of this one, and clocks may have stepped
+        return _absent(entry, now_s)  # the end of an earlier run; clocks may have stepped
     return move(entry, State.ENDED, now_s, "ended", pinned=False)
 
 
@@ -99,7 +98,7 @@ def _running(entry: Entry | None, running: RunningJob, seen: Observation) -> Tra
 
 
 def _started_otherwise(entry: Entry, running: RunningJob, seen: Observation) -> str:
-    """How the start of a job differs from what was decided; empty where it does not."""
+    """Return how the start of a job differs from the decision; empty if it does not."""
     if entry.state not in (State.STARTING, State.ROLLING_BACK):
         return "started by someone else"
     if not running.placement:
@@ -141,7 +140,7 @@ def _pending(entry: Entry | None, pending: PendingJob, now_s: int, conduct: Reco
 
 
 def _kept_on(entry: Entry, found: Transition | None, now_s: int) -> Transition | None:
-    """What becomes of a job that nobody else could start: held on and tried again where others are handed back."""
+    """Keep a job held, and retry it, if the cluster's own scheduler could not start it."""
     then = entry if found is None else found.entry
     if then.state is not State.HANDING_BACK:
         return found
@@ -152,7 +151,7 @@ def _kept_on(entry: Entry, found: Transition | None, now_s: int) -> Transition |
 
 
 def _make_way(entry: Entry | None, pending: PendingJob, now_s: int, conduct: ReconcileOptions) -> Transition | None:
-    """Another bridge is in control. What only our ledger knows is handed back; everything else is that bridge's."""
+    """While another bridge is in control, release what only this ledger records. The rest is that bridge's."""
     theirs = pending.hold is Hold.PLUGIN or (pending.hold is Hold.NONE and entry is not None and not entry.pinned)
     if entry is None or theirs:
         return _left_to_the_other(entry, now_s)
@@ -188,7 +187,7 @@ def _hand_back(entry: Entry | None, pending: PendingJob, now_s: int, conduct: Re
 
 
 def _take(entry: Entry | None, pending: PendingJob, now_s: int, conduct: ReconcileOptions) -> Transition | None:
-    """A pending job that is not ours yet. The submit plugin's hold makes it ours; one without a hold may be adopted."""
+    """Take a pending job: the submit plugin's hold makes it the bridge's, and a job without a hold may be adopted."""
     id, label = pending.job.id, pending.label
     leave = entry.leave if entry is not None and not _asks_for_else(entry, pending.job) else ""
     if pending.hold is Hold.PLUGIN:
@@ -204,7 +203,7 @@ def _take(entry: Entry | None, pending: PendingJob, now_s: int, conduct: Reconci
 
 
 def _unpinned(entry: Entry | None, pending: PendingJob, now_s: int) -> Transition | None:
-    """A job that is not ours. Where the cluster holds it itself, whoever lifts that must find no old pin of ours."""
+    """Unpin a job that is not the bridge's. If the cluster holds it, it must not run with an old pin once released."""
     if not (pending.hold is Hold.CLUSTER and pending.pinned):
         return None
     why = "held by the cluster itself, with a pin of ours"
@@ -212,7 +211,7 @@ def _unpinned(entry: Entry | None, pending: PendingJob, now_s: int) -> Transitio
 
 
 def _held_by_cluster(entry: Entry, pending: PendingJob, now_s: int) -> Transition:
-    """The cluster holds the job itself. What is ours is taken off; then it is the cluster's until it asks for else."""
+    """Give up a job that the cluster itself holds, until its request changes; the pin is removed."""
     reason = pending.obstacle.reason if pending.obstacle else "no reason given"
     left = left_while(request_fingerprint(pending.job), f"the cluster holds it: {reason}")
     if pending.pinned:
@@ -221,12 +220,12 @@ def _held_by_cluster(entry: Entry, pending: PendingJob, now_s: int) -> Transitio
 
 
 def _asks_for_else(entry: Entry, job: Job) -> bool:
-    """Whether a job was left to the cluster only while it asks for what it no longer asks for."""
+    """Whether a job was left to the cluster for a request that has changed."""
     return bool(entry.asked) and entry.asked != request_fingerprint(job)
 
 
 def _holding(entry: Entry, pending: PendingJob, now_s: int, conduct: ReconcileOptions) -> Transition | None:
-    """A hold was asked for, or is about to be. A job that nobody holds yet stays as it is: the hold is sent again."""
+    """Process an intended hold. If the job is not held yet, the hold is sent again."""
     if pending.hold is Hold.USER:
         return _held_by_other(entry, pending, now_s)
     if pending.hold is Hold.CLUSTER:
@@ -252,9 +251,9 @@ def _held(entry: Entry, pending: PendingJob, now_s: int, conduct: ReconcileOptio
 
 
 def _starting(entry: Entry, pending: PendingJob, now_s: int, conduct: ReconcileOptions) -> Transition | None:
-    """A start was asked for, and the job is still pending. A hold on it means that the start will not happen.
+    """Process a start of a job that is still pending. A hold on it means that the start failed.
 
-    Neither will it where the cluster names an obstacle that lies with the job or its like, which is no failure, or
+    The start also failed if the cluster names an obstacle of the job or its group (not counted as a failure), or
     refuses the nodes.
     """
     if pending.hold is Hold.USER:
@@ -290,7 +289,7 @@ def _handing_back(
 
 
 def _was_running(entry: Entry, pending: PendingJob, now_s: int, conduct: ReconcileOptions) -> Transition | None:
-    """The job is pending again: it was requeued, perhaps with our old pin on it. An administrator's hold is theirs."""
+    """Process a requeued job, which may have an old pin. An administrator's hold stays."""
     if pending.hold is Hold.CLUSTER:
         return _held_by_cluster(entry, pending, now_s)
     if pending.hold in (Hold.ADMIN, Hold.USER):
@@ -302,7 +301,7 @@ def _was_running(entry: Entry, pending: PendingJob, now_s: int, conduct: Reconci
 
 
 def _was_lost(entry: Entry, pending: PendingJob, now_s: int, conduct: ReconcileOptions) -> Transition | None:
-    """The job is pending although it had vanished. An administrator's hold on it was ours when we last saw it."""
+    """Process a job that reappeared. An administrator's hold on it was the bridge's when last seen."""
     if pending.hold is Hold.CLUSTER:
         return _held_by_cluster(entry, pending, now_s)
     if pending.hold is Hold.ADMIN:
@@ -311,39 +310,39 @@ def _was_lost(entry: Entry, pending: PendingJob, now_s: int, conduct: ReconcileO
 
 
 def _held_since_the_start(entry: Entry, pending: PendingJob, conduct: ReconcileOptions) -> bool:
-    """Whether somebody has held a job that we started: it has our pin, and was released with it or after it.
+    """Whether another actor held a job after its start: it is pinned, and was released.
 
-    Where these are two commands, the ledger knows of the second: without its answer the hold counts as the bridge's
-    own, of before the start, and is kept.
+    If pin and release are two commands, the ledger records the answer to the second. Without it the hold counts as the
+    bridge's own from before the start, and is kept.
     """
     released = not conduct.releases_apart or entry.cause == "released"
     return pending.hold is Hold.ADMIN and pending.pinned and released
 
 
 def _held_instead(entry: Entry, pending: PendingJob) -> bool:
-    """Whether somebody held a job before our own hold of it arrived, which was refused for that."""
+    """Whether another actor held the job before the bridge's hold, which was refused for this reason."""
     adopting = entry.state is State.HOLDING and not entry.pinned
     return adopting and pending.hold is Hold.ADMIN and entry.cause == "held_by_administrator"
 
 
 def _held_by_administrator(entry: Entry, now_s: int) -> Transition:
-    """The pin stays known, and is taken off; the hold stays."""
+    """Free a job held by an administrator: its pin is removed, the hold stays."""
     return move(entry, State.FREE, now_s, "held by an administrator")
 
 
 def _held_by_other(entry: Entry, pending: PendingJob, now_s: int) -> Transition:
-    """As for an administrator."""
+    """Free a job held by another actor, as for an administrator."""
     return move(entry, State.FREE, now_s, text_of(pending.held_by))
 
 
 def handed_back_before(entry: Entry, now_s: int) -> Transition:
-    """A job that a former process has handed back without a word in the ledger."""
+    """Free a job that an earlier process released without recording it."""
     why = "handed back by a bridge that could not write it down"
     return move(entry, State.FREE, now_s, why, pinned=False)
 
 
 def unpinned(entry: Entry, now_s: int) -> Transition:
-    """A job that somebody holds, after its pin was taken off."""
+    """Record that the pin of a job held by another actor was removed."""
     return move(entry, State.FREE, now_s, entry.why, pinned=False)
 
 

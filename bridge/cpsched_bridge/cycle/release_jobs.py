@@ -1,4 +1,4 @@
-"""Hands every held job back to the cluster's own scheduler: when the bridge stops, and when it is dead."""
+"""Release every held job to the cluster's own scheduler: when the bridge stops, and when it is dead."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from cpsched_bridge.store.ledger import KEPT, Ledger, State, Transition, move
 
 
 def without_other_leader(seen: Observation) -> bool:
-    """No other bridge is in control."""
+    """Return False: no other bridge is in control."""
     return False
 
 
 def only_disk_problems(problems: Sequence[str]) -> bool:
-    """Whether every job is handed back, and the disk alone was in the way."""
+    """Whether every job is released, and only the disk had problems."""
     return bool(problems) and all(isinstance(problem, DiskProblem) for problem in problems)
 
 
 class DiskProblem(str):
-    """A problem of the disk: no job is still held for it."""
+    """A problem of the disk, because of which no job is still held."""
 
     __slots__ = ()
 
 
 TOGETHER = 500
-"""Jobs that are handed back between two signs of life."""
+"""Jobs that are released between two signs of life."""
 
 
 def release_all_jobs(
@@ -42,18 +42,17 @@ def release_all_jobs(
     attempts: int = 3,
     goes_on: Callable[[], None] = lambda: None,
 ) -> list[str]:
-    """Hand back every job that a hold or pin of ours may be on; what is in the way of that, a line each.
+    """Release every job that the bridge may hold or have pinned. Return one line per problem.
 
-    Of jobs that somebody else holds, our pins are taken off, and the holds stay.
+    Jobs that other actors hold lose the bridge's pins, and stay held. If `beside` returns true for an observation,
+    another bridge is in control and keeps the submit plugin's holds.
 
-    Where `beside` says so of a reading, another bridge is in control: what the submit plugin holds is left to that one.
+    The cluster is read first: the submit plugin may hold jobs that the ledger does not contain, and running jobs are
+    not touched. If it cannot be read, the ledger's jobs are released. A ledger that cannot be written does not prevent
+    this: the intents are kept in memory.
 
-    The cluster is read first: the submit plugin may hold jobs that the ledger has never seen, and jobs that run are
-    left alone. Where the cluster cannot be read, the jobs that the ledger names are handed back. A ledger that cannot
-    be written keeps no job from being handed back: what is to be done is remembered, and done.
-
-    After `attempts` that left as many jobs as there were, the rest is given up; attempts that left fewer do not count.
-    Jobs are handed back `TOGETHER` at a time, with a call of `goes_on` before each part.
+    After `attempts` without progress the rest is given up. Jobs are released in batches of `TOGETHER`, with a call of
+    `goes_on` before each.
     """
     problems: list[str] = []
     least = math.inf
@@ -71,21 +70,21 @@ def release_all_jobs(
 
 
 def open_queues(backend: Backend) -> list[str]:
-    """Open what keeps jobs yet to come from the cluster's own scheduler; what was in the way, a line each."""
+    """Open closed queues to the cluster's own scheduler. Return one line per problem."""
     if not isinstance(backend, QueueGate):
         return []
     try:
         return list(backend.open_queues())
     except BackendError as error:
-        return [f"jobs to come may be held: {error}"]
+        return [f"future jobs may be held: {error}"]
 
 
 def _intend(
     backend: Backend, ledger: Ledger, why: str, beside: Callable[[Observation], bool]
 ) -> tuple[list[str], bool]:
-    """Write the intent for every job to be handed back.
+    """Record the intent for every job to release.
 
-    Returns what was in the way, a line each, and whether another bridge is in control.
+    Return one line per problem, and whether another bridge is in control.
     """
     try:
         seen = backend.observe(ledger.pinned())
@@ -93,12 +92,12 @@ def _intend(
         others = beside(seen)
         conduct = ReconcileOptions(controlling=False, beside=others, releases_apart=apart)
         transitions = reconcile(ledger.by_id, ledger.open_ids(), seen, conduct)
-    except (Exception, CompilationCancelled) as error:  # whatever it is, the ledger's jobs are to be handed back
+    except (Exception, CompilationCancelled) as error:  # in any case, the ledger's jobs are released
         words = str(error) if isinstance(error, BackendError) else describe_failure(error)
         kept = ledger.entries(*(KEPT - {State.HANDING_BACK}))
         intents = [move(entry, State.HANDING_BACK, entry.since_s, why) for entry in kept]
         unread = [f"the cluster cannot be read, the submit plugin may hold more: {words}"]
-        if isinstance(error, CompilationCancelled):  # a simulated cluster in this process, which has not begun
+        if isinstance(error, CompilationCancelled):  # a simulated cluster in this process that has not started
             unread = []
         return [*unread, *_record(ledger, intents)], False
     return _record(ledger, transitions), others
@@ -122,12 +121,12 @@ def _hand_back_part(backend: Backend, ledger: Ledger, wanted: Sequence[int]) -> 
 
 
 def _take_off_pins(backend: Backend, ledger: Ledger) -> list[str]:
-    """Take our node lists off jobs that somebody else holds; they stay held."""
+    """Remove the bridge's node lists from jobs that other actors hold; they stay held."""
     outcomes = _sent(backend.unpin, [entry.job_id for entry in ledger.left_pinned()])
     done = [entry for o in outcomes if o.result == "done" and (entry := ledger.get(o.job_id)) is not None]
     unwritten = _record(ledger, [unpinned(entry, entry.since_s) for entry in done])
     left = [(ledger.name_of(o.job_id), o.detail) for o in outcomes if o.result == "unknown"]
-    return unwritten + [f"job {name} may still have a node list of the bridge's: {detail}" for name, detail in left]
+    return unwritten + [f"job {name} may still have the bridge's node list: {detail}" for name, detail in left]
 
 
 def _sent(command: Callable[[Sequence[int]], Sequence[Outcome]], wanted: Sequence[int]) -> Sequence[Outcome]:

@@ -1,7 +1,7 @@
-"""What became of starts: which came to run and how fast, which failed, and what may be behind those that failed.
+"""Results of starts: jobs that run and their latencies, failed starts, and the suspects of failures.
 
-A start that fails is a sign of a broken cluster only where nothing nearer explains it. Three things do: the cluster's
-own reason lies with the job or its like; it says that other jobs go first; or the chosen nodes have no room any more.
+A failed start indicates a broken cluster only without a more specific explanation. There are three: the cluster's
+reason concerns the job or its group; other jobs start first; or the chosen nodes are no longer free.
 """
 
 from __future__ import annotations
@@ -17,51 +17,50 @@ from cpsched_bridge.ports import Hold, Holder, Observation, PendingJob
 from cpsched_bridge.store.ledger import Entry, State, Transition
 
 Suspect = tuple[str, str]
-"""Whom or what a failure may lie with: a kind, one of `KINDS`, and a name of that kind."""
+"""A possible cause of a failure: a kind, one of `KINDS`, and a name."""
 
 KINDS = ("user", "account", "partition", "QOS", "shape", "node")
 FAILED = "StartFailed"
-"""The reason of a failed start for which the cluster has none: no name of Slurm's."""
+"""Reason of a failed start for which the cluster has none; not one of Slurm's names."""
 _TOLD = {State.ROLLING_BACK: "start_failed", State.GONE: "job_gone"}
-"""Transitions that are events, by the state they lead to."""
+"""Transitions that are events, by their new state."""
 
 
 @dataclass(frozen=True, slots=True)
 class FailedStart:
-    """A start whose job waits again."""
+    """A start whose job is pending again."""
 
     pending: PendingJob
     key: BackoffKey
-    """The group that is backed off."""
+    """The group that backs off."""
     reason: str = FAILED
     is_limit: bool = False
-    """Whether the end of a job of the group lets another one start."""
+    """Whether the end of a job of the group permits another start."""
     explained: bool = True
-    """Whether something nearer explains it, so that it is no sign of a broken cluster."""
+    """Whether there is a specific explanation, so that it does not indicate a broken cluster."""
     benign: bool = False
-    """Whether it may happen to any job: other jobs go first, or the nodes have been taken."""
+    """Whether it may happen to any job: other jobs start first, or the nodes were taken."""
     suspects: frozenset[Suspect] = frozenset()
-    """Where it is not explained: the job's user, account, partition, QOS and shape, the chosen nodes, and the users of
-    jobs that run there."""
+    """Suspects of an unexplained failure: user, account, partition, QOS, shape, nodes, and users on those nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartOutcomes:
-    """What came of starts, as one reading shows it."""
+    """Results of starts in one observation."""
 
     began: dict[int, str] = field(default_factory=dict)
-    """The jobs that were seen running, or to have run, with their users."""
+    """Jobs seen running, or ended after running, with their users."""
     failed: tuple[FailedStart, ...] = ()
 
 
 @dataclass(slots=True)
 class StartTracker:
-    """Follows jobs from the decision to start them until they are seen running, or not."""
+    """Follows jobs from the decision to start them until they run or fail."""
 
     _decided_at_s: dict[int, float] = field(default_factory=dict)
     """Monotonic time of the decision, by job id."""
     refused: Sequence[int] = ()
-    """Jobs whose starts the cluster refused in the last cycle that started any."""
+    """Jobs whose starts the cluster refused in the last cycle with starts."""
 
     def decided(self, job_ids: Iterable[int], now_s: float) -> None:
         """Record jobs that are about to be started, at a monotonic time."""
@@ -71,7 +70,7 @@ class StartTracker:
         """Report the latencies and events of transitions seen at a monotonic time."""
         for transition in transitions:
             entry, before = transition.entry, transition.before
-            decided_at_s = self._decided_at_s.pop(entry.job_id, None)  # also where the start was refused at once
+            decided_at_s = self._decided_at_s.pop(entry.job_id, None)  # also for a start refused at once
             ran = before is State.STARTING and entry.state in (State.RUNNING, State.ENDED)
             if ran and decided_at_s is not None:
                 report.latencies_s.append(now_s - decided_at_s)
@@ -85,10 +84,10 @@ class StartTracker:
                 report.tell(_TOLD.get(entry.state, "left_to_cluster"), entry.why, entry.job_id)
 
     def outcomes(self, transitions: Sequence[Transition], seen: Observation) -> StartOutcomes:
-        """Return what the transitions of a reading make of starts, and of those refused since the one before.
+        """Return the results of starts by an observation's transitions and by refusals since the previous one.
 
-        A start whose job its owner has held since has failed as well. A job that is gone, or held by an administrator,
-        counts as neither.
+        A start whose job its owner held since has failed, too. A job that is gone, or held by an administrator, is not
+        counted.
         """
         users = {each.job.id: each.job.user for each in seen.ended}
         users |= {each.job.id: each.job.user for each in seen.running}

@@ -1,8 +1,8 @@
-"""What a bridge does before it decides: imports, compiling. All of it is reported, none of it is a decision.
+"""Start-up before the first decision: imports, compiling. All steps are reported, none is a decision.
 
-Until then the bridge holds nothing new. What a former run held stays held for `KEPT_S` seconds, since most startups
-are shorter, and goes back to the cluster's own scheduler if the startup takes longer. The same goes for a bridge
-without a fallback whose dispatcher's process starts again.
+During start-up the bridge holds no new jobs. Jobs of an earlier run stay held for `KEPT_S` seconds, because most
+start-ups are shorter, and are then released to the cluster's own scheduler. The same applies to a bridge without a
+fallback whose dispatcher's process restarts.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from dataclasses import dataclass, field
 from cpsched_bridge.ports import LoopClock
 
 KEPT_S = 60.0
-"""How long held jobs wait for a decision. The dead-man timer waits longer for a sign of life."""
+"""Seconds for which held jobs wait for a decision. The dead-man timer waits longer for a sign of life."""
 LOOK_S = 0.5
-"""Time between two looks at how far it is."""
+"""Seconds between two progress checks."""
 
 Step = Callable[[], str | None]
-"""Does the next part of a step. Returns in words what remains, or None once it is done. It may take seconds."""
+"""Does the next part of a step. Returns what remains as text, or None once it is done. It may take seconds."""
 Teller = Callable[[str], None]
-"""Gets what the bridge waits for, each time it is looked at; empty words: nothing any more."""
+"""Receives what the bridge waits for at each progress check; empty text: nothing."""
 
 
 @dataclass(slots=True)
 class Startup:
-    """The steps of a startup, one after the other, and the tellers that report them."""
+    """The steps of a start-up in order, and the listeners for their progress."""
 
     steps: list[Step] = field(default_factory=list)
     tellers: Sequence[Teller] = ()
@@ -36,7 +36,7 @@ class Startup:
     _since_s: float = 0.0
 
     def waits_for(self) -> str | None:
-        """Return what is being done, in words; None when all is done, and from then on."""
+        """Return the current step as text; None once all are done."""
         while self.steps:
             words = self.steps[0]()
             if words is not None:
@@ -46,7 +46,7 @@ class Startup:
         return None
 
     def tell(self, words: str) -> None:
-        """Report what is waited for. Empty words report the end, once."""
+        """Report what the bridge waits for. Empty text reports the end, once."""
         if words or self._told:
             self._told = words
             for teller in self.tellers:
@@ -64,21 +64,21 @@ class Startup:
         return not pace.stopped
 
     def note(self, words: str, now_s: float) -> None:
-        """Record what a decision waits for at a monotonic time; empty words: nothing."""
+        """Record what a decision waits for at a monotonic time; empty text: nothing."""
         if words and not self._words:
             self._since_s = now_s
         self._words, self._has_decided = words, self._has_decided or not words
 
     def trouble(self, now_s: float) -> str | None:
-        """Return why the bridge must hold no jobs: nothing has been decided for too long."""
+        """Return why the bridge must hold no jobs: there has been no decision for too long."""
         if not self._words or (self._has_decided and now_s - self._since_s < KEPT_S):
             return None
-        return f"nothing can be decided yet: {self._words}"
+        return f"no decision yet: {self._words}"
 
 
 @dataclass(slots=True)
 class Seldom:
-    """Passes on to a teller what comes `every_s` seconds after the words before; and the end, at once."""
+    """Forwards a message if `every_s` seconds have passed since the last one, and the end at once."""
 
     teller: Teller
     every_s: float
@@ -86,7 +86,7 @@ class Seldom:
     _told_s: float | None = None
 
     def __call__(self, words: str) -> None:
-        """Pass on what is being done, if it is time to."""
+        """Forward the current step if it is due."""
         now_s = self.clock()
         if not words or self._told_s is None or now_s - self._told_s >= self.every_s:
             self._told_s = now_s if words else None

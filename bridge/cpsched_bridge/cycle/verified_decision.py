@@ -1,4 +1,4 @@
-"""The decision of one cycle: asked of the policy, verified, and made ready to be written down."""
+"""The decision of one cycle: asked of the policy, verified, and prepared for the journal."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ from cpsched_bridge.store.ledger import Entry
 from cpsched_bridge.store.round_records import as_plain_json, decision_to_json
 
 FALLBACK = "fallback"
-"""The path, in journal and metrics, of a decision that the fallback took."""
+"""Path of the fallback's decisions in journal and metrics."""
 
 _SHOWN = 3
-"""Broken rules that a message lists; the others are counted."""
+"""Maximum number of violations in a message; the others are counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class VerifiedDecider:
-    """Asks the policy for decisions that may be carried out; `limit_s` bounds the time of each."""
+    """Asks the policy for decisions and verifies them; `limit_s` limits the time of each."""
 
     policy: Policy
     limit_s: float
     pace: LoopClock
     power: PowerCap | None = None
-    """A cap of power that the settings set."""
+    """The configured power cap."""
 
     def waits_for(self) -> str | None:
-        """What the dispatcher's process has yet to do before it can be asked, in words; None: it can be asked now."""
+        """Return what the dispatcher's process must finish before it can be asked; None: it is ready."""
         dispatcher = self.policy.dispatcher
         return dispatcher.waits_for() if isinstance(dispatcher, IsolatedDispatcher) else None
 
     def decide(self, seen: Observation, entries: Mapping[int, Entry], report: CycleReport) -> None:
-        """Fill the report's snapshot, waiting jobs, decision and starts.
+        """Fill the report's snapshot, pending jobs, decision and starts.
 
-        Raises `PolicyFailure` if the policy raises, answers too late or with something that is no decision, breaks a
-        rule, or decides what cannot be written down. The report has no starts then.
+        Raise `PolicyFailure` if the policy raises, exceeds its time limit, returns no valid decision, or decides what
+        cannot be recorded. The report has no starts then.
         """
         try:
             ask(self.limit_s, lambda: self._decide(seen, entries, report))
@@ -69,13 +69,13 @@ class VerifiedDecider:
             decision, report.limited = found.decision, found.limited
             report.waiting = list(snapshot.queued_jobs())
         if not isinstance(decision, Decision):
-            raise PolicyFailure("decision_failed", f"the dispatcher answered {type(decision).__name__}, not a Decision")
+            raise PolicyFailure("decision_failed", f"the dispatcher returned {type(decision).__name__}, not a Decision")
         if report.fallback:
             decision = replace(decision, effort=replace(decision.effort, path=FALLBACK))
         with record_duration(report, "verify", self.pace):
             report.violations = verify(decision, snapshot)
         if report.violations:
-            with contextlib.suppress(Exception):  # a start of what does not exist cannot be written down
+            with contextlib.suppress(Exception):  # a start of an unknown job cannot be recorded
                 report.recorded = decision_to_json(decision, snapshot)
             raise PolicyFailure("rule_broken", _summary(report))
         report.memory = memory
@@ -87,9 +87,9 @@ class VerifiedDecider:
         report.decision, report.starts = decision, starts
 
     def _within_limits(self, snapshot: Snapshot, seen: Observation) -> tuple[LimitedDecision, object]:
-        """What the policy decides within the site's limits, and its memory before; jobs on their way count as running.
+        """Return the decision within the site's limits, and the policy's memory before; starting jobs count as running.
 
-        A policy that is asked twice may have changed in between: the memory is that before the answer that counts.
+        A policy that is asked twice may change in between: the memory is that before the returned decision.
         """
         memories: list[object] = []
 
@@ -108,16 +108,16 @@ class VerifiedDecider:
 
 
 def require_resources(power: PowerCap | None, cluster: Cluster) -> None:
-    """Raise `InvalidSetting` where the cap that the settings set names a resource that the cluster does not have."""
+    """Raise `InvalidSetting` if the power cap names a resource that the cluster does not have."""
     for name, each in () if power is None else power.watts:
         if name not in cluster.resources:
-            rule = f"must be of a resource of the cluster: {', '.join(cluster.resources)}"
+            rule = f"must name a resource of the cluster: {', '.join(cluster.resources)}"
             raise InvalidSetting(("policy", "power", "watts", name), each, rule)
 
 
 @lru_cache(maxsize=2)
 def _under(cluster: Cluster, power: PowerCap) -> Cluster:
-    """The cluster under a cap of power; the same one for the same cluster."""
+    """Return the cluster with a power cap; the same object for the same cluster."""
     return replace(cluster, power=power)
 
 

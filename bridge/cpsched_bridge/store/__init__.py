@@ -1,6 +1,6 @@
-"""What the bridge must not forget, on disk.
+"""Persistent state of the bridge.
 
-- `ledger`: every job that the bridge holds or is starting.
-- `journal`, `journal_reader`, `rounds`: every round, enough to decide it again; `redecide` does that.
-- `instance`, `places`: the lock, the word to stand down, and where all of these live.
+- `ledger`: every job that the bridge holds or starts.
+- `journal`, `journal_reader`, `round_records`: every round; `round_replay` repeats its decision.
+- `process_files`, `state_paths`: the lock, the pause, and the paths of all files.
 """

@@ -1,8 +1,7 @@
-"""The book of advice: which points the bridge has put, or is about to put, on which job. On disk, so that a crash is
-harmless.
+"""The boost ledger: boosts that the bridge has sent or is about to send, on disk, so that a crash is harmless.
 
-What is about to be told is written before it is told. A job of the cluster's list whose points are in the book is the
-bridge's to change. Any other points are somebody else's, and stay. Nothing has to be written to take points off.
+A boost is written before it is sent. The bridge may change a job whose boost is recorded; any other boost belongs to
+another actor and stays. Removals need no record.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from cpsched_bridge.store.corruption import CorruptContent, is_corruption, readi
 from cpsched_bridge.store.sqlite_files import connect, file_of, move_aside, rows_of, was_replaced
 
 REMEMBERED = 8
-"""Values of one job: a cluster that has crashed may come back with one of before."""
+"""Remembered values per job: a cluster that crashed may return with an earlier one."""
 _SCHEMA = """create table if not exists advice (
   id integer primary key, points text not null, since_s integer not null, seal integer not null)"""
 _ROWS = "select id, points, since_s, seal from advice"
@@ -28,24 +27,24 @@ _ROWS = "select id, points, since_s, seal from advice"
 
 @dataclass(frozen=True, slots=True)
 class BoostedJob:
-    """One job of the book."""
+    """One job of the boost ledger."""
 
     points: tuple[int, ...]
-    """The values that it was told or is about to be told, the newest last."""
+    """Boosts that were or are about to be sent, newest last."""
     since_s: int
     """Cluster time of the newest."""
 
 
 class BoostLedger:
-    """The book in an SQLite file, which is made with the first entry. One writer.
+    """The boost ledger in an SQLite file, created with the first entry. One writer.
 
-    A damaged file is set aside with what it says: points that were in it count as somebody else's from then on, and
-    `mishaps` tells so. A file that is taken away beside a living bridge is written anew from memory.
+    A damaged file is moved aside with its content. Its boosts then count as another actor's, and `mishaps` reports it.
+    A file that was deleted while the bridge runs is written again from memory.
     """
 
     def __init__(self, path: Path, durable: bool = True) -> None:
         self.mishaps: list[Event] = []
-        """What happened to the file, until somebody tells it on."""
+        """Events of the file that are still to be reported."""
         self._path, self._durable = path, durable
         self._db: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None
@@ -60,29 +59,29 @@ class BoostLedger:
 
     @classmethod
     def readable(cls, path: Path) -> BoostLedger:
-        """The book as far as it can be read; an empty one, which says why, where it cannot. Writes nothing."""
+        """Read the boost ledger as far as possible; otherwise return an empty one with the reason. Write nothing."""
         book = cls(path.with_name(path.name + ".none"))
         book._path = path
         with suppress(FileNotFoundError):
             try:
                 if path.exists():
                     book._by_id = dict(map(_advised, rows_of(path, _ROWS)))
-            except Exception as error:  # whatever it is, what can be taken back is taken back
-                book.mishaps.append(Event("advice_unreadable", f"{path}: {error}: whose points are whose is lost"))
+            except Exception as error:  # whatever can be removed is removed
+                book.mishaps.append(Event("advice_unreadable", f"{path}: {error}: the owners of boosts are unknown"))
         return book
 
     @property
     def by_id(self) -> Mapping[int, BoostedJob]:
-        """All entries; changes with the book."""
+        """Return all entries; the mapping changes with the boost ledger."""
         return self._by_id
 
     def values(self, *ids: int) -> tuple[int, ...]:
-        """The points that the bridge may have put on any of these, the newest of the first one last."""
+        """Return the boosts that the bridge may have set on these ids, the newest of the first id last."""
         known = [self._by_id[id].points for id in reversed(ids) if id in self._by_id]
         return tuple(value for points in known for value in points)
 
     def intend(self, points: Mapping[int, int], now_s: int) -> None:
-        """Write what is about to be told, all or nothing. Raises `sqlite3.Error`; nothing is to be told then."""
+        """Record boosts before they are sent, all or none. Raise `sqlite3.Error`: then nothing may be sent."""
         entries = {}
         for id, value in points.items():
             before = self._by_id[id].points if id in self._by_id else ()
@@ -99,7 +98,7 @@ class BoostLedger:
         self._by_id |= entries
 
     def forget(self, alive: Iterable[int], before_s: int) -> None:
-        """Drop entries of before `before_s` that are not `alive` any more."""
+        """Delete entries from before `before_s` that are not `alive`."""
         alive = set(alive)
         old = [id for id, each in self._by_id.items() if id not in alive and each.since_s < before_s]
         if old and self._path.exists():
@@ -124,7 +123,7 @@ class BoostLedger:
         if self._db is None:
             db = connect(self._path, self._durable)
             try:
-                db.execute("pragma wal_autocheckpoint=1")  # what is committed is in the file itself at once
+                db.execute("pragma wal_autocheckpoint=1")  # commits reach the file itself at once
                 db.execute(_SCHEMA)
             except BaseException:
                 db.close()
@@ -135,8 +134,8 @@ class BoostLedger:
     def _set_aside(self, error: Exception) -> None:
         aside = move_aside(self._path)
         name = aside.name if aside is not None else "nothing"
-        lost = "" if self._by_id else ": points that are on jobs now count as somebody else's"
-        self.mishaps.append(Event("advice_damaged", f"{self._path}: {error}; set aside as {name}{lost}"))
+        lost = "" if self._by_id else ": boosts on jobs now count as another actor's"
+        self.mishaps.append(Event("advice_damaged", f"{self._path}: {error}; moved to {name}{lost}"))
 
     def _close(self) -> None:
         db, self._db = self._db, None
@@ -151,9 +150,9 @@ def _row(id: int, each: BoostedJob) -> tuple[Any, ...]:
 
 
 def _advised(row: tuple[Any, ...]) -> tuple[int, BoostedJob]:
-    """An entry of a row. Raises `CorruptContent` for one that is not as it was written."""
+    """Return an entry of a row. Raise `CorruptContent` if it is invalid."""
     with reading_content(f"job {row[0]!r:.20}"):
         id, points, since_s, seal = row
         if seal != row_checksum((id, points, since_s)):
-            raise CorruptContent("the checksum does not fit")
+            raise CorruptContent("the checksum does not match")
         return int(id), BoostedJob(tuple(map(int, json.loads(points))), int(since_s))

@@ -1,8 +1,8 @@
-"""Who this bridge is: a name that its state directory keeps, and that a copy of the directory does not inherit.
+"""The bridge's name, stored in its state directory; a copy of the directory does not inherit it.
 
-The name is what a bridge leaves on the cluster, so that two bridges see each other. A state directory that is copied to
-another place or host, or restored there from a backup, would give one name to two bridges. So the file also holds where
-it was made (host, path and inode): read anywhere else, it is void, and another name is made.
+The bridge leaves its name on the cluster, so that two bridges recognise each other. A state directory that was copied
+to another place or host, or restored from a backup, would give two bridges one name. So the file also contains its
+origin (host, path and inode): elsewhere it is void, and a new name is created.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from cpsched_bridge.store.corruption import CorruptContent, read_head, reading_c
 from cpsched_bridge.store.sqlite_files import OWNERS_ALONE
 
 NAME = "bridge-id"
-"""The file in the state directory."""
+"""Name of the file in the state directory."""
 _LONGEST = 16_384
-"""Bytes; a path has at most 4,096."""
+"""Maximum size in bytes; a path has at most 4,096."""
 
 
 def lease_of(state_dir: Path) -> Lease:
-    """The claim of a new process of the bridge with this state directory, before its first beat."""
+    """Return the lease of a new process of the bridge with this state directory, before its first renewal."""
     return Lease(bridge_name(state_dir), secrets.token_hex(4), 0, f"{_host()}:{state_dir.absolute()}")
 
 
 def bridge_name(state_dir: Path) -> str:
-    """The bridge's name, made now where there is none that counts; where the disk takes none, it is for this call."""
+    """Return the bridge's name. Create one if there is no valid one; if the disk takes none, only for this call."""
     return known_bridge_name(state_dir) or _made(state_dir / NAME)
 
 
 def known_bridge_name(state_dir: Path) -> str | None:
-    """The name that the directory keeps; None where there is none that counts."""
+    """Return the stored name; None if there is no valid one."""
     path = state_dir / NAME
     try:
         with reading_content():

@@ -1,6 +1,6 @@
-"""What is damaged: the one place that knows which errors say that a file does not hold what it should hold.
+"""Detect damaged files: the only module that decides which errors mean damage.
 
-Errors of the outside (a full disk, a lock, a file that may not be opened) are no damage, and pass as they are.
+External errors (a full disk, a lock, missing permissions) are not damage, and pass unchanged.
 """
 
 from __future__ import annotations
@@ -26,38 +26,36 @@ _OUTSIDE = frozenset(
         *(sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_PERM, sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_READONLY),
     }
 )
-"""SQLite's codes for what is wrong outside of the file. All others are the file's: our statements are right."""
+"""SQLite's codes for external errors. All others are the file's, because the statements are correct."""
 _FILE_AFTER_ALL = frozenset({sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_IOERR_CORRUPTFS})
 _OF_CONTENT = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, zlib.error)
-"""What decoding, JSON, numbers and depth raise."""
+"""Exceptions of decoding, JSON, numbers and nesting."""
 
 _SEAL_BYTES = 4
 _LONGEST_WORDS = 200
 MOST = 1 << 62
-"""No stored number is beyond this, either sign."""
+"""Largest absolute value of a stored number."""
 DATES_S = (-62_135_596_800, 253_402_300_799)
-"""Seconds that have a date, as Unix time: the years 1 to 9999."""
+"""Seconds with a date, as Unix time: the years 1 to 9999."""
 
 
 class CorruptContent(ValueError):
-    """What a file holds is not what it should hold; the message says what."""
+    """A file's content is invalid; the message states why."""
 
 
 def is_corruption(error: BaseException) -> bool:
-    """Whether an error says that a file is not what it should be; a full disk or a lock does not."""
-    if not isinstance(error, sqlite3.Error):  # where SQLite's own message quotes bytes of the file, it has no text
+    """Whether an error means a damaged file; a full disk or a lock does not."""
+    if not isinstance(error, sqlite3.Error):  # SQLite errors that quote the file's bytes have no text
         return isinstance(error, CorruptContent | UnicodeDecodeError)
     code = getattr(error, "sqlite_errorcode", None)
-    if code is None:  # said by Python's module, of a mistake of its caller
+    if code is None:  # raised by Python's module for a wrong call
         return False
     return code in _FILE_AFTER_ALL or code & 0xFF not in _OUTSIDE
 
 
 @contextmanager
 def reading_content(what: object = "") -> Iterator[None]:
-    """Reading in here: whatever the content of a file makes go wrong is raised as `CorruptContent`, with `what` before
-    it.
-    """
+    """Convert any error caused by a file's content into `CorruptContent`, prefixed with `what`."""
     try:
         yield
     except sqlite3.Error as error:
@@ -69,16 +67,16 @@ def reading_content(what: object = "") -> Iterator[None]:
 
 
 def _words(what: object, error: Exception) -> str:
-    """`error` in a line of bounded length; Python's own errors by their type too, since `KeyError: 'x'` says `'x'`."""
+    """Return `error` as a line of limited length, for Python's errors with the type: `KeyError: 'x'` prints `'x'`."""
     said = str(error) if isinstance(error, sqlite3.Error | CorruptContent) else f"{type(error).__name__}: {error}"
     said = said[:_LONGEST_WORDS].encode("utf-8", "backslashreplace").decode()
     return f"{what}: {said}" if what != "" else said
 
 
 def read_head(path: Path, most: int) -> bytes:
-    """The first bytes of a file, `most` at most, however long it is or grows. Raises `OSError`.
+    """Return at most the first `most` bytes of a file of any length. Raise `OSError`.
 
-    Nobody is waited for: a pipe that nobody writes to holds nothing.
+    Never wait: a pipe without a writer is empty.
     """
     file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
@@ -88,40 +86,39 @@ def read_head(path: Path, most: int) -> bytes:
 
 
 def require_file(path: Path, follow: bool = True) -> None:
-    """Raise `CorruptContent` where a folder, a pipe or a device is in the place of a file; nothing at all is no damage.
+    """Raise `CorruptContent` if a folder, a pipe or a device replaces the file; a missing file is no damage.
 
-    `follow`: a symbolic link is what it leads to. One that leads nowhere may lead to a disk that is not there yet.
+    `follow`: check the target of a symbolic link. A link without target may lead to a disk that is not mounted yet.
     """
     try:
         kind = path.stat(follow_symlinks=follow).st_mode
     except OSError:
         return
     if not stat.S_ISREG(kind):
-        raise CorruptContent(f"{path.name} is no file")
+        raise CorruptContent(f"{path.name} is not a file")
 
 
 def add_checksum(data: bytes) -> bytes:
-    """`data` with a checksum, by which `verify_checksum` tells whether they are still the same."""
+    """Return `data` with a checksum that `verify_checksum` checks."""
     return zlib.crc32(data).to_bytes(_SEAL_BYTES, "big") + data
 
 
 def verify_checksum(data: bytes) -> bytes:
-    """What was `add_checksum`. Raises `CorruptContent` if it is not that."""
+    """Return the data of `add_checksum`. Raise `CorruptContent` if the checksum does not match."""
     if not isinstance(data, bytes) or add_checksum(data[_SEAL_BYTES:]) != data:
-        raise CorruptContent("the checksum does not fit")
+        raise CorruptContent("the checksum does not match")
     return data[_SEAL_BYTES:]
 
 
 def row_checksum(values: Iterable[object]) -> int:
-    """The checksum of a row, to be kept in a column of its own."""
+    """Return the checksum of a row, for a column of its own."""
     return zlib.crc32("\x1f".join(map(str, values)).encode("utf-8", "backslashreplace"))
 
 
 def rows_as(kind: type[T], rows: Iterable[Sequence[Any]]) -> list[T]:
-    """Rows of a table as values of the dataclass `kind`, by its fields in order; `CorruptContent` for a wrong type or
-    number.
+    """Return rows as values of the dataclass `kind`, by its fields in order. Raise `CorruptContent` if invalid.
 
-    SQLite holds any type in any column. A field whose name ends in `_s` is a time that has a date, or a span.
+    SQLite stores any type in any column. A field whose name ends in `_s` is a time with a date, or a duration.
     """
     return [kind(*_checked(kind, row)) for row in rows]
 

@@ -1,6 +1,6 @@
-"""The file in which a bridge keeps what it has learned of starts and run times: sealed, and replaced as a whole.
+"""The file with the learned state of forecasts: checksummed, and replaced as a whole.
 
-Nothing is decided by it. A file that is damaged is given up, and learning begins anew.
+Decisions do not use it. A damaged file is discarded, and learning restarts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MOST_UNPACKED = 64 << 20
 
 
 def write(path: Path, kept: Any) -> None:
-    """Replace the file. Raises `OSError`; the former one is still there then."""
+    """Replace the file. Raise `OSError` if it stays unchanged."""
     beside = path.with_name(f"{path.name}.new")
     packed = add_checksum(zlib.compress(json.dumps(kept, separators=(",", ":")).encode(), 6))
     if len(packed) > MOST_BYTES:
@@ -37,14 +37,14 @@ def write(path: Path, kept: Any) -> None:
 
 
 def read(path: Path) -> Any:
-    """What was written; None where there is no file. Raises `CorruptContent`, and `OSError`."""
+    """Return the stored state; None without a file. Raise `CorruptContent` and `OSError`."""
     require_file(path)
     try:
         packed = read_head(path, MOST_BYTES + 1)
     except FileNotFoundError:
         return None
     if len(packed) > MOST_BYTES:
-        raise CorruptContent(f"is longer than {MOST_BYTES:,} bytes")
+        raise CorruptContent(f"it is longer than {MOST_BYTES:,} bytes")
     with reading_content():
         unpacking = zlib.decompressobj()
         text = unpacking.decompress(verify_checksum(packed), MOST_UNPACKED)

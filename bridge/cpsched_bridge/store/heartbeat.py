@@ -1,9 +1,9 @@
-"""The bridge's sign of life, for the dead-man timer and for people: a file touched after every good cycle.
+"""The bridge's heartbeat for the dead-man timer and for people: a file touched after every good cycle.
 
-A bridge that begins (imports, compiles) touches it as well, for as long as it may keep what a former run held.
+During start-up (imports, compiling) the bridge touches it, too, as long as it may keep jobs of an earlier run.
 
-The dead-man script goes by the file's time. Clocks are set, so the file also holds the time since the host booted, a
-clock that nobody sets: `age_s` goes by that where it can.
+The dead-man script uses the file's time. Clocks may be set, so the file also contains the time since the host booted,
+which cannot be set; `age_s` prefers that.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from cpsched_bridge.store.corruption import read_head, row_checksum
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _SAME_TOUCH_S = 2.0
-"""The file's time and the time written in it belong to one touch if they are that close."""
+"""Maximum difference of the file's time and the time written in it that counts as one touch."""
 
 
 @dataclass(slots=True)
 class Heartbeat:
-    """The heartbeat of a running bridge; `grace_s` is how long it may fail to be written."""
+    """The heartbeat of a running bridge; `grace_s` is how long writing it may fail."""
 
     path: Path
     grace_s: float = 60.0
@@ -30,7 +30,7 @@ class Heartbeat:
     _error: str = ""
 
     def beat(self, monotonic_s: float) -> None:
-        """Touch the file. Raises `OSError` where that fails."""
+        """Touch the file. Raise `OSError` on failure."""
         try:
             touch(self.path)
         except OSError as error:
@@ -40,31 +40,31 @@ class Heartbeat:
         self._since_s = None
 
     def trouble(self, monotonic_s: float) -> str | None:
-        """Why the bridge must not hold jobs: nobody sees that it lives, so the dead-man timer will release them."""
+        """Return why the bridge must not hold jobs: without a heartbeat the dead-man timer will release them."""
         if self._since_s is None or monotonic_s - self._since_s < self.grace_s:
             return None
         return f"the heartbeat {self.path} cannot be written: {self._error}"
 
 
 def touch(path: Path) -> None:
-    """Give the file the present time, and write the host's own clock into it where there is room for that."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe in its place is an error, not a wait
-    file = os.open(path, flags, 0o644)  # there are no names in it
+    """Set the file's time to now, and write the host's own clock into it if the disk has room."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC  # fail on a pipe instead of waiting
+    file = os.open(path, flags, 0o644)  # it contains no names
     try:
         try:
             words = f"{boot_id()} {_boot_s():015.3f} {time.time():017.3f}"
             os.pwrite(file, f"{words} {row_checksum(words.split()):010d}\n".encode(), 0)
-        except OSError:  # a full disk: the file's time needs no room
+        except OSError:  # the disk is full, but setting the time needs no space
             os.utime(file)
     finally:
         os.close(file)
 
 
 def age_s(path: Path) -> float | None:
-    """Seconds since the last good cycle; None if there never was one. Negative: the file's time is in the future.
+    """Return seconds since the last good cycle; None if there was none. Negative: the file's time is in the future.
 
-    The clock that runs since the host booted counts, if the file was written since then; else the file's time. Raises
-    `OSError` where it may not be looked at.
+    Use the clock since boot if the file was written since then, otherwise the file's time. Raise `OSError` without
+    permission.
     """
     try:
         wall_s = path.stat().st_mtime
@@ -72,7 +72,7 @@ def age_s(path: Path) -> float | None:
         return None
     try:
         words = read_head(path, 256).decode(errors="replace").split()
-    except OSError:  # its time is enough
+    except OSError:  # its time suffices
         words = []
     try:
         *said, seal = words
@@ -85,7 +85,7 @@ def age_s(path: Path) -> float | None:
 
 
 def boot_id() -> str:
-    """A text that is another one after each boot; empty where the host does not tell."""
+    """Return a text that changes with each boot; empty if the host has none."""
     try:
         return _BOOT_ID.read_text().strip()
     except OSError:
@@ -93,5 +93,5 @@ def boot_id() -> str:
 
 
 def _boot_s() -> float:
-    """Seconds since the host booted, sleep included."""
+    """Return seconds since the host booted, including sleep."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -1,8 +1,8 @@
-"""The journal: every round with what it depended on, what was decided and what came of it, enough to decide it again.
+"""The journal: every round with its inputs, decision and results, sufficient to repeat the decision.
 
-SQLite (WAL), written by the bridge alone, read by anyone. Rounds are written in segments: the first round of a segment
-in full, the others as what changed, see `deltas`. The oldest segments go when the journal is too large or they are too
-old.
+SQLite (WAL), written only by the bridge, readable by any process. Rounds are written in segments: the first round of a
+segment in full, the others as changes, see `json_deltas`. The oldest segments are deleted when the journal is too large
+or they are too old.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from cpsched_bridge.store.round_records import JobRows, cluster_to_json, failure
 from cpsched_bridge.store.sqlite_files import connect, file_of, move_aside, storable, was_replaced
 
 FORMAT = 3
-"""Version of the tables below, in `pragma user_version`: that of cpsched 0.1.0. Lower numbers were never released."""
+"""Version of these tables in `pragma user_version`, since cpsched 0.1.0. Lower numbers were never released."""
 
 SCHEMA = """
 create table if not exists clusters (key text primary key, data blob not null) without rowid;
@@ -51,21 +51,21 @@ create table if not exists facts (name text primary key, value text not null) wi
 """
 
 SEGMENT_ROUNDS = 512
-"""Rounds in a segment at most: a full round is about as large as so many changes, and reading one stays quick."""
+"""Maximum rounds per segment: a full round has about the size of this many changes, and reading one stays quick."""
 
 EXPLAINED_ROUNDS = 600
-"""So many of the newest rounds, at least, keep plan and reasons word for word; older ones are decided again."""
+"""Minimum number of newest rounds that keep plan and reasons; older decisions are repeated when needed."""
 
 PRUNE_EVERY = 64
-"""Rounds between two looks at the journal's age and size."""
+"""Rounds between two checks of the journal's age and size."""
 _COUNT_TABLES = "select count(*) from sqlite_master where type = 'table'"
 
 
 class Journal(JournalReader):
-    """The rounds on disk, to be read and written.
+    """The rounds on disk, for reading and writing.
 
-    `max_mib` bounds the size of the data and `keep_days` their age: the oldest rounds are dropped. A journal that is
-    opened `read_only` may be read while a bridge writes it.
+    `max_mib` limits the size of the data and `keep_days` their age: the oldest rounds are deleted. A `read_only`
+    journal may be read while a bridge writes it.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Journal(JournalReader):
     ) -> None:
         self._path = path
         self.mishaps: list[Event] = []
-        """What happened to the file, until somebody tells it on."""
+        """Events of the file that are still to be reported."""
         if read_only:
             super().__init__(connect(path, durable=False, read_only=True))
             self._require_format()
@@ -84,12 +84,12 @@ class Journal(JournalReader):
         self._last, self._lost = 0 if read_only else self.last_round, False
         self._file = file_of(path)
         self._asides: frozenset[UnscheduledJob] | None = None
-        """As written; None: not known."""
+        """As written; None: unknown."""
         self._labels: dict[int, str] = {}
         self._begin_anew()
 
     def _opened(self) -> sqlite3.Connection:
-        """The file, made where there is none; one that is damaged, or of another format, is set aside."""
+        """Open the file, or create it. Move a damaged file, or one of another format, aside."""
         before, why = 0, "damaged"
         try:
             with reading_content():
@@ -112,15 +112,15 @@ class Journal(JournalReader):
         return self._anew(why, words, before)
 
     def _anew(self, why: str, words: object, before: int, again: bool = False) -> sqlite3.Connection:
-        """A new file; what is at its path is set aside. `before` is the number of the newest round until now.
+        """Create a new file after moving the old one aside. `before` is the number of the newest round so far.
 
-        `again`: that was tried before, in vain, and is told already.
+        `again`: an earlier attempt failed, and was reported.
         """
         if aside := move_aside(Path(self._path), why):
             kind = "journal_damaged" if why == "damaged" else "journal_set_aside"
-            self.mishaps.append(Event(kind, f"{self._path}: {words}; set aside as {aside.name}, a new one begun"))
+            self.mishaps.append(Event(kind, f"{self._path}: {words}; moved to {aside.name}, started a new file"))
         elif not again:
-            self.mishaps.append(Event("journal_gone", f"{self._path}: {words}; a new one begun"))
+            self.mishaps.append(Event("journal_gone", f"{self._path}: {words}; started a new file"))
         db = self._connected()
         try:
             db.executescript(SCHEMA)
@@ -140,21 +140,21 @@ class Journal(JournalReader):
             with reading_content():
                 found = _format_of(self._db)
                 if found != FORMAT:
-                    rule = "a bridge of this version sets it aside"
-                    raise CorruptFile(f"{self._path}: of format {found}, not {FORMAT}: {rule}")
+                    rule = "a bridge of this version moves it aside"
+                    raise CorruptFile(f"{self._path}: format {found}, not {FORMAT}: {rule}")
         except BaseException:
             self.close()
             raise
 
     def _written(self, work: Callable[[], object]) -> None:
-        """Do `work`, which writes, in one transaction; to a new file where the present one is damaged or gone."""
+        """Run `work`, which writes, in one transaction; in a new file if the current one is damaged or gone."""
         if self._lost or was_replaced(self._path, self._file):
-            self._replace("it was taken away")
+            self._replace("it was deleted")
         try:
             with self._db:
                 work()
         except BaseException as error:
-            self._begin_anew()  # what the next change would refer to is not there
+            self._begin_anew()  # the base of the next change is missing
             self._asides = None
             if not is_corruption(error):
                 raise
@@ -163,7 +163,7 @@ class Journal(JournalReader):
                 work()
 
     def _replace(self, why: object) -> None:
-        """Go on in a new file. Where none can be made, the next write tries again."""
+        """Continue in a new file. If none can be created, the next write tries again."""
         self._begin_anew()
         self._asides = None
         self._db.close()
@@ -172,7 +172,7 @@ class Journal(JournalReader):
         self._lost, self._file = False, file_of(self._path)
 
     def _begin_anew(self) -> None:
-        """Let the next round begin a segment."""
+        """Let the next round start a segment."""
         self._segment: int | None = None
         self._left = self._room = 0
         self._jobs = JobRows()
@@ -182,7 +182,7 @@ class Journal(JournalReader):
         self._cluster_key = ""
 
     def _goes_on(self, cluster: Cluster, policy: PolicySpec) -> bool:
-        """Whether the next round may be written as what changed."""
+        """Whether the next round may be written as a change."""
         if self._left <= 0 or self._room <= 0 or policy != self._policy:
             return False
         if cluster is not self._cluster:
@@ -194,7 +194,7 @@ class Journal(JournalReader):
     # ------------------------------------------------------------------------------------------------- writing
 
     def write_round(self, report: CycleReport, policy: PolicySpec) -> None:
-        """Write the round of a cycle that got as far as a snapshot; a failed decision by the name of its failure."""
+        """Write the round of a cycle with a snapshot; a failed decision with the name of its failure."""
         snapshot = report.snapshot
         assert snapshot is not None
         self._note_labels(report)
@@ -237,7 +237,7 @@ class Journal(JournalReader):
         self._room -= len(data) + len(told)
 
     def _note_labels(self, report: CycleReport) -> None:
-        """Remember the names of the jobs of this round, also of those that have started since they were read."""
+        """Record the names of this round's jobs, including those that started since they were read."""
         assert report.snapshot is not None
         named = dict(self._labels)
         if report.observation is not None:
@@ -248,7 +248,7 @@ class Journal(JournalReader):
             self._labels = {id: named[id] for id in here if id in named and named[id] != str(id)}
 
     def _insert_past(self, report: CycleReport, snapshot: Snapshot) -> None:
-        """Write down which jobs were first seen running or ended, where they ran, and when."""
+        """Record which jobs were first seen running or ended, with nodes and times."""
         if not (report.started or report.ended):
             return
         table = snapshot.table
@@ -276,18 +276,18 @@ class Journal(JournalReader):
         )
 
     def write_events(self, at_unix_s: float, number: int, happenings: Iterable[Event]) -> None:
-        """Write what happened in a round, decided or not."""
+        """Write the events of a round, with or without a decision."""
         rows = [(at_unix_s, number, h.kind, h.job_id, storable(h.detail)) for h in happenings]
         query = "insert into events (at_unix_s, round, kind, job_id, detail) values (?,?,?,?,?)"
         if rows:
             self._written(lambda: self._db.executemany(query, rows))
 
     def write_stop(self, at_unix_s: float, number: int, problems: Sequence[str]) -> None:
-        """Write the event that a bridge stopped, with what kept it from releasing its jobs."""
+        """Write the event that a bridge stopped, with the reasons why jobs could not be released."""
         self.write_events(at_unix_s, number, [Event(STOPPED, "; ".join(problems) or IN_ORDER)])
 
     def write_asides(self, asides: Iterable[UnscheduledJob]) -> None:
-        """Write the list of jobs that are not decided on, as what changed in it."""
+        """Write the changes in the list of jobs that are not decided on."""
         now = frozenset(asides)
         if now == self._asides:
             return
@@ -306,7 +306,7 @@ class Journal(JournalReader):
     # ------------------------------------------------------------------------------------------------- forgetting
 
     def prune(self, now_unix_s: float) -> int:
-        """Drop the oldest segments until the data fit into the bounds; the number of rounds dropped."""
+        """Delete the oldest segments until the data meet the limits. Return the number of deleted rounds."""
         try:
             return self._pruned(now_unix_s)
         except (sqlite3.Error, ValueError) as error:
@@ -323,11 +323,11 @@ class Journal(JournalReader):
                 break
             dropped += self._drop_before(firsts[1])
         if dropped:
-            self._db.executescript("pragma incremental_vacuum")  # `execute` would give back one page
+            self._db.executescript("pragma incremental_vacuum")  # `execute` would free one page
         return dropped
 
     def _too_old(self, now_unix_s: float) -> int:
-        """The first round that is to be kept for its age: the first of the segment that holds one young enough."""
+        """Return the first round to keep: the first of the segment with a round within the age limit."""
         query = """select segment from rounds where round = (select min(round) from rounds where at_unix_s >= ?)"""
         row = self._db.execute(query, (now_unix_s - self._keep_s,)).fetchone()
         return 0 if row is None else int(row[0])
@@ -335,7 +335,7 @@ class Journal(JournalReader):
     def _drop_before(self, first_kept: int) -> int:
         with self._db:
             if not self._db.execute("delete from segments where first < ?", (first_kept,)).rowcount:
-                return 0  # without looking through all that is there
+                return 0  # without scanning the tables
             dropped = self._db.execute("delete from rounds where round < ?", (first_kept,)).rowcount
             for table in ("explanations", "events", "past"):
                 self._db.execute(f"delete from {table} where round < ?", (first_kept,))
@@ -344,7 +344,7 @@ class Journal(JournalReader):
 
 
 def _format_of(db: sqlite3.Connection) -> int | None:
-    """The version of a journal's tables; None for a file without any."""
+    """Return the version of a journal's tables; None for a file without tables."""
     version, tables = (db.execute(query).fetchone()[0] for query in ("pragma user_version", _COUNT_TABLES))
     return int(version) if version or tables else None
 
@@ -355,6 +355,6 @@ def _slots(snapshot: Snapshot) -> Iterable[int]:
 
 
 def _nodes(snapshot: Snapshot, slot: int) -> str:
-    """Where a running job runs, as text: node names, with the units there where more than one."""
+    """Return the nodes of a running job as text: node names, with units above 1."""
     names = snapshot.cluster.node_names
     return storable(",".join(names[n] + (f"*{u}" if u > 1 else "") for n, u in snapshot.placement_of(slot)))

@@ -1,4 +1,4 @@
-"""Reads the journal: rounds, their outcomes and events, and the jobs that are not decided on."""
+"""Read the journal: rounds, their results and events, and the jobs that are not decided on."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class RoundLine:
 
 
 IN_ORDER = "in order"
-"""How the file spells, as the detail of the event `STOPPED`, that no job was left held against the settings."""
+"""Detail of the event `STOPPED` in the file if no job was left held against the settings."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something worth telling: a failed cycle, a start that did not work out, a change of mode."""
+    """A notable event: a failed cycle, a failed start, a change of mode."""
 
     at_unix_s: float
     round: int
@@ -52,7 +52,7 @@ class Event:
 
 
 BACKED_OFF = "put off"
-"""The kind of a job that waits after a failed start of its own, or of jobs like it."""
+"""Kind of a job that backs off after a failed start of its own or of its group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +72,11 @@ class UnscheduledJob:
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """A job that was seen running: when it was submitted and started, where it runs or ran, when it ended if it has."""
+    """A job that was seen running: its submission, start, nodes, and end, if it has ended."""
 
     job_id: int
     round: int
-    """The round in which the last of this was seen."""
+    """The round of the last update."""
     label: str
     user: str
     submit_s: int
@@ -87,7 +87,7 @@ class JobRecord:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """Where a round is written, and what its segment says of all its rounds."""
+    """The place of a round, and what its segment states for all its rounds."""
 
     segment: int
     mode: str
@@ -98,7 +98,7 @@ class _Written:
 
 @dataclass(slots=True)
 class _Place:
-    """A place in a segment: what the rounds up to `number` come to."""
+    """A position in a segment: the values after the rounds up to `number`."""
 
     segment: int
     number: int
@@ -106,7 +106,7 @@ class _Place:
 
 
 class JournalReader:
-    """What the journal in an open database holds. Rounds that are read in ascending order are read quickest."""
+    """The content of the journal in an open database. Reading rounds in ascending order is quickest."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
@@ -115,7 +115,7 @@ class JournalReader:
 
     @property
     def last_round(self) -> int:
-        """Number of the newest round, 0 if there is none; rounds of a journal that was set aside count."""
+        """Number of the newest round, 0 if there is none; includes rounds of a journal that was moved aside."""
         query = """select max(coalesce((select max(round) from rounds), 0),
                               coalesce((select cast(value as integer) from facts where name = 'rounds_before'), 0))"""
         return self._number(query)
@@ -128,11 +128,11 @@ class JournalReader:
         with reading_content():
             (found,) = self._db.execute(query).fetchone()
             if not 0 <= found < MOST:
-                raise CorruptContent(f"{found} is no number of a round")
+                raise CorruptContent(f"{found} is not the number of a round")
             return int(found)
 
     def lines(self, limit: int | None = None, with_starts: bool = False) -> list[RoundLine]:
-        """The newest rounds, oldest first; all of them if `limit` is None."""
+        """Return the newest rounds, oldest first; all if `limit` is None."""
         where = "where starts > 0" if with_starts else ""
         bound = "" if limit is None else f"limit {limit:d}"
         columns = "round, now_s, at_unix_s, mode, queued, running, starts, path"
@@ -141,7 +141,7 @@ class JournalReader:
             return rows_as(RoundLine, rows)[::-1]
 
     def read(self, number: int) -> RoundRecord:
-        """A round; raises `UnknownRound`, or `CorruptFile` where what is written cannot be read."""
+        """Return a round. Raise `UnknownRound`, or `CorruptFile` if it cannot be read."""
         try:
             with reading_content():
                 return self._read(number)
@@ -172,7 +172,7 @@ class JournalReader:
         return f"round={number}: not in the journal; {held}"
 
     def _value(self, table: str, segment: int, number: int) -> Any:
-        """What the parts of a segment come to at a round; None if that round has none in the table."""
+        """Return the value of a segment at a round; None if the table has nothing for that round."""
         place = self._places.get(table)
         if place is None or place.segment != segment or place.number > number:
             place = self._places[table] = _Place(segment, segment - 1, SeriesReader())
@@ -189,7 +189,7 @@ class JournalReader:
         return self._clusters[key]
 
     def past(self, text: str) -> JobRecord | None:
-        """The job of that id or name that was seen running, the newest of that name; None if there is none."""
+        """Return the newest job with this id or name that was seen running, or None."""
         columns = "job_id, round, label, user, submit_s, start_s, end_s, nodes"
         query = f"select {columns} from past where label = ? or job_id = ? order by label = ? desc, round desc limit 1"
         with reading_content():
@@ -197,7 +197,7 @@ class JournalReader:
             return next(iter(rows_as(JobRecord, rows)), None)
 
     def name_of(self, job_id: int) -> str:
-        """The name that people use for a job, as far as the journal knows it."""
+        """Return a job's name for users, if the journal has it."""
         query = "select label from aside where job_id = ?1 union all select label from past where job_id = ?1"
         with reading_content():
             labels = [str(label) for (label,) in self._db.execute(query, (job_id,)) if label]
@@ -206,7 +206,7 @@ class JournalReader:
         return self.read(self.last_round).name_of(job_id) if self.lines(1) else str(job_id)
 
     def first_round(self) -> tuple[int, float] | None:
-        """Number and Unix time of the oldest round; None if there is none."""
+        """Return number and Unix time of the oldest round, or None."""
         with reading_content():
             row = self._db.execute("select round, at_unix_s from rounds order by round limit 1").fetchone()
             if row is None:
@@ -217,7 +217,7 @@ class JournalReader:
             return number, at_unix_s
 
     def events(self, job_id: int | None = None, limit: int = 50, kind: str = "") -> list[Event]:
-        """The newest events, oldest first; of one job, of one kind, if given."""
+        """Return the newest events, oldest first; of one job or one kind, if given."""
         given = {"job_id": job_id, "kind": kind or None}
         args = [value for value in given.values() if value is not None]
         asked = [f"{column} = ?" for column, value in given.items() if value is not None]
@@ -227,9 +227,9 @@ class JournalReader:
             return rows_as(Event, self._db.execute(query, args))[::-1]
 
     def last_sign(self) -> Event | None:
-        """The newest event, or the newest round as an event of kind `round` where that is newer; None: none of both.
+        """Return the newest event, or the newest round as an event of kind `round` if that is newer, or None.
 
-        An event of the newest round is newer than that round: a bridge writes its last word after it.
+        An event of the newest round is newer than the round: a bridge writes its last event after it.
         """
         events = self.events(limit=1)
         lines = self.lines(limit=1)
@@ -238,7 +238,7 @@ class JournalReader:
         return Event(lines[-1].at_unix_s, lines[-1].number, "round", None, "")
 
     def size_bytes(self) -> int:
-        """Bytes of the pages in use."""
+        """Return the bytes of the pages in use."""
         with reading_content():
             pages, free, size = (
                 self._db.execute(f"pragma {name}").fetchone()[0]
@@ -247,12 +247,12 @@ class JournalReader:
         return int((pages - free) * size)
 
     def numbers(self) -> Iterator[int]:
-        """All round numbers, ascending."""
+        """Return all round numbers, ascending."""
         with reading_content():
             return iter([row[0] for row in self._db.execute("select round from rounds order by round")])
 
     def asides(self, kind: str | None = None) -> list[UnscheduledJob]:
-        """The jobs that are not decided on, by id; of one kind if given."""
+        """Return the jobs that are not decided on, by id; of one kind if given."""
         with reading_content():
             rows = self._db.execute("select job_id, kind, reason, label, user from aside order by job_id")
             return [aside for aside in rows_as(UnscheduledJob, rows) if kind in (None, aside.kind)]
@@ -263,5 +263,5 @@ class JournalReader:
 
 
 def is_id(text: str) -> bool:
-    """Whether a text may be a job's number, as the database holds numbers."""
+    """Whether a text may be a job's number within the database's range."""
     return text.isascii() and text.isdigit() and len(text) < 19

@@ -32,7 +32,7 @@ _LEVEL = 6
 
 
 def delta(before: Json, after: Json) -> Json:
-    """What turns `before` into `after`; None if they are equal. `true` and 1 differ, 1 and 1.0 do not."""
+    """Return the change from `before` to `after`; None if equal. `true` and 1 differ, 1 and 1.0 do not."""
     if before is after:
         return None
     if type(before) is type(after):
@@ -48,7 +48,7 @@ def delta(before: Json, after: Json) -> Json:
 
 
 def apply_delta(before: Json, change: Json) -> Json:
-    """`before` as `change` makes it; `before` itself stays as it is."""
+    """Return `before` with `change` applied; `before` itself does not change."""
     if change is None:
         return before
     kind = change[0]
@@ -78,7 +78,7 @@ def _mapping(before: dict[str, Json], after: dict[str, Json]) -> Json:
     for key, value in after.items():
         known = before.get(key, _MISSING)
         if known is value or (known == value and type(known) is type(value) and type(value) in _PLAIN):
-            continue  # the most frequent case by far
+            continue  # by far the most frequent case
         if (change := delta(known, value)) is not None:
             changes[key] = change
     gone = sorted(before.keys() - after.keys()) if before.keys() != after.keys() else []
@@ -92,7 +92,7 @@ def _list(before: list[Json], after: list[Json]) -> Json:
         return None
     if _distinct(before) and _distinct(after):
         moves = _moves(before, after)
-        # Where most of it is other, the new list is shorter than the way to it.
+        # If most elements differ, the new list is shorter than the changes.
         return moves if len(moves[1]) + 2 * len(moves[2]) <= len(after) else [_VALUE, after]
     if len(before) == len(after):
         changes = [[i, c] for i, pair in enumerate(zip(before, after, strict=True)) if (c := delta(*pair)) is not None]
@@ -103,17 +103,17 @@ def _list(before: list[Json], after: list[Json]) -> Json:
 
 
 def _plain(values: list[Json]) -> bool:
-    """Whether these are numbers and texts: `==` takes `true` for 1, here and in whatever is nested."""
+    """Whether all are numbers or texts: `==` treats `true` as 1, also in nested values."""
     return _PLAIN.issuperset(map(type, values))
 
 
 def _distinct(values: list[Json]) -> bool:
-    """Whether these are texts and integers without repetition."""
+    """Whether all are distinct texts or integers."""
     return set(map(type, values)) <= {int, str} and len(set(values)) == len(values)
 
 
 def _moves(before: list[Json], after: list[Json]) -> list[Json]:
-    """The fewest elements to take out and put in: all but a longest part that keeps its order."""
+    """Return the fewest elements to remove and insert: all but a longest part that keeps its order."""
     place = {element: position for position, element in enumerate(before)}
     common = [place[element] for element in after if element in place]
     if any(common[i] > common[i + 1] for i in range(len(common) - 1)):
@@ -145,26 +145,26 @@ def _longest_ascending(numbers: list[int]) -> list[int]:
 
 
 def text_of(value: Json) -> bytes:
-    """JSON without blanks."""
+    """Return compact JSON."""
     return json.dumps(value, separators=(",", ":")).encode()
 
 
 class SeriesWriter:
-    """Turns a series of values into compressed parts, each of which holds what changed since the value before."""
+    """Converts a series of values to compressed parts, each with the changes since the previous value."""
 
     def __init__(self) -> None:
         self._compressor = zlib.compressobj(_LEVEL)
         self._before: Json = None
 
     def part(self, value: Json) -> bytes:
-        """The next part. `value` must not be changed afterwards: the next one is compared with it."""
+        """Return the next part. `value` must not change afterwards: the next one is compared with it."""
         text = text_of(delta(self._before, value))
         self._before = value
         return self._compressor.compress(text) + self._compressor.flush(zlib.Z_SYNC_FLUSH)
 
 
 class SeriesReader:
-    """Turns the parts of a `SeriesWriter`, from the first one on, back into its values."""
+    """Converts the parts of a `SeriesWriter`, from the first one, back to values."""
 
     def __init__(self) -> None:
         self._decompressor = zlib.decompressobj()
@@ -172,6 +172,6 @@ class SeriesReader:
         """The value of the last part."""
 
     def feed(self, part: bytes) -> None:
-        """Take the next part. Raises `CorruptContent` if it is that."""
+        """Read the next part. Raise `CorruptContent` if it is damaged."""
         with reading_content():
             self.value = apply_delta(self.value, json.loads(self._decompressor.decompress(part)))

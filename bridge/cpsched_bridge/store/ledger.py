@@ -1,7 +1,7 @@
-"""The ledger: every job that the bridge holds or is starting, on disk, so that a crash strands and repeats nothing.
+"""The ledger: every job that the bridge holds or starts, on disk, so that a crash loses no job and starts none twice.
 
-What is about to be asked of the cluster is written before the command, what came of it after. Whatever moment the
-bridge dies at, the next one reads the intents, observes the cluster, and lets the cluster's state decide.
+An intent is written before its command, and the result after it. After a crash at any time, the next bridge reads the
+intents, observes the cluster, and uses the cluster's state.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from cpsched_bridge.store.sqlite_files import connect, file_of, move_aside, rows
 
 
 class State(StrEnum):
-    """Where a job stands between the bridge and the cluster."""
+    """State of a job between the bridge and the cluster."""
 
     HOLDING = "holding"
-    """A hold was, or is about to be, asked for."""
+    """A hold was, or is about to be, sent."""
     HELD = "held"
-    """Held for us, by us or by the submit plugin: may be started."""
+    """Held by the bridge or by the submit plugin for it: may be started."""
     STARTING = "starting"
-    """A start (pin and release) was, or is about to be, asked for; not yet seen running."""
+    """A start (pin and release) was, or is about to be, sent; the job does not run yet."""
     ROLLING_BACK = "rolling-back"
-    """The start did not work out: hold again and clear the pin."""
+    """The start failed: hold again and clear the pin."""
     HANDING_BACK = "handing-back"
     """To be released to the cluster's own scheduler, pin cleared."""
     FREE = "free"
@@ -42,18 +42,18 @@ class State(StrEnum):
     RUNNING = "running"
     """Seen running."""
     ENDED = "ended"
-    """Ran and ended, or left the cluster while it was not ours."""
+    """Ran and ended, or left the cluster while it was not managed."""
     GONE = "gone"
-    """No longer known to the cluster, and it was ours when it vanished (cancelled before it ran)."""
+    """Unknown to the cluster, and managed when it vanished (cancelled before it ran)."""
 
 
 KEPT = frozenset({State.HOLDING, State.HELD, State.STARTING, State.ROLLING_BACK, State.HANDING_BACK})
-"""States in which a hold or a pin of ours may be on the job: what `release-all` hands back."""
+"""States in which the job may have a hold or a pin of the bridge; `release-all` releases these jobs."""
 
 CLOSED = frozenset({State.ENDED, State.GONE})
 
 _SEEN = frozenset({State.RUNNING, State.ENDED, State.GONE})
-"""What the cluster may do to a job in any state."""
+"""Changes that the cluster may make to a job in any state."""
 
 FOLLOWS: dict[State | None, frozenset[State]] = {
     None: frozenset({State.HOLDING, State.HELD, State.HANDING_BACK}),
@@ -67,14 +67,14 @@ FOLLOWS: dict[State | None, frozenset[State]] = {
     State.ENDED: frozenset({State.HOLDING, State.HELD, State.HANDING_BACK, State.RUNNING, State.FREE}),
     State.GONE: frozenset({State.HOLDING, State.HELD, State.HANDING_BACK, State.RUNNING, State.ENDED, State.FREE}),
 }
-"""Which state may follow which; a closed job may come back (a requeue, a controller that had lost sight of it)."""
+"""Permitted transitions; a closed job may return (a requeue, a controller that had lost the job)."""
 
 
 Cause = Literal["", "released", "held_by_administrator"]
-"""What the reason of an entry's last transition means for the next one; empty where only its state counts.
+"""Meaning of the last transition's reason for the next one; empty if only the state counts.
 
 - `released`: the release of a start was answered, where pin and release are two commands.
-- `held_by_administrator`: the hold was refused, since an administrator has held the job.
+- `held_by_administrator`: the hold was refused because an administrator held the job.
 """
 _CAUSES: Mapping[Cause, tuple[str, frozenset[State]]] = {
     "released": ("released", frozenset({State.STARTING})),
@@ -83,16 +83,16 @@ _CAUSES: Mapping[Cause, tuple[str, frozenset[State]]] = {
         frozenset({State.HOLDING, State.ROLLING_BACK}),
     ),
 }
-"""How the file spells a cause, in the column of the reason, and the states that have it. Earlier versions read it."""
+"""Spelling of a cause in the file's column of the reason, with the states that have it. Earlier versions read it."""
 _WHILE = ", while it asks for "
-"""What precedes, in the file's column `leave`, what the job asked for when it was left: see `Entry.asked`."""
+"""Precedes, in the file's column `leave`, the request of the job when it was left: see `Entry.asked`."""
 
 _NAMED = 50
-"""Jobs of a damaged ledger that a message names."""
+"""Maximum number of jobs of a damaged ledger that a message names."""
 
 
 class IllegalTransition(BridgeError):
-    """A state that cannot follow the present one: a bug of the bridge, not of the cluster."""
+    """A transition that is not permitted: a bug of the bridge, not of the cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,26 +104,24 @@ class Entry:
     since_s: int
     """Cluster time of its last transition."""
     pinned: bool = False
-    """Whether a node list of ours may be on the job."""
+    """Whether the job may have a node list of the bridge."""
     failures: int = 0
-    """Starts and holds in a row that did not work out."""
+    """Consecutive failed starts and holds."""
     nodes: tuple[tuple[str, int], ...] = ()
-    """Where the job was last told to start: (node name, units there)."""
+    """Nodes of the last start: (node name, units)."""
     leave: str = ""
     """Why the job is not adopted again; empty if it may be."""
     label: str = ""
-    """The name that people use for the job, such as "19_3"."""
+    """The name that users see, such as "19_3"."""
     why: str = ""
-    """The reason of its last transition, for people."""
+    """Reason of its last transition, for people."""
     cause: Cause = ""
     asked: str = ""
-    """`leave` counts only while the job asks for this (`equivalence.request_fingerprint`); empty: whatever it asks
-    for.
-    """
+    """`leave` applies only to this request (`equivalence.request_fingerprint`); empty: to any request."""
 
 
 Event = Literal["", "as_decided", "kept_on", "left"]
-"""What else a transition means:
+"""Further meaning of a transition:
 
 - `as_decided`: the job was started where it was decided.
 - `kept_on`: the job stays held and is retried, since the cluster's own scheduler could not start it.
@@ -133,14 +131,14 @@ Event = Literal["", "as_decided", "kept_on", "left"]
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """An entry as it becomes, and the state it had (None: it is new)."""
+    """A new entry, and its previous state (None: the job is new)."""
 
     before: State | None
     entry: Entry
     obstacle: ClusterReason | None = None
-    """Why a start did not come true, where the reason lies with the job or its like: no failure of the bridge."""
+    """Why a start failed, if the reason concerns the job or its group; not a failure of the bridge."""
     failed: bool = False
-    """Whether a start or a hold failed, with nobody to name as the reason."""
+    """Whether a start or a hold failed without a known reason."""
     event: Event = ""
 
     def __post_init__(self) -> None:
@@ -151,9 +149,9 @@ class Transition:
 def move(
     entry: Entry | None, state: State, now_s: int, why: str, job_id: int = 0, event: Event = "", **changes: Any
 ) -> Transition:
-    """`entry` in a new state, with other fields changed; a new entry for `job_id` if there is none.
+    """Return `entry` in a new state, with other changes; a new entry for `job_id` if there is none.
 
-    `cause` is that of this transition alone. So is `asked` that of the `leave` that it comes with.
+    `cause` applies only to this transition, and `asked` only with its `leave`.
     """
     if entry is None:
         return Transition(None, Entry(job_id, state, now_s, why=why, **changes), event=event)
@@ -162,12 +160,12 @@ def move(
 
 
 def caused(entry: Entry, state: State, now_s: int, cause: Cause) -> Transition:
-    """`entry` in a new state for one of the causes, with the reason by which the file keeps it."""
+    """Return `entry` in a new state for one of the causes, with the reason in the file's spelling."""
     return move(entry, state, now_s, _CAUSES[cause][0], cause=cause)
 
 
 def left_while(asked: str, reason: str) -> dict[str, Any]:
-    """The fields of an entry whose job is left to the cluster for `reason`, while it asks for this."""
+    """Return the fields of an entry whose job is left to the cluster for `reason` while it has this request."""
     return {"leave": f"{reason}{_WHILE}{asked}", "asked": asked}
 
 
@@ -184,32 +182,31 @@ create index if not exists transitions_by_job on transitions (job_id);
 """
 
 _SEALED = "alter table jobs add column seal integer"
-"""For a ledger of a version that knew no seals: a row without one is believed."""
+"""For a ledger of a version without seals: a row without one is trusted."""
 _FIELDS = 9
 _ROWS = "select * from jobs"
 _LOST = "select count(*) from transitions where job_id not in (select id from jobs)"
-"""A job is forgotten with its transitions: where they are, the job was."""
+"""A job is deleted together with its transitions, so transitions without a job mean a lost row."""
 
 
 class Ledger:
-    """The jobs table and its transitions in SQLite (WAL). One writer; readers may look on from other processes.
+    """The jobs table and its transitions in SQLite (WAL). One writer; other processes may read.
 
-    `durable`: every commit reaches the disk (synchronous=FULL), so that a power failure is survived too and not
-    the death of the process alone.
+    `durable`: every commit reaches the disk (synchronous=FULL), which protects against power failures, too.
 
-    Each row has a checksum, its seal. A file that is damaged is set aside, and `mishaps` tells so. If that is found at
-    the start, the rows whose seal fits are taken over, and nothing else is believed: the cluster shows the jobs that
-    carry the bridge's marks. If it is found later, or if somebody took the file away, it is written anew from memory.
+    Each row has a checksum, its seal. A damaged file is moved aside, and `mishaps` reports it. At start, rows with a
+    valid seal are kept, and nothing else is trusted: the cluster shows the jobs with the bridge's marks. Later, or if
+    the file was deleted, it is written again from memory.
     """
 
     def __init__(self, path: Path | str, durable: bool = True, read_only: bool = False) -> None:
         self._path, self._durable = path, durable
         self.mishaps: list[Happening] = []
-        """What happened to the file, until somebody tells it on."""
+        """Events of the file that are still to be reported."""
         self.whole = True
-        """Whether this is all that was ever written: false where the file was damaged, or there was none."""
+        """Whether this is the complete ledger: false if the file was damaged or missing."""
         self._lost = False
-        """Whether the file was set aside and no new one could be made yet."""
+        """Whether the file was moved aside and no new one could be created yet."""
         try:
             self._open(read_only)
         except CorruptContent as error:
@@ -219,7 +216,7 @@ class Ledger:
 
     @classmethod
     def copy_of(cls, path: Path) -> Ledger:
-        """A ledger in memory with what a file holds. Raises `sqlite3.Error`, `CorruptContent` for what is no ledger."""
+        """Return a ledger in memory with a file's content. Raise `sqlite3.Error`, or `CorruptContent` if invalid."""
         copy = cls(":memory:", durable=False)
         with reading_content():
             copy.take_over([_entry(row) for row in rows_of(path, _ROWS)])
@@ -240,16 +237,14 @@ class Ledger:
         self._file = file_of(self._path)
 
     def _connected(self, read_only: bool = False) -> sqlite3.Connection:
-        """The file, opened. What is committed goes to the file itself at once: a damaged log takes nothing along."""
+        """Open the file. Commits reach the file itself at once, so that a damaged log loses nothing."""
         db = connect(self._path, self._durable, read_only)
         if not read_only:
             db.execute("pragma wal_autocheckpoint=1")
         return db
 
     def _look_whether_whole(self) -> None:
-        """Raise what `reading_content` makes `CorruptContent` where tables or rows are missing, or pages are not in
-        order.
-        """
+        """Raise an error that means `CorruptContent` if tables or rows are missing, or pages are out of order."""
         tables = {name for (name,) in self._db.execute("select name from sqlite_master where type = 'table'")}
         self.whole = bool(tables)
         if tables and not tables >= {"jobs", "transitions"}:
@@ -261,12 +256,12 @@ class Ledger:
         if said != "ok":
             raise CorruptContent(said)
         if lost := self._db.execute(_LOST).fetchone()[0]:
-            raise CorruptContent(f"{lost} transitions are those of jobs that are not there")
+            raise CorruptContent(f"{lost} transitions have no job")
         if not 0 <= self.last_round() < MOST:
             raise CorruptContent(f"its last round is {self.last_round()}")
 
     def _begin_anew(self, error: CorruptContent) -> None:
-        """Set a damaged file aside and begin a new one with those of its rows that are whole."""
+        """Move a damaged file aside, and start a new one with its valid rows."""
         rows = list(_readable_rows(Path(self._path)))
         aside = move_aside(Path(self._path))
         self._open()
@@ -275,18 +270,18 @@ class Ledger:
         self.whole = False
         name = aside.name if aside else "nothing"
         whole = many(len(entries), "job")
-        said = f"{self._path}: {error}; set aside as {name}, begun anew with the {whole} whose rows are whole"
+        said = f"{self._path}: {error}; moved to {name}, started a new file with the {whole} whose rows are valid"
         self.mishaps.append(Happening("ledger_damaged", said + odd))
 
     def take_over(self, entries: Iterable[Entry]) -> None:
-        """Write entries as they are, in place of those of the same jobs."""
+        """Write entries unchanged, instead of those of the same jobs."""
         found = list(entries)
         with self._db:
             _insert(self._db, found)
         self.reload()
 
     def reload(self) -> None:
-        """Read all entries again. Raises `sqlite3.Error`, or `CorruptContent` for a row that is no entry."""
+        """Read all entries again. Raise `sqlite3.Error`, or `CorruptContent` for an invalid row."""
         with reading_content():
             rows = self._db.execute(_ROWS)
             self._entries: dict[int, Entry] = {}
@@ -295,18 +290,18 @@ class Ledger:
                 self._remember(None, _entry(row))
 
     def keep_file(self) -> None:
-        """Write the file anew from memory where somebody took it away; called once a cycle."""
+        """Write the file again from memory if it was deleted; called once a cycle."""
         if self._lost or was_replaced(self._path, self._file):
-            self._write_anew("it was taken away")
+            self._write_anew("it was deleted")
 
     def _write_anew(self, why: object) -> None:
-        """Set the file aside and write what is in memory to a new one. Where that fails, the next write tries again."""
+        """Move the file aside and write memory to a new one. If that fails, the next write tries again."""
         again, self._lost = self._lost, True
         self._db.close()
         aside = move_aside(Path(self._path))
         if aside or not again:
-            kind, where = ("ledger_damaged", f"; set aside as {aside.name}") if aside else ("ledger_gone", "")
-            said = f"{self._path}: {why}{where}, {many(len(self._entries), 'job')} written anew from memory"
+            kind, where = ("ledger_damaged", f"; moved to {aside.name}") if aside else ("ledger_gone", "")
+            said = f"{self._path}: {why}{where}, {many(len(self._entries), 'job')} written again from memory"
             self.mishaps.append(Happening(kind, said))
         db = self._connected()
         try:
@@ -325,45 +320,45 @@ class Ledger:
 
     @property
     def by_id(self) -> Mapping[int, Entry]:
-        """All entries by job id; changes with the ledger."""
+        """Return all entries by job id; the mapping changes with the ledger."""
         return self._entries
 
     def get(self, job_id: int) -> Entry | None:
-        """The entry of a job, if it has one."""
+        """Return the entry of a job, or None."""
         return self._entries.get(job_id)
 
     def name_of(self, job_id: int) -> str:
-        """The name that people use for a job, as far as the ledger knows it."""
+        """Return a job's name for users, if the ledger has it."""
         entry = self._entries.get(job_id)
         return (entry.label if entry is not None else "") or str(job_id)
 
     def entries(self, *states: State) -> list[Entry]:
-        """The entries in any of `states` (none given: all), by job id."""
+        """Return the entries in any of `states` (none given: all), by job id."""
         return [self._entries[id] for id in sorted(set().union(*(self._in_state[s] for s in states or State)))]
 
     def open_ids(self) -> frozenset[int]:
-        """Ids of the jobs that are not over."""
+        """Return the ids of jobs that are not over."""
         return frozenset().union(*(self._in_state[state] for state in State if state not in CLOSED))
 
     def kept(self) -> list[int]:
-        """Ids of the jobs on which a hold or a pin of ours may be."""
+        """Return the ids of jobs that may have a hold or a pin of the bridge."""
         return [entry.job_id for entry in self.entries(*KEPT)]
 
     def pinned(self) -> frozenset[int]:
-        """Ids of the jobs whose node list is ours."""
+        """Return the ids of jobs with a node list of the bridge."""
         return frozenset(id for id in self.open_ids() if self._entries[id].pinned)
 
     def left_pinned(self) -> list[Entry]:
-        """Pending jobs that are not ours any more with a pin of ours on them: somebody has held them after it.
+        """Return pending jobs that are pinned but no longer managed: another actor held them after the pin.
 
-        Where nobody holds such a job, `reconcile` makes it ours again, to be handed back.
+        If such a job is not held, `reconcile` manages it again, to release it.
         """
         return [entry for entry in self.entries(State.FREE) if entry.pinned]
 
     def record(self, transitions: Iterable[Transition], round_number: int = 0, unwritten: bool = False) -> None:
-        """Write transitions, all or none, before returning. Raises `IllegalTransition` if the ledger is elsewhere.
+        """Write transitions, all or none, before returning. Raise `IllegalTransition` if the ledger has another state.
 
-        `unwritten`: what the disk does not take is remembered nevertheless, and the error is raised after that.
+        `unwritten`: if the disk fails, keep the transitions in memory, then raise the error.
         """
         batch = list(transitions)
         if not batch:
@@ -371,7 +366,7 @@ class Ledger:
         for transition in batch:
             known = self._entries.get(transition.entry.job_id)
             if (known.state if known else None) != transition.before:
-                raise IllegalTransition(f"job {transition.entry.job_id}: the ledger does not say {transition.before}")
+                raise IllegalTransition(f"job {transition.entry.job_id}: its state is not {transition.before}")
         written = False
         try:
             self._write(batch, round_number)
@@ -392,7 +387,7 @@ class Ledger:
         self._written(work)
 
     def _written(self, work: Callable[[], object]) -> None:
-        """Do `work` in one transaction; a second time, to a new file, where the file is damaged."""
+        """Run `work` in one transaction; if the file is damaged, again in a new file."""
         try:
             with self._db:
                 work()
@@ -404,22 +399,22 @@ class Ledger:
                 work()
 
     def history(self, job_id: int) -> list[tuple[int, int, str | None, str, str]]:
-        """(cluster time, round, state before, state after, why) of a job, oldest first."""
+        """Return (cluster time, round, state before, state after, why) of a job, oldest first."""
         query = "select at_s, round, before, after, why from transitions where job_id = ? order by seq"
         with reading_content():
             rows = rows_as(_Line, self._db.execute(query, (job_id,)))
         return [(row.at_s, row.round, row.before, row.after, row.why) for row in rows]
 
     def last_round(self) -> int:
-        """The newest round that changed anything, of those that are not forgotten; 0 if there is none."""
+        """Return the newest recorded round with a change; 0 if there is none."""
         return int(self._db.execute("select coalesce(max(round), 0) from transitions").fetchone()[0])
 
     def counts(self) -> dict[State, int]:
-        """Number of jobs by state."""
+        """Return the number of jobs by state."""
         return {state: len(self._in_state[state]) for state in State}
 
     def forget(self, before_s: int) -> None:
-        """Drop jobs that were over before `before_s`, and their transitions."""
+        """Delete jobs that were over before `before_s`, and their transitions."""
         old = [e.job_id for e in self.entries(*CLOSED) if e.since_s < before_s]
 
         def work() -> None:
@@ -457,11 +452,11 @@ def _transition_row(transition: Transition, round_number: int) -> tuple[Any, ...
 
 
 def _entry(row: tuple[Any, ...]) -> Entry:
-    """The entry of a row. Raises `CorruptContent` if it is none, or not as it was written."""
+    """Return the entry of a row. Raise `CorruptContent` if it is invalid."""
     with reading_content(f"job {row[0]!r:.20}"):
         values, seal = row[:_FIELDS], row[_FIELDS] if len(row) > _FIELDS else None
         if seal is not None and seal != row_checksum(values):
-            raise CorruptContent("the checksum does not fit")
+            raise CorruptContent("the checksum does not match")
         id, state, since_s, pinned, failures, nodes, leave, label, why = values
         places = tuple((name, units) for name, units in json.loads(nodes))
         return Entry(
@@ -478,19 +473,19 @@ def _row(entry: Entry) -> tuple[Any, ...]:
 
 
 def _readable_rows(path: Path) -> Iterator[tuple[Any, ...]]:
-    """The rows of a damaged file, as far as they can be read from both ends."""
+    """Yield the rows of a damaged file that can be read from either end."""
     for way in ("asc", "desc"):
         with (
             suppress(sqlite3.Error, CorruptContent),
             reading_content(),
             closing(connect(path, durable=False, read_only=True)) as db,
         ):
-            db.text_factory = bytes  # one text that is no UTF-8 spoils its own row alone
+            db.text_factory = bytes  # invalid UTF-8 then affects only its own row
             yield from db.execute(f"{_ROWS} order by id {way}")
 
 
 def _whole_rows(rows: Iterable[tuple[Any, ...]]) -> tuple[list[Entry], str]:
-    """The entries of those rows that are sealed, and words on the others."""
+    """Return the entries of the sealed rows, and a text on the others."""
     whole: dict[int, Entry] = {}
     odd: set[str] = set()
     for row in rows:
@@ -505,4 +500,4 @@ def _whole_rows(rows: Iterable[tuple[Any, ...]]) -> tuple[list[Entry], str]:
     if not odd:
         return list(whole.values()), ""
     named = sorted(odd, key=lambda id: (len(id), id))
-    return list(whole.values()), f"; not believed is what it said of {abbreviate(named, _NAMED)}"
+    return list(whole.values()), f"; discarded {abbreviate(named, _NAMED)}"

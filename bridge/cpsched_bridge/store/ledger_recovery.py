@@ -1,7 +1,7 @@
-"""What the journal still knows of held jobs, where the ledger was damaged or taken away.
+"""Recover held jobs from the journal if the ledger was damaged or deleted.
 
-The journal's last round says which jobs the bridge held, whoever's mark they bear: without it, those that the bridge
-held by itself would look like an administrator's.
+The journal's last round records which jobs the bridge held, with any mark. Without it, jobs that the bridge held itself
+would look like an administrator's.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _WHY = "held, by the journal's last round"
 
 
 def recover_from_journal(ledger: Ledger, journal_path: Path, keeps: bool) -> None:
-    """Add to a ledger that is not whole what the journal says of jobs that it does not know. Never raises for a file.
+    """Add to an incomplete ledger the jobs that only the journal contains. Never raise for a file.
 
-    `keeps`: a bridge that stops keeps its jobs. If not, one that has stopped in order holds none.
+    `keeps`: a stopping bridge keeps its jobs. If false, one that stopped in order holds none.
     """
     if ledger.whole:
         return
@@ -36,7 +36,7 @@ def recover_from_journal(ledger: Ledger, journal_path: Path, keeps: bool) -> Non
 
 
 def held_jobs_in_journal(path: Path, keeps: bool) -> list[Entry]:
-    """Entries of the jobs that the bridge held when it wrote its last round; none where that cannot be read."""
+    """Return entries of the jobs that the bridge held in its last round; none if that cannot be read."""
     with (
         suppress(sqlite3.Error, OSError, BridgeError, CorruptContent),
         closing(Journal(path, read_only=True)) as journal,
@@ -52,7 +52,7 @@ def _held(journal: Journal) -> list[Entry]:
     states = {aside.job_id: State(aside.kind) for aside in journal.asides() if aside.kind in KEPT}
     if record.mode == "control":
         states |= {job.id: State.HELD for job in record.queue}
-    # A job that was told to start may have our node list.
+    # A job with a start may have a node list of the bridge.
     told = {outcome.job_id for kind, outcome in record.outcomes if kind == "start" and outcome.result != "refused"}
     states |= dict.fromkeys(told & states.keys(), State.STARTING)
     return [

@@ -1,4 +1,4 @@
-"""Small files about the process: a lock, so that one bridge runs at a time, words to it, and how it begins."""
+"""Small files of the process: a lock for one bridge at a time, requests to it, and its start-up."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from cpsched_bridge.store.sqlite_files import OWNERS_ALONE
 
 
 class InstanceLock:
-    """Held for the life of the process; the kernel lets go of it when the process dies, however it dies.
+    """A lock for the life of the process; the kernel releases it when the process ends in any way.
 
-    Needs no byte of free space: the number of the process in the file is for people.
+    It needs no free space: the process number in the file is for people.
     """
 
     def __init__(self, path: Path) -> None:
         try:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, OWNERS_ALONE)
         except OSError:
-            self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # a disk that is read-only
+            self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # the disk is read-only
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -42,19 +42,19 @@ class InstanceLock:
 
 
 _LONGEST = 65_536
-"""Bytes that are read of a small file, whatever somebody puts in its place."""
+"""Maximum number of bytes read from a small file, whatever replaces it."""
 _PAUSED = "paused"
-"""Why the bridge stands down, where the file does not say."""
+"""Reason of a pause if the file contains none."""
 
 
 class PauseFile:
-    """Whether the bridge stands down, and why. A file outlives the bridge, and any tool can write it."""
+    """Whether the bridge is paused, and why. The file outlives the bridge, and any tool can write it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def reason(self) -> str | None:
-        """Why the bridge stands down; None if it does not. An unreadable file counts as paused."""
+        """Return why the bridge is paused, or None. An unreadable file counts as a pause."""
         try:
             words = read_head(self._path, _LONGEST)
         except FileNotFoundError:
@@ -68,7 +68,7 @@ class PauseFile:
             return _PAUSED
 
     def pause(self, why: str) -> None:
-        """Stand down from the next cycle on. Raises `OSError`, but not for lack of space: an empty file pauses, too."""
+        """Pause from the next cycle. Raise `OSError`, but not for lack of space: an empty file pauses, too."""
         draft = self._path.with_suffix(".new")
         try:
             with open(draft, "w", opener=_for_the_owner) as file:
@@ -82,7 +82,7 @@ class PauseFile:
             self._path.touch(OWNERS_ALONE)
 
     def resume(self) -> bool:
-        """Work again from the next cycle on; False if it was not paused."""
+        """Resume from the next cycle. Return False if the bridge was not paused."""
         try:
             self._path.unlink()
         except FileNotFoundError:
@@ -91,17 +91,17 @@ class PauseFile:
 
 
 class TakeLeadershipFile:
-    """Somebody's word that this bridge is to take control of the cluster, whichever bridge has it now."""
+    """An operator's request that this bridge take control from any other bridge."""
 
     def __init__(self, state_dir: Path) -> None:
         self._path = state_dir / "take-over"
 
     def ask(self) -> None:
-        """Have the bridge take over in its next cycle. Raises `OSError`."""
+        """Let the bridge take over in its next cycle. Raise `OSError`."""
         self._path.touch(OWNERS_ALONE)
 
     def taken(self) -> bool:
-        """Whether somebody has asked since this was last called."""
+        """Whether a takeover was requested since the last call."""
         try:
             self._path.unlink()
         except OSError:
@@ -110,13 +110,13 @@ class TakeLeadershipFile:
 
 
 class StartupFile:
-    """What a bridge does before it decides, for `cpsched status`. One that was killed leaves the file, with its age."""
+    """The bridge's start-up step, for `cpsched status`. A killed bridge leaves the file, with its age."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def tell(self, words: str) -> None:
-        """Write it down; empty words: it is over. A disk that takes nothing keeps no bridge from beginning."""
+        """Write the step; empty text: done. A failing disk does not prevent the start-up."""
         with contextlib.suppress(OSError):
             if not words:
                 self._path.unlink(missing_ok=True)
@@ -127,7 +127,7 @@ class StartupFile:
             draft.replace(self._path)
 
     def told(self) -> tuple[str, float] | None:
-        """What was written last, and how many seconds ago; None where no bridge begins."""
+        """Return the last step and its age in seconds; None if no bridge is starting."""
         try:
             words = read_head(self._path, _LONGEST).decode(errors="replace")
             return words, max(0.0, time.time() - self._path.stat().st_mtime)

@@ -1,12 +1,12 @@
-"""Rounds as plain data: what a decision depended on and what it was, to be written down and decided again.
+"""Rounds as plain data: inputs and decision, to be recorded and repeated.
 
 A round is two JSON values:
 
-- what happened: the snapshot, what the dispatcher remembered, the starts, what was sent;
-- what was explained: the expected start of every job, and why it waits. A decision taken again tells the same, so this
-  part is kept for the newest rounds only; a digest of the plan stays.
+- facts: the snapshot, the dispatcher's memory, the starts, the commands;
+- explanations: the expected start of every job, and why it waits. A repeated decision yields the same, so they are kept
+  only for the newest rounds; a digest of the plan stays.
 
-Both are written as what changed since the round before, see `deltas`. So a quiet hour costs next to nothing.
+Both are written as changes since the previous round, see `json_deltas`. So a quiet hour costs little.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ Json = Any
 
 
 def key_of(data: bytes) -> str:
-    """A content address: the same bytes, the same key."""
+    """Return a content address: equal bytes, equal key."""
     return hashlib.blake2b(data, digest_size=12).hexdigest()
 
 
 def as_plain_json(value: Any) -> Json:
-    """`value` as it comes back from JSON. Raises `TypeError` or `ValueError` for what is no JSON."""
+    """Return `value` as JSON would return it. Raise `TypeError` or `ValueError` if it is not JSON."""
     return None if value is None else json.loads(json.dumps(value, sort_keys=True))
 
 
 def job_to_json(job: Job) -> Json:
-    """A job as a list of its fields."""
+    """Return a job as a list of its fields."""
     r = job.request
     request = [r.units, list(r.per_unit), r.distinct, r.exclusive, r.node_set]
     ineligible = None if job.ineligible is None else _reason_to_json(job.ineligible)
@@ -65,7 +65,7 @@ def job_to_json(job: Job) -> Json:
 
 
 def job_from_json(value: Json) -> Job:
-    """The job of `job_to_json`."""
+    """Return the job of `job_to_json`."""
     id, submit_s, walltime_s, (units, per_unit, distinct, exclusive, node_set), *names = value
     names[4] = _reason(json.dumps(names[4])) if isinstance(names[4], list) else names[4]
     return Job(id, submit_s, walltime_s, Request(units, tuple(per_unit), distinct, exclusive, node_set), *names)
@@ -76,7 +76,7 @@ def _reason_to_json(reason: PendingReason) -> Json:
 
 
 def cluster_to_json(cluster: Cluster) -> Json:
-    """A cluster as names and rows."""
+    """Return a cluster as names and rows."""
     return {
         "nodes": list(cluster.node_names),
         "resources": list(cluster.resources),
@@ -88,7 +88,7 @@ def cluster_to_json(cluster: Cluster) -> Json:
 
 
 def cluster_from_json(value: Json) -> Cluster:
-    """The cluster of `cluster_to_json`."""
+    """Return the cluster of `cluster_to_json`."""
     node_sets = np.zeros((1 + len(value["sets"]), len(value["nodes"])), dtype=np.bool_)
     node_sets[0] = True
     for row, members in enumerate(value["sets"], start=1):
@@ -100,13 +100,13 @@ def cluster_from_json(value: Json) -> Cluster:
 
 
 def placement_from_json(value: Json) -> Placement:
-    """Pairs as a placement."""
+    """Return pairs as a placement."""
     return tuple((node, units) for node, units in value)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RoundRecord:
-    """All that is needed to take one decision again, and what the decision was."""
+    """Everything that is needed to repeat one decision, and the decision."""
 
     number: int
     now_s: int
@@ -116,32 +116,32 @@ class RoundRecord:
     queue: tuple[Job, ...]
     running: tuple[RunningJob, ...]
     estimates: Mapping[int, int]
-    """Seconds by job id, as predicted when the job was first seen, so that deciding again needs no history."""
+    """Seconds by job id, as predicted when the job was first seen, so that repeating needs no history."""
     starts: Mapping[int, Placement]
     effort: Effort
     explained: bool = True
-    """Whether `plan` and `waits` are still kept word for word."""
+    """Whether `plan` and `waits` are still stored."""
     plan: Mapping[int, int] = field(default_factory=dict)
     waits: Mapping[int, Wait] = field(default_factory=dict)
     plan_digest: str = ""
-    """The plan as a digest, made by `plan_digest`."""
+    """Digest of the plan, by `plan_digest`."""
     memory: Json = None
-    """What the dispatcher knew besides all this when it was asked; None if that is nothing, or it does not tell."""
+    """The dispatcher's memory before the decision; None if it has none or does not export it."""
     replayable: bool = True
-    """Whether the record holds all that the decision depended on."""
+    """Whether the record contains everything that the decision depended on."""
     mode: str = ""
     at_unix_s: float = 0.0
     failure: str = ""
-    """Why this round has no decision, if so: the snake-case name of what the policy did wrong."""
+    """The policy's failure in snake case, if this round has no decision."""
     labels: Mapping[int, str] = field(default_factory=dict)
-    """The names that people use for jobs, where those are not their ids."""
+    """Names that users see for jobs, if they differ from the ids."""
     outcomes: Sequence[tuple[str, Outcome]] = ()
-    """(kind of command, outcome) of all that was sent."""
+    """(kind, outcome) of each command."""
     seconds: Mapping[str, float] = field(default_factory=dict)
-    """Time of each phase of the cycle."""
+    """Duration of each phase of the cycle."""
 
     def name_of(self, job_id: int) -> str:
-        """The name that people use for a job."""
+        """Return a job's name for users."""
         return self.labels.get(job_id) or str(job_id)
 
 
@@ -152,7 +152,7 @@ class JobRows:
         self._rows: dict[int, tuple[Job, int, str, Json]] = {}
 
     def of(self, snapshot: Snapshot) -> dict[str, Json]:
-        """The rows of the snapshot's jobs, queued and running, by job id."""
+        """Return the rows of the snapshot's jobs, queued and running, by job id."""
         slots = np.append(snapshot.queue, snapshot.running)
         jobs, before = snapshot.table.jobs, self._rows
         self._rows = rows = {}
@@ -166,7 +166,7 @@ class JobRows:
 
 
 def round_to_json(report: CycleReport, jobs: dict[str, Json], labels: Mapping[int, str]) -> Json:
-    """What happened in the round of a cycle that got as far as a snapshot; `jobs` are its rows by id."""
+    """Return the facts of a cycle with a snapshot; `jobs` are its rows by id."""
     snapshot = report.snapshot
     assert snapshot is not None
     table = snapshot.table
@@ -188,7 +188,7 @@ def round_to_json(report: CycleReport, jobs: dict[str, Json], labels: Mapping[in
 
 
 def _running_to_json(snapshot: Snapshot) -> Json:
-    """`[start_s, *nodes, *units]` by job id: one flat list of numbers, which is compared faster than nested ones."""
+    """Return `[start_s, *nodes, *units]` by job id: flat lists of numbers compare faster than nested ones."""
     table = snapshot.table
     nodes, units = table.place_node.tolist(), table.place_units.tolist()
     columns = (table.start_s, table.place_at, table.place_count)
@@ -208,7 +208,7 @@ def _running_from_json(job: Job, numbers: list[int]) -> RunningJob:
 def round_from_json(
     number: int, value: Json, explained: Json, policy: Json, cluster: Cluster, **facts: Any
 ) -> RoundRecord:
-    """The round of `round_to_json`; `explained` is None where that is no longer kept."""
+    """Return the round of `round_to_json`; `explained` is None if it is no longer stored."""
     decided, rows = value["decided"], value["jobs"]
     jobs = {id: job_from_json(row[1:]) for id, row in rows.items()}
     running = (_running_from_json(jobs[id], numbers) for id, numbers in value["running"].items())
@@ -239,14 +239,14 @@ def round_from_json(
 
 
 def failure_to_json(kind: str) -> Json:
-    """A round whose decision failed, in place of `decision_to_json`; `kind` says how."""
+    """Return a round with a failed decision, instead of `decision_to_json`; `kind` is the failure."""
     decided = {"starts": {}, "effort": asdict(Effort(kind)), "plan": "", "failure": kind}
     return {"decided": decided, "explained": {"plan": {}, "waits": {}}}
 
 
 def decision_to_json(decision: Decision, snapshot: Snapshot) -> Json:
-    """A decision by job ids: what is decided, and what is explained. Raises where something in there is no JSON."""
-    behind: dict[tuple[int, ...], str] = {}  # many jobs wait behind the same ones, and for the same reason
+    """Return facts and explanations of a decision by job ids. Raise if a part is not JSON."""
+    behind: dict[tuple[int, ...], str] = {}  # many jobs wait for the same jobs and reason
     reasons: dict[int, str] = {}
     for wait in decision.waits.values():
         if wait.behind not in behind:
@@ -270,14 +270,14 @@ def decision_to_json(decision: Decision, snapshot: Snapshot) -> Json:
 
 
 def wait_from_text(text: str) -> Wait:
-    """A wait: ids separated by commas, a blank, and a JSON list of the reason's code and arguments."""
+    """Parse a wait: ids separated by commas, a blank, and a JSON list of the reason's code and arguments."""
     behind, reason = text.split(" ", 1)
     return Wait(_reason(reason), tuple(map(int, behind.split(","))) if behind else ())
 
 
 @lru_cache(maxsize=4096)
 def _reason(text: str) -> PendingReason | str:
-    """The reason of a wait. Earlier versions wrote a sentence; one that is not theirs is a plug-in's."""
+    """Parse the reason of a wait. Earlier versions wrote a sentence; an unknown one is a plug-in's."""
     if text.startswith("["):
         with suppress(ValueError):
             code, *arguments = json.loads(text)
@@ -301,11 +301,11 @@ _SENTENCES = {
     "comes after those that are": PendingCode.NOT_CONSIDERED,
     "Slurm's next pass decides": PendingCode.NEXT_PASS,
 }
-"""What earlier versions wrote in place of a code."""
+"""Sentences of earlier versions by code."""
 
 
 def plan_digest(decision: Decision) -> str:
-    """A short text that is the same for the same plan of the same queue; empty where no start is known."""
+    """Return a short digest of a queue's plan; empty if no start is known."""
     plan_s = decision.plan_s
     if plan_s is None or (plan_s == NEVER).all():
         return ""

@@ -1,4 +1,4 @@
-"""Takes a recorded decision again, from the journal alone, and says whether it comes out the same."""
+"""Repeat a recorded decision from the journal alone, and compare the results."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from cpsched_bridge.store.round_records import RoundRecord, plan_digest
 
 
 class RecordedPredictor(Predictor):
-    """Predicts what was predicted when the round was recorded."""
+    """Predicts the recorded estimates."""
 
     def __init__(self, estimates: Mapping[int, int]) -> None:
         self._estimates = estimates
 
     def predict(self, job: Job) -> int:
-        """The recorded estimate."""
+        """Return the recorded estimate."""
         return self._estimates[job.id]
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayedRound:
-    """A decision taken again. `differences` is empty if it is the same in starts, placements and plan."""
+    """A repeated decision. `differences` is empty if starts, placements and plan are equal."""
 
     number: int
     starts: Mapping[int, Placement]
@@ -36,27 +36,27 @@ class ReplayedRound:
     waits: Mapping[int, Wait]
     differences: tuple[str, ...]
     skipped: str = ""
-    """Why it could not be taken again, if so."""
+    """Why it could not be repeated, if so."""
 
     @property
     def same(self) -> bool:
-        """Whether the decision is the recorded one."""
+        """Whether the decision equals the recorded one."""
         return not self.differences and not self.skipped
 
 
 def replay_round(record: RoundRecord, read: FileReader | None = None) -> ReplayedRound:
-    """Decide the recorded round again; `read` opens the files that settings of the dispatcher name."""
+    """Repeat the recorded decision; `read` opens files that the dispatcher's settings name."""
     if record.failure:
         return _skipped(record, f"the decision failed ({record.failure})")
     if not record.replayable:
-        return _skipped(record, f"{record.policy.dispatcher} learns and does not tell what it has learned")
+        return _skipped(record, f"{record.policy.dispatcher} learns and does not export its memory")
     dispatcher = DISPATCHERS.build(record.policy.dispatcher, record.policy.dispatcher_settings, read)
     policy = Policy(RecordedPredictor(record.estimates), dispatcher, record.policy.overrun_with(dispatcher))
     if record.memory is not None:
         try:
             policy.recall(record.memory)
         except PolicyError as fault:
-            return _skipped(record, f"what was remembered cannot be recalled: {fault}")
+            return _skipped(record, f"the memory cannot be restored: {fault}")
     snapshot = policy.estimated(ClusterState(record.now_s, record.cluster, record.free, record.queue, record.running))
     decision = policy.decide(snapshot)
     starts, plan = decision.starts_by_job(snapshot), decision.plan_by_job(snapshot)
@@ -64,7 +64,7 @@ def replay_round(record: RoundRecord, read: FileReader | None = None) -> Replaye
     if record.explained:
         differences += _unlike("plan", record, record.plan, plan)
     elif record.plan_digest != plan_digest(decision):
-        differences.append("plan: other than the recorded one, of which no more than a digest is kept")
+        differences.append("plan: differs from the recorded one, of which only a digest is stored")
     return ReplayedRound(record.number, starts, plan, decision.waits, tuple(differences))
 
 

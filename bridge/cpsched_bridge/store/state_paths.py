@@ -1,4 +1,4 @@
-"""Where lock, ledger, journal, pause file and heartbeat of a bridge live: all in its state directory."""
+"""Paths in a bridge's state directory: lock, ledger, journal, pause file and heartbeat."""
 
 from __future__ import annotations
 
@@ -21,74 +21,72 @@ from cpsched_bridge.store.process_files import InstanceLock, PauseFile, StartupF
 
 
 def ledger_path(settings: Settings) -> Path:
-    """Where the ledger lives."""
+    """Return the path of the ledger."""
     return settings.state_dir / "ledger.sqlite"
 
 
 def journal_path(settings: Settings) -> Path:
-    """Where the journal lives."""
+    """Return the path of the journal."""
     return settings.state_dir / "journal.sqlite"
 
 
 def advice_path(settings: Settings) -> Path:
-    """Where the book of advice lives; there is none where no job was ever advised."""
+    """Return the path of the boost ledger, which exists only after the first boost."""
     return settings.state_dir / "advice.sqlite"
 
 
 def outlook_path(settings: Settings) -> Path:
-    """Where what was learned of starts and run times is kept."""
+    """Return the path of the learned state of forecasts."""
     return settings.state_dir / "outlook"
 
 
 def files_bytes(path: Path) -> int:
-    """Size of a database: of `path`, and of what lies beside or below it under the same name (`-wal`, `-shm`)."""
+    """Return the size of a database with its additional files (`-wal`, `-shm`)."""
     found = [path.stat().st_size] if path.is_file() else []
     beside = path.parent.glob(f"{path.name}-*") if path.parent.is_dir() else []
     for file in [*beside, *(path.rglob("*") if path.is_dir() else [])]:
-        with contextlib.suppress(FileNotFoundError):  # it was there a moment ago
+        with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
             found.append(file.stat().st_size)
     return sum(found)
 
 
 def pause_file(settings: Settings) -> PauseFile:
-    """The file that says whether the bridge stands down."""
+    """Return the file that pauses the bridge."""
     return PauseFile(settings.state_dir / "paused")
 
 
 def take_over_file(settings: Settings) -> TakeLeadershipFile:
-    """The file that tells the bridge to take control whichever bridge has it."""
+    """Return the file that requests a takeover."""
     return TakeLeadershipFile(settings.state_dir)
 
 
 def beginning_file(settings: Settings) -> StartupFile:
-    """The file that says what a bridge does before it decides."""
+    """Return the file with the bridge's start-up step."""
     return StartupFile(settings.state_dir / "beginning")
 
 
 def heartbeat_age_s(settings: Settings) -> float | None:
-    """Seconds since the last good cycle; None if there never was one. Negative: it lies in the future."""
+    """Return seconds since the last good cycle; None if there was none. Negative: it is in the future."""
     return heartbeat.age_s(settings.heartbeat_path)
 
 
 def require_used(settings: Settings) -> None:
-    """Raise `SettingsError` unless a bridge works or has worked in the state directory, and one may look there.
+    """Raise `SettingsError` unless a bridge uses or used the state directory, and it is readable.
 
-    Any file of a bridge is a sign of one: what is missing may have been taken away beside a living bridge.
+    Any file of a bridge suffices: others may have been deleted while the bridge runs.
     """
     folder = settings.state_dir
     try:
         names = set(os.listdir(folder))
     except FileNotFoundError:
-        raise _unusable(folder, "is not there: a mistyped path, or somebody took it away") from None
+        raise _unusable(folder, "does not exist: the path is mistyped, or the folder was deleted") from None
     except PermissionError:
-        raise _unusable(
-            folder, f"may not be looked into by {_who(os.geteuid())}: it belongs to {_owner(folder)}"
-        ) from None
+        raise _unusable(folder, f"is not readable for {_who(os.geteuid())}: it belongs to {_owner(folder)}") from None
     except OSError as error:
         raise _unusable(folder, error.strerror or str(error)) from error
     if not names & _OURS and not settings.heartbeat_path.exists():
         raise _unusable(
-            folder, "holds no file of a bridge: none has run there, or somebody emptied it; is the path right?"
+            folder, "contains no file of a bridge: no bridge ran there, or the folder was emptied; check the path"
         )
 
 
@@ -116,7 +114,7 @@ def _who(uid: int) -> str:
 
 
 def lock(settings: Settings) -> InstanceLock:
-    """The instance lock; raises `AlreadyRunning`, or `SettingsError` if the state directory cannot be used."""
+    """Acquire the instance lock. Raise `AlreadyRunning`, or `SettingsError` if the state directory is unusable."""
     try:
         settings.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         return InstanceLock(settings.state_dir / "lock")
@@ -126,7 +124,7 @@ def lock(settings: Settings) -> InstanceLock:
 
 @contextmanager
 def opened_ledger(settings: Settings, read_only: bool = False) -> Iterator[Ledger]:
-    """The ledger, closed at the end. Raises `SettingsError` where no bridge ran, `CorruptFile` where it is none."""
+    """Open the ledger. Raise `SettingsError` if no bridge ran, `CorruptFile` if it is invalid."""
     path = ledger_path(settings)
     if read_only:
         _require_file(settings, path)
@@ -142,7 +140,7 @@ def opened_ledger(settings: Settings, read_only: bool = False) -> Iterator[Ledge
 
 @contextmanager
 def opened_journal(settings: Settings, read_only: bool = True) -> Iterator[Journal]:
-    """The journal, closed at the end. Raises `SettingsError` where no bridge ran, `CorruptFile` where it is none."""
+    """Open the journal. Raise `SettingsError` if no bridge ran, `CorruptFile` if it is invalid."""
     path = journal_path(settings)
     if read_only:
         _require_file(settings, path)
@@ -158,14 +156,14 @@ def opened_journal(settings: Settings, read_only: bool = True) -> Iterator[Journ
 
 @contextmanager
 def emergency_ledger(settings: Settings) -> Iterator[Ledger]:
-    """The ledger, whatever state the disk is in: as it is, or a copy of it in memory, or an empty one in memory.
+    """Open the ledger in any state of the disk: the file, a copy in memory, or an empty one in memory.
 
-    `mishaps` say which. Changes to one in memory are lost at the end; the next bridge looks at the cluster.
+    `mishaps` report which. Changes in memory are lost at the end; the next bridge reads the cluster.
     """
     path = ledger_path(settings)
     try:
         ledger = Ledger(path, settings.durable) if path.exists() else _unknown(path, "is not there")
-    except Exception as error:  # whatever it is, the held jobs are to be handed back
+    except Exception as error:  # in any case, the held jobs are released
         ledger = _in_memory(path)
         ledger.mishaps.append(Event("ledger_unwritable", f"{path}: {error}"))
     if not ledger.whole and not ledger.mishaps:
@@ -185,7 +183,7 @@ def _in_memory(path: Path) -> Ledger:
 
 
 def _unknown(path: Path, why: str) -> Ledger:
-    """An empty ledger in memory, which says why: nothing is made where no bridge may have run."""
+    """Return an empty ledger in memory, with the reason; nothing is created where no bridge may have run."""
     ledger = Ledger(":memory:", durable=False)
     ledger.mishaps.append(_without(path, why))
     return ledger
@@ -198,7 +196,7 @@ def _without(path: Path, why: str) -> Event:
 
 @contextmanager
 def owned(settings: Settings) -> Iterator[None]:
-    """What root makes in the state directory meanwhile belongs to its owner afterwards, who could not open it else."""
+    """Give files that root creates in the state directory to its owner, who could not open them otherwise."""
     try:
         yield
     finally:
@@ -218,12 +216,12 @@ def _give_to_owner(folder: Path) -> None:
 def _require_file(settings: Settings, path: Path) -> None:
     require_used(settings)
     if not path.exists():
-        raise CorruptFile(f"{path}: is not there, though a bridge has run there; a running one makes it anew")
+        raise CorruptFile(f"{path}: does not exist, though a bridge has run there; a running one creates it again")
 
 
 @contextmanager
 def _readable(path: Path) -> Iterator[None]:
-    """Errors of SQLite as `CorruptFile`, with the file and what may be done about it."""
+    """Convert SQLite's errors to `CorruptFile`, with the file and the remedy."""
     try:
         yield
     except sqlite3.Error as error:

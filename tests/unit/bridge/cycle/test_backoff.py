@@ -336,7 +336,9 @@ def test_after_too_many_failures_jobs_alike_are_left_to_the_cluster() -> None:
     found = world.queue.leave(world.observation(), world.entries(), 3)
     assert [each.entry.job_id for each in found] == [1, 3, 4, 6]
     assert {each.entry.state for each in found} == {State.HANDING_BACK}
-    assert {(each.event, each.entry.leave) for each in found} == {("left", "3 starts in a row of jobs like it failed")}
+    assert {(each.event, each.entry.leave) for each in found} == {
+        ("left", "3 consecutive starts of its equivalence class failed")
+    }
 
 
 def test_jobs_that_cannot_be_handed_back_are_not_left() -> None:
@@ -377,7 +379,7 @@ def test_many_kinds_that_fail_back_off_all_jobs_of_their_user() -> None:
     for id in range(1, KINDS_IN_VAIN):
         assert set(world.step(failed=(id,))) == set(range(1, id + 1))
     assert set(world.step(failed=(KINDS_IN_VAIN,))) == set(range(1, 7))
-    kinds = f"{KINDS_IN_VAIN} kinds of them were started in vain, the last one: StartFailed"
+    kinds = f"starts of {KINDS_IN_VAIN} kinds of them failed, the last one: StartFailed"
     assert world.told[-1] == f"{BackoffKey('user', ('alice',))}: {kinds}"
     told = len(world.told)
     world.step(failed=(KINDS_IN_VAIN + 1,))

@@ -187,7 +187,7 @@ def test_a_dispatcher_that_stays_bad_makes_the_bridge_stand_down_and_give_back(a
     modes = [bridge.cycle().mode for _ in range(3)]
     assert modes == ["control", "control", "paused"]
     assert cluster.commands == [("hand_back", (1, 2))]
-    assert bridge.pause.reason().startswith("stood down: 2 decisions in a row failed")
+    assert bridge.pause.reason().startswith("circuit breaker: 2 consecutive decisions failed")
 
 
 class Guess(Predictor):

@@ -187,7 +187,7 @@ def test_release_all_says_what_is_in_the_way(tmp_path, site):
     for _ in range(3):
         site.fail("advise", BackendUnavailable("gone"))
     book = BoostLedger.readable(tmp_path / "advice.sqlite")
-    assert remove_all_boosts(site, book) == ["points may still be on jobs: gone"]
+    assert remove_all_boosts(site, book) == ["jobs may still have boosts: gone"]
 
 
 def test_a_job_that_nobody_decides_on_is_not_advised_and_loses_its_points(tmp_path, site):

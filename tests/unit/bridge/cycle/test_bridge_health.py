@@ -63,8 +63,10 @@ def test_a_mode_is_reported_where_it_changes(pause):
 def test_a_circuit_breaker_that_trips_pauses_on_disk_until_a_resume(pause, tripped):
     report = a_report()
     tripped.pause_if_needed(report, 0.0)
-    why = "stood down: 5 decisions in a row failed; `cpsched resume` to work again"
-    assert [(each.kind, each.detail) for each in report.happenings] == [("stood_down", "5 decisions in a row failed")]
+    why = "circuit breaker: 5 consecutive decisions failed; `cpsched resume` resumes"
+    assert [(each.kind, each.detail) for each in report.happenings] == [
+        ("stood_down", "5 consecutive decisions failed")
+    ]
     assert (tripped.present(), pause.reason()) == ("paused", why)
     pause.resume()
     tripped.note(a_report())

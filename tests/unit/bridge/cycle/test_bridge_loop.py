@@ -392,7 +392,7 @@ def test_a_bad_decision_is_not_applied_and_too_many_pause_the_bridge(bridge_at, 
     assert "stood_down" in kinds(reports[2])
     assert reports[-1].mode == "paused"
     assert cluster.commands == [("hand_back", (1, 2))]
-    assert bridge.pause.reason().startswith("stood down: 3 decisions in a row failed")
+    assert bridge.pause.reason().startswith("circuit breaker: 3 consecutive decisions failed")
 
 
 def test_failed_starts_of_everybody_make_the_bridge_stand_down(bridge_at):

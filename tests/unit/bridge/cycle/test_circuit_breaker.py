@@ -27,7 +27,7 @@ def test_one_good_decision_clears_the_bad_ones():
         watch.decided(good)
     assert watch.verdict(0) is None
     watch.decided(False)
-    assert watch.verdict(0) == "5 decisions in a row failed"
+    assert watch.verdict(0) == "5 consecutive decisions failed"
 
 
 def test_after_a_resume_bad_decisions_are_counted_from_zero():

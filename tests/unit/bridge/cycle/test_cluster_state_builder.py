@@ -25,7 +25,7 @@ def test_nothing_less_than_nothing_is_free_and_no_job_is_there_twice(controlling
     assert [(r.job.id, r.placement) for r in scene.running] == [(9, ((0, 1),))]
 
 
-HELD_BY_CLUSTER = "held by the cluster itself, until somebody releases or changes it"
+HELD_BY_CLUSTER = "held by the cluster itself, until it is released or changed"
 
 
 def pending(id=1, hold=Hold.PLUGIN, label="", **facts):
@@ -117,7 +117,7 @@ def test_a_job_that_is_seen_running_counts_there_and_not_where_it_was_sent():
         (pending(), Entry(1, State.HELD, 0, why="held"), "QOS full", "ineligible", "QOS full"),
         (pending(), Entry(1, State.HELD, 0, why="held"), None, "held", "held"),
         (pending(), Entry(1, State.FREE, 0, why="handed back", leave="odd"), None, "free", "odd"),
-        (pending(hold=Hold.ADMIN), None, None, "held", "not the bridge's: held by an administrator"),
+        (pending(hold=Hold.ADMIN), None, None, "held", "held by an administrator, not by the bridge"),
         (pending(hold=Hold.CLUSTER), None, None, "held", HELD_BY_CLUSTER),
         (
             replace(
@@ -129,13 +129,13 @@ def test_a_job_that_is_seen_running_counts_there_and_not_where_it_was_sent():
             "held",
             f"{HELD_BY_CLUSTER}: launch failed",
         ),
-        (pending(hold=Hold.PLUGIN), None, None, "free", "held for the bridge, which has not taken it up yet"),
+        (pending(hold=Hold.PLUGIN), None, None, "free", "held for the bridge, which has not adopted it yet"),
         (
             pending(hold=Hold.NONE),
             None,
             None,
             "free",
-            "not the bridge's: nobody holds it, the cluster's own scheduler may start it",
+            "not held: the cluster's own scheduler may start it",
         ),
     ],
 )

@@ -205,7 +205,7 @@ def test_a_command_that_is_repeated_without_effect_is_reported_once(tmp_path):
         setting.answer("hold", "unknown")
         setting.send()
         told += [(each.kind, each.detail, each.job_id) for each in setting.report.happenings]
-    assert told == [("no_effect", "hold has been sent 5 times, and will be more rarely: ", 1)]
+    assert told == [("no_effect", "hold was sent 5 times without effect and is now sent less often: ", 1)]
 
 
 def test_an_allowance_serves_the_first_that_come():

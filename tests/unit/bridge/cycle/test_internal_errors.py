@@ -98,7 +98,7 @@ def test_a_bridge_pauses_also_where_the_disk_does_not_take_the_word(bridge_at, t
     assert bridge.pause.reason() is None
     draft.rmdir()
     bridge.cycle()
-    assert bridge.pause.reason().startswith("stood down: 1 decisions in a row failed")
+    assert bridge.pause.reason().startswith("circuit breaker: 1 consecutive decisions failed")
     bridge.pause.resume()
     assert bridge.cycle().mode == "control"
 

@@ -156,7 +156,7 @@ def test_a_child_that_begins_and_shows_no_progress_is_killed_in_the_end(apart, g
     assert dispatcher.waits_for() is None
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
-    with pytest.raises(DispatcherError, match="its process began, and hangs: the dispatcher's process starts"):
+    with pytest.raises(DispatcherError, match="its process started, and hangs: the dispatcher's process starts"):
         dispatcher.decide(a_scene())
 
 

@@ -132,7 +132,7 @@ def test_a_cap_that_names_what_the_cluster_lacks_is_refused_before_anything_is_d
     queue(cluster)
     bridge = under_a_cap(a_bridge(tmp_path, cluster, dispatcher("easy")), cores=8, gpus=9)
     with pytest.raises(
-        InvalidSetting, match=r"^policy\.power\.watts\.gpus: 9: must be of a resource of the cluster: cores$"
+        InvalidSetting, match=r"^policy\.power\.watts\.gpus: 9: must name a resource of the cluster: cores$"
     ):
         bridge.run()
     assert [kind for kind, _ in cluster.commands] == ["hand_back"], "as a bridge that stops does"

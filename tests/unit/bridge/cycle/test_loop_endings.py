@@ -116,7 +116,7 @@ def test_a_restart_says_how_long_ago_the_stop_was_and_never_less_than_nothing(br
     first.journal.close()
     second = bridge_at(FakeCluster(), pace=FakePace(at_s=100.0 + later_s))
     second.run()
-    assert told(second, "started") == [f"the bridge before stopped {ago}: in order"]
+    assert told(second, "started") == [f"the previous bridge stopped {ago}: in order"]
 
 
 def test_failures_from_before_a_resume_and_from_the_pause_do_not_count_after_it(bridge_at, monkeypatch):
@@ -130,7 +130,7 @@ def test_failures_from_before_a_resume_and_from_the_pause_do_not_count_after_it(
     assert modes == ["control"] * 3 + ["paused"] * 3
     bridge.pause.resume()
     assert [bridge.cycle().mode for _ in range(4)] == ["control"] * 3 + ["paused"]
-    assert told(bridge, "stood_down") == ["3 decisions in a row failed"] * 2
+    assert told(bridge, "stood_down") == ["3 consecutive decisions failed"] * 2
 
 
 @pytest.mark.parametrize("mode", ["shadow", "paused"])

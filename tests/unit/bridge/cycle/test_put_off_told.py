@@ -31,7 +31,7 @@ def test_who_is_put_off_is_counted_and_said(tmp_path: Path, capsys: pytest.Captu
     print_status(bridge.settings)
     print_why("2", bridge.settings)
     told = capsys.readouterr().out
-    assert "put off after starts in vain: 3 jobs of 1 user" in told
+    assert "backing off: 3 jobs of 1 user" in told
     reason = "QOSNotAllowed (partition  of user mallory with account  and QOS )"
     assert f"It backs off after a failed start: {reason}." in told
 

@@ -83,7 +83,7 @@ def test_a_list_that_cannot_be_taken_off_is_told(cluster, ledger):
     cluster.jobs[1].pin, cluster.jobs[1].hold = (("n0", 1),), Hold.USER
     for _ in range(3):
         cluster.fail("unpin", BackendTimeout("no answer"))
-    assert release_all_jobs(cluster, ledger, "x") == ["job 1 may still have a node list of the bridge's: no answer"]
+    assert release_all_jobs(cluster, ledger, "x") == ["job 1 may still have the bridge's node list: no answer"]
     assert state_of(ledger) == (State.FREE, True)
 
 

@@ -36,11 +36,11 @@ def begin(bridge_at, at_s=0.0, **changes):
 
 def test_a_first_start_a_restart_and_a_restart_after_a_kill_are_told_apart(bridge_at):
     first = begin(bridge_at)
-    assert told(first, "started") == [("started", "nothing is known of a bridge before this one")]
+    assert told(first, "started") == [("started", "there is no record of a previous bridge")]
     assert first.journal.events()[-1].kind == "stopped"
     close(first)
     second = begin(bridge_at, 61.0)
-    assert told(second, "started")[-1] == ("started", "the bridge before stopped 60 s ago: in order")
+    assert told(second, "started")[-1] == ("started", "the previous bridge stopped 60 s ago: in order")
     assert told(second, "unclean_stop") == []
     close(second)
     killed = bridge_at(FakeCluster(), pace=FakePace(at_s=100.0))
@@ -48,7 +48,7 @@ def test_a_first_start_a_restart_and_a_restart_after_a_kill_are_told_apart(bridg
     close(killed)
     last = begin(bridge_at, 130.0)
     assert told(last, "unclean_stop") == [
-        ("unclean_stop", "the bridge before was killed or died: its last sign is from 30 s ago")
+        ("unclean_stop", "the previous bridge was killed or died: its last sign of life was 30 s ago")
     ]
     assert told(last, "started")[-1][1] == "after an unclean stop"
 

@@ -134,12 +134,12 @@ def test_health_says_what_is_waited_for_and_that_the_bridge_is_alive(bridge_at, 
         now[0] += health.limit_s - 1
         health.begins("compiles kernels")
         assert health.stalled() == []
-    assert health.not_ready() == ["nothing can be decided yet: compiles kernels", "no cycle has ended yet"]
+    assert health.not_ready() == ["no decision yet: compiles kernels", "no cycle has ended yet"]
     health.begins("")
     assert health.not_ready() == ["no cycle has ended yet"]
     bridge = bridge_at(cluster, startup=steps.startup, listeners=(health,))
     bridge.cycle()
-    assert health.not_ready() == [f"nothing can be decided yet: {steps.words}"]
+    assert health.not_ready() == [f"no decision yet: {steps.words}"]
     steps.words = ""
     bridge.cycle()
     assert health.not_ready() == []

@@ -176,9 +176,9 @@ def test_what_a_damaged_ledger_said_of_jobs_is_told_up_to_fifty_where_it_is_not_
     change(path, "update jobs set nodes = 'no list', seal = null where id = 1")
     anew = Ledger(path)
     (mishap,) = anew.mishaps
-    assert "begun anew with the 5 jobs whose rows are whole" in mishap.detail
+    assert "started a new file with the 5 jobs whose rows are valid" in mishap.detail
     assert [entry.job_id for entry in anew.entries()] == [2, 3, 4, 5, 6]
-    named = mishap.detail.partition("; not believed is what it said of ")[2]
+    named = mishap.detail.partition("; discarded ")[2]
     assert named.startswith("1, 7" if jobs else "1")
     assert named.endswith(words)
     assert named.count(",") == min(jobs, 49)

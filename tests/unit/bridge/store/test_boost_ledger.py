@@ -113,4 +113,4 @@ def test_damage_met_while_writing_loses_no_entry(tmp_path):
     )
     (mishap,) = book.mishaps
     assert mishap.kind == "advice_damaged"
-    assert mishap.detail.endswith(f"set aside as {aside.name}")
+    assert mishap.detail.endswith(f"moved to {aside.name}")

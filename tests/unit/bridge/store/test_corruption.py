@@ -82,7 +82,7 @@ def test_a_row_that_is_not_as_it_was_written_is_not_believed_and_the_others_are(
         pass
     ledger = Ledger(path)
     assert [(entry.job_id, entry.label) for entry in ledger.entries()] == [(1, "1_1"), (3, "3_1")]
-    assert ledger.mishaps[0].detail.endswith(f"2 jobs whose rows are whole; not believed is what it said of {named}")
+    assert ledger.mishaps[0].detail.endswith(f"2 jobs whose rows are whole; discarded {named}")
     assert not ledger.whole
     assert Ledger(path).entries() == ledger.entries()
 
@@ -270,7 +270,7 @@ def test_what_is_no_file_is_set_aside_and_the_file_begun_anew(tmp_path, kind, be
     place = path.with_name(path.name + beside)
     place.unlink(missing_ok=True)
     IN_PLACE[what](place)
-    with pytest.raises(CorruptContent, match="is no file"):
+    with pytest.raises(CorruptContent, match="is not a file"):
         kind(path, read_only=True)
     store = kind(path)
     assert [each.kind.endswith("damaged") for each in store.mishaps] == [True]

@@ -176,7 +176,7 @@ def test_a_round_whose_dispatcher_cannot_recall_what_it_learned_is_not_replayed(
     amnesiac = PolicySpec(f"{__name__}:Amnesiac")
     write(journal, 1, a_scene(queue=[a_job(1)]), record=amnesiac, memory={"ada": 1})
     skipped = replay_round(journal.read(1)).skipped
-    assert skipped.startswith("what was remembered cannot be recalled: dispatcher Amnesiac: ValueError: no idea")
+    assert skipped.startswith("the memory cannot be restored: dispatcher Amnesiac: ValueError: no idea")
 
 
 def test_an_unknown_round_is_an_error_that_tells_what_there_is(tmp_path):
@@ -331,9 +331,7 @@ def test_plan_and_reasons_go_before_the_rounds_do_and_a_digest_of_the_plan_stays
     assert replay_round(old).same
     assert replay_round(old).plan == {2: 2, 99: 102}
     other = dataclasses.replace(old, plan_digest="0" * 16)
-    assert replay_round(other).differences == (
-        "plan: other than the recorded one, of which no more than a digest is kept",
-    )
+    assert replay_round(other).differences == ("plan: differs from the recorded one, of which only a digest is stored",)
 
 
 def test_a_journal_that_is_opened_again_goes_on_in_a_segment_of_its_own(tmp_path):

@@ -39,7 +39,7 @@ def somebody_else(folder: Path) -> Iterator[None]:
 
 
 def test_a_directory_that_is_not_there_may_be_a_mistyped_path(tmp_path):
-    with pytest.raises(SettingsError, match="is not there: a mistyped path, or somebody took it away"):
+    with pytest.raises(SettingsError, match="does not exist: the path is mistyped, or the folder was deleted"):
         state_paths.require_used(Settings(state_dir=tmp_path / "mistyped"))
 
 
@@ -51,7 +51,7 @@ def test_a_file_is_no_state_directory(tmp_path):
 
 def test_a_directory_without_a_file_of_a_bridge_is_one_where_none_has_run_or_that_was_emptied(tmp_path):
     (tmp_path / "notes.txt").touch()
-    with pytest.raises(SettingsError, match="holds no file of a bridge: none has run there, or somebody emptied it"):
+    with pytest.raises(SettingsError, match="contains no file of a bridge: none has run there, or somebody emptied it"):
         state_paths.require_used(Settings(state_dir=tmp_path))
 
 
@@ -60,7 +60,7 @@ def test_a_directory_that_one_may_not_look_into_is_called_that(tmp_path):
     touch(settings.heartbeat_path)
     with somebody_else(tmp_path), pytest.raises(SettingsError) as error:
         state_paths.require_used(settings)
-    assert f"state_dir={tmp_path}: may not be looked into by " in str(error.value)
+    assert f"state_dir={tmp_path}: is not readable for " in str(error.value)
     assert ": it belongs to " in str(error.value)
 
 
@@ -85,7 +85,7 @@ def test_beside_a_living_bridge_whose_files_are_gone_nobody_says_that_no_bridge_
     said = capsys.readouterr().out
     assert "last good cycle: 0 s ago" in said
     for name in ("ledger.sqlite", "journal.sqlite"):
-        assert f"{name}: is not there, though a bridge has run there; a running one makes it anew" in said
+        assert f"{name}: does not exist, though a bridge has run there; a running one creates it again" in said
     with pytest.raises(CorruptFile, match="is not there, though"), state_paths.opened_ledger(settings, read_only=True):
         pass
     assert [path.name for path in tmp_path.iterdir()] == ["heartbeat"]

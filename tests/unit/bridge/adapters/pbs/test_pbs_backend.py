@@ -29,7 +29,7 @@ def test_jobs_of_a_closed_queue_are_held_for_the_bridge_and_those_that_somebody_
         "9": Holder.CLUSTER,  # s, for a dependency
     }
     why = {each.label: words(each.job.ineligible) for each in seen.pending}
-    assert (why["8"], why["9"]) == ("begin time", "held (s) until other jobs are over")
+    assert (why["8"], why["9"]) == ("begin time", "held (s) until other jobs end")
 
 
 def test_requests_are_read_and_what_cannot_be_said_is_left_with_the_reason() -> None:

@@ -183,7 +183,7 @@ def test_a_job_that_fits_nowhere_beside_reserved_cores_waits_for_them() -> None:
     scene.rows["reservations"][0].update(start_time=scene.now_s + 60)
     for node in scene.rows["nodes"]:
         node["state"] = "IDLE"
-    assert words(observe(scene).pending[0].job.ineligible) == "no room beside a reservation to come (r)"
+    assert words(observe(scene).pending[0].job.ineligible) == "a future reservation leaves too little capacity (r)"
 
 
 def test_starts_of_one_round_do_not_take_reserved_cores_together() -> None:
