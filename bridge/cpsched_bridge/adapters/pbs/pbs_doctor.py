@@ -1,4 +1,4 @@
-"""What must hold before the bridge starts jobs beside PBS, and how to mend what does not."""
+"""Check the requirements of control mode on a PBS cluster, and state how to meet them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MOST_NAMED = 5
 
 @dataclass(frozen=True, slots=True)
 class CheckContext:
-    """What the bridge is to manage, and as whom it speaks."""
+    """The managed queues, and the bridge's account."""
 
     queues: tuple[str, ...]
     left_queue: str
@@ -32,7 +32,7 @@ class CheckContext:
 
     @classmethod
     def here(cls, queues: tuple[str, ...], left_queue: str) -> CheckContext:
-        """As this process."""
+        """Return the context of this process."""
         try:
             user = getpass.getuser()
         except (KeyError, OSError):
@@ -41,7 +41,7 @@ class CheckContext:
 
 
 def run_checks(seen: PbsReading, around: CheckContext) -> list[Check]:
-    """What a reading shows."""
+    """Return the checks of a reading."""
     return [
         Check("server", True, f"PBS {text_of(seen.server, 'pbs_version') or 'of unknown version'} answers"),
         *_queues(seen, around),
@@ -78,7 +78,7 @@ def _queues(seen: PbsReading, around: CheckContext) -> Iterable[Check]:
 
 
 def _left_queue(seen: PbsReading, around: CheckContext) -> Check:
-    """Where jobs go that the bridge does not start: without that they would wait in a closed queue for ever.
+    """Check the queue for jobs that the bridge does not start: otherwise they would stay in a closed queue.
 
     A bridge that died while it sent starts has left it closed.
     """
@@ -100,12 +100,12 @@ def _left_queue(seen: PbsReading, around: CheckContext) -> Check:
 
 def _scheduling(server: Record) -> Check:
     ok = is_true(server, "scheduling")
-    mend = "qmgr -c 'set server scheduling=true': jobs that the bridge does not start need somebody who does"
+    mend = "qmgr -c 'set server scheduling=true': PBS must start the jobs that the bridge does not start"
     return Check("scheduling", ok, f"PBS's own scheduler is {'on' if ok else 'off'}", mend)
 
 
 def _privilege(server: Record, around: CheckContext) -> Check:
-    """Whether this account is a manager: by the server's list, or as root, whom it trusts on its own host."""
+    """Check that this account is a manager: by the server's list, or as root on the server's host."""
     entries = [each.strip() for value in all_of(server.get("managers")) for each in value.split(",") if each.strip()]
     mine = [f"{around.user}@{host}" for host in around.hosts]
     listed = any(fnmatch.fnmatchcase(me, entry if "@" in entry else f"{entry}@*") for entry in entries for me in mine)
@@ -120,23 +120,23 @@ def _claim(seen: PbsReading) -> Check:
     kind = seen.resources.get(CLAIM)
     ok = kind is not None and kind.type == "string" and ("r" in kind.flags or "i" in kind.flags)
     mend = f"qmgr -c 'create resource {CLAIM} type=string,flag=r'"
-    found = "two bridges see each other" if ok else f"there is no resource {CLAIM} that users cannot ask for"
+    found = "the lease is possible" if ok else f"there is no resource {CLAIM} that users cannot request"
     return Check("claim", ok, found, mend, required=False)
 
 
 def _points(seen: PbsReading) -> Check:
-    """The resource that the points of advice stand in: with another flag, users would rank their own jobs."""
+    """Check the resource of boosts: with another flag, users would rank their own jobs."""
     kind = seen.resources.get(POINTS)
     ok = kind is not None and kind.type == "long" and set(kind.flags) in ({"r"}, {"i"})
     mend = f"qmgr -c 'create resource {POINTS} type=long,flag=r'"
     if kind is not None:
         mend = f"qmgr -c 'set resource {POINTS} type=long,flag=r'"
-    found = "only managers write points" if ok else f"there is no resource {POINTS} of type long and flag r"
+    found = "only managers write boosts" if ok else f"there is no resource {POINTS} of type long and flag r"
     return Check("points", ok, found, mend, mode="advise")
 
 
 def _formula(seen: PbsReading) -> Check:
-    """Whether PBS sorts by the points, beside whatever the site sorts by."""
+    """Check that PBS sorts by the boosts in addition to the site's formula."""
     where = "as root on the server's host: qmgr -c 'set server job_sort_formula"
     try:
         text = formula_of(seen.server, seen.schedulers)
@@ -153,7 +153,7 @@ def _formula(seen: PbsReading) -> Check:
 
 
 def _threshold(seen: PbsReading) -> Check:
-    """With a threshold of the site's, points would let jobs run that are not to run."""
+    """Check for a threshold of the site: boosts would let jobs below it run."""
     having = [name for name, each in sorted(seen.schedulers.items()) if text_of(each, THRESHOLD)]
     mend = f"qmgr -c 'unset sched {having[0] if having else 'default'} {THRESHOLD}'"
     found = f"scheduler {escape_controls(having[0])} has a {THRESHOLD}" if having else f"no scheduler has a {THRESHOLD}"
@@ -161,9 +161,9 @@ def _threshold(seen: PbsReading) -> Check:
 
 
 def _stale_vnodes(seen: PbsReading) -> Check:
-    """Vnodes that PBS keeps for a job that does not run: a `qrun` of several chunks was refused at a later one.
+    """Report vnodes that PBS keeps for a job that does not run: a `qrun` of several chunks was refused at a later one.
 
-    PBS shows the job there, also when it is deleted, until it has run there or the server restarts (OpenPBS 23.06.06).
+    PBS shows the job there, even if deleted, until it has run there or the server restarts (OpenPBS 23.06.06).
     """
     taken = {name: each for name, each in sorted(seen.vnodes.items()) if "job-exclusive" in states_of(each)}
     stale = [name for name, each in taken.items() if not _is_used(each, seen.jobs)]
@@ -175,14 +175,14 @@ def _stale_vnodes(seen: PbsReading) -> Check:
 
 
 def _is_used(vnode: Record, jobs: Mapping[str, Record]) -> bool:
-    """Whether a vnode has a job that has begun, or a reservation."""
+    """Whether a vnode has a started job or a reservation."""
     there = [jobs[name] for name in all_of(vnode.get("jobs")) if name in jobs]
     begun = any(str(job.get("job_state")) not in WAITING for job in there)
     return begun or "resv-exclusive" in states_of(vnode)
 
 
 def usable_objects(unusable: Sequence[UnusableObject]) -> Check:
-    """Whether every object that PBS shows can be read."""
+    """Report objects of PBS with an unusable field."""
     found = f"left out: {abbreviate(unusable, MOST_NAMED, '; ')}" if unusable else "all that PBS shows can be read"
     return Check("objects", not unusable, found, "correct these values with qmgr", required=False)
 
@@ -190,5 +190,7 @@ def usable_objects(unusable: Sequence[UnusableObject]) -> Check:
 def _history(server: Record) -> Check:
     ok = is_true(server, "job_history_enable")
     mend = "qmgr -c 'set server job_history_enable=true'"
-    found = "ended jobs are remembered" if ok else "ended jobs are forgotten: nothing is learned of them at start"
+    found = (
+        "ended jobs are remembered" if ok else "ended jobs are forgotten: the bridge cannot learn from them at start"
+    )
     return Check("history", ok, found, mend, required=False)

@@ -1,4 +1,4 @@
-"""PBS's part of the settings file, and the backend that it asks for."""
+"""PBS's part of the settings file, and the backend for it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from cpsched_bridge.ports import Capabilities
 from cpsched_bridge.settings import Section
 
 DECIDE_S = 0.1
-"""How long a decision may take beside PBS's server, where a dispatcher has no limit of its own."""
+"""Default time limit of a decision with PBS's server, in seconds."""
 
 
 class Options(Section):
-    """Which queues the bridge manages, where PBS's commands are, and how long they may take."""
+    """The managed queues, the folder of PBS's commands, and their time limits."""
 
     queues: tuple[str, ...] = Field(
         default=("workq",),
@@ -29,17 +29,17 @@ class Options(Section):
         description="A started execution queue into which jobs are moved that the bridge does not start; control mode "
         "needs one.",
     )
-    bin: str = Field(default="", description="The folder of PBS's commands; empty: they are on the path.")
+    bin: str = Field(default="", description="Folder of PBS's commands; empty: they are on the path.")
     deadline_s: float = Field(
-        default=10.0, gt=0, description="How long PBS's server may take to answer; after that the command is killed."
+        default=10.0, gt=0, description="Time limit of a PBS command, in seconds; after that it is killed."
     )
     starting_s: float = Field(
         default=20.0,
         gt=0,
-        description="How long the starts of one cycle, or its advice, may take; the others wait for the next one.",
+        description="Time limit of one cycle's starts or boosts, in seconds; the rest waits for the next cycle.",
     )
     history_deadline_s: float = Field(
-        default=60.0, gt=0, description="How long PBS's server may take to tell of ended jobs, asked once at start."
+        default=60.0, gt=0, description="Time limit for the list of ended jobs, read once at start, in seconds."
     )
 
     @field_validator("queues", "left_queue")
@@ -52,11 +52,11 @@ class Options(Section):
 
 
 def connect(options: Options) -> PbsBackend:
-    """The backend; the server is reached with the first call."""
+    """Return the backend; the first call connects to the server."""
     programs = Programs(options.bin, options.deadline_s)
     return PbsBackend(programs, options.queues, options.left_queue, options.starting_s, options.history_deadline_s)
 
 
 def can(options: Options) -> Capabilities:
-    """Return what the adapter can do: it knows limits and can advise, and does not follow PBS's own order."""
+    """Return the adapter's capabilities: limits and boosts, but not PBS's own order."""
     return Capabilities(limits=True, boosts=True, decision_limit_s=DECIDE_S)

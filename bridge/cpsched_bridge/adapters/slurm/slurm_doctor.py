@@ -1,4 +1,4 @@
-"""What must hold before the bridge may control a Slurm cluster, judged from plain facts; and how to mend each."""
+"""Check the requirements of control mode on a Slurm cluster from plain facts, and state how to meet them."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from cpsched_bridge.ports import Check, UnusableObject
 
 CLOCK_TOLERANCE_S = 3
 SHORTEST_MEMORY_S = 60
-"""A controller that forgets ended jobs sooner could do so between two readings of a bridge that backs off."""
+"""Minimum: a controller that forgets ended jobs sooner might do so between two readings of a bridge that backs off."""
 DEEP_QUEUE = 1000
 SLOWEST_READING_S, MOST_CALLS = 60, 8
-"""A reading, and how many calls it makes, must be possible within so long; or the dead-man timer acts."""
+"""Maximum duration of a reading with its calls; beyond it the dead-man timer acts."""
 MOST_NAMED = 5
-"""No check names more jobs, limits or partitions than this."""
+"""Maximum number of jobs, limits or partitions that a check names."""
 
 
 def run_checks(facts: Mapping[str, Any], speaks: str = "") -> list[Check]:
-    """All checks for what `Transport.facts` gathered; `speaks` says which transport did, and why that."""
+    """Return all checks of the facts from `Transport.facts`; `speaks` names the transport and the reason for it."""
     config = facts["config"]
     parameters = config["scheduler_parameters"] or {}
     found = [
@@ -57,7 +57,7 @@ def run_checks(facts: Mapping[str, Any], speaks: str = "") -> list[Check]:
 def policy_checks(
     picture: SitePolicySnapshot | None, failures: Mapping[str, str], shown: str, records: ClusterRecords
 ) -> list[Check]:
-    """Whether the site's policy can be read, and priorities worked out here are those that `sprio` shows (`shown`)."""
+    """Check that the site's policy can be read, and that computed priorities equal those of `sprio` (`shown`)."""
     found = [policy_reading(picture, failures)]
     if picture is not None:
         cpus = sum(node["effective_cpus"] or 0 for node in records.nodes)
@@ -68,7 +68,7 @@ def policy_checks(
 
 
 def usable_objects(unusable: Sequence[UnusableObject]) -> Check:
-    """What cannot be used of one object takes this object out of the plan, and nothing else."""
+    """Report objects with an unusable field; only these are left out of the plan."""
     ok = not unusable
     return Check(
         "objects",
@@ -76,14 +76,14 @@ def usable_objects(unusable: Sequence[UnusableObject]) -> Check:
         "all that Slurm shows can be read" if ok else f"left out: {abbreviate(unusable, MOST_NAMED, '; ')}",
         ""
         if ok
-        else "correct the field where it is wrong, else report it with what `scontrol show` prints of the object; "
-        "Slurm goes on placing jobs there itself",
+        else "correct the field if it is wrong, otherwise report it with the output of `scontrol show` for the object; "
+        "Slurm schedules its jobs",
         required=False,
     )
 
 
 def policy_reading(picture: SitePolicySnapshot | None, failures: Mapping[str, str]) -> Check:
-    """Without accounting there are no shares and limits to read, and nothing is wrong with that."""
+    """Check that the policy can be read. Without accounting there are no shares and limits, which is no failure."""
     if picture is None:
         why = "; ".join(failures.values()) or "no answer"
         return Check("site policy", False, why, "let scontrol, sacctmgr and sshare run here as the bridge", False)
@@ -97,7 +97,7 @@ def policy_reading(picture: SitePolicySnapshot | None, failures: Mapping[str, st
 
 
 def priorities(compared: SprioComparison, picture: SitePolicySnapshot) -> Check:
-    """Jobs that nobody holds have a priority in Slurm, which must be the one that is worked out here."""
+    """Check that Slurm's priorities of jobs that are not held equal the computed ones."""
     different = compared.differences
     detail = f"equal to sprio on {compared.jobs - len(different)} of {many(compared.jobs, 'job')} not held"
     if picture.rules.kind == "basic":
@@ -110,25 +110,25 @@ def priorities(compared: SprioComparison, picture: SitePolicySnapshot) -> Check:
         "priorities",
         not different,
         detail,
-        "compare the named factor with `sprio -l`; a job_submit or site_factor plugin adds what cannot be known here",
+        "compare the named factor with `sprio -l`; a job_submit or site_factor plugin may add an unknown amount",
         required=False,
     )
 
 
 def unmodelled_limits(picture: SitePolicySnapshot) -> Check:
-    """What is not modelled is left to Slurm: it refuses such a start, and the job waits."""
+    """Report limits that are not modelled: Slurm refuses such a start, and the job waits."""
     odd = picture.unmodelled
     return Check(
         "limits",
         not odd,
         f"not modelled: {abbreviate(odd, MOST_NAMED)}" if odd else "all that are set are modelled",
-        "nothing has to be done: Slurm refuses a start that such a limit forbids, and the job is put off",
+        "no action needed: Slurm refuses a start that such a limit forbids, and the job backs off",
         required=False,
     )
 
 
 def unmanaged(records: ClusterRecords) -> Check:
-    """A job that nobody holds and that does not fit blocks all released jobs below it in its partition."""
+    """Report unmanaged jobs: one that does not fit blocks all released jobs below it in its partition."""
     free: set[str] = set()
     held: set[str] = set()
     for record in records.jobs:
@@ -139,15 +139,15 @@ def unmanaged(records: ClusterRecords) -> Check:
         "partitions",
         not mixed,
         f"held and free jobs wait side by side in {', '.join(mixed[:MOST_NAMED])}" if mixed else "none managed in part",
-        "let the bridge hold every job of a partition: an unmanaged one that waits blocks released jobs below it, "
-        "unless options.boost allows to raise those above it",
+        "let the bridge hold every job of a partition: a pending unmanaged job blocks released jobs below it, "
+        "unless options.boost permits raising their priority",
         required=False,
         mode="control",
     )
 
 
 def privilege(facts: Mapping[str, Any]) -> Check:
-    """Operator is enough for holds, releases and node lists; root and SlurmUser have it."""
+    """Check the privilege: Operator suffices for holds, releases and node lists; root and SlurmUser have it."""
     user, level = facts["user"], facts["admin_level"]
     born = facts["uid"] == 0 or user == facts["config"]["slurm_user_name"]
     if level is None and not born:
@@ -162,7 +162,7 @@ def privilege(facts: Mapping[str, Any]) -> Check:
 
 
 def accounting(facts: Mapping[str, Any]) -> Check:
-    """Without it the bridge works with what the controller remembers: less to learn run times from."""
+    """Check accounting: without it the bridge learns run times only from what the controller remembers."""
     kind = facts["config"].get("accounting_storage_type")
     ok = not kind or bool(facts.get("accounting_answers", True))
     words = f"{kind} answers" if kind else "no accounting database configured"
@@ -170,13 +170,13 @@ def accounting(facts: Mapping[str, Any]) -> Check:
         "accounting",
         ok,
         words if ok else f"{kind} does not answer: run times are learned from what the controller remembers, and later",
-        "start slurmdbd; the bridge asks again by itself",
+        "start slurmdbd; the bridge retries",
         required=False,
     )
 
 
 def versions(facts: Mapping[str, Any]) -> Check:
-    """Clients, and a client library, may be older than the controller, never newer."""
+    """Check versions: clients and client library must not be newer than the controller."""
     controller, clients = str(facts["config"]["version"] or ""), str(facts["clients"] or "")
     pyslurm = facts.get("pyslurm")
     ok = not clients or not controller or release(clients) <= release(controller)
@@ -190,7 +190,7 @@ def versions(facts: Mapping[str, Any]) -> Check:
 
 
 def call_limit(limit: Mapping[str, float]) -> Check:
-    """A reading makes up to 8 calls, and a start 1 to 4: beside a limit the bridge reads and starts more slowly."""
+    """Check the call limit: a reading needs up to 8 calls and a start 1 to 4, so a limit slows the bridge."""
     mend = (
         "run the bridge and the dead-man timer as SlurmUser, which is exempt; or raise rl_bucket_size and "
         "rl_refill_rate in SlurmctldParameters; install this release's job_submit.lua, and set options.transport=cli, "
@@ -201,14 +201,14 @@ def call_limit(limit: Mapping[str, float]) -> Check:
 
 
 def job_shrink(parameters: Mapping[str, Any]) -> Check:
-    """Without it a node list set on a job that has just started would shrink it and kill its steps."""
+    """Check disable_job_shrink: without it a node list on a job that has just started would shrink it."""
     ok = bool(parameters.get("disable_job_shrink"))
     mend = "add disable_job_shrink to SchedulerParameters"
     return Check("job shrink", ok, "disabled" if ok else "allowed", mend, mode="control")
 
 
 def intervals(parameters: Mapping[str, Any]) -> Check:
-    """With both schedulers off a released job would never start."""
+    """Check that a scheduler is on: otherwise released jobs never start."""
     main, backfill_s = parameters.get("sched_interval", 60), parameters.get("bf_interval", 30)
     off = [name for name, value in (("sched_interval", main), ("bf_interval", backfill_s)) if str(value) == "-1"]
     return Check(
@@ -220,14 +220,14 @@ def intervals(parameters: Mapping[str, Any]) -> Check:
 
 
 def preemption(config: Mapping[str, Any]) -> Check:
-    """Preempted jobs would lose nodes that the decision counts on."""
+    """Check preemption: preempted jobs would lose nodes that the decision counts on."""
     kind, mode = config["preempt_type"], str(config["preempt_mode"] or "OFF").upper()
     ok = kind in (None, "", "preempt/none") and mode == "OFF"
     return Check("preemption", ok, f"{kind or 'none'}, mode {mode}", "set PreemptType=preempt/none", mode="control")
 
 
 def selection(config: Mapping[str, Any]) -> Check:
-    """What the translation counts needs cons_tres, and cores instead of whole sockets or boards."""
+    """Check node selection: the translation needs cons_tres, and cores instead of whole sockets or boards."""
     parameters = config["select_type_parameters"] or ()
     whole = any(part in word.upper() for word in parameters for part in ("SOCKET", "BOARD"))
     ok = config["select_type"] == "select/cons_tres" and not whole
@@ -236,22 +236,22 @@ def selection(config: Mapping[str, Any]) -> Check:
 
 
 def topology(config: Mapping[str, Any]) -> Check:
-    """A start names its nodes, so that Slurm has no choice among them any more."""
+    """Report the topology plugin: a start names its nodes, so the plugin has no choice."""
     plugin, chosen = config.get("topology_plugin"), has_topology(dict(config))
     return Check(
         "topology",
         not chosen,
-        f"{plugin}: the bridge chooses nodes without it, and leaves jobs to Slurm whose nodes it may refuse"
+        f"{plugin}: the bridge chooses nodes without it, and leaves jobs to Slurm if Slurm may refuse their nodes"
         if chosen
         else f"{plugin or 'none'}: decides on no job",
-        "nothing has to be done; in control the dispatcher's choice counts",
+        "no action needed; in control mode the dispatcher chooses the nodes",
         required=False,
         mode="control",
     )
 
 
 def gpus(config: Mapping[str, Any]) -> Check:
-    """pyslurm shows GPUs asked for with --gpus only where accounting tracks them."""
+    """Check GPU accounting: pyslurm shows GPUs requested with --gpus only if accounting tracks them."""
     tracked = set(config["accounting_storage_tres"] or ())
     missing = [f"gres/{name}" for name in config["gres_types"] or () if f"gres/{name}" not in tracked]
     return Check(
@@ -264,7 +264,7 @@ def gpus(config: Mapping[str, Any]) -> Check:
 
 
 def clocks(ahead_s: int) -> Check:
-    """Begin times, reservations and waits are told in the controller's time."""
+    """Check the clocks: begin times, reservations and waits use the controller's time."""
     ok = abs(ahead_s) <= CLOCK_TOLERANCE_S
     return Check(
         "clocks", ok, f"the controller's clock is {ahead_s:+d} s from this host's", "synchronise both with NTP"
@@ -272,7 +272,7 @@ def clocks(ahead_s: int) -> Check:
 
 
 def plugin(config: Mapping[str, Any]) -> Check:
-    """Without it new jobs are held only when the bridge first sees them, and Slurm may start some before."""
+    """Check the submit plugin: without it the bridge holds new jobs when it first sees them, possibly too late."""
     ok = "lua" in (config["job_submit_plugins"] or ())
     return Check(
         "submit plugin",
@@ -285,13 +285,13 @@ def plugin(config: Mapping[str, Any]) -> Check:
 
 
 def backfill(config: Mapping[str, Any]) -> Check:
-    """Slurm's own scheduler takes over when the bridge stands down."""
+    """Check backfill: Slurm's own scheduler takes over when the bridge pauses."""
     ok = config["scheduler_type"] == "sched/backfill"
     return Check("fallback", ok, str(config["scheduler_type"]), "set SchedulerType=sched/backfill", required=False)
 
 
 def burst(parameters: Mapping[str, Any]) -> Check:
-    """The default depth of 100 lets a burst of released jobs wait for many scheduler passes."""
+    """Check the queue depth: by default, a burst of released jobs waits for many scheduler passes."""
     depth, delay = int(parameters.get("default_queue_depth", 100)), int(parameters.get("batch_sched_delay", 3))
     return Check(
         "start latency",
@@ -304,7 +304,7 @@ def burst(parameters: Mapping[str, Any]) -> Check:
 
 
 def memory(config: Mapping[str, Any]) -> Check:
-    """Ended jobs must stay known from one reading to the next."""
+    """Check that ended jobs stay known from one reading to the next."""
     seconds = int(config["min_job_age"] or 0)
     return Check(
         "job memory", seconds >= SHORTEST_MEMORY_S, f"MinJobAge {seconds} s", "set MinJobAge=300", required=False
@@ -312,15 +312,15 @@ def memory(config: Mapping[str, Any]) -> Check:
 
 
 def priority_type(config: Mapping[str, Any]) -> Check:
-    """Only the multifactor plugin has points to add to."""
+    """Check the priority plugin: only multifactor has boosts."""
     kind = str(config["priority_type"] or "priority/basic")
     ok = kind == "priority/multifactor"
     return Check("priority type", ok, kind, "set PriorityType=priority/multifactor", mode="advise")
 
 
 def site_factor(config: Mapping[str, Any]) -> Check:
-    """A plugin of the site's own would overwrite what the bridge writes."""
+    """Check the site factor: a plugin of the site would overwrite the bridge's boosts."""
     plugin = config["priority_site_factor_plugin"]
     ok = not plugin or str(plugin).endswith("/none")
-    mend = "remove PrioritySiteFactorPlugin from slurm.conf: it would overwrite the advice; or use another mode"
+    mend = "remove PrioritySiteFactorPlugin from slurm.conf, because it would overwrite boosts; or use another mode"
     return Check("site factor", ok, "no plugin sets it" if ok else f"set by {plugin}", mend, mode="advise")

@@ -1,4 +1,4 @@
-"""Slurm's part of the settings file, and the backend that it asks for."""
+"""Slurm's part of the settings file, and the backend for it."""
 
 from __future__ import annotations
 
@@ -22,44 +22,44 @@ from cpsched_bridge.settings import Section
 
 SAID = "the settings say so"
 DECIDE_S = 0.1
-"""How long a decision may take beside slurmctld, where a dispatcher has no limit of its own."""
+"""Default time limit of a decision with slurmctld, in seconds."""
 
 
 class Options(Section):
-    """By what Slurm is asked and told, and deadlines of calls to it; slurm.conf says the rest."""
+    """Transport to Slurm and its time limits; slurm.conf defines the rest."""
 
     transport: Literal["auto", "pyslurm", "cli"] = Field(
         default="auto",
-        description="`pyslurm` is Slurm's library, in a process of its own; `cli` is Slurm's own commands (scontrol, "
-        "squeue, sinfo, sacct), which need nothing compiled. `auto` takes pyslurm where it can be imported and is no "
-        "newer than slurmctld, else `cli`, and says so.",
+        description="`pyslurm`: Slurm's library, in its own process; `cli`: Slurm's commands (scontrol, squeue, sinfo, "
+        "sacct), without compiled dependencies; `auto`: pyslurm if it can be imported and is not newer than slurmctld, "
+        "otherwise `cli`; the log states which.",
     )
     deadline_s: float = Field(
         default=10.0,
         gt=0,
-        description="How long slurmctld may be silent; after that pyslurm's process, or the command, is killed. "
-        "A command that prints may take six times as long, and each late reading gives the next one more time.",
+        description="Seconds without an answer of slurmctld after which pyslurm's process or the command is killed. "
+        "A command that prints has six times as long, and each late reading extends the limit of the next one.",
     )
     history_deadline_s: float = Field(
         default=60.0,
         gt=0,
-        description="The same for the accounting database, asked once at start, by a process of its own. "
-        "Cycles wait for its answer no longer than `deadline_s`.",
+        description="Seconds without an answer of the accounting database, which a separate process asks once at "
+        "start. "
+        "Cycles wait for it at most `deadline_s`.",
     )
     site_policy: bool = Field(
-        default=True, description="Read priorities, fair share, QOS and limits, rank jobs by them, and keep the limits."
+        default=True, description="Read priorities, fair share, QOS and limits; rank jobs by them and apply the limits."
     )
     boost: int = Field(
         default=0,
         ge=0,
         le=1_000_000_000,
-        description="By how many points of priority a start may be raised (by `Nice`), so that jobs that nobody "
-        "manages do not block it; 0: never.",
+        description="Maximum boost of a start's priority (by `Nice`), so that unmanaged jobs do not block it; 0: none.",
     )
 
 
 def connect(options: Options) -> SlurmBackend:
-    """The backend; the cluster is reached with the first call."""
+    """Return the backend; the first call connects to the cluster."""
     budget = CallBudget()
     reader = PolicyReader(PolicyCommands(counted=budget.begin), time.monotonic) if options.site_policy else None
     advising = SiteFactorBoosts(options.deadline_s)
@@ -68,7 +68,7 @@ def connect(options: Options) -> SlurmBackend:
 
 
 def transport_of(options: Options, budget: CallBudget | None = None) -> Transport:
-    """The transport that the options ask for; the cluster is not asked."""
+    """Return the configured transport, without connecting to the cluster."""
 
     def pyslurm() -> PyslurmTransport:
         return PyslurmTransport(options.deadline_s, options.history_deadline_s, why=SAID)
@@ -86,12 +86,12 @@ def transport_of(options: Options, budget: CallBudget | None = None) -> Transpor
 
 
 def load_watch(options: Options, budget: CallBudget) -> controller_load.ControllerLoadMonitor:
-    """Return what follows slurmctld's load."""
+    """Return the monitor of slurmctld's load."""
     asking = PolicyCommands(options.deadline_s, {controller_load.ANSWER: (controller_load.COMMAND,)}, budget.begin)
     return controller_load.ControllerLoadMonitor(asking, time.monotonic)
 
 
 def can(options: Options) -> Capabilities:
-    """Return what the adapter can do: without the site's policy, jobs have no ranks and limits are unknown."""
+    """Return the adapter's capabilities: without the site's policy, jobs have no ranks and limits are unknown."""
     policy = options.site_policy
     return Capabilities(priorities=policy, limits=policy, boosts=True, decision_limit_s=DECIDE_S)
