@@ -151,8 +151,6 @@ def prepare_policy(settings: Settings, where: str = "settings") -> PreparedPolic
             raise InvalidSetting(
                 ("mode",),
                 settings.mode,
-                ("mode",),
-                settings.mode,
                 f"the adapter {settings.adapter} does not support advise mode; use shadow",
             )
         policy, fallback = policy_of(with_adapter_defaults(spec, found.can)), fallback_of(settings, found.can)
