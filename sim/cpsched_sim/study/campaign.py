@@ -187,7 +187,7 @@ class _Reading:
         names = [case.name for case in self.words.cases]
         for at, case in enumerate(self.words.cases):
             if case.name in names[:at]:
-                raise self.tree.wrong(("cases", at, "name"), case.name, "must be given once")
+                raise self.tree.wrong(("cases", at, "name"), case.name, "must occur only once")
             windows = _windows(case.window)
             for label, window in windows:
                 yield ("cases", at), {"case": case.name, **_axes(case), "window": label}, window

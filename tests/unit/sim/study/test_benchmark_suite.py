@@ -97,7 +97,7 @@ def test_the_suite_is_a_study_that_anybody_runs_and_none_of_it_ends_by_the_clock
 def test_what_is_missing_is_left_out_with_its_recipe(small):
     (small / "four.swf").unlink()
     found = campaign_of(suite())
-    assert found.notes == ("four is left out: four.swf is not here; to get it: write it yourself",)
+    assert found.notes == ("four is left out: four.swf is missing; to get it: write it yourself",)
     assert {case.labels["trace"] for case in found.cases} == {"lublin"}
     (small / "four.swf").write_text("another file")
     (told,) = campaign_of(suite()).notes

@@ -96,7 +96,7 @@ def test_a_trace_that_is_not_there_or_not_the_same_is_told_by_its_line(tmp_path)
     with pytest.raises(InvalidFile, match=r"study.yaml:5: traces.four.sha256: 0+: is not the digest of"):
         read_campaign(path)
     (tmp_path / "four.swf").unlink()
-    with pytest.raises(InvalidFile, match=r"study.yaml:4: traces.four.file: four.swf: there is no such file"):
+    with pytest.raises(InvalidFile, match=r"study.yaml:4: traces.four.file: four.swf: not found beside the study"):
         read_campaign(path)
 
 
@@ -315,7 +315,7 @@ def test_a_copy_in_the_folder_of_results_finds_what_its_own_file_found(tmp_path)
     (out / "study.json").write_text(f'{{"folder": "{path.parent}"}}')
     assert len(campaign_at(out / "study.yaml", out).cases) == 4
     (out / "study.json").write_text("{")
-    with pytest.raises(InvalidFile, match="there is no such file"):
+    with pytest.raises(InvalidFile, match="not found beside the study"):
         campaign_at(out / "study.yaml", out)
 
 

@@ -179,7 +179,7 @@ def test_an_adviser_that_tells_no_plan_is_refused():
         def decide(self, snapshot, need="plan"):
             return Decision(NO_STARTS, Effort("silent"))
 
-    with pytest.raises(InvalidValue, match=r"adviser=Silent: must tell planned starts"):
+    with pytest.raises(InvalidValue, match=r"adviser=Silent: must return planned starts"):
         BoostedSlurmDispatcher(Silent()).decide(a_snapshot(a_cluster(), [small(1)], [FULL]))
     with pytest.raises(InvalidValue, match="every_s"):
         BoostedSlurmDispatcher(every_s=-1)
