@@ -30,7 +30,7 @@ POOLED: dict[str, Any] = {"allocation": "best-fit"}
         ({"considered": 0}, "considered=0: must be positive"),
         ({"priority": "none"}, "priority=none: requires allocation=nodes"),
         ({"priority": "none", "allocation": "best-fit"}, "priority=none: requires allocation=nodes"),
-        ({"running": "remaining"}, "running=remaining: cannot be with the allocation positions"),
+        ({"running": "remaining"}, "running=remaining: cannot be combined with allocation=positions"),
     ],
 )
 def test_settings_that_do_not_go_together_are_named(settings: dict[str, Any], message: str) -> None:
