@@ -56,7 +56,7 @@ def test_a_damaged_file_is_set_aside_and_told(tmp_path, damage):
     book = BoostLedger(path)
     assert book.by_id == {}
     assert [each.kind for each in book.mishaps] == ["advice_damaged"]
-    assert "somebody else's" in book.mishaps[0].detail
+    assert "another actor's" in book.mishaps[0].detail
     book.intend({1: 5}, 0)
     assert BoostLedger(path).values(1) == (5,)
 

@@ -51,7 +51,9 @@ def test_a_file_is_no_state_directory(tmp_path):
 
 def test_a_directory_without_a_file_of_a_bridge_is_one_where_none_has_run_or_that_was_emptied(tmp_path):
     (tmp_path / "notes.txt").touch()
-    with pytest.raises(SettingsError, match="contains no file of a bridge: none has run there, or somebody emptied it"):
+    with pytest.raises(
+        SettingsError, match="contains no file of a bridge: no bridge ran there, or the folder was emptied"
+    ):
         state_paths.require_used(Settings(state_dir=tmp_path))
 
 
@@ -86,7 +88,10 @@ def test_beside_a_living_bridge_whose_files_are_gone_nobody_says_that_no_bridge_
     assert "last good cycle: 0 s ago" in said
     for name in ("ledger.sqlite", "journal.sqlite"):
         assert f"{name}: does not exist, though a bridge has run there; a running one creates it again" in said
-    with pytest.raises(CorruptFile, match="is not there, though"), state_paths.opened_ledger(settings, read_only=True):
+    with (
+        pytest.raises(CorruptFile, match="does not exist, though"),
+        state_paths.opened_ledger(settings, read_only=True),
+    ):
         pass
     assert [path.name for path in tmp_path.iterdir()] == ["heartbeat"]
 
