@@ -198,7 +198,7 @@ def test_licences_are_told_and_of_those_that_no_total_names_everybody_has_as_man
     assert window.licences.totals == {"matlab": 1}
     assert list(window.notes[-3:]) == [
         "licences limited in the replay: matlab 1",
-        "licences not replayed, since their totals are unknown (set--licenses): ansys (2 jobs), nastran@flex (2 jobs)",
+        "licences not replayed, since their totals are unknown (set --licenses): ansys (2 jobs), nastran@flex (2 jobs)",
         "licences that no job requests, as far as AccountingStorageTRES tracks them: abaqus",
     ]
     plain = a_window(tmp_path, [a_line(1, 0, 0, 500), a_line(2, 1, 1, 401)])
