@@ -5,8 +5,8 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
-from cpsched import catalogue
-from cpsched.metrics import Measures
+from cpsched import registry
+from cpsched.metrics import ScheduleData
 from cpsched.model import Cluster
 from cpsched.policy import Policy
 from cpsched_sim.cluster.replay import Replay
@@ -41,8 +41,8 @@ def kth():
 
 
 def replay_of(dispatcher, predictor, cluster):
-    estimate = OraclePredictor(kth().jobs) if predictor == "oracle" else catalogue.predictor(predictor)
-    return Replay(kth().jobs, cluster, Policy(estimate, catalogue.dispatcher(dispatcher)))
+    estimate = OraclePredictor(kth().jobs) if predictor == "oracle" else registry.predictor(predictor)
+    return Replay(kth().jobs, cluster, Policy(estimate, registry.dispatcher(dispatcher)))
 
 
 @pytest.mark.parametrize(("dispatcher", "predictor", "bsld", "af", "awf", "p2sf"), CASES)
@@ -50,7 +50,7 @@ def test_schedule_has_the_reference_figures(dispatcher, predictor, bsld, af, awf
     """One pool on the ordinary loop, a hundred one-core nodes in the compiled loop: the same starts, these figures."""
     pooled = replay_of(dispatcher, predictor, kth().cluster).run()
     jobs = [item.job for item in kth().jobs]
-    measures = Measures(
+    measures = ScheduleData(
         np.array([job.submit_s for job in jobs]),
         pooled.start_s,
         pooled.end_s,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cpsched_sim.experiment import simulate
-from cpsched_sim.systems.system import System, load_system
+from cpsched_sim.simulation import simulate
+from cpsched_sim.systems.system_file import System, load_system
 from cpsched_sim.workloads.eurora import eurora_jobs
 from cpsched_sim.workloads.load import Workload, load
 from tests.slurm.twin import KNOWN, Recorded, choices, twin_starts

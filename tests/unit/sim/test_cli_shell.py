@@ -111,7 +111,10 @@ NO_SETTINGS = "/etc/cpsched/bridge.yaml: No such file or directory"
         (["simulate", "gone\nfile"], "gone\\nfile: No such file or directory"),
         (["accuracy", "TRACE", "--predictor", " , "], "--predictor= , : must have at least one name"),
         (["compare", "TRACE", "--dispatcher", ""], "--dispatcher=: must have at least one name"),
-        (["compare", "TRACE", "--dispatcher", "easy", "--predictor", ","], "--predictor=,: must have at least one name"),
+        (
+            ["compare", "TRACE", "--dispatcher", "easy", "--predictor", ","],
+            "--predictor=,: must have at least one name",
+        ),
         (["compare", "TRACE", "--dispatcher", "easy", "--resume"], "--resume=True: needs --out DIR"),
         (["simulate", "TRACE", "--out", "/proc/x"], "/proc/x: cannot be written"),
         (["accuracy", "TRACE", "--out", "/proc/x"], "/proc/x: cannot be written"),
