@@ -118,7 +118,7 @@ def combinations(
         found.append(Combination(setup, known))
         taken |= {*mine, *searching}
         everything |= names
-    require(bool(found), "--dispatcher, --predictor", "", "must name one each")
+    require(bool(found), "--dispatcher, --predictor", "", "must have at least one name each")
     for name in (*settings, *options):
         if name not in taken:
             raise UnknownName("parameter of any of these", name, everything)

@@ -26,7 +26,7 @@ from cpsched_bridge.telemetry.metric_families import METRICS, OTHER, Labels, Met
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 _TYPES: dict[str, type[Any]] = {"counter": Counter, "gauge": Gauge, "histogram": Histogram, "summary": Summary}
 
-disable_created_metrics()  # type: ignore[no-untyped-call]  # a series more a counter, which nobody asks for
+disable_created_metrics()  # type: ignore[no-untyped-call]  # one more series per counter, without a use
 
 
 class PrometheusExporter:

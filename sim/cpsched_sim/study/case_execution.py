@@ -156,7 +156,7 @@ def scale_load(workload: Workload, load: float) -> Workload:
 
 
 def _sequence(workload: Workload, first: int, jobs: int) -> Workload:
-    """So many jobs of it from index `first` on."""
+    """Return `jobs` jobs of a workload, from index `first` on."""
     found = workload.jobs[first : first + jobs]
     if len(found) < jobs:
         raise InputError(f"{workload.name}: has {len(workload.jobs)} jobs, no sequence of {jobs} from job {first} on")

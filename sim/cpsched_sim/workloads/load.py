@@ -48,8 +48,8 @@ from cpsched_sim.workloads.date_range import ALL_DATES, DateRange, dates_of, epo
 if TYPE_CHECKING:
     from cpsched_sim.data_frames import DataFrame
 
-_OTHERS = "name one that is known here, or a system file, with --system"
-_TOO_LARGE = "correct the system, or leave such jobs out: lenient"
+_OTHERS = "set a known system or a system file with --system"
+_TOO_LARGE = "correct the system, or leave such jobs out with lenient"
 ACCOUNTING = (SacctReader, PbsReader)
 """Formats with user options: a `TraceDialect`."""
 _LOOKED_AT = 20

@@ -105,7 +105,7 @@ def test_where_slurm_is_not_the_command_to_run_elsewhere_is_told(tmp_path, monke
     done = invoke("system", "from-slurm")
     assert (done.exit_code, done.stdout) == (2, "")
     assert (
-        "scontrol is not installed on this machine: run `scontrol -o show node > nodes.txt` where Slurm is"
+        "scontrol is not installed on this machine: run `scontrol -o show node > nodes.txt` on a host with Slurm"
         in done.stderr
     )
 

@@ -135,7 +135,8 @@ def test_going_on_with_other_code_is_refused(four_jobs, compared, tmp_path, disp
     written["setup"][named] = "another"
     path.write_text(json.dumps(written))
     resumed = invoke("compare", four_jobs, "--dispatcher", dispatcher, "--out", out, "--resume")
-    assert (resumed.exit_code, f"easy-walltime: was made otherwise: {named} was another" in resumed.stderr) == (2, True)
+    said = f"easy-walltime: was made from other inputs: {named} was another"
+    assert (resumed.exit_code, said in resumed.stderr) == (2, True)
     assert f"(version {written['version']}, now {version('cpsched')})" in resumed.stderr
 
 

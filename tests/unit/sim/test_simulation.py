@@ -175,7 +175,7 @@ def test_settings_of_a_search_have_names(four_jobs):
     ("dispatcher", "settings", "message"),
     [
         ("pcp20", {"limit_s": 1.0, "effort": 5}, r"limit_s, effort=\(1.0, 5\): only one of them"),
-        ("easy", {"seed": 1}, "seed=1: easy has no such parameter: it does not search"),
+        ("easy", {"seed": 1}, "seed=1: easy does not search and has no such parameter"),
     ],
 )
 def test_settings_of_a_search_that_make_no_sense_are_refused(four_jobs, dispatcher, settings, message):

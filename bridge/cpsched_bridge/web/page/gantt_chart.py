@@ -331,12 +331,12 @@ def _area(shares: npt.NDArray[np.float64], y: float, high: float, kind: str, tit
     if not shares.any():
         return Markup()
     wide = (_WIDTH - _LEFT - _RIGHT) / _BINS
-    floor = y + high
+    base = y + high
     changes = [0, *(np.flatnonzero(np.diff(shares)) + 1).tolist(), _BINS]
-    path = [f"M{_LEFT} {floor:.1f}"]
+    path = [f"M{_LEFT} {base:.1f}"]
     for begin, end in pairwise(changes):
-        path.append(f"V{floor - high * float(shares[begin]):.1f}H{_LEFT + wide * end:.1f}")
-    return tag("path", tag("title", escape_controls(title)), class_=kind, d=f"{''.join(path)}V{floor:.1f}Z")
+        path.append(f"V{base - high * float(shares[begin]):.1f}H{_LEFT + wide * end:.1f}")
+    return tag("path", tag("title", escape_controls(title)), class_=kind, d=f"{''.join(path)}V{base:.1f}Z")
 
 
 def sparkline(shares: Sequence[float], title: str) -> Markup:

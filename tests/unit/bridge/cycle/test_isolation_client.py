@@ -193,7 +193,7 @@ def test_what_goes_wrong_there_is_a_fault_here(apart_anew):
     policy = Policy(WalltimePredictor(), apart_anew("tests.bad_dispatchers:Moody"))
     words = (
         f"RuntimeError: no idea ({bad_dispatchers.__file__}:",
-        "what it decided cannot be sent",
+        "the decision cannot be sent",
         "its process died (exit status 7)",
         "its process died (exit status 3)",
     )

@@ -255,13 +255,13 @@ def test_an_adapter_that_says_nothing_of_what_it_can_is_taken_for_one_that_can_n
 @pytest.mark.parametrize(
     ("says", "told"),
     [
-        ("nothing", "InvalidValue: can=None: must give a cpsched_bridge.ports.Capabilities"),
+        ("nothing", "InvalidValue: can=None: must return a cpsched_bridge.ports.Capabilities"),
         ("wrong", r"InvalidValue: decision_limit_s=-1.0: must be a positive number of seconds, or None"),
         ("much", "SystemExit: I exit"),
     ],
 )
 def test_an_adapter_that_cannot_say_it_is_refused_in_one_line(site, says, told):
-    with pytest.raises(SettingsError, match=f"^b.yaml:1: adapter: lsf: its capabilities are unknown:  {told}$"):
+    with pytest.raises(SettingsError, match=f"^b.yaml:1: adapter: lsf: its capabilities are unknown: {told}$"):
         choose_adapter(Settings(adapter="lsf", options={"says": says}), "b.yaml")
 
 

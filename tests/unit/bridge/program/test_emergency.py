@@ -272,7 +272,7 @@ def test_by_force_jobs_are_given_back_by_the_cluster_alone_where_no_bridge_has_r
         settings.state_dir.mkdir()
     elif folder is not None:
         settings.state_dir.write_text("")
-    why = {None: "is not there", "": "contains no file of a bridge", "a file": "Not a directory"}[folder]
+    why = {None: "does not exist", "": "contains no file of a bridge", "a file": "Not a directory"}[folder]
     with pytest.raises(NoLedger, match=f"(?s)nothing is held by the bridge any more .*; but state_dir=.*other: {why}"):
         release_all.release_all(settings, "bridge.yaml", None, True)
     assert held(cluster) == [3]

@@ -72,7 +72,7 @@ def test_a_drawing_is_not_written_over_another_file(written, tmp_path):
         gantt_command.write(gantt_command.read(written(*ROWS)), out, None, None)
     trace = tmp_path / "none.swf"
     result = CliRunner().invoke(app, ["gantt", str(trace), "--out", str(out)])
-    assert (result.exit_code, "is there already" in result.stderr) == (2, True), "before anything is read"
+    assert (result.exit_code, "already exists" in result.stderr) == (2, True), "before anything is read"
     assert out.read_text() == "mine"
 
 

@@ -82,7 +82,7 @@ def test_a_row_that_is_not_as_it_was_written_is_not_believed_and_the_others_are(
         pass
     ledger = Ledger(path)
     assert [(entry.job_id, entry.label) for entry in ledger.entries()] == [(1, "1_1"), (3, "3_1")]
-    assert ledger.mishaps[0].detail.endswith(f"2 jobs whose rows are whole; discarded {named}")
+    assert ledger.mishaps[0].detail.endswith(f"2 jobs whose rows are valid; discarded {named}")
     assert not ledger.whole
     assert Ledger(path).entries() == ledger.entries()
 
@@ -219,7 +219,7 @@ def test_a_journal_of_an_earlier_version_is_set_aside_with_a_word_and_rounds_are
         db.execute("create table rounds (round integer primary key, state blob)")
         db.execute("insert into rounds values (1234, null)")
     db.close()
-    with pytest.raises(CorruptFile, match=f"of format 0, not {FORMAT}"):
+    with pytest.raises(CorruptFile, match=f"format 0, not {FORMAT}"):
         Journal(path, read_only=True)
     journal = Journal(path)
     assert journal.last_round == 1234

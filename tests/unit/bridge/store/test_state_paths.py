@@ -110,8 +110,8 @@ def test_a_living_bridge_whose_files_are_taken_away_writes_them_anew_in_its_next
     with state_paths.opened_journal(bridge.settings) as journal:
         assert journal.last_round == 2
         told = {event.kind: event.detail for event in journal.events()}
-    assert told["ledger_gone"].endswith("ledger.sqlite: it was taken away, 3 jobs written anew from memory")
-    assert told["journal_gone"].endswith("journal.sqlite: it was taken away; a new one begun")
+    assert told["ledger_gone"].endswith("ledger.sqlite: it was deleted, 3 jobs written again from memory")
+    assert told["journal_gone"].endswith("journal.sqlite: it was deleted; started a new file")
     assert bridge.cycle().happenings == [], "reported once"
 
 

@@ -67,7 +67,7 @@ def test_lines_of_a_library_are_one_kind_whatever_they_name(log, logger):
         logger.warning("client %s is rude", n)
     logger.error("Exception in a request\n", exc_info=ValueError("x"))
     logger.error("Exception in a request\n", exc_info=KeyError("y"))
-    logger.info("nothing to tell")
+    logger.info("nothing to report")
     assert [(said, times) for said, times, _ in log.told] == [
         ("client 0 is rude", 1),
         ("Exception in a request: ValueError: x", 1),

@@ -205,7 +205,7 @@ def test_a_dispatcher_without_figures_stands_last(small):
 
 def test_what_would_be_run_is_counted(small):
     found = invoke("benchmark", "--out", "out", "--dry-run")
-    assert "24 cases, 24 different replays" in found.stdout
+    assert "24 cases, 24 distinct replays" in found.stdout
     assert not Path("out").exists()
     assert "16 cases" in invoke("benchmark", "--out", "out", "--dry-run", "--quick").stdout
     assert "16 cases" in invoke("benchmark", "--out", "out", "--dry-run", "--training").stdout

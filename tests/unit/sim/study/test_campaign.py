@@ -54,7 +54,11 @@ def test_the_example_is_a_study_that_needs_no_trace(tmp_path):
         ({"cases": [{"name": "x", "trace": "four", "dispatcher": "easy effort=3"}]}, 17, "unknown parameter"),
         ({"cases": [{"name": "x", "trace": "four", "dispatcher": "easy effort"}]}, 17, "NAME SETTING=VALUE"),
         ({"cases": [{"name": "x", "trace": "four", "dispatcher": " "}]}, 17, "NAME SETTING=VALUE"),
-        ({"cases": [{"name": "x", "trace": "four", "dispatcher": "lookahead seed=1 seed=2"}]}, 17, "name seed twice"),
+        (
+            {"cases": [{"name": "x", "trace": "four", "dispatcher": "lookahead seed=1 seed=2"}]},
+            17,
+            "must set seed only once",
+        ),
     ],
 )
 def test_a_mistake_is_told_by_file_line_field_and_rule(tmp_path, more, line, told):

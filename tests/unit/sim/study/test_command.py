@@ -23,7 +23,7 @@ def test_the_example_is_printed():
 def test_a_study_is_counted_run_told_and_verified(tmp_path):
     path, out = written(tmp_path), tmp_path / "out"
     counted = invoke("run", path, "--out", out, "--dry-run")
-    assert "4 cases, 4 different replays; 0 left out" in counted.stdout
+    assert "4 cases, 4 distinct replays; 0 left out" in counted.stdout
     assert "estimated time: unknown" in counted.stdout
     assert not out.exists()
     done = invoke("run", path, "--out", out)
@@ -52,7 +52,7 @@ def test_a_case_without_figures_ends_the_command_with_one(tmp_path):
         (["run", "study.yaml"], "Missing option '--out'"),
         (["run", "study.yaml", "results", "--out", "out"], "Got unexpected extra argument"),
         (["run", "nowhere.yaml", "--out", "out"], "nowhere.yaml: No such file"),
-        (["verify", "nowhere"], "there is no study: name its file with --study"),
+        (["verify", "nowhere"], "has no study: set its file with --study"),
     ],
 )
 def test_what_is_missing_is_told(tmp_path, monkeypatch, arguments, told):

@@ -79,7 +79,7 @@ def test_going_on_replays_nothing_that_is_finished(done, site):
 def test_an_option_without_the_one_it_belongs_to_is_refused(site, tmp_path, option, value, needs):
     jobs, system = site
     said = invoke(jobs, "--system", system, "--with", "easy", option, value, "--out", tmp_path / "report")
-    assert (said.exit_code, f"{option}={value}: belongs to {needs}" in said.stderr) == (2, True)
+    assert (said.exit_code, f"{option}={value}: requires {needs}" in said.stderr) == (2, True)
     assert not (tmp_path / "report").exists()
 
 

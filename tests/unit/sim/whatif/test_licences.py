@@ -208,16 +208,16 @@ def test_licences_are_told_and_of_those_that_no_total_names_everybody_has_as_man
 def test_more_that_were_really_in_use_than_there_are_now_are_told(tmp_path):
     lines = [a_line(1, 0, 0, 500, **ONE), a_line(2, 1, 499, 600, **ONE), a_line(3, 2, 500, 700, **ONE),
              a_line(4, 3, 600, 700, **ONE)]  # fmt: skip
-    said = "licence matlab: 2 were in use at once, more than the 1 that there are in a replay"
+    said = "licence matlab: 2 were in use at once, more than the 1 of the replay"
     assert any(note.startswith(said) for note in a_window(tmp_path, lines, totals={"matlab": 1}).notes)
-    assert not any("really" in note for note in a_window(tmp_path, lines, totals={"matlab": 2}).notes)
+    assert not any("at once" in note for note in a_window(tmp_path, lines, totals={"matlab": 2}).notes)
 
 
 def test_names_are_held_against_each_other_in_small_letters_as_slurm_does(tmp_path):
     lines = [a_line(1, 0, 0, 500, AllocTRES="license/MatLab=1"), a_line(2, 1, 1, 401, **ONE)]
     window = a_window(tmp_path, lines, totals={"matlab": 1})
     assert replayed(window, "easy")[2] == (500, 900)
-    assert not any("really" in note for note in a_window(tmp_path, lines, totals={"matlab": 2}).notes)
+    assert not any("at once" in note for note in a_window(tmp_path, lines, totals={"matlab": 2}).notes)
 
 
 def test_names_of_licences_reach_no_terminal_as_they_are(tmp_path):

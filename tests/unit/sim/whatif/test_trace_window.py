@@ -101,7 +101,7 @@ def test_a_window_without_jobs_says_when_there_are_some(tmp_path):
 
 
 @pytest.mark.parametrize(("span", "rule"), [({"from_": "yesterday"}, "must be a date"), ({"days": -1}, "positive"),
-                                            ({"days": 3, "from_": "2026-01-01"}, "only one")])  # fmt: skip
+                                            ({"days": 3, "from_": "2026-01-01"}, "set together")])  # fmt: skip
 def test_a_wrong_span_names_the_rule(tmp_path, span, rule):
     with pytest.raises(InvalidValue, match=rule):
         a_window(tmp_path, [a_line()], Span(**span))

@@ -62,5 +62,5 @@ class PbsCommands:
 
 def _checked(rule: re.Pattern[str], words: str) -> str:
     if not rule.fullmatch(words):
-        raise CommandRefused(f"cannot be told to PBS: {words[:80]!r}")
+        raise CommandRefused(f"cannot be sent to PBS: {words[:80]!r}")
     return words

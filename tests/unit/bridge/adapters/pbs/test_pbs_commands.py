@@ -54,6 +54,6 @@ def test_a_command_word_for_word(tell: Callable[[PbsCommands], None], command: l
 )
 def test_what_is_more_than_one_word_is_not_sent(tell: Callable[[PbsCommands], None]) -> None:
     programs = Programs()
-    with pytest.raises(CommandRefused, match=r"^cannot be told to PBS: "):
+    with pytest.raises(CommandRefused, match=r"^cannot be sent to PBS: "):
         tell(PbsCommands(programs))  # type: ignore[arg-type]
     assert programs.told == []

@@ -28,7 +28,7 @@ def test_all_is_well():
 def test_the_urgent_come_first():
     report = CycleReport(1, "control", 0.0, stuck=1, fallback=True)
     report.fail("backend_timeout", "no answer")
-    found = alerts_of(report, "by an administrator", [Check("clock", False, "3 s late", "mend it")], seen())
+    found = alerts_of(report, "by an administrator", [Check("clock", False, "3 s late", "fix it")], seen())
     assert [(each.urgent, each.words) for each in found] == [
         (True, "The bridge starts no jobs."),
         (True, "The last cycle failed: backend timeout. The cluster's state on this page is older."),
@@ -36,7 +36,7 @@ def test_the_urgent_come_first():
         (False, "Repeated commands have no effect on 1 job."),
         (False, "Check clock fails: 3 s late"),
     ]
-    assert [each.details for each in found] == [["by an administrator"], ["no answer"], [], [], ["mend it"]]
+    assert [each.details for each in found] == [["by an administrator"], ["no answer"], [], [], ["fix it"]]
 
 
 def test_nodes_that_are_down_are_named_and_those_that_people_drained_are_not():

@@ -69,7 +69,7 @@ def test_ordinary_records_are_used_whole() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "fault"),
     [
         (("Gres=gpu:2", "Gres=gpu:2(S:0"), ("configured_gres", "unreadable")),
         (("AllocMem=0", "AllocMem=none"), ("allocated_memory", "unreadable")),
@@ -78,11 +78,11 @@ def test_ordinary_records_are_used_whole() -> None:
         (("Owner=N/A", "Owner=ada(1001)"), ("Owner", "unknown")),
     ],
 )
-def test_a_node_that_cannot_be_used_has_nothing_to_give(change: tuple[str, str], told: tuple[str, str]) -> None:
+def test_a_node_that_cannot_be_used_has_nothing_to_give(change: tuple[str, str], fault: tuple[str, str]) -> None:
     """Its own jobs run on; the other node is as it was."""
     _, seen = read(nodes=node("n1", change) + node("n2"))
     (found,) = seen.unusable
-    assert (found.kind, found.name, found.field, found.reason) == ("node", "n1", *told)
+    assert (found.kind, found.name, found.field, found.reason) == ("node", "n1", *fault)
     assert seen.free.tolist() == [[0, 0, 0], [16, 16384, 2]]
     assert seen.cluster.capacity.tolist() == [[0, 0, 0], [16, 16384, 2]]
     assert [(outage.name, outage.nodes) for outage in seen.outages] == [("UNKNOWN", (0,))]
@@ -90,7 +90,7 @@ def test_a_node_that_cannot_be_used_has_nothing_to_give(change: tuple[str, str],
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "fault"),
     [
         (("MaxTime=1-00:00:00", "MaxTime=1-00:00:10"), "max_time cannot be read: time '1-00:00:10'"),
         (("Nodes=n1", "Nodes=n[1-"), "nodes cannot be read: node list 'n[1-': brackets do not match"),
@@ -99,12 +99,12 @@ def test_a_node_that_cannot_be_used_has_nothing_to_give(change: tuple[str, str],
         (("PreemptMode=OFF", "PreemptMode=OFF Colour=red"), "Colour=red: this version has no rule for it"),
     ],
 )
-def test_jobs_of_a_partition_that_cannot_be_used_are_left_to_slurm(change: tuple[str, str], told: str) -> None:
+def test_jobs_of_a_partition_that_cannot_be_used_are_left_to_slurm(change: tuple[str, str], fault: str) -> None:
     jobs = [Job(5), Job(6, columns={"Partition": "odd"})]
     _, seen = read(partitions=partition("odd", "n1", change) + partition(nodes="n[1-2]"), jobs=jobs)
-    assert [str(each) for each in seen.unusable] == [f"partition odd: {told}"]
+    assert [str(each) for each in seen.unusable] == [f"partition odd: {fault}"]
     assert [pending.job.id for pending in seen.pending] == [5]
-    assert [(left.job_id, words(left.reason)) for left in seen.left] == [(6, f"partition odd: {told}")]
+    assert [(left.job_id, words(left.reason)) for left in seen.left] == [(6, f"partition odd: {fault}")]
 
 
 @pytest.mark.parametrize(
