@@ -38,8 +38,8 @@ WINDOW_METRICS = (
     WindowMetric("mean wait of wide jobs", "s"),
     WindowMetric("longest wait", "s"),
     WindowMetric("processors in use", "%", False),
-    WindowMetric("processors empty while jobs waited", "%"),
-    WindowMetric("GPUs empty while jobs waited for one", "%"),
+    WindowMetric("processors empty though somebody waited", "%"),
+    WindowMetric("GPUs empty though somebody waited for one", "%"),
 )
 """The 95th percentile of waits: 5 % of jobs waited at least this long."""
 
