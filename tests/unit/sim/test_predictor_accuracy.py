@@ -88,7 +88,7 @@ def test_the_command_shows_calibration_and_writes_it(four_jobs, tmp_path):
         invoke("accuracy", str(four_jobs), "--intervals"),
         ("accuracy", str(four_jobs), "--intervals", "--json"),
     )
-    assert "to hold 80 %" in shown.stdout
+    assert "80 % intervals" in shown.stdout
     ended = invoke(*plain, "--out", str(tmp_path / "out"))
     assert json.loads(ended.stdout)["all"]["jobs"] == 4
     assert (tmp_path / "out" / "calibration.csv").read_text().startswith("kind,jobs,held,shorter,longer,median_width")
