@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 NAMES = {
-    "cpsched.dispatchers": "advised cp-af cp-awf cp-bsld cp-bsld+ cp-off-af cp-off-awf cp-off-bsld "
-    "cp-off-p2sf cp-p2sf cp-p2sf+ cph easy easy-sjbf ebf fcfs greedy hcp hcp1 hcp19 hcp2 list-f1 "
-    "list-f2 list-f3 list-f4 list-laf list-ljf list-priority list-reg list-saf list-sjf list-spf list-unicep list-wfp3 ljf lookahead pcp "
-    "pcp1 pcp19 pcp2 pcp20 prb sjf slurm",
+    "cpsched.dispatchers": "advised cp-af cp-awf cp-bsld cp-bsld+ cp-off-af cp-off-awf cp-off-bsld cp-off-p2sf cp-p2sf "
+    "cp-p2sf+ cph easy easy-sjbf ebf fcfs greedy hcp hcp1 hcp19 hcp2 list-f1 list-f2 list-f3 "
+    "list-f4 list-laf list-ljf list-priority list-reg list-saf list-sjf list-spf list-unicep "
+    "list-wfp3 ljf lookahead pcp pcp1 pcp19 pcp2 pcp20 prb sjf slurm",
     "cpsched.predictors": "last-two oracle profile quantile soft-walltime walltime",
     "cpsched.metrics": "af awf bsld makespan_s mean_slowdown mean_wait_s p2sf utilization",
 }
