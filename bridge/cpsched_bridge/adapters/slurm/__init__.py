@@ -1,7 +1,7 @@
-"""Slurm behind the bridge's ports: pyslurm in a process of its own, or Slurm's commands; and a pure translation.
+"""Connect the bridge to Slurm, by pyslurm or by Slurm's commands.
 
-`Options`, `connect` and `can` are what the bridge asks an adapter for. They are looked up when needed: the child
-process imports this package too, and should be quick to start.
+The bridge uses `Options`, `connect` and `can` of an adapter. They are imported on first use, because pyslurm's child
+process imports this package, too, and should start quickly.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How busy slurmctld is, by `sdiag`: asked beside the cycle at a pace of its own, so that no cycle waits for it."""
+"""Read slurmctld's load from `sdiag`, beside the cycle."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from cpsched_bridge.adapters.slurm.policy.policy_commands import PolicyQuery
 
 COMMAND = ("sdiag",)
 ANSWER = "sdiag"
-"""The name of its answer."""
+"""The name of its output."""
 LOOK_EVERY_S = 15.0
-"""How often slurmctld is asked while it is not busy; while it is, with every cycle."""
+"""Interval between queries while slurmctld is not busy; otherwise each cycle queries it."""
 
 BUSY_REQUESTS = 100
-"""Requests at once from which on slurmctld is busy: users begin to wait for commands."""
+"""Number of simultaneous requests at which slurmctld is busy: users begin to wait for commands."""
 BUSY_MESSAGES = 1000
-"""Messages to nodes that wait to be sent, from which on slurmctld is busy."""
+"""Number of queued messages to nodes at which slurmctld is busy."""
 
 _HEAD_ENDS = "\nJobs submitted:"
 _THREADS = re.compile(r"^Server thread count:\s+(\d{1,9})\b", re.MULTILINE)
@@ -27,16 +27,19 @@ _QUEUED = re.compile(r"^\t[A-Z][A-Z0-9_]*\s*\(\s*\d+\) count:.* queued:(\d{1,9})
 
 @dataclass(frozen=True, slots=True)
 class ControllerLoad:
-    """What slurmctld has to do at once."""
+    """The current load of slurmctld."""
 
     requests: int
-    """Calls that it works on (`Server thread count`) or keeps waiting (`queued`, in releases that tell it)."""
+    """Calls in progress (`Server thread count`) or queued (`queued`, in releases that show it)."""
     messages: int
-    """Messages to nodes that wait to be sent (`Agent queue size`)."""
+    """Queued messages to nodes (`Agent queue size`)."""
 
 
 def parse_load(text: str) -> ControllerLoad | None:
-    """The load in what `sdiag` prints; None where it is no such text. Names of users stand below what is read."""
+    """Return the load that `sdiag` prints; None for any other text.
+
+    User names come after the parsed part.
+    """
     head, _, rest = text.partition(_HEAD_ENDS)
     threads, messages = _THREADS.search(head), _MESSAGES.search(head)
     if threads is None or messages is None:
@@ -48,17 +51,20 @@ def parse_load(text: str) -> ControllerLoad | None:
 
 @dataclass(slots=True)
 class ControllerLoadMonitor:
-    """Says why slurmctld had rather be asked less often, by limits on its load."""
+    """Report, by limits on its load, why slurmctld should get fewer calls."""
 
     asking: PolicyQuery
     clock: Callable[[], float]
     busy: str = ""
-    """By the last answer; empty where nothing speaks for it. No answer changes nothing."""
+    """The reason by the last output; empty if slurmctld is not busy. A missing output changes nothing."""
     _asked: bool = False
     _due_s: float = field(default=float("-inf"))
 
     def look(self) -> str:
-        """Take an answer that has come, and ask anew if it is time to; never waits. Returns `busy`."""
+        """Take an available answer, and query again when due, without waiting.
+
+        Return `busy`.
+        """
         if self._asked and (found := self.asking.answer()) is not None:
             self._asked = False
             load = parse_load(found.texts.get(ANSWER, ""))
@@ -78,5 +84,5 @@ class ControllerLoadMonitor:
         return ""
 
     def close(self) -> None:
-        """End what is on its way."""
+        """Stop a running query."""
         self.asking.close()

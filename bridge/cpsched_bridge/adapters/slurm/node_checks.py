@@ -1,4 +1,4 @@
-"""What the doctor says of nodes that may leave the cluster, and of waiting jobs that name nodes which have left."""
+"""Check for nodes that may leave, and for jobs that name missing nodes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from cpsched_bridge.adapters.slurm.translation.unknown_nodes import LISTS
 from cpsched_bridge.ports import Check
 
 MOST_NAMED = 5
-"""No check names more nodes or jobs than this."""
+"""Maximum number of nodes or jobs that a check names."""
 PASSING = frozenset({"CLOUD", "DYNAMIC_NORM", "DYNAMIC_FUTURE"})
-"""Flags of nodes that come and go: of a cloud, or made by `scontrol create` or by a slurmd that registers itself."""
+"""Flags of temporary nodes: cloud nodes, and nodes created by `scontrol create` or registered by their slurmd."""
 
 
 def node_checks(records: ClusterRecords) -> list[Check]:
-    """The checks of one reading; none of them keeps the bridge from control."""
+    """Return the checks of one reading; control mode requires none of them."""
     found = [
         passing_nodes(records.nodes),
         sleeping_nodes(records.nodes),
@@ -30,7 +30,7 @@ def node_checks(records: ClusterRecords) -> list[Check]:
 
 
 def passing_nodes(nodes: Iterable[Record]) -> Check:
-    """A job that waits with a pin, or runs with one, is lost where its node leaves and slurmctld starts anew."""
+    """Report dynamic nodes: if one leaves, restarting slurmctld ends its pinned jobs."""
     names = _flagged(nodes, PASSING)
     return Check(
         "dynamic nodes",
@@ -43,7 +43,7 @@ def passing_nodes(nodes: Iterable[Record]) -> Check:
 
 
 def sleeping_nodes(nodes: Iterable[Record]) -> Check:
-    """The bridge starts jobs on nodes that are up; Slurm wakes nodes for jobs that it starts itself."""
+    """Report nodes that Slurm switched off: it wakes them only for its own starts."""
     names = _flagged(nodes, slurm_states.POWER_FLAGS)
     return Check(
         "power saving",
@@ -56,7 +56,7 @@ def sleeping_nodes(nodes: Iterable[Record]) -> Check:
 
 
 def node_weights(nodes: Iterable[Record]) -> Check:
-    """Slurm fills nodes of little weight first; a start of the bridge names its nodes."""
+    """Report differing node weights: the bridge names the nodes and ignores weights."""
     weights = sorted({node.get("weight") or 1 for node in nodes})
     several = len(weights) > 1
     return Check(
@@ -70,7 +70,7 @@ def node_weights(nodes: Iterable[Record]) -> Check:
 
 
 def reservations(records: ClusterRecords) -> Check:
-    """What the bridge leaves to Slurm for reservations."""
+    """Report the reservations because of which the bridge leaves jobs to Slurm."""
     found = [r for r in records.reservations if r.get("nodes")]
     odd = [r["name"] for r in found if r.get("flags", ()) is None]
     magnetic = [r["name"] for r in found if "MAGNETIC" in (r.get("flags") or ())]
@@ -86,7 +86,10 @@ def reservations(records: ClusterRecords) -> Check:
 
 
 def node_lists(records: ClusterRecords) -> Check:
-    """Slurm takes no change of a job whose list names a node that it does not know, also no release."""
+    """Report node lists with unknown nodes.
+
+    Slurm rejects every change of such a job, even a release.
+    """
     known = {node["name"] for node in records.nodes}
     found = [words for record in records.jobs if (words := _strange(record, known))]
     return Check(
@@ -100,7 +103,7 @@ def node_lists(records: ClusterRecords) -> Check:
 
 
 def _strange(record: Record, known: set[str]) -> str:
-    """A waiting job's nodes that Slurm does not show, in words; empty where there are none."""
+    """Describe the missing nodes that a pending job names; empty if there are none."""
     if record["state"] != slurm_states.PENDING:
         return ""
     lists = ((verb, task_ranges.expand_if_valid(record[field])) for field, verb in LISTS.items())
@@ -117,5 +120,5 @@ def _flagged(nodes: Iterable[Record], flags: frozenset[str]) -> list[str]:
 
 
 def _some(names: list[str], between: str = ", ") -> str:
-    """A few of `names`, and how many more there are."""
+    """Join the first of `names`, and the number of the others."""
     return abbreviate(names, MOST_NAMED, between)

@@ -1,11 +1,11 @@
-"""SiteFactor: reads it by `sprio`, writes it by `scontrol`, the same way whichever transport reads the cluster.
+"""Read `SiteFactor` by `sprio`, and write it by `scontrol`.
 
-`SiteFactor` is a term of Slurm's priority that operators may set on any waiting job. Slurm 22.05, 24.11 and 26.05:
+`SiteFactor` is a term of Slurm's priority that operators may set on any pending job. Slurm 22.05, 24.11 and 26.05:
 
-- `sprio` shows it, of jobs that nobody holds; `squeue` and `scontrol show job` show it in none of them.
-- It is taken at once, survives a restart of slurmctld, a hold and a requeue, and is 0 by default.
-- Where somebody has set `Priority` as a whole, it is taken and has no effect, and `sprio` shows 0.
-- Tasks of an array that wait in one record have one number. A task that is split off keeps it.
+- `sprio` shows it for jobs that are not held. `squeue` and `scontrol show job` never show it.
+- It takes effect at once, survives a restart of slurmctld, a hold and a requeue, and is 0 by default.
+- If `Priority` as a whole was set, Slurm accepts it without effect, and `sprio` shows 0.
+- Pending array tasks in one record share one number. A task that is split off keeps it.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from cpsched_bridge.errors import BackendUnavailable
 from cpsched_bridge.ports import Outcome, PriorityBoost, QueueRank
 
 MAX_BATCH = 100
-"""Changes per look at the present points."""
+"""Maximum number of changes per reading of the present points."""
 ROUNDING = len(COLUMNS) + 1
-"""By how much the factors that `sprio` shows may differ from the priority: each is rounded by itself."""
+"""Maximum difference between the priority and its factors in `sprio`: each factor is rounded."""
 _GONE = re.compile(r"invalid job id|already running|not pending|already complet|finish", re.IGNORECASE)
 
 Row = Mapping[str, float]
@@ -35,7 +35,7 @@ Row = Mapping[str, float]
 
 @dataclass(slots=True)
 class SiteFactorBoosts:
-    """Reads and writes within `deadline_s` seconds a call."""
+    """Read and write the site factor within `deadline_s` seconds a call."""
 
     deadline_s: float = 10.0
     ask: Callable[[list[str], float], str | None] = output_of
@@ -43,16 +43,16 @@ class SiteFactorBoosts:
     _records: dict[int, Record] = field(default_factory=dict)
 
     def ranks(self, jobs: Sequence[Record], tiers: Mapping[str, int]) -> list[QueueRank]:
-        """How Slurm ranks the waiting jobs of a reading; `tiers` are those of the partitions, 1 where unknown.
+        """Return how Slurm ranks the pending jobs of a reading.
 
-        Raises `BackendUnavailable` where sprio does not answer.
+        `tiers` are those of the partitions, 1 if unknown. Raise `BackendUnavailable` if sprio does not answer.
         """
         rows = self._rows()
         self._records = {record["id"]: record for record in jobs if record["state"] == slurm_states.PENDING}
         return [rank_of(record, rows.get(number), tiers) for number, record in self._records.items()]
 
     def advise(self, advice: Sequence[PriorityBoost]) -> list[Outcome]:
-        """Tell Slurm the points of jobs of the last `ranks`, each after a look at what it has now."""
+        """Set the points of jobs of the last `ranks`; read each present value first."""
         outcomes: list[Outcome] = []
         with self.dialogue(self.deadline_s) as dialogue:
             for at in range(0, len(advice), MAX_BATCH):
@@ -92,7 +92,7 @@ class SiteFactorBoosts:
 
 
 def rank_of(record: Record, row: Row | None, tiers: Mapping[str, int]) -> QueueRank:
-    """The rank of a pending record, with what `sprio` shows of it; None: nothing."""
+    """Return the rank of a pending record with its row of `sprio`, if any."""
     numbers, array = tuple(array_tasks.numbers_of(record)), int(record["array_id"] or 0)
     label = str(array) if len(numbers) > 1 else slurm_job_ids.label(numbers[0]) if numbers else str(record["id"])
     tier, kin = tiers.get(record["partition"] or "", 1), array if array != record["id"] else 0

@@ -1,4 +1,4 @@
-"""The backend of a real Slurm cluster: a transport that asks and tells, and the translation of its records."""
+"""Implement the backend of a real Slurm cluster by a transport and a translator."""
 
 from __future__ import annotations
 
@@ -62,26 +62,25 @@ CLEAR = "ReqNodeList="
 Command = Callable[[Sequence[Record]], Sequence[Answer]]
 
 BATCH = 100
-"""Orders in one call to the transport, so that one deadline covers a bounded amount of work."""
+"""Maximum number of orders in one call to the transport, so that its deadline covers limited work."""
 HISTORY_S = 7 * 86_400
-"""How far back ended jobs are read at start: a week shows also who submits on certain days only."""
+"""How far back ended jobs are read at start: a week also covers users who submit on certain days only."""
 MOST_CULPRITS = 5
-"""Orders of one part that may each fail the whole part, until it is taken that the fault is not theirs."""
+"""Orders of one part that may each fail the whole part, before the failure is taken as general."""
 
 
 class SlurmBackend(Backend, SupportsBoost):
-    """One Slurm controller.
+    """Schedule the jobs of one Slurm controller.
 
-    A start pins a job with a list of nodes. Equal shares are told by a number of tasks per node where Slurm would split
-    the tasks otherwise; that number also fixes the number of nodes. A job that goes task by task is told the number of
-    its nodes, and Slurm splits it as `resolve_layouts` says. What this changes in the record is given back when the
-    pin is
-    cleared.
+    A start pins a job to a list of nodes. If Slurm would split equal shares otherwise, the start also sets a number of
+    tasks per node, which fixes the number of nodes, too. For a job that is placed task by task, the start sets the
+    number of nodes, and Slurm splits it as `resolve_layouts` predicts. Clearing the pin restores what it changed in the
+    record.
     """
 
     scheduler_interval_s = 60.0  # `sched_interval` of SchedulerParameters
     history_missing = False
-    """Whether `history` told less than there is, since the accounting database did not answer."""
+    """Whether the last `history` is incomplete because the accounting database did not answer."""
 
     def __init__(
         self,
@@ -102,9 +101,9 @@ class SlurmBackend(Backend, SupportsBoost):
         self._translator: SlurmTranslator | None = None
         self._config: Record = {}
         self._restores: dict[int, str] = {}
-        """Our pins: job number -> scontrol settings that give the record back what the pin changed."""
+        """The bridge's pins: by job number, the scontrol settings that restore what the pin changed."""
         self._under_way: dict[int, SentStart] = {}
-        """Starts of ours that were not seen running yet, and were not held again."""
+        """The bridge's starts that were neither seen running nor held again."""
 
     @property
     @override
@@ -152,7 +151,7 @@ class SlurmBackend(Backend, SupportsBoost):
 
     @override
     def history(self) -> Sequence[EndedJob]:
-        """Return jobs of the accounting database; of the controller's memory if it does not answer."""
+        """Return jobs of the accounting database, or, if it fails, those in memory."""
         translator = self._ready()
         seen = self._transport.read()
         if not self._config.get("accounting_storage_type"):
@@ -160,7 +159,7 @@ class SlurmBackend(Backend, SupportsBoost):
         try:
             past = self._transport.past(int(seen.now_s - HISTORY_S))
         except BackendError as error:
-            # Learning from less is better than not working at all.
+            # incomplete history is better than no start
             if not self.history_missing:
                 structlog.get_logger("slurm").warning("no_history", detail=str(error))
             self.history_missing = True
@@ -210,7 +209,7 @@ class SlurmBackend(Backend, SupportsBoost):
         return self._send(self._transport.start, sent)
 
     def _nices(self, orders: Sequence[StartOrder]) -> dict[int, tuple[int, int]]:
-        """By job number, its own nice value and the one to start it with, where it must pass unmanaged jobs."""
+        """Return its own and its raised nice value by job, for jobs below unmanaged ones."""
         picture = self._policy.picture if self._policy is not None else None
         if not self._most_boost or self._seen is None or picture is None or picture.rules.kind == "basic":
             return {}
@@ -244,7 +243,7 @@ class SlurmBackend(Backend, SupportsBoost):
 
     @override
     def ranks(self) -> Sequence[QueueRank]:
-        """Return the jobs of the last observation, with their current `sprio_comparison` values."""
+        """Return the ranks of the last observation's jobs, with fresh `sprio` values."""
         seen = self._seen or self._transport.read()
         picture = self._policy.picture if self._policy is not None else None
         partitions = {} if picture is None else picture.partitions
@@ -257,7 +256,7 @@ class SlurmBackend(Backend, SupportsBoost):
 
     @override
     def acquire_lease(self, claim: Lease, instead_of: Lease | None) -> bool:
-        """Write the claim into a reservation far ahead, which operators may create."""
+        """Write the claim into a reservation in the far future: operators may create it."""
         seen = (
             None if instead_of is None or self._seen is None else lease_reservation.comment_in(self._seen.reservations)
         )
@@ -288,7 +287,7 @@ class SlurmBackend(Backend, SupportsBoost):
         return [*found, usable_objects(unusable), *node_checks(records), *policy]
 
     def _policy_checks(self, records: ClusterRecords) -> list[Check]:
-        """What the site's policy asks for, read now: the doctor may wait for it."""
+        """Return the checks of the site's policy, read now: the doctor may wait for it."""
         if self._policy is None:
             return []
         if self._policy.picture is None:
@@ -308,7 +307,7 @@ class SlurmBackend(Backend, SupportsBoost):
         self._transport.close()
 
     def _within_policy(self, seen: Observation, records: ClusterRecords) -> Observation:
-        """The observation with the site's priorities and limits, as far as its policy could ever be read."""
+        """Return the observation with the site's priorities and limits, if ever read."""
         if self._policy is None:
             return seen
         notes = tuple(self._policy.look())
@@ -323,7 +322,7 @@ class SlurmBackend(Backend, SupportsBoost):
         return dataclasses.replace(ranked, notes=notes) if notes else ranked
 
     def _ready(self) -> SlurmTranslator:
-        """The translator, made for the controller's configuration when that is first reached."""
+        """Return the translator, created for the controller's configuration on first use."""
         if self._translator is None:
             self._config = self._transport.config()
             words = " ".join(self._config["select_type_parameters"] or ()).upper()
@@ -335,12 +334,12 @@ class SlurmBackend(Backend, SupportsBoost):
         return self._translator
 
     def _above(self) -> Mapping[str, str] | None:
-        """Of each account the one that it is below, as far as the site's policy could ever be read."""
+        """Return the parent of each account; None if the policy was never read."""
         picture = self._policy.picture if self._policy is not None else None
         return None if picture is None else picture.site.accounts.above
 
     def _without_pins(self, command: Command, job_ids: Sequence[int]) -> list[Outcome]:
-        """Send a command that takes our pins off the jobs."""
+        """Send a command that clears the bridge's pins."""
         outcomes = self._send(command, [{"job": job_id, "clear": self._clear(job_id)} for job_id in job_ids])
         for outcome in outcomes:
             if outcome.result == "done":
@@ -348,13 +347,16 @@ class SlurmBackend(Backend, SupportsBoost):
         return outcomes
 
     def _clear(self, job_id: int) -> str:
-        """scontrol settings that take our pin off a job; empty where there is none of ours."""
+        """Return scontrol settings that clear the bridge's pin; empty without one."""
         if job_id not in self._restores:
             return ""
         return f"{CLEAR} {self._restores[job_id]}".rstrip()
 
     def _send(self, command: Command, orders: Sequence[Record]) -> list[Outcome]:
-        """Outcomes of orders, part by part. Raises what a first part raises; later failures become outcomes."""
+        """Send orders part by part.
+
+        Raise if the first part fails. Later failures become outcomes.
+        """
         outcomes: list[Outcome] = []
         for at in range(0, len(orders), BATCH):
             part = orders[at : at + BATCH]
@@ -370,17 +372,18 @@ class SlurmBackend(Backend, SupportsBoost):
 
 
 def _remedy(error: BackendError) -> str:
-    """What to do about a reading that failed as a whole."""
+    """Return what to do about a failed reading."""
     if isinstance(error, AnswerNotUnderstood):
         return "run the command again: where its output looks whole, report it with the version of Slurm"
     return "start slurmctld, or mend slurm.conf and munge on this host"
 
 
 def _searched(command: Command, orders: Sequence[Record]) -> list[Outcome]:
-    """Outcomes of orders. Where they are refused as a whole, or the child dies of them, the culprits alone fail.
+    """Send orders; if they are rejected as a whole, fail only the culprits.
 
-    Halves are sent again until the culprits are found: an order bears to be sent twice. Where all that is sent fails,
-    no order is to blame, and the failure is raised. A call that is not answered in time is not repeated.
+    A crash of the child counts as a rejection. Halves are sent again until the culprits are found: sending an order
+    twice is safe. If all orders fail, none is to blame, and the failure is raised. A call that times out is not
+    repeated.
     """
     culprits: list[BackendError] = []
 

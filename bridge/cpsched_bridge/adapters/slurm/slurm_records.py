@@ -1,8 +1,8 @@
-"""The plain records that a transport delivers and the translation reads: their fields, and one reading as a value.
+"""Define the plain records that a transport delivers and the translation reads.
 
-A record is a dict under pyslurm's attribute names, holding None, bools, numbers, strings, lists and dicts only.
-Trackable resources read {"cpu": 4, "mem": 4000, "node": 1, "gres/gpu": 2}; memory is in MiB, times in Unix seconds,
-limits in minutes. A field that a job's state has no use for is None.
+A record is a dict under pyslurm's attribute names. It holds only None, bools, numbers, strings, lists and dicts.
+Trackable resources read {"cpu": 4, "mem": 4000, "node": 1, "gres/gpu": 2}. Memory is in MiB, times are in Unix seconds,
+limits in minutes. A field that does not apply to the job's state is None.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 Record = dict[str, Any]
 
 Layout = Sequence[Sequence[Any]]
-"""What a job has on its nodes, as [nodes, CPUs, memory in MiB, {generic resource: count}] for each of its parts.
+"""What a job has on its nodes: [nodes, CPUs, memory in MiB, {generic resource: count}] for each part.
 
-Nodes of one part (in brackets, as Slurm writes lists of them) have the same; the amounts are those of one node.
+All nodes of a part (a hostlist) have the same amounts, which are per node.
 """
 
 
@@ -32,15 +32,15 @@ class ClusterRecords:
     reservations: Sequence[Record]
     """Records of `RESERVATION_FIELDS`."""
     jobs: Sequence[Record]
-    """Records of `JOB_FIELDS`: all that the controller remembers."""
+    """Records of `JOB_FIELDS`: all jobs that the controller remembers."""
     layouts: Mapping[int, Layout] = field(default_factory=dict)
-    """By Slurm's own number, of jobs that run on several nodes; one that could not be read is missing."""
+    """By Slurm's own job number, for jobs that run on several nodes; an unreadable layout is missing."""
     guarded: bool = True
     """Whether the submit plugin is loaded (not: switched on)."""
     outside: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """By user, those of the groups that partitions allow which the user is known not to be in."""
+    """By user, the groups allowed by partitions that the user is known not to belong to."""
     networks: Mapping[str, str] = field(default_factory=dict)
-    """By node, the highest switch or the block that it is below; empty where no topology plugin decides."""
+    """By node, the highest switch or the block above it; empty without a topology plugin."""
 
 
 ALWAYS = (
@@ -80,7 +80,7 @@ ALWAYS = (
     "comment",
     "requeue_count",
 )
-"""Read of every job, whatever its state."""
+"""Fields of every job, whatever its state."""
 
 WHILE_PENDING = (
     "required_nodes",
@@ -120,20 +120,20 @@ WHILE_PENDING = (
     "nice",
     "accrue_time",
 )
-"""Read of pending jobs: what decides where and whether they may start."""
+"""Fields of pending jobs: what decides where and whether they may start."""
 
 WHILE_PLACED = ("allocated_nodes", "allocated_tres", "requested_tres", "reservation")
-"""Read of jobs that have, or had, nodes."""
+"""Fields of jobs that have or had nodes."""
 
 TROUBLE = ("unreadable", "unknown")
-"""Of a node, a partition or a reservation what could not be used: by field, in words; None where there is nothing.
+"""Fields that list what is unusable in a node, partition or reservation, as text by field; None if all is usable.
 
 - `unreadable`: fields of this record that could not be read, and are None.
-- `unknown`: fields of Slurm's that stand in no list of the adapter's, or with a value that no list has.
+- `unknown`: fields of Slurm that the adapter does not list, or whose value it does not list.
 """
 
 NEVER_S = 0x7FFFFFFF
-"""The end of a reservation of which the end cannot be read."""
+"""The end of a reservation whose end cannot be read."""
 
 JOB_FIELDS = (*ALWAYS, *dict.fromkeys((*WHILE_PENDING, *WHILE_PLACED)), "unreadable")
 
@@ -197,9 +197,9 @@ RESERVATION_FIELDS = (
     "comment",
     *TROUBLE,
 )
-"""`cpu_ids_by_node` are the reserved cores ("0-3,8") by node; empty where whole nodes are reserved.
+"""`cpu_ids_by_node` are the reserved cores ("0-3,8") by node; empty if whole nodes are reserved.
 
-`flags` are scontrol's words; None where they cannot be read, as where the client library does not know one of them.
+`flags` are scontrol's words; None if they cannot be read, for example if the client library lacks one of them.
 """
 CONFIG_FIELDS = (
     "accounting_storage_enforce",
@@ -241,23 +241,23 @@ PAST_FIELDS = (
     "nodelist",
     "allocated_tres",
 )
-"""Read of a job in the accounting database."""
+"""Fields of a job in the accounting database."""
 
 
 def has_trouble(record: Record) -> bool:
-    """Whether something of a node, partition or reservation could not be used."""
+    """Return whether a node, partition or reservation has an unusable field."""
     return bool(record.get("unreadable") or record.get("unknown"))
 
 
 def closed_node(record: Record) -> Record:
-    """The record of a node, out of use where it has trouble: in the state that Slurm has a word for."""
+    """Return the record of a node, marked as out of use if it has an unusable field."""
     return {**record, "state": "UNKNOWN"} if has_trouble(record) else record
 
 
 def closed_reservation(record: Record) -> Record:
     """Return the record of a reservation, closed as far as it cannot be read.
 
-    Without readable times it has begun and does not end. With any field in trouble its flags count as unreadable.
+    Without readable times it has begun and never ends. With any unusable field its flags count as unreadable.
     """
     unread = record.get("unreadable") or {}
     if not (unread or record.get("unknown")):

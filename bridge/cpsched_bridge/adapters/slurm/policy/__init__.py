@@ -1,7 +1,7 @@
-"""The policy of a Slurm site, read at the pace at which it changes: weights, fair share, QOS, limits, what is spent.
+"""Read the policy of a Slurm site: weights, fair share, QOS, limits and usage.
 
-- `answers`: what Slurm's commands print, as one `SitePolicySnapshot`; pure.
-- `asking`: the commands, run beside the cycle, each with a deadline.
-- `reader`: when to ask, what to keep when no answer comes.
-- `ranking`: pending jobs with their priorities, and how they stand to the limits; pure.
+- `policy_parsing`: parses the output of Slurm's commands into one `SitePolicySnapshot`; pure.
+- `policy_commands`: runs the commands beside the cycle, each with a deadline.
+- `policy_reader`: decides when to query, and what to keep without an answer.
+- `priority_ranking`: ranks pending jobs and applies limits; pure.
 """

@@ -1,6 +1,6 @@
-"""The commands that tell a site's policy, run beside the cycle: started together, looked at later, ended by a deadline.
+"""Run the commands that print a site's policy, beside the cycle.
 
-Nothing here waits for a command unless it is told to: a slow accounting database must not hold up a cycle.
+All share one deadline. Only `answer(wait=True)` waits for them: a slow accounting database must not delay a cycle.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing_extensions import override
 from cpsched_bridge.adapters.slurm.policy.policy_parsing import QOS_FORMAT
 
 MAX_BYTES = 64 * 1024 * 1024
-"""An answer that is longer counts as none."""
+"""Maximum length of an answer; a longer one is ignored."""
 
 COMMANDS: Mapping[str, Sequence[Sequence[str]]] = {
     "config": (("scontrol", "show", "config"),),
@@ -26,34 +26,37 @@ COMMANDS: Mapping[str, Sequence[Sequence[str]]] = {
     "qos": (("sacctmgr", "-P", "show", "qos", f"format={','.join(f'{name}%1000' for name in QOS_FORMAT)}"),),
     "shares": (("sshare", "-a", "--json"), ("sshare", "-a", "-P", "-o", "ID,FairShare")),
 }
-"""By the name of an answer, the commands that give it, the best first: what the next stand in for is not everywhere."""
+"""Commands by the name of their answer, best first: a fallback follows a command that some sites lack."""
 DEADLINE_S = 10.0
-"""Seconds for all commands together; the last known policy stands in after that."""
+"""Time limit in seconds for all commands together; after it the last known policy is used."""
 NEEDED = ("config", "partitions")
-"""Without these answers there is no picture; the others are missing where a cluster has no accounting."""
+"""Required answers; a cluster without accounting lacks the others."""
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyOutput:
-    """What the commands printed, and, by the name of an answer, why there is none."""
+    """What the commands printed, and for each missing answer the reason."""
 
     texts: Mapping[str, str]
     failures: Mapping[str, str]
 
 
 class PolicyQuery(Protocol):
-    """Commands on their way."""
+    """A query whose commands run beside the cycle."""
 
     def start(self) -> None:
-        """Ask, unless an answer is on its way."""
+        """Start the commands unless they are running."""
         ...
 
     def answer(self, wait: bool = False) -> PolicyOutput | None:
-        """All answers together once every command has ended; None until then. With `wait`, wait for the deadline."""
+        """Return all answers once every command has ended, else None.
+
+        With `wait`, wait for the commands until the deadline.
+        """
         ...
 
     def close(self) -> None:
-        """End the commands."""
+        """Stop the commands."""
         ...
 
 
@@ -70,19 +73,19 @@ def _uncounted(command: Sequence[str]) -> float:
 
 @dataclass(slots=True)
 class PolicyCommands(PolicyQuery):
-    """Slurm's commands as processes, with `deadline_s` for all of them together."""
+    """Run Slurm's commands as processes, with `deadline_s` for all of them together."""
 
     deadline_s: float = DEADLINE_S
     commands: Mapping[str, Sequence[Sequence[str]]] = field(default_factory=lambda: COMMANDS)
     counted: Callable[[Sequence[str]], float] = _uncounted
-    """Counts the calls of a command that begins; returns how much longer all of them may take for that."""
+    """Counts the calls of a command that starts; returns the extra time that it may take."""
     _running: dict[str, _Running] = field(default_factory=dict)
     _tried: dict[str, int] = field(default_factory=dict)
     _texts: dict[str, str] = field(default_factory=dict)
     _failures: dict[str, str] = field(default_factory=dict)
     _until_s: float | None = None
     _chosen: dict[str, int] = field(default_factory=dict)
-    """By name, the first command that is worth trying: one that failed for good is not asked again."""
+    """By name, the index of the first command to try: one that failed for good is not repeated."""
 
     @override
     def start(self) -> None:
@@ -132,7 +135,7 @@ class PolicyCommands(PolicyQuery):
         return self.counted(command)
 
     def _look(self, name: str) -> None:
-        """Take the answer of a command that has ended; where it failed, try what stands in for it."""
+        """Take the answer of a command that has ended; if it failed, try its fallback."""
         status = self._running[name].process.poll()
         if status is None:
             return

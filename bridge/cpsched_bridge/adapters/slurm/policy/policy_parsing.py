@@ -1,8 +1,10 @@
-"""What Slurm's commands print of a site's policy, as one value. Texts are the same in Slurm 22.05 to 26.05.
+"""Parse what Slurm's commands print of a site's policy.
 
-The association manager's state (`scontrol show assoc_mgr`) is what slurmctld itself enforces: limits as they are handed
-down, use as it has faded. It does not show flags and factors of QOS, nor limits for each user of a QOS that nobody has
-used yet: those come from `sacctmgr`. Factors of fair share come from `sshare`, since the state has two decimals only.
+Slurm 22.05 to 26.05 print the same.
+
+slurmctld enforces the association manager's state (`scontrol show assoc_mgr`): inherited limits and decayed usage. It
+lacks flags and factors of QOS, and per-user limits of a QOS that is still unused: `sacctmgr` prints those. Fair-share
+factors come from `sshare`, since the state has only two decimals.
 """
 
 from __future__ import annotations
@@ -30,10 +32,10 @@ from cpsched.site.multifactor import PriorityRules, Weights
 from cpsched_bridge.ports import ObjectKind, UnusableObject
 
 _LONGEST = 80
-"""Letters of a value that are kept for people."""
+"""Maximum number of characters of a value in messages."""
 _CONFIG_LINE = re.compile(r"(\w+)\s*= ?(.*)")
 _USED = re.compile(r"([^=]+)=[^=(]*\((\d+(?:\.\d+)?)\)", re.ASCII)
-"""One resource of `GrpTRESMins=cpu=100(40),mem=N(0)`: its name, and in brackets what is used."""
+"""One resource of `GrpTRESMins=cpu=100(40),mem=N(0)`: its name, and the usage in brackets."""
 _WALL = re.compile(r"[^(]*\((\d+(?:\.\d+)?)\)", re.ASCII)
 _KEY = re.compile(r"(?:^|(?<=\s))([A-Za-z][\w/]*)=")
 
@@ -49,26 +51,26 @@ QOS_FORMAT = (
     "MaxJobsPU", "MaxTRESPA", "MaxJobsPA", "MaxTRESRunMinsPU", "MaxTRESRunMinsPA", "MinTRES", "MaxJobsAccruePU",
     "MaxJobsAccruePA", "GrpJobsAccrue",
 )  # fmt: skip
-"""Columns asked of `sacctmgr show qos`."""
+"""Columns of `sacctmgr show qos`."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionPolicy:
-    """What a partition means for the order of jobs."""
+    """A partition's part in the order of jobs."""
 
     tier: int = 1
     factor: int = 1
     qos: str = ""
     tres: Mapping[str, int] = field(default_factory=dict)
-    """What it has of each trackable resource."""
+    """The amount of each trackable resource."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnreadablePolicy:
-    """What cannot be used of a site's policy; the jobs that it concerns are left to Slurm.
+    """The unusable objects of a site's policy; Slurm schedules the jobs concerned.
 
-    - `associations`: by index of an association; those below it are concerned, too.
-    - `orphans`: by account and user, associations without a known account above them.
+    - `associations`: by index; associations below one are unusable, too.
+    - `orphans`: by account and user, associations without a known parent account.
     - `qos`, `partitions`: by name.
     """
 
@@ -78,12 +80,12 @@ class UnreadablePolicy:
     partitions: Mapping[str, UnusableObject] = field(default_factory=dict)
 
     def all(self) -> tuple[UnusableObject, ...]:
-        """Each object once."""
+        """Return each object once."""
         parts = (self.associations, self.orphans, self.qos, self.partitions)
         return tuple(each for part in parts for each in part.values())
 
     def of_job(self, user: str, account: str, partition: str, qos: str, site: SiteLimits) -> UnusableObject | None:
-        """Why a job is left to Slurm; None if nothing of its policy is in trouble."""
+        """Return the unusable object that leaves a job to Slurm; None if there is none."""
         found = self.partitions.get(partition)
         names = (qos, site.partition_qos.get(partition, "")) if self.qos else ()
         found = found or next((self.qos[name] for name in names if name in self.qos), None)
@@ -101,9 +103,9 @@ class SitePolicySnapshot:
     """A site's policy at one moment.
 
     - `fair_share`: the factor by index of an association.
-    - `unsupported_limits`: limits that are set and that nobody here knows, in words.
-    - `period_s`: how often Slurm works priorities out anew.
-    - `trouble`: what of it cannot be read.
+    - `unsupported_limits`: descriptions of set limits that are not modelled.
+    - `period_s`: the interval at which Slurm recomputes priorities.
+    - `trouble`: the unusable objects.
     """
 
     site: SiteLimits = field(default_factory=SiteLimits)
@@ -122,11 +124,11 @@ class SitePolicySnapshot:
 
 
 class UnreadableAnswer(CpschedError):
-    """An answer that is not of the form that Slurm's commands have."""
+    """An answer that does not have the form of Slurm's commands."""
 
 
 def parse_config(text: str) -> dict[str, str]:
-    """The settings of `scontrol show config` that matter here; absent ones are empty."""
+    """Return the used settings of `scontrol show config`; absent ones are empty."""
     found = dict.fromkeys(CONFIG_NAMES, "")
     for line in text.splitlines():
         match = _CONFIG_LINE.fullmatch(line.strip())
@@ -138,7 +140,7 @@ def parse_config(text: str) -> dict[str, str]:
 
 
 def priority_rules_of(config: Mapping[str, str]) -> PriorityRules:
-    """How jobs are ranked; age and fair share count as the weights say."""
+    """Return how jobs are ranked."""
     flags = parse_flags(config["PriorityFlags"])
     weights = Weights(
         age=_number(config["PriorityWeightAge"]),
@@ -176,7 +178,7 @@ def _number(text: str) -> int:
 
 
 def parse_partitions(text: str) -> tuple[dict[str, PartitionPolicy], dict[str, UnusableObject]]:
-    """The partitions of `scontrol -o show partition`, and those of which something cannot be read."""
+    """Return the partitions of `scontrol -o show partition`, and the unusable ones."""
     found: dict[str, PartitionPolicy] = {}
     trouble: dict[str, UnusableObject] = {}
     for line in text.split("\n"):
@@ -199,10 +201,13 @@ def parse_partitions(text: str) -> tuple[dict[str, PartitionPolicy], dict[str, U
 
 
 def _pairs(line: str) -> dict[str, str]:
-    """The NAME=VALUE words of a line of `scontrol -o`; a value may be empty, or hold blanks."""
+    """Return the NAME=VALUE pairs of a line of `scontrol -o`.
+
+    A value may be empty or contain spaces.
+    """
     found: dict[str, str] = {}
     end = len(line)
-    for key in reversed(list(_KEY.finditer(line))):  # of a name that stands twice the first one counts
+    for key in reversed(list(_KEY.finditer(line))):  # the first of equal names counts
         found[key[1]] = line[key.end() : end].strip()
         end = key.start()
     return found
@@ -217,9 +222,9 @@ def _present(text: str) -> dict[str, int]:
 
 
 def parse_qos(text: str, limits_hold: bool = True) -> tuple[dict[str, Qos], list[str], dict[str, UnusableObject]]:
-    """The QOS of `sacctmgr -P show qos`, their limits that are not modelled, and those that cannot be read.
+    """Return the QOS of `sacctmgr -P show qos`, unmodelled limits, and unusable QOS.
 
-    Limits count only where they hold.
+    Limits are read only if Slurm enforces them.
     """
     found: dict[str, Qos] = {}
     unknown: list[str] = []
@@ -257,18 +262,21 @@ def _real(text: str, default: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """What the association manager says."""
+    """The association manager's state."""
 
     accounts: Accounts
     ids: Mapping[int, int]
-    """Slurm's number of an association -> its index."""
+    """By Slurm's number of an association, its index."""
     spent: LimitUsage
     unmodelled: tuple[str, ...]
     trouble: UnreadablePolicy
 
 
 def parse_assoc_mgr(text: str, limits_hold: bool = True) -> _State:
-    """Associations and what is spent, of `scontrol -o show assoc_mgr flags=assoc,qos`; limits only where they hold."""
+    """Parse `scontrol -o show assoc_mgr flags=assoc,qos`: associations and usage.
+
+    Limits are read only if Slurm enforces them.
+    """
     lines = text.split("\n")
     rows = [_words(line) for line in lines if line.startswith("ClusterName=")]
     ordered, parents, lost = _parents_first(rows)
@@ -298,7 +306,7 @@ def parse_assoc_mgr(text: str, limits_hold: bool = True) -> _State:
 
 @dataclass(slots=True)
 class _Spending:
-    """What is spent, as it is read row by row, and what of the rows cannot be read."""
+    """The usage that is read row by row, and the unreadable rows."""
 
     limits_hold: bool
     associations: dict[int, UnusableObject] = field(default_factory=dict)
@@ -307,7 +315,7 @@ class _Spending:
     walls: dict[int | str, float] = field(default_factory=dict)
 
     def of(self, kind: Literal["association", "qos"], key: int | str, name: str, row: Mapping[str, str]) -> None:
-        """Read what an association or QOS has spent."""
+        """Read the usage of an association or QOS."""
         try:
             self.minutes[key], self.walls[key] = _used_of(row.get("GrpTRESMins", "")), _wall_of(row.get("GrpWall", ""))
         except InvalidValue as error:
@@ -315,13 +323,13 @@ class _Spending:
             self.note(kind, key, name, error)
 
     def note(self, kind: Literal["association", "qos"], key: int | str, name: str, error: InvalidValue) -> None:
-        """Note what cannot be read; without limits that hold it matters to no job."""
+        """Record an unreadable row; it concerns no job unless Slurm enforces limits."""
         if self.limits_hold:
             found: dict[Any, UnusableObject] = self.associations if kind == "association" else self.qos
             found.setdefault(key, _unusable(kind, name, error))
 
     def spent(self) -> LimitUsage:
-        """All of it."""
+        """Return the usage."""
         by_qos = {key: value for key, value in self.minutes.items() if isinstance(key, str)}
         by_row = {key: value for key, value in self.minutes.items() if isinstance(key, int)}
         qos_walls = {key: value for key, value in self.walls.items() if isinstance(key, str)}
@@ -329,9 +337,10 @@ class _Spending:
 
 
 def _parents_first(rows: Sequence[dict[str, str]]) -> tuple[list[dict[str, str]], list[int], list[dict[str, str]]]:
-    """The associations, each after its parent, the index of each one's parent, and what hangs on no account.
+    """Return the associations, each after its parent; their parents; and the orphans.
 
-    An account names its parent; a user's parent is the account. Nothing is found without a root.
+    An account names its parent; a user's parent is the account. Parents are indices. Without a root the result is
+    empty.
     """
     below: dict[str, list[dict[str, str]]] = {}
     for row in rows:
@@ -361,7 +370,7 @@ def _orphan(row: Mapping[str, str]) -> UnusableObject:
 
 
 def _words(line: str) -> dict[str, str]:
-    """The words of a line up to the limits by user and account, which braces enclose."""
+    """Return the NAME=VALUE pairs of a line up to its first limit in braces."""
     return _pairs(line.partition("Account Limits=")[0].partition("Comment=")[0])
 
 
@@ -370,7 +379,7 @@ def _user(row: Mapping[str, str]) -> str:
 
 
 def _unnumbered(word: str) -> str:
-    """A name without the number that Slurm puts in brackets behind it."""
+    """Return a name without the number in brackets that Slurm appends."""
     return word.rpartition("(")[0] if word.endswith(")") else word
 
 
@@ -408,9 +417,9 @@ def _wall_of(text: str) -> float:
 
 
 def parse_shares(text: str, ids: Mapping[int, int]) -> tuple[dict[int, float], dict[int, str]]:
-    """Factors of fair share by index of an association, and the words of those that cannot be read.
+    """Return fair-share factors by index of an association, and the unreadable ones.
 
-    The text is of `sshare -a --json`, or `-P -o ID,FairShare`; raises `UnreadableAnswer` where it is neither.
+    The text is that of `sshare -a --json`, or of `-P -o ID,FairShare`. Raise `UnreadableAnswer` for any other.
     """
     if text.lstrip().startswith("{"):
         try:
@@ -435,7 +444,7 @@ def parse_shares(text: str, ids: Mapping[int, int]) -> tuple[dict[int, float], d
 
 
 def _of_json(row: Any) -> tuple[int, float | str]:
-    """Number and factor of one association; -1 and words in place of what cannot be read."""
+    """Return index and factor of one association; -1 and its text if unreadable."""
     try:
         number = int(row["id"])
     except (ValueError, LookupError, TypeError):
@@ -447,20 +456,21 @@ def _of_json(row: Any) -> tuple[int, float | str]:
 
 
 def _json_number(value: object) -> float:
-    """A number, which newer versions wrap together with whether it is set."""
+    """Return a number, which newer versions wrap together with whether it is set."""
     if isinstance(value, dict):
         value = value.get("number", 0) if value.get("set", True) else 0
     return 0.0 if value is None else float(value)  # type: ignore[arg-type]  # what is no number raises
 
 
 ANSWERS = ("config", "partitions", "state", "qos", "shares")
-"""What a picture is made of: the names of the texts that `parse_site_policy` is given."""
+"""The names of the texts that `parse_site_policy` uses."""
 
 
 def parse_site_policy(texts: Mapping[str, str]) -> SitePolicySnapshot:
-    """The picture that these texts draw, by the names of `ANSWERS`. Raises `UnreadableAnswer`, or `InvalidValue`.
+    """Return the policy in these texts, by the names of `ANSWERS`.
 
-    Without accounting (no text for `state`) there are no limits and no shares, and only the order of jobs remains.
+    Raise `UnreadableAnswer` or `InvalidValue`. Without accounting (no text for `state`) there are no limits and no
+    shares.
     """
     config = parse_config(texts["config"])
     partitions, odd_partitions = parse_partitions(texts["partitions"])

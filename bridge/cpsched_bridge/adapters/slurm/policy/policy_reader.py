@@ -1,4 +1,4 @@
-"""When a site's policy is read, and what is kept when no answer comes."""
+"""Decide when to read a site's policy, and what to keep without an answer."""
 
 from __future__ import annotations
 
@@ -10,40 +10,40 @@ from cpsched_bridge.adapters.slurm.policy.policy_commands import NEEDED, PolicyO
 from cpsched_bridge.adapters.slurm.policy.policy_parsing import SitePolicySnapshot, parse_site_policy
 
 LONGEST_PERIOD_S = 300.0
-"""Slurm's default of PriorityCalcPeriod; a site with a longer one is read as often as this."""
+"""Maximum interval between readings: Slurm's default of PriorityCalcPeriod."""
 RETRY_S = 30.0
-"""Seconds until a reading that failed is tried again."""
+"""Interval in seconds until a failed reading is repeated."""
 
 
 @dataclass(slots=True)
 class PolicyReader:
-    """The last picture of a site's policy, renewed at the pace of `PriorityCalcPeriod`.
+    """Keep the last snapshot of a site's policy, renewed every `PriorityCalcPeriod`.
 
-    A reading that fails leaves the last picture as it is. Each change from answers to none, and back, is told once.
+    A failed reading keeps the last snapshot. Each failure and each recovery is reported once.
     """
 
     asking: PolicyQuery
     clock: Callable[[], float]
-    """Seconds of a clock that never goes back."""
+    """A monotonic clock in seconds."""
     picture: SitePolicySnapshot | None = None
     version: int = 0
-    """Grows with every new picture."""
+    """Increases with every new snapshot."""
     failures: dict[str, str] = field(default_factory=dict)
-    """By the name of an answer, why the last reading had none."""
+    """By the name of an answer, why the last reading lacked it."""
     _due_s: float | None = None
     _asked: bool = False
     _texts: dict[str, str] = field(default_factory=dict)
 
     def begin(self) -> None:
-        """Ask for the first picture, unless that has been done: the first `look` then waits for less."""
+        """Start the first reading once, so that the first `look` waits less."""
         if self._due_s is None and not self._asked:
             self.asking.start()
             self._asked = True
 
     def look(self) -> list[str]:
-        """Ask if it is time to, take what has come; returns what is to be told, a line each.
+        """Start a reading when due, take available answers, and return messages to log.
 
-        The first call waits for the answers, as long as they may take; later ones never wait.
+        The first call waits for the answers until their deadline. Later calls never wait.
         """
         first = self._due_s is None
         if not self._asked and (self._due_s is None or self.clock() >= self._due_s):
@@ -58,14 +58,14 @@ class PolicyReader:
         return self._take(found)
 
     def _take(self, found: PolicyOutput) -> list[str]:
-        """Draw a new picture; an answer that is missing is replaced by the one before."""
+        """Create a new snapshot; the previous answer replaces a missing one."""
         failures = dict(found.failures)
         texts = self._texts | dict(found.texts)
         try:
             if missing := [name for name in NEEDED if name not in texts]:
                 raise CpschedError(f"no {' and no '.join(missing)}")
             picture = parse_site_policy(texts)
-        except Exception as error:  # an answer of a form that nobody foresaw must not end the bridge
+        except Exception as error:  # an unforeseen answer must not stop the bridge
             failures["picture"] = exception_message(error)
         else:
             self._texts = texts
@@ -78,12 +78,12 @@ class PolicyReader:
         return told
 
     def close(self) -> None:
-        """End what is on its way."""
+        """Stop a running reading."""
         self.asking.close()
 
 
 def _changes(before: dict[str, str], now: dict[str, str], known: bool) -> list[str]:
-    """What is new about failures, in words."""
+    """Describe new and ended failures."""
     stands_in = "the last known stands in" if known else "jobs go by arrival until there is one"
     lost = [f"site policy: no {name}: {why}; {stands_in}" for name, why in now.items() if name not in before]
     back = [f"site policy: {name} is read again" for name in before if name not in now]

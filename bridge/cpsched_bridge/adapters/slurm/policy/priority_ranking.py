@@ -1,4 +1,4 @@
-"""Pending jobs with the priorities that Slurm would give them unheld, and how they stand to the site's limits."""
+"""Rank pending jobs as Slurm would without holds, and apply the site's limits."""
 
 from __future__ import annotations
 
@@ -27,12 +27,15 @@ from cpsched_bridge.adapters.slurm.translation import array_tasks, slurm_job_ids
 from cpsched_bridge.ports import Observation, PendingJob
 
 COUNTED = slurm_states.OCCUPYING - {"COMPLETING", "STAGE_OUT", "REQUEUED"}
-"""States in which Slurm counts a job against its limits: it stops when the job ends, not when its nodes are free."""
+"""States in which Slurm counts a job against its limits, until the job ends, even if its nodes are not free yet."""
 _PLAIN = PartitionPolicy()
 
 
 def tres_of_record(record: Record, field_name: str = "requested_tres") -> dict[str, int]:
-    """What a job asks for, or holds, by trackable resource; `gres/gpu:a100` counts as `gres/gpu`, too."""
+    """Return what a job requests or holds, by trackable resource.
+
+    `gres/gpu:a100` counts as `gres/gpu`, too.
+    """
     found = {name: int(amount) for name, amount in (record.get(field_name) or {}).items() if isinstance(amount, int)}
     found.setdefault("cpu", int(record.get("cpus") or 1))
     found.setdefault("node", int(record.get("num_nodes") or 1))
@@ -41,13 +44,13 @@ def tres_of_record(record: Record, field_name: str = "requested_tres") -> dict[s
 
 @dataclass(slots=True)
 class EligibleSince:
-    """When jobs were first seen without the dependencies that they had: their age counts from then."""
+    """Record when the dependencies of jobs were met: their age starts then."""
 
     _waiting: set[int] = field(default_factory=set)
     _free_since_s: dict[int, int] = field(default_factory=dict)
 
     def note(self, pending: Iterable[Record], now_s: int) -> None:
-        """Take note of one reading."""
+        """Update from one reading."""
         numbers = set()
         for record in pending:
             number = record["id"]
@@ -62,12 +65,15 @@ class EligibleSince:
             del self._free_since_s[number]
 
     def of(self, number: int) -> int:
-        """When the job was freed of its dependencies; 0: it had none that anybody saw."""
+        """Return when the job's dependencies were met; 0 if it was never seen with any."""
         return self._free_since_s.get(number, 0)
 
 
 def age_start_of(record: Record, picture: SitePolicySnapshot, clearances: EligibleSince) -> int:
-    """Since when a job's age counts: Slurm's own time where it has one, else what it would have accrued unheld."""
+    """Return when a job's age starts.
+
+    That is Slurm's own time if it has one, else the time from which an unheld job would accrue age.
+    """
     own = record.get("accrue_time")
     if record.get("priority") and own:
         return int(own)
@@ -80,7 +86,7 @@ def age_start_of(record: Record, picture: SitePolicySnapshot, clearances: Eligib
 def priority_points_of(
     records: Sequence[Record], picture: SitePolicySnapshot, machine: MachineSize, now_s: int, accrued_s: Sequence[int]
 ) -> FactorPoints:
-    """What each factor adds to the priority of each job."""
+    """Return what each factor adds to the priority of each job."""
     site, weights = picture.site, picture.rules.weights
     rows = []
     for record in records:
@@ -122,20 +128,20 @@ def priority_points_of(
 
 
 def limit_subject_of(record: Record, job: Job, tres: Mapping[str, int], limit_min: int) -> LimitSubject:
-    """What of a job matters to limits."""
+    """Return the part of a job that limits apply to."""
     return LimitSubject(job.user, job.account, job.queue, record["qos"] or "", tuple(sorted(tres.items())), limit_min)
 
 
 A_CYCLE = 250
-"""Jobs that one cycle ranks by a new picture: ten thousand at once would take a third of a second."""
+"""Maximum number of jobs that one cycle ranks by a new snapshot: ten thousand would take a third of a second."""
 
 
 @dataclass(slots=True)
 class RankedJobs:
-    """Jobs ranked by one picture, at one time.
+    """Jobs ranked by one snapshot, at one time.
 
-    - `known`: by number, a pending job as it was seen, and the same as it is ranked.
-    - `standings`: by number, how each of them stands to the limits.
+    - `known`: by number, a pending job as it was seen, and as it is ranked.
+    - `standings`: by number, the standing of each job against the limits.
     """
 
     picture: SitePolicySnapshot
@@ -146,16 +152,16 @@ class RankedJobs:
 
     @classmethod
     def by(cls, picture: SitePolicySnapshot) -> RankedJobs:
-        """Nothing ranked yet."""
+        """Return an empty ranking by this snapshot."""
         return cls(picture, LimitTable(picture.site, picture.spent))
 
     def stale(self, pending: Sequence[PendingJob]) -> list[PendingJob]:
-        """The jobs that are new, or not what they were."""
+        """Return the new and the changed jobs."""
         known, nobody = self.known, (None, None)
         return [each for each in pending if known.get(each.job.id, nobody)[0] != each]
 
     def keep(self, numbers: Set[int]) -> None:
-        """Forget all but these jobs."""
+        """Remove all other jobs."""
         for number in self.known.keys() - numbers:
             del self.known[number]
             self.standings.pop(number, None)
@@ -186,7 +192,7 @@ class RankedJobs:
         return found
 
     def used(self, records: Sequence[Record], now_s: int) -> list[int]:
-        """How much of every counter the jobs take that run, modelled or not."""
+        """Return the use of every counter by running jobs, modelled or not."""
         found, alive = [], set()
         timed = self.book.counts_time
         for record in records:
@@ -205,7 +211,7 @@ class RankedJobs:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RankingInput:
-    """What jobs are ranked with: the whole queue, its records by number, the machine, the time."""
+    """The input of a ranking: the queue, its records by number, the machine, the time."""
 
     pending: Sequence[PendingJob]
     by_number: Mapping[int, Record]
@@ -216,10 +222,11 @@ class RankingInput:
 
 @dataclass(slots=True)
 class PriorityRanking:
-    """Ranks the jobs of observation after observation.
+    """Rank the jobs of each observation.
 
-    As in Slurm, a job is ranked when it is first seen, and all are ranked anew every `period_s`, or when the picture
-    has changed. This is done `A_CYCLE` jobs at a time, beside the ranks in use, which the new ones replace as a whole.
+    As in Slurm, a job is ranked when it is first seen, and all jobs are ranked again every `period_s`, or when the
+    snapshot changes. This takes `A_CYCLE` jobs at a time. The present ranks stay in use until the new ones are
+    complete.
     """
 
     clearances: EligibleSince = field(default_factory=EligibleSince)
@@ -228,14 +235,14 @@ class PriorityRanking:
     _due_s: int = 0
 
     def use(self, picture: SitePolicySnapshot) -> None:
-        """Rank by another picture as soon as all jobs are ranked by it; at once if none is ranked yet."""
+        """Rank by another snapshot once all jobs are ranked by it; at once without ranks."""
         if self._now.known:
             self._next = RankedJobs.by(picture)
         else:
             self._now = RankedJobs.by(picture)
 
     def applied(self, seen: Observation, records: Sequence[Record], machine: MachineSize) -> Observation:
-        """The observation with ranked jobs, and how full the limits are."""
+        """Return the observation with ranked jobs and the use of the limits."""
         waiting = [record for record in records if record["state"] == slurm_states.PENDING]
         self.clearances.note(waiting, seen.now_s)
         by_number = {number: record for record in waiting for number in array_tasks.numbers_of(record)}
@@ -254,7 +261,7 @@ class PriorityRanking:
         return dataclasses.replace(seen, pending=pending, limits=QueueLimits(now.standings, used))
 
     def _work_in(self, around: RankingInput) -> None:
-        """Rank some more jobs by what comes next, which takes over with the last of them."""
+        """Rank more jobs for the next ranking, which is used once it is complete."""
         if self._next is None:
             return
         stale = self._next.stale(around.pending)
@@ -264,7 +271,7 @@ class PriorityRanking:
 
 
 def _tres_asked(record: Record, job: Job, machine: MachineSize) -> dict[str, int]:
-    """What the job will hold: of one that has its nodes for itself, all of their processors."""
+    """Return what the job will hold: with exclusive nodes, all of their processors."""
     tres = tres_of_record(record)
     if job.request.exclusive and machine.nodes:
         tres["cpu"] = max(tres["cpu"], tres["node"] * -(-machine.cpus // machine.nodes))
@@ -272,7 +279,7 @@ def _tres_asked(record: Record, job: Job, machine: MachineSize) -> dict[str, int
 
 
 def _running_claimant(record: Record, now_s: int) -> LimitSubject:
-    """A job that runs; with `now_s`, as long as it may still run."""
+    """Return the subject of a running job; with `now_s`, for its remaining time."""
     tres = tres_of_record(record, "allocated_tres")
     left_min = max(0, (record.get("end_time") or now_s) - now_s) // 60 if now_s else 0
     user = record["user_name"] or str(record["user_id"])

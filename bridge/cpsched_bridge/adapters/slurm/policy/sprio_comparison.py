@@ -1,4 +1,4 @@
-"""Priorities as computed here beside those that `sprio` shows of jobs that are not held."""
+"""Compare computed priorities with those of `sprio` for jobs that are not held."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COLUMNS = {
     "priority": "Y", "age": "A", "association": "B", "fair_share": "F", "job_size": "J", "partition": "P", "qos": "Q",
     "nice": "N", "site": "S", "tres": "T",
 }  # fmt: skip
-"""What is compared, and sprio's letter for each; resources stand last, since they may be many words or none."""
+"""The compared columns and sprio's letter for each. Resources are last, since they may be many words or none."""
 _LETTERS = ("i", *COLUMNS.values())
 COMMAND = ("sprio", "-h", "-o", " ".join("%T" if letter == "T" else f"%.30{letter}" for letter in _LETTERS))
 
@@ -41,14 +41,20 @@ class PriorityDifference:
 
 @dataclass(frozen=True, slots=True)
 class SprioComparison:
-    """How many jobs were compared, and those that differ by more than rounding and the time between two readings."""
+    """The number of compared jobs, and those with a significant difference.
+
+    Rounding and the time between two readings are not significant.
+    """
 
     jobs: int
     differences: tuple[PriorityDifference, ...]
 
 
 def parse_sprio(text: str) -> dict[int, dict[str, float]]:
-    """By job number, what `COMMAND` prints of it; jobs with several priorities (partitions, QOS) are left out."""
+    """Return what `COMMAND` prints by job number, for jobs with one priority.
+
+    A job has several priorities if it names several partitions or QOS.
+    """
     found: dict[int, dict[str, float]] = {}
     several = set()
     names = list(COLUMNS)
@@ -72,7 +78,7 @@ def _number(text: str) -> float:
 
 
 def _sum_of(words: Sequence[str]) -> float:
-    """The points of all resources: `cpu=10.00,gres/gpu=30.00`."""
+    """Return the points of all resources: `cpu=10.00,gres/gpu=30.00`."""
     return sum(_number(part.rpartition("=")[2]) for word in words for part in word.split(","))
 
 
@@ -83,7 +89,10 @@ def compare_with_sprio(
     machine: MachineSize,
     now_s: int,
 ) -> SprioComparison:
-    """Compare the jobs that `sprio` shows; age may differ by what grows in one period, fractions are cut off."""
+    """Compare the jobs that `sprio` shows.
+
+    Age may differ by its growth in one period. Fractions are cut off.
+    """
     jobs = [
         record
         for record in records

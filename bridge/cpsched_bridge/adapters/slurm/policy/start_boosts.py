@@ -1,8 +1,8 @@
-"""How far a start must be raised in Slurm's order, so that no job that nobody manages stands before it.
+"""Compute how far to raise a start in Slurm's order above unmanaged jobs.
 
-A pending job that nobody holds, and that gets no nodes, blocks every job below it in the partitions that share its
-nodes until Slurm's next pass; pinned jobs are no exception. Slurm sorts by tier before priority, so that nothing helps
-against a job of a higher tier.
+A pending job that is not held and gets no nodes blocks every job below it in the partitions that share its nodes, even
+pinned jobs, until Slurm's next pass. Slurm sorts by tier before priority, so a boost has no effect against a job of a
+higher tier.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from cpsched_bridge.adapters.slurm.slurm_records import ClusterRecords, Record
 from cpsched_bridge.adapters.slurm.translation import pending_reasons, slurm_states, task_ranges
 
 BLOCKS = frozenset({"", "None", "Priority", "Resources"})
-"""Reasons of a job that Slurm has tried to start, or is about to try; any other keeps a job from blocking others."""
+"""Reasons of a job that Slurm has tried, or will try, to start. A job with any other reason does not block others."""
 _NO_NODES: frozenset[str] = frozenset()
 
 
 def boosts(
     starts: Mapping[int, tuple[Record, int]], seen: ClusterRecords, picture: SitePolicySnapshot, most: int
 ) -> dict[int, int]:
-    """By job number, the points that a start needs; at most `most`, and none where that does not do.
+    """Return the points of each start, at most `most`; none if that is too few.
 
-    `starts` are records of held jobs, each with the priority that is worked out for it. A release lets the age of a job
-    start over, unless the site says otherwise: so the whole weight of age is made good.
+    `starts` are records of held jobs, each with its computed priority. Unless the site sets otherwise, a release resets
+    the age of a job. So the points include the whole weight of age.
     """
     if most <= 0:
         return {}
@@ -42,7 +42,7 @@ def boosts(
         above = [name for name in near if _tier(name, picture) >= _tier(own, picture)]
         if not above or any(_tier(name, picture) > _tier(own, picture) for name in above):
             continue
-        # Priorities below 1 are shown as 1, and the job's own nice value is what brings one there.
+        # Slurm shows priorities below 1 as 1, and the job's own nice value causes them.
         points = (priority if priority > 1 else -max(0, record.get("nice") or 0)) - lost
         needed = max(highest[name] for name in above) + 1 - points
         if 0 < needed <= most:
@@ -51,7 +51,7 @@ def boosts(
 
 
 def _blocks(record: Record) -> bool:
-    """Whether a job may block others: nobody holds it, and its nodes are not chosen already."""
+    """Return whether a job may block others: it has neither a hold nor chosen nodes."""
     return (
         record["state"] == slurm_states.PENDING
         and bool(record["priority"])

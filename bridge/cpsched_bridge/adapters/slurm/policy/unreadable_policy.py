@@ -1,4 +1,4 @@
-"""Jobs whose policy cannot be read as a whole: they are left to Slurm, which reads it."""
+"""Leave jobs with an unreadable policy to Slurm, which can read it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from cpsched_bridge.ports import Hold, Observation, PendingJob, UnmanagedJob, Un
 
 
 def without_unreadable_jobs(seen: Observation, picture: SitePolicySnapshot) -> Observation:
-    """The observation with the jobs of unusable associations, QOS and partitions left to Slurm, and these named."""
+    """Return the observation with the jobs of unusable policy objects left to Slurm.
+
+    The objects are associations, QOS and partitions. The observation names them.
+    """
     unusable = picture.trouble.all()
     if not unusable:
         return seen

@@ -1,4 +1,4 @@
-"""Slurm's states and reasons, as far as a scheduler beside it must tell them apart."""
+"""Classify Slurm's states and reasons."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.ports import Hold, Holder
 
 OURS = "bridge:"
-"""What every word of the plugin begins with."""
+"""The prefix of every word of the plugin."""
 WAIT = "bridge:wait"
-"""The submit plugin writes it into admin_comment of new jobs, and into comment of those that the bridge holds."""
+"""The mark that the submit plugin writes into admin_comment of new jobs, and into comment when the bridge holds
+them.
+"""
 USER_HELD = "bridge:user-held"
 ADMIN_HELD = "bridge:admin-held"
-"""Words that the plugin adds to a job's comment: somebody else holds it too."""
+"""Words that the plugin adds to a job's comment when someone else holds it, too."""
 
 PINNED = "bridge:pinned("
-"""The plugin's mark of a node list that the bridge has set; in brackets the list that the owner had asked for."""
+"""The plugin's mark of a node list that the bridge set; the brackets hold the list that the owner requested."""
 
 HELD_BY_USER = "JobHeldUser"
 HELD_BY_ADMIN = "JobHeldAdmin"
@@ -26,7 +28,7 @@ LAUNCH_FAILED = frozenset(
         "slurm_cred_create failure, holding job.",
     }
 )
-"""What Slurm says of a job that it holds since a node could not begin it: its prolog failed, or it still runs."""
+"""Slurm's reasons of a job that it holds because a node could not launch it: its prolog failed, or it still runs."""
 OWN_HOLDS = LAUNCH_FAILED | frozenset(
     {
         "BadConstraints",
@@ -36,9 +38,9 @@ OWN_HOLDS = LAUNCH_FAILED | frozenset(
         "ReservationInvalid",
     }
 )
-"""Reasons with which Slurm itself holds a job (priority 0), until somebody lifts that or changes what the job asks."""
+"""Reasons with which Slurm itself holds a job (priority 0) until the cause is removed or the request is changed."""
 LASTING_HOLDS = OWN_HOLDS - {"BadConstraints"}
-"""Those of them that are for an administrator to lift. Of the others a release makes Slurm look again."""
+"""The holds that an administrator must lift; after a release of the others Slurm checks again."""
 
 PENDING = "PENDING"
 SPECIAL_EXIT = "SPECIAL_EXIT"
@@ -57,7 +59,7 @@ OCCUPYING = frozenset(
         "REQUEUED",
     }
 )
-"""Nodes are, or may still be, in use. A requeued job passes through COMPLETING or REQUEUED before it is pending."""
+"""States in which nodes are, or may be, in use. A requeued job is COMPLETING or REQUEUED before it is pending."""
 ENDED = frozenset(
     {
         "COMPLETED",
@@ -74,11 +76,11 @@ ENDED = frozenset(
 
 USABLE_NODE_STATES = frozenset({"IDLE", "MIXED", "ALLOCATED"})
 HARMLESS_NODE_FLAGS = frozenset({"PLANNED", "COMPLETING", "CLOUD", "DYNAMIC_NORM", "DYNAMIC_FUTURE"})
-"""Flags beside which a node still takes jobs. Any other (DRAIN, NOT_RESPONDING, MAINTENANCE, ...) keeps it out."""
+"""Flags with which a node accepts jobs. Any other (DRAIN, NOT_RESPONDING, MAINTENANCE) excludes it."""
 POWER_FLAGS = frozenset({"POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_DOWN", "POWER_UP"})
-"""Flags of nodes that Slurm has switched off, or switches on or off."""
+"""Flags of nodes that Slurm has switched off, or is switching on or off."""
 RESERVED = "RESERVED"
-"""The flag of a node of which an active reservation holds all or a part."""
+"""The flag of a node that an active reservation holds wholly or partly."""
 
 
 def hold_by(
@@ -89,18 +91,18 @@ def hold_by(
     restarts: int | None,
     guarded: bool,
 ) -> Hold:
-    """Who holds a pending job; `docs/safety.md` states the rule, and the dead-man timer goes by the same.
+    """Return who holds a pending job, by the rule in `docs/safety.md`.
 
-    Priority 0 says that it is held. `guarded` tells that the submit plugin is loaded, which alone keeps users from
-    writing its words into a comment. What permits something counts only where it stands between plain spaces; what
-    forbids something also between other blanks.
+    The dead-man timer applies the same rule. Priority 0 means that the job is held. `guarded` means that the submit
+    plugin is loaded: without it, users can write its words into a comment. A permitting word counts only between single
+    spaces, a forbidding word between any blanks.
 
-    - A hold that the plugin saw the owner or another administrator make is not to be touched.
-    - Where Slurm's reason is one of `OWN_HOLDS`, Slurm holds the job itself.
-    - The plugin's hold is proved by its admin comment, which users and operators cannot write. An administrator may
-      have added a hold of which the plugin was not told: so its word must be in the comment too, or the job must never
-      have been requeued and its reason must not be an administrator's hold.
-    - Of every other hold the reason tells an owner's from the rest, and for the rest the ledger alone counts.
+    - A hold that the plugin saw the owner or another administrator make must stay.
+    - If Slurm's reason is one of `OWN_HOLDS`, Slurm holds the job itself.
+    - The admin comment, which users and operators cannot write, proves the plugin's hold. An administrator may have
+      added a hold that the plugin did not see. So the comment must have the plugin's word, too, or the job was never
+      requeued and its reason is not an administrator's hold.
+    - For any other hold the reason identifies an owner's hold. For the rest only the ledger counts.
     """
     if priority != 0:
         return Hold.NONE
@@ -117,7 +119,7 @@ def hold_by(
 
 
 def hold_of(record: Record, guarded: bool) -> Hold:
-    """Who holds the pending job of a record; see `hold_by`."""
+    """Return who holds the pending job of a record; see `hold_by`."""
     return hold_by(
         record["priority"],
         record["state_reason"],
@@ -129,12 +131,15 @@ def hold_of(record: Record, guarded: bool) -> Hold:
 
 
 def holder_of(record: Record) -> Holder:
-    """Who holds the pending job of a record, where `hold_of` says `Hold.USER`."""
+    """Return who holds the pending job of a record with `Hold.USER`."""
     return Holder.ADMINISTRATOR if ADMIN_HELD in (record["comment"] or "").split() else Holder.OWNER
 
 
 def pinned_by_bridge(record: Record, guarded: bool) -> bool:
-    """Whether the plugin saw the bridge set this job's node list; a user can write the word where no plugin is."""
+    """Return whether the plugin saw the bridge pin this job.
+
+    Without the plugin, a user can write the mark.
+    """
     if not guarded and record["admin_comment"] != WAIT:
         return False
     comment = record["comment"] or ""
@@ -143,18 +148,21 @@ def pinned_by_bridge(record: Record, guarded: bool) -> bool:
 
 
 def unreserved(state: str) -> str:
-    """A node's state but for the mark of a reservation."""
+    """Return a node's state without the mark of a reservation."""
     return "+".join(part for part in state.split("+") if part.upper() != RESERVED)
 
 
 def node_sleeps(state: str) -> bool:
-    """Whether a node in this state ("IDLE+CLOUD+POWERED_DOWN") is off, and wakes for a job that Slurm starts there."""
+    """Return whether a node in this state ("IDLE+CLOUD+POWERED_DOWN") is off.
+
+    It wakes for a job that Slurm starts there.
+    """
     base, *flags = state.upper().split("+")
     rest = set(flags) - POWER_FLAGS
     return base in USABLE_NODE_STATES and len(rest) < len(flags) and rest <= HARMLESS_NODE_FLAGS | {"NOT_RESPONDING"}
 
 
 def node_takes_jobs(state: str) -> bool:
-    """Whether a node in this state ("MIXED+DRAIN", "IDLE+PLANNED") may be given a job."""
+    """Return whether a node in this state accepts jobs, such as "IDLE+PLANNED"."""
     base, *flags = state.upper().split("+")
     return base in USABLE_NODE_STATES and HARMLESS_NODE_FLAGS.issuperset(flags)

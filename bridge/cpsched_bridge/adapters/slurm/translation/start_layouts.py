@@ -1,9 +1,9 @@
-"""The starts of a round as Slurm will carry them out, where tasks may share nodes: Slurm splits those by itself.
+"""Predict how Slurm splits the starts of a round whose tasks may share nodes.
 
-A dispatcher places the tasks of such a job on nodes. Slurm can be told the nodes, not how many tasks each gets: that
-follows from what is free on them when Slurm comes to the job (`splits`). Other starts that are on their way to the same
-nodes may come before or after it. So a start is sent only if the split is the same either way; otherwise the job waits
-a cycle, until those others run.
+A dispatcher places the tasks of such a job on nodes. Slurm accepts the nodes, but not the number of tasks on each: it
+computes that from the free resources when it starts the job (`task_distribution`). Other sent starts on the same nodes
+may come before or after it. So a start is sent only if the split is the same either way. Otherwise the job waits a
+cycle, until those others run.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TAKEN = "what is free on its nodes does not hold all of its tasks any more"
 
 @dataclass(frozen=True, slots=True)
 class SentStart:
-    """A start that is to be sent, or is on its way."""
+    """A start that is sent or about to be sent."""
 
     request: Request
     placement: Placement
@@ -38,9 +38,10 @@ class SentStart:
 def resolve_layouts(
     starts: Sequence[SentStart], free: IntArray, capacity: IntArray, under_way: Iterable[SentStart]
 ) -> list[SentStart | str]:
-    """Each start as Slurm will carry it out, in order, or why it must wait; an earlier start comes before a later one.
+    """Return each start as Slurm will execute it, or why it must wait.
 
-    `free` (int64[N, R]) is what the running jobs leave, `under_way` are starts that it does not show yet.
+    Earlier starts come first. `free` (int64[N, R]) is what running jobs leave. `under_way` are sent starts that it does
+    not include yet.
     """
     rounds = _Round(free, capacity)
     for each in under_way:
@@ -55,7 +56,7 @@ def without_reserved_conflicts(
     capacity: IntArray,
     now_s: int,
 ) -> list[SentStart | str]:
-    """The same starts without those that together would run into cores that are reserved later."""
+    """Replace starts that together would use cores that are reserved later."""
     found = list(starts)
     for each in to_come:
         left = each.room.copy()
@@ -77,7 +78,7 @@ def _take(left: IntArray, sent: SentStart, capacity: IntArray) -> None:
 
 
 class _Round:
-    """What has been sent so far, and what it takes of each node."""
+    """The starts sent so far, and their use of each node."""
 
     def __init__(self, free: IntArray, capacity: IntArray) -> None:
         self._free, self._capacity = free, capacity
@@ -85,14 +86,14 @@ class _Round:
         self._split: list[SentStart] = []
 
     def add(self, sent: SentStart, sign: int = 1) -> None:
-        """Note a start that is sent; with -1, take it off again."""
+        """Add a sent start; with sign -1, remove it."""
         for node, amounts in amounts_used(sent.request, sent.placement, self._capacity).items():
             self._taken[node] += sign * amounts
         if splits_by_itself(sent.request):
             self._split = [*self._split, sent] if sign > 0 else self._split[:-1]
 
     def settle(self, start: SentStart) -> SentStart | str:
-        """The start as Slurm will carry it out, noted; or why it must wait."""
+        """Return and add the start as Slurm will execute it, or return why it must wait."""
         found = self._as_slurm_splits(start) if splits_by_itself(start.request) else start
         if found is None:
             return TAKEN
@@ -113,7 +114,7 @@ class _Round:
         return replace(start, placement=tuple(zip((nodes[at] for at in kept), tasks, strict=True)))
 
     def _certain(self, sent: SentStart) -> bool:
-        """Whether the split is the same whether all other starts come before this one, or none of them."""
+        """Return whether the split is the same before and after all other starts."""
         nodes = [node for node, _ in sent.placement]
         own = np.array(list(amounts_used(sent.request, sent.placement, self._capacity).values()))
         planned = [tasks for _, tasks in sent.placement]
@@ -122,7 +123,10 @@ class _Round:
         return all(distribute_tasks(sent.request.units, room) == planned for room in (least, most))
 
     def _room(self, request: Request, nodes: list[int], free: IntArray) -> list[int]:
-        """How many units of the request each of these nodes holds where so much is free, int64[nodes, R]."""
+        """Return how many units of the request fit on each node.
+
+        `free` is int64[nodes, R].
+        """
         found = units_by_node(request, free)
         if request.exclusive:
             found[(free != self._capacity[nodes]).any(axis=1)] = 0

@@ -1,4 +1,4 @@
-"""What a pin changes in a job's record besides its list of nodes, and how that is given back."""
+"""Compute what a pin changes in a job's record, and how to restore it."""
 
 from __future__ import annotations
 
@@ -9,44 +9,45 @@ from cpsched_bridge.adapters.slurm.slurm_records import Record
 
 @dataclass(frozen=True, slots=True)
 class StartPins:
-    """What a start tells Slurm besides the nodes, so that the job is split as it is meant to be."""
+    """The settings that a start sends with the nodes, to make Slurm split as planned."""
 
     tasks_per_node: int
-    """0 where Slurm needs no such number."""
+    """0 if Slurm needs no such number."""
     node_count: int
-    """How many nodes the job is to have, exactly; 0 where nothing else is possible."""
+    """The exact number of nodes of the job; 0 if no other number is possible."""
     restore: str
-    """scontrol settings that give the record back what that changes; may be empty."""
+    """scontrol settings that restore what the pin changes in the record; may be empty."""
     cpus_per_node: int = 0
-    """The least CPUs of a node that go with `tasks_per_node`; 0 where that is 0. See `BY_ITSELF`."""
+    """The minimum CPUs per node that go with `tasks_per_node`; 0 if that is 0. See `BY_ITSELF`."""
     cpus: int = 0
-    """The CPUs of the job, which a change of the least CPUs of a node would change."""
+    """The CPUs of the job, which a change of the minimum CPUs per node would change."""
     num_nodes: str = ""
-    """The number of nodes that goes with these; empty for a job of one node that is not told otherwise."""
+    """The number of nodes that goes with these; empty for a job of one node without another setting."""
     restore_all: str = ""
-    """What gives the record back all that a number of tasks per node changes in it, by itself or told besides."""
+    """Settings that restore all that a number of tasks per node changes, or what is set with it."""
     most_nodes: int | None = None
-    """The greatest number of nodes that the job may be told; None: as many as it has, and no more."""
+    """The maximum number of nodes that the job may be set to; None: its present number."""
 
     def node_count_setting(self, count: int) -> str:
-        """scontrol's word for `count` nodes, or for at least as many where the record has no greatest number.
+        """Return scontrol's word for `count` nodes, as a range.
 
-        One number alone would become the greatest one as well, from some release on, and nothing takes that off again.
+        From some release on, a single number would become the maximum as well, which cannot be removed again. Without a
+        maximum in the record the range is open up to `most_nodes`.
         """
         return f"{count}-{count if self.most_nodes is None else max(count, self.most_nodes)}"
 
 
 BY_ITSELF = (26, 5)
-"""The release since which it is known that a number of tasks per node alone makes equal shares.
+"""The first release that is known to make equal shares from a number of tasks per node alone.
 
-Measured, with `TasksPerNode` and no more: 22.05 gave `-N2 -n4` three processors and one, and `-n20` on two nodes 17;
-24.11 made of `-n20` ten tasks on one node. With the number of nodes, the least CPUs of a node and the CPUs of the job
-told besides, both do as they are told. What lies between was not tried, and is told all of it.
+Measured with `TasksPerNode` alone: 22.05 gave `-N2 -n4` three processors and one, and `-n20` on two nodes 17. 24.11
+made ten tasks on one node from `-n20`. With the number of nodes, the minimum CPUs per node and the CPUs of the job,
+both split as requested. Releases between were not tried, and get all these settings.
 """
 
 
 def start_settings(record: Record, nodes: int, most_nodes: int | None) -> StartPins:
-    """What Slurm must be told to split a job in equal shares over `nodes`, CPUs included."""
+    """Return the settings that split a job in equal shares over `nodes`, with CPUs."""
     told = _tasks_told(record, nodes, most_nodes)
     if not told.tasks_per_node:
         return told
@@ -61,12 +62,15 @@ def start_settings(record: Record, nodes: int, most_nodes: int | None) -> StartP
 
 
 def start_settings_by_task(record: Record, most_nodes: int | None) -> StartPins:
-    """What Slurm must be told to split a job as it likes over the nodes that the pin names."""
+    """Return the settings with which Slurm splits a job over the pinned nodes."""
     return StartPins(0, 0, restored_node_count(record, most_nodes), most_nodes=_open_end(record, most_nodes))
 
 
 def _open_end(record: Record, most_nodes: int | None) -> int | None:
-    """The greatest number of nodes that stands for none: one for each task, as far as the partition allows it."""
+    """Return the maximum number of nodes that stands for none: one for each task.
+
+    The partition may allow fewer.
+    """
     if record["max_nodes"] is not None:
         return None
     tasks = int(record["ntasks"])
@@ -74,11 +78,11 @@ def _open_end(record: Record, most_nodes: int | None) -> int | None:
 
 
 def _tasks_told(record: Record, nodes: int, most_nodes: int | None) -> StartPins:
-    """The same without the CPUs.
+    """Return the settings without the CPUs.
 
-    Where its owner set no greatest number of nodes, the record shows the number of tasks. Once that is set, it counts:
-    so the number of nodes is given back only where the pin changes it, and no more than `most_nodes`, which the job's
-    partition allows. Slurm would not start the job otherwise.
+    If its owner set no maximum number of nodes, the record shows the number of tasks. Once set, it counts. So the
+    number of nodes is restored only if the pin changes it, to at most `most_nodes`, the limit of the job's partition.
+    Otherwise Slurm would not start the job.
     """
     tasks = record["ntasks"]
     low, high = record["num_nodes"] or 1, record["max_nodes"]
@@ -95,8 +99,9 @@ def _tasks_told(record: Record, nodes: int, most_nodes: int | None) -> StartPins
 
 
 def restored_node_count(record: Record, most_nodes: int | None) -> str:
-    """scontrol settings that give a record back the number of nodes that it has; `most_nodes` as in
-    `start_settings`.
+    """Return scontrol settings that restore the number of nodes of a record.
+
+    `most_nodes` is as in `start_settings`.
     """
     low, high = record["num_nodes"] or 1, record["max_nodes"] or _open_end(record, most_nodes)
     assert high is not None
@@ -106,15 +111,16 @@ def restored_node_count(record: Record, most_nodes: int | None) -> str:
 
 
 def is_range(record: Record) -> bool:
-    """Whether a job asks for one of several numbers of nodes, of which its tasks alone would not be the greatest."""
+    """Return whether a job requests a range of nodes with a maximum below its tasks."""
     low, high = record["num_nodes"] or 1, record["max_nodes"]
     return high is not None and low < high < record["ntasks"]
 
 
 def unpinned(record: Record) -> Record:
-    """A record with our pin as it asks without: a number of nodes that its tasks do not fill evenly is ours.
+    """Return a pinned record as its owner requested it.
 
-    That is known of the pins of this process; of those of an earlier one it is concluded.
+    A number of nodes that its tasks do not fill evenly is ours: known for the pins of this process, inferred for those
+    of an earlier one.
     """
     tasks, low, high = record["ntasks"], record["num_nodes"] or 1, record["max_nodes"]
     ours = low == high and tasks % low and not record["ntasks_per_node"]

@@ -1,13 +1,12 @@
-"""How Slurm shares out the tasks of a job over its node list, where it is told the number of nodes and no more.
+"""Predict how Slurm distributes the tasks of a job over its node list.
 
-Measured on Slurm 26.05 (`tests/data/slurm/splits.json` has what was asked and what came of it), the same for CR_Core,
-CR_Core_Memory, CR_CPU_Memory, with and without CR_LLN and CR_Pack_Nodes:
+The job has a number of nodes and no other setting. Measured on Slurm 26.05 (`tests/data/slurm/splits.json` has requests
+and results), the same for CR_Core, CR_Core_Memory, CR_CPU_Memory, with and without CR_LLN and CR_Pack_Nodes:
 
-- Slurm takes every node of the list that it needs, in the order of its node table, and fills one after the other; the
+- Slurm uses every node of the list that it needs, in the order of its node table, and fills one after the other. The
   last one gets the rest.
-- Nodes that the job could do without would get a task each. So a list is one of which no node can be spared
-  (`required_nodes`).
-- Without the number of nodes Slurm may leave nodes out, add others, or fill a job of several CPUs a task in another
+- Each node that the job does not need would get one task. So a list has only needed nodes (`required_nodes`).
+- Without the number of nodes Slurm may skip nodes, add others, or fill a job with several CPUs per task in another
   order.
 """
 
@@ -19,14 +18,15 @@ from cpsched.model import Request
 
 
 def splits_by_itself(request: Request) -> bool:
-    """Whether Slurm decides how many units each node gets."""
+    """Return whether Slurm decides how many units each node gets."""
     return request.units > 1 and not request.distinct
 
 
 def required_nodes(tasks: int, room: Sequence[int]) -> list[int]:
-    """The positions of a list of nodes without those that can be spared, the smallest first; ascending.
+    """Return the ascending positions of a node list without the unneeded nodes.
 
-    `room` says how many of the `tasks` each node holds. No position is left where all together do not hold them.
+    The smallest unneeded nodes go first. `room` is the number of the `tasks` that each node holds. The result is empty
+    if all together do not hold them.
     """
     spare = sum(room) - tasks
     if spare < 0:
@@ -40,7 +40,9 @@ def required_nodes(tasks: int, room: Sequence[int]) -> list[int]:
 
 
 def distribute_tasks(tasks: int, room: Sequence[int]) -> list[int] | None:
-    """Tasks on each node, in the order of Slurm's node table; None where it is not certain what Slurm does.
+    """Return the tasks on each node, in the order of Slurm's node table.
+
+    None if Slurm's split is uncertain.
 
     >>> distribute_tasks(17, [10, 12])
     [10, 7]

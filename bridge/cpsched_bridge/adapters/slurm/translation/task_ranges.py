@@ -1,4 +1,7 @@
-"""Slurm's lists: nodes, `n[1-3,07],gpu1` (see `cpsched.parsing.hostlist`), and the indices of array tasks."""
+"""Read Slurm's lists of nodes, `n[1-3,07],gpu1`, and of array task indices.
+
+`cpsched.parsing.hostlist` expands node lists.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ __all__ = ["expand_hostlist", "expand_if_valid", "format_ranges", "format_task_r
 
 
 def format_ranges(numbers: list[int]) -> str:
-    """Ascending numbers as ranges: [1, 2, 3, 7] -> "1-3,7" (array tasks)."""
+    """Return ascending numbers as ranges: [1, 2, 3, 7] -> "1-3,7" (array tasks)."""
     runs: list[list[int]] = []
     for number in sorted(numbers):
         if runs and number == runs[-1][1] + 1:
@@ -23,9 +26,9 @@ def format_ranges(numbers: list[int]) -> str:
 
 @lru_cache(maxsize=1024)
 def format_task_ranges(waiting: str | None) -> tuple[range, ...]:
-    """An array's waiting tasks, "0-5,9" or "0-8:2" (every second), as ranges; raises ValueError for what is none.
+    """Return an array's waiting tasks, "0-5,9" or "0-8:2" (every second), as ranges.
 
-    They are not counted out: an array may have millions of tasks.
+    Raise ValueError for any other text. Tasks are not listed one by one: an array may have millions.
     """
     if not waiting:
         return ()

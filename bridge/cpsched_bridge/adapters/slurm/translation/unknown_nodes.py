@@ -1,10 +1,10 @@
-"""Node lists of waiting jobs that name nodes which Slurm does not show: removed from slurm.conf, or deleted.
+"""Find pending jobs that name nodes removed from slurm.conf or deleted.
 
 Measured on Slurm 26.05, read in the source of 24.11 (`_update_job`, `_sync_detail_bitmaps`):
 
-- Slurm refuses every change of such a job: hold, release, another list, an empty list. When the node is there again,
-  the job can be changed again.
-- Where `ReqNodeList` names the node, slurmctld ends the job as NODE_FAIL when it starts anew.
+- Slurm rejects every change of such a job: hold, release, another list, an empty list. Once the node is back, the job
+  can be changed again.
+- If `ReqNodeList` names the node, slurmctld ends the job as NODE_FAIL when it restarts.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ MOST_NAMED = 3
 
 
 def unknown_nodes(field: str, record: Record, machine: SlurmNodeTable) -> str | None:
-    """What is wrong with one of a record's `LISTS`, in words; None where the machine has all nodes in it.
+    """Describe what is wrong with one of a record's `LISTS`; None if all nodes exist.
 
-    Raises ValueError where the list cannot be read.
+    Raise ValueError if the list cannot be read.
     """
     if not record[field]:
         return None

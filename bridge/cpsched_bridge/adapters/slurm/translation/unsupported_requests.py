@@ -1,7 +1,8 @@
-"""What only Slurm can place: jobs that ask for it are left to Slurm, with the reason.
+"""Find requests that only Slurm can place.
 
-Slurm's fields are named as in `cpsched_bridge.adapters.slurm.slurm_records`. Slurm's own reasons
-of a pending job, such as `Licenses`, are rows of `pending_reasons`.
+The bridge leaves such jobs to Slurm, with the reason. Slurm's fields are named as in
+`cpsched_bridge.adapters.slurm.slurm_records`. Slurm's own reasons of a pending job, such as `Licenses`, are rows of
+`pending_reasons`.
 """
 
 from __future__ import annotations
@@ -44,11 +45,11 @@ NOT_MODELLED = {
 
 
 class NeverFits(NotModelled):
-    """The job fits nowhere, even on the empty machine, as far as this project can tell."""
+    """The job does not fit on the empty machine, as far as the bridge can tell."""
 
 
 def require_supported(record: Record) -> None:
-    """Raise `NotModelled` for what only Slurm can place."""
+    """Raise `NotModelled` for a request that only Slurm can place."""
     if record["unreadable"]:
         raise NotModelled("cannot be read", f"cannot be read: {', '.join(record['unreadable'])}")
     for name, reason in NOT_MODELLED.items():

@@ -1,4 +1,4 @@
-"""The objects of a reading that cannot be used: a field cannot be read, or stands in no list of the adapter."""
+"""Find objects with a field that is unreadable or unknown to the adapter."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cpsched_bridge.ports import ObjectKind, UnusableObject
 
 
 def unusable_of(kind: ObjectKind, record: Record) -> UnusableObject:
-    """The first trouble with a node, partition or reservation that has some."""
+    """Return the first unusable field of a node, partition or reservation."""
     for reason in ("unreadable", "unknown"):
         for name, detail in (record.get(reason) or {}).items():
             return UnusableObject(kind, str(record["name"]), name, reason, detail)
@@ -18,7 +18,10 @@ def unusable_of(kind: ObjectKind, record: Record) -> UnusableObject:
 
 
 def unusable_in(seen: ClusterRecords) -> Iterator[UnusableObject]:
-    """All objects of a reading that cannot be used. Of jobs only those that wait: the others run as they are."""
+    """Return all unusable objects of a reading.
+
+    Only pending jobs count: the others continue.
+    """
     tables: tuple[tuple[ObjectKind, Sequence[Record]], ...] = (
         ("node", seen.nodes),
         ("partition", seen.partitions),
