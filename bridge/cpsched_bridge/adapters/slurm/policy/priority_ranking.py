@@ -211,7 +211,7 @@ class RankedJobs:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RankingInput:
-    """The input of a ranking: the queue, its records by number, the machine, the time."""
+    """The input of a ranking: the queue, its records by number, machine and time."""
 
     pending: Sequence[PendingJob]
     by_number: Mapping[int, Record]

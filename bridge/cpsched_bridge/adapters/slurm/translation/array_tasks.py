@@ -1,4 +1,4 @@
-"""Job arrays: the waiting tasks of a record as jobs of their own, and how many of them may run at a time.
+"""Translate the waiting tasks of an array record into jobs, with their limit.
 
 Example: `sbatch --array=0-99%8` has one record for its waiting tasks, of which eight may run at a time.
 """
@@ -18,9 +18,9 @@ FULL = PendingReason(PendingCode.ARRAY_LIMIT, ("tasks",))
 
 
 def numbers_of(record: Record) -> list[int]:
-    """The job numbers that a pending record stands for: one, or the waiting tasks of an array.
+    """Return the job numbers that a pending record stands for.
 
-    None where it cannot be read which tasks wait.
+    These are one job or the waiting tasks of an array. The result is empty if the waiting tasks cannot be read.
     """
     if not record["array_id"] or not record["array_tasks_waiting"]:
         return [slurm_job_ids.job_id_of_record(record)]
@@ -32,7 +32,7 @@ def numbers_of(record: Record) -> list[int]:
 
 
 def active_tasks(jobs: Iterable[Record]) -> dict[int, int]:
-    """Tasks that occupy nodes, by array."""
+    """Return the number of tasks that occupy nodes, by array."""
     counts: dict[int, int] = {}
     for job in jobs:
         if job["array_id"] and job["state"] in slurm_states.OCCUPYING:
@@ -42,12 +42,15 @@ def active_tasks(jobs: Iterable[Record]) -> dict[int, int]:
 
 @dataclass(slots=True)
 class TaskLimits:
-    """The greatest number of tasks at a time by array: only the record of the waiting tasks tells it."""
+    """Remember each array's limit of running tasks.
+
+    Only the record of the waiting tasks has it.
+    """
 
     _most: dict[int, int] = field(default_factory=dict)
 
     def room(self, record: Record, active: Mapping[int, int]) -> int | None:
-        """How many more tasks of this record's array may run; None without a limit."""
+        """Return how many more tasks of this record's array may run; None if unlimited."""
         array = record["array_id"]
         if not array:
             return None
@@ -57,6 +60,6 @@ class TaskLimits:
         return None if most is None else max(0, most - active.get(array, 0))
 
     def keep(self, arrays: set[int]) -> None:
-        """Forget all but these arrays."""
+        """Remove all other arrays."""
         for array in self._most.keys() - arrays:
             del self._most[array]

@@ -1,4 +1,4 @@
-"""Jobs that ran and ended: from the controller's memory reading by reading, and from the accounting database."""
+"""Find ended jobs in the controller's memory and in the accounting database."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from cpsched_bridge.adapters.slurm.translation.slurm_jobs import placed_job
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
 
 NOWHERE = "None assigned"
-"""What the accounting database has for the nodes of a job that never ran."""
+"""The accounting database's nodes of a job that never ran."""
 
 
 @dataclass(slots=True)
 class EndedJobTracker:
-    """Which ended jobs were told already."""
+    """Remember which ended jobs were reported."""
 
     _told: set[tuple[int, int]] = field(default_factory=set)
-    """(job, end) of those that are still in the controller's memory."""
+    """(job, end) of reported jobs that are still in the controller's memory."""
 
     def read(self, jobs: Sequence[Record], machine: SlurmNodeTable, known: Mapping[int, Job]) -> tuple[EndedJob, ...]:
-        """Jobs that ran and ended since the last reading, by end; the first reading tells all that Slurm remembers.
+        """Return jobs that ran and ended since the last reading, by end.
 
-        So a bridge that was dead meanwhile learns what became of its jobs. A job of `known` is told as it was there.
+        The first reading returns all that Slurm remembers, so that a restarted bridge learns how its jobs ended. A job
+        in `known` keeps its translation from there.
         """
         over = [job for job in jobs if _ran(job) and job["end_time"] >= job["start_time"]]
         keys = {(slurm_job_ids.job_id_of_record(job), job["end_time"]): job for job in over}
@@ -37,17 +38,23 @@ class EndedJobTracker:
 
 
 def all_ended(jobs: Iterable[Record], machine: SlurmNodeTable, known: Mapping[int, Job]) -> list[EndedJob]:
-    """Every ended job that the controller still remembers, by end."""
+    """Return every ended job that the controller still remembers, by end."""
     return _readable(lambda job: _ended(job, machine, known), filter(_ran, jobs))
 
 
 def of_database(past: Iterable[Record], machine: SlurmNodeTable) -> list[EndedJob]:
-    """The jobs of the accounting database (records of `PAST_FIELDS`) that ran and ended, by end."""
+    """Return the jobs of the accounting database that ran and ended, by end.
+
+    `past` are records of `PAST_FIELDS`.
+    """
     return _readable(lambda record: _past(record, machine), filter(_ran_by_database, past))
 
 
 def _ran(record: Record) -> bool:
-    """Whether an ended job ever ran. One that was cancelled while it waited has a start (its end), but no nodes."""
+    """Return whether an ended job ever ran.
+
+    A job that was cancelled while pending has a start time (its end), but no nodes.
+    """
     over = record["state"] in slurm_states.ENDED and bool(record["start_time"]) and bool(record["end_time"])
     return over and bool(record["allocated_nodes"])
 
@@ -68,14 +75,17 @@ def _ran_by_database(record: Record) -> bool:
 
 
 def _past(record: Record, machine: SlurmNodeTable) -> EndedJob:
-    """A database record; it does not tell of waiting array tasks, nor always when its job was submitted."""
+    """Translate a database record.
+
+    It lacks waiting array tasks, and sometimes the submit time.
+    """
     record = {**record, "array_tasks_waiting": None, "submit_time": record["submit_time"] or record["start_time"]}
     job = placed_job(record, slurm_job_ids.job_id_of_record(record), machine, max(1, record["num_nodes"] or 1))
     return EndedJob(job, record["start_time"], record["end_time"])
 
 
 def _readable(translate: Callable[[Record], EndedJob], records: Iterable[Record]) -> list[EndedJob]:
-    """The jobs of these records, by end; nothing is learned from one whose facts make no sense."""
+    """Return the jobs of these records, by end, without contradictory records."""
     found = []
     for record in records:
         with contextlib.suppress(*UNREADABLE):

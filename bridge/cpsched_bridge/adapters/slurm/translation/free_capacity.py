@@ -1,4 +1,7 @@
-"""What fits on what is free now, with and without nodes that sleep; equal requests are looked up once a reading."""
+"""Compute what fits on the free nodes, with and without sleeping ones.
+
+Equal requests are computed once per reading.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,14 @@ from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
 
 @dataclass(slots=True)
 class FreeCapacity:
-    """The nodes of a machine with what is free on them, int64[N, R]."""
+    """The nodes of a machine and their free amounts, int64[N, R]."""
 
     machine: SlurmNodeTable
     free: IntArray
     _found: dict[Request, bool] = field(default_factory=dict)
 
     def holds(self, request: Request) -> bool:
-        """Whether all units of a request fit now."""
+        """Return whether all units of a request fit now."""
         if request not in self._found:
             self._found[request] = self._units(request) >= request.units
         return self._found[request]
@@ -28,7 +31,10 @@ class FreeCapacity:
 
 
 def units_on(request: Request, free: IntArray, machine: SlurmNodeTable) -> IntArray:
-    """How many units of a request the nodes hold where `free` (int64[N, R]) is free, int64[N]."""
+    """Return how many units of a request each node holds, int64[N].
+
+    `free` is int64[N, R].
+    """
     found = units_by_node(request, free)
     found[~machine.rows[request.node_set]] = 0
     if request.exclusive:
@@ -38,14 +44,17 @@ def units_on(request: Request, free: IntArray, machine: SlurmNodeTable) -> IntAr
 
 @dataclass(slots=True)
 class WakeableCapacity:
-    """What is free on nodes that are up or sleep, int64[N, R], less what jobs are to get that Slurm wakes nodes for."""
+    """The free amounts on nodes that are up or asleep, int64[N, R].
+
+    Jobs for which Slurm is waking nodes are subtracted.
+    """
 
     machine: SlurmNodeTable
     asleep: BoolArray
     free: IntArray
 
     def take(self, request: Request) -> bool:
-        """Whether a request fits, sleeping nodes first; what it takes is no longer free then."""
+        """Return whether a request fits, sleeping nodes first, and subtract it."""
         if not self.asleep.any():
             return False
         units = units_on(request, self.free, self.machine)

@@ -1,4 +1,4 @@
-"""Generic resources (GPUs and the like) as Slurm spells them, counted by name and by name and type."""
+"""Count generic resources (such as GPUs) by name, and by name and type."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from collections.abc import Mapping
 from cpsched.parsing.gres import NO_CONSUME
 
 Amounts = dict[str, int]
-"""Generic resources by name: {"gpu": 2, "gpu:a100": 2}. A typed one counts under its general name too."""
+"""Generic resources by name: {"gpu": 2, "gpu:a100": 2}. A typed one also counts under its general name."""
 _SHARED = f":{NO_CONSUME}"
 
 
 def gres_amounts(items: Mapping[str, int]) -> Amounts:
-    """Counts by name and by name:type, from "gres/gpu:a100", "gpu:a100" or "gres:gpu" keys.
+    """Return counts by name and by name:type.
 
-    What is not used up is left out: see `shared_amounts`.
+    Keys are "gres/gpu:a100", "gpu:a100" or "gres:gpu". Resources that are not used up are missing, see
+    `shared_amounts`.
     """
     found: Amounts = {}
     for key, count in items.items():
@@ -29,10 +30,10 @@ def gres_amounts(items: Mapping[str, int]) -> Amounts:
 
 
 def shared_amounts(items: Mapping[str, int]) -> Amounts:
-    """The same of what any number of jobs may have at a time (`no_consume`)."""
+    """Return the counts of resources that several jobs may share (`no_consume`)."""
     return gres_amounts({key.removesuffix(_SHARED): count for key, count in items.items() if key.endswith(_SHARED)})
 
 
 def tres_gres(tres: Mapping[str, int] | None) -> Amounts:
-    """The generic resources in a dict of trackable resources, such as {"cpu": 4, "gres/gpu": 2}."""
+    """Return the generic resources of a dict such as {"cpu": 4, "gres/gpu": 2}."""
     return gres_amounts({key: count for key, count in (tres or {}).items() if key.startswith("gres/")})

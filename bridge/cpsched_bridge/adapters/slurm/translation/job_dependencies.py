@@ -1,11 +1,11 @@
-"""Whether what a job depends on has happened, read off the other jobs of the same reading.
+"""Decide whether a job's dependencies are met, from the jobs of the same reading.
 
-Slurm looks at the dependencies of held jobs once a minute, and clears those that are met. A job that the bridge holds
-would wait that long. So the bridge looks itself, by the rules of Slurm's `test_job_dependency` (slurmctld's
-job_scheduler.c). The verdict stays Slurm's: a released job does not start before Slurm has tested its dependencies.
+Slurm checks the dependencies of held jobs once a minute, and clears met ones. A job that the bridge holds would wait
+that long. So the bridge checks them itself, by the rules of Slurm's `test_job_dependency` (slurmctld's
+job_scheduler.c). Slurm has the last word: it starts a released job only after its own check.
 
-A record gives dependencies by kind, as lists of jobs with their state: {"afterok": ["14_7(unfulfilled)"], ...}, and
-whether `singleton` is among them; None where the library has lost that. Where no kind is named, it must be that one.
+A record has dependencies by kind, as lists of jobs with their state: {"afterok": ["14_7(unfulfilled)"]}. It also has
+whether `singleton` is among them, or None if the library lost that. If no kind is named, the dependency is `singleton`.
 """
 
 from __future__ import annotations
@@ -48,26 +48,26 @@ KINDS: Mapping[str, Callable[[Record, int, int], bool]] = {
     "afternotok": _has_failed,
     "aftercorr": _has_completed,
 }
-"""By kind of dependency, when a job that is depended on has done what is waited for."""
+"""By kind of dependency, whether another job meets it."""
 
 
 @dataclass(slots=True)
 class DependencyTargets:
-    """The jobs of one reading, as what is depended on."""
+    """The jobs of one reading that others may depend on."""
 
     jobs: Sequence[Record]
     now_s: int
     _by_number: dict[int, list[Record]] = field(default_factory=dict)
     """The records of a job, or of all tasks of an array."""
     _by_task: dict[int, dict[int | None, list[Record]]] = field(default_factory=dict)
-    """By array, the records of its tasks by their numbers; None: of those that wait in one record."""
+    """By array, the records of its tasks by task number; None: of tasks that wait in one record."""
     _told: dict[tuple[str, object], bool] = field(default_factory=dict)
-    """What was found out about a kind and what is depended on: many jobs may depend on the same many."""
+    """Results by kind and target: many jobs may depend on the same many."""
     _single: dict[tuple[object, object], tuple[bool, float]] = field(default_factory=dict)
-    """By user and name, whether such a job has nodes, and the smallest number of those that wait."""
+    """By user and name, whether such a job has nodes, and the smallest number of the waiting ones."""
 
     def met(self, record: Record) -> bool:
-        """Whether a pending record depends on nothing, or on nothing any more."""
+        """Return whether all dependencies of a pending record are met."""
         wanted = record["dependencies"]
         if wanted is None:
             return True
@@ -75,12 +75,12 @@ class DependencyTargets:
             return False
         tests = [self._known(kind, on, record) for kind in wanted for on in _each(wanted[kind])]
         any_will_do, single = wanted.get("satisfy") == "any", wanted.get("singleton")
-        if single or not tests or (single is None and not any_will_do):  # a lost one may be there: Slurm looks, too
+        if single or not tests or (single is None and not any_will_do):  # maybe a lost singleton: Slurm checks, too
             tests.append(self._is_single(record))
         return any(tests) if any_will_do else all(tests)
 
     def _known(self, kind: str, on: object, record: Record) -> bool:
-        """`_is`, found out once for all jobs of a reading where the job itself does not matter."""
+        """Return `_is`, cached for a reading where the result does not depend on the job."""
         if kind == "aftercorr":
             return self._is(kind, on, record)
         key = (kind, str(on))
@@ -89,7 +89,7 @@ class DependencyTargets:
         return self._told[key]
 
     def _is(self, kind: str, on: object, record: Record) -> bool:
-        """Whether one dependency is met; not if its kind is unknown here, or if it failed for good."""
+        """Return whether one dependency is met; False for an unknown or failed one."""
         read, happened = _ON.fullmatch(str(on)), KINDS.get(kind)
         if read is None or happened is None or read["state"] == "failed":
             return False
@@ -100,14 +100,17 @@ class DependencyTargets:
         whole = task in (None, "*")
         found = self._records(int(read["job"]), None if whole else int(task))
         if not found:
-            return True  # what Slurm no longer knows is depended on no more
+            return True  # Slurm ignores dependencies on jobs that it has forgotten
         if kind == "afternotok" and whole:
             ended = all(_has_ended(each, minutes, self.now_s) for each in found)
             return ended and any(_has_failed(each, minutes, self.now_s) for each in found)
         return all(happened(each, minutes, self.now_s) for each in found)
 
     def _records(self, number: int, task: int | None) -> list[Record]:
-        """The records of a job or an array; of one task, its own or the one that it shares with other waiting tasks."""
+        """Return the records of a job, an array, or one task.
+
+        A waiting task may share its record with others.
+        """
         if not self._by_number:
             for job in self.jobs:
                 self._by_number.setdefault(job["array_id"] or job["id"], []).append(job)
@@ -125,7 +128,7 @@ class DependencyTargets:
         return tasks.get(slurm_job_ids.task_id(number, task)) or tasks.get(None, [])
 
     def _is_single(self, record: Record) -> bool:
-        """Whether no other job of the same name and user runs, or waits and came before."""
+        """Return whether no job of the same name and user runs, or waits ahead of it."""
         if not self._single:
             for job in self.jobs:
                 key = (job["user_id"], job["name"])

@@ -1,11 +1,12 @@
-"""How a Slurm job is split over nodes, as far as Slurm can be told: in equal shares, or task by task.
+"""Split a Slurm job over nodes, in equal shares or task by task.
 
-- Equal shares on distinct nodes (`shares_asked`): Slurm is told the nodes and one number of tasks per node. A fixed
-  number of nodes (`--nodes=k`) makes k shares; otherwise there are the fewest that hold the job, one as a rule.
+- Equal shares on distinct nodes (`shares_asked`): a start sets the nodes and one number of tasks per node. A fixed
+  number of nodes (`--nodes=k`) makes k shares. Otherwise the job gets the fewest shares that hold it, usually one.
   `--ntasks-per-node` makes shares of that many tasks, of which Slurm leaves the last ones partly idle.
-- Task by task (`tasks_asked`): Slurm is told the nodes and their number, and splits the tasks as `splits` says. That is
-  for jobs of which each task asks for amounts of its own, so that a node's share is the sum of its tasks.
-- Whatever else only Slurm can place is left to Slurm.
+- Task by task (`tasks_asked`): a start sets the nodes and their number, and Slurm splits the tasks as
+  `task_distribution` predicts. That is for jobs that request amounts per task, so that a node's share is the sum of its
+  tasks.
+- Slurm places all other jobs.
 """
 
 from __future__ import annotations
@@ -26,12 +27,15 @@ from cpsched_bridge.adapters.slurm.translation.start_pins import is_range
 from cpsched_bridge.adapters.slurm.translation.unsupported_requests import NeverFits
 
 MOST_NODES = 100_000
-"""More nodes than a cluster has: so many numbers of nodes are tried, whatever number of tasks somebody writes."""
+"""Maximum number of nodes that is tried, above any cluster's size, whatever number of tasks a user requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class EqualSplit:
-    """A job in equal parts: how many, what each takes on its node, and whether the nodes could hold them if empty."""
+    """A split of a job into equal parts.
+
+    It has the number of parts, the amounts of each, and whether empty nodes could hold them.
+    """
 
     units: int
     amounts: tuple[int, ...]
@@ -40,7 +44,7 @@ class EqualSplit:
 
 @dataclass(frozen=True, slots=True)
 class SplitChoices:
-    """The ways in which a job can be split that fit the empty machine; at least one."""
+    """The splits of a job that fit the empty machine; at least one."""
 
     equal: EqualSplit | None
     tasks: EqualSplit | None
@@ -49,7 +53,10 @@ class SplitChoices:
 def parts_asked(
     record: Record, machine: SlurmNodeTable, node_set: int, least_nodes: int, most_nodes: int | None
 ) -> SplitChoices:
-    """How a pending job can be split on so many nodes; raises `NotModelled`, `NeverFits` where only room is lacking."""
+    """Return how a pending job can be split within the given range of nodes.
+
+    Raise `NotModelled`, or `NeverFits` if the machine is too small.
+    """
     equal = tasks = None
     refused: NotModelled | None = None
     try:
@@ -86,7 +93,10 @@ def _refuse_misfits(equal: EqualSplit, least_nodes: int, most_nodes: int | None)
 
 
 def shares_asked(record: Record, machine: SlurmNodeTable, node_set: int) -> EqualSplit:
-    """The equal shares of a pending job: the fewest that hold it, of those that it allows; raises `NotModelled`."""
+    """Return the fewest allowed equal shares that hold a pending job.
+
+    Raise `NotModelled`.
+    """
     tried = []
     for nodes in counts_asked(record):
         amounts = share_asked(record, machine, nodes)
@@ -97,9 +107,9 @@ def shares_asked(record: Record, machine: SlurmNodeTable, node_set: int) -> Equa
 
 
 def counts_asked(record: Record) -> list[int]:
-    """The numbers of nodes on which a job can be in equal shares, ascending, at least one; raises `NotModelled`.
+    """Return the allowed numbers of equal shares, ascending, at least one.
 
-    Without --nodes Slurm records the number of tasks as the greatest number of nodes.
+    Raise `NotModelled`. Without --nodes Slurm records the number of tasks as the maximum number of nodes.
     """
     tasks, low, high = record["ntasks"], record["num_nodes"] or 1, record["max_nodes"]
     if tasks < 1:
@@ -123,9 +133,10 @@ def counts_asked(record: Record) -> list[int]:
 
 
 def tasks_asked(record: Record, machine: SlurmNodeTable, node_set: int, least_nodes: int = 0) -> EqualSplit | None:
-    """The tasks of a pending job as units that may share nodes; None where Slurm's own split of them is not known.
+    """Return the tasks of a pending job as units that may share nodes.
 
-    That is so where something is asked for each node, or a number of nodes that the tasks alone do not lead to.
+    None if Slurm's own split of them is unknown: the job requests amounts per node, or a number of nodes that does not
+    follow from its tasks.
     """
     tasks, low, high = record["ntasks"], max(record["num_nodes"] or 1, least_nodes), record["max_nodes"]
     for_each_node = record["ntasks_per_node"] or record["memory_per_node"] is not None or record["gres_per_node"]
@@ -140,9 +151,9 @@ def tasks_asked(record: Record, machine: SlurmNodeTable, node_set: int, least_no
 
 
 def share_asked(record: Record, machine: SlurmNodeTable, nodes: int) -> tuple[int, ...]:
-    """Amounts that the largest of `nodes` shares takes on its node, in the order of the machine's resources.
+    """Return the amounts of the largest of `nodes` shares, in the order of resources.
 
-    Shares are equal but where --ntasks-per-node makes the last ones smaller, and Slurm allocates them like the others.
+    Shares are equal, except that --ntasks-per-node makes the last ones smaller. Slurm allocates those like the others.
     """
     tasks = -(-record["ntasks"] // nodes)
     used, least = tasks * record["cpus_per_task"], record["min_cpus_per_node"] or 0
@@ -164,7 +175,10 @@ def share_asked(record: Record, machine: SlurmNodeTable, nodes: int) -> tuple[in
 
 
 def _gres_asked(record: Record, machine: SlurmNodeTable, nodes: int, tasks: int) -> Amounts:
-    """Generic resources of one share, from what is asked per node, per task, or for the job on its one node."""
+    """Return the generic resources of one share.
+
+    They are requested per node, per task, or for the job on its one node.
+    """
     per_node = gres_amounts(record["gres_per_node"] or {})
     per_task = tres_gres(record["tres_per_task"])
     asked = {n: per_node.get(n, 0) + per_task.get(n, 0) * tasks for n in {*per_node, *per_task}}
@@ -183,7 +197,7 @@ def _gres_asked(record: Record, machine: SlurmNodeTable, nodes: int, tasks: int)
 
 
 def gres_asked(record: Record) -> Amounts:
-    """At most so much of each generic resource does one share of a job ask for."""
+    """Return an upper bound of each generic resource that one share requests."""
     tasks = record["ntasks"] or 1
     per_node, total = gres_amounts(record["gres_per_node"] or {}), tres_gres(record["requested_tres"])
     per_task = {name: count * tasks for name, count in tres_gres(record["tres_per_task"]).items()}
@@ -192,25 +206,25 @@ def gres_asked(record: Record) -> Amounts:
 
 
 def shared_asked(record: Record, machine: SlurmNodeTable) -> Amounts:
-    """The same of the resources that jobs share."""
+    """Return the upper bound of the resources that jobs share."""
     asked = gres_asked(record) if machine.shared else {}
     return {name: count for name, count in asked.items() if name in machine.shared}
 
 
 def _nodes_that_hold(amounts: tuple[int, ...], machine: SlurmNodeTable, node_set: int) -> int:
-    """How many nodes of a node set could hold such a share if they were empty."""
+    """Return how many nodes of a node set could hold such a share if empty."""
     return int(np.count_nonzero(_room(Request(1, amounts, distinct=True), machine, node_set)))
 
 
 def _room(request: Request, machine: SlurmNodeTable, node_set: int) -> IntArray:
-    """How many units the nodes of a node set could hold if they were empty."""
+    """Return how many units the nodes of a node set could hold if empty."""
     return units_by_node(request, machine.capacity)[machine.rows[node_set]]
 
 
 def share_allocated(record: Record, machine: SlurmNodeTable, nodes: int) -> tuple[int, ...]:
-    """Amounts of one of `nodes` equal shares of what Slurm allocated to a job, rounded up.
+    """Return one of `nodes` equal shares of a job's allocation, rounded up.
 
-    Slurm tells the sums over all nodes. What a database record does not have is taken as not asked for.
+    Slurm shows the sums over all nodes. A resource that is missing in a database record counts as not requested.
     """
     tres = record["allocated_tres"] or record.get("requested_tres") or {}
     gres = tres_gres(tres) or _gres_untracked(record, nodes)
@@ -222,7 +236,10 @@ def share_allocated(record: Record, machine: SlurmNodeTable, nodes: int) -> tupl
 
 
 def _gres_untracked(record: Record, nodes: int) -> Amounts:
-    """Generic resources of the whole job by what it asked for: accounting does not track what it got."""
+    """Return the generic resources that the whole job requested.
+
+    Accounting does not track the allocated ones.
+    """
     per_node = gres_amounts(record.get("gres_per_node") or {})
     if per_node:
         return {name: count * nodes for name, count in per_node.items()}

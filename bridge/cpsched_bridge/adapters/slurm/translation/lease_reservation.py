@@ -1,7 +1,8 @@
-"""The claim of a bridge in control, as a reservation: operators make and change one, users can do neither.
+"""Read the lease of the controlling bridge from a reservation.
 
-The reservation lies ten years ahead, so that it keeps no job from any node. It is known by its name; its comment is
-the claim. slurmctld refuses a second reservation of one name, so that of two bridges only one can make it.
+Operators can create and change reservations, users cannot. The reservation starts in ten years, so that it keeps no job
+from any node. It is identified by its name; its comment is the lease. slurmctld rejects a second reservation of the
+same name, so only one of two bridges can create it.
 """
 
 from __future__ import annotations
@@ -15,21 +16,24 @@ from cpsched_bridge.ports import Lease
 __all__ = ["NAME", "comment_in", "format_lease", "lease_of", "others"]
 
 NAME = "cpsched-bridge"
-"""The reservation's."""
+"""Name of the reservation."""
 UNKNOWN = "whoever wrote the comment of the reservation"
 
 
 def lease_of(reservations: Iterable[Record]) -> Lease | None:
-    """The claim among a reading's reservations; one with odd words is a claim of somebody unknown."""
+    """Return the lease among a reading's reservations.
+
+    An unreadable comment is a lease of an unknown owner.
+    """
     comment = comment_in(reservations)
     return None if comment is None else parse_lease(comment, f"{UNKNOWN} {NAME}")
 
 
 def comment_in(reservations: Iterable[Record]) -> str | None:
-    """The claim as it stands there; None where there is none."""
+    """Return the comment of the lease reservation; None if there is none."""
     return next((each.get("comment") or "" for each in reservations if each["name"] == NAME), None)
 
 
 def others(reservations: Sequence[Record]) -> list[Record]:
-    """The reservations that set nodes aside."""
+    """Return the reservations that reserve nodes."""
     return [each for each in reservations if each["name"] != NAME]

@@ -1,4 +1,4 @@
-"""What Slurm's nodes have to give at a moment: which of them take jobs, and what is free on them."""
+"""Compute which of Slurm's nodes accept jobs now, and what is free on them."""
 
 from __future__ import annotations
 
@@ -18,19 +18,28 @@ from cpsched_bridge.adapters.slurm.translation.slurm_reservations import FutureC
 
 
 def available(nodes: Sequence[Record], reservations: Iterable[Reservation], now_s: int) -> BoolArray:
-    """Nodes that may be given a job now, bool[N]: up, responding, not drained, not reserved as a whole."""
+    """Return the nodes that accept jobs now, bool[N].
+
+    They are up, responding, not drained, and not reserved as a whole.
+    """
     return _in_state(nodes, slurm_states.node_takes_jobs, reservations, now_s)
 
 
 def asleep(nodes: Sequence[Record], reservations: Iterable[Reservation], now_s: int) -> BoolArray:
-    """Nodes that Slurm wakes where it starts a job on them, bool[N]; not those reserved as a whole."""
+    """Return the nodes that Slurm wakes to start a job, bool[N].
+
+    Nodes that are reserved as a whole are excluded.
+    """
     return _in_state(nodes, slurm_states.node_sleeps, reservations, now_s)
 
 
 def _in_state(
     nodes: Sequence[Record], fits: Callable[[str], bool], reservations: Iterable[Reservation], now_s: int
 ) -> BoolArray:
-    """Slurm marks each node of a reservation that has begun; what is known of the reservation says more."""
+    """Return the nodes in a fitting state and not reserved as a whole, bool[N].
+
+    Slurm marks each node of an active reservation, but the reservation itself has more detail than the mark.
+    """
     active = [reservation for reservation in reservations if reservation.start_s <= now_s]
     shut = np.zeros(len(nodes), np.bool_)
     parts = np.zeros(len(nodes), np.bool_)
@@ -44,7 +53,10 @@ def _in_state(
 def reserved_now(
     machine: SlurmNodeTable, reservations: Iterable[Reservation], inside: Mapping[str, Sequence[RunningJob]], now_s: int
 ) -> IntArray:
-    """What active reservations hold of nodes and their own running jobs (`inside`) do not use, int64[N, R]."""
+    """Return what active reservations hold beyond their own jobs' use, int64[N, R].
+
+    `inside` are the running jobs by reservation.
+    """
     held = np.zeros_like(machine.capacity)
     for each in reservations:
         if each.start_s <= now_s and each.held is not None:
@@ -55,7 +67,7 @@ def reserved_now(
 def future_core_reservations(
     machine: SlurmNodeTable, reservations: Sequence[Reservation], running: Sequence[RunningJob], now_s: int
 ) -> tuple[FutureCoreReservation, ...]:
-    """The reservations of parts of nodes that are to come, with what is left beside each of them."""
+    """Return future reservations of parts of nodes, with what each leaves free."""
     found = []
     for each in reservations:
         if each.start_s > now_s and each.held is not None:
@@ -68,7 +80,10 @@ def future_core_reservations(
 
 
 def in_use(nodes: Sequence[Record], machine: SlurmNodeTable) -> IntArray:
-    """What the node records say is allocated, int64[N, R]; generic resources only where accounting tracks them."""
+    """Return the amounts that the node records show as allocated, int64[N, R].
+
+    Generic resources are included only if accounting tracks them.
+    """
     used = np.zeros_like(machine.capacity)
     used[:, CORES] = [min(node["allocated_cpus"] or 0, MOST_AMOUNT) for node in nodes]
     if machine.counts_memory:
@@ -81,21 +96,24 @@ def in_use(nodes: Sequence[Record], machine: SlurmNodeTable) -> IntArray:
 
 
 def _counts(tres: Mapping[str, object] | None) -> dict[str, int]:
-    """The entries of an allocated_tres dict that are numbers ("mem" may read "4G")."""
+    """Return the numeric entries of an allocated_tres dict ("mem" may read "4G")."""
     return {key: value for key, value in (tres or {}).items() if isinstance(value, int)}
 
 
 def overcommitted(nodes: Sequence[Record], machine: SlurmNodeTable) -> BoolArray:
-    """Nodes on which Slurm says that more is allocated than they have, bool[N]: such a node is given no job.
+    """Return nodes with more allocated than they have, bool[N]: they get no job.
 
-    Slurm lets that happen where a node's configuration shrinks under its jobs, or memory is over-allocated.
+    That happens if a node's configuration shrinks while jobs run, or if memory is over-allocated.
     """
     found: BoolArray = np.any(in_use(nodes, machine) > machine.capacity, axis=1)
     return found
 
 
 def taken_by(machine: SlurmNodeTable, running: Sequence[RunningJob]) -> IntArray:
-    """What running jobs take by their requests, int64[N, R]; an exclusive one uses up its nodes."""
+    """Return what running jobs use by their requests, int64[N, R].
+
+    An exclusive job uses all of its nodes.
+    """
     used = np.zeros_like(machine.capacity)
     for job in running:
         request = job.job.request
@@ -107,16 +125,15 @@ def taken_by(machine: SlurmNodeTable, running: Sequence[RunningJob]) -> IntArray
 def free_on(
     nodes: Sequence[Record], machine: SlurmNodeTable, running: Sequence[RunningJob], usable: BoolArray, held: IntArray
 ) -> IntArray:
-    """What is free, int64[N, R]; 0 on nodes that are not `usable`. `held` is set aside for others.
+    """Return the free amounts, int64[N, R]; 0 on nodes that are not `usable`.
 
-    Two sources know a part of it, and the one that leaves less counts:
+    `held` is reserved for others. Of two sources, the one that leaves less counts:
 
-    - The node records know how a job that Slurm placed itself is split over its nodes, and what jobs take that are
-      not modelled.
-    - The running jobs know generic resources where accounting does not track them, and that an exclusive job uses up
+    - The node records include how Slurm split jobs that it placed itself, and jobs that are not modelled.
+    - The running jobs include generic resources that accounting does not track, and that an exclusive job uses all of
       its nodes.
 
-    So free and running amounts never exceed a node's capacity together.
+    So free and running amounts together never exceed a node's capacity.
     """
     free: IntArray = machine.capacity - np.maximum(in_use(nodes, machine), taken_by(machine, running)) - held
     free[~usable] = 0

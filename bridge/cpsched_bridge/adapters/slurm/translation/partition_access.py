@@ -1,12 +1,12 @@
-"""Who may use a partition: its lists of accounts, QOS and Unix groups, allowed or denied, as Slurm reads them.
+"""Decide who may use a partition, by its lists of accounts, QOS and Unix groups.
 
-A list of what is allowed makes Slurm overlook the list of what is denied. What is not known keeps nobody out: Slurm's
-own answer to a start then decides. Not known may be
+A list of allowed names makes Slurm ignore the list of denied ones. Unknown facts exclude no job: Slurm's own answer to
+a start then decides. These may be unknown:
 
-- whether the controller checks accounts at all, which it does since 23.02 only where associations are enforced,
-- which accounts are above which: since 23.02 a partition that takes an account takes those below it, too,
-- the groups of a user whom this host does not know,
-- from which hosts a partition takes jobs (`AllocNodes`): that is not read.
+- whether the controller checks accounts: since 23.02 it does so only if associations are enforced,
+- the parents of accounts: since 23.02 a partition that allows an account allows those below it, too,
+- the groups of a user who does not exist on this host,
+- from which hosts a partition accepts jobs (`AllocNodes`): the bridge does not read it.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.adapters.slurm.translation.slurm_partitions import Partition
 
 _SHOWN = 5
-"""Names of a list that a reason tells."""
+"""Maximum number of names of a list in a reason."""
 _BY_TREE = (23, 2)
-"""The version since which a partition that takes an account takes those below it."""
+"""The first version in which a partition that allows an account allows those below it."""
 
 
 @dataclass(frozen=True, slots=True)
 class AccessContext:
-    """What decides beside a job's and a partition's own records.
+    """Facts besides a job's and a partition's own records.
 
-    - `accounts_count`: whether the controller checks accounts; None where nobody knows.
-    - `by_tree`: whether an account stands for those below it.
-    - `above`: account -> the account above it; None where nobody knows.
-    - `outside`: user -> groups that the user is known not to be in.
+    - `accounts_count`: whether the controller checks accounts; None if unknown.
+    - `by_tree`: whether an account includes those below it.
+    - `above`: account -> its parent; None if unknown.
+    - `outside`: user -> groups that the user is known not to belong to.
     """
 
     accounts_count: bool | None = None
@@ -42,7 +42,7 @@ class AccessContext:
 
 
 def accounts_checked(config: Record) -> tuple[bool | None, bool]:
-    """`AccessContext.accounts_count` and `.by_tree` of a controller's configuration."""
+    """Return `AccessContext.accounts_count` and `.by_tree` of a configuration."""
     version, enforced = _version(config.get("version")), config.get("accounting_storage_enforce")
     if version is not None and version < _BY_TREE:
         return True, False
@@ -58,7 +58,10 @@ def _version(text: object) -> tuple[int, int] | None:
 
 
 def access_denied_reason(record: Record, partition: Partition, doors: AccessContext) -> PendingReason | None:
-    """Why a job may not use its partition, Slurm's name for it first; None if it may, or if nobody knows."""
+    """Return why a job may not use its partition; None if it may, or if unknown.
+
+    The reason starts with Slurm's name for it.
+    """
     return (
         _by_qos(str(record["qos"] or ""), partition)
         or _by_account(str(record["account"] or ""), partition, doors)
@@ -89,7 +92,7 @@ def _by_account(account: str, partition: Partition, doors: AccessContext) -> Pen
 
 
 def _upwards(account: str, doors: AccessContext) -> Iterator[str]:
-    """The account, and where they count, those above it."""
+    """Yield the account and, if parents count, those above it."""
     return _climb(account, doors.above if doors.by_tree and doors.above is not None else {})
 
 
@@ -102,7 +105,7 @@ def _climb(account: str, above: Mapping[str, str]) -> Iterator[str]:
 
 
 def account_ancestors(account: str, doors: AccessContext) -> list[str]:
-    """The account and those above it, as far as they are known, in small letters."""
+    """Return the account and its known parents, in lower case."""
     return list(_climb(account.lower(), doors.above or {}))
 
 

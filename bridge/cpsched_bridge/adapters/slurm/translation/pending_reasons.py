@@ -1,12 +1,12 @@
-"""Slurm's reasons why a job waits, one table of all of them: what each means for the job, for others, for the bridge.
+"""Define what Slurm's pending reasons mean for the job and for the bridge.
 
-The names are those of Slurm 22.05 to 26.05 (`src/common/job_state_reason.c`). Three rules shaped the table:
+The names are those of Slurm 22.05 to 26.05 (`src/common/job_state_reason.c`). The table follows three rules:
 
-- What one user's job meets puts off jobs of that user alone. A limit of a whole QOS, account or partition may be met
-  because the job asks for too much, while others would pass; so every user finds out by jobs of their own.
-- Where Slurm says in its own words that the fault is not with the job, a start that does not come true is a failed one.
-- A name that is in no row lies with nobody. The start counts as failed: the job and its like are tried more rarely, and
-  nobody else is.
+- A reason of one user's job makes only jobs of that user back off. A job may meet a limit of a whole QOS, account or
+  partition because it requests too much, while other jobs would pass. So each user's own jobs are tried.
+- If Slurm's own words exclude a fault of the job, a start that does not run is a failed one.
+- A reason without a row concerns no group. The start counts as failed: the job and similar jobs are retried less often,
+  and no others.
 """
 
 from __future__ import annotations
@@ -24,50 +24,50 @@ from cpsched_bridge.ports import ClusterReason
 
 
 class ReasonSubject(NamedTuple):
-    """A pending job, with what identifies its groups."""
+    """A pending job with the fields that identify its groups."""
 
     label: str
     record: Record
     alike: BackoffKey
-    """The jobs that are like it."""
+    """The key of similar jobs."""
 
 
 Group = Callable[[ReasonSubject], BackoffKey]
-"""The key of a group that the job is in."""
+"""Returns the key of a group of the job."""
 
 
 def of_job(job: ReasonSubject) -> BackoffKey:
-    """The job alone."""
+    """Return the key of the job alone."""
     return BackoffKey("job", (job.label,))
 
 
 def of_array(job: ReasonSubject) -> BackoffKey:
-    """The array that the job is a task of."""
+    """Return the key of the job's array."""
     return BackoffKey("array", (str(job.record["array_id"]),)) if job.record["array_id"] else of_job(job)
 
 
 def of_equivalence_class(job: ReasonSubject) -> BackoffKey:
-    """The jobs of the same user, account, partition and QOS that ask for the same."""
+    """Return the key of jobs with the same user, account, partition, QOS and request."""
     return job.alike
 
 
 def of_association(job: ReasonSubject) -> BackoffKey:
-    """The user in an account."""
+    """Return the key of the user in an account."""
     return BackoffKey("association", (_user(job), _text(job, "account")))
 
 
 def of_qos(job: ReasonSubject) -> BackoffKey:
-    """The user's jobs of the QOS."""
+    """Return the key of the user's jobs in the QOS."""
     return BackoffKey("qos", (_text(job, "qos"), _user(job)))
 
 
 def of_partition(job: ReasonSubject) -> BackoffKey:
-    """The user's jobs of the partition."""
+    """Return the key of the user's jobs in the partition."""
     return BackoffKey("partition", (_text(job, "partition"), _user(job)))
 
 
 def of_access(job: ReasonSubject) -> BackoffKey:
-    """The user's jobs of the partition that are under the same account and QOS."""
+    """Return the key of the user's jobs with the same partition, account and QOS."""
     return BackoffKey("access", (_text(job, "partition"), _user(job), _text(job, "account"), _text(job, "qos")))
 
 
@@ -84,15 +84,15 @@ GROUPS: tuple[Group, ...] = (of_job, of_array, of_equivalence_class, of_associat
 
 @dataclass(frozen=True, slots=True)
 class ReasonMeaning:
-    """What a reason says of a job that was released and does not run.
+    """What a reason means for a job that was released and does not run.
 
-    - `scope`: with whom the reason lies, in words.
-    - `group`: who is put off for it; None where it lies with none of the user's jobs.
-    - `clears_on_end`: whether each end of one of their jobs may ease it.
-    - `transient`: whether Slurm may show it for a moment after a release, until its scheduler has looked at the job.
+    - `scope`: what the reason concerns, as text.
+    - `group`: the group that backs off; None if the reason concerns none of the user's jobs.
+    - `clears_on_end`: whether the end of one of their jobs may remove it.
+    - `transient`: whether Slurm may show it briefly after a release, until its scheduler has tried the job.
     - `refused`: whether Slurm will not start the job on its nodes, which is a failed start at once.
-    - `lower_priority`: whether other jobs go first, so that a start that takes long is no sign of a broken cluster.
-    - `then`: what the bridge does, in a sentence.
+    - `lower_priority`: whether other jobs go first, so that a slow start is no sign of a broken cluster.
+    - `then`: what the bridge does, as a sentence.
     """
 
     scope: str
@@ -212,14 +212,16 @@ REASONS: dict[str, ReasonMeaning] = {
     **{name: meaning for meaning, names in _NAMES for name in names.split()},
     **dict.fromkeys(sorted(LAUNCH_FAILED), JOB),
 }
-"""Every reason that Slurm can show, by name; of launches that failed Slurm says a sentence."""
+"""Every reason that Slurm can show, by name; for failed launches Slurm shows a sentence."""
 
 FAMILIES: tuple[tuple[str, ReasonMeaning], ...] = (
     (r"(Assoc|QOS)(Max\w+Per(Job|Node)|Min)\w*", LIKES),
     (r"Assoc\w+", ASSOCIATION),
     (r"(QOS|Max)\w+", QOS),
 )
-"""What limits mean that later versions of Slurm may add: Slurm forms their names by rule. The first match counts."""
+"""The meaning of limits that later versions of Slurm may add, by the pattern of their names. The first match
+counts.
+"""
 
 TEXTS: tuple[tuple[str, str], ...] = (
     (r"Job's QOS not (known|permitted)", "QOSNotAllowed"),
@@ -235,12 +237,15 @@ TEXTS: tuple[tuple[str, str], ...] = (
     (r"burst.buffer/", "BurstBufferOperation"),
     (r"Job is at or exceeds ", "TimeLimit"),
 )
-"""How sentences begin that Slurm shows in place of a name, and the name."""
+"""The beginnings of sentences that Slurm shows instead of a name, and that name."""
 
 
 @lru_cache(maxsize=1024)
 def reason_name(reason: str) -> str:
-    """The name of a reason that Slurm may have put into a sentence; a sentence that nobody knows as it is."""
+    """Return the name of a reason that Slurm may show as a sentence.
+
+    Return an unknown sentence unchanged.
+    """
     if reason in REASONS:
         return reason
     sentence = reason.replace("_", " ")  # scontrol writes one word
@@ -249,7 +254,7 @@ def reason_name(reason: str) -> str:
 
 @lru_cache(maxsize=1024)
 def meaning_of(reason: str) -> ReasonMeaning:
-    """What a reason means, as Slurm shows it."""
+    """Return the meaning of a reason as Slurm shows it."""
     name = reason_name(reason)
     if name in REASONS:
         return REASONS[name]
@@ -257,7 +262,7 @@ def meaning_of(reason: str) -> ReasonMeaning:
 
 
 def pending_reason_of(job: ReasonSubject) -> ClusterReason | None:
-    """The reason of a pending job, where it lies with the job or with others of its user."""
+    """Return the reason of a pending job if it concerns the job or its user's jobs."""
     reason = job.record["state_reason"] or ""
     meaning = meaning_of(reason)
     if meaning.group is None:
@@ -266,5 +271,5 @@ def pending_reason_of(job: ReasonSubject) -> ClusterReason | None:
 
 
 def groups_of(job: ReasonSubject) -> tuple[BackoffKey, ...]:
-    """Every group that a reason of this job could be about, each once."""
+    """Return every group that a reason of this job may concern, each once."""
     return tuple(dict.fromkeys(group(job) for group in GROUPS))

@@ -1,7 +1,7 @@
-"""Job numbers: Slurm's own, and one made here for each task of an array.
+"""Number jobs: by Slurm's number, and by a computed one for each array task.
 
-Slurm numbers an array task only when the task starts or is touched. The number made here stays with the task from first
-sight to its end, whether its record has been split off the array's or not.
+Slurm numbers an array task only when the task starts or is changed. The computed number identifies the task until it
+ends, whether or not its record has been split off the array's.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ MOST_TASK = 1 << 22
 
 
 def task_id(array_id: int, task: int) -> int:
-    """The number of one array task."""
+    """Return the number of one array task."""
     return (task + 1) << TASK_SHIFT | array_id
 
 
 def split_task_id(job_id: int) -> tuple[int, int | None]:
-    """The job id and, for an array task, its index: (19, 3) for 19_3."""
+    """Return the job id and, for an array task, its index: (19, 3) for 19_3."""
     task = job_id >> TASK_SHIFT
     return job_id & ((1 << TASK_SHIFT) - 1), task - 1 if task else None
 
 
 def label(job_id: int) -> str:
-    """The job's number as people write it: "19_3", "19"."""
+    """Return the job's number as users write it: "19_3", "19"."""
     number, task = split_task_id(job_id)
     return str(number) if task is None else f"{number}_{task}"
 
 
 def job_id_of_record(record: Record) -> int:
-    """The number of a record that stands for one job or one task.
+    """Return the number of a record that stands for one job or one task.
 
-    pyslurm gives no index for task 0: a record of an array without an index and without waiting tasks is that one. An
-    index that no task can have is none: the number must fit into int64.
+    pyslurm gives no index for task 0: an array's record without an index and without waiting tasks is task 0. An
+    impossible index is ignored: the number must fit into int64.
     """
     array = record.get("array_id")
     if array and not (record.get("array_tasks_waiting") and record["state"] == "PENDING"):

@@ -1,14 +1,13 @@
-"""Where a Slurm record becomes a `Job`: a pending one as it asks, a placed one as Slurm allocated it.
+"""Translate a Slurm record into a `Job`, as requested or as allocated.
 
-- `pending_job` reads a record of the queue. A decision about it must come true exactly, node by node, so what cannot
-  be told to Slurm to the letter is refused with `NotModelled`.
-- `placed_job` reads a record that has, or had, nodes: of a running job, an ended one, or one of the database.
+- `pending_job` reads a record of the queue. A start must match its decision exactly, node by node. So it raises
+  `NotModelled` for a request that cannot be sent to Slurm exactly.
+- `placed_job` reads a record that has or had nodes: of a running job, an ended one, or one of the database.
+- `unreadable_job` replaces a record with contradictory facts: its nodes are in use for a year.
 
-- `unreadable_job` stands in for a record whose facts make no sense: its nodes are taken for a year.
-
-How amounts are split over nodes stands in `shares`, what a placed job has on each node in `layouts`. Three fields of a
-`Job` are set, or set anew, elsewhere: `ineligible` by `queue` for what depends on the moment (begin time, dependency, a
-full array); `tier` and `priority` by `policy/ranking.py` of this adapter.
+`job_splits` splits amounts over nodes; `layout_queries` reads what a placed job has on each node. Other modules set
+three fields of a `Job`: `slurm_queue` sets `ineligible` for temporary reasons (begin time, dependency, a full array),
+and this adapter's `policy/priority_ranking.py` sets `tier` and `priority`.
 """
 
 from __future__ import annotations
@@ -43,25 +42,25 @@ FOREVER_S = 365 * 86400
 
 @dataclass(frozen=True, slots=True)
 class TranslatedPendingJob:
-    """One pending job as read, and what a start of it must tell Slurm besides the nodes.
+    """A pending job, and the settings that a start of it sends besides the nodes.
 
-    Where its units are tasks that may share nodes, a start tells the number of its nodes as well.
+    If its units are tasks that may share nodes, a start also sets the number of its nodes.
     """
 
     job: Job
     told: StartPins
     task_by_task: TranslatedPendingJob | None = None
-    """The same job as tasks that may share nodes, where it can be in equal shares too."""
+    """The same job as tasks that may share nodes, if it can also run in equal shares."""
 
 
 def pending_job(
     record: Record, job_id: int, machine: SlurmNodeTable, partition: Partition, conflicts: tuple[Reservation, ...]
 ) -> TranslatedPendingJob:
-    """A pending record as a job; raises `NotModelled`.
+    """Return a pending record as a job, or raise `NotModelled`.
 
-    `conflicts` are reservations that begin before the job would end. `ineligible` tells of limits, not of
-    times and dependencies: those depend on the moment. A job is never ineligible because it could not run on the empty
-    machine: this project's model may be wrong there, so such a job is Slurm's.
+    `conflicts` are reservations that begin before the job would end. `ineligible` covers limits, but not times and
+    dependencies, which change. A job that does not fit the empty machine is left to Slurm instead of being ineligible:
+    the bridge's model may be wrong.
     """
     require_supported(record)
     if (lost := unknown_nodes("excluded_nodes", record, machine)) is not None:
@@ -102,7 +101,7 @@ def pending_job(
 
 
 def placed_job(record: Record, job_id: int, machine: SlurmNodeTable, nodes: int) -> Job:
-    """A record of a job that has, or had, `nodes` nodes, as equal shares of what Slurm allocated to it."""
+    """Return a job that has or had `nodes` nodes, as equal shares of its allocation."""
     limit_min = record["time_limit"]
     walltime_s = limit_min * 60 if isinstance(limit_min, int) and limit_min > 0 else FOREVER_S
     exclusive = record.get("resource_sharing") == "NO"
@@ -112,7 +111,7 @@ def placed_job(record: Record, job_id: int, machine: SlurmNodeTable, nodes: int)
 
 
 def unreadable_job(record: Record, job_id: int, machine: SlurmNodeTable, nodes: int) -> Job:
-    """A record of a job that has `nodes` nodes and facts that make no sense: nobody counts on these nodes for long."""
+    """Return a job with contradictory facts that occupies its nodes for long."""
     amounts = machine.vector(1, 0, {})
     assert amounts is not None
     request = Request(nodes, amounts, distinct=nodes > 1, exclusive=True)
@@ -137,7 +136,7 @@ def _job(
 
 
 def placeable(parts: SplitChoices, machine: SlurmNodeTable, mask: BoolArray, partition: Partition) -> SplitChoices:
-    """The ways to split a job of which Slurm refuses none on these nodes; raises `NotModelled`."""
+    """Return the splits that Slurm accepts on these nodes, or raise `NotModelled`."""
     shared = machine.shares_gpus(mask)
     for each in (parts.equal, parts.tasks):
         if each is not None and shared and _asks_for_gpus(each.amounts, machine):
@@ -156,7 +155,10 @@ def _asks_for_gpus(amounts: Sequence[int], machine: SlurmNodeTable) -> bool:
 
 
 def walltime(record: Record, partition: Partition) -> int:
-    """Seconds a pending job may run: its own limit, else its partition's default, else its partition's maximum."""
+    """Return how many seconds a pending job may run.
+
+    That is its own limit, else its partition's default, else its partition's maximum.
+    """
     for minutes in (record["time_limit"], partition.default_time_min, partition.max_time_min):
         if minutes:
             return int(minutes) * 60
@@ -166,7 +168,10 @@ def walltime(record: Record, partition: Partition) -> int:
 def nodes_allowed(
     record: Record, machine: SlurmNodeTable, partition: Partition, conflicts: tuple[Reservation, ...]
 ) -> int:
-    """The row of the nodes that a job may use: partition, features, what jobs share, excluded nodes, reservations."""
+    """Return the row of the nodes that a job may use.
+
+    Partition, features, shared resources, excluded nodes and reservations decide.
+    """
     mask = partition.members
     parts = [NodeSetPart("partition", partition.name)]
     for constraint in record["constraints"] or ():
@@ -189,7 +194,7 @@ def nodes_allowed(
 
 
 def partition_limit_reason(partition: Partition, walltime_s: int) -> PendingReason | None:
-    """Why the job may not start whatever is free: its partition's state and limits; None if it may."""
+    """Return the partition's state or limit that blocks the job; None if it may run."""
     if partition.state not in ("UP", "DRAIN"):
         name = "PartitionInactive" if partition.state == "INACTIVE" else "PartitionDown"
         return PendingReason(PendingCode.CLUSTER, (name, f"partition {partition.name} is {partition.state}"))

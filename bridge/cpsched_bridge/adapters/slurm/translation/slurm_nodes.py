@@ -1,4 +1,4 @@
-"""Slurm's nodes as a `Cluster`: names, capacities, and features."""
+"""Translate Slurm's nodes into a `Cluster` of names, capacities and features."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ from cpsched_bridge.adapters.slurm.slurm_records import Record, has_trouble
 from cpsched_bridge.adapters.slurm.translation.gres_counts import Amounts, gres_amounts, shared_amounts
 
 SHARING = frozenset({"shard", "mps"})
-"""Generic resources that are parts of GPUs: what is taken of one is not free of the other."""
+"""Generic resources that are parts of GPUs: using one makes the other unavailable."""
 FLAT = frozenset({"", "topology/flat", "topology/none", "topology/default"})
-"""Topology plugins that refuse nothing."""
+"""Topology plugins that reject no set of nodes."""
 
 
 def has_topology(config: Record) -> bool:
-    """Whether nodes are taken together by a topology plugin; with TopoOptional that is for jobs that ask for it."""
+    """Return whether a topology plugin decides which nodes a job may combine.
+
+    With TopoOptional it decides only for jobs that request it.
+    """
     plugin, parameters = str(config.get("topology_plugin") or ""), config.get("topology_parameters") or ()
     words = parameters.split(",") if isinstance(parameters, str) else parameters
     optional = plugin == "topology/tree" and "topooptional" in {str(word).lower() for word in words}
@@ -30,22 +33,23 @@ def has_topology(config: Record) -> bool:
 
 @dataclass(slots=True)
 class SlurmNodeTable(NodeTable):
-    """The cluster as configured. `of` builds one; a later reading of the same configuration reuses it.
+    """The cluster as configured.
 
-    Cores are Slurm's CPUs; generic resources follow processors and memory.
+    `of` builds one; a later reading of the same configuration reuses it. Cores are Slurm's CPUs. Generic resources
+    follow processors and memory.
     """
 
     threads: int
-    """CPUs of a core: requests are rounded up to whole cores."""
+    """CPUs per core: requests are rounded up to whole cores."""
     features: dict[str, BoolArray]
     counts_memory: bool
-    """Whether Slurm allocates memory at all (CR_*_Memory)."""
+    """Whether Slurm allocates memory (CR_*_Memory)."""
     shared: dict[str, IntArray]
-    """Generic resources that no job uses up (`no_consume`): how many a node has, int64[N], by name."""
+    """Generic resources that jobs share (`no_consume`): the number on each node, int64[N], by name."""
     has_topology: bool = False
-    """Whether a topology plugin decides which nodes Slurm takes together."""
+    """Whether a topology plugin decides which nodes a job may combine."""
     networks: tuple[str, ...] = ()
-    """Of each node the highest switch above it, or its block; empty where that is not known."""
+    """The highest switch above each node, or its block; empty if unknown."""
 
     @classmethod
     def of(
@@ -56,7 +60,10 @@ class SlurmNodeTable(NodeTable):
         has_topology: bool = False,
         networks: Mapping[str, str] | None = None,
     ) -> SlurmNodeTable:
-        """`previous` itself where names, capacities, features and networks are still the same, else a new one."""
+        """Return `previous` if it still matches the nodes, else a new table.
+
+        Names, capacities, features and networks must be the same.
+        """
         names_of = networks or {}
         key = tuple((*_facts(node), names_of.get(node["name"], "")) for node in nodes)
         if previous is not None and previous.key == key:
@@ -78,10 +85,11 @@ class SlurmNodeTable(NodeTable):
         )
 
     def takes_together(self, mask: BoolArray) -> bool:
-        """Whether Slurm takes any of these nodes for one job.
+        """Return whether Slurm accepts any combination of these nodes for one job.
 
-        Measured, and read in the source of 22.05 to 26.05: topology/tree refuses nodes that have no switch in common,
-        topology/block such as do not fill blocks. Nodes below one switch, or in one block, are never refused.
+        Measured, and read in the source of 22.05 to 26.05: topology/tree rejects nodes without a common switch,
+        topology/block rejects nodes that do not fill blocks. Nodes below one switch, or in one block, are never
+        rejected.
         """
         if not self.has_topology:
             return True
@@ -89,23 +97,29 @@ class SlurmNodeTable(NodeTable):
         return len(found) < 2 and "" not in found
 
     def shares_gpus(self, mask: BoolArray) -> bool:
-        """Whether one of these nodes gives out GPUs in parts as well, which counts by resource do not show."""
+        """Return whether one of these nodes also allocates parts of GPUs.
+
+        Counts by resource do not show that.
+        """
         return any(
             name.partition(":")[0] in SHARING and self.capacity[mask, column].any()
             for column, name in enumerate(self.resources)
         )
 
     def vector(self, cpus: int, memory_mib: int, gres: Mapping[str, int]) -> tuple[int, ...] | None:
-        """Amounts in the order of `resources`, without `shared` ones; None where a generic resource is unknown here."""
+        """Return amounts in the order of `resources`, without `shared` ones.
+
+        None if a generic resource is unknown here.
+        """
         if any(name not in self.resources and name not in self.shared for name in gres):
             return None
         memory_mib = memory_mib if self.counts_memory else 0
         return (self.whole_cores(cpus), memory_mib, *(gres.get(name, 0) for name in self.resources[FIRST_OTHER:]))
 
     def with_shared(self, gres: Amounts) -> BoolArray:
-        """The nodes that have these `shared` resources, bool[N].
+        """Return the nodes that have these `shared` resources, bool[N].
 
-        Raises `NotModelled` where jobs use one up on other nodes, or some nodes have fewer of it than is asked for.
+        Raise `NotModelled` if jobs use one up on other nodes, or if some nodes have fewer than requested.
         """
         mask = np.ones(len(self.names), np.bool_)
         for name, count in gres.items():
@@ -118,7 +132,7 @@ class SlurmNodeTable(NodeTable):
         return mask
 
     def whole_cores(self, cpus: int) -> int:
-        """`cpus` rounded up to the CPUs of whole cores, as Slurm allocates them."""
+        """Return `cpus` rounded up to whole cores, as Slurm allocates them."""
         return -(-cpus // self.threads) * self.threads
 
 
@@ -136,10 +150,10 @@ def _facts(node: Record) -> tuple[object, ...]:
 
 
 def _capacities(nodes: Sequence[Record], counts_memory: bool) -> tuple[tuple[str, ...], IntArray]:
-    """The names of the resources, and their amounts by node, int64[N, R].
+    """Return the names of the resources, and their amounts by node, int64[N, R].
 
-    A node with an amount that no node can have (more memory reserved than there is, a number beyond all bounds) has
-    nothing to give, and nor has one with trouble: what fits there alone is left to Slurm.
+    A node with impossible amounts (such as more memory reserved than present) or an unusable field has capacity 0: jobs
+    that fit only there are left to Slurm.
     """
     gres = [gres_amounts(node["configured_gres"] or {}) for node in nodes]
     resources = ("cores", "memory_mib", *sorted({name for amounts in gres for name in amounts}))
@@ -161,7 +175,7 @@ def _shared(nodes: Sequence[Record]) -> dict[str, IntArray]:
 
 
 def _features(nodes: Sequence[Record]) -> dict[str, BoolArray]:
-    """The nodes that have a feature, by feature."""
+    """Return the nodes that have a feature, by feature."""
     features: dict[str, BoolArray] = {}
     for row, node in enumerate(nodes):
         for feature in node["active_features"] or ():

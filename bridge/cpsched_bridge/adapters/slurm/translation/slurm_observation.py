@@ -1,4 +1,7 @@
-"""One reading of plain Slurm records as an `Observation`: each subject is walked in a module of its own."""
+"""Translate one reading of plain Slurm records into an `Observation`.
+
+Each subject has a module of its own.
+"""
 
 from __future__ import annotations
 
@@ -35,12 +38,12 @@ from cpsched_bridge.adapters.slurm.translation.unusable_objects import unusable_
 from cpsched_bridge.ports import Observation, Outage
 
 SPARE_SETS = 100
-"""Node sets that no job of a reading needs any more, beside as many as are in need, until all are given up."""
+"""Maximum number of unused node sets, in addition to as many as are used, before all are dropped."""
 
 
 @dataclass(slots=True)
 class SlurmTranslator:
-    """Turns readings into observations, and keeps what later readings need of earlier ones."""
+    """Translate readings, and keep what later readings need of earlier ones."""
 
     counts_memory: bool = True
     """Whether Slurm allocates memory at all (CR_*_Memory)."""
@@ -49,13 +52,13 @@ class SlurmTranslator:
     has_topology: bool = False
     cluster_name: str = ""
     job_defaults: str | None = None
-    """What slurm.conf adds to jobs that ask for GPUs, in partitions without `JobDefaults` of their own."""
+    """slurm.conf's defaults for jobs that request GPUs, in partitions without their own `JobDefaults`."""
     machine: SlurmNodeTable | None = None
     queue: SlurmQueue = field(default_factory=SlurmQueue)
     free: IntArray | None = None
-    """What was free at the last reading, int64[N, R]."""
+    """The free amounts at the last reading, int64[N, R]."""
     to_come: tuple[FutureCoreReservation, ...] = ()
-    """The reservations of parts of nodes that were to come at the last reading."""
+    """The future reservations of parts of nodes at the last reading."""
     _partitions: Partitions = field(default_factory=Partitions)
     _running: RunningJobs = field(default_factory=RunningJobs)
     _ended: EndedJobTracker = field(default_factory=EndedJobTracker)
@@ -65,10 +68,9 @@ class SlurmTranslator:
     def observe(
         self, seen: ClusterRecords, pinned: Collection[int] = (), above: Mapping[str, str] | None = None
     ) -> Observation:
-        """The observation of one reading.
+        """Return the observation of one reading.
 
-        `pinned` are jobs whose node list is the bridge's own; `above` tells of each account which one it is below,
-        where that is known.
+        `pinned` are jobs whose node list the bridge set. `above` maps each account to its parent, if known.
         """
         machine = self._machine(seen)
         partitions = self._partitions.read(machine, seen.partitions, self.job_defaults)
@@ -121,17 +123,20 @@ class SlurmTranslator:
         )
 
     def remembered(self, seen: ClusterRecords) -> list[EndedJob]:
-        """Every ended job that the controller still remembers, by end; later observations tell them once more."""
+        """Return every ended job that the controller remembers, by end.
+
+        Later observations report them again.
+        """
         return all_ended(seen.jobs, self._machine(seen), self._jobs)
 
     def past(self, records: Sequence[Record], seen: ClusterRecords) -> list[EndedJob]:
-        """Jobs of the accounting database, on the machine of this reading, by end."""
+        """Return jobs of the accounting database on this reading's machine, by end."""
         return of_database(records, self._machine(seen))
 
     def _machine(self, seen: ClusterRecords) -> SlurmNodeTable:
-        """The machine as configured; a new one makes what was translated for the old one void.
+        """Return the machine as configured; a new one clears earlier translations.
 
-        Each list of excluded nodes that somebody writes is a node set: those of jobs that are gone must not stay.
+        Each list of excluded nodes that a user writes is a node set. Sets of ended jobs must not remain.
         """
         previous = None if self._is_crowded() else self.machine
         machine = SlurmNodeTable.of(seen.nodes, self.counts_memory, previous, self.has_topology, seen.networks)
@@ -144,14 +149,17 @@ class SlurmTranslator:
         return machine
 
     def _is_crowded(self) -> bool:
-        """Whether most node sets are of jobs that are gone; jobs are looked through only where there are many sets."""
+        """Return whether most node sets belong to ended jobs.
+
+        The jobs are searched only if there are many sets.
+        """
         if self.machine is None or len(self.machine.rows) <= SPARE_SETS:
             return False
         needed = {job.request.node_set for job in self._jobs.values()}
         return len(self.machine.rows) > 2 * len(needed) + SPARE_SETS
 
     def _forget(self, jobs: Sequence[Record]) -> None:
-        """Drop what was kept for jobs that the controller no longer knows."""
+        """Remove what was kept for jobs that the controller has forgotten."""
         alive = {
             number
             for job in jobs
@@ -169,7 +177,7 @@ class SlurmTranslator:
 
 
 def _by_reservation(jobs: Sequence[Record], running: Sequence[RunningJob]) -> dict[str, list[RunningJob]]:
-    """The running jobs of each reservation, by its name."""
+    """Return the running jobs by name of their reservation."""
     names = {
         slurm_job_ids.job_id_of_record(job): job["reservation"]
         for job in jobs
@@ -183,9 +191,10 @@ def _by_reservation(jobs: Sequence[Record], running: Sequence[RunningJob]) -> di
 
 
 def outages_of(nodes: Sequence[Record], reservations: Sequence[Reservation], now_s: int) -> tuple[Outage, ...]:
-    """Reservations of whole nodes by start, then nodes that take no jobs now, one outage for each of their states.
+    """Return outages: reservations of whole nodes by start, then unavailable nodes.
 
-    Slurm marks the nodes of an active maintenance in their state, too: those are reported once, as reserved.
+    Unavailable nodes of one state are one outage. Slurm marks the nodes of an active maintenance in their state, too.
+    They are reported once, as reserved.
     """
     found = [
         Outage("reserved", r.name, tuple(r.members.nonzero()[0].tolist()), r.start_s, r.end_s) for r in reservations
@@ -202,6 +211,6 @@ def outages_of(nodes: Sequence[Record], reservations: Sequence[Reservation], now
 
 
 def _kind(state: str) -> Literal["drained", "down"]:
-    """A drained node is in order but for the work planned on it; every other one is out of reach."""
+    """Return "drained" for a working node with planned work, "down" for any other."""
     base, *flags = state.split("+")
     return "drained" if base in slurm_states.USABLE_NODE_STATES and "DRAIN" in flags else "down"

@@ -1,4 +1,4 @@
-"""Slurm's partitions: which nodes they have, and what they allow."""
+"""Translate Slurm's partitions: their nodes and what they allow."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cpsched_bridge.adapters.slurm.translation.unusable_objects import unusable_
 
 @dataclass(slots=True)
 class Partition:
-    """What a partition allows; None where it sets no limit."""
+    """What a partition allows; None for no limit."""
 
     name: str
     state: str
@@ -32,22 +32,22 @@ class Partition:
     denied_qos: frozenset[str] = frozenset()
     allowed_groups: frozenset[str] | None = None
     topology: str | None = None
-    """The name of a topology of its own, of which nothing else is read."""
-    """Names of accounts and QOS are in small letters: Slurm does not tell them apart by case."""
+    """The name of the partition's own topology, of which the bridge reads nothing else."""
+    """Names of accounts and QOS are in lower case: Slurm ignores their case."""
     job_defaults: str | None = None
-    """What Slurm adds to jobs that ask for GPUs, when it looks for nodes."""
+    """Slurm's defaults for jobs that request GPUs."""
 
 
 @dataclass(slots=True)
 class Partitions:
-    """Partitions by name; a record that did not change is not translated again."""
+    """Translate partitions by name; an unchanged record is not translated again."""
 
     _known: dict[str, tuple[Record, Partition]] = field(default_factory=dict)
 
     def read(
         self, machine: SlurmNodeTable, table: Sequence[Record], job_defaults: str | None = None
     ) -> dict[str, Partition]:
-        """The partitions of one reading; `job_defaults` are those of slurm.conf."""
+        """Return the partitions of one reading; `job_defaults` are those of slurm.conf."""
         for record in table:
             known = self._known.get(record["name"])
             if known is None or known[0] != record:
@@ -55,12 +55,12 @@ class Partitions:
         return {record["name"]: self._known[record["name"]][1] for record in table}
 
     def clear(self) -> None:
-        """Forget what was translated for another machine."""
+        """Clear the translations for another machine."""
         self._known.clear()
 
 
 def partition_of(record: Record, machine: SlurmNodeTable, job_defaults: str | None = None) -> Partition:
-    """One partition of this machine; `job_defaults` stand in for what it does not set itself."""
+    """Return one partition; `job_defaults` apply if it sets none."""
     sharing = str(record["oversubscribe"] or "NO").upper()
     return Partition(
         name=record["name"],
@@ -92,7 +92,7 @@ def _denied(record: Record, name: str) -> frozenset[str]:
 
 
 def _unmodelled(record: Record, sharing: str) -> str | None:
-    """Why jobs of the partition are left to Slurm, if they are."""
+    """Return why jobs of the partition are left to Slurm, if they are."""
     if has_trouble(record):
         return unusable_of("partition", record).why
     per_node = [record[f] for f in ("max_cpus_per_node", "max_cpus_per_socket", "max_memory_per_node")]
@@ -110,5 +110,5 @@ def _unmodelled(record: Record, sharing: str) -> str | None:
 
 
 def _number(value: object) -> int | None:
-    """A limit as a number; "UNLIMITED" is none."""
+    """Return a limit as a number; None for "UNLIMITED"."""
     return int(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None

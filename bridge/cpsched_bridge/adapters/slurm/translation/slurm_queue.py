@@ -1,4 +1,7 @@
-"""Pending records as jobs to decide on, or as jobs left to Slurm with the reason; array tasks one by one."""
+"""Translate pending records into jobs to schedule, or into jobs left to Slurm.
+
+Each array task is a job.
+"""
 
 from __future__ import annotations
 
@@ -38,35 +41,35 @@ from cpsched_bridge.ports import Hold, Holder, PendingJob, UnmanagedJob
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QueueContext:
-    """What pending records are read against."""
+    """The context in which pending records are translated."""
 
     now_s: int
     machine: SlurmNodeTable
     partitions: Mapping[str, Partition]
     reservations: tuple[Reservation, ...]
     pinned: Collection[int]
-    """Jobs whose node list is the bridge's own."""
+    """Jobs whose node list the bridge set."""
     guarded: bool
-    """Whether the submit plugin is loaded: only then do its words in a job's comment prove anything."""
+    """Whether the submit plugin is loaded: without it its words in a job's comment prove nothing."""
     doors: AccessContext
     room: FreeCapacity
-    """What fits on what is free now."""
+    """What fits on the free nodes."""
     to_come: tuple[FutureCoreReservation, ...]
     wakeable: WakeableCapacity
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A translated record, and what it was translated from."""
+    """A translated record with the values that it depends on."""
 
     record: Record
     partition: Partition | None
     conflicts: tuple[Reservation, ...]
     asked: TranslatedPendingJob | PendingReason
-    """The reason, where the job is left to Slurm."""
+    """The reason, if the job is left to Slurm."""
 
     def still(self, record: Record, partition: Partition, conflicts: tuple[Reservation, ...]) -> bool:
-        """Whether translating again would give the same."""
+        """Return whether translating again would give the same result."""
         return (
             self.partition is partition
             and [r.name for r in self.conflicts] == [r.name for r in conflicts]
@@ -77,17 +80,17 @@ class _Known:
 
 @dataclass(slots=True)
 class SlurmQueue:
-    """The pending jobs; a record that did not change is not translated again."""
+    """Translate the pending jobs; an unchanged record is not translated again."""
 
     asked: dict[int, TranslatedPendingJob] = field(default_factory=dict)
-    """The jobs of the last reading that are modelled, by job number."""
+    """The modelled jobs of the last reading, by job number."""
     limits: array_tasks.TaskLimits = field(default_factory=array_tasks.TaskLimits)
     _known: dict[int, _Known] = field(default_factory=dict)
     _by_task: set[int] = field(default_factory=set)
-    """Jobs that were last read task by task although they can be in equal shares."""
+    """Jobs that were last read task by task although they can run in equal shares."""
 
     def read(self, jobs: Sequence[Record], around: QueueContext) -> tuple[list[PendingJob], list[UnmanagedJob]]:
-        """The pending jobs of one reading in arrival order, and those left to Slurm."""
+        """Return the pending jobs in arrival order, and those left to Slurm."""
         before, self.asked = self.asked, {}
         pending: list[PendingJob] = []
         left: list[UnmanagedJob] = []
@@ -112,9 +115,9 @@ class SlurmQueue:
     def _asked(
         self, record: Record, numbers: Sequence[int], before: Mapping[int, TranslatedPendingJob], around: QueueContext
     ) -> TranslatedPendingJob | PendingReason:
-        """What the record asks for, or why it is left to Slurm; a job that is on its way asks for what it did before.
+        """Return what the record requests, or why it is left to Slurm.
 
-        A pin of ours changes more in the record than the list of nodes.
+        A job whose start is under way keeps its earlier request: the bridge's pin changes more than the list of nodes.
         """
         if not numbers:
             return NotModelled("its waiting tasks cannot be read").reason
@@ -156,9 +159,10 @@ class SlurmQueue:
         wait: PendingReason | None,
         around: QueueContext,
     ) -> list[PendingJob]:
-        """One pending job for each number of a record; all but the first `room` tasks of an array must wait.
+        """Return one pending job for each number of a record.
 
-        `wait` is what else the whole record waits for at the moment.
+        All but the first `room` tasks of an array must wait. `wait` is another reason for which the whole record waits
+        now.
         """
         found = []
         hold, pinned = slurm_states.hold_of(record, around.guarded), bool(record["required_nodes"])
@@ -184,9 +188,10 @@ class SlurmQueue:
     def _split(
         self, number: int, asked: TranslatedPendingJob, hold: Hold, around: QueueContext
     ) -> TranslatedPendingJob:
-        """The job in equal shares, or task by task where it can start now only so; on its way it stays as it was.
+        """Return the job in equal shares, or task by task if it can start now only so.
 
-        Equal shares keep a job on few nodes. What is not ours to start is shown in equal shares.
+        Equal shares keep a job on few nodes. A job whose start is under way keeps its split. A job that the bridge may
+        not start is shown in equal shares.
         """
         by_task = asked.task_by_task
         if by_task is None:
@@ -199,17 +204,17 @@ class SlurmQueue:
         return by_task if number in self._by_task else asked
 
     def jobs(self) -> dict[int, Job]:
-        """The modelled jobs of the last reading by number, as they ask."""
+        """Return the requests of the last reading's modelled jobs, by number."""
         return {number: asked.job for number, asked in self.asked.items()}
 
     def keep(self, numbers: set[int]) -> None:
-        """Forget all but these jobs."""
+        """Remove all other jobs."""
         for number in self._known.keys() - numbers:
             del self._known[number]
         self._by_task &= numbers
 
     def clear(self) -> None:
-        """Forget what was translated for another machine."""
+        """Clear the translations for another machine."""
         self._known.clear()
         self._by_task.clear()
         self.asked.clear()
@@ -227,7 +232,7 @@ def _translate(
 
 
 def _attracted(record: Record, asked: TranslatedPendingJob, around: QueueContext) -> PendingReason | None:
-    """Why Slurm must place a job as long as a magnetic reservation could take it."""
+    """Return why Slurm must place a job that a magnetic reservation could take."""
     span = around.now_s, around.now_s + asked.job.walltime_s
     members = around.partitions[record["partition"]].members
     request = asked.job.request
@@ -238,7 +243,7 @@ def _attracted(record: Record, asked: TranslatedPendingJob, around: QueueContext
 
 
 def _beside(job: Job, around: QueueContext) -> Job:
-    """The job without the nodes on which it would run into cores that are reserved later."""
+    """Return the job without nodes where it would use cores that are reserved later."""
     met = [each for each in around.to_come if each.meets(around.now_s, job.walltime_s)]
     if not met:
         return job
@@ -259,9 +264,9 @@ ASLEEP = PendingReason(PendingCode.SLEEPING_NODES)
 
 
 def _sleepers(pending: Sequence[PendingJob], around: QueueContext) -> set[int]:
-    """The jobs that could start now only if Slurm woke nodes for them, as far as there are such nodes.
+    """Return the jobs that could start now only if Slurm woke nodes for them.
 
-    Those without a hold come first, as Slurm may be waking nodes for them already.
+    Jobs that are not held come first, since Slurm may already be waking nodes for them.
     """
     found = set()
     for each in sorted(pending, key=lambda each: each.hold is not Hold.NONE):
@@ -281,7 +286,7 @@ def _numbered(asked: TranslatedPendingJob, number: int) -> TranslatedPendingJob:
 
 
 def _is_pinned(record: Record, numbers: Sequence[int], around: QueueContext) -> bool:
-    """Whether the record has a node list that is the bridge's own."""
+    """Return whether the record has a node list that the bridge set."""
     if not record["required_nodes"]:
         return False
     return slurm_states.pinned_by_bridge(record, around.guarded) or any(number in around.pinned for number in numbers)

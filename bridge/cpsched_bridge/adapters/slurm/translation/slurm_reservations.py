@@ -1,15 +1,15 @@
-"""Slurm's reservations: what is set aside of nodes for a time, and which jobs may use it without asking for it.
+"""Translate Slurm's reservations: what they hold, and which jobs may use them.
 
 Read in Slurm's source, 22.05 to 26.05 (`_foreach_job_test_no_resv`, `job_test_resv`, `_valid_job_access_resv`):
 
-- A reservation holds whole nodes, or some cores of nodes and perhaps generic resources. No job from outside gets those.
-  A job with whole nodes gets no node of which a reservation holds a part.
-- MAINT, ALL_NODES and PART_NODES keep jobs from starting whatever the number of cores: such a reservation closes its
-  nodes, and so does one with flags that cannot be read.
-- IGNORE_JOBS, OVERLAP, REPLACE, STATIC and the like decide how nodes were chosen, and FLEX what its own jobs may use
-  besides. For jobs from outside they change nothing. Of TIME_FLOAT Slurm shows the start as it moves.
-- A MAGNETIC one takes jobs that do not name it: those are Slurm's to place while it could place them there.
-- One without nodes (ANY_NODES) holds licences, and jobs that ask for licences are left to Slurm.
+- A reservation holds whole nodes, or some cores of nodes and possibly generic resources. Other jobs cannot use those. A
+  job with whole nodes gets no node that a reservation holds in part.
+- MAINT, ALL_NODES and PART_NODES block starts whatever the number of cores: such a reservation closes its nodes. A
+  reservation with unreadable flags does, too.
+- IGNORE_JOBS, OVERLAP, REPLACE and STATIC decide how nodes were chosen, and FLEX what else its own jobs may use. They
+  do not affect other jobs. For TIME_FLOAT Slurm shows the start as it moves.
+- A MAGNETIC one accepts jobs that do not name it: while it could hold such a job, Slurm places the job.
+- One without nodes (ANY_NODES) holds licences, and jobs that request licences are left to Slurm.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from cpsched_bridge.adapters.slurm.translation.partition_access import AccessCon
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
 
 CLOSING = frozenset({"MAINT", "ALL_NODES", "PART_NODES"})
-"""Flags of reservations that keep jobs from their nodes as a whole."""
+"""Flags of reservations that close their nodes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reservation:
-    """What is set aside from `start_s` to `end_s`."""
+    """What is reserved from `start_s` to `end_s`."""
 
     name: str
     members: BoolArray
-    """The nodes that it holds whole."""
+    """The nodes that it holds as a whole."""
     start_s: int
     end_s: int
     held: IntArray | None = None
-    """What it holds of other nodes, int64[N, R], 0 where it holds nothing; None: nothing anywhere."""
+    """What it holds of other nodes, int64[N, R]; None if nothing."""
     record: Record = field(default_factory=dict)
 
     @property
     def parts(self) -> BoolArray:
-        """The nodes of which it holds a part."""
+        """Return the nodes that it holds in part."""
         if self.held is None:
             return np.zeros_like(self.members)
         found: BoolArray = np.any(self.held, axis=1)
@@ -55,7 +55,7 @@ class Reservation:
 
     @property
     def is_magnetic(self) -> bool:
-        """Whether jobs need not name it; one with flags that cannot be read may be so."""
+        """Return whether jobs need not name it; unreadable flags may include MAGNETIC."""
         flags = self.record.get("flags", ())
         return flags is None or "MAGNETIC" in flags
 
@@ -63,9 +63,9 @@ class Reservation:
 def reservations_of(
     table: Iterable[Record], nodes: Sequence[Record], machine: SlurmNodeTable, now_s: int
 ) -> tuple[Reservation, ...]:
-    """Reservations of nodes that are not over, by start.
+    """Return the reservations of nodes that have not ended, by start.
 
-    One whose nodes cannot be read keeps no node out: Slurm itself refuses what it does not allow there.
+    One with unreadable nodes excludes no node: Slurm itself rejects starts there.
     """
     threads = {node["name"]: node["threads_per_core"] or 1 for node in nodes}
     found = [_reservation(r, threads, machine) for r in table if r["nodes"] and (r["end_time"] or 0) > now_s]
@@ -89,7 +89,10 @@ def _reservation(record: Record, threads: Mapping[str, int], machine: SlurmNodeT
 
 
 def _cores(ids: str) -> int:
-    """How many cores a list such as "0-3,8" names; 0 for one that cannot be read, which closes the node."""
+    """Return how many cores a list such as "0-3,8" names.
+
+    An unreadable list counts as 0, which closes the node.
+    """
     try:
         return sum(map(len, task_ranges.format_task_ranges(ids)))
     except ValueError:
@@ -99,8 +102,8 @@ def _cores(ids: str) -> int:
 def _hold_others(held: IntArray, parts: BoolArray, tres: Mapping[str, int], machine: SlurmNodeTable) -> None:
     """Add memory and generic resources, of which Slurm shows the sum over all nodes.
 
-    Memory goes with the cores. Which nodes have the generic resources is not shown: each may have all of them, of any
-    type unless one is named.
+    Memory follows the cores. Slurm does not show which nodes have the generic resources. So each may have all of them,
+    of any type unless one is named.
     """
     cores = held[parts, CORES]
     if machine.counts_memory and cores.sum():
@@ -113,7 +116,10 @@ def _hold_others(held: IntArray, parts: BoolArray, tres: Mapping[str, int], mach
 
 
 def conflicting_reservations(reservations: Iterable[Reservation], now_s: int, end_s: int) -> tuple[Reservation, ...]:
-    """The reservations of whole nodes that begin before `end_s`, the end of a job that starts now."""
+    """Return reservations of whole nodes that begin before a job ends.
+
+    The job starts now and ends at `end_s`.
+    """
     return tuple(r for r in reservations if now_s < r.start_s < end_s and r.members.any())
 
 
@@ -126,10 +132,10 @@ def magnetic_reservation_of(
     machine: SlurmNodeTable,
     doors: AccessContext,
 ) -> Reservation | None:
-    """The magnetic reservation in which Slurm could start a job now; `span` is its start and its end.
+    """Return the magnetic reservation in which Slurm could start a job now.
 
-    Slurm starts no job there that would end later than the reservation, unless that is FLEX. Where it is not known
-    whether the reservation is for the job, Slurm decides.
+    `span` is the job's start and end. Slurm starts no job there that would end after the reservation, unless that is
+    FLEX. If it is unknown whether the job may use the reservation, Slurm decides.
     """
     now_s, end_s = span
     for each in reservations:
@@ -143,17 +149,17 @@ def magnetic_reservation_of(
 
 
 def _holds(reservation: Reservation, request: Request, partition: BoolArray, machine: SlurmNodeTable) -> bool:
-    """Whether a request fits into a reservation if nothing runs in it."""
+    """Return whether a request fits into an empty reservation."""
     inside = np.zeros_like(machine.capacity) if reservation.held is None else reservation.held.copy()
     inside[reservation.members] = machine.capacity[reservation.members]
-    inside[:, MEMORY] = machine.capacity[:, MEMORY]  # that of a node is not divided by reservations
+    inside[:, MEMORY] = machine.capacity[:, MEMORY]  # reservations do not divide a node's memory
     found = units_by_node(request, inside)
     found[~((reservation.members | reservation.parts) & partition)] = 0
     return bool(found.sum() >= request.units)
 
 
 def is_for(reservation: Record, job: Record, doors: AccessContext) -> bool:
-    """Whether a job may use a reservation, as far as that is known."""
+    """Return whether a job may use a reservation, as far as known."""
     if "TIME_FLOAT" in (reservation["flags"] or ()):
         return False
     if job["user_id"] == 0:
@@ -174,7 +180,10 @@ def _allows(names: Sequence[str] | None) -> bool:
 
 
 def _takes(names: Sequence[str] | None, mine: Iterable[str]) -> bool:
-    """Whether a list of names, allowed or each denied by "-" before it, takes one of these; an empty one takes all."""
+    """Return whether a list of names admits one of these; an empty list admits all.
+
+    It lists allowed names, or denied names with a leading "-".
+    """
     if not names:
         return True
     listed = {name.removeprefix("-").lower() for name in names}
@@ -182,26 +191,29 @@ def _takes(names: Sequence[str] | None, mine: Iterable[str]) -> bool:
 
 
 def _in_groups(groups: Sequence[str] | None, user: str, doors: AccessContext) -> bool:
-    """Whether the user may be in one of the groups; all are taken where there are none."""
+    """Return whether the user may be in one of the groups; True without groups."""
     return not groups or not set(groups) <= set(doors.outside.get(user, ()))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FutureCoreReservation:
-    """A reservation of parts of nodes that is to come, and what it leaves to jobs that run into it."""
+    """A future reservation of parts of nodes, and what it leaves to earlier jobs."""
 
     name: str
     start_s: int
     parts: BoolArray
     room: IntArray
-    """int64[N, R]: capacity without what is held then, and what those have that run until then."""
+    """int64[N, R]: capacity without what is reserved then and what jobs hold that still run then."""
 
     def meets(self, now_s: int, walltime_s: int) -> bool:
-        """Whether a job that starts now runs into it."""
+        """Return whether a job that starts now would still run when it begins."""
         return now_s < self.start_s < now_s + walltime_s
 
     def closes(self, request: Request) -> BoolArray:
-        """Nodes that hold no unit of a request beside it, bool[N]; a job with whole nodes gets none of its nodes."""
+        """Return nodes that hold no unit of a request beside it, bool[N].
+
+        A job with whole nodes gets none of its nodes.
+        """
         if request.exclusive:
             return self.parts
         none: BoolArray = units_by_node(request, self.room) == 0

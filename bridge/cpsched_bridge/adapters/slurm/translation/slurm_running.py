@@ -1,6 +1,6 @@
-"""Jobs that have nodes: where they run, and what Slurm allocated to them there.
+"""Translate jobs that have nodes: where they run, and their allocation on each.
 
-Of a job on several nodes of which no layout is known, only the sum is: such a job counts in equal shares.
+Without a layout only the total of a job on several nodes is known: such a job counts in equal shares.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from cpsched_bridge.adapters.slurm.translation.task_distribution import distribu
 
 @dataclass(slots=True)
 class RunningJobs:
-    """The running jobs; a record that did not change is not translated again."""
+    """Translate the running jobs; an unchanged record is not translated again."""
 
     otherwise: dict[int, str] = field(default_factory=dict)
-    """By number, what jobs that were seen pending have now, where that is not what they had asked for."""
+    """By number, what jobs have now that differs from their request when pending."""
     _known: dict[int, tuple[Record, Layout | None, RunningJob]] = field(default_factory=dict)
 
     def read(self, seen: ClusterRecords, machine: SlurmNodeTable, known: MutableMapping[int, Job]) -> list[RunningJob]:
-        """The jobs of one reading that occupy nodes.
+        """Return the jobs of one reading that occupy nodes.
 
-        `known` holds jobs by number as they were read before. A job that has what it asked for stays that job; any
-        other is added.
+        `known` holds jobs by number as earlier readings saw them. A job with exactly its requested allocation stays
+        that job. Any other job is added.
         """
         placed = (job for job in seen.jobs if job["state"] in slurm_states.OCCUPYING and job["allocated_nodes"])
         running = [self._read(job, seen.layouts.get(job["id"]), machine, known, seen.now_s) for job in placed]
@@ -77,7 +77,7 @@ class RunningJobs:
         machine: SlurmNodeTable,
         jobs: Mapping[int, Job],
     ) -> RunningJob:
-        """The job where it is, as begun at 0."""
+        """Return the job on its nodes, with start time 0."""
         job, amounts = jobs.get(number), amounts_on(record, nodes, layout, machine)
         each = tuple((node, 1) for node in nodes)
         if amounts is None:
@@ -93,23 +93,23 @@ class RunningJobs:
         return RunningJob(dataclasses.replace(job, request=request), 0, placement)
 
     def keep(self, numbers: set[int]) -> None:
-        """Forget all but these jobs."""
+        """Remove all other jobs."""
         for number in self._known.keys() - numbers:
             del self._known[number]
         for number in self.otherwise.keys() - numbers:
             del self.otherwise[number]
 
     def clear(self) -> None:
-        """Forget what was translated for another machine."""
+        """Clear the translations for another machine."""
         self._known.clear()
         self.otherwise.clear()
 
 
 def within_capacity(machine: SlurmNodeTable, running: Sequence[RunningJob]) -> list[RunningJob]:
-    """`running`, less the nodes where it would not fit.
+    """Return `running` without nodes whose capacity their jobs would exceed.
 
-    Where equal shares of what a job has in all exceed a node, that node is left out of such a job: nobody then counts
-    on what the job gives back there.
+    If the equal shares of a job's total exceed a node, the job loses that node. So no decision counts on what the job
+    releases there.
     """
     used = taken_by(machine, running)
     kept = list(running)
@@ -125,13 +125,19 @@ def within_capacity(machine: SlurmNodeTable, running: Sequence[RunningJob]) -> l
 
 
 def returning_nodes(running: RunningJob, usable: BoolArray) -> RunningJob:
-    """The job without the nodes that will not return to the scheduler when it ends, such as drained ones."""
+    """Return the job without its nodes that stay unusable when it ends.
+
+    Drained nodes are an example.
+    """
     kept = tuple((node, units) for node, units in running.placement if usable[node])
     return running if len(kept) == len(running.placement) else RunningJob(running.job, running.start_s, kept)
 
 
 def amounts_on(record: Record, nodes: list[int], layout: Layout | None, machine: SlurmNodeTable) -> Amounts | None:
-    """What a placed job has on its nodes; None where Slurm reports only its total on several nodes."""
+    """Return what a placed job has on its nodes.
+
+    None if Slurm reports only its total on several nodes.
+    """
     if len(nodes) == 1:
         return {nodes[0]: share_allocated(record, machine, 1)}
     found: Amounts = {}
@@ -144,10 +150,10 @@ def amounts_on(record: Record, nodes: list[int], layout: Layout | None, machine:
 
 
 def as_asked(request: Request, amounts: Amounts, machine: SlurmNodeTable) -> Placement | None:
-    """Where the units of a job are that has exactly what it asked for; None where it has something else.
+    """Return where a job's units are if it has exactly its request; else None.
 
-    A job with whole nodes has what it asked for on as many nodes. A type of generic resource that was not asked for
-    counts as its general name.
+    A job with whole nodes has its request on an equal number of nodes. A type of generic resource that was not
+    requested counts as its general name.
     """
     nodes = sorted(amounts)
     if request.exclusive:
@@ -169,6 +175,6 @@ def _units(request: Request, amounts: tuple[int, ...]) -> int:
 
 
 def _asked_columns(request: Request, machine: SlurmNodeTable) -> list[int]:
-    """The columns that count: all but types of generic resources that the request does not name."""
+    """Return all columns but the types of generic resources that the request omits."""
     columns = enumerate(zip(machine.resources, request.per_unit, strict=True))
     return [at for at, (name, amount) in columns if amount or ":" not in name]

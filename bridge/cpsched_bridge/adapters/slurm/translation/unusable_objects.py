@@ -20,7 +20,7 @@ def unusable_of(kind: ObjectKind, record: Record) -> UnusableObject:
 def unusable_in(seen: ClusterRecords) -> Iterator[UnusableObject]:
     """Return all unusable objects of a reading.
 
-    Only pending jobs count: the others continue.
+    Only pending jobs count: others keep running.
     """
     tables: tuple[tuple[ObjectKind, Sequence[Record]], ...] = (
         ("node", seen.nodes),
