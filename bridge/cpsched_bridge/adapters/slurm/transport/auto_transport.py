@@ -1,7 +1,8 @@
-"""Which transport a bridge takes where its settings leave that open: pyslurm if it works here, else Slurm's commands.
+"""Choose a transport: pyslurm if it works here, else Slurm's commands.
 
-pyslurm is tried in its own process. It works where it can be imported, reads the controller's configuration, and is of
-no newer release than the controller. What is found holds for as long as the bridge runs.
+This applies if the settings leave the choice open. pyslurm is tried in its own process. It works if it can be imported,
+reads the controller's configuration, and has no newer release than the controller. The choice holds until the bridge
+stops.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import Py
 from cpsched_bridge.errors import BackendDied, BackendStartFailed, BackendTimeout, CommandRefused
 
 MOST_TIMEOUTS = 3
-"""How often in a row pyslurm may give no answer before anything is known of it; then it is taken to be broken."""
+"""Consecutive timeouts of pyslurm before the choice after which it counts as broken."""
 
 
 def installed() -> bool:
-    """Whether there is a pyslurm; it is not imported."""
+    """Return whether pyslurm is installed, without importing it."""
     try:
         return find_spec("pyslurm") is not None
     except (ImportError, ValueError):
@@ -122,7 +123,10 @@ class AutoTransport(Transport):
                 each.close()
 
     def _one(self) -> Transport:
-        """The transport that is taken. Raises what keeps pyslurm from being tried: asking again goes on with that."""
+        """Return the chosen transport.
+
+        Raise what prevented the trial of pyslurm. The next call continues the trial.
+        """
         if self._taken is None and self._tried is not None:
             try:
                 said = self._tried.hello()

@@ -1,10 +1,10 @@
-"""Slurm's own commands as text, for releases from 22.05 on: nothing is compiled, and libslurm is not needed.
+"""Read Slurm 22.05 and later by its own commands, without compiling or libslurm.
 
-- `asking` runs programs with a deadline; `wording` reads single words of theirs.
-- `squeue`, `details` and `jobs` read jobs, `cluster` everything else that slurmctld tells, `sacct` the past.
-- `reading` puts that together.
+- `slurm_programs` runs programs with a deadline; `word_parsers` parses single words.
+- `squeue`, `scontrol_job` and `job_records` read jobs, `scontrol_objects` the other objects of slurmctld, `sacct` the
+  past.
+- `cli_reader` combines them.
 
-What users write (names, comments, paths) is never believed to end a field or a record: `squeue` and `sacct` end each
-field with a word that is drawn anew for each answer. What only `scontrol` tells is taken from lines that no user can
-write, or not at all.
+Text of users (names, comments, paths) never ends a field or a record: `squeue` and `sacct` end each field with a new
+random word for each answer. What only `scontrol` shows is read from lines that no user can write, or not at all.
 """

@@ -1,7 +1,7 @@
-"""Jobs of whose number several records claim to be: asked for once more, apart from whoever forges them.
+"""Query jobs again whose number appears in several records.
 
-One user's job may print records of others. The others alone, in an answer of their own, print each once. So a group is
-asked for in one go; where a number stands there twice again, a forger is in the group, and its halves are asked for.
+One user's job may print forged records of other jobs. Queried without the forger, each of the others has one record. So
+a group is queried at once. If a number appears twice again, a forger is in the group, and its halves are queried.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from cpsched_bridge.adapters.slurm.transport.cli.squeue import Row
 from cpsched_bridge.errors import BackendError
 
 QUESTIONS = 12
-"""So many groups are asked for in one reading; jobs of the others are unreadable in it."""
+"""Maximum number of groups that one reading queries; jobs of other groups are unreadable in it."""
 GROUP = 1000
 KEPT_S = 60.0
-"""How long an answer stands in for a new one, while squeue shows the job as it was."""
+"""How long an answer is reused while squeue shows the job unchanged."""
 
 
 @dataclass(slots=True)
 class AmbiguousJobs:
-    """Remembers answers; `ask` shows some jobs in one answer, None where it fails."""
+    """Remember answers; `ask` shows some jobs in one answer, None if it fails."""
 
     ask: Callable[[list[int]], str | None]
     clock: Callable[[], float]
     _known: dict[int, tuple[float, Row, RawJob]] = field(default_factory=dict)
 
     def records(self, numbers: Collection[int], rows: Mapping[int, Row]) -> dict[int, RawJob]:
-        """The records of those of these jobs that can be told apart."""
+        """Return the records of those of these jobs that are unambiguous."""
         now_s = self.clock()
         wanted = {number for number in numbers if number in rows}
         self._known = {

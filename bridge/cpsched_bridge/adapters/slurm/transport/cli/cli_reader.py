@@ -1,15 +1,14 @@
-"""The calls that read Slurm by its own commands; see `transport.Transport` for what each of them promises.
+"""Read Slurm by its own commands, as `transport.Transport` specifies.
 
-How often what is asked, so that slurmctld answers at most six questions in most readings:
+These intervals limit most readings to at most six calls of slurmctld:
 
 - jobs (`squeue`), nodes and reservations: in each reading;
-- what only `scontrol` tells of jobs: of few jobs that `squeue` shows new or changed, by their numbers; of all jobs
-  where many have changed, every `DETAILS_INTERVAL_S` (up to `DETAILS_MOST_S` where that takes long), and in each
-  reading while
-  tasks of an array wait, which squeue may show together;
-- tasks that squeue hides behind others: when scontrol shows anything new of them, at least every `DETAILS_INTERVAL_S`;
-- partitions every `PARTITIONS_S`, the configuration every `CONFIG_S`: so long may a change of the submit plugin, which
-  needs a reconfiguration or a restart of slurmctld, go unnoticed.
+- what only `scontrol` shows of jobs: by number for a few jobs that are new or changed in `squeue`; for all jobs if many
+  have changed, every `DETAILS_INTERVAL_S` (up to `DETAILS_MOST_S` if that takes long), and in each reading while array
+  tasks wait, which squeue may show together;
+- tasks that squeue hides behind others: when scontrol shows a change of them, at least every `DETAILS_INTERVAL_S`;
+- partitions every `PARTITIONS_S`, the configuration every `CONFIG_S`: a change of the submit plugin, which needs a
+  reconfiguration or a restart of slurmctld, may stay unnoticed for that long.
 """
 
 from __future__ import annotations
@@ -42,53 +41,53 @@ from cpsched_bridge.errors import AnswerNotUnderstood, BackendError, BackendTime
 
 DETAILS_INTERVAL_S = 20.0
 DETAILS_SHARE, DETAILS_MOST_S = 20, 60.0
-"""Where scontrol takes long to show all jobs, it is asked for them less often, but at least every minute."""
+"""If scontrol needs long to show all jobs, it is called less often, but at least every minute."""
 PARTITIONS_S = 15.0
 CONFIG_S = 15.0
 MOST_APART = 50
-"""So many changed jobs are asked for by their numbers, each of which is a question to slurmctld."""
+"""Maximum number of changed jobs that are queried by number; each is a call of slurmctld."""
 SHARE_APART = 100
-"""One job in so many, at most, is asked for by its number: all others are asked for together."""
+"""At most one in this many jobs is queried by number; otherwise all jobs are queried together."""
 MOST_APART_WHILE_SLOW = 500
-"""The same after the question for all jobs was not answered: what then remains unknown waits for later readings."""
+"""The maximum after the query of all jobs failed: later readings query what is then still unknown."""
 MOST_ARRAYS = 20
-"""So many arrays are asked for one by one where more jobs claim to be of arrays than squeue is asked for in one go."""
+"""Maximum number of arrays that are queried one by one, if more jobs claim to be in arrays than one squeue accepts."""
 NODES_COUNTED_RIGHT = (24, 5)
-"""The first release that tells how many nodes a waiting job needs at least, whatever its CPUs per task."""
+"""The first release with the right minimum number of nodes of a waiting job, whatever its CPUs per task."""
 READING_CALLS = 8
-"""Calls of one reading that asks for everything once."""
+"""Calls of a reading that queries everything once."""
 _VERSION = re.compile(r"(\d{2})\.(\d{2})\.?(\S*)")
 _DIAG_S = re.compile(r"^sdiag output at .*\((\d+)\)$", re.MULTILINE)
 
 
 @dataclass(slots=True)
 class _Rows:
-    """Jobs as squeue shows them, with those that it hides, and the records of scontrol that go with them."""
+    """Jobs as squeue shows them, the hidden ones, and their scontrol records."""
 
     rows: dict[int, Row] = field(default_factory=dict)
     shown: dict[int, RawJob] = field(default_factory=dict)
     twice: set[int] = field(default_factory=set)
     hidden: set[int] = field(default_factory=set)
-    """Numbers of jobs that squeue shows only when asked for them, if there are such jobs."""
+    """Numbers of jobs that squeue shows only when queried by number, if they exist."""
 
     def merged(self) -> set[int]:
-        """The common records that squeue may show together with hidden jobs."""
+        """Return the common records that squeue may show together with hidden jobs."""
         arrays = {_array(self.rows[number]) for number in self.hidden if number in self.rows}
         arrays |= {str(self.shown[number].array_id) for number in self.hidden if number in self.shown}
         return {n for n, row in self.rows.items() if "_[" in row["JobArrayID"] and _array(row) in arrays}
 
 
 def _array(row: Row) -> str:
-    """The array that a row is of; of other jobs, their number."""
+    """Return the number of a row's array, or of its job without an array."""
     return row["JobArrayID"].partition("_")[0]
 
 
 class CliReader:
-    """Calls come from one thread.
+    """Read Slurm by its commands, called from one thread.
 
     - `deadline_s` is how long slurmctld may be silent, see `StallTimeout`; `history_deadline_s` is for the accounting
       database.
-    - `programs` begins programs as `SlurmPrograms` does.
+    - `programs` starts programs as `SlurmPrograms` does.
     """
 
     def __init__(
@@ -110,23 +109,23 @@ class CliReader:
         self._groups = UnixGroups()
         self._suspects, self._looked_suspects = AmbiguousJobs(self._apart, clock), AmbiguousJobs(self._apart, clock)
         self._kept: dict[str, tuple[float, str]] = {}
-        """Answers that are not asked for anew in each reading, and when they were."""
+        """Answers that some readings reuse, and their times."""
         self._nodes = scontrol_objects.NodeRecords()
         self._squeued: squeue.JobRecords | None = None
         self._before: dict[int, Row] = {}
         self._shown: dict[int, RawJob] = {}
         self._twice: set[int] = set()
-        """What scontrol has shown of the jobs of `_before`, and the numbers of which it showed several records."""
+        """scontrol's records of the jobs of `_before`, and the numbers with several records."""
         self._all_shown_s: float | None = None
         self._details_period_s = DETAILS_INTERVAL_S
         self._slow_until_s = -math.inf
-        """Until when scontrol is asked for some jobs only, since it took too long to show all of them."""
+        """Until when scontrol is called for some jobs only, since showing all took too long."""
         self._unseen: dict[int, tuple[float, RawJob, Row]] = {}
-        """Rows of tasks that squeue hides, when they were asked for, and what scontrol showed of the task then."""
+        """Rows of tasks that squeue hides, the time of their query, and scontrol's record of the task then."""
         self._past: tuple[SlurmPrograms, str, int] | None = None
         self._past_wait_s = deadline_s
 
-    # ---- what Transport asks for
+    # ---- calls of Transport
 
     def config(self) -> Record:
         """Return the last reading's configuration if it is at most `CONFIG_S` old."""
@@ -179,7 +178,7 @@ class CliReader:
         try:
             everything = self._with_details(found, dict(self._shown), set(self._twice))
         except BackendError:
-            self._all_shown_s = None  # whatever was wrong, all is asked for again
+            self._all_shown_s = None  # after any error, query everything again
             raise
         self._before = found
         jobs, layouts = self._jobs.read(everything.rows, everything.shown, everything.merged())
@@ -211,11 +210,12 @@ class CliReader:
         return sacct.past(asked.texts()["sacct"], end, since_s)
 
     def look(self, numbers: Collection[int] | None) -> list[Record]:
-        """A fresh look at jobs by Slurm's own numbers (of an array: all of its records); None: at all jobs.
+        """Read jobs again by Slurm's own numbers; None reads all jobs.
 
-        The records hold id, state, state_reason, priority, admin_comment, comment, requeue_count, num_nodes, array_id,
-        array_task_id and array_tasks_waiting. A job that is gone is missing, and so is an array's common record that
-        cannot be told apart from records that somebody forges.
+        The number of an array reads all of its records. The records hold id, state, state_reason, priority,
+        admin_comment, comment, requeue_count, num_nodes, array_id, array_task_id and array_tasks_waiting. A job that
+        has left is missing. An array's common record is missing, too, if it cannot be distinguished from forged
+        records.
         """
         if numbers is not None and not numbers:
             return []
@@ -234,15 +234,15 @@ class CliReader:
         ]
 
     def close(self) -> None:
-        """End what is on its way."""
+        """Stop running programs."""
         if self._past is not None:
             self._past[0].close()
             self._past = None
 
-    # ---- how that is put together
+    # ---- implementation
 
     def _release(self) -> tuple[tuple[int, int], str]:
-        """The release of Slurm's programs here, as numbers and in full; asked once."""
+        """Return the release of Slurm's programs here, as numbers and in full; cached."""
         if self._version is None:
             said = self._ask({"version": ("squeue", "--version")})["version"]
             found = _VERSION.search(said)
@@ -255,14 +255,14 @@ class CliReader:
         return self._begun(commands).texts()
 
     def _begun(self, commands: Mapping[str, Sequence[str]], typed: Mapping[str, str] | None = None) -> SlurmPrograms:
-        """Programs that are on their way; each may be silent for so long, and take so long where it prints."""
+        """Start programs, each with a limit on its silence and its total time."""
         calls = sum(calls_of(command) for name, command in commands.items() if name not in (typed or {}))
         self._budget.spend(calls + sum(words.count("\n") for words in (typed or {}).values()))
         slack_s = self._budget.slack_s
         return self._programs(commands, self._patience.silence_s + slack_s, typed, self._patience.most_s + slack_s)
 
     def _apart(self, numbers: list[int]) -> str | None:
-        """What scontrol shows of these jobs and no others."""
+        """Return what scontrol shows of these jobs and no others."""
         try:
             return scontrol_job.without_prompts(self._begin_apart(numbers).texts()["apart"])
         except BackendError:
@@ -281,14 +281,17 @@ class CliReader:
             self._budget.use(rate_limit(texts["config"], os.getuid()))
 
     def _jobs_now(self, fields: Sequence[str]) -> dict[int, Row]:
-        """All jobs that squeue shows; one that it shows as before is the same object."""
+        """Return all jobs that squeue shows; an unchanged one stays the same object."""
         self._squeued = self._squeued or squeue.JobRecords(fields)
         end = squeue.word()
         printed = self._ask({"jobs": squeue.command(fields, end)})["jobs"]
         return squeue.by_number(self._squeued.read(printed, end))
 
     def _ask_with_details(self, found: Mapping[int, Row], around: dict[str, Sequence[str]]) -> dict[str, str]:
-        """The answers to `around`; beside them scontrol is asked for the jobs of which `_shown` may lack something."""
+        """Return the answers to `around`; meanwhile query jobs that `_shown` may lack.
+
+        scontrol shows those jobs.
+        """
         fresh = [number for number, row in found.items() if not squeue.stayed(self._before.get(number), row)]
         few = len(fresh) <= min(MOST_APART, len(found) // SHARE_APART)
         now_s = self._clock()
@@ -322,10 +325,10 @@ class CliReader:
     def _ask_for_some(
         self, found: Mapping[int, Row], fresh: Sequence[int], around: dict[str, Sequence[str]]
     ) -> dict[str, str]:
-        """The answers to `around`, and what scontrol shows of some jobs, after it took too long to show all of them.
+        """Return the answers to `around`; query some jobs, as showing all took too long.
 
-        Jobs that have nodes come first, then those that were never shown, the oldest of them first, for as long as
-        slurmctld may be silent.
+        Jobs that have nodes come first, then jobs that were never shown, oldest first, for as long as slurmctld may be
+        silent.
         """
         placed = [number for number in fresh if found[number]["State"] in slurm_states.OCCUPYING]
         unknown = sorted(number for number in fresh if number not in self._shown and number not in self._twice)
@@ -342,7 +345,10 @@ class CliReader:
         return texts
 
     def _known_enough(self, found: dict[int, Row]) -> dict[int, Row]:
-        """Without the pending jobs of which scontrol was not asked yet since it is slow: later readings have them."""
+        """Return the rows without pending jobs that scontrol has not shown yet.
+
+        scontrol is slow, so later readings query them.
+        """
         if self._clock() >= self._slow_until_s:
             return found
         pending = slurm_states.PENDING
@@ -353,9 +359,10 @@ class CliReader:
         return self._begun({"apart": scontrol_job.TYPED}, {"apart": scontrol_job.show_job_input(numbers)})
 
     def _take_apart(self, apart: SlurmPrograms, numbers: Collection[int], whole: bool = True) -> bool:
-        """Take what scontrol shows of these jobs, of no others: one of them may write records of any job.
+        """Store what scontrol shows of these jobs only, as one may forge any record.
 
-        False where it does not show each of them, as where one is gone by now; if `whole`, none is taken then.
+        Return False if it does not show each of them, for example because one has left. With `whole`, none is stored
+        then.
         """
         try:
             shown, twice = scontrol_job.split_records(scontrol_job.without_prompts(apart.texts()["apart"]))
@@ -377,7 +384,7 @@ class CliReader:
             texts = self._ask(asked)
         except BackendUnavailable as error:
             if len(numbers) == 1 and "Invalid job id" in str(error):
-                return {}  # squeue asks for one job in another way than for several, and complains where it is gone
+                return {}  # squeue queries a single job in another way, and complains if it has left
             raise
         found: dict[int, Row] = {}
         for text in texts.values():  # an array may be in several parts
@@ -387,10 +394,10 @@ class CliReader:
     def _with_details(
         self, rows: dict[int, Row], shown: dict[int, RawJob], twice: set[int], whole: bool = True
     ) -> _Rows:
-        """The rows together with scontrol's records, and with the rows of waiting tasks that squeue hides.
+        """Return the rows with scontrol's records, and with the hidden waiting tasks.
 
-        Raises `AnswerNotUnderstood` where a job that waits or runs is in squeue's answer only: scontrol's was asked for
-        later, so it must have ended early. With `whole` false, squeue was not asked for all jobs.
+        Raise `AnswerNotUnderstood` if only squeue shows a job that waits or runs: scontrol was called later, so its
+        answer must have ended early. With `whole` False, squeue did not query all jobs.
         """
         arrays = {int(_array(row)) for row in rows.values() if "_[" in row["JobArrayID"]}
         hidden = {number for number, one in shown.items() if number not in rows and one.array_id in arrays}
@@ -423,7 +430,7 @@ class CliReader:
         return _Rows(rows, shown, twice, hidden)
 
     def _known_unseen(self, hidden: Collection[int], shown: Mapping[int, RawJob]) -> dict[int, Row]:
-        """Rows of hidden tasks that need not be asked for: scontrol shows the tasks as it did when they were."""
+        """Return known rows of hidden tasks that scontrol shows unchanged."""
         found: dict[int, Row] = {}
         for number in hidden:
             asked_s, record, row = self._unseen.get(number, (0.0, None, None))
@@ -432,9 +439,10 @@ class CliReader:
         return found
 
     def _in_arrays(self, arrays: Collection[int], numbers: Collection[int]) -> set[int]:
-        """Those of so many numbers that are of these arrays: one array is asked for at a time, and forges its own only.
+        """Return the numbers that belong to these arrays.
 
-        No more of an array are taken than squeue can be asked for in one go.
+        Each array is queried alone, since it may forge records of its own tasks only. At most as many of an array are
+        returned as one squeue can query.
         """
         found: set[int] = set()
         for array in sorted(arrays)[:MOST_ARRAYS]:
@@ -445,7 +453,7 @@ class CliReader:
         return found
 
     def _networks(self) -> dict[str, str]:
-        """The highest switch or the block of each node; empty where Slurm does not show them."""
+        """Return the highest switch or the block of each node; empty if Slurm shows none."""
         if self._is_due("topology", topology.PERIOD_S):
             try:
                 text = self._ask({"topology": topology.COMMAND})["topology"]
@@ -455,7 +463,10 @@ class CliReader:
         return topology.parse_topology(self._kept["topology"][1])
 
     def _outside(self, jobs: Sequence[Record], partitions: Sequence[Record]) -> dict[str, list[str]]:
-        """By user with a pending job, the groups allowed by partitions that the user is known not to be in."""
+        """Return the allowed groups that each user with pending jobs does not belong to.
+
+        Partitions allow the groups. A group of unknown membership is left out.
+        """
         allowed = {name for row in partitions for name in row["allowed_groups"] or () if name != "ALL"}
         if not allowed:
             return {}
@@ -464,7 +475,7 @@ class CliReader:
 
 
 def _looked_at(number: int, row: Row, found: _Rows, merged: bool) -> Record | None:
-    """What `CliReader.look` tells of a job; None where the record cannot be told apart."""
+    """Return the record of a job for `CliReader.look`; None if it is ambiguous."""
     array, is_task, task = row["JobArrayID"].partition("_")
     shown = found.shown.get(number)
     reason = row["Reason"]

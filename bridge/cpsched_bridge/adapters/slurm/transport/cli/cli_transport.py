@@ -1,4 +1,4 @@
-"""Slurm through its own commands, as a `Transport`: nothing is imported but this package, and no process stays."""
+"""Implement `Transport` by Slurm's own commands, without lasting processes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ NAME = "cli"
 
 
 class CliTransport(CliCommands, Transport):
-    """Use Slurm's own programs. `history_deadline_s` is for the accounting database, `deadline_s` for the rest."""
+    """Use Slurm's own programs.
+
+    `history_deadline_s` is for the accounting database, `deadline_s` for the rest.
+    """
 
     child_starts = 0
     starts_in_one_change = False
@@ -95,7 +98,7 @@ NODES = ("sinfo", "--noheader", "--Node", "--format=%N")
 def claiming(
     scontrol: Callable[[Sequence[str]], Sequence[str]], deadline_s: float, budget: CallBudget | None = None
 ) -> LeaseCommands:
-    """The calls about the reservation, each question within `deadline_s` seconds."""
+    """Return the calls for the lease reservation, each within `deadline_s` seconds."""
     spent = budget or CallBudget()
 
     def asked(command: Sequence[str]) -> str:

@@ -1,7 +1,7 @@
-"""Jobs of `squeue` and `scontrol` as records of `JOB_FIELDS`.
+"""Build records of `JOB_FIELDS` from the jobs of `squeue` and `scontrol`.
 
-A field that cannot be read is None and named in `unreadable`: the translation then leaves that job to Slurm, with the
-reason. A job of which scontrol's record cannot be told apart lacks `FROM_DETAILS`.
+An unreadable field is None and named in `unreadable`: the translation then leaves that job to Slurm, with the reason. A
+job with an ambiguous scontrol record lacks `FROM_DETAILS`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FROM_DETAILS = (
     "max_nodes", "ntasks", "memory_per_cpu", "memory_per_node", "requested_tres", "excluded_nodes", "batch_constraints",
     "spreads_over_nodes", "segment_size", "ntasks_per_gpu", "is_cronjob", "time_limit_min",
 )  # fmt: skip
-"""What a pending job lacks without its record of scontrol."""
+"""Fields that a pending job lacks without its scontrol record."""
 
 Read = Callable[[str], Any]
 
@@ -56,7 +56,7 @@ _ROW_ALWAYS: tuple[tuple[str, str, Read], ...] = (
 
 
 def _or_infinite(word: str) -> int | str | None:
-    """Tasks of a socket or core: squeue prints nothing for no limit, which is what jobs have by default."""
+    """Return tasks per socket or core; squeue prints nothing for no limit."""
     return word_parsers.UNLIMITED if word == "N/A" else word_parsers.count(word)
 
 
@@ -94,20 +94,20 @@ _EMPTY: Record = dict.fromkeys(JOB_FIELDS)
 
 @dataclass(slots=True)
 class JobRecordBuilder:
-    """Makes records; one whose texts did not change is not made again."""
+    """Build records; unchanged texts are not parsed again."""
 
     counts_one_more: bool = False
-    """Whether slurmctld tells one node too many of a waiting job whose tasks have several CPUs each."""
+    """Whether slurmctld shows one node too many for a waiting job whose tasks have several CPUs."""
     _known: dict[int, tuple[Row, RawJob | None, Record, Layout | None, bool]] = field(default_factory=dict)
-    """What each record was made of, the record, its layout, and whether it was merged."""
+    """The source of each record, the record, its layout, and whether it was merged."""
 
     def read(
         self, rows: Mapping[int, Row], shown: Mapping[int, RawJob], hidden: frozenset[int] | set[int] = frozenset()
     ) -> tuple[list[Record], dict[int, Layout]]:
-        """The records and layouts of one reading.
+        """Return the records and layouts of one reading.
 
-        `hidden` are the arrays (by number) whose common record squeue has shown together with others: what is told of
-        that record's reason and tasks is scontrol's alone.
+        `hidden` are the array numbers whose common record squeue has shown together with others. Only scontrol then has
+        the reason and the tasks of that record.
         """
         known: dict[int, tuple[Row, RawJob | None, Record, Layout | None, bool]] = {}
         layouts: dict[int, Layout] = {}
@@ -137,10 +137,10 @@ def _same(before: RawJob | None, now: RawJob | None, row: Row) -> bool:
 
 
 def _counted(record: Record) -> int | None:
-    """The least number of nodes of a job, without the one that slurmctld adds before 24.05.
+    """Return the minimum number of nodes of a job, without slurmctld's extra one.
 
-    Its `_pack_default_job_details` adds one where the tasks of a full node do not divide all tasks of a job, as two
-    tasks of three CPUs.
+    Before 24.05 its `_pack_default_job_details` adds one if the tasks of a full node do not divide all tasks of a job,
+    such as two tasks of three CPUs.
     """
     nodes: int | None = record["num_nodes"]
     least = (record["requested_tres"] or {}).get("node")
@@ -151,7 +151,7 @@ def _counted(record: Record) -> int | None:
 
 
 def record_of(row: Row, shown: RawJob | None, merged: bool = False) -> tuple[Record, Layout | None]:
-    """One job; `merged` says that squeue has shown it together with other tasks of its array."""
+    """Return one job; `merged` if squeue has shown it with other tasks of its array."""
     record = _EMPTY.copy()
     unreadable: list[str] = []
     detail = detail_of(shown, row["Name"]) if shown is not None else None
@@ -197,7 +197,10 @@ def _each(record: Record, unreadable: list[str], name: str, read: Callable[[], A
 
 
 def _time_limit(row: Row, detail: JobDetail | None) -> str:
-    """squeue tells no limit of more than a year, and counts wrongly beyond 136 of them."""
+    """Return the time limit, if possible from scontrol.
+
+    squeue shows no limit above a year, and a wrong one above 136 years.
+    """
     return row["TimeLimit"] if detail is None else detail.word("RunTime", "TimeLimit")
 
 
@@ -208,14 +211,17 @@ def _cpus_per_task(row: Row) -> int | None:
 
 
 def sharing(oversubscribe: str, exclusive: str | None) -> str:
-    """How a job shares its nodes, in the words before 26.05, which has two fields for it."""
+    """Return how a job shares its nodes, in the words before 26.05.
+
+    26.05 has two fields for it.
+    """
     if exclusive in (None, "NO"):
         return "OK" if exclusive and oversubscribe == "NO" else oversubscribe
     return "NO" if exclusive == "NODE" else str(exclusive)
 
 
 def _array(record: Record, row: Row, shown: RawJob | None, merged: bool, unreadable: list[str]) -> None:
-    """Which task of which array a record is, or which tasks wait in it."""
+    """Set which task of which array a record is, or which tasks wait in it."""
     array, is_task, task = row["JobArrayID"].partition("_")
     if not is_task:
         return
@@ -239,7 +245,7 @@ def _array(record: Record, row: Row, shown: RawJob | None, merged: bool, unreada
 
 
 def _details(record: Record, row: Row, detail: JobDetail, is_pending: bool, unreadable: list[str]) -> None:
-    """What scontrol tells of every job."""
+    """Set what scontrol shows of every job."""
     _each(record, unreadable, "ntasks", lambda: word_parsers.count(detail.word("NumNodes", "NumTasks")) or 1)
     _each(record, unreadable, "requested_tres", lambda: word_parsers.resources(_requested(detail.settings, is_pending)))
     line = f" MinCPUsNode={detail.settings['MinCPUsNode']}"
@@ -257,7 +263,10 @@ def _details(record: Record, row: Row, detail: JobDetail, is_pending: bool, unre
 
 
 def _requested(settings: Mapping[str, str], is_pending: bool) -> str:
-    """What a job asks for; before 23.02 scontrol tells that of pending jobs only."""
+    """Return what a job requests.
+
+    Before 23.02 scontrol shows it for pending jobs only.
+    """
     if "ReqTRES" in settings:
         return settings["ReqTRES"]
     return settings["TRES"] if is_pending else ""
@@ -285,7 +294,7 @@ def _placed(record: Record, row: Row, detail: JobDetail | None, unreadable: list
 
 
 def _layout(record: Record, detail: JobDetail | None) -> Layout | None:
-    """What a job has on each of its nodes, if it is on several."""
+    """Return what a job has on each of its nodes, if it is on several."""
     nodes = record["num_nodes"] or 0
     if detail is None or not detail.layout or nodes < 2 or record["state"] not in slurm_states.OCCUPYING:
         return None
@@ -295,7 +304,7 @@ def _layout(record: Record, detail: JobDetail | None) -> Layout | None:
 
 @lru_cache(maxsize=8192)
 def _user_name(user: int) -> str:
-    """The name of a user as this host knows it; the number where it knows none."""
+    """Return the name of a user on this host; the number if it has none."""
     try:
         return pwd.getpwuid(user).pw_name
     except KeyError:

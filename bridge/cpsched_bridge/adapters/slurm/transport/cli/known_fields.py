@@ -1,8 +1,8 @@
-"""The fields that `scontrol show` prints of each kind of object, and what the adapter makes of each of them.
+"""Define how the adapter uses each field that `scontrol show` prints.
 
-The names are those of the functions that print them in Slurm 22.05, 24.11 and 26.05 (`src/api/*_info.c`,
-`src/scontrol/info_job.c`). A field that stands in no list, or has a value that its list does not name, takes its object
-out of the plan: the adapter cannot know what Slurm makes of it.
+The names are those of the printing functions in Slurm 22.05, 24.11 and 26.05 (`src/api/*_info.c`,
+`src/scontrol/info_job.c`). A field that is in no list, or has a value that its list does not name, excludes its object
+from the plan: its effect in Slurm is unknown.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 LONGEST_VALUE = 80
-"""Letters of a value that are kept for people."""
+"""Maximum number of characters of a value in messages."""
 
 _KEY = re.compile(r"(?:^|(?<=\s))([A-Za-z][\w:/()-]*)=")
 _INDENT = "   "
-"""With it begins each line of a record but the first."""
+"""The beginning of each line of a record but the first."""
 Words = dict[str, str]
 
 
@@ -24,10 +24,10 @@ Words = dict[str, str]
 class KnownFields:
     """The fields of one kind of object.
 
-    - `read`: the adapter decides by them.
+    - `read`: the adapter's decisions depend on them.
     - `harmless`: no decision depends on them.
-    - `text`: harmless, too; people write them, so the rest of the line is their value.
-    - `only`: the values of a field with which it is harmless; any other value leaves the object to Slurm.
+    - `text`: harmless, too; users write them, so the rest of the line is their value.
+    - `only`: the values with which a field is harmless; any other value leaves the object to Slurm.
     """
 
     read: frozenset[str]
@@ -36,10 +36,13 @@ class KnownFields:
     only: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def words_of(self, record: str) -> Words:
-        """The fields of a printed record. Values may hold blanks; of a name that stands twice the first one counts."""
+        """Return the fields of a printed record.
+
+        Values may contain spaces. The first of equal names counts.
+        """
         words: Words = {}
         for line in f"{_INDENT}{record}".split("\n"):
-            if line.startswith(_INDENT):  # else it goes on with a text of the line before
+            if line.startswith(_INDENT):  # else it continues a text of the line before
                 for name, value in self._of_line(line.strip()):
                     words.setdefault(name, value)
         return words
@@ -55,7 +58,7 @@ class KnownFields:
             yield key[1], line[key.end() : keys[at].start() if at < len(keys) else None].rstrip()
 
     def left_to_slurm(self, words: Mapping[str, str]) -> dict[str, str]:
-        """The fields that no list covers, or not with this value."""
+        """Return the fields that no list covers, or not with this value."""
         known = self.read | self.harmless | self.text
         return {
             name: value[:LONGEST_VALUE]
@@ -65,7 +68,7 @@ class KnownFields:
 
     @property
     def names(self) -> frozenset[str]:
-        """All fields that are in a list."""
+        """Return all fields that are in a list."""
         return self.read | self.harmless | self.text | self.only.keys()
 
 
@@ -86,9 +89,9 @@ NODE = KnownFields(
     ),
     text=_set("OS Reason Comment Extra Parameters"),
     only={
-        "Owner": _set("N/A"),  # a user who has the node alone
+        "Owner": _set("N/A"),  # the user with exclusive use of the node
         "MCS_label": _set("N/A"),
-        "RestrictedCoresPerGPU": frozenset(),  # cores that only jobs with GPUs may use
+        "RestrictedCoresPerGPU": frozenset(),  # cores for jobs with GPUs only
     },
 )
 PARTITION = KnownFields(
@@ -103,8 +106,8 @@ PARTITION = KnownFields(
         "PowerDownOnIdle"
     ),
     only={
-        "LLN": _set("NO"),  # Slurm would choose the least loaded nodes
-        "SelectTypeParameters": _set("NONE"),  # whole sockets, say, in place of what the configuration says
+        "LLN": _set("NO"),  # else Slurm chooses the least loaded nodes
+        "SelectTypeParameters": _set("NONE"),  # else whole sockets, for example, instead of the configuration
         "Topology": _set("default"),
     },
 )
@@ -139,4 +142,4 @@ JOB = KnownFields(
     only=dict.fromkeys(("FedOrigin", "FedViableSiblings", "FedActiveSiblings"), frozenset()),
 )
 KINDS: Mapping[str, KnownFields] = {"node": NODE, "partition": PARTITION, "reservation": RESERVATION, "job": JOB}
-"""By the word after `scontrol show`."""
+"""By the word after `scontrol show`, its fields."""

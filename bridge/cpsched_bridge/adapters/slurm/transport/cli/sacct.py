@@ -1,4 +1,4 @@
-"""Ended jobs as `sacct` prints them; each field ends with a word drawn anew, as with `squeue`."""
+"""Parse ended jobs from `sacct`; a new random word ends each field."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ COLUMNS = (
 
 
 EARLIEST_S = 1_000_000
-"""sacct takes no earlier time in this form."""
+"""The earliest time that sacct accepts in this form."""
 
 
 def command(since_s: int, end: str) -> list[str]:
-    """sacct for all users' jobs since then, without their steps."""
+    """Return the sacct command for all users' jobs since then, without their steps."""
     return [
         "sacct", "--allusers", "--allocations", "--noheader", "--noconvert", "--parsable", f"--delimiter={end}",
         f"--starttime=uts{max(EARLIEST_S, since_s)}", "--endtime=now", f"--format={','.join(COLUMNS)}",
@@ -28,9 +28,9 @@ def command(since_s: int, end: str) -> list[str]:
 
 
 def past(printed: str, end: str, since_s: int) -> list[Record]:
-    """Records of `PAST_FIELDS`: jobs that ended after `since_s`; one that cannot be read is left out.
+    """Return jobs that ended after `since_s`, without unreadable ones.
 
-    Raises `AnswerNotUnderstood` where the answer does not end as it should.
+    They are records of `PAST_FIELDS`. Raise `AnswerNotUnderstood` if the answer is incomplete.
     """
     *pieces, last = printed.split(end)
     wide = len(COLUMNS)
@@ -49,7 +49,10 @@ def past(printed: str, end: str, since_s: int) -> list[Record]:
 
 
 def _record(values: dict[str, str], names: dict[int, str | None]) -> Record | None:
-    """One job; None where a word is none that is known, as of a job that never had a number of its own."""
+    """Return one job; None if a word is unknown.
+
+    A job that never had its own number is an example.
+    """
     array, is_task, task = values["JobID"].partition("_")
     try:
         user = int(values["UID"])
@@ -77,7 +80,7 @@ def _record(values: dict[str, str], names: dict[int, str | None]) -> Record | No
 
 
 def _limit(word: str) -> int | str | None:
-    """Minutes; None for no limit at all, "PartitionLimit" for that of the partition."""
+    """Return minutes; None for no limit, "PartitionLimit" for the partition's limit."""
     if word == word_parsers.UNLIMITED:
         return None
     return word_parsers.count(word) or "PartitionLimit"

@@ -1,12 +1,12 @@
-"""The commands by scontrol: what it can do with one job, for `programs.job_commands`; and the reservation of a claim.
+"""Command jobs and the lease reservation by scontrol.
 
-scontrol cannot pin and release in one change: it takes no priority of INFINITE (`parse_uint32` of Slurm's
-src/common/proc_args.c, the same from 22.05 to 26.05), and its `release` takes nothing else. The submit plugin can: for
-the partition `bridge:start/NODES` it makes one change of both, which costs slurmctld one call instead of four. Where no
-plugin takes that partition out, slurmctld refuses it, and changes nothing.
+scontrol cannot pin and release in one change: it accepts no priority of INFINITE (`parse_uint32` of Slurm's
+src/common/proc_args.c, the same from 22.05 to 26.05), and its `release` sets nothing else. The submit plugin can: it
+turns the partition `bridge:start/NODES` into one change of both, which costs slurmctld one call instead of four.
+Without the plugin, slurmctld rejects that partition and changes nothing.
 
-Without such a plugin a start is two changes of a held job: all that pins it, and then, once that is done, the release.
-A crash between leaves the job held with its pin, never released without one.
+A start is then two changes of a held job: the whole pin and, once that is done, the release. A crash between them
+leaves the job held with its pin. It is never released without one.
 """
 
 from __future__ import annotations
@@ -33,41 +33,41 @@ from cpsched_bridge.ports import OutcomeCode
 
 T = TypeVar("T")
 NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}", re.ASCII)
-"""The name of one node: no list of several, no blank, quote, sign of equality or break of a line."""
+"""The name of one node, without list syntax, blank, quote, equals sign or line break."""
 NO_PARTITION = "Invalid partition name"
-"""What scontrol complains of a start in one change that no plugin has taken out."""
+"""scontrol's error for a start in one change without the plugin."""
 WAIT_S = 6.0
-"""How long the commands of one call wait for a limit on calls: less than a start may take until it is seen."""
+"""Maximum wait of one call's commands for a call limit, below the time that a start may take to be seen."""
 RELEASED_TOGETHER = 50
-"""Jobs in one `release`, each of which is a call of slurmctld's."""
+"""Maximum number of jobs in one `release`, each of which is a call of slurmctld."""
 MOST_TIMES = 6
-"""Deadlines that all commands of one call may take together, each of which has one of its own."""
+"""Maximum time for all commands of one call, in deadlines of a single command."""
 
 
 class JobLookup(Protocol):
-    """What the commands ask of `cli.cli_reader.CliReader`."""
+    """The calls of `cli.cli_reader.CliReader` that commands use."""
 
     def config(self) -> Record:
         """Return the controller's configuration."""
         ...
 
     def look(self, numbers: Collection[int] | None) -> Sequence[Record]:
-        """Fresh records of jobs by Slurm's own numbers; None: of all jobs."""
+        """Return new records of jobs by Slurm's own numbers; None: of all jobs."""
         ...
 
 
 @dataclass(slots=True)
 class PluginStarts:
-    """Whether the submit plugin pins and releases in one change, as far as is known."""
+    """Whether the submit plugin is known to pin and release in one change."""
 
     work: bool = True
-    """Until a first one is refused: by an older plugin, or by one that takes another user for the bridge."""
+    """False after the first rejection, by an older plugin or one that does not accept this user as the bridge."""
 
 
 class CliJobControl(JobControl):
-    """Commands by scontrol. All changes of one call go to one scontrol."""
+    """Command jobs by scontrol; all changes of one call use one scontrol."""
 
-    alone_below = 0  # a look at twenty jobs costs as much as one at a single one: a process
+    alone_below = 0  # a look at twenty jobs costs one process, like a look at a single one
 
     def __init__(self, reading: JobLookup, dialogue: ScontrolSession, starts: PluginStarts) -> None:
         self._reading = reading
@@ -129,7 +129,10 @@ class CliJobControl(JobControl):
 
     @override
     def release(self, jobs: Sequence[Record]) -> list[Answer]:
-        """Release many jobs by one scontrol; array names may be long, so each array has its own."""
+        """Release many jobs by one scontrol, but each array by its own.
+
+        Array names may be long.
+        """
         plain = [at for at, job in enumerate(jobs) if not job["array_id"]]
         parts = [plain[at : at + RELEASED_TOGETHER] for at in range(0, len(plain), RELEASED_TOGETHER)]
         parts += [[at] for at, job in enumerate(jobs) if job["array_id"]]
@@ -139,7 +142,7 @@ class CliJobControl(JobControl):
         return answers
 
     def _release(self, jobs: Sequence[Record], part: Sequence[int], answers: list[Answer]) -> None:
-        """Release these jobs by one command; where scontrol complains, a look tells of which of them."""
+        """Release these jobs by one command; after an error, find its jobs by a look."""
         code: OutcomeCode = ""
         try:
             words = self._dialogue.tell(f"release {','.join(map(array_records.words, jobs))}")
@@ -169,7 +172,10 @@ class CliJobControl(JobControl):
 
 
 class CliCommands:
-    """Orders of `Transport`; scontrol answers each command within `deadline_s` seconds."""
+    """Execute orders of `Transport`.
+
+    scontrol answers each command within `deadline_s` seconds.
+    """
 
     def __init__(self, reading: JobLookup, deadline_s: float, budget: CallBudget | None = None) -> None:
         self._reading = reading
@@ -194,7 +200,7 @@ class CliCommands:
         return self._told(lambda told: told.unpin(orders))
 
     def scontrol(self, commands: Sequence[str]) -> list[str]:
-        """What one scontrol complains of each command."""
+        """Return the error of one scontrol for each command."""
         with self._dialogue() as dialogue:
             return [complaint(dialogue, command) for command in commands]
 
@@ -206,7 +212,7 @@ class CliCommands:
         with self._dialogue() as dialogue:
             try:
                 return act(JobCommands(CliJobControl(self._reading, dialogue, self._starts)))
-            except CallError as error:  # a look before anything was commanded
+            except CallError as error:  # a look failed before any command
                 kind = CommandRefused if isinstance(error.__cause__, CommandRefused) else BackendUnavailable
                 raise kind(str(error)) from error
 

@@ -1,15 +1,14 @@
-"""What only `scontrol show job` tells of jobs, taken from lines that no user can write.
+r"""Parse what only `scontrol show job` shows, from lines that no user can write.
 
-scontrol prints names, comments and command lines as they are, so a job named "x\\n\\nJobId=7 ..." prints a record of
-job 7. What is believed, and why:
+scontrol prints names, comments and command lines unchanged. So a job named "x\n\nJobId=7 ..." prints a record of job 7.
+These rules separate true lines from forged ones:
 
-- A record begins at a line "JobId=7 ". Slurm prints exactly one for each job. Where a number begins two, one is forged,
-  and that job is asked for again, apart from the others (`AmbiguousJobs`).
-- A record's first text is the job's name, which `squeue` has told before. What follows it, up to the line with
-  `MinCPUsNode`, is printed of numbers, times, states and names of things that Slurm has checked. A line that stands
-  there twice makes the job unreadable.
-- Three settings are printed only where they are set, below texts of the job's owner: SpreadJob, NtasksPerTRES and
-  SegmentSize. An owner who forges one of them gets the own job left to Slurm.
+- A record begins at a line "JobId=7 ". Slurm prints exactly one for each job. If a number begins two, one is forged,
+  and that job is queried again, apart from the others (`AmbiguousJobs`).
+- A record's first text is the job's name, which `squeue` has shown before. After it, up to the line with `MinCPUsNode`,
+  are numbers, times, states and names that Slurm has checked. A line that appears there twice makes the job unreadable.
+- Three settings are printed only if set, and below texts of the job's owner: SpreadJob, NtasksPerTRES and SegmentSize.
+  If an owner forges one, that owner's job is left to Slurm.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from cpsched_bridge.errors import AnswerNotUnderstood
 
 ALL = ("scontrol", "--details", "show", "job")
 TYPED = ("scontrol", "--details")
-"""scontrol that reads commands, see `show_job_input`."""
+"""The command of a scontrol that reads commands, see `show_job_input`."""
 NONE = "No jobs in the system\n"
 LAST_LINE = "\n   MinCPUsNode="
 
 _TEXTS = "\n   Command="
-"""From here on a record holds what the job's owner has written."""
+"""The line from which a record contains text of the job's owner."""
 _NAME = re.compile(r"[ \n]([A-Za-z][^ \n=]*)=")
 _SURE = JOB.names - JOB.only.keys()
 _BEGINNING = "\nJobId="
@@ -44,45 +43,51 @@ _SEGMENT = re.compile(r"^   SegmentSize=(\d+)", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class RawJob:
-    """A record of a job, as yet unread."""
+    """A record of a job before parsing."""
 
     array_id: int | None
     tasks: str
-    """The number of an array's task, or those that wait in this record, "0-5,9%3"."""
+    """The number of an array's task, or of those that wait in this record, "0-5,9%3"."""
     throttle: int | None
     body: str
-    """What follows "JobName="."""
+    """The text after "JobName="."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobDetail:
-    """The settings that are believed: of the part between name and texts by their names, and the three others."""
+    """The trusted settings.
+
+    They are those between name and texts by their names, and the three others.
+    """
 
     settings: Mapping[str, str]
     layout: str
-    """The lines that tell what a job has on its nodes."""
+    """The lines that show what a job has on its nodes."""
     spread: bool
     per_gpu: int | None
     segment: int | None
     unknown: tuple[str, ...] = ()
-    """Fields that no list of `known_fields` has, as far as Slurm prints none of the owner's texts before them."""
+    """Fields that no list of `known_fields` has, before the first text of the owner."""
 
     def word(self, line: str, name: str) -> str:
-        """The word `name=` on the line that begins with `line=`; raises KeyError where there is none."""
+        """Return the word `name=` on the line that begins with `line=`.
+
+        Raise KeyError if it is missing.
+        """
         found = f" {line}={self.settings[line]}".partition(f" {name}=")
         if not found[1]:
             raise KeyError(name)
         return found[2].split(" ")[0]
 
     def reason(self) -> str:
-        """Why the job waits, in Slurm's words; scontrol prints blanks in them as underscores."""
+        """Return Slurm's pending reason; scontrol prints its blanks as underscores."""
         return self.word("JobState", "Reason").replace("_", " ")
 
 
 def split_records(printed: str) -> tuple[dict[int, RawJob], set[int]]:
-    """The records of an answer by number, and the numbers that begin more than one, which have none.
+    """Return the records of an answer by number, and numbers with several records.
 
-    Raises `AnswerNotUnderstood` where the answer does not end as a record does.
+    Those numbers have no record. Raise `AnswerNotUnderstood` if the answer does not end as a record does.
     """
     before, *pieces = f"\n{printed}".split(_BEGINNING)
     if not pieces:
@@ -107,7 +112,10 @@ def split_records(printed: str) -> tuple[dict[int, RawJob], set[int]]:
 
 
 def _numbered(pieces: Sequence[str]) -> list[tuple[int, str]]:
-    """The records as numbers and what follows; a piece that begins with no number is a text of the record before."""
+    """Return the number and the rest of each record.
+
+    A piece that begins with no number is a text of the record before.
+    """
     found: list[tuple[int, list[str]]] = []
     for piece in pieces:
         number, blank, text = piece.partition(" ")
@@ -121,7 +129,7 @@ def _numbered(pieces: Sequence[str]) -> list[tuple[int, str]]:
 
 
 def same_record(one: RawJob, other: RawJob, name: str) -> bool:
-    """Whether two records of the job of this name tell the same, but for the times that pass by themselves."""
+    """Return whether two records of the named job are equal but for their times."""
     if one is other or one == other:
         return True
     if (one.array_id, one.tasks, one.throttle) != (other.array_id, other.tasks, other.throttle):
@@ -131,7 +139,7 @@ def same_record(one: RawJob, other: RawJob, name: str) -> bool:
 
 
 def _without_times(body: str, name: str) -> tuple[str, str, str] | None:
-    """A record without how long the job has run and when it was last looked at; None where they are not found."""
+    """Return a record without its run time and last evaluation; None if missing."""
     start = len(name)
     run = body.find("\n   RunTime=", start)
     limit = body.find(" TimeLimit=", run)
@@ -143,7 +151,10 @@ def _without_times(body: str, name: str) -> tuple[str, str, str] | None:
 
 
 def detail_of(shown: RawJob, name: str) -> JobDetail | None:
-    """The settings of a record of the job of this name, as squeue prints it; None where they cannot be told apart."""
+    """Return the settings of a record of the named job; None if ambiguous.
+
+    squeue prints the name.
+    """
     body = shown.body
     start = len(name)
     end = body.find(LAST_LINE, start)
@@ -184,12 +195,13 @@ def _unknown(believed: str) -> tuple[str, ...]:
 
 
 def show_job_input(numbers: Collection[int]) -> str:
-    """What one scontrol is to read from its standard input, to show these jobs and no others."""
+    """Return the input that makes one scontrol show these jobs and no others."""
     return "".join(f"show job {number}\n" for number in sorted(numbers))
 
 
 def without_prompts(printed: str) -> str:
-    """The answer to `show_job_input` without scontrol's prompts, and what some builds of it repeat of what they
-    read.
+    """Return the answer to `show_job_input` without scontrol's prompts and echo.
+
+    Some builds of scontrol repeat what they read.
     """
     return _PROMPT.sub("", printed)

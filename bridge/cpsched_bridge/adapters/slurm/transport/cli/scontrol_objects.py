@@ -1,7 +1,8 @@
-"""Nodes, partitions, reservations and the configuration as `scontrol` prints them; administrators write all of it.
+"""Parse nodes, partitions, reservations and the configuration from `scontrol`.
 
-Records of the first three begin at a line with their name, and are words `Name=value`, see `known_fields`. What cannot
-be read of a record is None, and named in its `unreadable`: it concerns this record alone.
+Administrators write all of this text. Records of the first three begin at a line with their name, and are words
+`Name=value`, see `known_fields`. An unreadable field of a record is None, and named in its `unreadable`: it concerns
+this record alone.
 """
 
 from __future__ import annotations
@@ -43,9 +44,9 @@ _SETTING = re.compile(r"^([A-Za-z_]+) *= ?(.*)$", re.MULTILINE)
 
 
 def _texts(printed: str, name: str) -> list[str]:
-    """The records of an answer; a record begins with `name`, such as "NodeName".
+    """Return the records of an answer; each begins with `name`, such as "NodeName".
 
-    Raises `AnswerNotUnderstood` where the answer ends within a record, or is something else.
+    Raise `AnswerNotUnderstood` if the answer ends within a record, or is another text.
     """
     if printed.strip() in ("", *NOTHING):
         return []
@@ -57,7 +58,7 @@ def _texts(printed: str, name: str) -> list[str]:
 
 
 def _read(text: str, fields: Sequence[str], how: Mapping[str, Callable[[Words], Any]], known: KnownFields) -> Record:
-    """One record, with what cannot be read of it in `unreadable`, and what no list knows in `unknown`."""
+    """Return one record, with its `unreadable` fields and those `unknown` to lists."""
     return _read_words(known.words_of(text), fields, how, known)
 
 
@@ -77,7 +78,7 @@ def _read_words(
 
 
 def _limit(word: str) -> int | str | None:
-    """A limit as a number; 0 and what is not set are none, infinity is "UNLIMITED"."""
+    """Return a limit as a number; None for 0 or if not set, "UNLIMITED" for infinity."""
     return word_parsers.UNLIMITED if word in (word_parsers.UNLIMITED, "INFINITE", "-1") else word_parsers.count(word)
 
 
@@ -90,18 +91,18 @@ def _at_least(word: str) -> int | str | None:
 
 
 def _nodes(word: str) -> str | None:
-    """A list of nodes, as it is printed."""
+    """Return a hostlist as it is printed."""
     task_ranges.expand_hostlist(word_parsers.text(word))
     return word_parsers.text(word)
 
 
 def _everybody(word: str) -> list[str]:
-    """A list of names; "ALL" where none is set, however that is printed."""
+    """Return a list of names; "ALL" if none is set, however that is printed."""
     return ["ALL"] if word == "N/A" or word_parsers.text(word) is None else word.split(",")
 
 
 def _amounts(word: str) -> dict[str, Any]:
-    """ "cpu=4,mem=4000M" with numbers as such, and other amounts as they are printed."""
+    """Return the amounts of "cpu=4,mem=4000M", as numbers if possible."""
     pairs = [item.partition("=") for item in word.split(",") if "=" in item]
     return {name: int(amount) if amount.isdigit() else amount for name, _, amount in pairs}
 
@@ -126,7 +127,7 @@ _NODE: dict[str, Callable[[Words], Any]] = {
 
 @dataclass(slots=True)
 class NodeRecords:
-    """Makes records of nodes; one that is printed as in the answer before is the same object."""
+    """Build records of nodes; an unchanged node stays the same object."""
 
     _known: dict[str, Record] = field(default_factory=dict)
 
@@ -181,17 +182,20 @@ _PARTITION: dict[str, Callable[[Words], Any]] = {
 
 
 def _sharing(words: Words) -> str:
-    """How jobs share nodes, in the words before 26.05, which has a field of its own for whole nodes."""
+    """Return how jobs share nodes, in the words before 26.05.
+
+    26.05 has its own field for whole nodes.
+    """
     return "EXCLUSIVE" if words.get("Exclusive") in ("NODE", "TOPO") else words["OverSubscribe"]
 
 
 def partitions(printed: str) -> list[Record]:
-    """Records of `PARTITION_FIELDS`."""
+    """Return records of `PARTITION_FIELDS`."""
     return [_read(text, PARTITION_FIELDS, _PARTITION, PARTITION) for text in _texts(printed, "PartitionName")]
 
 
 _CORES = re.compile(r"^     NodeName=(\S+) CoreIDs=(\S*) *$", re.MULTILINE)
-"""Of a reservation of cores, a line for each of its nodes."""
+"""One line for each node of a reservation of cores."""
 
 _RESERVATION: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     "name": lambda words: words["ReservationName"],
@@ -212,12 +216,18 @@ _RESERVATION: dict[str, Callable[[Mapping[str, Any]], Any]] = {
 
 
 def reservations(printed: str) -> list[Record]:
-    """Records of `RESERVATION_FIELDS`; where there is no comment, the burst buffer's words stand for it."""
+    """Return records of `RESERVATION_FIELDS`.
+
+    The burst buffer's text replaces a missing comment.
+    """
     return [_reservation(text) for text in _texts(printed, "ReservationName")]
 
 
 def _reservation(text: str) -> Record:
-    """One reservation; lines of cores in its comment are not read: they come later."""
+    """Return one reservation.
+
+    Lines of cores in its comment are ignored: they come later.
+    """
     above = text.partition("\n   TRES=")[0]
     words = {**RESERVATION.words_of(text), "CoreIDs": dict(_CORES.findall(above))}
     return closed_reservation(_read_words(words, RESERVATION_FIELDS, _RESERVATION, RESERVATION))
@@ -259,12 +269,18 @@ _CONFIG: dict[str, Callable[[Words], Any]] = {
 
 
 def _preempt_type(word: str) -> str | None:
-    """ "preempt/none" before 23.11 is what later releases do not set."""
+    """Return the preemption plugin; None for none.
+
+    Releases before 23.11 print "preempt/none".
+    """
     return None if word == "preempt/none" else word_parsers.text(word)
 
 
 def config(printed: str) -> Record:
-    """A record of `CONFIG_FIELDS`; raises `AnswerNotUnderstood` where one of them cannot be read."""
+    """Return a record of `CONFIG_FIELDS`.
+
+    Raise `AnswerNotUnderstood` if a field is unreadable.
+    """
     words: Words = {}
     for name, value in _SETTING.findall(printed):
         words.setdefault(name, value.rstrip())

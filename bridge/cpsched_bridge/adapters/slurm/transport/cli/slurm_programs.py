@@ -1,7 +1,7 @@
-"""Slurm's programs run side by side with one deadline: all their answers, or a `BackendError`.
+"""Run Slurm's programs side by side with one deadline.
 
-An answer counts only where its program ended with exit status 0 and complained of nothing that says that the
-controller was not reached.
+The result is all their answers, or a `BackendError`. An answer counts only if its program ended with exit status 0 and
+did not report that it could not reach the controller.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _REFUSED = re.compile(r"incompatible version|access/permission denied|protocol a
 
 
 class SlurmPrograms(parallel_commands.ParallelCommands):
-    """Run Slurm's programs in their environment, and judge them by their complaints."""
+    """Run Slurm's programs in their environment, and check their error output."""
 
     def __init__(
         self,
@@ -35,9 +35,9 @@ class SlurmPrograms(parallel_commands.ParallelCommands):
 
 
 def interpret_exit(command: str, status: int, complaint: str) -> BackendError | None:
-    """What a program's exit status and complaint say of its answer; None: it counts.
+    """Return the error that exit status and error output show; None for success.
 
-    A program that complains that it did not reach the controller is not believed, whatever its exit status.
+    A program that reports that it did not reach the controller has failed, whatever its exit status.
     """
     if status == 0 and not _UNREACHED.search(complaint):
         return None

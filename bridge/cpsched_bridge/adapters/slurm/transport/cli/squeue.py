@@ -1,13 +1,13 @@
-"""Jobs as `squeue` prints them, in a form that no job's texts can break.
+"""Parse jobs from `squeue`, in a form that no text of a job can break.
 
-`squeue -O FIELD:WORD` prints a field in full and WORD after it, where WORD does not begin with a digit
-(`_parse_long_token` and `_print_str` of Slurm's src/squeue, the same from 22.05 to 26.05). The word is drawn anew for
-each answer, so nobody can have written it into a name: fields and records are cut at it, whatever is between, line
-breaks too.
+`squeue -O FIELD:WORD` prints a field in full and WORD after it, if WORD does not begin with a digit
+(`_parse_long_token` and `_print_str` of Slurm's src/squeue, the same from 22.05 to 26.05). The word is random for each
+answer, so no user can have written it into a name. It separates fields and records, whatever they contain, even line
+breaks.
 
-squeue shows the waiting tasks of an array that have a record of their own together with the common one, as if there
-were one record (`_combine_pending_array_tasks`). `details` tells which records there are; those that squeue hides are
-asked for by their numbers.
+squeue shows an array's waiting tasks that have their own records together with the common one, as one record
+(`_combine_pending_array_tasks`). `scontrol_job` shows which records exist. The hidden ones are queried by their
+numbers.
 """
 
 from __future__ import annotations
@@ -35,48 +35,51 @@ WHILE_PENDING = (
 WHILE_PLACED = ("NodeList", "tres-alloc")
 ALL = (*ALWAYS, *WHILE_PENDING, *WHILE_PLACED)
 SINCE_26_05 = ("Exclusive",)
-"""Whole nodes, which are a value of `OverSubscribe` before."""
+"""Whole nodes, which are a value of `OverSubscribe` before 26.05."""
 PASSING = frozenset({"Reason", "PriorityLong", "StartTime", "EndTime", "AccrueTime", "EligibleTime"})
-"""What Slurm changes of waiting jobs by itself, and often; nothing that only scontrol tells changes with it."""
+"""Fields of waiting jobs that Slurm itself often changes; no field that only scontrol shows changes with them."""
 LOOKED_AT = (
     "JobID", "JobArrayID", "State", "Reason", "PriorityLong", "Name", "NumNodes", "admin_comment", "Comment",
     "RestartCnt",
 )  # fmt: skip
-"""What is looked at again before a job is touched."""
+"""Fields that are read again before a job is changed."""
 _STOP = "\0"
-"""Stands for the word, which is another one in each answer: no text of Slurm's holds this byte."""
+"""Stands for the random word: no text of Slurm contains this byte."""
 MOST_NAMED = 2000
-"""Jobs that one squeue is asked for by number: it compares each job with all of them."""
+"""Maximum number of jobs that one squeue queries by number: it compares each job with all of them."""
 
 
 def word() -> str:
-    """A word that nobody has written before; 64 bits of it are drawn."""
+    """Return a new random word with 64 random bits."""
     return f"~{secrets.token_urlsafe(8)}"
 
 
 def fields_for(version: tuple[int, int]) -> tuple[str, ...]:
-    """The fields of a job that a release's squeue is asked for."""
+    """Return the fields of a job that a release's squeue has."""
     return (*ALL, *SINCE_26_05) if version >= (26, 5) else ALL
 
 
 def command(fields: Sequence[str], end: str, numbers: Collection[int] = ()) -> list[str]:
-    """squeue for these fields of all jobs, or of those with these numbers; each field ends with `end`."""
+    """Return the squeue command for these fields; `end` ends each field.
+
+    It shows all jobs, or those with these numbers.
+    """
     named = ["--jobs", ",".join(map(str, sorted(numbers)))] if numbers else []
     form = ",".join(f"{field}:{end}" for field in fields)
     return ["squeue", "--local", "--all", "--states=all", "--noheader", "--noconvert", *named, "--Format", form]
 
 
 class JobRecords:
-    """Jobs of squeue's answers with these fields; a job that is printed as in the answer before is the same object."""
+    """Parse jobs with these fields; an unchanged job stays the same object."""
 
     def __init__(self, fields: Sequence[str]) -> None:
         self._fields = tuple(fields)
         self._before: dict[str, Row] = {}
 
     def read(self, printed: str, end: str) -> list[Row]:
-        """The jobs of an answer.
+        """Return the jobs of an answer.
 
-        Raises `AnswerNotUnderstood` where the answer does not end as it should, or a field is missing.
+        Raise `AnswerNotUnderstood` if the answer is incomplete or a field is missing.
         """
         if _STOP in printed:
             raise AnswerNotUnderstood("squeue: its answer is not in the form that was asked for")
@@ -106,7 +109,10 @@ class JobRecords:
 
 
 def by_number(found: Sequence[Row]) -> dict[int, Row]:
-    """The jobs by Slurm's own number. Raises `AnswerNotUnderstood` where that is none, or stands there twice."""
+    """Return the jobs by Slurm's own number.
+
+    Raise `AnswerNotUnderstood` for a missing or repeated number.
+    """
     try:
         numbered = {int(row["JobID"]): row for row in found}
     except ValueError as error:
@@ -117,7 +123,7 @@ def by_number(found: Sequence[Row]) -> dict[int, Row]:
 
 
 def stayed(before: Row | None, now: Row) -> bool:
-    """Whether a job is as before, but for what is `PASSING` while it waits."""
+    """Return whether a job is unchanged, except for `PASSING` while it waits."""
     if before is now or before is None:
         return before is now
     if before["State"] != "PENDING":
@@ -126,16 +132,19 @@ def stayed(before: Row | None, now: Row) -> bool:
 
 
 def chunks(numbers: Collection[int]) -> list[list[int]]:
-    """Numbers of jobs in as many parts as they need questions."""
+    """Return the numbers of jobs in parts that one squeue accepts."""
     ordered = sorted(numbers)
     return [ordered[at : at + MOST_NAMED] for at in range(0, len(ordered), MOST_NAMED)]
 
 
 def arrays_in(found: Mapping[int, Row]) -> bool:
-    """Whether there are common records of waiting tasks, which may hide others."""
+    """Return whether there are common records of waiting tasks.
+
+    They may hide other records.
+    """
     return any("_[" in row["JobArrayID"] for row in found.values())
 
 
 def arrays_wait(found: Mapping[int, Row]) -> bool:
-    """Whether a common record of `arrays_in` waits: those that have ended hide nothing any more."""
+    """Return whether a common record of `arrays_in` waits: ended ones hide no tasks."""
     return any("_[" in row["JobArrayID"] and row["State"] == "PENDING" for row in found.values())

@@ -1,4 +1,7 @@
-"""How long slurmctld may take to answer a reading: it follows the pace seen, and what answers is not stuck."""
+"""Limit how long slurmctld may be silent during a reading, by its recent pace.
+
+A program that still prints is not stuck.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,12 @@ from dataclasses import dataclass, field
 from cpsched_bridge.errors import BackendTimeout
 
 MOST_TIMES = 6.0
-"""The longest silence, in times of that which the settings allow; and an answer that goes on, in times of a silence."""
+"""Maximum silence, in multiples of the configured one; and maximum duration of an answer, in silences."""
 
 
 @dataclass(slots=True)
 class StallTimeout:
-    """How long a program may be silent: `least_s`, twice as long after each reading that failed for it."""
+    """Limit a program's silence: `least_s`, doubled by each reading that exceeds it."""
 
     least_s: float
     silence_s: float = field(init=False)
@@ -24,12 +27,15 @@ class StallTimeout:
 
     @property
     def most_s(self) -> float:
-        """How long a program may take that prints all the while: the more there is to print, the longer that takes."""
+        """Return the time limit of a program that keeps printing.
+
+        Longer answers take longer.
+        """
         return MOST_TIMES * self.silence_s
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Follow one reading."""
+        """Adapt the limit to one reading."""
         try:
             yield
         except BackendTimeout:

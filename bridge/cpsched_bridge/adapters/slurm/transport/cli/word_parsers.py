@@ -1,6 +1,6 @@
-"""Single words of Slurm's programs as plain values, as `records` describes them.
+"""Parse single words of Slurm's programs into the values of `slurm_records`.
 
-Every function raises `ValueError` for a word that it does not know: a value is never guessed.
+Every function raises `ValueError` for an unknown word: it never guesses a value.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any
 from cpsched.parsing.gres import NO_CONSUME, parse_gres
 
 UNSET = frozenset({"", "N/A", "(null)", "None", "NONE", "Unknown", "NOT_SET", "Partition_Limit"})
-"""How Slurm's programs print what nobody has set."""
+"""How Slurm's programs print values that are not set."""
 UNLIMITED = "UNLIMITED"
 INFINITE_16 = 0xFFFF
-"""Slurm's infinite in fields of 16 bits, where a program prints it as a number."""
+"""Slurm's infinity in 16-bit fields that a program prints as a number."""
 MOST_EXACT_MIB = 1 << 24
-"""Slurm prints memory by way of a 32-bit float, which is exact up to here (16 TiB)."""
+"""Maximum exact amount (16 TiB): Slurm prints memory through a 32-bit float."""
 UNSET_MIB = 1 << 40
-"""More than that is Slurm's number for memory that nobody asked for, 2**64 - 2."""
+"""A larger amount is 2**64 - 2, Slurm's number for memory that was not requested."""
 
 _MIB = {"": 1.0, "K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3, "E": 1024.0**4, "Z": 1024.0**5}
 _COUNTS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4, "P": 1024**5}
@@ -31,40 +31,40 @@ _ON_JOBS = ("after", "afterany", "afterburstbuffer", "aftercorr", "afternotok", 
 
 
 def text(word: str) -> str | None:
-    """Words that somebody chose; None where there are none."""
+    """Return a user's text; None if empty."""
     return None if word in ("", "(null)") else word
 
 
 def number(word: str) -> int | None:
-    """A number that may be 0."""
+    """Return a number that may be 0."""
     return None if word in UNSET else int(word)
 
 
 def count(word: str) -> int | None:
-    """A number of which 0 says that nobody has set it."""
+    """Return a number; None for 0, which means not set."""
     return number(word) or None
 
 
 def count_or_infinite(word: str) -> int | str | None:
-    """The same, of 16 bits; "UNLIMITED" for Slurm's infinite, and for "*"'s sake None where there is no number."""
+    """Return a 16-bit number; "UNLIMITED" for infinity; None for 0 and "*"."""
     found = None if word == "*" else count(word)
     return UNLIMITED if found == INFINITE_16 else found
 
 
 def flag(word: str) -> bool:
-    """ "1", "0", "Yes", "NO" as a claim."""
+    """Return "1", "0", "Yes" or "NO" as a bool."""
     if word.lower() in ("yes", "no"):
         return word.lower() == "yes"
     return bool(number(word))
 
 
 def names(word: str) -> list[str]:
-    """A list with commas."""
+    """Return a list that commas separate."""
     return [] if text(word) is None else word.split(",")
 
 
 def minutes(word: str) -> int | None:
-    """ "1-02:30:00", "30:00" (minutes and seconds) as minutes; None where there is no limit, or none is set."""
+    """Return "1-02:30:00" or "30:00" (30 minutes) as minutes; None if unlimited."""
     if word in UNSET or word == UNLIMITED:
         return None
     found = _TIME.fullmatch(word)
@@ -74,7 +74,7 @@ def minutes(word: str) -> int | None:
 
 
 def mib(word: str) -> int | None:
-    """ "4000M", "4G", "0" as MiB; None for 0 and for what nobody asked for."""
+    """Return "4000M", "4G" or "0" as MiB; None for 0 or if not requested."""
     found = _AMOUNT.fullmatch(word)
     if found is None:
         raise ValueError(f"memory {word[:40]!r}")
@@ -87,15 +87,16 @@ def mib(word: str) -> int | None:
 
 
 def resources(word: str) -> dict[str, int] | None:
-    """ "cpu=4,mem=16G,node=1,gres/gpu:a100=2" with memory in MiB; what is no resource of `records` is left out.
+    """Return "cpu=4,mem=16G,node=1,gres/gpu:a100=2" with memory in MiB.
 
-    Generic resources may be in any spelling that `parsing.gres` reads.
+    Words that are no resource of `slurm_records` are skipped. Generic resources may have any spelling that
+    `gres_counts` reads.
     """
     if text(word) is None or word == "N/A":
         return None
     found: dict[str, int] = {}
     for item in filter(None, word.split(",")):
-        kind = _KIND.match(item)[0]  # type: ignore[index]  # it matches any text
+        kind = _KIND.match(item)[0]  # type: ignore[index]  # the pattern matches any text
         amount = item[len(kind) + 1 :]
         if kind == "mem":
             found[kind] = _whole(amount, _MIB)
@@ -115,7 +116,10 @@ def _whole(amount: str, units: Mapping[str, float]) -> int:
 
 
 def gres(word: str) -> dict[str, int]:
-    """ "gpu:a100:2(S:0-1),mps:200", "gres/gpu:2" by name and type; those that jobs share end with `NO_CONSUME`."""
+    """Return "gpu:a100:2(S:0-1),mps:200" or "gres/gpu:2" by name and type.
+
+    Names of resources that jobs share end with `NO_CONSUME`.
+    """
     found: dict[str, int] = {}
     for each in parse_gres(word):
         key = each.key if each.is_consumable else f"{each.key}:{NO_CONSUME}"
@@ -124,8 +128,9 @@ def gres(word: str) -> dict[str, int]:
 
 
 def dependencies(word: str) -> dict[str, Any] | None:
-    """A list of dependencies by kind, as `translation.job_dependencies` reads it; raises ValueError for an unknown
-    kind.
+    """Return dependencies by kind, as `translation.job_dependencies` reads them.
+
+    Raise ValueError for an unknown kind.
     """
     if text(word) is None:
         return None
@@ -137,6 +142,6 @@ def dependencies(word: str) -> dict[str, Any] | None:
             single = True
         elif kind in kinds and jobs:
             kinds[kind] += [int(job) if job.isdigit() else job for job in jobs.split(":")]
-        elif kind != "expand":  # it is about nodes that the job itself will have, and met at once
+        elif kind != "expand":  # it concerns nodes of the job itself, and is met at once
             raise ValueError(f"dependency {item[:40]!r}")
     return {**kinds, "singleton": single, "satisfy": "any" if any_will_do else "all"}
