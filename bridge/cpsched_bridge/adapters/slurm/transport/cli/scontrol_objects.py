@@ -132,14 +132,14 @@ class NodeRecords:
     _known: dict[str, Record] = field(default_factory=dict)
 
     def read(self, printed: str) -> list[Record]:
-        """Records of `NODE_FIELDS`."""
+        """Return records of `NODE_FIELDS`."""
         texts = _texts(printed, "NodeName")
         self._known = {text: self._known.get(text) or _node(text) for text in texts}
         return [self._known[text] for text in texts]
 
 
 def nodes(printed: str) -> list[Record]:
-    """Records of `NODE_FIELDS`."""
+    """Return records of `NODE_FIELDS`."""
     return NodeRecords().read(printed)
 
 

@@ -1,8 +1,10 @@
-"""What every transport does by Slurm's own programs, and the rules of what may be touched.
+"""Run Slurm's programs for all transports, and apply the rules for changing jobs.
 
-- `rules`: whether a job may be touched, judged from a record of it that was read a moment ago.
-- `orders`: the commands of a transport over what it can do with one job: look, start, hold, release.
-- `arrays`: which record stands for which array task.
-- `dialogue`, `scontrol`, `claiming`: changes that scontrol makes; `environment`: that of all programs.
-- `layouts`, `privilege`, `unix_groups`: facts that only programs and the host tell.
+- `command_rules`: decides from a new record whether a job may be changed.
+- `job_commands`: the commands of a transport, built on its actions for one job: look, start, hold, release.
+- `array_records`: finds the record of each array task.
+- `scontrol_session`, `scontrol_calls`, `lease_commands`: changes by scontrol. `slurm_environment`: the environment of
+  all programs.
+- `call_budget`: counts calls against slurmctld's limit.
+- `layout_queries`, `privilege`, `topology`, `unix_groups`: facts that only programs and the host show.
 """

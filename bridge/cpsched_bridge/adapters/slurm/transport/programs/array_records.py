@@ -1,7 +1,7 @@
-"""Array tasks in the controller: which record stands for which task, and how a task gets a record of its own.
+"""Find the record of each array task, and split tasks off their common record.
 
-Waiting tasks of an array share one record. A command for that record concerns them all, so a task that is to be started
-alone is split off first: scontrol does that when a command names the task.
+Waiting tasks of an array share one record. A command for that record affects all of them. So a task that starts alone
+is split off first: scontrol does that if a command names the task.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.adapters.slurm.translation import slurm_job_ids, slurm_states, task_ranges
 
 Common = dict[int, tuple[int, tuple[range, ...]]]
-"""By array: the number of its common record, and the indices of the tasks that wait there."""
+"""By array, the number of its common record, and the indices of the tasks that wait in it."""
 
 
 def numbers(
@@ -24,10 +24,10 @@ def numbers(
     *,
     separate: bool,
 ) -> dict[int, int]:
-    """The controller's number of each wanted job; `look` reads the jobs of some arrays, `scontrol` runs commands.
+    """Return the controller's number of each wanted job.
 
-    `separate` splits array tasks off their common record first. Without it, a task that has no record of its own
-    stands for all waiting tasks of its array.
+    `look` reads the jobs of some arrays, `scontrol` runs commands. `separate` splits array tasks off their common
+    record first. Without it, a task without its own record stands for all waiting tasks of its array.
     """
     known = {job_id: job_id for job_id in wanted if slurm_job_ids.split_task_id(job_id)[1] is None}
     if len(known) == len(wanted):
@@ -49,11 +49,11 @@ def numbers(
 
 
 def array_records(jobs: Iterable[Record]) -> tuple[dict[int, int], Common]:
-    """Tasks that have a record of their own, with its number; and the common records of the others."""
+    """Return the numbers of tasks' own records, and the common records of the others."""
     own: dict[int, int] = {}
     common: Common = {}
     for job in jobs:
-        with contextlib.suppress(ValueError):  # an array that cannot be read is left to Slurm
+        with contextlib.suppress(ValueError):  # an unreadable array is left to Slurm
             if array := job["array_id"]:
                 waiting = (
                     task_ranges.format_task_ranges(job["array_tasks_waiting"])
@@ -69,10 +69,10 @@ def array_records(jobs: Iterable[Record]) -> tuple[dict[int, int], Common]:
 
 
 def words(job: Record) -> str:
-    """How scontrol is told the record of a job, and nothing besides it.
+    """Return the words by which scontrol addresses this record of a job and no other.
 
-    Under its bare number an array's record would stand for the tasks that have records of their own too. Raises
-    `ValueError` where the tasks of the record cannot be read.
+    The bare number of an array would include tasks that have their own records. Raise `ValueError` if the tasks of the
+    record cannot be read.
     """
     array = int(job["array_id"] or 0)
     if not array:
@@ -90,9 +90,10 @@ def _span(tasks: range) -> str:
 
 
 def splits(tasks: list[int], common: Common) -> list[str]:
-    """Commands that give every wanted task a record of its own; they hold it, as it is already.
+    """Return commands that give every wanted task its own record.
 
-    A command for all waiting tasks of an array would leave their common record whole: the last one keeps it.
+    They hold the tasks, which are held already. A command for all waiting tasks of an array would not split their
+    common record: the last task keeps it.
     """
     by_array: dict[int, list[int]] = {}
     for job_id in tasks:

@@ -1,9 +1,10 @@
-"""The calls that slurmctld accepts of one user: the token bucket of `SlurmctldParameters=rl_enable`, kept here as well.
+"""Count the bridge's calls against slurmctld's limit on calls of one user.
 
-Slurm's src/slurmctld/rate_limit.c (23.02 and later): each user has a bucket of `rl_bucket_size` tokens (30), and each
-`rl_refill_period` seconds (1) add `rl_refill_rate` of them (2). A call takes one; root and SlurmUser are exempt. A call
-without a token is answered with a request to come back, and Slurm's programs then sleep 1, 2, 3 ... seconds and repeat
-it in silence. So the bridge counts its own calls and waits before it begins a program, never within one.
+Slurm's src/slurmctld/rate_limit.c (23.02 and later, `SlurmctldParameters=rl_enable`): each user has a bucket of
+`rl_bucket_size` tokens (30), and each `rl_refill_period` seconds (1) add `rl_refill_rate` of them (2). A call takes
+one. root and SlurmUser are exempt. slurmctld asks a call without a token to retry, and Slurm's programs then sleep 1,
+2, 3 ... seconds and silently repeat it. So the bridge counts its own calls and waits before it starts a program, never
+within one.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ CALLS: dict[tuple[str, ...], int] = {
     ("show", "nodes"): 2,
     ("show", "config"): 2,
 }
-"""Calls of one command where these are not one, by its program or its last words; counted by `sdiag` beside 26.05."""
+"""Calls of a command if not one, by its program or its last words; counted by `sdiag` on 26.05."""
 NO_CALLS = ("sacct", "sacctmgr")
-"""Programs that ask the accounting database only."""
+"""Programs that call only the accounting database."""
 RESIZING = ("ReqNodeList=", "NumNodes=")
-"""Before such a change scontrol asks for the federation and for the job: 3 calls."""
+"""Changes before which scontrol queries the federation and the job: 3 calls."""
 FIRST_SLEEP_S = 1.0
 SLEEP_S = 30.0
-"""How much longer a program may take beside a limit: it sleeps by itself where another program took the tokens."""
+"""Additional time of a program with a limit: it sleeps if another program took the tokens."""
 RESERVE = 0.5
 """The part of the bucket that readings leave to commands."""
 LONGEST_S = 30.0
-"""A reading waits no longer: the dead-man timer waits for the one after it."""
+"""Maximum wait of a reading: the dead-man timer waits for the next one."""
 
 _PARAMETERS = re.compile(r"^SlurmctldParameters *= ?(.*\brl_enable\b.*)$", re.MULTILINE | re.IGNORECASE)
 _SLURM_USER = re.compile(r"^SlurmUser *= .*\((\d{1,10})\)", re.MULTILINE)
@@ -43,7 +44,7 @@ _BRACKETS = re.compile(r"\[[^\]]*\]")
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
-    """What slurmctld is set to; calls."""
+    """slurmctld's settings of the limit, in calls."""
 
     bucket: int
     refill: int
@@ -51,12 +52,15 @@ class RateLimit:
 
     @property
     def per_s(self) -> float:
-        """Calls a second that are accepted for ever."""
+        """Return the calls per second that are always accepted."""
         return self.refill / self.period_s
 
 
 def rate_limit(config: str, uid: int) -> RateLimit | None:
-    """The limit by what `scontrol show config` prints; None where there is none, or this user is exempt from it."""
+    """Return the limit in the output of `scontrol show config`.
+
+    None without a limit, or if this user is exempt.
+    """
     set_to = _PARAMETERS.search(config)
     owner = _SLURM_USER.search(config)
     if set_to is None or uid == 0 or (owner is not None and uid == int(owner[1])):
@@ -71,19 +75,22 @@ def rate_limit(config: str, uid: int) -> RateLimit | None:
 
 
 def told_of(limit: RateLimit | None) -> dict[str, float] | None:
-    """The limit for the doctor."""
+    """Return the limit for the doctor."""
     return None if limit is None else {"bucket": limit.bucket, "per_s": limit.per_s}
 
 
 def calls_of(command: Sequence[str]) -> int:
-    """How many calls a program makes that is run with these words."""
+    """Return how many calls a program with these words makes."""
     if command[0] in NO_CALLS or command[-1] == "--version":
         return 0
     return CALLS.get((command[0],)) or CALLS.get(tuple(command[-2:]), 1)
 
 
 def calls_of_change(words: str) -> int:
-    """How many calls scontrol makes for one command typed to it: one for each job of a list, more for a node list."""
+    """Return how many calls scontrol makes for one command that it reads.
+
+    A list of jobs needs one for each job, a node list needs more.
+    """
     verb, _, rest = words.partition(" ")
     if verb in ("hold", "release"):
         return 1 + _BRACKETS.sub("", rest).count(",")
@@ -92,10 +99,11 @@ def calls_of_change(words: str) -> int:
 
 @dataclass(slots=True)
 class CallBudget:
-    """The tokens that are left, at most `search_limit.bucket`; without a limit nothing is counted, and nothing waits.
+    """Track the tokens that are left, at most `search_limit.bucket`.
 
-    Other programs of the same user take tokens as well. So the count begins with none, and `took` corrects it. What
-    is spent without asking may make it less than none: later calls wait for longer.
+    Without a limit this class neither counts nor waits. Other programs of the same user take tokens as well. So the
+    count starts at 0, and `took` corrects it. Calls that do not wait may make it negative: later calls then wait
+    longer.
     """
 
     clock: Callable[[], float] = time.monotonic
@@ -105,34 +113,43 @@ class CallBudget:
     _at_s: float = field(default=0.0, init=False)
 
     def use(self, limit: RateLimit | None) -> None:
-        """Keep this limit from now on."""
+        """Apply this limit from now on."""
         if limit != self.limit:
             self.limit, self._at_s, self._tokens = limit, self.clock(), 0.0
 
     @property
     def slack_s(self) -> float:
-        """What is added to the deadline of a program."""
+        """Return the addition to the deadline of a program."""
         return 0.0 if self.limit is None else SLEEP_S
 
     def spend(self, calls: int) -> None:
-        """Count calls that are made now, whether or not there are tokens for them."""
+        """Count calls that are made now, even without tokens."""
         if self.limit is not None:
             self._refill(self.limit)
             self._tokens -= calls
 
     def begin(self, command: Sequence[str]) -> float:
-        """Count the calls of a program that begins now beside the cycle; returns how much longer it may take."""
+        """Count the calls of a program that starts beside the cycle.
+
+        Return its additional time.
+        """
         self.spend(calls_of(command))
         return self.slack_s
 
     def took(self, seconds: float) -> None:
-        """Take note of how long a call took: one as long as the first sleep of a program found no token."""
+        """Correct the count by the duration of a call.
+
+        A call that took a program's first sleep found no token.
+        """
         if self.limit is not None and seconds >= FIRST_SLEEP_S:
             self._refill(self.limit)
             self._tokens = min(self._tokens, 0.0)
 
     def wait_s(self, calls: int) -> float:
-        """Seconds until there are tokens for these calls, or a full bucket where they are more than that."""
+        """Return the seconds until there are tokens for these calls.
+
+        More calls than the bucket holds need a full bucket.
+        """
         if self.limit is None:
             return 0.0
         self._refill(self.limit)
@@ -141,7 +158,7 @@ class CallBudget:
     def wait_for(self, calls: int, most_s: float) -> float | None:
         """Wait for the tokens of these calls, and take them.
 
-        Returns the seconds waited; None, and nothing is taken, where that would take more than `most_s`.
+        Return the seconds waited. If that would exceed `most_s`, return None and take none.
         """
         needed_s = self.wait_s(calls)
         if needed_s > most_s:
@@ -152,7 +169,10 @@ class CallBudget:
         return needed_s
 
     def wait_for_reading(self, calls: int) -> None:
-        """Wait until these calls leave `RESERVE` of the bucket to commands, `LONGEST_S` at most, and spend nothing."""
+        """Wait until these calls leave `RESERVE` of the bucket to commands.
+
+        Wait at most `LONGEST_S`, and take no token.
+        """
         if self.limit is not None and (needed_s := self.wait_s(calls + int(RESERVE * self.limit.bucket))):
             self.sleep(min(needed_s, LONGEST_S))
 

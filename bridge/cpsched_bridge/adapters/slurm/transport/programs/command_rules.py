@@ -1,7 +1,7 @@
-"""What a command may touch: judged from a record of the job that was read immediately before.
+"""Decide what a command may change, from a record of the job read just before.
 
 Slurm may have started a job since the bridge read it, and a node list set on a running job would resize it. Its owner
-or an administrator may hold it by now, and such a hold is theirs to lift.
+or an administrator may have held it since, and only they may lift such a hold.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ LOOKED_AT = (
     "array_task_id",
     "array_tasks_waiting",
 )
-"""The fields of a record that the rules ask for. Fields that could not be read may be named in "unreadable"."""
+"""The fields of a record that the rules use. "unreadable" may name fields that could not be read."""
 
 
 class RefusedCommand(Exception):
-    """A command that cannot be carried out for this job."""
+    """A command that cannot be executed for this job."""
 
     def __init__(self, words: str, code: OutcomeCode = "") -> None:
         super().__init__(words)
@@ -38,7 +38,7 @@ class RefusedCommand(Exception):
 
 
 class CallError(Exception):
-    """A call to the controller that failed; `lost`: it may have taken effect all the same."""
+    """A call to the controller that failed; `lost` if it may have taken effect."""
 
     def __init__(self, words: str, *, lost: bool, code: OutcomeCode = "") -> None:
         super().__init__(words)
@@ -47,23 +47,26 @@ class CallError(Exception):
 
 
 def not_sent(why: str) -> CallError:
-    """The error for a command that was not sent, through no fault of its job."""
+    """Return the error for a command that was not sent, through no fault of its job."""
     return CallError(f"not sent: {why}", lost=False, code="not_sent")
 
 
 _NODES = r"(?:ReqNodeList|ExcNodeList)=[\w.,\[\]-]*"
 _NUMBERS = r"(?:TasksPerNode|NumNodes|NumTasks|MinCPUsNode|NumCPUs|Nice)=-?\d{1,10}(?:-\d{1,10})?"
 SETTINGS = re.compile(rf"(?:(?:{_NODES}|{_NUMBERS})(?: (?:{_NODES}|{_NUMBERS}))*)?", re.ASCII)
-"""What may be cleared of a job: settings that name nodes and numbers, and nothing else."""
+"""The settings that may be cleared on a job: node lists and numbers only."""
 
 
 def has_plugin(job_submit_plugins: Collection[str] | None) -> bool:
-    """Whether the controller has loaded the submit plugin; asked anew each time, as a reconfiguration changes it."""
+    """Return whether the controller has loaded the submit plugin.
+
+    It is read each time, since a reconfiguration changes it.
+    """
     return "lua" in (job_submit_plugins or ())
 
 
 def require_unpin_settings(words: str) -> None:
-    """Raise `RefusedCommand` for settings of scontrol that are more than undo a pin."""
+    """Raise `RefusedCommand` for scontrol settings that do more than clear a pin."""
     if not SETTINGS.fullmatch(words):
         raise RefusedCommand(f"cannot be cleared by {words!r}")
 
@@ -76,7 +79,10 @@ def require_pending(job: Record) -> None:
 
 
 def require_ours(job: Record, guarded: bool) -> None:
-    """Raise `RefusedCommand` unless it is pending, held by nobody else; `guarded`: the submit plugin marks holds."""
+    """Raise `RefusedCommand` unless the job is pending without a hold of others.
+
+    `guarded`: the submit plugin marks holds.
+    """
     require_pending(job)
     hold = slurm_states.hold_by(
         readable_value(job, "priority"),
@@ -91,27 +97,27 @@ def require_ours(job: Record, guarded: bool) -> None:
 
 
 def require_held(job: Record, guarded: bool) -> None:
-    """Raise `RefusedCommand` unless the job is `require_ours` and held."""
+    """Raise `RefusedCommand` unless the job passes `require_ours` and is held."""
     require_ours(job, guarded)
     if is_free(job):
         raise RefusedCommand(f"is not held (priority {readable_value(job, 'priority')})")
 
 
 def is_free(job: Record) -> bool:
-    """Whether nobody holds the job."""
+    """Return whether the job is not held."""
     return bool(readable_value(job, "priority") != 0)
 
 
 def may_be_released(job: Record) -> bool:
-    """Whether a held job is held in a way that the bridge may lift."""
+    """Return whether the bridge may lift the job's hold."""
     return not is_free(job) and readable_value(job, "state_reason") not in slurm_states.LASTING_HOLDS
 
 
 def by_administrator(job: Record, guarded: bool) -> bool:
-    """Whether a held job without a pin is held by another than the bridge.
+    """Return whether someone other than the bridge holds an unpinned job.
 
-    Somebody may hold a job after the bridge has read that nobody does, and before the bridge's own hold arrives.
-    The plugin marks every hold of the bridge's; without a plugin nobody can tell.
+    A user may hold a job after the bridge has read it as not held, and before the bridge's own hold arrives. The plugin
+    marks every hold of the bridge. Without it the holder is unknown.
     """
     if not guarded or readable_value(job, "admin_comment") == slurm_states.WAIT:
         return False
@@ -119,7 +125,7 @@ def by_administrator(job: Record, guarded: bool) -> bool:
 
 
 def readable_value(job: Record, name: str) -> Any:
-    """One value; raises `RefusedCommand` where it could not be read."""
+    """Return one value, or raise `RefusedCommand` if it could not be read."""
     if name in (job.get("unreadable") or ()):
         raise RefusedCommand(f"its {name} cannot be read")
     return job[name]

@@ -1,6 +1,6 @@
-"""Start, hold, hand back, unpin, each for a batch of orders: the same for every transport, over what it can do.
+"""Start, hold, release and unpin batches of jobs through a `JobControl`.
 
-Every job is looked at immediately before it is touched; see `command_rules`.
+Every job is read again just before it is changed; see `command_rules`.
 """
 
 from __future__ import annotations
@@ -15,32 +15,37 @@ from cpsched_bridge.adapters.slurm.transport.programs import array_records, comm
 from cpsched_bridge.adapters.slurm.transport.programs.command_rules import CallError, RefusedCommand
 
 LOOKED_AT_TOGETHER = 20
-"""Commands per look at the jobs; releases need one look for all of them, since they are one command."""
+"""Number of commands per reading of the jobs; releases are one command and need one reading."""
 
 Act = Callable[[Record, Record], None]
-"""Does one order, the second argument, to the job whose record is the first."""
+"""Executes one order, the second argument, on the job with the first argument as its record."""
 
 
 class JobControl(Protocol):
-    """What a transport can do. Raises `CallError` where the controller does not, `RefusedCommand` for an order."""
+    """The actions of a transport.
+
+    They raise `CallError` if the controller fails, `RefusedCommand` for an invalid order.
+    """
 
     alone_below: int
-    """Batches of fewer orders are looked at job by job, longer ones `LOOKED_AT_TOGETHER` jobs at a time."""
+    """Smaller batches are read job by job, others `LOOKED_AT_TOGETHER` jobs at a time."""
 
     def guarded(self) -> bool:
-        """Whether the submit plugin is loaded."""
+        """Return whether the submit plugin is loaded."""
         ...
 
     def look(self, numbers: Collection[int]) -> Sequence[Record]:
-        """Fresh records (see `command_rules.LOOKED_AT`) of the jobs, and of the arrays, of these numbers. Others may
-        come too.
+        """Return new records of the jobs and arrays with these numbers.
 
-        Without those that the controller does not know.
+        See `command_rules.LOOKED_AT`. Others may be included. Jobs that the controller has forgotten are missing.
         """
         ...
 
     def one(self, number: int) -> Record:
-        """A fresh record of one job; raises `CallError` or `RefusedCommand` where the controller does not know it."""
+        """Return a new record of one job.
+
+        Raise `CallError` or `RefusedCommand` if the controller has forgotten it.
+        """
         ...
 
     def start(self, job: Record, order: Record) -> None:
@@ -52,18 +57,18 @@ class JobControl(Protocol):
         ...
 
     def release(self, jobs: Sequence[Record]) -> Sequence[Answer]:
-        """Release held jobs; what became of each."""
+        """Release held jobs, and return each result."""
         ...
 
     def scontrol(self, commands: Sequence[str]) -> Sequence[str]:
-        """What scontrol complains of each of the commands; empty texts where of nothing."""
+        """Return scontrol's error for each command; empty for success."""
         ...
 
 
 class JobCommands:
-    """Each call takes orders (see `Transport`) and returns what became of each.
+    """Execute orders (see `Transport`), and return each result.
 
-    Raises the `CallError` of a look before anything was commanded.
+    Raise the `CallError` of a reading that fails before any command.
     """
 
     def __init__(self, hands: JobControl) -> None:
@@ -93,7 +98,7 @@ class JobCommands:
             raise RefusedCommand("is held by an administrator", "held_by_administrator")
 
     def hand_back(self, orders: Sequence[Record]) -> list[Answer]:
-        """Undo pins, then release: what stays pinned would be bound to nodes that no one keeps for it."""
+        """Clear pins, then release: a pinned job would wait for nodes that may be taken."""
         numbers = self._numbers(orders, separate=False)
         outcomes: list[Answer] = [Answer("done")] * len(orders)
         pinned = [at for at, order in enumerate(orders) if order["clear"]]
@@ -111,7 +116,7 @@ class JobCommands:
         return self._cleared(orders, numbers, self._each(self._prepare, orders, numbers))
 
     def _released(self, orders: Sequence[Record], numbers: Mapping[int, int]) -> list[Answer]:
-        """Release all of these jobs that are held for us, by one command where the transport can."""
+        """Release those of these jobs that the bridge holds, by one command if possible."""
         ready: dict[int, Record] = {}
 
         def judge(job: Record, order: Record) -> None:
@@ -133,14 +138,14 @@ class JobCommands:
         return outcomes
 
     def _prepare(self, job: Record, order: Record) -> None:
-        """Hold the job while its pin is taken off, so that it does not start half undone."""
+        """Hold the job while its pin is cleared, so that it does not start in between."""
         command_rules.require_unpin_settings(order["clear"])
         command_rules.require_ours(job, self._guarded)
         if order["clear"] and command_rules.is_free(job):
             self._hands.hold(job)
 
     def unpin(self, orders: Sequence[Record]) -> list[Answer]:
-        """Clear the pin of each job that is pending and held, by whomever: no hold is taken off, and none is made."""
+        """Clear the pin of each job that is pending with any hold, and keep the holds."""
         numbers = self._numbers(orders, separate=False)
         return self._cleared(orders, numbers, self._each(self._held_by_anybody, orders, numbers))
 
@@ -153,7 +158,10 @@ class JobCommands:
     def _each(
         self, act: Act, orders: Sequence[Record], numbers: Mapping[int, int], at_once: int = LOOKED_AT_TOGETHER
     ) -> list[Answer]:
-        """What became of each order. In long batches the jobs are looked at again every `at_once` commands."""
+        """Return the result of each order.
+
+        In long batches the jobs are read again every `at_once` commands.
+        """
         outcomes: list[Answer] = []
         together = len(orders) >= self._hands.alone_below
         looked: dict[int, Record] = {}
@@ -180,16 +188,16 @@ class JobCommands:
         except CallError as error:
             return Answer("unknown" if error.lost else "refused", str(error), error.code)
         except Exception as error:
-            # Whatever is odd about this job, the others of the batch are none the worse for it.
+            # An unforeseen error of one job must not affect the others of the batch.
             return Answer("refused", f"{type(error).__name__}: {error}")
         return Answer("done")
 
     def _cleared(self, orders: Sequence[Record], numbers: Mapping[int, int], outcomes: list[Answer]) -> list[Answer]:
-        """`outcomes` after the pins of those that are done were cleared.
+        """Return `outcomes` after clearing the pins of successful orders.
 
-        A hold of a job that has just started is answered with success too: so each is looked at once more before. An
-        array's task is named as such: under the bare number of an array a change would be meant for its running tasks
-        too, and is refused.
+        Slurm also reports success for a hold of a job that has just started. So each job is read again before. An
+        array's task is named as such: a change under the array's bare number would include its running tasks, and is
+        rejected.
         """
         wanted = [at for at, order in enumerate(orders) if order["clear"] and outcomes[at].result == "done"]
         if not wanted:

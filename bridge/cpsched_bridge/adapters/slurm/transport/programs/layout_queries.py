@@ -1,10 +1,10 @@
-"""What running jobs have on each of their nodes, by `scontrol --details`: pyslurm's own call for it crashes.
+"""Query what running jobs have on each node, since pyslurm's own call crashes.
 
-A job's layout is asked for once, when the job is first seen on its nodes.
+`scontrol --details` shows a job's layout. It is queried once, when the job is first seen on its nodes.
 
-scontrol prints the names and comments that users choose as they are. Only lines of their own are believed, which no
-name can make without a line break; and of them only what is unambiguous: one record of the job, whose parts name each
-of its nodes once. A job that another one speaks of is asked for alone. One that speaks wrongly of itself has none.
+scontrol prints the names and comments of users unchanged. Only lines that no name can form without a line break are
+read, and only if they are unambiguous: one record of the job, whose parts name each of its nodes once. A job whose
+record another job forges is queried alone. A job with a wrong record has no layout.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from cpsched_bridge.adapters.slurm.transport.programs.scontrol_calls import outp
 
 SHOW = ["scontrol", "--details", "show", "job"]
 ONE_BY_ONE = 5
-"""So many jobs are asked for one by one; above that, all jobs in one answer."""
+"""Maximum number of jobs that are queried one by one; more jobs are queried in one answer."""
 KEY = ("num_nodes", "cpus", "start_time")
-"""What changes where a job gets other nodes: it was requeued, or lost some of them."""
+"""Fields that change if a job gets other nodes: it was requeued, or lost some of them."""
 
 _RECORD = re.compile(r"^JobId=(\d{1,12}) ", re.MULTILINE)
 _SPAN = r"\d{1,6}(?:-\d{1,6})?"
@@ -31,14 +31,17 @@ _PART = re.compile(
 
 
 class LayoutQueries:
-    """The layouts of jobs on several nodes; `show` runs a command and returns what it prints, None where it fails."""
+    """Keep the layouts of jobs on several nodes.
+
+    `show` runs a command and returns its output, None if it fails.
+    """
 
     def __init__(self, show: Callable[[list[str]], str | None] = output_of) -> None:
         self._show = show
         self._known: dict[int, tuple[object, Layout | None]] = {}
 
     def of(self, jobs: Iterable[Record]) -> dict[int, Layout]:
-        """The layouts of those of `jobs` that are on several nodes, by number, as far as they can be read."""
+        """Return the readable layouts of those of `jobs` on several nodes, by number."""
         placed = {job["id"]: [job[name] for name in KEY] for job in jobs if job["state"] in slurm_states.OCCUPYING}
         keys = {number: key for number, key in placed.items() if (key[0] or 0) > 1}
         self._known = {number: known for number, known in self._known.items() if keys.get(number) == known[0]}
@@ -55,7 +58,10 @@ class LayoutQueries:
 
 
 def layouts_in(text: str, nodes: Mapping[int, int]) -> dict[int, Layout]:
-    """What scontrol prints without doubt of the layouts of jobs, by number; `nodes`: how many each of them is on."""
+    """Return the unambiguous layouts in scontrol's output, by job number.
+
+    `nodes` is the number of nodes of each job.
+    """
     _, *pieces = _RECORD.split(text)
     found: dict[int, Layout | None] = {}
     for words, record in zip(pieces[::2], pieces[1::2], strict=True):
@@ -66,7 +72,7 @@ def layouts_in(text: str, nodes: Mapping[int, int]) -> dict[int, Layout]:
 
 
 def _layout(record: str, count: int) -> Layout | None:
-    """The parts of one record, if they are on `count` nodes, each of them once."""
+    """Return the parts of one record if they name `count` nodes, each once."""
     try:
         parts = [[n, _count(ids), int(mib), _gres(gres)] for n, ids, mib, gres in _PART.findall(record)]
         names = [name for part in parts for name in task_ranges.expand_hostlist(part[0])]
@@ -76,13 +82,13 @@ def _layout(record: str, count: int) -> Layout | None:
 
 
 def _count(ids: str) -> int:
-    """How many numbers "0-3,8" names."""
+    """Return how many numbers "0-3,8" names."""
     ends = [piece.partition("-") for piece in ids.split(",")]
     return sum(int(last or first) - int(first) + 1 for first, _, last in ends)
 
 
 def _gres(text: str) -> dict[str, int]:
-    """ "gpu:a100:2(IDX:0-1)" as {"gpu:a100": 2}."""
+    """Return "gpu:a100:2(IDX:0-1)" as {"gpu:a100": 2}."""
     found: dict[str, int] = {}
     for each in parse_gres(text):
         found[each.key] = found.get(each.key, 0) + each.count

@@ -1,7 +1,7 @@
-"""The calls about the reservation with which a bridge claims the cluster; see `translation.lease_reservation`.
+"""Read and write the lease reservation; see `translation.lease_reservation`.
 
-Reservations of 22.05 have no comment. There the claim stands in their burst buffer, a text that slurmctld shows as it
-was told, and which only a burst buffer plugin reads.
+Reservations of 22.05 have no comment. There the burst buffer holds the lease: slurmctld shows that text unchanged, and
+only a burst buffer plugin reads it.
 """
 
 from __future__ import annotations
@@ -12,30 +12,33 @@ from dataclasses import dataclass
 from cpsched_bridge.adapters.slurm.translation.lease_reservation import NAME
 
 FAR_AHEAD = "now+3650days"
-"""A job without a time limit may run for a year: none of them reaches so far."""
+"""The start of the reservation. A job without a time limit may run for a year, and does not reach it."""
 
 
 NO_COMMENT = "Unknown parameter Comment"
-"""What scontrol complains of where reservations have no comment."""
+"""scontrol's error if reservations have no comment."""
 
 
 class LeaseRefused(Exception):
-    """What scontrol complains of."""
+    """scontrol rejected a command, with its error."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseCommands:
-    """Makes, changes and deletes the reservation; what is refused is raised as `LeaseRefused`."""
+    """Create, change and delete the reservation.
+
+    Raise `LeaseRefused` if scontrol rejects a command.
+    """
 
     words: Callable[[], str | None]
-    """Reads the reservation's comment; None if there is no such one."""
+    """Reads the reservation's comment; None without a reservation."""
     node: Callable[[], str]
-    """Names a node of the cluster."""
+    """Returns the name of a node of the cluster."""
     scontrol: Callable[[Sequence[str]], Sequence[str]]
-    """Runs commands, and tells what is complained of each."""
+    """Runs commands, and returns scontrol's error for each."""
 
     def claim(self, words: str, instead_of: str | None) -> bool:
-        """Write the words into the reservation, if it has those of `instead_of`."""
+        """Write the words into the reservation if it has those of `instead_of`."""
         if self.words() != instead_of:
             return False
         if instead_of is not None:
@@ -50,12 +53,12 @@ class LeaseCommands:
         return True
 
     def disclaim(self, words: str) -> None:
-        """Delete the reservation, if it has these words."""
+        """Delete the reservation if it has these words."""
         if self.words() == words:
             self._run(f"delete ReservationName={NAME}")
 
     def _tell(self, command: str, words: str) -> None:
-        """A command with a claim, in the field that this release has for it."""
+        """Run a command with the lease in the field that this release has for it."""
         try:
             self._run(f"{command} Comment={words}")
         except LeaseRefused as refusal:
@@ -64,7 +67,10 @@ class LeaseCommands:
             self._run(f"{command} BurstBuffer={words}")
 
     def _creation(self) -> str:
-        """slurmctld wants a node for it, and a user whom accounting knows: any node, and root."""
+        """Return the command that creates the reservation, with any node and root.
+
+        slurmctld requires a node, and a user that accounting has.
+        """
         when = f"StartTime={FAR_AHEAD} Duration=1 Flags=IGNORE_JOBS,OVERLAP"
         return f"create ReservationName={NAME} {when} Users=root Nodes={self.node()}"
 

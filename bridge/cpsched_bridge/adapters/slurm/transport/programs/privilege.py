@@ -1,5 +1,7 @@
-"""As whom the bridge speaks to Slurm. The bridge asks for that itself, and not by its pyslurm child: `sacctmgr` goes on
-knocking at an accounting database that is gone, and must not take the time of the controller's answers.
+"""Read the bridge's user and privilege in Slurm.
+
+The bridge itself does that, not its pyslurm child: `sacctmgr` keeps retrying an unreachable accounting database, and
+must not delay the controller's answers.
 """
 
 from __future__ import annotations
@@ -9,9 +11,10 @@ from cpsched_bridge.adapters.slurm.transport.programs.scontrol_calls import outp
 
 
 def privilege_of(user: str) -> Record:
-    """The user's AdminLevel, and whether the accounting database answers: None where neither side can tell.
+    """Return the user's AdminLevel, and whether the accounting database answers.
 
-    The controller keeps the levels in memory, so that it can be asked while the database is away.
+    The level is None if neither it nor the controller answers. The controller keeps the levels in memory, so it can
+    answer while the database is down.
     """
     told = output_of(["sacctmgr", "--noheader", "--parsable2", "show", "user", f"name={user}", "format=adminlevel"])
     if told is not None:

@@ -1,4 +1,4 @@
-"""Slurm's own programs: scontrol told one change after the other, and programs that only tell something."""
+"""Run scontrol for changes, and other programs of Slurm for queries."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from cpsched_bridge.adapters.slurm.transport.programs.scontrol_session import Sc
 from cpsched_bridge.adapters.slurm.transport.programs.slurm_environment import environment
 
 SCONTROL_S = 20.0
-"""How long one call to `scontrol` may take, for all of its commands together."""
+"""Time limit of one call to `scontrol`, for all of its commands together."""
 QUERY_TIMEOUT_S = 2.5
-"""How long a program may take that only tells something."""
+"""Time limit of a query."""
 
 
 def scontrol(commands: Sequence[str]) -> list[str]:
-    """Run `commands` in one scontrol; what it complains of each, in their order; empty texts where of nothing."""
+    """Run `commands` in one scontrol, and return each error; empty for success."""
     with ScontrolSession(SCONTROL_S) as dialogue:
         return [complaint(dialogue, command) for command in commands]
 
 
 def complaint(dialogue: ScontrolSession, command: str) -> str:
-    """What scontrol complains of a command, or why it was not told, or did not answer; empty if nothing is wrong."""
+    """Return scontrol's error for a command, or why none came; empty for success."""
     try:
         return dialogue.tell(command)
     except (CallError, RefusedCommand) as error:
@@ -30,13 +30,16 @@ def complaint(dialogue: ScontrolSession, command: str) -> str:
 
 
 def unreachable(words: str) -> bool:
-    """Whether a complaint means that the command may have been lost on its way: state must tell what became of it."""
+    """Return whether the error leaves open if the command took effect.
+
+    Only the state of the job then shows that.
+    """
     words = words.lower()
     return any(word in words for word in ("contact", "connect", "timed out", "zero bytes", "communication", "socket"))
 
 
 def output_of(command: list[str], timeout_s: float = QUERY_TIMEOUT_S) -> str | None:
-    """What a command prints; None if it fails, or takes longer than that."""
+    """Return what a command prints; None if it fails or exceeds the time limit."""
     try:
         run = subprocess.run(
             command,

@@ -1,10 +1,10 @@
-"""One scontrol that is told one change after the other through its standard input, and listened to after each.
+"""Send changes one by one to the standard input of one scontrol.
 
-scontrol says nothing where a command was carried out, complains on its standard error where not, and few complaints
-name a job. So after each command it is told a word that it does not know. It complains of that too, in the same place:
-what comes before is the complaint of the command, and that complaint itself proves that the command has ended.
+scontrol is silent after a successful command, and prints an error to standard error after a failed one. Few errors name
+a job. So after each command the session sends an unknown word. scontrol reports that, too, on standard error: any text
+before is the error of the command, and the report proves that the command has ended.
 
-One command is on its way at any time. A bridge that dies in the middle of many leaves at most one of them behind.
+Only one command is under way at any time. So a bridge that dies leaves at most one command behind.
 """
 
 from __future__ import annotations
@@ -23,24 +23,26 @@ from cpsched_bridge.adapters.slurm.transport.programs.slurm_environment import e
 from cpsched_bridge.child_processes import kill_with_parent
 
 MAX_OUTPUT = 1 << 20
-"""Bytes of complaints about one command; a program that says more is ended."""
+"""Maximum number of bytes of errors about one command; a program that prints more is stopped."""
 ENDING_S = 1.0
-"""How long a program may take to end that has closed its standard error."""
+"""Time limit for a program to end after it closed its standard error."""
 _WORD = r"[\w.,:/=%&+~\[\]-]+"
 COMMAND = re.compile(rf"{_WORD}(?: {_WORD}){{0,100}}", re.ASCII)
-"""What may be told: words without quotes, breaks of lines, and what else scontrol or its line editor treat apart."""
+"""The commands that may be sent: words without quotes, line breaks, and other special characters of scontrol or its
+line editor.
+"""
 
 
 class _Lost(Exception):
-    """The program has ended, hangs, or says too much."""
+    """The program has ended, hangs, or prints too much."""
 
 
 class ScontrolSession:
-    """Starts scontrol with the first command, and ends it as a context.
+    """Start scontrol with the first command, and stop it when the context ends.
 
-    It answers each command within `within_s` seconds, and all of them within `most_s`, by default the same: what
-    answers is not stuck. Beside a limit on calls, each command waits for its share of `budget` first, all of them
-    together no longer than `wait_s`, which does not count as time of scontrol's. A command that would wait longer is
+    scontrol answers each command within `within_s` seconds, and all of them within `most_s`, by default the same: a
+    program that answers is not stuck. With a limit on calls, each command first waits for its share of `budget`. All
+    waits together last at most `wait_s`, which does not count as scontrol's time. A command that would wait longer is
     not sent.
     """
 
@@ -57,10 +59,10 @@ class ScontrolSession:
         self._most_s = max(most_s, self._within_s)
         self._end_s = time.monotonic() + self._most_s
         self._until_s = 0.0
-        """When the command under way must be answered, in `time.monotonic`."""
+        """The deadline of the command under way, in `time.monotonic`."""
         self._program = program
         self._process: subprocess.Popen[bytes] | None = None
-        self._mark = f"cpsched-{secrets.token_hex(8)}"  # no job can know it, whatever its name
+        self._mark = f"cpsched-{secrets.token_hex(8)}"  # random, so that no job's name contains it
         self._told = 0
         self._over = ""
 
@@ -71,10 +73,10 @@ class ScontrolSession:
         self.close()
 
     def tell(self, command: str) -> str:
-        """What scontrol complains of the command; empty if of nothing.
+        """Send the command, and return scontrol's error; empty for success.
 
-        Raises `RefusedCommand` for words that are not sent to any scontrol, and `CallError` where it gives no answer:
-        then the command may have been carried out, and no other one is sent.
+        Raise `RefusedCommand` for words that may not be sent, and `CallError` without an answer. Then the command may
+        have been executed, and no other one is sent.
         """
         if not COMMAND.fullmatch(command):
             raise RefusedCommand(f"cannot be told to scontrol: {command!r}")
@@ -102,7 +104,7 @@ class ScontrolSession:
         return _in_one_line(said)
 
     def close(self) -> None:
-        """End scontrol."""
+        """Stop scontrol."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -134,7 +136,7 @@ class ScontrolSession:
         return process
 
     def _exchange(self, process: subprocess.Popen[bytes], words: bytes, until: bytes) -> bytes:
-        """Write `words`, and read what comes before `until`. Raises `_Lost`."""
+        """Write `words`, and return what comes before `until`, or raise `_Lost`."""
         assert process.stdin is not None
         assert process.stderr is not None
         stdin, stderr = process.stdin.fileno(), process.stderr.fileno()
@@ -150,7 +152,7 @@ class ScontrolSession:
             if stdin in ready:
                 try:
                     words = words[os.write(stdin, words) :]
-                except OSError:  # it reads no more: why, its standard error tells, or its end
+                except OSError:  # it stopped reading: standard error or its end shows why
                     words = b""
                 if not words:
                     waits.unregister(stdin)
@@ -165,7 +167,7 @@ class ScontrolSession:
 
 
 def _status(process: subprocess.Popen[bytes]) -> int:
-    """The exit status of a process that says no more; one that does not end is killed."""
+    """Return the exit status of a process that is silent; kill one that does not end."""
     try:
         return process.wait(ENDING_S)
     except subprocess.TimeoutExpired:

@@ -1,4 +1,4 @@
-"""The environment of Slurm's own programs: nothing in that of the bridge changes what they do or how they say it."""
+"""Define the environment of Slurm's programs, independent of the bridge's own."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 
 KEPT = frozenset({"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT"})
-"""Where the cluster is, and as whom to speak to it."""
+"""Variables that identify the cluster and the user."""
 FIXED = {
     "LC_ALL": "C",
     "SLURM_TIME_FORMAT": "%s",
@@ -16,15 +16,18 @@ FIXED = {
 }
 """Untranslated messages, times in Unix seconds, and all tasks of an array instead of the first 64 characters.
 
-- Without a named time zone the C library looks for the host's file anew for each time that is printed: most of the CPU
-  time of a squeue that prints thousands of jobs.
-- Where scontrol reads commands, no file of the user's may bind keys.
+- Without a named time zone the C library opens the host's file for each printed time, which takes most of the CPU time
+  of a squeue that prints thousands of jobs.
+- If scontrol reads commands, no file of the user may bind keys.
 """
 _DROPPED = ("SLURM_", "SLURMDB_", "SCONTROL_", "SQUEUE_", "SINFO_", "SACCT_", "SACCTMGR_", "SPRIO_", "SSHARE_")
 
 
 def environment(own: Mapping[str, str] | None = None) -> dict[str, str]:
-    """This process's own, without settings of Slurm's programs: of another cluster, of output, of a job around it."""
+    """Return this process's environment without settings of Slurm's programs.
+
+    Such settings select another cluster, change the output, or belong to a surrounding job.
+    """
     kept = {
         name: value
         for name, value in (os.environ if own is None else own).items()

@@ -1,8 +1,8 @@
-"""Releases of Slurm: a client may be older than the controller, never newer."""
+"""Compare releases of Slurm: a client must not be newer than the controller."""
 
 from __future__ import annotations
 
 
 def release(version: str) -> tuple[int, ...]:
-    """The release of a version: "26.05.5" is of (26, 5); of what is no version, ()."""
+    """Return the release of a version, (26, 5) for "26.05.5"; () for any other text."""
     return tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())

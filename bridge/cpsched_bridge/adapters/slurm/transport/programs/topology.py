@@ -1,4 +1,4 @@
-"""Which nodes are below one switch or in one block, as `scontrol show topology` prints it."""
+"""Parse from `scontrol show topology` which nodes share a switch or block."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ from cpsched.parsing.hostlist import expand_if_valid
 
 COMMAND = ("scontrol", "show", "topology")
 PERIOD_S = 60.0
-"""How often it is asked for, where a topology plugin is at work."""
+"""Interval between queries with a topology plugin."""
 
 _UNIT = re.compile(r"^(SwitchName|BlockName)=(\S+)((?: \S+=\S*)*) *$", re.MULTILINE)
 _LIST = re.compile(r" (Nodes|Switches)=(\S+)")
 
 
 def parse_topology(printed: str) -> dict[str, str]:
-    """By node the highest switch above it, or its block; a node that is below several of them is left out."""
+    """Return by node the highest switch above it, or its block.
+
+    A node below several of them is left out.
+    """
     units = {(kind, name): dict(_LIST.findall(rest)) for kind, name, rest in _UNIT.findall(printed)}
     below = {name for lists in units.values() for name in expand_if_valid(lists.get("Switches", ""))}
     found: dict[str, str] = {}

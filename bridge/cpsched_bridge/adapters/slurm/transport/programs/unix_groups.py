@@ -1,4 +1,7 @@
-"""Which users are in none of some Unix groups, as this host knows them; asked rarely, and never for long."""
+"""Find users who do not belong to given Unix groups on this host.
+
+Queries are rare and short.
+"""
 
 from __future__ import annotations
 
@@ -10,21 +13,24 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 KEPT_S = 60.0
-"""How long an answer is good for; Slurm itself keeps its own for ten minutes."""
+"""How long an answer is valid; Slurm itself caches its own for ten minutes."""
 BUDGET_S = 0.5
-"""What one reading may spend on asking. Users who are not asked for in it are not known in it."""
+"""Maximum time of one reading for queries. Users it does not reach are unknown in it."""
 
 
 @dataclass(slots=True)
 class UnixGroups:
-    """Remembers what the host has answered."""
+    """Cache the host's answers."""
 
     clock: Callable[[], float] = time.monotonic
     _ids: dict[str, tuple[float, frozenset[int] | None]] = field(default_factory=dict)
-    """By user: when asked, and the ids of the groups that the user is in; None where the host knows no such user."""
+    """By user, the time of the query, and the ids of the user's groups; None for an unknown user."""
 
     def outside(self, users: Iterable[str], groups: Iterable[str]) -> dict[str, list[str]]:
-        """By user, those of `groups` that the user is known not to be in. Who or what is not known is left out."""
+        """Return by user those of `groups` that the user is known not to belong to.
+
+        Unknown users and groups are left out.
+        """
         known = {name: group_id for name in groups if (group_id := id_of(name)) is not None}
         until_s = self.clock() + BUDGET_S
         wanted = set(users)
@@ -50,7 +56,7 @@ class UnixGroups:
 
 
 def id_of(group: str) -> int | None:
-    """The number of a group; None where the host knows no such group."""
+    """Return the id of a group; None if the host does not have it."""
     try:
         return grp.getgrnam(group).gr_gid
     except (KeyError, OSError):
@@ -58,7 +64,7 @@ def id_of(group: str) -> int | None:
 
 
 def groups_of(user: str) -> frozenset[int] | None:
-    """The numbers of the groups that a user is in; None where the host knows no such user."""
+    """Return the ids of a user's groups; None if the host does not have the user."""
     try:
         return frozenset(os.getgrouplist(user, pwd.getpwnam(user).pw_gid))
     except (KeyError, OSError):

@@ -1,6 +1,7 @@
-"""The transport over pyslurm, in a child process behind a message protocol.
+"""Connect to Slurm through pyslurm, in a child process behind a message protocol.
 
-- In the bridge: `transport` (the calls), `client` (the child's life and deadlines).
-- In the child: `child` (the process), `reading`, `commands`, `arrays`, `scontrol` (the calls), `rows` (plain records).
-- Between them: `wire` (frames).
+- In the bridge: `pyslurm_transport` (the calls), `pyslurm_client` (the child's life and deadlines).
+- In the child: `pyslurm_worker` (the process), `pyslurm_reader`, `pyslurm_commands` (the calls), `pyslurm_rows` (plain
+  records).
+- Between them: `wire_protocol` (frames).
 """

@@ -1,7 +1,7 @@
-"""The bridge's side of the pyslurm child: calls with deadlines, a child that hangs is killed, a dead one replaced.
+"""Call the pyslurm child with deadlines; replace a child that hangs or has ended.
 
-A deadline is for an answer. The child's import of pyslurm takes as long as the machine is slow: it has a limit of its
-own, and nobody waits for it in one go.
+A deadline applies to an answer. The child's import of pyslurm may be slow on a slow machine. It has its own limit, and
+no call waits for all of it.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from cpsched_bridge.errors import (
 CHILD = "cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_worker"
 
 BEGINNING_S = 20.0
-"""How long a call waits for a child that begins, before it is given up; the next call goes on waiting."""
+"""Maximum wait of a call for a child that is starting; the next call continues to wait."""
 READING_S = 5.0
-"""How long an answer may take to be read that has begun to come."""
+"""Time limit for reading an answer that has begun to arrive."""
 
 ERRORS: dict[str, type[BackendError]] = {
     "unavailable": BackendUnavailable,
@@ -40,7 +40,10 @@ ERRORS: dict[str, type[BackendError]] = {
 
 
 class Client:
-    """One child process at a time, started when first needed. Calls come from one thread, which outlives the child."""
+    """Run one child process at a time, started on first use.
+
+    Calls come from one thread, which outlives the child.
+    """
 
     def __init__(self, module: str = "pyslurm", environment: dict[str, str] | None = None) -> None:
         self._module = module
@@ -49,23 +52,27 @@ class Client:
         self._asked, self._deadline_s, self._until_s = "", 0.0, 0.0
         self._started_s, self._has_begun = 0.0, False
         self.starts = 0
-        """Children started so far."""
+        """Number of children started so far."""
 
     @property
     def pid(self) -> int | None:
-        """The child's process id, if there is one."""
+        """Return the child's process id, if there is a child."""
         return None if self._child is None else self._child.pid
 
     def call(self, name: str, deadline_s: float, **arguments: Any) -> Any:
-        """The answer of the child. Raises `BackendError`: also when no answer comes within `deadline_s` seconds.
+        """Return the answer of the child.
 
-        `BackendStarting`, and nothing is asked, where the child has not begun to answer at all.
+        Raise `BackendError` on failure, or without an answer within `deadline_s` seconds. Raise `BackendStarting`, and
+        send nothing, if the child is still starting.
         """
         self.ask(name, deadline_s, **arguments)
         return self.answer()
 
     def ask(self, name: str, deadline_s: float, **arguments: Any) -> None:
-        """Make a call without waiting for what comes of it: `answer` tells that, within `deadline_s` seconds."""
+        """Send a call without waiting for its result.
+
+        `answer` returns the result within `deadline_s` seconds.
+        """
         if not self.begun(BEGINNING_S):
             raise BackendStarting(f"{name}: not asked yet: {self.waits_for()}")
         self._asked = name
@@ -77,15 +84,18 @@ class Client:
             wire_protocol.send(self._child.channel, {"call": name, "arguments": arguments})
 
     def waits_for(self) -> str | None:
-        """What the child has yet to do before it can be asked, in words; None: it can be asked. Raises as `begun`."""
+        """Describe what the child must do before its first call; None if ready.
+
+        Raise as `begun` does.
+        """
         if self.begun(0.0):
             return None
         return f"the pyslurm process imports pyslurm, for {time.monotonic() - self._started_s:.0f} s now"
 
     def begun(self, wait_s: float) -> bool:
-        """Whether the child can be asked, at the latest after `wait_s` seconds; it is started if there is none.
+        """Return whether the child is ready within `wait_s` seconds; start one if needed.
 
-        Raises `BackendStartFailed` if it cannot be started, or does not begin within `STALL_TIMEOUT_S` seconds.
+        Raise `BackendStartFailed` if it cannot start, or is not ready within `STALL_TIMEOUT_S` seconds.
         """
         channel = self._running()
         if self._has_begun:
@@ -102,19 +112,19 @@ class Client:
         return self._has_begun
 
     def answered(self, wait_s: float) -> bool:
-        """Whether the last call has come to something, at the latest after `wait_s` seconds.
+        """Return whether the last call has a result within `wait_s` seconds.
 
-        If so, `answer` has it at once.
+        If so, `answer` returns it at once.
         """
         left_s = self._until_s - time.monotonic()
         if self._child is None or not select([self._child.channel], (), (), max(0.0, min(wait_s, left_s)))[0]:
             return self._child is None or left_s <= wait_s
-        # An answer that has come is taken, however late it is looked for.
+        # An answer that has arrived counts, however late it is read.
         self._until_s = max(self._until_s, time.monotonic() + READING_S)
         return True
 
     def answer(self) -> Any:
-        """What came of the last call; waits for its deadline. Raises as `call`."""
+        """Return the result of the last call, by its deadline; raise as `call` does."""
         with self._ending():
             if self._child is None:
                 raise wire_protocol.ChannelClosed("it has ended before")
@@ -125,7 +135,7 @@ class Client:
 
     @contextmanager
     def _ending(self) -> Iterator[None]:
-        """End the child where it does not do as it should, and raise what that means for the call."""
+        """Stop a misbehaving child, and raise what that means for the call."""
         name = self._asked
         try:
             yield
@@ -142,7 +152,7 @@ class Client:
             raise BackendUnavailable(f"{name}: the pyslurm process sent no message: {error}") from error
 
     def _running(self) -> socket.socket:
-        """A channel to a live child, which is started if there is none."""
+        """Return a channel to a live child; start one if needed."""
         if self._child is not None and not self._child.alive():
             self.close()
         if self._child is None:
@@ -155,7 +165,7 @@ class Client:
         return self._child.channel
 
     def close(self) -> int | None:
-        """Kill the child; returns its exit status, if there was a child."""
+        """Kill the child, and return its exit status, if there was a child."""
         if self._child is None:
             return None
         status = self._child.kill()

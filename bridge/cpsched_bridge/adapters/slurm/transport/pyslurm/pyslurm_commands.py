@@ -1,4 +1,4 @@
-"""What pyslurm can do with one job, for the commands of `programs.job_commands`."""
+"""Command single jobs by pyslurm, for `programs.job_commands`."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from cpsched_bridge.adapters.slurm.transport.programs.scontrol_calls import scon
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_rows import looked_at, value_of
 
 RELEASE = 0xFFFFFFFF
-"""A priority of INFINITE releases a held job: Slurm computes its priority anew."""
+"""A priority of INFINITE releases a held job: Slurm then computes its priority."""
 
 
 class PyslurmJobControl(JobControl):
-    """Commands by pyslurm."""
+    """Command jobs by pyslurm."""
 
-    alone_below = LOOKED_AT_TOGETHER  # one look at all jobs costs as much as ten at single ones
+    alone_below = LOOKED_AT_TOGETHER  # reading all jobs costs as much as ten single ones
 
     def __init__(self, pyslurm: Any) -> None:
         self._pyslurm = pyslurm
         self.complaints: dict[int, str] = {}
-        """By job of an order, why the number of its nodes is not taken."""
+        """By job of an order, why its number of nodes was rejected."""
 
     @override
     def guarded(self) -> bool:
@@ -40,7 +40,7 @@ class PyslurmJobControl(JobControl):
 
     @override
     def look(self, numbers: Collection[int]) -> list[Record]:
-        """Read every job, and make records of the jobs asked for."""
+        """Read all jobs, and return records of the requested ones."""
         with self._calling():
             loaded = self._pyslurm.Jobs.load().values()
         return [looked_at(job) for job in loaded if job.id in numbers or job.array_id in numbers]
@@ -94,7 +94,10 @@ class PyslurmJobControl(JobControl):
 
 
 class PyslurmCommands(JobCommands):
-    """The commands of `JobCommands`; pyslurm cannot change the number of a job's nodes, so that scontrol does."""
+    """Run the commands of `JobCommands`, with scontrol for the number of nodes.
+
+    pyslurm cannot change that.
+    """
 
     def __init__(self, pyslurm: Any) -> None:
         self._own = PyslurmJobControl(pyslurm)
@@ -115,7 +118,7 @@ class PyslurmCommands(JobCommands):
 
 
 def claiming(pyslurm: Any) -> LeaseCommands:
-    """The reservation of a claim, as pyslurm reads it."""
+    """Return the commands for the lease reservation, as pyslurm reads it."""
 
     def words() -> str | None:
         found = (each for each in pyslurm.Reservations.load().values() if each.name == NAME)

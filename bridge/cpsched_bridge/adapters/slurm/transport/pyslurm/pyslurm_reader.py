@@ -1,4 +1,4 @@
-"""The calls that read: configuration, the cluster as it is, the accounting database."""
+"""Read the configuration, the cluster and the accounting database by pyslurm."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _JOB_DEFAULTS = re.compile(r"^JobDefaults *= *(?!\(null\))(\S.*?) *$", re.MULTIL
 
 
 class Reading:
-    """Each call returns plain values; tables travel as `rows` describes them."""
+    """Answer calls with plain values; tables have the form of `pyslurm_rows`."""
 
     def __init__(self, pyslurm: Any) -> None:
         self._pyslurm = pyslurm
@@ -44,11 +44,11 @@ class Reading:
         self._networks: tuple[float, dict[str, str]] | None = None
 
     def hello(self) -> Record:
-        """Which process answers and as whom, and how the controller is configured."""
+        """Return the process, its user, and the controller's configuration."""
         return self._hello(output_of(_CONFIGURATION) or "")
 
     def _hello(self, printed: str) -> Record:
-        """`printed`: what `scontrol show config` prints."""
+        """Return the facts of `hello`; `printed` is the output of `scontrol show config`."""
         config = records(table([self._pyslurm.slurmctld.Config.load()], CONFIG_FIELDS))[0]
         defaults = _JOB_DEFAULTS.search(printed)  # pyslurm has no field for them
         return {
@@ -59,7 +59,10 @@ class Reading:
         }
 
     def facts(self) -> Record:
-        """What the doctor asks for: configuration, versions, clocks, as whom; nothing that needs accounting."""
+        """Return the doctor's facts that need no accounting.
+
+        They are configuration, versions, clocks and user.
+        """
         user = pwd.getpwuid(os.getuid()).pw_name
         controller_s = int(self._pyslurm.slurmctld.diag().request_time)
         nodes = self._pyslurm.Nodes.load().values()
@@ -74,7 +77,7 @@ class Reading:
         }
 
     def snapshot(self) -> Record:
-        """Jobs first, nodes last: what starts or ends in between shows in what the nodes have left."""
+        """Read jobs first, nodes last, so that free amounts include changes in between."""
         slurm = self._pyslurm
         config = slurm.slurmctld.Config.load()
         guarded = has_plugin(config.job_submit_plugins)
@@ -97,7 +100,7 @@ class Reading:
         }
 
     def _networks_now(self, config: Record) -> dict[str, str]:
-        """The highest switch or the block of each node, which pyslurm does not have."""
+        """Return the highest switch or the block of each node, which pyslurm lacks."""
         if not has_topology(config):
             return {}
         if self._networks is None or time.monotonic() - self._networks[0] >= topology.PERIOD_S:
@@ -105,7 +108,10 @@ class Reading:
         return self._networks[1]
 
     def _outside(self, jobs: Table, partitions: Table) -> dict[str, list[str]]:
-        """By user with a pending job, the groups allowed by partitions that the user is known not to be in."""
+        """Return the allowed groups that each user with pending jobs does not belong to.
+
+        Partitions allow the groups. A group of unknown membership is left out.
+        """
         allowed = {name for row in records(partitions) for name in row["allowed_groups"] or () if name != "ALL"}
         if not allowed:
             return {}
@@ -114,14 +120,14 @@ class Reading:
         return self._groups.outside(waiting, allowed)
 
     def past(self, since_s: int) -> Record:
-        """Jobs of the accounting database that ended after `since_s`."""
+        """Return jobs of the accounting database that ended after `since_s`."""
         database = self._pyslurm.db
         found = database.Jobs.load(database.JobFilter(start_time=since_s))
         return table(found.values(), PAST_FIELDS)
 
 
 def version_of(command: list[str]) -> str | None:
-    """The last word that a command says of itself: its version."""
+    """Return the last word of a command's version output: its version."""
     words = (output_of(command) or "").split()
     return words[-1] if words else None
 
@@ -131,10 +137,10 @@ _SINGLE = re.compile(r"(?:^|[,?])singleton(?:$|[(,?])")
 
 
 class Singletons:
-    """Which waiting jobs have `singleton` among their dependencies, by squeue: pyslurm loses the word until it is met.
+    """Find waiting jobs that depend on `singleton`, which pyslurm loses, by squeue.
 
-    A job is asked for once, and again when its dependencies change. squeue prints no text of a user here. `show` runs a
-    command: what it prints, None where it fails.
+    pyslurm shows the word only once it is met. Each job is queried once, and again if its dependencies change. This
+    squeue prints no text of a user. `show` runs a command and returns its output, None if it fails.
     """
 
     def __init__(self, show: Callable[[list[str]], str | None] = output_of) -> None:
@@ -142,7 +148,10 @@ class Singletons:
         self._known: dict[int, tuple[str, bool]] = {}
 
     def of(self, jobs: Iterable[Record]) -> dict[int, bool]:
-        """Whether `singleton` is among the dependencies, by number; without the jobs that squeue did not list."""
+        """Return by number whether `singleton` is among the dependencies.
+
+        Jobs that squeue did not list are missing.
+        """
         keys = {
             job["id"]: str(job["dependencies"])
             for job in jobs

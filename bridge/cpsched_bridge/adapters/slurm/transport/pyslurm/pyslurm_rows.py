@@ -1,7 +1,7 @@
-"""pyslurm's objects as plain records (see `adapters.slurm.slurm_records`), and tables of records as they travel.
+"""Convert pyslurm's objects to plain records and tables.
 
-A table reads {"fields": [...], "rows": [[...], ...]}, so that the names of the fields travel once. This module runs in
-the child, and does not import pyslurm itself.
+`adapters.slurm.slurm_records` describes records. A table reads {"fields": [...], "rows": [[...], ...]}, so that field
+names are sent once. This module runs in the child, and does not import pyslurm itself.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ FLAGS = {
     "STATIC_NODES": "STATIC",
     "USER_DELETION": "USER_DELETE",
 }
-"""scontrol's words for flags of reservations that pyslurm calls otherwise."""
+"""scontrol's words for flags of reservations that have other names in pyslurm."""
 
 
 def plain(value: Any) -> Any:
-    """`value` as JSON can carry it; raises `TypeError` for what this project has not met."""
+    """Return `value` in JSON types; raise `TypeError` for an unknown type."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, dict):
@@ -64,9 +64,9 @@ def _resources(tres: Any) -> Record:
 
 
 def row_of(source: Any, fields: Sequence[str]) -> list[Any]:
-    """The values of `fields`; what the library does not have is None, and so is what it cannot read.
+    """Return the values of `fields`; None for missing and for unreadable ones.
 
-    Only the latter is named in the record's `unreadable`, where it has one.
+    Only the unreadable ones are named in the record's `unreadable`, if it has one.
     """
     values = {field: _read(source, field) for field in fields if field not in TROUBLE}
     failed = {field: "pyslurm cannot read it" for field, (_, ok) in values.items() if not ok and _has(source, field)}
@@ -75,7 +75,7 @@ def row_of(source: Any, fields: Sequence[str]) -> list[Any]:
 
 
 def _has(source: Any, field: str) -> bool:
-    """Whether the library has such a field at all."""
+    """Return whether the library has this field."""
     return hasattr(type(source), field) or field in getattr(source, "__dict__", ())
 
 
@@ -83,21 +83,21 @@ def _read(source: Any, field: str) -> tuple[Any, bool]:
     try:
         return plain(getattr(source, field)), True
     except UnicodeDecodeError as error:
-        # A user may write any bytes into a name or a comment; the exception holds all of them.
+        # A user may write any bytes into a name or a comment, and the exception holds all of them.
         return error.object.decode(errors="backslashreplace"), True
     except Exception:
-        # A property of the library that cannot cope with this record: its own business, but ours to notice.
+        # A property of the library failed on this record: report the field as unreadable.
         return None, False
 
 
 _SCALARS = (int, str, type(None), bool, float)
 _NAMED_ONCE = "user_name"
 _user_names: dict[int, str] = {}
-"""By user id: pyslurm asks the system anew for every job, which costs more than all other fields together."""
+"""By user id: pyslurm queries the system for every job, which costs more than all other fields together."""
 
 
 class _Reader:
-    """Reads the fields that jobs in one state have a use for, all in one go."""
+    """Read the fields that apply to jobs in one state, all at once."""
 
     def __init__(self, wanted: Sequence[str]) -> None:
         self.fields = [field for field in wanted if field != _NAMED_ONCE]
@@ -105,13 +105,13 @@ class _Reader:
         self.get = attrgetter(*self.fields)
 
     def row(self, job: Any) -> list[Any]:
-        """A row of `JOB_FIELDS`, `unreadable` last."""
+        """Return a row of `JOB_FIELDS`, `unreadable` last."""
         row: list[Any] = [None] * len(JOB_FIELDS)
         unreadable: list[str] = []
         try:
             values = self.get(job)
         except Exception:
-            values = (_Unread,) * len(self.fields)  # one of them: each by itself then
+            values = (_Unread,) * len(self.fields)  # one field failed: read each by itself
         for field, place, value in zip(self.fields, self.places, values, strict=True):
             if type(value) in _SCALARS:
                 row[place] = value
@@ -125,7 +125,7 @@ class _Reader:
 
 
 class _Unread:
-    """Stands for a value that is still to be read."""
+    """Mark a value that is still to be read."""
 
 
 def _user_name(job: Any) -> str | None:
@@ -146,11 +146,14 @@ _GET_LOOKED_AT = attrgetter(*LOOKED_AT)
 
 
 def looked_at(job: Any) -> Record:
-    """A record of the fields that `programs.command_rules` ask for; see there for "unreadable"."""
+    """Return a record of the fields that `programs.command_rules` uses.
+
+    See there for "unreadable".
+    """
     try:
         values = _GET_LOOKED_AT(job)
     except Exception:
-        values = (_Unread,)  # one of them: each by itself then
+        values = (_Unread,)  # one field failed: read each by itself
     if all(type(value) in _SCALARS for value in values):
         return dict(zip(LOOKED_AT, values, strict=True))
     read = {field: _read(job, field) for field in LOOKED_AT}
@@ -159,7 +162,7 @@ def looked_at(job: Any) -> Record:
 
 
 def value_of(source: Any, field: str) -> Any:
-    """One value; raises `ValueError` naming the field where the library cannot read it."""
+    """Return one value, or raise `ValueError` with the name of an unreadable field."""
     value, ok = _read(source, field)
     if not ok:
         raise ValueError(f"its {field} cannot be read")
@@ -167,33 +170,36 @@ def value_of(source: Any, field: str) -> Any:
 
 
 def job_row(job: Any) -> list[Any]:
-    """One job as a row of `JOB_FIELDS`; fields that its state has no use for are None, and so are unreadable ones."""
+    """Return one job as a row of `JOB_FIELDS`.
+
+    Fields that do not apply to its state, and unreadable ones, are None.
+    """
     return (_WAITING if job.state == "PENDING" else _PLACED).row(job)
 
 
 def table(sources: Iterable[Any], fields: Sequence[str]) -> Table:
-    """A table of records."""
+    """Return a table of records."""
     return {"fields": list(fields), "rows": [row_of(source, fields) for source in sources]}
 
 
 def job_table(jobs: Iterable[Any]) -> Table:
-    """A table of jobs."""
+    """Return a table of jobs."""
     return {"fields": list(JOB_FIELDS), "rows": [job_row(job) for job in jobs]}
 
 
 def records(source: Table) -> list[Record]:
-    """The dicts of a table."""
+    """Return the dicts of a table."""
     fields = source["fields"]
     return [dict(zip(fields, row, strict=True)) for row in source["rows"]]
 
 
 def cluster_records(snapshot: Record) -> ClusterRecords:
-    """A snapshot of tables, as the child sends it, as one reading."""
+    """Return the child's snapshot of tables as one reading."""
     tables = {name: records(snapshot[name]) for name in ("nodes", "partitions", "reservations", "jobs")}
     singletons = {int(number): single for number, single in snapshot.get("singletons", {}).items()}
     for job in tables["jobs"]:
         if job["dependencies"] and not job["dependencies"].get("singleton"):
-            job["dependencies"]["singleton"] = singletons.get(job["id"])  # pyslurm loses the word until it is met
+            job["dependencies"]["singleton"] = singletons.get(job["id"])  # pyslurm shows the word only once it is met
     tables["nodes"] = [closed_node(_with_trouble(node)) for node in tables["nodes"]]
     tables["partitions"] = [_with_trouble(partition) for partition in tables["partitions"]]
     tables["reservations"] = [closed_reservation(_with_trouble(each)) for each in tables["reservations"]]
@@ -206,7 +212,10 @@ def cluster_records(snapshot: Record) -> ClusterRecords:
 
 
 def _with_trouble(record: Record) -> Record:
-    """The record, with a broken list of nodes among what is unreadable: pyslurm gives it as Slurm has it."""
+    """Return the record; if its node list is broken, add that to `unreadable`.
+
+    pyslurm passes Slurm's list unchecked.
+    """
     record = {**dict.fromkeys(TROUBLE), **record}
     try:
         task_ranges.expand_hostlist(record.get("nodes"))

@@ -1,4 +1,4 @@
-"""Slurm through the pyslurm child, as a `Transport`: names of calls, deadlines, tables into records."""
+"""Implement `Transport` by calls to the pyslurm child."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ NAME = "pyslurm"
 
 
 class PyslurmTransport(Transport):
-    """Use pyslurm in a child process. `history_deadline_s` is for the accounting database, `deadline_s` for the rest.
+    """Use pyslurm in a child process.
 
-    `why` says why this transport was taken.
-
-    The accounting database is asked by a child of its own: pyslurm goes on knocking at one that is gone, and the
-    controller's child would answer nothing meanwhile.
+    `history_deadline_s` is for the accounting database, `deadline_s` for the rest. `why` is the reason for this
+    transport. A second child calls the accounting database: pyslurm keeps retrying an unreachable one, which would
+    block the controller's child.
     """
 
     starts_in_one_change = True
@@ -46,11 +45,11 @@ class PyslurmTransport(Transport):
 
     @property
     def child_starts(self) -> int:
-        """Child processes started so far that speak to the controller."""
+        """Return the number of children for the controller started so far."""
         return self.client.starts
 
     def waits_for(self) -> str | None:
-        """What is left to do before the controller can be asked, in words; None: it can be asked."""
+        """Describe what must happen before the first call; None if ready."""
         return self.client.waits_for()
 
     @override
@@ -58,7 +57,7 @@ class PyslurmTransport(Transport):
         return NAME, self._why
 
     def hello(self) -> Record:
-        """The controller's configuration as "config", and pyslurm's version as "pyslurm"."""
+        """Return "config", the controller's configuration, and "pyslurm", the version."""
         said: Record = self._call("hello")
         return said
 
@@ -81,9 +80,9 @@ class PyslurmTransport(Transport):
 
     @override
     def past(self, since_s: int) -> Sequence[Record]:
-        """Return past jobs; only the first call waits, as long as the controller may take.
+        """Return past jobs; only the first call waits, at most for the controller's limit.
 
-        Nor does the first, where `facts` have found that accounting does not answer.
+        The first call does not wait either if `facts` found that accounting does not answer.
         """
         wait_s, self._past_wait_s = self._past_wait_s, 0.0
         if not self._past_asked:
@@ -95,7 +94,7 @@ class PyslurmTransport(Transport):
             raise BackendTimeout(f"past: no answer in {wait_s:g} s, and none yet")
         self._past_asked = False
         found = self.accounting.answer()
-        self.accounting.close()  # it is asked once
+        self.accounting.close()  # it is used once
         return records(found)
 
     @override

@@ -1,9 +1,9 @@
-"""The process that alone imports pyslurm: answers calls over a socket until its parent is gone.
+"""Run pyslurm in its own process, and answer calls over a socket.
 
     python -m cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_worker FD PARENT_PID [PYSLURM_MODULE]
 
-It is a process of its own because pyslurm holds the interpreter's lock while it waits for the controller, may
-crash, and is GPL. The child dies with its parent, in mid-call too, so that two bridges never command at once.
+pyslurm needs its own process because it holds the interpreter's lock while it waits for the controller, may crash, and
+is GPL. The child dies with its parent, even during a call, so that two bridges never command at once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ Calls = dict[str, Callable[..., Any]]
 
 
 def calls(module: str) -> Calls:
-    """What the parent may call, by name; each call takes and returns plain values. Imports pyslurm."""
+    """Import pyslurm, and return the parent's calls by name.
+
+    Each call takes and returns plain values.
+    """
     pyslurm = importlib.import_module(module)
     reading, commands, claims = Reading(pyslurm), PyslurmCommands(pyslurm), claiming(pyslurm)
     asked = (reading.hello, reading.facts, reading.snapshot, reading.past)
@@ -37,7 +40,10 @@ def calls(module: str) -> Calls:
 
 
 def answer(known: Callable[[], Calls], request: Record) -> Record:
-    """The reply to one request; an exception becomes {"error": kind, "detail": words}."""
+    """Return the reply to one request.
+
+    An exception becomes {"error": kind, "detail": words}.
+    """
     try:
         return {"result": known()[request["call"]](**request["arguments"])}
     except ImportError as error:
@@ -50,9 +56,9 @@ def answer(known: Callable[[], Calls], request: Record) -> Record:
 
 
 def serve(channel: socket.socket, module: str) -> None:
-    """Import pyslurm and say so, then answer until the other side closes.
+    """Import pyslurm and report it, then answer until the other side closes.
 
-    A pyslurm that cannot be imported is told with each answer.
+    If the import fails, each answer reports that.
     """
     known = cache(lambda: calls(module))
     with contextlib.suppress(Exception):
@@ -64,9 +70,9 @@ def serve(channel: socket.socket, module: str) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Run as a process."""
+    """Run the child process."""
     enter_child(int(arguments[1]))
-    os.environ["SLURM_BITSTR_LEN"] = "0"  # the tasks of an array in full, not cut off at 64 characters
+    os.environ["SLURM_BITSTR_LEN"] = "0"  # all tasks of an array instead of the first 64 characters
     module = arguments[2] if len(arguments) > 2 else "pyslurm"
     serve(socket.socket(fileno=int(arguments[0])), module)
 

@@ -1,4 +1,7 @@
-"""Frames between the bridge and its pyslurm child: a length, then one JSON value; with a deadline on each side."""
+"""Exchange frames between the bridge and its pyslurm child.
+
+A frame is a length and one JSON value. Each side has a deadline.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,18 @@ from typing import Any
 HEADER = struct.Struct(">I")
 CHUNK_BYTES = 1 << 20
 BEGUN = {"begun": True}
-"""A child's first frame: pyslurm is imported, calls are answered from now on."""
+"""A child's first frame: pyslurm is imported, and the child answers calls."""
 
 
 class ChannelClosed(Exception):
-    """The other side is gone."""
+    """The other side has closed the channel."""
 
 
 def send(channel: socket.socket, value: Any) -> None:
-    """Write one frame; raises `ChannelClosed`, or `TimeoutError` when the channel's timeout passes."""
+    """Write one frame.
+
+    Raise `ChannelClosed`, or `TimeoutError` when the channel's timeout passes.
+    """
     body = json.dumps(value, separators=(",", ":")).encode()
     try:
         channel.sendall(HEADER.pack(len(body)) + body)
@@ -28,7 +34,10 @@ def send(channel: socket.socket, value: Any) -> None:
 
 
 def receive(channel: socket.socket, deadline_s: float | None = None) -> Any:
-    """Read one frame; `deadline_s` is on the monotonic clock. Raises `ChannelClosed` or `TimeoutError`."""
+    """Read one frame by `deadline_s` on the monotonic clock.
+
+    Raise `ChannelClosed` or `TimeoutError`.
+    """
     (length,) = HEADER.unpack(_exactly(channel, HEADER.size, deadline_s))
     return json.loads(_exactly(channel, length, deadline_s))
 
