@@ -1,4 +1,4 @@
-"""Check the requirements of control mode on a Slurm cluster from plain facts, and state how to meet them."""
+"""Check a Slurm cluster for the requirements of control mode."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ MOST_NAMED = 5
 
 
 def run_checks(facts: Mapping[str, Any], speaks: str = "") -> list[Check]:
-    """Return all checks of the facts from `Transport.facts`; `speaks` names the transport and the reason for it."""
+    """Return all checks of the facts from `Transport.facts`.
+
+    `speaks` names the transport and the reason for it.
+    """
     config = facts["config"]
     parameters = config["scheduler_parameters"] or {}
     found = [
@@ -57,7 +60,10 @@ def run_checks(facts: Mapping[str, Any], speaks: str = "") -> list[Check]:
 def policy_checks(
     picture: SitePolicySnapshot | None, failures: Mapping[str, str], shown: str, records: ClusterRecords
 ) -> list[Check]:
-    """Check that the site's policy can be read, and that computed priorities equal those of `sprio` (`shown`)."""
+    """Check that the site's policy is readable and yields the priorities of `sprio`.
+
+    `shown` is the output of `sprio`.
+    """
     found = [policy_reading(picture, failures)]
     if picture is not None:
         cpus = sum(node["effective_cpus"] or 0 for node in records.nodes)
@@ -83,7 +89,10 @@ def usable_objects(unusable: Sequence[UnusableObject]) -> Check:
 
 
 def policy_reading(picture: SitePolicySnapshot | None, failures: Mapping[str, str]) -> Check:
-    """Check that the policy can be read. Without accounting there are no shares and limits, which is no failure."""
+    """Check that the policy can be read.
+
+    Without accounting there are no shares and limits, which is no failure.
+    """
     if picture is None:
         why = "; ".join(failures.values()) or "no answer"
         return Check("site policy", False, why, "let scontrol, sacctmgr and sshare run here as the bridge", False)
@@ -97,7 +106,7 @@ def policy_reading(picture: SitePolicySnapshot | None, failures: Mapping[str, st
 
 
 def priorities(compared: SprioComparison, picture: SitePolicySnapshot) -> Check:
-    """Check that Slurm's priorities of jobs that are not held equal the computed ones."""
+    """Check that Slurm's priorities of unheld jobs equal the computed ones."""
     different = compared.differences
     detail = f"equal to sprio on {compared.jobs - len(different)} of {many(compared.jobs, 'job')} not held"
     if picture.rules.kind == "basic":
@@ -116,7 +125,10 @@ def priorities(compared: SprioComparison, picture: SitePolicySnapshot) -> Check:
 
 
 def unmodelled_limits(picture: SitePolicySnapshot) -> Check:
-    """Report limits that are not modelled: Slurm refuses such a start, and the job waits."""
+    """Report limits that are not modelled.
+
+    Slurm rejects a start beyond them, and the job waits.
+    """
     odd = picture.unmodelled
     return Check(
         "limits",
@@ -128,7 +140,10 @@ def unmodelled_limits(picture: SitePolicySnapshot) -> Check:
 
 
 def unmanaged(records: ClusterRecords) -> Check:
-    """Report unmanaged jobs: one that does not fit blocks all released jobs below it in its partition."""
+    """Report unmanaged jobs.
+
+    One that does not fit blocks all released jobs below it in its partition.
+    """
     free: set[str] = set()
     held: set[str] = set()
     for record in records.jobs:
@@ -147,7 +162,10 @@ def unmanaged(records: ClusterRecords) -> Check:
 
 
 def privilege(facts: Mapping[str, Any]) -> Check:
-    """Check the privilege: Operator suffices for holds, releases and node lists; root and SlurmUser have it."""
+    """Check the privilege.
+
+    Operator suffices for holds, releases and node lists. root and SlurmUser have it.
+    """
     user, level = facts["user"], facts["admin_level"]
     born = facts["uid"] == 0 or user == facts["config"]["slurm_user_name"]
     if level is None and not born:
@@ -162,7 +180,10 @@ def privilege(facts: Mapping[str, Any]) -> Check:
 
 
 def accounting(facts: Mapping[str, Any]) -> Check:
-    """Check accounting: without it the bridge learns run times only from what the controller remembers."""
+    """Check accounting.
+
+    Without it the bridge learns run times only from the jobs that the controller remembers.
+    """
     kind = facts["config"].get("accounting_storage_type")
     ok = not kind or bool(facts.get("accounting_answers", True))
     words = f"{kind} answers" if kind else "no accounting database configured"
@@ -176,7 +197,7 @@ def accounting(facts: Mapping[str, Any]) -> Check:
 
 
 def versions(facts: Mapping[str, Any]) -> Check:
-    """Check versions: clients and client library must not be newer than the controller."""
+    """Check that clients and client library are not newer than the controller."""
     controller, clients = str(facts["config"]["version"] or ""), str(facts["clients"] or "")
     pyslurm = facts.get("pyslurm")
     ok = not clients or not controller or release(clients) <= release(controller)
@@ -190,7 +211,10 @@ def versions(facts: Mapping[str, Any]) -> Check:
 
 
 def call_limit(limit: Mapping[str, float]) -> Check:
-    """Check the call limit: a reading needs up to 8 calls and a start 1 to 4, so a limit slows the bridge."""
+    """Check the call limit, which slows the bridge.
+
+    A reading needs up to 8 calls and a start 1 to 4.
+    """
     mend = (
         "run the bridge and the dead-man timer as SlurmUser, which is exempt; or raise rl_bucket_size and "
         "rl_refill_rate in SlurmctldParameters; install this release's job_submit.lua, and set options.transport=cli, "
@@ -201,7 +225,10 @@ def call_limit(limit: Mapping[str, float]) -> Check:
 
 
 def job_shrink(parameters: Mapping[str, Any]) -> Check:
-    """Check disable_job_shrink: without it a node list on a job that has just started would shrink it."""
+    """Check disable_job_shrink.
+
+    Without it a node list would shrink a job that has just started.
+    """
     ok = bool(parameters.get("disable_job_shrink"))
     mend = "add disable_job_shrink to SchedulerParameters"
     return Check("job shrink", ok, "disabled" if ok else "allowed", mend, mode="control")
@@ -227,7 +254,10 @@ def preemption(config: Mapping[str, Any]) -> Check:
 
 
 def selection(config: Mapping[str, Any]) -> Check:
-    """Check node selection: the translation needs cons_tres, and cores instead of whole sockets or boards."""
+    """Check node selection.
+
+    The translation needs cons_tres, and cores instead of whole sockets or boards.
+    """
     parameters = config["select_type_parameters"] or ()
     whole = any(part in word.upper() for word in parameters for part in ("SOCKET", "BOARD"))
     ok = config["select_type"] == "select/cons_tres" and not whole
@@ -236,7 +266,10 @@ def selection(config: Mapping[str, Any]) -> Check:
 
 
 def topology(config: Mapping[str, Any]) -> Check:
-    """Report the topology plugin: a start names its nodes, so the plugin has no choice."""
+    """Report the topology plugin.
+
+    A start names its nodes, so the plugin has no choice.
+    """
     plugin, chosen = config.get("topology_plugin"), has_topology(dict(config))
     return Check(
         "topology",
@@ -251,7 +284,10 @@ def topology(config: Mapping[str, Any]) -> Check:
 
 
 def gpus(config: Mapping[str, Any]) -> Check:
-    """Check GPU accounting: pyslurm shows GPUs requested with --gpus only if accounting tracks them."""
+    """Check GPU accounting.
+
+    pyslurm shows GPUs requested with --gpus only if accounting tracks them.
+    """
     tracked = set(config["accounting_storage_tres"] or ())
     missing = [f"gres/{name}" for name in config["gres_types"] or () if f"gres/{name}" not in tracked]
     return Check(
@@ -264,7 +300,7 @@ def gpus(config: Mapping[str, Any]) -> Check:
 
 
 def clocks(ahead_s: int) -> Check:
-    """Check the clocks: begin times, reservations and waits use the controller's time."""
+    """Check the clocks: begin times, reservations and waits use the controller's."""
     ok = abs(ahead_s) <= CLOCK_TOLERANCE_S
     return Check(
         "clocks", ok, f"the controller's clock is {ahead_s:+d} s from this host's", "synchronise both with NTP"
@@ -272,7 +308,10 @@ def clocks(ahead_s: int) -> Check:
 
 
 def plugin(config: Mapping[str, Any]) -> Check:
-    """Check the submit plugin: without it the bridge holds new jobs when it first sees them, possibly too late."""
+    """Check the submit plugin.
+
+    Without it the bridge holds new jobs when it first sees them, possibly too late.
+    """
     ok = "lua" in (config["job_submit_plugins"] or ())
     return Check(
         "submit plugin",
@@ -291,7 +330,10 @@ def backfill(config: Mapping[str, Any]) -> Check:
 
 
 def burst(parameters: Mapping[str, Any]) -> Check:
-    """Check the queue depth: by default, a burst of released jobs waits for many scheduler passes."""
+    """Check the queue depth.
+
+    By default, a burst of released jobs waits for many scheduler passes.
+    """
     depth, delay = int(parameters.get("default_queue_depth", 100)), int(parameters.get("batch_sched_delay", 3))
     return Check(
         "start latency",
@@ -319,7 +361,7 @@ def priority_type(config: Mapping[str, Any]) -> Check:
 
 
 def site_factor(config: Mapping[str, Any]) -> Check:
-    """Check the site factor: a plugin of the site would overwrite the bridge's boosts."""
+    """Check the site factor: a plugin of the site would overwrite boosts."""
     plugin = config["priority_site_factor_plugin"]
     ok = not plugin or str(plugin).endswith("/none")
     mend = "remove PrioritySiteFactorPlugin from slurm.conf, because it would overwrite boosts; or use another mode"

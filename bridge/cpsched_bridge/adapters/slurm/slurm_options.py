@@ -92,6 +92,9 @@ def load_watch(options: Options, budget: CallBudget) -> controller_load.Controll
 
 
 def can(options: Options) -> Capabilities:
-    """Return the adapter's capabilities: without the site's policy, jobs have no ranks and limits are unknown."""
+    """Return the adapter's capabilities.
+
+    Without the site's policy, jobs have no ranks and limits are unknown.
+    """
     policy = options.site_policy
     return Capabilities(priorities=policy, limits=policy, boosts=True, decision_limit_s=DECIDE_S)

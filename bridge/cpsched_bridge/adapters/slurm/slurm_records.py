@@ -250,7 +250,7 @@ def has_trouble(record: Record) -> bool:
 
 
 def closed_node(record: Record) -> Record:
-    """Return the record of a node, marked as out of use if it has an unusable field."""
+    """Return the record of a node, in state UNKNOWN if it has an unusable field."""
     return {**record, "state": "UNKNOWN"} if has_trouble(record) else record
 
 

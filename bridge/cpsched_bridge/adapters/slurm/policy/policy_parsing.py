@@ -119,7 +119,7 @@ class SitePolicySnapshot:
 
     @property
     def highest_factor(self) -> int:
-        """The largest factor of a partition."""
+        """Return the largest factor of a partition."""
         return max((each.factor for each in self.partitions.values()), default=1)
 
 
@@ -444,7 +444,10 @@ def parse_shares(text: str, ids: Mapping[int, int]) -> tuple[dict[int, float], d
 
 
 def _of_json(row: Any) -> tuple[int, float | str]:
-    """Return index and factor of one association; -1 and its text if unreadable."""
+    """Return the number and factor of one association.
+
+    An unreadable number is -1, an unreadable factor the row's text.
+    """
     try:
         number = int(row["id"])
     except (ValueError, LookupError, TypeError):

@@ -54,7 +54,7 @@ class WakeableCapacity:
     free: IntArray
 
     def take(self, request: Request) -> bool:
-        """Return whether a request fits, sleeping nodes first, and subtract it."""
+        """Return whether a request fits, sleeping nodes first; if so, subtract it."""
         if not self.asleep.any():
             return False
         units = units_on(request, self.free, self.machine)

@@ -95,7 +95,7 @@ def _refuse_misfits(equal: EqualSplit, least_nodes: int, most_nodes: int | None)
 def shares_asked(record: Record, machine: SlurmNodeTable, node_set: int) -> EqualSplit:
     """Return the fewest allowed equal shares that hold a pending job.
 
-    Raise `NotModelled`.
+    Raise `NotModelled` if there are none.
     """
     tried = []
     for nodes in counts_asked(record):
@@ -109,7 +109,8 @@ def shares_asked(record: Record, machine: SlurmNodeTable, node_set: int) -> Equa
 def counts_asked(record: Record) -> list[int]:
     """Return the allowed numbers of equal shares, ascending, at least one.
 
-    Raise `NotModelled`. Without --nodes Slurm records the number of tasks as the maximum number of nodes.
+    Raise `NotModelled` if there is none. Without --nodes Slurm records the number of tasks as the maximum number of
+    nodes.
     """
     tasks, low, high = record["ntasks"], record["num_nodes"] or 1, record["max_nodes"]
     if tasks < 1:
@@ -197,7 +198,7 @@ def _gres_asked(record: Record, machine: SlurmNodeTable, nodes: int, tasks: int)
 
 
 def gres_asked(record: Record) -> Amounts:
-    """Return an upper bound of each generic resource that one share requests."""
+    """Return the maximum of each generic resource that one share requests."""
     tasks = record["ntasks"] or 1
     per_node, total = gres_amounts(record["gres_per_node"] or {}), tres_gres(record["requested_tres"])
     per_task = {name: count * tasks for name, count in tres_gres(record["tres_per_task"]).items()}
@@ -206,7 +207,7 @@ def gres_asked(record: Record) -> Amounts:
 
 
 def shared_asked(record: Record, machine: SlurmNodeTable) -> Amounts:
-    """Return the upper bound of the resources that jobs share."""
+    """Return the maximum of the resources that jobs share."""
     asked = gres_asked(record) if machine.shared else {}
     return {name: count for name, count in asked.items() if name in machine.shared}
 

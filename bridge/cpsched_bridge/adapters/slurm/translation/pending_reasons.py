@@ -4,7 +4,7 @@ The names are those of Slurm 22.05 to 26.05 (`src/common/job_state_reason.c`). T
 
 - A reason of one user's job makes only jobs of that user back off. A job may meet a limit of a whole QOS, account or
   partition because it requests too much, while other jobs would pass. So each user's own jobs are tried.
-- If Slurm's own words exclude a fault of the job, a start that does not run is a failed one.
+- If Slurm's reason shows that the job is not at fault, a start that does not run counts as failed.
 - A reason without a row concerns no group. The start counts as failed: the job and similar jobs are retried less often,
   and no others.
 """
@@ -219,9 +219,7 @@ FAMILIES: tuple[tuple[str, ReasonMeaning], ...] = (
     (r"Assoc\w+", ASSOCIATION),
     (r"(QOS|Max)\w+", QOS),
 )
-"""The meaning of limits that later versions of Slurm may add, by the pattern of their names. The first match
-counts.
-"""
+"""The meaning of limits that later versions of Slurm may add, by patterns of their names. The first match counts."""
 
 TEXTS: tuple[tuple[str, str], ...] = (
     (r"Job's QOS not (known|permitted)", "QOSNotAllowed"),

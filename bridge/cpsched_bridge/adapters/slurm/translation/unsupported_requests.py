@@ -45,7 +45,7 @@ NOT_MODELLED = {
 
 
 class NeverFits(NotModelled):
-    """The job does not fit on the empty machine, as far as the bridge can tell."""
+    """The job does not fit on the empty machine, by the bridge's model."""
 
 
 def require_supported(record: Record) -> None:

@@ -20,7 +20,7 @@ from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import Py
 from cpsched_bridge.errors import BackendDied, BackendStartFailed, BackendTimeout, CommandRefused
 
 MOST_TIMEOUTS = 3
-"""Consecutive timeouts of pyslurm before the choice after which it counts as broken."""
+"""Consecutive timeouts after which pyslurm counts as broken, before a transport is chosen."""
 
 
 def installed() -> bool:
@@ -32,7 +32,10 @@ def installed() -> bool:
 
 
 class AutoTransport(Transport):
-    """Choose a transport with the first call that reaches the controller; `waits_for` never chooses pyslurm."""
+    """Choose a transport with the first call that reaches the controller.
+
+    `waits_for` never chooses pyslurm.
+    """
 
     def __init__(
         self,

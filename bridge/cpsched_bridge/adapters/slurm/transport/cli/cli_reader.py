@@ -133,7 +133,10 @@ class CliReader:
         return scontrol_objects.config(self._kept["config"][1])
 
     def facts(self) -> Record:
-        """Return the facts; the first `past` does not wait if accounting does not answer here."""
+        """Return the facts.
+
+        The first `past` does not wait if accounting does not answer here.
+        """
         texts = self._ask({"config": scontrol_objects.CONFIG, "nodes": scontrol_objects.NODES, "diag": ("sdiag",)})
         self._keep(texts)
         here_s = int(time.time())
@@ -197,7 +200,7 @@ class CliReader:
         )
 
     def past(self, since_s: int) -> Sequence[Record]:
-        """Return past jobs; only the first call waits, as long as the controller may take."""
+        """Return past jobs; only the first call waits, for the controller's time limit."""
         wait_s, self._past_wait_s = self._past_wait_s, 0.0
         if self._past is None:
             end = squeue.word()

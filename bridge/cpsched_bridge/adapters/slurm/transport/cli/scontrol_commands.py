@@ -142,7 +142,7 @@ class CliJobControl(JobControl):
         return answers
 
     def _release(self, jobs: Sequence[Record], part: Sequence[int], answers: list[Answer]) -> None:
-        """Release these jobs by one command; after an error, find its jobs by a look."""
+        """Release these jobs by one command; after an error, read which are still held."""
         code: OutcomeCode = ""
         try:
             words = self._dialogue.tell(f"release {','.join(map(array_records.words, jobs))}")

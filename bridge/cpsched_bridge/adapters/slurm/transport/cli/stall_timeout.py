@@ -12,12 +12,15 @@ from dataclasses import dataclass, field
 from cpsched_bridge.errors import BackendTimeout
 
 MOST_TIMES = 6.0
-"""Maximum silence, in multiples of the configured one; and maximum duration of an answer, in silences."""
+"""Maximum silence, as a multiple of `least_s`, and maximum duration of an answer, as a multiple of the silence."""
 
 
 @dataclass(slots=True)
 class StallTimeout:
-    """Limit a program's silence: `least_s`, doubled by each reading that exceeds it."""
+    """Limit a program's silence to at least `least_s` seconds.
+
+    A reading that times out doubles the limit, a successful one halves it.
+    """
 
     least_s: float
     silence_s: float = field(init=False)
@@ -27,15 +30,12 @@ class StallTimeout:
 
     @property
     def most_s(self) -> float:
-        """Return the time limit of a program that keeps printing.
-
-        Longer answers take longer.
-        """
+        """Return the time limit of a program that keeps printing a long answer."""
         return MOST_TIMES * self.silence_s
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Adapt the limit to one reading."""
+        """Run one reading, and adapt the limit to its result."""
         try:
             yield
         except BackendTimeout:

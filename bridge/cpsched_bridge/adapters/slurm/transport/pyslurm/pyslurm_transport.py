@@ -80,7 +80,7 @@ class PyslurmTransport(Transport):
 
     @override
     def past(self, since_s: int) -> Sequence[Record]:
-        """Return past jobs; only the first call waits, at most for the controller's limit.
+        """Return past jobs; only the first call waits, for the controller's time limit.
 
         The first call does not wait either if `facts` found that accounting does not answer.
         """
