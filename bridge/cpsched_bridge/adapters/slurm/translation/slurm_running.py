@@ -150,10 +150,10 @@ def amounts_on(record: Record, nodes: list[int], layout: Layout | None, machine:
 
 
 def as_asked(request: Request, amounts: Amounts, machine: SlurmNodeTable) -> Placement | None:
-    """Return where a job's units are if it has exactly its request; else None.
+    """Return where a job's units are if its allocation equals its request; else None.
 
-    A job with whole nodes has its request on an equal number of nodes. A type of generic resource that was not
-    requested counts as its general name.
+    A job with whole nodes only needs the requested number of nodes. A type of generic resource that was not requested
+    counts as its general name.
     """
     nodes = sorted(amounts)
     if request.exclusive:

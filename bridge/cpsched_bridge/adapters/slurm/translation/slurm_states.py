@@ -13,7 +13,7 @@ them.
 """
 USER_HELD = "bridge:user-held"
 ADMIN_HELD = "bridge:admin-held"
-"""Words that the plugin adds to a job's comment when someone else holds it, too."""
+"""Words that the plugin adds to a job's comment when a user or administrator holds it, too."""
 
 PINNED = "bridge:pinned("
 """The plugin's mark of a node list that the bridge set; the brackets hold the list that the owner requested."""

@@ -80,9 +80,9 @@ def _open_end(record: Record, most_nodes: int | None) -> int | None:
 def _tasks_told(record: Record, nodes: int, most_nodes: int | None) -> StartPins:
     """Return the settings without the CPUs.
 
-    If its owner set no maximum number of nodes, the record shows the number of tasks. Once set, it counts. So the
-    number of nodes is restored only if the pin changes it, to at most `most_nodes`, the limit of the job's partition.
-    Otherwise Slurm would not start the job.
+    If its owner set no maximum number of nodes, the record shows the number of tasks. Once a maximum is set, Slurm
+    applies it. So the number of nodes is restored only if the pin changes it, to at most `most_nodes`, the limit of the
+    job's partition. Otherwise Slurm would not start the job.
     """
     tasks = record["ntasks"]
     low, high = record["num_nodes"] or 1, record["max_nodes"]

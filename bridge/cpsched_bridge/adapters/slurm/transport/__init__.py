@@ -102,9 +102,9 @@ class Transport(Protocol):
     def hold(self, orders: Sequence[Record]) -> Sequence[Answer]:
         """Hold pending jobs, and clear their pins.
 
-        An order reads {"job": number, "clear": settings}. The settings are scontrol's words, such as "ReqNodeList=
-        TasksPerNode=0 NumNodes=1-6 NumTasks=6". Empty settings mean that the bridge has set no pin. A job that its
-        owner holds, or that runs by now, is rejected.
+        An order reads {"job": number, "clear": settings}. The settings are scontrol's words, such as
+        "ReqNodeList= TasksPerNode=0 NumNodes=1-6 NumTasks=6". Empty settings mean that the bridge has set no pin. A
+        job that its owner holds, or that runs by now, is rejected.
         """
         ...
 

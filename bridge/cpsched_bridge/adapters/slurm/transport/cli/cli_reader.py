@@ -291,10 +291,7 @@ class CliReader:
         return squeue.by_number(self._squeued.read(printed, end))
 
     def _ask_with_details(self, found: Mapping[int, Row], around: dict[str, Sequence[str]]) -> dict[str, str]:
-        """Return the answers to `around`; meanwhile query jobs that `_shown` may lack.
-
-        scontrol shows those jobs.
-        """
+        """Return the answers to `around`; scontrol also shows jobs missing in `_shown`."""
         fresh = [number for number, row in found.items() if not squeue.stayed(self._before.get(number), row)]
         few = len(fresh) <= min(MOST_APART, len(found) // SHARE_APART)
         now_s = self._clock()

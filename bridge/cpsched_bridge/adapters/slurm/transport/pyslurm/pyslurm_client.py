@@ -135,7 +135,7 @@ class Client:
 
     @contextmanager
     def _ending(self) -> Iterator[None]:
-        """Stop a misbehaving child, and raise what that means for the call."""
+        """Stop a child that fails to answer, and raise the error of the call."""
         name = self._asked
         try:
             yield
