@@ -1,7 +1,7 @@
-"""The clusters the bridge can stand beside, and what an adapter must offer.
+"""Adapters for cluster schedulers, and the interface that each adapter implements.
 
-Three adapters are part of the project: `slurm`, `pbs`, and `mock`, a simulated cluster (`shared` is none).
-Another one is a module of the same shape anywhere, such as
+The project contains three adapters: `slurm`, `pbs`, and `mock`, a simulated cluster. `shared` is not an adapter.
+A site can add a module with the same interface, for example
 
     # mysite/lsf.py
     from cpsched_bridge.settings import Section
@@ -15,15 +15,16 @@ Another one is a module of the same shape anywhere, such as
     def can(options: Options) -> Capabilities:
         return Capabilities(priorities=True, decision_limit_s=0.5)
 
-Whoever writes one reads two more files: `cpsched_bridge/ports.py`, which says what a `Backend` must do, and
-`cpsched_bridge/adapters/mock/mock_backend.py`, which is a whole one. A backend turns what goes wrong into three errors
-of
-`cpsched_bridge.errors`: `BackendUnavailable` (the cluster was not reached, nothing took effect), `BackendTimeout` (no
-answer in time, the next reading shows what took effect) and `CommandRefused` (a call was refused as a whole).
+`cpsched_bridge/ports.py` specifies a `Backend`. `cpsched_bridge/adapters/mock/mock_backend.py` is a complete example.
+A backend raises three errors of `cpsched_bridge.errors`:
 
-The settings file names the adapter and holds its options: `adapter: mysite.lsf`, or `adapter: lsf` where a package
-offers `lsf = "mysite.lsf"` under the entry point `cpsched.adapters`. Only the command line looks adapters up, and an
-adapter is imported when it is first needed.
+- `BackendUnavailable`: the cluster was not reached, and no command took effect.
+- `BackendTimeout`: no answer in time. The next reading shows which commands took effect.
+- `CommandRefused`: the cluster refused the whole call.
+
+The settings file names the adapter and holds its options: `adapter: mysite.lsf`, or `adapter: lsf` if a package
+registers `lsf = "mysite.lsf"` under the entry point `cpsched.adapters`. Only the command line looks up adapters. It
+imports an adapter on first use.
 """
 
 from __future__ import annotations
@@ -37,21 +38,24 @@ if TYPE_CHECKING:
 
 
 class Adapter(Protocol):
-    """A module, or a class, that knows one kind of cluster. `can` may be missing: then it is `Capabilities()`."""
+    """Connect to one kind of cluster: a module or a class.
+
+    `can` is optional and defaults to `Capabilities()`.
+    """
 
     @property
     def Options(self) -> type[Section]:  # noqa: N802 - the name of a class
-        """The adapter's part of the settings file, each field with a default and a description."""
+        """The adapter's settings; each field has a default and a description."""
         ...
 
     def connect(self, options: Any) -> Backend:
-        """The backend that these `Options` ask for.
+        """Return the backend for these `Options`.
 
-        The cluster itself may be reached later, with the first call. Raises `SettingsError` for options that fit the
-        fields but not each other.
+        The backend may connect to the cluster at its first call. Raise `SettingsError` for options that contradict
+        each other.
         """
         ...
 
     def can(self, options: Any) -> Capabilities:
-        """What these `Options` let it do. The cluster is not asked."""
+        """Return the capabilities under these `Options`, without contacting the cluster."""
         ...

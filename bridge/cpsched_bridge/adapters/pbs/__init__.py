@@ -1,4 +1,4 @@
-"""PBS behind the bridge's ports: PBS's own commands, and a pure translation of what they print."""
+"""Implement the bridge's ports for PBS: its commands, and a pure translation."""
 
 from __future__ import annotations
 

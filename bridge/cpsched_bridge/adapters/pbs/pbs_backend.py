@@ -1,12 +1,12 @@
-"""The backend of a PBS server: its programs, and the translation of what they print.
+"""Implement the backend for a PBS server.
 
-- A queue that the bridge manages and whose `started` is false is left alone by PBS's own scheduler: its jobs are held
-  for the bridge. No job is changed, marked or bound to a vnode.
-- A start is one `qrun -H`. PBS checks nothing of it, so the bridge reads everything once more, immediately before, and
-  keeps PBS's own scheduler from the jobs that are left to it: see `left_queue`.
-- To adopt jobs means to close their queue; to stand aside means to open it.
-- A job that cannot be modelled, or is given up, is moved out of a closed queue into one that PBS's scheduler serves.
-- In mode advise the queues are open, and the bridge writes points on waiting jobs: see `advising`.
+- PBS's scheduler ignores a closed queue (`started` is false). The jobs of a closed managed queue are held for the
+  bridge. The bridge does not change, mark or pin a job.
+- A start is one `qrun -H`. PBS does not check it. So the bridge closes `left_queue` and reads PBS again immediately
+  before a start.
+- To adopt jobs, the bridge closes their queue. To pause, it opens the queue.
+- The bridge moves a job that it cannot model, or releases, from a closed queue into `left_queue`.
+- In mode advise the queues are open, and the bridge writes boosts on waiting jobs: see `pbs_boosts`.
 """
 
 from __future__ import annotations
@@ -52,40 +52,40 @@ UNKNOWN_JOB = "PBS does not know this job"
 
 
 class PbsReads(Protocol):
-    """What the backend asks of `transport.pbs_reader.PbsReader`."""
+    """Read PBS; implemented by `transport.pbs_reader.PbsReader`."""
 
     def read(self) -> PbsReading:
-        """PBS now."""
+        """Return a complete reading."""
         ...
 
     def jobs_and_queues(self) -> tuple[dict[str, Record], dict[str, Record]]:
-        """Jobs and queues alone."""
+        """Return jobs and queues."""
         ...
 
     def queues(self) -> dict[str, Record]:
-        """Queues alone."""
+        """Return queues."""
         ...
 
     def server(self) -> Record:
-        """The server alone."""
+        """Return the server."""
         ...
 
     def schedulers(self) -> dict[str, Record]:
-        """PBS's own schedulers."""
+        """Return PBS's schedulers."""
         ...
 
     def past(self, within_s: float) -> dict[str, Record]:
-        """Jobs of PBS's history."""
+        """Return jobs from PBS's history."""
         ...
 
 
 class PbsBackend(Backend, SupportsBoost, QueueGate):
-    """One PBS server; `queues` are those that the bridge manages."""
+    """Observe and control one PBS server; `queues` are the managed queues."""
 
     child_starts = 0
     history_missing = False
     starts_in_one_change = True
-    scheduler_interval_s = 60.0  # PBS also looks at each event, much sooner than `scheduler_iteration` (600 s)
+    scheduler_interval_s = 60.0  # PBS also schedules at each event, long before `scheduler_iteration` (600 s) ends
     transport_info = ""
 
     def __init__(
@@ -108,13 +108,13 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
         self._translator = PbsTranslator(self._queues)
         self._advising = PbsBoosts(self._reader, self._tells, self._queues, starting_s, programs.within_s)
         self._ours: set[str] = set()
-        """Queues that this process has closed, or started jobs in, since it last opened them."""
+        """Queues that this process closed or started jobs in since it last opened them."""
         self._by_hand: set[str] = set()
-        """Queues of `_ours` that somebody else has opened since."""
+        """Queues of `_ours` that another actor opened since."""
         self._closed: set[str] | None = None
-        """The managed queues that are closed by the last reading; None before the first."""
+        """Managed queues that were closed at the last reading; None before the first."""
         self._unanswered: set[str] = set()
-        """Queues of which nobody has answered, since the last reading, whether they were opened."""
+        """Queues whose opening timed out since the last reading."""
 
     @override
     def not_ready_reason(self) -> str | None:
@@ -122,7 +122,7 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
 
     @override
     def observe(self, pinned: Collection[int] = ()) -> Observation:
-        """Observe; `pinned` is ignored, PBS has no pins."""
+        """Return an observation; ignore `pinned`, because PBS has no pins."""
         self._unanswered = set()
         seen = self._reader.read()
         opened = self._note_queues(managed(seen.queues, self._queues))
@@ -138,7 +138,7 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
             raise BackendUnavailable(f"pbsnodes: {error}") from error
 
     def _note_queues(self, queues: Mapping[str, ExecutionQueue]) -> list[str]:
-        """Take note of who has opened which queue; in words, what is new."""
+        """Record which queues another actor opened or closed; return the changes."""
         words = []
         self._closed = {name for name, queue in queues.items() if not queue.started}
         for name, queue in queues.items():
@@ -153,7 +153,7 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
 
     @override
     def history(self) -> Sequence[EndedJob]:
-        """Return PBS's job history; empty where the server keeps none."""
+        """Return PBS's job history; empty if the server keeps none."""
         look = self._look(self._reader.read())
         try:
             return pbs_observation.finished(self._reader.past(self._history_s), look.machine)
@@ -162,16 +162,16 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
 
     @override
     def resolve_layout(self, orders: Sequence[StartOrder]) -> Sequence[StartOrder | DeferredStart]:
-        """Return the orders unchanged: PBS uses the vnodes of the order."""
+        """Return the orders unchanged: PBS uses their vnodes."""
         return orders
 
     # ------------------------------------------------------------------------------------------------- commands
 
     @override
     def start(self, orders: Sequence[StartOrder]) -> Sequence[Outcome]:
-        """Check state, holds, queue, sizes and free room by a new reading, then start.
+        """Check each order against a new reading, then start its job.
 
-        Where PBS's scheduler may start jobs of other queues meanwhile, each start has a reading of its own.
+        If PBS's scheduler may start jobs of other queues meanwhile, the bridge reads PBS before each start.
         """
         until_s = time.monotonic() + self._starting_s
         with self._left.closed(time.monotonic() + self._starting_s / 2) as in_the_way:
@@ -206,9 +206,9 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
         return outcomes
 
     def _begin(self, number: int, look: ReadingView, placed: str, until_s: float) -> tuple[Outcome, str]:
-        """Start one job; where PBS leaves its walltime to whoever starts it, that is written first.
+        """Start one job; return its outcome and the timeout's text, empty if PBS answered.
 
-        Also why PBS does not answer any more; empty where it does.
+        For a job whose walltime may shrink, the bridge writes the walltime first.
         """
         name, sent = look.names[number], False
         try:
@@ -228,7 +228,7 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
 
     @override
     def hold(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
-        """Close the queues of these jobs to PBS's own scheduler."""
+        """Close the queues of these jobs to PBS's scheduler."""
         jobs, queues = self._now()
         closed: dict[str, Outcome | None] = {}
 
@@ -252,9 +252,9 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
 
     @override
     def release(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
-        """Move each job whose queue is closed to the queue that PBS schedules.
+        """Move each job in a closed queue to `left_queue`.
 
-        Not where the queue is being opened and nobody answers: its jobs are free as soon as it is open.
+        Exception: if opening the queue timed out, its jobs stay, because opening it releases them.
         """
         jobs, queues = self._now()
         moved: dict[str, Outcome] = {}
@@ -281,7 +281,7 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
 
     @override
     def open_queues(self) -> Sequence[str]:
-        """Open the managed queues that are closed."""
+        """Open the closed managed queues."""
         problems = [problem] if (problem := self._left.reopen()) else []
         if self._closed is not None and not self._closed:
             return problems
@@ -312,7 +312,7 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
         return jobs, managed(queues, self._queues)
 
     def _set_started(self, queue: str, started: bool) -> Outcome | None:
-        """Open or close a queue; None where that was done."""
+        """Open or close a queue; return None on success."""
         try:
             self._tells.set_started(queue, started)
         except BackendError as error:
@@ -342,10 +342,10 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
 
     @override
     def acquire_lease(self, claim: Lease, instead_of: Lease | None) -> bool:
-        """Write the claim as a custom resource of the server, which only managers may write.
+        """Write the claim to a custom resource of the server that only managers may write.
 
-        PBS has no way to write it only where another value stands. So it is read before and after: of two bridges that
-        write at the same moment, the one whose words stand in the end has it.
+        PBS has no compare-and-set, so the bridge reads the resource before and after. If two bridges write at the same
+        moment, the last writer holds the lease.
         """
         if pbs_observation.claim_of(self._reader.server()) != instead_of:
             return False
@@ -394,7 +394,7 @@ def _not_sent(job_id: int, why: str) -> Outcome:
 def _each(
     job_ids: Sequence[int], jobs: Mapping[str, Record], act: Callable[[int, str, Record], Outcome]
 ) -> list[Outcome]:
-    """What became of each job, by the records of all."""
+    """Apply `act` to each job that PBS shows; return the outcomes."""
     names = {number: name for name, number in pbs_job_ids.job_numbers(jobs).items()}
     outcomes = []
     for number in job_ids:
@@ -404,7 +404,7 @@ def _each(
 
 
 def _why_not(order: StartOrder, look: ReadingView) -> str:
-    """Why a start must not be sent, by a reading made right before it; empty if nothing is in the way."""
+    """Return why the last reading forbids this start; empty if it does not."""
     number = order.job.id
     now = next((each for each in look.waiting.pending if each.job.id == number), None)
     if now is None:
@@ -414,7 +414,7 @@ def _why_not(order: StartOrder, look: ReadingView) -> str:
         return "its queue is open to PBS's own scheduler, or it has begun"
     if now.hold is not Hold.PLUGIN or now.job.ineligible is not None:
         return text_of(now.job.ineligible) if now.job.ineligible is not None else "is held"
-    chosen = look.waiting.fitted.get(number)  # less than it was where a reservation has come nearer
+    chosen = look.waiting.fitted.get(number)  # shorter than before if a reservation is closer
     same_time = now.job.walltime_s == order.job.walltime_s or (chosen is not None and chosen < order.job.walltime_s)
     same = same_time and now.job.queue == order.job.queue
     if not (same and look.waiting.asked[number].may_be(order.job.request, look.machine)):
@@ -423,7 +423,7 @@ def _why_not(order: StartOrder, look: ReadingView) -> str:
 
 
 def _take(order: StartOrder, look: ReadingView, free: np.ndarray) -> str:
-    """Take the order's room from `free`; in words, why there is not enough of it."""
+    """Subtract the order's amounts from `free`; return why they do not fit, else empty."""
     machine, request = look.machine, order.job.request
     odd = [name for name, _ in order.nodes if name not in machine.index]
     if odd:

@@ -1,13 +1,13 @@
-"""Points of advice: a custom resource of the job that managers alone write, added up by PBS's `job_sort_formula`.
+"""Write boosts: points in a custom job resource that PBS's `job_sort_formula` adds.
 
-PBS's own scheduler starts the jobs of open queues in the order of that formula. A number on a waiting job is all that
-the bridge writes; nothing starts by it, and nobody is held.
+PBS's scheduler starts the jobs of open queues in the order of that formula. The bridge writes only a number on waiting
+jobs. It starts and holds no job.
 
 OpenPBS 23.06.06:
 
-- A resource with `flag=r` can be seen by all, and asked for or altered by managers and operators alone.
-- `qalter -l` alters jobs that wait, and whole arrays also where some of their subjobs run; it refuses a job that runs.
-- The formula is computed anew whenever PBS's scheduler looks at the queues. Changed points are no reason to look.
+- All users can see a resource with `flag=r`. Only managers and operators can request or alter it.
+- `qalter -l` alters waiting jobs, and whole arrays even if some subjobs run. It refuses a running job.
+- PBS's scheduler computes the formula in each cycle. Changed points do not trigger a cycle.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ from cpsched_bridge.errors import BackendError, BackendTimeout
 from cpsched_bridge.ports import Outcome, PriorityBoost, QueueRank
 
 MAX_BATCH = 50
-"""Jobs of one command, which all get the same points."""
+"""Maximum number of jobs in one command; they all get the same points."""
 NO_FORMULA = Formula.of("0")
 
 
 class OrderReader(Protocol):
-    """What is asked of `transport.pbs_reader.PbsReader`."""
+    """Read the queue order; implemented by `transport.pbs_reader.PbsReader`."""
 
     def jobs_and_queues(self) -> tuple[dict[str, Record], dict[str, Record]]:
-        """Jobs and queues."""
+        """Return jobs and queues."""
         ...
 
     def server(self) -> Record:
-        """The server."""
+        """Return the server."""
         ...
 
     def schedulers(self) -> dict[str, Record]:
-        """PBS's own schedulers."""
+        """Return PBS's schedulers."""
         ...
 
 
 @dataclass(slots=True)
 class PbsBoosts:
-    """Reads and writes the points of jobs in `queues`; one `advise` takes `telling_s` seconds at most."""
+    """Read and write the points of jobs in `queues`; `advise` takes at most `telling_s`."""
 
     reader: OrderReader
     tells: PbsCommands
@@ -58,7 +58,7 @@ class PbsBoosts:
     command_s: float
 
     def ranks(self) -> list[QueueRank]:
-        """Return ranks; all are fixed where the formula ignores points."""
+        """Return ranks; all are fixed if the formula ignores points."""
         formula = self._formula()
         jobs, queues = self.reader.jobs_and_queues()
         found = ranks_of(jobs, queues, self.queues, formula or NO_FORMULA)
@@ -90,7 +90,7 @@ class PbsBoosts:
         return [outcomes[each.id] for each in advice]
 
     def _tell_all(self, told: Mapping[int, Sequence[str]]) -> dict[str, Outcome]:
-        """What became of each job, by name; after a command without an answer no other one is sent."""
+        """Return the outcome of each job by name; stop at the first timeout."""
         until_s = time.monotonic() + self.telling_s
         found: dict[str, Outcome] = {}
         lost = ""
@@ -112,7 +112,7 @@ class PbsBoosts:
                 lost = str(error)
                 found |= dict.fromkeys(names, Outcome(0, "unknown", lost))
             except BackendError as error:
-                if len(names) > 1:  # one of them was refused: each by itself says which
+                if len(names) > 1:  # PBS refused at least one job: send each alone
                     pieces = [(points, [name]) for name in names] + pieces
                 else:
                     found[names[0]] = Outcome(0, "refused", str(error))
@@ -122,7 +122,7 @@ class PbsBoosts:
 
 
 def _settled(advice: PriorityBoost, name: str, jobs: Mapping[str, Record]) -> Outcome | None:
-    """What becomes of advice about which nothing is to be told; None: it is to be told."""
+    """Return the outcome of a boost that needs no command, else None."""
     record = jobs.get(name)
     if record is None or not may_have_points(record):
         if not advice.points:

@@ -78,9 +78,9 @@ def _queues(seen: PbsReading, around: CheckContext) -> Iterable[Check]:
 
 
 def _left_queue(seen: PbsReading, around: CheckContext) -> Check:
-    """Check the queue for jobs that the bridge does not start: otherwise they would stay in a closed queue.
+    """Check the queue of the jobs that the bridge does not start.
 
-    A bridge that died while it sent starts has left it closed.
+    It may be closed: a bridge that died during starts did not reopen it.
     """
     name = around.left_queue
     mend = "name a started execution queue, which the bridge does not manage, in options.left_queue"
@@ -105,7 +105,7 @@ def _scheduling(server: Record) -> Check:
 
 
 def _privilege(server: Record, around: CheckContext) -> Check:
-    """Check that this account is a manager: by the server's list, or as root on the server's host."""
+    """Check that this account is a manager, or root on the server's host."""
     entries = [each.strip() for value in all_of(server.get("managers")) for each in value.split(",") if each.strip()]
     mine = [f"{around.user}@{host}" for host in around.hosts]
     listed = any(fnmatch.fnmatchcase(me, entry if "@" in entry else f"{entry}@*") for entry in entries for me in mine)
@@ -161,9 +161,10 @@ def _threshold(seen: PbsReading) -> Check:
 
 
 def _stale_vnodes(seen: PbsReading) -> Check:
-    """Report vnodes that PBS keeps for a job that does not run: a `qrun` of several chunks was refused at a later one.
+    """Report vnodes that PBS keeps for a job that does not run.
 
-    PBS shows the job there, even if deleted, until it has run there or the server restarts (OpenPBS 23.06.06).
+    Cause: PBS refused a `qrun` of several chunks at a later chunk. PBS shows the job on the vnode, even if deleted,
+    until the job runs there or the server restarts (OpenPBS 23.06.06).
     """
     taken = {name: each for name, each in sorted(seen.vnodes.items()) if "job-exclusive" in states_of(each)}
     stale = [name for name, each in taken.items() if not _is_used(each, seen.jobs)]
@@ -175,14 +176,14 @@ def _stale_vnodes(seen: PbsReading) -> Check:
 
 
 def _is_used(vnode: Record, jobs: Mapping[str, Record]) -> bool:
-    """Whether a vnode has a started job or a reservation."""
+    """Return whether a vnode has a started job or a reservation."""
     there = [jobs[name] for name in all_of(vnode.get("jobs")) if name in jobs]
     begun = any(str(job.get("job_state")) not in WAITING for job in there)
     return begun or "resv-exclusive" in states_of(vnode)
 
 
 def usable_objects(unusable: Sequence[UnusableObject]) -> Check:
-    """Report objects of PBS with an unusable field."""
+    """Report PBS objects with an unusable field."""
     found = f"left out: {abbreviate(unusable, MOST_NAMED, '; ')}" if unusable else "all that PBS shows can be read"
     return Check("objects", not unusable, found, "correct these values with qmgr", required=False)
 

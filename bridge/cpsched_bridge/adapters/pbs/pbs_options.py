@@ -1,4 +1,4 @@
-"""PBS's part of the settings file, and the backend for it."""
+"""Define PBS's section of the settings file, and create its backend."""
 
 from __future__ import annotations
 
@@ -58,5 +58,5 @@ def connect(options: Options) -> PbsBackend:
 
 
 def can(options: Options) -> Capabilities:
-    """Return the adapter's capabilities: limits and boosts, but not PBS's own order."""
+    """Return the adapter's capabilities: limits and boosts, not PBS's order."""
     return Capabilities(limits=True, boosts=True, decision_limit_s=DECIDE_S)

@@ -1,8 +1,12 @@
-"""One reading of PBS as plain data, as the transport delivers it and the translation takes it.
+"""Define one reading of PBS as plain data: the transport's output, the translation's input.
 
-A record holds an object's attributes by PBS's own names, such as `job_state`. Values are texts, whatever JSON made of
-them (see `Unquoted`); `Resource_List` and its like are dicts of texts; a list, or an attribute that PBS prints several
-times (limits), is a tuple of texts. What a user writes into a job's environment is left out.
+A record maps PBS's attribute names, such as `job_state`, to values:
+
+- Scalars are texts, even if JSON has numbers (see `Unquoted`).
+- Attributes with parts, such as `Resource_List`, are dicts of texts.
+- Lists, and attributes that PBS prints several times (limits), are tuples of texts.
+
+Records omit the job's environment.
 """
 
 from __future__ import annotations
@@ -14,13 +18,13 @@ Value = str | tuple[str, ...] | dict[str, "str | tuple[str, ...]"]
 Record = dict[str, Value]
 
 UNREADABLE = "unreadable"
-"""The attribute of a record that could not be read as what it is; its value says why."""
+"""Attribute of an unreadable record; its value is the reason."""
 
 
 class Unquoted(str):
-    """A value that was printed without quotes.
+    """Mark a value that PBS printed without quotes.
 
-    Releases differ in what they print for a text that looks like a number: `07` may stand there as 7, `1e5` as 100000.
+    Some releases print a text that looks like a number as a number: `07` as 7, `1e5` as 100000.
     """
 
     __slots__ = ()
@@ -28,44 +32,44 @@ class Unquoted(str):
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """An object that PBS shows and that cannot be read. It is left out, and nothing else is."""
+    """Describe a PBS object that the reader omits because it is unreadable."""
 
     kind: str
-    """vnode, job, queue, reservation."""
+    """One of vnode, job, queue, reservation."""
     name: str
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceKind:
-    """A custom resource, as `qmgr` lists it."""
+    """Describe a custom resource as `qmgr` lists it."""
 
     type: str
     flags: str = ""
 
     @property
     def counted_by_vnode(self) -> bool:
-        """Whether jobs use up what a vnode has."""
+        """Whether jobs consume the vnode's amount."""
         return "n" in self.flags or "f" in self.flags
 
 
 NO_TEXTS = frozenset({"long", "float", "size", "boolean"})
-"""Types of resources whose values mean the same however they are written."""
+"""Resource types whose values do not depend on their spelling."""
 BUILT_IN_NO_TEXTS = frozenset({
     "accelerator", "accelerator_memory", "energy", "hbmem", "mem", "naccelerators", "ncpus", "pcap_accelerator",
     "pcap_node", "pmem", "pvmem", "vmem",
 })  # fmt: skip
-"""Resources of such types that PBS itself defines."""
+"""PBS's built-in resources of these types."""
 
 
 def is_text(resource: str, kinds: Mapping[str, ResourceKind]) -> bool:
-    """Whether values of a resource are texts: `07` is not `7`."""
+    """Return whether values of a resource are texts, so that `07` is not `7`."""
     return kinds[resource].type not in NO_TEXTS if resource in kinds else resource not in BUILT_IN_NO_TEXTS
 
 
 @dataclass(frozen=True, slots=True)
 class PbsReading:
-    """What PBS showed; records by name, jobs with those of array parents and subjobs."""
+    """Hold PBS's records by name; jobs include array parents and subjobs."""
 
     now_s: int
     server: Record
@@ -75,13 +79,13 @@ class PbsReading:
     reservations: Mapping[str, Record] = field(default_factory=dict)
     resources: Mapping[str, ResourceKind] = field(default_factory=dict)
     schedulers: Mapping[str, Record] = field(default_factory=dict)
-    """PBS's own; only where they were asked for."""
+    """PBS's schedulers; filled only on request."""
     unreadable: tuple[Unreadable, ...] = ()
-    """Objects that are in none of the records above."""
+    """Objects omitted from the records above."""
 
 
 def text_of(record: Mapping[str, Value], name: str, default: str = "") -> str:
-    """An attribute as text; `default` where there is none. Raises `ValueError` where it is more than one text."""
+    """Return an attribute as text, or `default`; raise `ValueError` if it is not one text."""
     value = record.get(name, default)
     if not isinstance(value, str):
         raise ValueError(f"{name} is no text")
@@ -89,7 +93,7 @@ def text_of(record: Mapping[str, Value], name: str, default: str = "") -> str:
 
 
 def parts_of(record: Mapping[str, Value], name: str) -> dict[str, str | tuple[str, ...]]:
-    """An attribute with parts, such as `Resource_List`, by their names; empty where there is none."""
+    """Return the parts of an attribute such as `Resource_List`; empty if it is missing."""
     value = record.get(name, {})
     if not isinstance(value, dict):
         raise ValueError(f"{name} has no parts")
@@ -97,12 +101,12 @@ def parts_of(record: Mapping[str, Value], name: str) -> dict[str, str | tuple[st
 
 
 def texts_of(record: Mapping[str, Value], name: str) -> dict[str, str]:
-    """The parts of an attribute that are one text each."""
+    """Return the parts of an attribute that are a single text."""
     return {key: value for key, value in parts_of(record, name).items() if isinstance(value, str)}
 
 
 def all_of(value: Value | None) -> tuple[str, ...]:
-    """A value that may be printed several times, as texts."""
+    """Return the texts of a value that PBS may print several times."""
     if value is None or isinstance(value, dict):
         return ()
     return (value,) if isinstance(value, str) else value

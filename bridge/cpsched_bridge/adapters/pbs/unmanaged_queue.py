@@ -1,13 +1,15 @@
-"""The queue of the jobs that are left to PBS: closed to PBS's own scheduler while the bridge sends starts.
+"""Close the queue of the jobs that PBS schedules while the bridge sends starts.
 
-`qrun` checks no room, and neither does the server when its scheduler runs a job. So one of the two must wait.
+`qrun` does not check free amounts, and the server does not check them when its scheduler runs a job. So the bridge and
+PBS's scheduler must not start jobs at the same time.
 
-- A scheduler that was at work when the queue was closed may still start jobs of it. The server says when it is idle.
-- A scheduler that begins later sees the queue closed.
-- Opening a queue is no reason for PBS to look at it: PBS is made to look.
+- A scheduler cycle that began before the bridge closed the queue may still start its jobs. The bridge waits for the
+  end of that cycle.
+- A later cycle sees the queue closed.
+- Opening a queue does not trigger a cycle, so the bridge triggers one.
 
-A bridge that dies in between leaves the queue closed. The next one opens it when it takes control, as `release-all`
-does. If an operator closes it after that, it stays closed.
+A bridge that dies meanwhile leaves the queue closed. The next bridge opens it when it takes control, as does
+`release-all`. If an operator closes it later, it stays closed.
 """
 
 from __future__ import annotations
@@ -26,34 +28,34 @@ LOOK_AGAIN_S = 0.05
 
 
 class QueueReader(Protocol):
-    """What is asked of `transport.pbs_reader.PbsReader`."""
+    """Read queues and schedulers; implemented by `transport.pbs_reader.PbsReader`."""
 
     def queues(self) -> dict[str, Record]:
-        """Queues alone."""
+        """Return queues."""
         ...
 
     def server(self) -> Record:
-        """The server alone."""
+        """Return the server."""
         ...
 
     def schedulers(self) -> dict[str, Record]:
-        """PBS's own schedulers."""
+        """Return PBS's schedulers."""
         ...
 
 
 class UnmanagedQueue:
-    """The queue `name`; empty: there is none."""
+    """Open and close the queue `name`; an empty name means no queue."""
 
     def __init__(self, reader: QueueReader, tells: PbsCommands, name: str) -> None:
         self.name = name
         self._reader = reader
         self._tells = tells
         self._closed = bool(name)
-        """Whether a bridge may have closed it: this one, or the one before."""
+        """Whether this bridge or the previous one may have closed it."""
 
     @contextlib.contextmanager
     def closed(self, until_s: float) -> Iterator[str]:
-        """Keep PBS's schedulers from the queue; why that could not be done before `until_s`, empty where it was."""
+        """Close the queue; yield why that failed before `until_s`, else empty."""
         try:
             yield self._close(until_s) if self.name else ""
         finally:
@@ -76,7 +78,7 @@ class UnmanagedQueue:
         return record is not None and (bool(why_unreadable(record)) or is_true(record, "started"))
 
     def reopen(self) -> str:
-        """Open the queue if a bridge may have closed it; what is in the way of that, empty for nothing."""
+        """Open the queue if a bridge may have closed it; return the error, else empty."""
         if not self._closed:
             return ""
         try:
@@ -90,10 +92,10 @@ class UnmanagedQueue:
         return ""
 
     def have_pbs_look(self) -> None:
-        """Have PBS's own scheduler look at once: it takes an opened queue for no reason to (OpenPBS 23.06.06).
+        """Trigger a scheduler cycle: opening a queue does not (OpenPBS 23.06.06).
 
-        A server that does not schedule is left so. Without an answer PBS looks later: at the next submission or end of
-        a job, or after `scheduler_iteration`.
+        If `scheduling` is false, it stays false. If the command fails, PBS starts a cycle at the next submission or
+        end of a job, or after `scheduler_iteration`.
         """
         with contextlib.suppress(BackendError):
             if is_true(self._reader.server(), "scheduling"):
@@ -101,5 +103,5 @@ class UnmanagedQueue:
 
 
 def is_at_work(schedulers: Mapping[str, Record]) -> bool:
-    """Whether any scheduler is in a cycle, which may start jobs by what it read before."""
+    """Return whether a scheduler is in a cycle, which may still start jobs."""
     return any(text_of(each, "state").lower() == "scheduling" for each in schedulers.values())

@@ -1,8 +1,7 @@
-"""PBS's own programs: what they print as records, and the commands by which the bridge changes something.
+"""Run PBS's programs: parse their output into records, and send commands.
 
-- `programs`, `environment`: how they are run, with which deadlines.
-- `json_text`, `wording`: what they print.
-- `reading`: everything that one reading takes.
-- `commands`: a start, the opening and closing of a queue, a move, the claim, points of
-  advice.
+- `pbs_programs`: run programs with deadlines.
+- `pbs_json`, `text_parsers`: parse output.
+- `pbs_reader`: collect one reading.
+- `pbs_commands`: start and move a job, open and close a queue, write the claim and boosts.
 """

@@ -1,6 +1,6 @@
-"""The commands: a start, the opening and closing of a queue, a move into another one, the claim, points of advice.
+"""Send commands to PBS: start and move jobs, open and close queues, write claim and boosts.
 
-All words are checked before they are sent: nothing that a user chose becomes more than one word.
+Each argument is validated first, so that text chosen by a user stays one argument.
 """
 
 from __future__ import annotations
@@ -19,21 +19,24 @@ CLAIM = re.compile(r"[0-9a-f]{1,2000}", re.ASCII)
 
 
 class PbsCommands:
-    """Sends commands; each raises `CommandRefused` where PBS refused it, `BackendTimeout` where nobody can tell."""
+    """Send commands.
+
+    Each raises `CommandRefused` if PBS refused it, `BackendTimeout` if the result is unknown.
+    """
 
     def __init__(self, programs: Programs) -> None:
         self._programs = programs
 
     def run(self, job: str, placed: str, within_s: float) -> None:
-        """Run a job on these vnodes now. PBS checks nothing of it: whoever calls this has."""
+        """Run a job on these vnodes now; the caller checks that it fits, PBS does not."""
         self._programs.command(["qrun", "-H", _checked(PLACED, placed), _checked(JOB, job)], within_s)
 
     def set_started(self, queue: str, started: bool) -> None:
-        """Let PBS's own scheduler start the jobs of a queue, or not."""
+        """Open or close a queue to PBS's scheduler."""
         self._programs.command(["qmgr", "-c", f"set queue {_checked(QUEUE, queue)} started = {started}"])
 
     def look(self) -> None:
-        """Have PBS's own scheduler look at its queues now. A server that did not schedule would begin to."""
+        """Trigger a scheduler cycle; this also enables `scheduling` if it was off."""
         self._programs.command(["qmgr", "-c", "set server scheduling = True"])
 
     def move(self, job: str, queue: str) -> None:
@@ -41,22 +44,22 @@ class PbsCommands:
         self._programs.command(["qmove", _checked(QUEUE, queue), _checked(JOB, job)])
 
     def points(self, jobs: Sequence[str], resource: str, points: int, within_s: float) -> None:
-        """Let waiting jobs, or whole arrays, have so many points. PBS has no way to take the resource itself off."""
+        """Set the points of waiting jobs or whole arrays; PBS cannot remove the resource."""
         wish = f"{_checked(RESOURCE, resource)}={int(points)}"
         self._programs.command(["qalter", "-l", wish, *(_checked(JOB, job) for job in jobs)], within_s)
 
     def walltime(self, job: str, seconds: int, within_s: float) -> None:
-        """Give a waiting job this walltime, as PBS's own scheduler does right before it starts a job that shrinks."""
+        """Set a waiting job's walltime, as PBS's scheduler does before it starts a shrink-to-fit job."""
         self._programs.command(["qalter", "-l", f"walltime={int(seconds)}", _checked(JOB, job)], within_s)
 
     def claim(self, resource: str, words: str) -> None:
-        """Write the claim at the server."""
+        """Write the claim on the server."""
         self._programs.command(
             ["qmgr", "-c", f'set server resources_available.{resource} = "{_checked(CLAIM, words)}"']
         )
 
     def disclaim(self, resource: str) -> None:
-        """Take it off."""
+        """Remove the claim."""
         self._programs.command(["qmgr", "-c", f"unset server resources_available.{resource}"])
 
 

@@ -1,14 +1,14 @@
-"""What PBS's programs print with `-F json`, as records.
+"""Parse the `-F json` output of PBS's programs into records.
 
-A user's words are in these texts: names of jobs, variables of the environment. Programs before OpenPBS 23 print some of
-them as broken JSON (a variable `005`, a stray backslash), and nested brackets may be deeper than any reader goes. So:
+The output contains users' texts: job names, environment variables. Programs before OpenPBS 23 print some of them as
+invalid JSON (a variable `005`, a stray backslash), and brackets may be nested deeper than a JSON parser allows. So:
 
-- A text that is JSON is read as JSON. An attribute that stands there twice is kept twice: limits are printed so.
-- Of any other text each object is read by itself, line by line, as PBS's programs lay it out: an attribute a line,
-  deeper ones further in. Lines of the environment are passed over. An object that cannot be read so, or that stands
-  there twice, is `doubtful`: whoever asks for it alone gets nobody else's words.
+- The parser reads valid JSON as JSON. It keeps every value of a repeated attribute, because PBS repeats limits.
+- It reads other output object by object and line by line, in the layout of PBS's programs: one attribute per line,
+  parts indented. It skips lines of the environment. An object that is unreadable or repeated is `doubtful`: the reader
+  queries it alone, so that no other object's text enters its record.
 
-Whatever JSON made of a value (`007`, `true`, `1e5` may all be names of jobs), a record has it as text.
+A record holds each value as text: `007`, `true` and `1e5` may be job names.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ from cpsched_bridge.adapters.pbs.pbs_records import Record, Unquoted, Value, all
 from cpsched_bridge.errors import BackendUnavailable
 
 USERS_OWN = frozenset({"Variable_List", "Submit_arguments", "argument_list", "executable", "comment", "jobdir"})
-"""Attributes of jobs that nothing is decided by, passed over: most of the text, and a user's words."""
+"""Job attributes that no decision uses, skipped: most of the output, and users' texts."""
 _OBJECT = re.compile(r'^([ \t]+)"((?:[^"\\\n]|\\.)*)"[ \t]*:[ \t]*\{[ \t]*$', re.MULTILINE)
 _LINE = re.compile(r'([ \t]*)"([^"\\]*)"[ \t]*:[ \t]*(.*?),?[ \t]*')
 _BARE = re.compile(r"[-+.\w]+(?:\(\w*\))?", re.ASCII)
-"""What C reads as a number, and so is printed without quotes: `07`, `.5`, `+7`, `0x7`, `nan`."""
+"""Text that C parses as a number, so that PBS omits the quotes: `07`, `.5`, `+7`, `0x7`, `nan`."""
 
 
 @dataclass(slots=True)
 class Objects:
-    """Records by name, and the names of those that have to be asked for alone."""
+    """Hold records by name, and the names of objects to query alone."""
 
     records: dict[str, Record] = field(default_factory=dict)
     doubtful: set[str] = field(default_factory=set)
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """A JSON object as it stands there."""
+    """Hold a JSON object with repeated keys."""
 
 
 _AS_PRINTED: dict[str, Any] = {"parse_int": Unquoted, "parse_float": Unquoted, "parse_constant": Unquoted}
 
 
 def parse_objects(text: str, kind: str) -> Objects:
-    """The objects of one kind ("Jobs", "nodes", "Queue", "Server") in what a program printed.
+    """Return the objects of one kind ("Jobs", "nodes", "Queue", "Server") in a program's output.
 
-    Raises `BackendUnavailable` for what is no answer of PBS's programs.
+    Raise `BackendUnavailable` if the text is not PBS output.
     """
     try:
         whole = json.loads(text, object_pairs_hook=_Pairs, strict=False, **_AS_PRINTED)
@@ -104,7 +104,7 @@ def _text(value: Any) -> str:
 
 
 def _salvaged(text: str, kind: str) -> Objects:
-    """The objects of a text that is no JSON, each by itself."""
+    """Return the objects of invalid JSON, each parsed alone."""
     head = re.search(rf'^[ \t]*"{kind}"[ \t]*:[ \t]*\{{[ \t]*$', text, re.MULTILINE)
     if not re.match(r'\s*\{\s*"timestamp"', text) or '"pbs_server"' not in text[: head.start() if head else None]:
         raise BackendUnavailable(f"no answer of PBS's: {text[:60]!r}")
@@ -129,7 +129,7 @@ def _salvaged(text: str, kind: str) -> Objects:
 
 
 def _by_lines(piece: str, indent: int) -> Record | None:
-    """The record whose lines are deeper than `indent`; None where a line that counts makes no sense."""
+    """Return the record of the lines indented beyond `indent`; None if a line is unreadable."""
     found: Record = {}
     within: dict[str, str | tuple[str, ...]] | None = None
     listed = ""
@@ -185,6 +185,6 @@ def _scalar(said: str) -> str | None:
         try:
             value = json.loads(said, strict=False)
         except ValueError:
-            return said[1:-1]  # a stray backslash, or a quote within: told as it stands there
+            return said[1:-1]  # a stray backslash or inner quote: keep it
         return value if isinstance(value, str) else None
     return Unquoted(said) if _BARE.fullmatch(said) else None

@@ -1,4 +1,4 @@
-"""PBS's programs, run with deadlines."""
+"""Run PBS's programs with deadlines."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from cpsched_bridge.adapters.shared.parallel_commands import ParallelCommands, f
 from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
 
 FIXED = {"LC_ALL": "C", "TZ": "UTC0"}
-"""Untranslated messages; PBS's programs print times in their own zone, without naming the zone."""
+"""Untranslated messages, and UTC: PBS's programs print local times without a zone."""
 
 
 def environment(own: Mapping[str, str] | None = None) -> dict[str, str]:
-    """This process's own environment, in which pbs.conf is found, with what is fixed."""
+    """Return this process's environment, which locates pbs.conf, with `FIXED` applied."""
     return dict(os.environ if own is None else own) | FIXED
 
 
@@ -31,7 +31,7 @@ _REFUSED = re.compile(r"unauthorized|permission denied|access .*denied|illegal o
 
 
 def interpret_exit(command: str, status: int, complaint: str) -> BackendError | None:
-    """What a program's exit status and complaint say of its answer; None: it counts."""
+    """Return the error of a program's exit status and complaint; None if it succeeded."""
     if status == 0:
         return None
     words = f"{command}: {format_complaint(complaint, status)}"
@@ -41,18 +41,18 @@ def interpret_exit(command: str, status: int, complaint: str) -> BackendError | 
 
 
 class Programs:
-    """Runs programs of the folder `bin`; empty: those on the path. `within_s` is for each question."""
+    """Run programs of the folder `bin`, or of the path if empty; a query takes at most `within_s`."""
 
     def __init__(self, bin: str = "", within_s: float = 10.0) -> None:
         self._bin = bin
         self.within_s = within_s
 
     def missing(self) -> list[str]:
-        """Programs that are not there."""
+        """Return the names of missing programs."""
         return [name for name in NAMES if shutil.which(self._at(name)) is None]
 
     def query(self, commands: Mapping[str, Sequence[str]], until_s: float | None = None) -> dict[str, str]:
-        """Answers by name, all of them or none: raises a `BackendError`; `until_s` is a monotonic time."""
+        """Return all answers by name, or raise a `BackendError`; `until_s` is a monotonic time."""
         left_s = self.within_s if until_s is None else until_s - time.monotonic()
         if left_s <= 0:
             raise BackendTimeout(f"{', '.join(commands)}: nothing is left of {self.within_s:g} s")
@@ -60,7 +60,10 @@ class Programs:
         return ParallelCommands(placed, left_s, environment(), interpret_exit).texts()
 
     def command(self, command: Sequence[str], within_s: float | None = None) -> None:
-        """Run one command. Raises `CommandRefused` where it was refused, `BackendTimeout` where nobody can tell."""
+        """Run one command.
+
+        Raise `CommandRefused` if PBS refused it, `BackendTimeout` if the result is unknown.
+        """
         try:
             deadline_s = self.within_s if within_s is None else within_s
             ParallelCommands({"": [self._at(command[0]), *command[1:]]}, deadline_s, environment(), _told).texts()
@@ -72,7 +75,7 @@ class Programs:
 
 
 def _told(command: str, status: int, complaint: str) -> BackendError | None:
-    """As `interpret_exit`; a program that reached the server, and complains, was refused."""
+    """Return the error as `interpret_exit` does; a complaint from the server is a refusal."""
     if status == 0:
         return None
     words = f"{command}: {format_complaint(complaint, status)}"

@@ -1,4 +1,4 @@
-"""Asks PBS for everything that one reading takes, whole or not at all."""
+"""Query PBS for one complete reading."""
 
 from __future__ import annotations
 
@@ -31,14 +31,17 @@ SCHEDULERS = ("qmgr", "-c", "list sched")
 PAST = ("qstat", "-x", "-f", "-F", "json")
 NO_SENSE = "its record makes no sense"
 RESOURCES_S = 60.0
-"""How long the list of custom resources is kept."""
+"""Lifetime of the cached list of custom resources, in seconds."""
 ALONE = 20
-"""Doubtful jobs that are asked for alone in one reading; the others cannot be read in it."""
+"""Maximum number of doubtful jobs that one reading queries alone; the others are unreadable."""
 JOB = re.compile(r"\d{1,12}(?:\[\d{0,7}\])?\.[A-Za-z0-9][A-Za-z0-9._-]{0,254}", re.ASCII)
 
 
 class PbsReader:
-    """Reads PBS through `programs`. Jobs come before vnodes: what starts in between shows in what is free."""
+    """Read PBS through `programs`.
+
+    Jobs are read before vnodes, so that the free amounts include a start in between.
+    """
 
     def __init__(self, programs: Programs, clock: Clock = time.monotonic) -> None:
         self._programs = programs
@@ -46,7 +49,7 @@ class PbsReader:
         self._kinds: tuple[float, Mapping[str, ResourceKind]] | None = None
 
     def read(self) -> PbsReading:
-        """PBS now. Raises a `BackendError` where any part of it is missing."""
+        """Return a complete reading; raise a `BackendError` if a part is missing."""
         until_s = time.monotonic() + self._programs.within_s
         asked = {"jobs": JOBS, "queues": QUEUES, "server": SERVER, "reservations": RESERVATIONS}
         if self._kinds is None or self._clock() - self._kinds[0] >= RESOURCES_S:
@@ -69,7 +72,7 @@ class PbsReader:
         )
 
     def _vnodes(self, kinds: Mapping[str, ResourceKind], until_s: float) -> dict[str, Record]:
-        """The vnodes, with the texts of their resources as they are."""
+        """Return the vnodes with the exact texts of their resources."""
         found = _records(self._programs.query({"vnodes": VNODES}, until_s)["vnodes"], "nodes")
         unsure = {name: _unsure(record, kinds) for name, record in found.items()}
         if any(unsure.values()):
@@ -81,30 +84,30 @@ class PbsReader:
         return found
 
     def jobs_and_queues(self) -> tuple[dict[str, Record], dict[str, Record]]:
-        """Jobs and queues alone."""
+        """Return jobs and queues."""
         until_s = time.monotonic() + self._programs.within_s
         texts = self._programs.query({"jobs": JOBS, "queues": QUEUES}, until_s)
         return self._jobs(texts["jobs"], until_s)[0], _records(texts["queues"], "Queue")
 
     def queues(self) -> dict[str, Record]:
-        """Queues alone."""
+        """Return queues."""
         return _records(self._programs.query({"queues": QUEUES})["queues"], "Queue")
 
     def server(self) -> Record:
-        """The server alone."""
+        """Return the server."""
         return _server(self._programs.query({"server": SERVER})["server"])
 
     def schedulers(self) -> dict[str, Record]:
-        """PBS's own schedulers."""
+        """Return PBS's schedulers."""
         return text_parsers.parse_schedulers(self._programs.query({"schedulers": SCHEDULERS})["schedulers"])
 
     def past(self, within_s: float) -> dict[str, Record]:
-        """Jobs of PBS's history, as far as they can be read."""
+        """Return the readable jobs of PBS's history."""
         found = parse_objects(self._programs.query({"past": PAST}, time.monotonic() + within_s)["past"], "Jobs")
         return {name: record for name, record in found.records.items() if _is_sure(name, found.doubtful)}
 
     def _jobs(self, text: str, until_s: float) -> tuple[dict[str, Record], tuple[Unreadable, ...]]:
-        """The jobs, and what stands among them under a name that no job has."""
+        """Return the jobs, and the objects whose name is not a job name."""
         found = parse_objects(text, "Jobs")
         odd = [name for name in found.records if not JOB.fullmatch(name)]
         for name in odd:
@@ -115,7 +118,7 @@ class PbsReader:
         return found.records, tuple(Unreadable("job", name, "is no name of a job") for name in odd)
 
     def _alone(self, name: str, until_s: float) -> Record | None:
-        """What PBS prints of one job and no other; None where that makes no sense either."""
+        """Return a job queried alone; None if it is still unreadable."""
         try:
             text = self._programs.query({"alone": ("qstat", "-f", "-F", "json", name)}, until_s)["alone"]
             found = parse_objects(text, "Jobs")
@@ -129,13 +132,13 @@ def _is_sure(name: str, doubtful: set[str]) -> bool:
 
 
 def _records(text: str, kind: str) -> dict[str, Record]:
-    """Objects that managers alone write; those that make no sense are `UNREADABLE`."""
+    """Return objects that only managers write; doubtful ones are `UNREADABLE`."""
     found = parse_objects(text, kind)
     return found.records | {name: {UNREADABLE: NO_SENSE} for name in found.doubtful}
 
 
 def _unsure(vnode: Record, kinds: Mapping[str, ResourceKind]) -> list[tuple[str, str]]:
-    """The texts of a vnode that were printed as something else, as (attribute, part)."""
+    """Return (attribute, part) of a vnode's texts that PBS printed unquoted."""
     attributes = [(name, "") for name in ("queue", "partition") if isinstance(vnode.get(name), Unquoted)]
     parts = vnode.get("resources_available")
     named = parts.items() if isinstance(parts, dict) else ()
@@ -148,7 +151,7 @@ def _is_quoted(value: str | tuple[str, ...]) -> bool:
 
 
 def _put(record: Record, attribute: str, part: str, text: str | None) -> None:
-    """Put a text where it belongs; without it the object cannot be read."""
+    """Set the text of an attribute or part; without a text, mark the record unreadable."""
     parts = record.get(attribute)
     if text is None:
         record[UNREADABLE] = f"{part or attribute} is printed as a number, and not as text"

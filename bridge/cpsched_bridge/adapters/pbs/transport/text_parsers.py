@@ -1,4 +1,4 @@
-"""What PBS's programs print otherwise than as JSON: reservations, schedulers, custom resources, values of vnodes."""
+"""Parse PBS output other than JSON: reservations, schedulers, resources, vnodes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _ATTRIBUTE = re.compile(r"[ \t]*([A-Za-z_][\w.-]*)[ \t]*=[ \t]?(.*)", re.ASCII)
 
 
 def parse_reservations(text: str) -> dict[str, Record]:
-    """Records of reservations by name, as `pbs_rstat -F` prints them; long lines go on after a tab.
+    """Return the reservations by name from `pbs_rstat -F`; a tab continues a long line.
 
-    One that stands there twice cannot be read. Raises `BackendUnavailable` for what is no such text.
+    A repeated reservation is unreadable. Raise `BackendUnavailable` for other text.
     """
     found: dict[str, Record] = {}
     record: Record | None = None
@@ -40,7 +40,7 @@ def parse_reservations(text: str) -> dict[str, Record]:
 
 
 def parse_resources(text: str) -> dict[str, ResourceKind]:
-    """Custom resources by name, as `qmgr -c 'list resource'` prints them."""
+    """Return the custom resources by name from `qmgr -c 'list resource'`."""
     found: dict[str, ResourceKind] = {}
     name = ""
     for line in text.splitlines():
@@ -59,7 +59,7 @@ def parse_resources(text: str) -> dict[str, ResourceKind]:
 
 
 def parse_vnodes(text: str) -> dict[str, dict[str, str]]:
-    """The attributes of vnodes by name, as `pbsnodes -av` prints them: the text of each value, as it is."""
+    """Return the vnodes' attributes by name from `pbsnodes -av`, as exact texts."""
     found: dict[str, dict[str, str]] = {}
     record: dict[str, str] = {}
     for line in text.splitlines():
@@ -71,7 +71,7 @@ def parse_vnodes(text: str) -> dict[str, dict[str, str]]:
 
 
 def parse_schedulers(text: str) -> dict[str, Record]:
-    """Records of PBS's own schedulers by name, as `qmgr -c 'list sched'` prints them; long lines go on after a tab."""
+    """Return the schedulers by name from `qmgr -c 'list sched'`; a tab continues a long line."""
     found: dict[str, Record] = {}
     record: Record | None = None
     for line in text.replace("\n\t", "").splitlines():
