@@ -1,4 +1,4 @@
-"""Adapters for cluster schedulers, and the interface that each adapter implements.
+"""Adapters for cluster schedulers, and the interface of an adapter.
 
 The project contains three adapters: `slurm`, `pbs`, and `mock`, a simulated cluster. `shared` is not an adapter.
 A site can add a module with the same interface, for example

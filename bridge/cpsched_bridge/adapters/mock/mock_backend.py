@@ -1,4 +1,4 @@
-"""The ports over a simulated site in the same process."""
+"""Implement the ports over a simulated site in the same process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from cpsched_bridge.ports import (
 
 
 class MockBackend(Backend, SupportsBoost):
-    """A `Backend` over `site`, which is brought up to `clock` at every call."""
+    """Observe and control `site`; each call first advances it to `clock`."""
 
     child_starts = 0
     history_missing = False
@@ -46,13 +46,13 @@ class MockBackend(Backend, SupportsBoost):
 
     @override
     def observe(self, pinned: Collection[int] = ()) -> Observation:
-        """Observe; the site tells pins from wishes by itself."""
+        """Return an observation; ignore `pinned`, because the site records pins."""
         seen = self.read(self._told)
         self._told += len(seen.ended)
         return seen
 
     def read(self, since: int) -> Observation:
-        """The site now, without the `since` jobs that ended first."""
+        """Return an observation without the first `since` ended jobs."""
         return self._now().observe(since)
 
     @override

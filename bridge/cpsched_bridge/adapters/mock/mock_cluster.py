@@ -1,7 +1,7 @@
-"""A simulated cluster with what surrounds a real one: users who submit, a submit plugin, holds, pins, a scheduler.
+"""Simulate a cluster with submissions, a plugin, holds, pins and a scheduler.
 
-What the bridge does not hold, the site's own scheduler starts: EASY on requested times, or what slurmctld would do, by
-priority with the points that somebody has added.
+The site's scheduler starts jobs that the bridge does not hold: EASY on requested times, or slurmctld's rules, by
+priority plus points.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from cpsched_sim.traces.trace_job import TraceJob
 
 @dataclass(frozen=True, slots=True)
 class Maintenance:
-    """Nodes that are given no job from `from_s` until `to_s`; what runs there runs on."""
+    """Start no job on these nodes from `from_s` until `to_s`; running jobs continue."""
 
     name: str
     nodes: tuple[int, ...]
@@ -45,17 +45,17 @@ class Maintenance:
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """Where a released job is to run, and from when on."""
+    """Hold the nodes of a released job, and its earliest start."""
 
     nodes: tuple[tuple[str, int], ...]
     from_s: int
 
 
 class MockCluster:
-    """A simulated cluster whose jobs arrive by themselves; time is what `advance` says it is.
+    """Simulate a cluster; jobs arrive at their submit times, `advance` sets the time.
 
-    `plugin`: every new job arrives held for the bridge. `launch_s`: a pinned job runs so long after its release.
-    `starts` counts how often each job was started, `repeated` the orders to start one that had been started before.
+    `plugin`: each new job arrives held for the bridge. `launch_s`: delay between the release and the start of a pinned
+    job. `starts` counts the starts of each job, `repeated` the orders to start a job that was started before.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class MockCluster:
         self._scheduler = scheduler or EasyDispatcher()
         self._again_s: int | None = None
         self.points: dict[int, int] = {}
-        """What somebody has added to the priority of pending jobs; 0 is left out."""
+        """Points added to the priority of pending jobs; no entry means 0."""
         self._left: list[UnmanagedJob] = []
         self._claim: Lease | None = None
         self.ended: list[EndedJob] = []
@@ -87,16 +87,16 @@ class MockCluster:
 
     @property
     def now_s(self) -> int:
-        """The second the site has reached."""
+        """The site's time."""
         return self._state.now_s
 
     @property
     def pending(self) -> int:
-        """How many jobs wait."""
+        """Number of pending jobs."""
         return self._state.queue_length
 
     def next_event_s(self) -> int | None:
-        """When the next job arrives, is launched or ends; None when nothing is left to happen by itself."""
+        """Return when the next job arrives, launches or ends; None without such an event."""
         times = [self._arrivals[0].job.submit_s] if self._arrivals else []
         times += [self._again_s] if self._again_s is not None and self._again_s > self.now_s else []
         times += [pin.from_s for pin in self._pins.values() if pin.from_s > self.now_s]
@@ -105,7 +105,7 @@ class MockCluster:
         return min([*times, end_s]) if end_s is not None else min(times, default=None)
 
     def advance(self, to_s: int) -> None:
-        """Let time pass: of each second first the arrivals, then the ends, then what the site's scheduler starts."""
+        """Advance the time; in each second: arrivals, then ends, then the scheduler."""
         while (event_s := self.next_event_s()) is not None and event_s <= to_s:
             at_s = max(event_s, self.now_s)
             while self._arrivals and self._arrivals[0].job.submit_s <= at_s:
@@ -116,18 +116,18 @@ class MockCluster:
             self.ended += self._state.advance(to_s)
 
     def cancel(self, job_id: int) -> None:
-        """Its owner cancels a pending job."""
+        """Cancel a pending job as its owner."""
         self._state.cancel(job_id)
         self._forget(job_id)
 
     def hold_of(self, job_id: int) -> Hold | None:
-        """Who holds a pending job; None if it does not wait."""
+        """Return a pending job's hold; None if it is not pending."""
         return self._holds.get(job_id)
 
     # ---------------------------------------------------------------------------------------------- the ports' side
 
     def observe(self, since: int = 0) -> Observation:
-        """The site now; `since` jobs that ended are known already."""
+        """Return an observation without the first `since` ended jobs."""
         scene = self._state.scene()
         pending = tuple(PendingJob(job, self._holds[job.id], job.id in self._pins) for job in scene.queue)
         ended, left = tuple(self.ended[since:]), tuple(self._left)
@@ -143,7 +143,7 @@ class MockCluster:
         )  # fmt: skip
 
     def start(self, orders: Sequence[StartOrder]) -> list[Outcome]:
-        """Start; a job whose nodes are free runs at once."""
+        """Release and pin jobs; a job whose nodes are free starts at once."""
         return [self._start(order) for order in orders]
 
     def hold(self, job_ids: Collection[int]) -> list[Outcome]:
@@ -151,7 +151,7 @@ class MockCluster:
         return [self._change(id, hold=True) for id in job_ids]
 
     def hand_back(self, job_ids: Collection[int]) -> list[Outcome]:
-        """Release; the site's own scheduler runs at once."""
+        """Release jobs, then run the site's scheduler."""
         outcomes = [self._change(id, hold=False) for id in job_ids]
         self._schedule()
         return outcomes
@@ -161,7 +161,7 @@ class MockCluster:
         return [self._unpin(id) for id in job_ids]
 
     def ranks(self) -> list[QueueRank]:
-        """Return how the site's scheduler ranks pending jobs."""
+        """Return the site's ranks of pending jobs."""
         jobs = {job.id: job for job in self._state.scene().queue}
         return [
             QueueRank(id, (id,), jobs[id].priority, self.points.get(id, 0), jobs[id].tier, hidden=hold is not Hold.NONE)
@@ -173,14 +173,14 @@ class MockCluster:
         return [self._advise(each) for each in advice]
 
     def claim(self, claim: Lease, instead_of: Lease | None) -> bool:
-        """Write the claim, if `instead_of` is the present one."""
+        """Write the claim if `instead_of` is the current one."""
         if self._claim != instead_of:
             return False
         self._claim = claim
         return True
 
     def disclaim(self, claim: Lease) -> None:
-        """Remove the claim, if it is the present one."""
+        """Remove the claim if it is the current one."""
         if self._claim == claim:
             self._claim = None
 
@@ -244,7 +244,7 @@ class MockCluster:
         self._run({self._state.slot_of(job_id): placement})
 
     def _schedule(self) -> None:
-        """What a cluster's own scheduler does: pinned jobs where they are pinned, the rest by EASY."""
+        """Start pinned jobs on their nodes, and the others by the site's scheduler."""
         for id in list(self._pins):
             self._start_pinned(id)
         released = self._released()
@@ -262,7 +262,7 @@ class MockCluster:
         self._run(decision.starts.placements())
 
     def _schedule_by_points(self, released: Collection[int], free: IntArray) -> None:
-        """The same with the points in the priorities; no priority is below 1."""
+        """Start released jobs by priority plus points, at least 1."""
         scene = self._state.scene()
         jobs = [
             dataclasses.replace(job, priority=max(1, job.priority + self.points.get(job.id, 0)))
@@ -277,12 +277,12 @@ class MockCluster:
         self._run({self._state.slot_of(id): placement for id, placement in found.items()})
 
     def _shut(self) -> set[int]:
-        """Nodes under maintenance now."""
+        """Return the nodes under maintenance now."""
         now_s = self.now_s
         return {node for each in self._maintenance if each.from_s <= now_s < each.to_s for node in each.nodes}
 
     def _open(self, free: IntArray) -> IntArray:
-        """What is free on nodes that are not under maintenance."""
+        """Return the free amounts, 0 on nodes under maintenance."""
         shut = self._shut()
         if not shut:
             return free
@@ -294,7 +294,7 @@ class MockCluster:
         return {id for id, hold in self._holds.items() if hold is Hold.NONE and id not in self._pins}
 
     def _run(self, placements: dict[int, Placement]) -> None:
-        """Start the job of a slot if its nodes are free."""
+        """Start the jobs of these slots if their nodes are free."""
         if placements and self._state.try_apply(Starts.of(placements)) < 0:
             for slot in placements:
                 id = self._state.jobs[slot].id

@@ -1,4 +1,4 @@
-"""How time passes at a simulated site: as it really does, faster, or from event to event."""
+"""Clocks of a simulated site: real time, faster, or from event to event."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from cpsched_sim.cluster.replay_clock import wall_ns
 
 
 class SiteClock(Protocol):
-    """Says what second it is at the site."""
+    """Return the site's time."""
 
     def now_s(self) -> int:
-        """The present second."""
+        """Return the current second."""
         ...
 
 
 class ScaledClock(SiteClock):
-    """`speed` seconds at the site pass in each real one, from `start_s` on."""
+    """Advance `speed` site seconds per real second, from `start_s`."""
 
     def __init__(self, speed: float = 1.0, start_s: int = 0) -> None:
         self._speed, self._start_s = speed, start_s
@@ -36,7 +36,7 @@ class ScaledClock(SiteClock):
 
 @dataclass(frozen=True, slots=True)
 class ManualClock(SiteClock):
-    """Time stands still between the events: somebody else advances the site."""
+    """Return a fixed time: the caller advances the site."""
 
     site: MockCluster
 
@@ -46,12 +46,12 @@ class ManualClock(SiteClock):
 
 
 class EventPace(RealClock):
-    """The loop's waits end at the site's next event: one cycle per event second, as the simulator has one round.
+    """End the loop's waits at the site's next event: one cycle per event second.
 
-    Where `note` is among the bridge's listeners, so do they at a second at which the dispatcher wants to be asked.
+    If `note` is a listener of the bridge, waits also end at the dispatcher's next wake-up.
 
-    With nothing left to happen by itself but jobs waiting, `patience` more cycles follow, a second apart. While kernels
-    are compiled no time passes: it is counted as nobody's.
+    If jobs wait and no event is left, `patience` more cycles follow, one second apart. Site time stops while kernels
+    compile.
     """
 
     def __init__(self, site: MockCluster, patience: int = 3) -> None:
@@ -60,11 +60,11 @@ class EventPace(RealClock):
         self._again_s: int | None = None
 
     def note(self, report: CycleReport) -> None:
-        """For the bridge's listeners: the dispatcher of this cycle may want to be asked again before the next event."""
+        """Record when the dispatcher of this cycle requests its next run."""
         self._again_s = None if report.decision is None else report.decision.again_s
 
     def _next_s(self) -> int | None:
-        """When the site has its next event, or the dispatcher wants to be asked."""
+        """Return the second of the next event or the dispatcher's next run."""
         event_s = self._site.next_event_s()
         again_s = self._again_s if self._again_s is not None and self._again_s > self._site.now_s else None
         return min((each for each in (event_s, again_s) if each is not None), default=None)
@@ -86,9 +86,9 @@ class EventPace(RealClock):
 
 
 class AcceleratedPace(EventPace):
-    """From event to event, at most `speed` times as fast as real time; ends after `budget_s` real seconds.
+    """Move from event to event at most `speed` times as fast as real time.
 
-    A machine that does not keep up sees less of the site, decided in the same way.
+    The run ends after `budget_s` real seconds. A slow machine simulates less of the site, with the same decisions.
     """
 
     def __init__(self, site: MockCluster, speed: float, budget_s: float) -> None:

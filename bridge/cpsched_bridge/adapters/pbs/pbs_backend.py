@@ -206,7 +206,7 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
         return outcomes
 
     def _begin(self, number: int, look: ReadingView, placed: str, until_s: float) -> tuple[Outcome, str]:
-        """Start one job; return its outcome and the timeout's text, empty if PBS answered.
+        """Start one job; return its outcome, and the timeout's text or empty.
 
         For a job whose walltime may shrink, the bridge writes the walltime first.
         """
@@ -342,10 +342,10 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
 
     @override
     def acquire_lease(self, claim: Lease, instead_of: Lease | None) -> bool:
-        """Write the claim to a custom resource of the server that only managers may write.
+        """Write the claim to a custom resource of the server.
 
-        PBS has no compare-and-set, so the bridge reads the resource before and after. If two bridges write at the same
-        moment, the last writer holds the lease.
+        Only managers may write it. PBS has no compare-and-set, so the bridge reads the resource before and after. If
+        two bridges write at the same moment, the last writer holds the lease.
         """
         if pbs_observation.claim_of(self._reader.server()) != instead_of:
             return False
@@ -423,7 +423,7 @@ def _why_not(order: StartOrder, look: ReadingView) -> str:
 
 
 def _take(order: StartOrder, look: ReadingView, free: np.ndarray) -> str:
-    """Subtract the order's amounts from `free`; return why they do not fit, else empty."""
+    """Subtract the order's amounts from `free`; return why not, else empty."""
     machine, request = look.machine, order.job.request
     odd = [name for name, _ in order.nodes if name not in machine.index]
     if odd:

@@ -1,4 +1,4 @@
-"""Write boosts: points in a custom job resource that PBS's `job_sort_formula` adds.
+"""Write boosts: points in a job resource that PBS's `job_sort_formula` adds.
 
 PBS's scheduler starts the jobs of open queues in the order of that formula. The bridge writes only a number on waiting
 jobs. It starts and holds no job.
@@ -49,7 +49,7 @@ class OrderReader(Protocol):
 
 @dataclass(slots=True)
 class PbsBoosts:
-    """Read and write the points of jobs in `queues`; `advise` takes at most `telling_s`."""
+    """Read and write the points of jobs; `advise` takes at most `telling_s`."""
 
     reader: OrderReader
     tells: PbsCommands

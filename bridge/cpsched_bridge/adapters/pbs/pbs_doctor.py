@@ -1,4 +1,4 @@
-"""Check the requirements of control mode on a PBS cluster, and state how to meet them."""
+"""Check the requirements of a PBS cluster, and state how to meet them."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _claim(seen: PbsReading) -> Check:
 
 
 def _points(seen: PbsReading) -> Check:
-    """Check the resource of boosts: with another flag, users would rank their own jobs."""
+    """Check the resource of boosts: with another flag, users could boost jobs."""
     kind = seen.resources.get(POINTS)
     ok = kind is not None and kind.type == "long" and set(kind.flags) in ({"r"}, {"i"})
     mend = f"qmgr -c 'create resource {POINTS} type=long,flag=r'"

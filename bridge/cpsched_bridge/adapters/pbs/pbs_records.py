@@ -1,6 +1,7 @@
-"""Define one reading of PBS as plain data: the transport's output, the translation's input.
+"""Define one reading of PBS as plain data.
 
-A record maps PBS's attribute names, such as `job_state`, to values:
+The transport returns a reading, and the translation takes it. A record maps PBS's attribute names, such as
+`job_state`, to values:
 
 - Scalars are texts, even if JSON has numbers (see `Unquoted`).
 - Attributes with parts, such as `Resource_List`, are dicts of texts.
@@ -85,7 +86,7 @@ class PbsReading:
 
 
 def text_of(record: Mapping[str, Value], name: str, default: str = "") -> str:
-    """Return an attribute as text, or `default`; raise `ValueError` if it is not one text."""
+    """Return an attribute as text, or `default`; raise `ValueError` if not one text."""
     value = record.get(name, default)
     if not isinstance(value, str):
         raise ValueError(f"{name} is no text")
@@ -93,7 +94,7 @@ def text_of(record: Mapping[str, Value], name: str, default: str = "") -> str:
 
 
 def parts_of(record: Mapping[str, Value], name: str) -> dict[str, str | tuple[str, ...]]:
-    """Return the parts of an attribute such as `Resource_List`; empty if it is missing."""
+    """Return the parts of an attribute such as `Resource_List`; empty if missing."""
     value = record.get(name, {})
     if not isinstance(value, dict):
         raise ValueError(f"{name} has no parts")

@@ -1,8 +1,8 @@
-"""What the adapters of real clusters share; nothing in here knows which cluster it is beside.
+"""Share code between the adapters of real clusters; it depends on no scheduler.
 
-- `asking`: programs run side by side with one deadline.
-- `machine`: nodes, capacities and node sets as a `Cluster`.
-- `allocation`: what a placed job has, as a request with its placement.
-- `claim_words`: the claim of a bridge as a text.
-- `unmodelled`: why a job is left to the cluster's own scheduler.
+- `parallel_commands`: programs run in parallel with one deadline.
+- `node_table`: nodes, capacities and node sets as a `Cluster`.
+- `allocation`: the allocation of a running job as a request with its placement.
+- `lease_text`: the claim of a bridge as text.
+- `not_modelled`: the reason of an unmanaged job.
 """

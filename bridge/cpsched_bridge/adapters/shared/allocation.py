@@ -1,4 +1,4 @@
-"""What a placed job has on each of its nodes, as a request with its placement, and in words."""
+"""Translate an allocation to a request with its placement, and to text."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from cpsched.model import Placement, Request
 from cpsched_bridge.adapters.shared.node_table import CORES, FIRST_OTHER, MEMORY, NodeTable
 
 Amounts = dict[int, tuple[int, ...]]
-"""By node, what a job has there, in the order of the machine's resources."""
+"""Amounts of a job by node, in the order of the machine's resources."""
 
 
 def allocation_request(amounts: Amounts, exclusive: bool) -> tuple[Request, Placement]:
-    """What a job has as a request: in equal shares, or in equal units, or as little as it surely gives back.
+    """Return an allocation as a request with its placement.
 
-    Where no equal units come to exactly what the job has, each node counts for the least that the job has on any of
-    its nodes: nobody then plans with more than comes free. Of other resources than processors and memory the most
-    counts, since nobody else may know that they are in use.
+    If no equal units add up to the allocation, each node counts with the minimum of processors and memory over the
+    job's nodes, so that a plan does not overestimate what the job releases. Other resources count with the maximum,
+    because no other record may show that they are in use.
     """
     nodes, table = sorted(amounts), np.array([amounts[node] for node in sorted(amounts)])
     cores = table[:, CORES]
@@ -40,7 +40,7 @@ def _one_each(nodes: list[int], table: np.ndarray, exclusive: bool) -> tuple[Req
 
 
 def describe_allocation(amounts: Mapping[int, tuple[int, ...]], machine: NodeTable) -> str:
-    """What a job has, node by node, for people."""
+    """Return a text that lists a job's amounts by node."""
     parts = []
     for node in sorted(amounts):
         cores, memory_mib = amounts[node][CORES], amounts[node][MEMORY]

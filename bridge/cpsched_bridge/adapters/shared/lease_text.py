@@ -1,4 +1,4 @@
-"""The claim of a bridge in control as a text, wherever a cluster has a place for it."""
+"""Format and parse the claim of the bridge in control."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from cpsched_bridge.ports import Lease
 
 
 def format_lease(claim: Lease) -> str:
-    """The claim as a text: without blanks and quotes, whatever a path may have."""
+    """Return the claim as text without blanks and quotes."""
     facts = {"bridge": claim.bridge, "run": claim.run, "beat": claim.beat, "on": escape_controls(claim.where)}
     return urlencode(facts, safe=":/")
 
 
 def parse_lease(text: str, unknown: str) -> Lease:
-    """The claim that a text makes; odd words are a claim of somebody `unknown`."""
+    """Parse a claim; malformed text is a claim of the owner `unknown`."""
     found = dict(parse_qsl(text))
     try:
         return Lease(found["bridge"], found["run"], int(found["beat"]), escape_controls(found["on"]))

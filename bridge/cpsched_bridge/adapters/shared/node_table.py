@@ -1,4 +1,4 @@
-"""The nodes of a real cluster as a `Cluster`: names, capacities, and node sets interned by their content."""
+"""Translate the nodes of a real cluster to a `Cluster`; intern equal node sets."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from cpsched.model import BoolArray, Cluster, IntArray, NodeSetPart
 CORES = 0
 MEMORY = 1
 FIRST_OTHER = 2
-"""Columns of a machine's capacity; what else nodes have follows."""
+"""Columns of a machine's capacity; other resources follow from `FIRST_OTHER`."""
 
 
 @dataclass(slots=True)
 class NodeTable:
-    """The nodes as configured, for as long as a reading shows the same `key`."""
+    """Hold the nodes as configured; valid while readings show the same `key`."""
 
     key: object
-    """The facts of the nodes' records that this was built from."""
+    """Facts of the nodes' records that this table was built from."""
     names: tuple[str, ...]
     index: dict[str, int]
     resources: tuple[str, ...]
     capacity: IntArray
     """int64[N, R]; the first two columns are processors and memory in MiB."""
     rows: list[BoolArray] = field(default_factory=list, kw_only=True)
-    """The node sets, by row; row 0 holds all nodes."""
+    """Node sets by row; row 0 holds all nodes."""
     _sets: dict[bytes, int] = field(default_factory=dict, kw_only=True)
     _set_parts: list[tuple[NodeSetPart, ...]] = field(default_factory=list, kw_only=True)
     _cluster: Cluster | None = field(default=None, kw_only=True)
@@ -36,7 +36,7 @@ class NodeTable:
         self.node_set(np.ones(len(self.names), np.bool_), NodeSetPart("all", "all"))
 
     def members(self, nodes: Iterable[str]) -> BoolArray:
-        """The nodes of these names as a mask; names that this cluster does not have are left out."""
+        """Return the mask of these nodes; ignore unknown names."""
         mask = np.zeros(len(self.names), np.bool_)
         for name in nodes:
             at = self.index.get(name)
@@ -45,7 +45,7 @@ class NodeTable:
         return mask
 
     def node_set(self, mask: BoolArray, *parts: NodeSetPart) -> int:
-        """The row of `Cluster.node_sets` with exactly these nodes, which are cut out of `parts`."""
+        """Return the row of the node set `mask`, the intersection of `parts`."""
         content = mask.tobytes()
         row = self._sets.get(content)
         if row is None:
@@ -56,11 +56,11 @@ class NodeTable:
         return row
 
     def parts_of(self, row: int) -> tuple[NodeSetPart, ...]:
-        """What a node set is cut out of."""
+        """Return the parts of a node set."""
         return self._set_parts[row]
 
     def cluster(self) -> Cluster:
-        """The cluster with all node sets seen so far; the same object until one is added."""
+        """Return the cluster with all node sets; the same object until one is added."""
         if self._cluster is None:
             names = tuple(" & ".join(map(str, parts)) for parts in self._set_parts)
             self._cluster = Cluster(

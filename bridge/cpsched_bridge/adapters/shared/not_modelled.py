@@ -1,4 +1,4 @@
-"""Jobs that the bridge does not decide on: they are left to the cluster's own scheduler, with the reason."""
+"""Define the reason of a job that the bridge cannot model: it stays unmanaged."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from cpsched.model import PendingCode, PendingReason
 
 
 class NotModelled(Exception):
-    """The job is left to the cluster's own scheduler; says why: in general, and with all figures and names."""
+    """Leave a job to the cluster's scheduler; hold a general and a detailed reason."""
 
     def __init__(self, what: str, full: str = "") -> None:
         super().__init__(full or what)
@@ -15,14 +15,14 @@ class NotModelled(Exception):
 
     @property
     def reason(self) -> PendingReason:
-        """What an adapter says of the job."""
+        """Return the pending reason of the job."""
         return PendingReason(PendingCode.UNMODELLED, (escape_controls(self.what), escape_controls(str(self))))
 
 
 def unreadable(error: object) -> PendingReason:
-    """Return the reason of a job with a fact that makes no sense."""
+    """Return the pending reason of a job with an unreadable field."""
     return PendingReason(PendingCode.UNREADABLE, (escape_controls(str(error)),))
 
 
 UNREADABLE = (ValueError, TypeError, ArithmeticError)
-"""What translating a record raises where a fact in it makes no sense: a limit beyond all time, broken brackets."""
+"""Exceptions of translating an unreadable field, such as a limit out of range."""

@@ -1,9 +1,8 @@
-"""Programs of a cluster run side by side with one deadline: all their answers, or a `BackendError`.
+"""Run programs in parallel with one deadline: all answers, or a `BackendError`.
 
-An answer counts only where its program ended by itself, the adapter's own judge finds nothing wrong with that, and the
-program printed no more than `MAX_OUTPUT_BYTES`. Programs are killed at the deadline, and when the bridge dies. The
-deadline
-may be one for silence: then all that is printed moves it, up to a last one.
+An answer is valid if its program exited, the adapter's `ExitInterpreter` reports no error, and the output is at most
+`MAX_OUTPUT_BYTES`. Programs are killed at the deadline, and when the bridge dies. Optionally, the deadline limits
+silence: output extends it, up to a final deadline.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from cpsched_bridge.child_processes import kill_with_parent
 from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
 
 MAX_OUTPUT_BYTES = 256 * 1024 * 1024
-"""A longer answer is none. 10,000 jobs of ordinary length are about 15 MB."""
+"""Maximum length of an answer; 10,000 ordinary jobs are about 15 MB."""
 _CHUNK = 1 << 18
 _COMPLAINT_BYTES = 4096
 
 ExitInterpreter = Callable[[str, int, str], BackendError | None]
-"""What a program's exit status and complaint say of its answer, by command, status and complaint; None: it counts."""
+"""Return the error of a command, exit status and complaint; None on success."""
 
 
 @dataclass(slots=True)
@@ -38,11 +37,10 @@ class _Running:
 
 
 class ParallelCommands:
-    """Programs on their way; `commands` by the name that their answers are to have, run in the environment `around`.
+    """Run `commands`, by the names of their answers, in the environment `around`.
 
-    `typed` is what a program is to read from its standard input, by the same name; the others have none. Where `most_s`
-    is longer than `deadline_s`, all of them may be silent for `deadline_s`, and take `most_s`. Raises `CommandRefused`
-    where a program cannot be run.
+    `typed` is the standard input of programs, by the same names. If `most_s` exceeds `deadline_s`, the programs may be
+    silent for `deadline_s` and take `most_s` in all. Raise `CommandRefused` if a program cannot be run.
     """
 
     def __init__(
@@ -93,7 +91,7 @@ class ParallelCommands:
         return _Running(process)
 
     def answered(self, wait_s: float) -> bool:
-        """Whether `texts` has all answers or an error at once, at the latest after `wait_s` seconds."""
+        """Wait at most `wait_s`; return whether `texts` can return at once."""
         waits_until_s = time.monotonic() + wait_s
         while self._running and self._error is None:
             left_s = min(waits_until_s, self._until_s) - time.monotonic()
@@ -108,11 +106,11 @@ class ParallelCommands:
         return self._error is not None or not self._running
 
     def texts(self) -> dict[str, str]:
-        """All answers, bytes that are not UTF-8 as backslashes and digits; waits for the deadline.
+        """Wait until the deadline; return all answers, invalid UTF-8 escaped.
 
-        - `BackendUnavailable` where the controller was not reached or an answer is damaged,
-        - `BackendTimeout` where the deadline is over,
-        - `CommandRefused` where the controller refused to answer at all (privilege, version).
+        - Raise `BackendUnavailable` if the controller was not reached or an answer is damaged.
+        - Raise `BackendTimeout` if the deadline has passed.
+        - Raise `CommandRefused` if the controller refused to answer (privilege, version).
         """
         self.answered(self._last_s - time.monotonic())
         self.close()
@@ -121,7 +119,7 @@ class ParallelCommands:
         return dict(self._texts)
 
     def close(self) -> None:
-        """End what still runs."""
+        """Kill the programs that still run."""
         for running in self._running.values():
             running.process.kill()
             self._drop(running)
@@ -146,7 +144,7 @@ class ParallelCommands:
             self._error = BackendUnavailable(f"{command}: printed more than {MAX_OUTPUT_BYTES} bytes: killed")
 
     def _settle(self) -> None:
-        """Judge the programs that have closed both of their outputs."""
+        """Interpret the exit of programs that closed both outputs."""
         open_names = {key.data for key in self._selector.get_map().values()}
         for name in [name for name in self._running if name not in open_names]:
             running = self._running.pop(name)
@@ -173,5 +171,5 @@ class ParallelCommands:
 
 
 def format_complaint(complaint: str, status: int) -> str:
-    """A complaint for people; the exit status where a program says nothing."""
+    """Return a complaint to show; the exit status if it is empty."""
     return "; ".join(line.strip() for line in complaint.splitlines() if line.strip()) or f"exit status {status}"

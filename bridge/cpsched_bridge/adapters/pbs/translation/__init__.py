@@ -1,9 +1,10 @@
-"""What PBS's records mean to the bridge: pure, without processes, files and clocks.
+"""Translate PBS's records to the bridge's model: pure, without I/O and clocks.
 
-- `ids`, `units`: numbers of jobs; sizes, times and durations.
-- `machine`: vnodes as nodes, and what is free on them.
-- `chunks`: `select` and `place` as a request.
-- `queues`, `limits`, `reservations`: what may start, and where.
-- `jobs`, `running`: records of jobs that wait, and that have vnodes.
-- `observation`: one reading as an `Observation`.
+- `pbs_job_ids`, `pbs_units`: job numbers; amounts and times.
+- `vnodes`: vnodes as nodes, and their free amounts.
+- `select_chunks`: `select` and `place` as a request.
+- `pbs_queues`, `pbs_limits`, `pbs_reservations`: which jobs may start, and where.
+- `pbs_jobs`, `pbs_running`: waiting jobs, running jobs.
+- `job_sort_formula`, `pbs_ranking`: PBS's order of waiting jobs.
+- `pbs_observation`: one reading as an `Observation`.
 """

@@ -1,13 +1,13 @@
-"""PBS's `job_sort_formula`: by its value PBS's own scheduler sorts waiting jobs, the largest first.
+"""Compute PBS's `job_sort_formula`: PBS sorts waiting jobs by it, largest first.
 
-A formula is arithmetic in Python's words, over what a job asks for and some words of PBS:
+A formula is arithmetic in Python syntax over these terms:
 
-- a number of the job's `Resource_List`, such as `ncpus`; sizes count in KiB; 0 where the job does not ask for it,
+- a number of the job's `Resource_List`, such as `ncpus`; sizes are in KiB; 0 if not requested,
 - `eligible_time` (seconds), `accrue_type`, `job_priority`, `queue_priority`,
-- `fairshare_perc`, `fairshare_tree_usage`, `fairshare_factor`: known to PBS's scheduler alone.
+- `fairshare_perc`, `fairshare_tree_usage`, `fairshare_factor`: available only inside PBS's scheduler.
 
-Here a formula is computed as PBS does it, where that can be done from what PBS prints of jobs and queues. PBS keeps the
-value as a number of 32 bits: beyond 16,777,216 it no longer tells neighbouring whole numbers apart.
+This module computes a formula as PBS does, if PBS prints all its terms. PBS stores the value as a 32-bit float: beyond
+16,777,216, adjacent integers are equal.
 
 Source: OpenPBS 23.06.06, `formula_evaluate` of the scheduler, `validate_job_formula` of the server.
 """
@@ -26,12 +26,12 @@ from cpsched_bridge.adapters.pbs.translation.pbs_units import amount
 from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE
 
 POINTS = "cpsched_points"
-"""The custom resource that managers alone write: the bridge's advice on a job."""
+"""Custom resource with a job's boost; only managers write it."""
 KIB_IN_MIB = 1024
 SCHEDULERS_OWN = frozenset({"fairshare_perc", "fair_share_perc", "fairshare_tree_usage", "fairshare_factor"})
-"""Terms that PBS prints nowhere."""
+"""Terms that PBS does not print."""
 MOST_SIGNS = 1024
-"""The longest formula that is read; PBS itself takes no longer one from its file in one line of qmgr."""
+"""Maximum length of a formula; PBS's own limit for one line of qmgr."""
 
 _OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
     ast.Add: operator.add,
@@ -58,21 +58,21 @@ _FUNCTIONS: dict[str, Callable[..., float]] = {
 
 
 class NotComputable(Exception):
-    """The formula's value cannot be known outside of PBS's scheduler; says why."""
+    """Signal a formula that only PBS's scheduler can compute; holds the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """A formula that can be computed; `of` reads one."""
+    """Hold a parsed formula; `of` parses one."""
 
     text: str
     body: ast.expr
     names: frozenset[str]
-    """The terms that it uses."""
+    """Terms that the formula uses."""
 
     @classmethod
     def of(cls, text: str) -> Formula:
-        """Read a formula. Raises `NotComputable`."""
+        """Parse a formula; raise `NotComputable` if PBS does not print its terms."""
         if len(text) > MOST_SIGNS:
             raise NotComputable(f"is longer than {MOST_SIGNS} signs")
         try:
@@ -87,12 +87,12 @@ class Formula:
 
     @property
     def adds_points(self) -> bool:
-        """Whether a point more on a job makes its value greater by one, whatever else the job is."""
+        """Whether one more point raises the value of every job by one."""
         everywhere = [each for each in ast.walk(self.body) if isinstance(each, ast.Name) and each.id == POINTS]
         return len(everywhere) == 1 and any(term is everywhere[0] for term in _added(self.body))
 
     def value(self, terms: Mapping[str, float]) -> float:
-        """The value for a job; a term that is not given is 0, and so is the value where it cannot be computed."""
+        """Return a job's value, 0 if it cannot be computed; missing terms are 0."""
         try:
             found = float(_value(self.body, terms))
         except (ArithmeticError, ValueError, TypeError, RecursionError):
@@ -101,7 +101,7 @@ class Formula:
 
 
 def terms_of(formula: Formula, job: Record, queue: Record) -> dict[str, float]:
-    """What the terms of a formula are for a job of a queue; those that cannot be read are left out."""
+    """Return the values of a formula's terms for a job; omit unreadable ones."""
     wishes = texts_of(job, "Resource_List")
     found = {}
     for name in formula.names:
@@ -132,7 +132,7 @@ def _term(name: str, job: Record, queue: Record, wishes: Mapping[str, str]) -> f
 
 
 def _names(body: ast.expr) -> set[str]:
-    """The terms of a formula. Raises `ValueError` for what is not arithmetic."""
+    """Return the terms of a formula; raise `ValueError` if it is not arithmetic."""
     found: set[str] = set()
     called = {id(each.func) for each in ast.walk(body) if isinstance(each, ast.Call)}
     for each in ast.walk(body):
@@ -158,7 +158,7 @@ def _names(body: ast.expr) -> set[str]:
 
 
 def _added(body: ast.expr) -> list[ast.expr]:
-    """The terms of a sum that are added as they stand; of `a + b - c`: a and b."""
+    """Return the summands with a plus sign: a and b of `a + b - c`."""
     match body:
         case ast.BinOp(left=left, op=ast.Add(), right=right):
             return [*_added(left), *_added(right)]

@@ -1,4 +1,4 @@
-"""Job numbers: PBS's sequence numbers, and one made here for each subjob of an array.
+"""Convert PBS job names to unique numbers.
 
 PBS names a job `7.server`, an array `7[].server` and one of its subjobs `7[2].server`.
 """
@@ -10,17 +10,17 @@ import zlib
 from collections.abc import Iterable
 
 SEQUENCE_BITS = 41
-"""PBS's sequence numbers have 12 digits at most."""
+"""Bits of a sequence number; PBS's have at most 12 digits."""
 MOST_INDEX = (1 << 20) - 1
 STRANGE = 1 << 62
-"""Numbers from here on are of jobs that PBS's own do not tell apart: of another server, with the same sequence."""
+"""Lower bound of numbers for ambiguous names (same sequence, another server)."""
 
 NAME = re.compile(r"(\d{1,12})(?:\[(\d{0,7})\])?\.([A-Za-z0-9][A-Za-z0-9._-]{0,254})", re.ASCII)
 """Sequence number, index of a subjob (empty: the array itself), server."""
 
 
 def job_number(name: str) -> int:
-    """The number of a job, an array or a subjob; raises `ValueError` for what is no job's name."""
+    """Return the number of a job, array or subjob; raise `ValueError` otherwise."""
     found = NAME.fullmatch(name)
     if found is None:
         raise ValueError(f"{name!r} is no name of a job")
@@ -31,7 +31,7 @@ def job_number(name: str) -> int:
 
 
 def job_numbers(names: Iterable[str]) -> dict[str, int]:
-    """Numbers of jobs, by name, each of them once; for what is no job's name, one from `STRANGE` on."""
+    """Return a unique number for each name; at least `STRANGE` if it is no job name."""
     found: dict[str, int] = {}
     taken: set[int] = set()
     for name in sorted(names):
@@ -47,13 +47,13 @@ def job_numbers(names: Iterable[str]) -> dict[str, int]:
 
 
 def parent_of(name: str) -> str | None:
-    """The name of a subjob's array; None for other jobs."""
+    """Return the name of a subjob's array; None for other jobs."""
     found = NAME.fullmatch(name)
     return f"{found[1]}[].{found[3]}" if found and found[2] else None
 
 
 def label_of(number: int) -> str:
-    """The name without the server, by the number alone."""
+    """Return the name without the server, from the number."""
     sequence, index = number & ((1 << SEQUENCE_BITS) - 1), number >> SEQUENCE_BITS
     if number >= STRANGE or not index:
         return str(sequence)
@@ -61,10 +61,10 @@ def label_of(number: int) -> str:
 
 
 def is_array(name: str) -> bool:
-    """Whether a name is that of a whole array."""
+    """Return whether a name is that of a whole array."""
     return "[]" in name
 
 
 def label(name: str) -> str:
-    """The name without the server, as people write it."""
+    """Return the name without the server, as users write it."""
     return name.partition(".")[0]

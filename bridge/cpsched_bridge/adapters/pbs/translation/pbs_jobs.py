@@ -1,4 +1,4 @@
-"""Records of jobs that wait: as jobs to decide on, or as jobs left to PBS with the reason."""
+"""Translate the records of waiting jobs to managed and unmanaged jobs."""
 
 from __future__ import annotations
 
@@ -22,60 +22,60 @@ from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE, NotModelled,
 from cpsched_bridge.ports import Hold, Holder, PendingJob, UnmanagedJob
 
 WAITING = frozenset("QHWT")
-"""States of jobs that have not begun: queued, held, waiting for their time, on their way to another queue."""
+"""States of waiting jobs: queued, held, waiting for their time, moving."""
 MINUTE_S = 60
 BEGINS = "41"
-"""The substate of a running job that its vnodes have not taken yet."""
+"""Substate of a running job that its vnodes have not accepted yet."""
 REFUSED = ("-3", "-16", "-22")
-"""Exit statuses of a job that its host, or a hook there, did not take on: PBS has it wait again (OpenPBS's `job.h`)."""
+"""Exit statuses of a job that its host refused and PBS requeues (OpenPBS `job.h`)."""
 BEGUN = "B"
-"""The state of an array of which a subjob has begun: PBS moves it into no other queue."""
+"""State of an array with a started subjob: PBS does not move it to another queue."""
 BY_HAND = PendingReason(PendingCode.QUEUE_OPENED)
 FULL = PendingReason(PendingCode.ARRAY_LIMIT, ("subjobs",))
 LEAST, MOST = "min_walltime", "max_walltime"
-"""Resources of a job whose walltime is chosen when the job starts, between the two (shrink-to-fit)."""
+"""Bounds of the walltime of a shrink-to-fit job, which is chosen at its start."""
 MOST_WALLTIMES = 6
-"""How many walltimes of such a job are tried."""
+"""Maximum number of walltimes tried for a shrink-to-fit job."""
 CLOCKS_S = 2
-"""How far two readings of one eligible time may be apart because clocks differ or a second ended between."""
+"""Tolerance between two readings of one eligible time: clock skew and rounding."""
 
 
 @dataclass(frozen=True, slots=True)
 class PendingContext:
-    """What pending records are read against."""
+    """Hold the facts that the translation of waiting jobs needs."""
 
     now_s: int
     machine: VnodeTable
     free: IntArray
     queues: Mapping[str, ExecutionQueue]
-    """The managed ones."""
+    """Managed queues."""
     by_hand: Collection[str]
-    """Those of them that somebody else has opened."""
+    """Managed queues that another actor opened."""
     reservations: tuple[Reservation, ...]
     counts_eligible: bool = False
-    """Whether the server counts eligible time."""
+    """Whether the server accrues eligible time."""
     known: Mapping[int, Job] = field(default_factory=dict)
-    """Jobs as earlier readings saw them."""
+    """Jobs of earlier readings."""
 
 
 @dataclass(slots=True)
 class PendingJobs:
-    """The jobs of one reading that wait."""
+    """Hold the waiting jobs of one reading."""
 
     pending: list[PendingJob] = field(default_factory=list)
     left: list[UnmanagedJob] = field(default_factory=list)
     asked: dict[int, ChunkRequest] = field(default_factory=dict)
-    """By number, what those in `pending` ask for."""
+    """Requests of the jobs in `pending`, by number."""
     records: dict[int, Record] = field(default_factory=dict)
-    """By number, the records of those in `pending`."""
+    """Records of the jobs in `pending`, by number."""
     fitted: dict[int, int] = field(default_factory=dict)
-    """By number, the walltimes (s) that jobs of `pending` must be given before they start: see `LEAST`."""
+    """Walltimes (s) to set before shrink-to-fit jobs start, by number: see `LEAST`."""
     begins: set[int] = field(default_factory=set)
-    """Those of `pending` that are on their way onto their vnodes, or back from them."""
+    """Jobs of `pending` that their vnodes have not accepted yet, or refused."""
 
 
 def pending_jobs(jobs: Mapping[str, Record], numbers: Mapping[str, int], scene: PendingContext) -> PendingJobs:
-    """The jobs that wait, in arrival order: arrays subjob by subjob."""
+    """Return the waiting jobs in arrival order; each subjob is a job."""
     found = PendingJobs()
     room = _room_in_arrays(jobs)
     order = []
@@ -92,7 +92,7 @@ def pending_jobs(jobs: Mapping[str, Record], numbers: Mapping[str, int], scene: 
             job, asks, (hold, holder) = _read(record, parent, number, since_s, scene)
         except (NotModelled, *UNREADABLE) as reason:
             if _begins(record):
-                continue  # it is seen running all the same
+                continue  # the running jobs include it
             why = reason.reason if isinstance(reason, NotModelled) else unreadable(reason)
             found.left.append(_left(name, number, record, parent, why, scene))
             continue
@@ -113,7 +113,7 @@ def pending_jobs(jobs: Mapping[str, Record], numbers: Mapping[str, int], scene: 
 
 
 def job_of(record: Record, number: int, asks: ChunkRequest, walltime_s: int, since_s: int | None = None) -> Job:
-    """A record as a job that asks for this, and has waited since then, or since it came; what a user chose is text."""
+    """Return a record as a job; `since_s` defaults to its arrival."""
     return Job(
         id=number,
         submit_s=_arrival(record) if since_s is None else since_s,
@@ -127,16 +127,17 @@ def job_of(record: Record, number: int, asks: ChunkRequest, walltime_s: int, sin
 
 
 def walltime_of(record: Record) -> int:
-    """How long a job may run."""
+    """Return a job's walltime in seconds."""
     said = texts_of(record, "Resource_List").get("walltime", "")
     return max(1, parse_duration_s(said)) if said else FOREVER_S
 
 
 def walltimes_of(record: Record, scene: PendingContext) -> tuple[int, ...]:
-    """The walltimes (s) that a waiting job may start with, the longest first.
+    """Return the walltimes (s) that a waiting job may start with, longest first.
 
-    One, unless it has a `min_walltime`: then the longest that it allows, and what reservations leave of it, in whole
-    minutes. Without a `max_walltime` its `walltime` is the longest, which PBS wrote when it last began, or its user.
+    A job without a `min_walltime` has one. Otherwise: its longest walltime, and shorter ones that end before a
+    reservation, in whole minutes. Without a `max_walltime`, the longest is `walltime`, which the user or PBS's last
+    start wrote.
     """
     wishes = texts_of(record, "Resource_List")
     if LEAST not in wishes:
@@ -188,10 +189,9 @@ def _read(
 def _hold(
     record: Record, parent: Record | None, queue: ExecutionQueue, by_hand: Collection[str]
 ) -> tuple[Hold, Holder, PendingReason | None]:
-    """Who keeps PBS from starting a job, and why the job may not start yet.
+    """Return a job's hold, its holder, and the reason why it may not start yet.
 
-    PBS has four holds: the owner's (`u`), an operator's (`o`), a manager's or for a dependency (`s`), and one for an
-    expired password (`p`).
+    PBS has four holds: user (`u`), operator (`o`), manager or dependency (`s`), and expired password (`p`).
     """
     state = text_of(record, "job_state")
     if state in ("R", "E"):
@@ -213,7 +213,7 @@ def _hold(
 def _left(
     name: str, number: int, record: Record, parent: Record | None, reason: PendingReason, scene: PendingContext
 ) -> UnmanagedJob:
-    """A job that is left to PBS; the bridge has to let go of one whose queue PBS's own scheduler leaves alone."""
+    """Return an unmanaged job; the bridge releases it if its queue is closed."""
     queue = scene.queues.get(str(record.get("queue", "")))
     held = False
     if queue is not None and not queue.started:
@@ -227,7 +227,7 @@ def _left(
 
 
 def _room_in_arrays(jobs: Mapping[str, Record]) -> dict[str, int]:
-    """By array with a bound on the subjobs that run at once, how many more of them may."""
+    """Return how many more subjobs may run, by array with `max_run_subjobs`."""
     most: dict[str, int] = {}
     for name, record in jobs.items():
         bound = str(record.get("max_run_subjobs", "")) if pbs_job_ids.is_array(name) else ""
@@ -241,7 +241,7 @@ def _room_in_arrays(jobs: Mapping[str, Record]) -> dict[str, int]:
 
 
 def _arrival(record: Mapping[str, Value]) -> int:
-    """When a job was submitted to this server; 0 where that cannot be read."""
+    """Return when a job was submitted to this server; 0 if unreadable."""
     for name in ("ctime", "qtime"):
         said = record.get(name)
         if isinstance(said, str) and said:
@@ -253,7 +253,7 @@ def _arrival(record: Mapping[str, Value]) -> int:
 
 
 def _waits_since(record: Record, parent: Record | None, number: int, scene: PendingContext) -> int:
-    """Since when a job counts as waiting: its submission, or as long ago as it has been eligible."""
+    """Return when a job's wait began, by its eligible time or its submission."""
     said = record.get("eligible_time", (parent or {}).get("eligible_time"))
     if not (scene.counts_eligible and isinstance(said, str)):
         return _arrival(record)
@@ -266,9 +266,9 @@ def _waits_since(record: Record, parent: Record | None, number: int, scene: Pend
 
 
 def _begins(record: Record) -> bool:
-    """Whether a job is on its way onto its vnodes, or back from them because its host has refused it (state E).
+    """Return whether a job's host has not accepted it yet, or refused it (state E).
 
-    Such a job counts as released, and not as running: it may wait again, without having run.
+    This job counts as released, not as running: PBS may requeue it before it runs.
     """
     if record.get("job_state") == "E":
         return record.get("Exit_status") in REFUSED

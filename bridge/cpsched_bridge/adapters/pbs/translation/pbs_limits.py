@@ -1,13 +1,12 @@
-"""PBS's limits on what runs at once, of the server and of queues, as counters; `qrun` itself heeds none of them.
+"""Translate the run limits of PBS's server and queues; `qrun` ignores them.
 
-- `max_run` counts jobs, `max_run_res.R` an amount of R. Each has entries `[o:PBS_ALL=N]` (all jobs together),
-  `[u:NAME=N]` (a user), `[g:NAME=N]` (a group), `[p:NAME=N]` (a project); NAME may be `PBS_GENERIC`, which means each
-  one that has no entry of its own.
-- The older `max_running`, `max_user_run`, `max_group_run` say the same in fewer words.
-- `resources_available.R` of the server, or of a queue, bounds the sum over all jobs there.
+- `max_run` limits jobs, `max_run_res.R` an amount of R. Entries are `[o:PBS_ALL=N]` (all jobs together), `[u:NAME=N]`
+  (a user), `[g:NAME=N]` (a group), `[p:NAME=N]` (a project). The NAME `PBS_GENERIC` means each one without an entry.
+- `max_running`, `max_user_run`, `max_group_run` are older forms of `max_run`.
+- `resources_available.R` of the server or a queue limits the sum over its jobs.
 
-Limits on what waits, and soft limits, keep no job from starting. Source: OpenPBS's manual pages
-`pbs_server_attributes(7B)` and `pbs_queue_attributes(7B)`.
+Limits on waiting jobs and soft limits do not prevent a start, so this module ignores them. Source: OpenPBS's manual
+pages `pbs_server_attributes(7B)` and `pbs_queue_attributes(7B)`.
 """
 
 from __future__ import annotations
@@ -29,16 +28,16 @@ _ENTRY = re.compile(r"\[\s*([ougp])\s*:\s*(\"[^\"]*\"|'[^']*'|[^=\]]+?)\s*=\s*([
 ALL, GENERIC = "PBS_ALL", "PBS_GENERIC"
 _OLD = {"max_running": ("o", ALL), "max_user_run": ("u", GENERIC), "max_group_run": ("g", GENERIC)}
 JOBS = ""
-"""Stands for the resource of a limit that counts jobs."""
+"""Resource name of a limit that counts jobs."""
 _WHOSE = {"u": "user", "g": "group", "p": "project"}
 
 
 @dataclass(frozen=True, slots=True)
 class PbsLimit:
-    """At most `most` of `resource` for jobs of `who`, each one by itself where that is `GENERIC`."""
+    """Allow at most `most` of `resource` to `who`; `GENERIC` is a limit for each one."""
 
     scope: str
-    """The queue's name; empty: the server."""
+    """Name of the queue; empty for the server."""
     kind: str
     who: str
     resource: str
@@ -47,7 +46,7 @@ class PbsLimit:
 
 @dataclass(slots=True)
 class PbsLimits:
-    """The limits of one reading."""
+    """Hold the limits of one reading."""
 
     limits: tuple[PbsLimit, ...] = ()
     notes: list[str] = field(default_factory=list)
@@ -55,7 +54,7 @@ class PbsLimits:
 
     @classmethod
     def of(cls, server: Record, queues: Mapping[str, Record]) -> PbsLimits:
-        """The limits that server and queues set; entries that cannot be read are told in `notes`."""
+        """Return the limits of server and queues; `notes` lists unreadable entries."""
         found = cls()
         kept: list[PbsLimit] = []
         for scope, record in (("", server), *queues.items()):
@@ -69,7 +68,7 @@ class PbsLimits:
         return found
 
     def now(self, running: Iterable[Record], waiting: Mapping[int, Record]) -> QueueLimits | None:
-        """How the waiting jobs, by number, stand to the limits beside what runs; None where there are no limits."""
+        """Return limits and usage for the waiting jobs, by number; None without limits."""
         if not self.limits:
             return None
         counters: dict[tuple[str, str, str, str], int] = {}
@@ -97,10 +96,10 @@ class PbsLimits:
         return QueueLimits(standings, used)
 
     def _about(self, record: Record) -> Iterable[tuple[PbsLimit, str]]:
-        """The limits that hold for a job, each with the one whom it counts."""
+        """Return the limits that apply to a job, each with the name that it counts."""
         try:
             names = counted_as(record)
-        except UNREADABLE:  # of a job that runs: such a job that waits is left to PBS
+        except UNREADABLE:  # a running job: a waiting one would be unmanaged
             names = {"o": ALL, "u": "", "g": "", "p": ""}
         queue = str(record.get("queue", ""))
         for limit in self.limits:
@@ -111,17 +110,17 @@ class PbsLimits:
 
 
 def counted_as(record: Record) -> dict[str, str]:
-    """Whom a job counts for, by the letters of limits. Raises `ValueError` where one of them cannot be read."""
+    """Return the names that a job counts for, by limit letter; raise `ValueError`."""
     return {"o": ALL, "u": owner_of(record), "g": text_of(record, "egroup"), "p": text_of(record, "project")}
 
 
 def owner_of(record: Record) -> str:
-    """The user of a job, without the host."""
+    """Return a job's user without the host."""
     return text_of(record, "euser") or text_of(record, "Job_Owner").partition("@")[0]
 
 
 def _said(record: Record) -> Iterable[tuple[str, str, Sequence[str]]]:
-    """(attribute, resource, values) of the limits in a record."""
+    """Return (attribute, resource, values) of the limits in a record."""
     for name in ("max_run", *_OLD):
         if name in record:
             yield name, JOBS, all_of(record[name])
@@ -156,7 +155,7 @@ def _is_amount(text: str) -> bool:
 
 
 def _most(text: str) -> int:
-    """A limit in whole amounts: a number as it is, a size in bytes."""
+    """Return a limit as an integer; sizes are in bytes."""
     return math.floor(_exactly(text))
 
 
@@ -168,7 +167,7 @@ def _exactly(text: str) -> Fraction:
 
 
 def _takes(record: Record, resource: str) -> int:
-    """What a job adds to a sum: 1 where jobs are counted, else what it asks for in all, in whole amounts."""
+    """Return what a job adds to a limit's usage: 1 for `JOBS`, else its request."""
     if resource == JOBS:
         return 1
     try:

@@ -1,4 +1,4 @@
-"""One reading of PBS as an `Observation`, and what later readings need of earlier ones."""
+"""Translate readings of PBS to observations, and keep state between readings."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE
 from cpsched_bridge.ports import Lease, ObjectKind, Observation, UnusableObject
 
 CLAIM = "cpsched_claim"
-"""The custom resource whose value at the server is the claim of the bridge in control."""
+"""Custom resource of the server that holds the claim of the bridge in control."""
 OVER = frozenset("XF")
-"""States of subjobs and jobs that PBS still shows when they are over."""
+"""States of ended subjobs and jobs that PBS still shows."""
 KINDS: Mapping[str, ObjectKind] = {
     "vnode": "node", "queue": "partition", "reservation": "reservation", "job": "job",
 }  # fmt: skip
-"""PBS's kinds of objects in the words of the ports."""
+"""The ports' names of PBS's kinds of objects."""
 SPARE_SETS = 100
-"""Node sets that are kept although no job may need them any more."""
+"""Number of unused node sets to keep."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReadingView:
-    """What one reading shows, before anything is learned of it."""
+    """Hold the translation of one reading, independent of earlier readings."""
 
     machine: VnodeTable
     numbers: Mapping[str, int]
@@ -52,30 +52,33 @@ class ReadingView:
     waiting: PendingJobs
     free: IntArray
     vnodes: Mapping[str, Record]
-    """Those that can be read."""
+    """Readable vnodes."""
     reservations: tuple[pbs_reservations.Reservation, ...]
     unusable: tuple[UnusableObject, ...]
     now_s: int
     others_start: bool
-    """Whether PBS's own scheduler may start jobs at any moment."""
+    """Whether PBS's scheduler may start jobs at any moment."""
 
 
 @dataclass(slots=True)
 class PbsTranslator:
-    """Turns readings into observations, for the queues `pbs_queues`."""
+    """Translate readings to observations for the queues `pbs_queues`."""
 
     queues: tuple[str, ...]
     _machine: VnodeTable | None = None
     _known: dict[int, Job] = field(default_factory=dict)
-    """Jobs as they were when they waited or ran."""
+    """Jobs of earlier readings, by number."""
     _ran: dict[int, tuple[Job, int]] = field(default_factory=dict)
-    """Jobs that ran at the last reading, or were started since, each with its start."""
+    """Jobs running at the last reading or started since, with their starts."""
     _otherwise: dict[int, str] = field(default_factory=dict)
     _sets: int = 0
-    """Node sets that the jobs of the last reading need."""
+    """Number of node sets that the jobs of the last reading need."""
 
     def look(self, seen: PbsReading, by_hand: Collection[str] = ()) -> ReadingView:
-        """What a reading shows; nothing is remembered of it but the machine. Raises `ValueError` without vnodes."""
+        """Return a reading's view; raise `ValueError` without vnodes.
+
+        The translator keeps only the machine of it.
+        """
         vnodes, odd = machine.split_readable(seen.vnodes)
         found = VnodeTable.of(vnodes, seen.resources, self._machine)
         if found is self._machine and len(found.rows) > 2 * self._sets + SPARE_SETS:
@@ -113,11 +116,11 @@ class PbsTranslator:
         )
 
     def began(self, job: Job, start_s: int) -> None:
-        """Take note of a start that PBS took: the job may be over before the next reading."""
+        """Record a start that PBS accepted: the job may end before the next reading."""
         self._ran[job.id] = job, start_s
 
     def observe(self, seen: PbsReading, look: ReadingView) -> Observation:
-        """The observation of a reading that was looked at."""
+        """Return the observation of a reading and its view."""
         usable = machine.usable(look.vnodes, look.machine)
         self._known.update({each.job.id: each.job for each in look.waiting.pending})
         runs, otherwise = running_jobs(
@@ -159,13 +162,13 @@ class PbsTranslator:
         )
 
     def _ended(self, now_s: int, alive: Collection[int]) -> tuple[EndedJob, ...]:
-        """Jobs that ran at the last reading and are gone; their ends are known no better than readings come."""
+        """Return jobs that ended since the last reading; their end is this reading."""
         gone = [(job, start_s) for number, (job, start_s) in self._ran.items() if number not in alive]
         return tuple(EndedJob(job, start_s, max(now_s, start_s)) for job, start_s in gone)
 
 
 def _others_start(seen: PbsReading) -> bool:
-    """Whether a job without a hold waits in a queue that PBS's own scheduler serves."""
+    """Return whether a job without a hold waits in an open queue."""
     served = {name for name, record in seen.queues.items() if why_unreadable(record) or is_true(record, "started")}
     return any(each.get("job_state") == "Q" and each.get("queue") in served for each in seen.jobs.values())
 
@@ -175,27 +178,27 @@ def _unusable(odd: Unreadable) -> UnusableObject:
 
 
 def _counts(record: Record) -> bool:
-    """Whether limits count a job as running."""
+    """Return whether limits count a job as running."""
     return record.get("job_state") in RUNNING
 
 
 def claim_of(server: Record) -> Lease | None:
-    """The claim that stands at the server."""
+    """Return the claim on the server."""
     words = texts_of(server, "resources_available").get(CLAIM, "")
     if not words:
         return None
-    with contextlib.suppress(ValueError):  # else they are somebody else's words
+    with contextlib.suppress(ValueError):  # else another program wrote the text
         words = bytes.fromhex(words).decode()
     return parse_lease(words, f"whoever set {CLAIM}")
 
 
 def claim_words(claim: Lease) -> str:
-    """The claim in digits: `qmgr` takes no other signs in a value for granted."""
+    """Return the claim in hex digits, which `qmgr` needs no quoting for."""
     return format_lease(claim).encode().hex()
 
 
 def finished(jobs: Mapping[str, Record], machine: VnodeTable) -> Sequence[EndedJob]:
-    """Jobs of PBS's history that ran and ended, by end; nothing is learned of one whose facts make no sense."""
+    """Return the ended jobs of PBS's history by end; omit unreadable ones."""
     found = []
     for name, record in jobs.items():
         try:

@@ -1,4 +1,4 @@
-"""The queues that the bridge manages: whether PBS's own scheduler may start their jobs, and what they set."""
+"""Translate the records of the queues that the bridge manages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE
 
 @dataclass(frozen=True, slots=True)
 class ExecutionQueue:
-    """An execution queue. `started`: PBS's own scheduler starts its jobs, so that they are not the bridge's."""
+    """Describe an execution queue; if `started`, PBS's scheduler starts its jobs."""
 
     name: str
     started: bool
@@ -20,7 +20,7 @@ class ExecutionQueue:
 
 
 def managed(records: Mapping[str, Record], names: Collection[str]) -> dict[str, ExecutionQueue]:
-    """Those of the queues `names` that are there, have jobs of their own, and can be read, by name."""
+    """Return the readable execution queues among `names`, by name."""
     found = {}
     for name in names:
         record = records.get(name)
@@ -34,7 +34,7 @@ def _executes(record: Record) -> bool:
 
 
 def why_unreadable(record: Record) -> str:
-    """Why the facts of a queue that are asked for here cannot be read; empty where they can."""
+    """Return why a queue is unreadable; empty if it is readable."""
     try:
         for name in ("queue_type", "started", "enabled", "partition"):
             text_of(record, name)
@@ -44,11 +44,11 @@ def why_unreadable(record: Record) -> str:
 
 
 def unreadable(records: Mapping[str, Record], names: Collection[str]) -> list[Unreadable]:
-    """Those of the queues `names` that are there and cannot be read."""
+    """Return the unreadable queues among `names`."""
     said = ((name, why_unreadable(records[name])) for name in names if name in records)
     return [Unreadable("queue", name, why) for name, why in said if why]
 
 
 def is_true(record: Record, name: str) -> bool:
-    """Whether a truth value is set and true."""
+    """Return whether a boolean attribute is set and true."""
     return text_of(record, name).lower() in ("true", "t", "1", "y", "yes")

@@ -1,7 +1,7 @@
-"""How PBS's own scheduler ranks the jobs that wait, and which points of advice they have.
+"""Compute how PBS's scheduler ranks waiting jobs, and read their points.
 
-PBS sorts by the queue's priority, then by `job_sort_formula`, the largest first, then by age. All subjobs of an array
-that wait have one number, which stands on the array.
+PBS sorts by the queue's priority, then by `job_sort_formula`, largest first, then by age. All waiting subjobs of an
+array share the array's points.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from cpsched_bridge.ports import QueueRank
 
 FORMULA, THRESHOLD = "job_sort_formula", "job_sort_formula_threshold"
 BEGUN = "B"
-"""The state of an array of which a subjob has begun."""
+"""State of an array with a started subjob."""
 
 
 def formula_of(server: Record, schedulers: Mapping[str, Record]) -> str:
-    """The formula by which PBS sorts, as the server or its schedulers have it; empty: none.
+    """Return the formula of the server or its schedulers; empty if there is none.
 
-    Raises `NotComputable` where they do not agree.
+    Raise `NotComputable` if they differ.
     """
     found = {text_of(server, FORMULA).strip()} | {text_of(each, FORMULA).strip() for each in schedulers.values()}
     found -= {""}
@@ -35,21 +35,21 @@ def formula_of(server: Record, schedulers: Mapping[str, Record]) -> str:
 
 
 def points_of(record: Record) -> int:
-    """The points on a job; 0 where it has none. Raises `ValueError` for what is no number."""
+    """Return a job's points, 0 if it has none; raise `ValueError` if not a number."""
     return int(texts_of(record, "Resource_List").get(POINTS, "0"))
 
 
 def may_have_points(record: Record) -> bool:
-    """Whether a record is one that waits in PBS's list: a job, or a whole array, begun or not."""
+    """Return whether a record is a waiting job, or an array with waiting subjobs."""
     return str(record.get("job_state")) in WAITING | {BEGUN}
 
 
 def ranks_of(
     jobs: Mapping[str, Record], queues: Mapping[str, Record], managed: Collection[str], formula: Formula
 ) -> list[QueueRank]:
-    """The waiting jobs of the managed queues, and others that have points.
+    """Return the ranks of waiting jobs in managed queues, and of others with points.
 
-    PBS's own value of a job is told as a whole number, from 1 on: an equal step for all of them.
+    PBS's values are rounded down and shifted by one amount, so that all are at least 1.
     """
     numbers = pbs_job_ids.job_numbers(jobs)
     subjobs = _waiting_subjobs(jobs, numbers)

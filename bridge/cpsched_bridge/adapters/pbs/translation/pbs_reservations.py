@@ -1,7 +1,7 @@
-"""Reservations: vnodes that are kept for others for a time. A vnode of which a part is reserved is left alone whole.
+"""Translate PBS's reservations; a partly reserved vnode is reserved whole.
 
-Of one whose times cannot be read the vnodes are kept now and at any time. Where its vnodes cannot be read, those are
-kept on which PBS itself shows it.
+If the times of a reservation are unreadable, its vnodes are always reserved. If its vnodes are unreadable, the vnodes
+on which PBS shows it are reserved.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _VNODE = re.compile(r"([^()+:=\s]+):[^()+:=\s]+=")
 _WITHOUT_VNODES = frozenset({
     "RESV_NONE", "RESV_UNCONFIRMED", "RESV_FINISHED", "RESV_BEING_DELETED", "RESV_DELETED", "RESV_DELETING_JOBS",
 })  # fmt: skip
-"""States of reservations that have no vnodes yet, or give them up. Any other state, known or not, has them."""
+"""States of reservations without vnodes; in other states they have vnodes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reservation:
-    """Vnodes that only the reservation's own jobs get from `from_s` until `to_s`."""
+    """Reserve vnodes for the reservation's own jobs from `from_s` until `to_s`."""
 
     name: str
     members: BoolArray
@@ -37,14 +37,14 @@ class Reservation:
 
 
 def vnodes_in(words: str) -> list[str]:
-    """The vnodes of an `exec_vnode` or `resv_nodes`, in order, as often as they stand there."""
+    """Return the vnodes of an `exec_vnode` or `resv_nodes`, in order, with repeats."""
     return _VNODE.findall(words)
 
 
 def reservations_of(
     records: Mapping[str, Record], vnodes: Mapping[str, Record], machine: VnodeTable, now_s: int
 ) -> tuple[tuple[Reservation, ...], list[Unreadable]]:
-    """The reservations that are not over, and those that cannot be read."""
+    """Return the reservations that have not ended, and the unreadable ones."""
     found, odd = [], []
     for name, record in sorted(records.items()):
         try:
@@ -66,12 +66,12 @@ def reservations_of(
 
 
 def _named_in(record: Record) -> list[str]:
-    """The vnodes of a reservation that cannot be read, as far as it names them."""
+    """Return the vnodes that an unreadable reservation names."""
     return [name for words in all_of(record.get("resv_nodes")) for name in vnodes_in(words)]
 
 
 def _showing(name: str, vnodes: Mapping[str, Record]) -> list[str]:
-    """The vnodes on which PBS shows a reservation."""
+    """Return the vnodes on which PBS shows a reservation."""
 
     def shown(vnode: Record) -> list[str]:
         return [each.strip() for words in all_of(vnode.get("resv")) for each in words.split(",")]
@@ -85,12 +85,12 @@ def _end_s(record: Record, begin_s: int) -> int:
 
 
 def conflicting_reservations(reservations: Iterable[Reservation], now_s: int, until_s: int) -> tuple[Reservation, ...]:
-    """Those that begin before `until_s`."""
+    """Return the reservations that begin before `until_s`."""
     return tuple(each for each in reservations if each.from_s < until_s and each.to_s > now_s)
 
 
 def outages(reservations: Iterable[Reservation]) -> Iterable[Outage]:
-    """The same for people."""
+    """Return the reservations as outages to show to users."""
     for each in reservations:
         rows = tuple(row for row, member in enumerate(each.members.tolist()) if member)
         yield Outage("reserved", each.name, rows, each.from_s, each.to_s)

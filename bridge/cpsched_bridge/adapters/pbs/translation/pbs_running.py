@@ -1,4 +1,4 @@
-"""Jobs that have vnodes: where they run, and what PBS has given to them there."""
+"""Translate the records of running jobs: their vnodes and amounts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ from cpsched_bridge.adapters.shared.allocation import Amounts, allocation_reques
 from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE, NotModelled
 
 RUNNING = frozenset("REU")
-"""States of jobs that have their vnodes: running, exiting, suspended for a keyboard. A suspended job gave them up."""
+"""States of jobs with vnodes: running, exiting, suspended by keyboard activity.
+
+A job suspended otherwise has released its vnodes.
+"""
 _PART = re.compile(r"([^()+:=\s]+)((?::[A-Za-z][A-Za-z0-9_-]*=[^()+:=\s]*)+)")
 
 
@@ -34,10 +37,10 @@ def running_jobs(
     now_s: int,
     begins: Collection[int] = (),
 ) -> tuple[list[RunningJob], dict[int, str]]:
-    """The jobs that run, and by number what those have that got something else than they had asked for.
+    """Return the running jobs, and by number the allocations unlike the request.
 
-    Those of `begins` count as waiting still.
-    `known` holds jobs as they were read before: a job that has what it asked for stays that job, any other is added.
+    Jobs of `begins` count as waiting. `known` holds jobs of earlier readings: a job whose allocation equals its request
+    stays the same object, and any other is added.
     """
     found, otherwise = [], {}
     for name, record in jobs.items():
@@ -79,7 +82,10 @@ def _running(record: Record, number: int, machine: VnodeTable, before: Job | Non
 
 
 def amounts_on(exec_vnode: str, machine: VnodeTable) -> Amounts:
-    """What a job has, by vnode: `(vm[0]:ncpus=2:mem=1gb)+(vm[1]:ncpus=2)`. Raises `ValueError` for odd words."""
+    """Return a job's amounts by vnode; raise `ValueError` for malformed text.
+
+    Example: `(vm[0]:ncpus=2:mem=1gb)+(vm[1]:ncpus=2)`.
+    """
     found: dict[int, list[int]] = {}
     for name, words in _PART.findall(exec_vnode):
         row = machine.index.get(name)
@@ -95,9 +101,10 @@ def amounts_on(exec_vnode: str, machine: VnodeTable) -> Amounts:
 
 
 def as_asked(request: Request, amounts: Amounts, machine: VnodeTable) -> Placement | None:
-    """Where the units of a job are that has exactly what it asked for; None where it has something else.
+    """Return the placement of a job whose amounts equal its request, else None.
 
-    What is not told of a vnode, such as memory, counts as asked for. A job with whole vnodes has at least its units.
+    A resource that PBS does not print, such as memory, counts as requested. A job with whole vnodes has at least its
+    units.
     """
     column = next(at for at, amount in enumerate(request.per_unit) if amount)
     placement = tuple((node, there[column] // request.per_unit[column]) for node, there in sorted(amounts.items()))
@@ -115,7 +122,7 @@ def as_asked(request: Request, amounts: Amounts, machine: VnodeTable) -> Placeme
 
 
 def _unreadable(record: Record, number: int, machine: VnodeTable) -> Job:
-    """A job of which nobody knows what it gives back."""
+    """Return a job whose amounts are unknown."""
     request = Request(1, (1,) * len(machine.resources))
     try:
         user = str(record.get("euser", ""))

@@ -1,4 +1,7 @@
-"""Amounts and times as PBS prints them; sizes and durations are in `cpsched.parsing.pbs_select`."""
+"""Parse PBS's amounts and times.
+
+`cpsched.parsing.pbs_select` parses sizes and durations.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,12 @@ from cpsched.parsing.pbs_select import parse_size_bytes
 
 MIB = 1 << 20
 FOREVER_S = 365 * 86400
-"""Walltime of a job without one; how long what has no end that can be read is expected to last."""
+"""Walltime of a job without one; duration of an object with an unreadable end."""
 _NUMBER = re.compile(r"\d{1,18}(?:\.\d{1,9})?", re.ASCII)
 
 
 def amount(text: str, is_size: bool) -> Fraction:
-    """An amount of a resource: a size in MiB, any other as it is. Raises `ValueError`."""
+    """Return an amount; a size is in MiB. Raise `ValueError` for other text."""
     if is_size:
         return Fraction(parse_size_bytes(text), MIB)
     if not _NUMBER.fullmatch(text.strip()):
@@ -25,7 +28,10 @@ def amount(text: str, is_size: bool) -> Fraction:
 
 
 def time_s(text: str) -> int:
-    """ "Sun Nov 22 12:40:38 2026", in UTC, or seconds, as Unix time; raises `ValueError`."""
+    """Return the Unix time of a UTC time or of seconds; raise `ValueError` otherwise.
+
+    Example: "Sun Nov 22 12:40:38 2026".
+    """
     if text.isascii() and text.isdigit():
         return int(text)
     try:

@@ -1,14 +1,14 @@
-"""`select` and `place` as a request: units on vnodes, and what a start says of each of them.
+"""Translate `select` and `place` to a request, and a placement to `qrun` syntax.
 
-PBS counts a job's wishes in chunks: `2:ncpus=4:mem=8gb` are two. A chunk fits onto one host, over several of its vnodes
-where need be; here a unit fits onto one vnode, which is a choice among those that PBS has. Chunks of several kinds
-become one unit where all of them together fit onto one vnode, and may be there. `place` says
+A PBS job requests chunks: `2:ncpus=4:mem=8gb` requests two. PBS places a chunk on one host, possibly on several of its
+vnodes. The bridge places a unit on one vnode, which PBS also allows. Chunks of several kinds become one unit if they
+may share a vnode and fit there together. Values of `place`:
 
-- `free`: chunks may share a vnode; `pack`: all on one host; `scatter`: each on a host of its own; `vscatter`: each on
-  a vnode of its own;
-- `excl`, `exclhost`: vnodes, or whole hosts, for this job alone; `shared`: not so;
-- `group=R`: all on vnodes that have one value of the resource R. A request here is for one set of vnodes. So each
-  reading chooses the smallest group that has room now, as PBS does; where none has, the largest one is waited for.
+- `free`: chunks may share a vnode. `pack`: all chunks are on one host. `scatter`: each chunk has its own host.
+  `vscatter`: each chunk has its own vnode.
+- `excl`, `exclhost`: the job has its vnodes, or its hosts, alone. `shared`: it shares them.
+- `group=R`: all vnodes have the same value of the resource R. A request has one set of vnodes, so each reading chooses
+  the smallest group with enough free amounts, as PBS does. If no group has enough, it chooses the largest.
 
 Sources: OpenPBS's manual pages `pbs_resources(7B)` and `qrun(8B)`.
 """
@@ -29,14 +29,14 @@ from cpsched_bridge.adapters.pbs.translation.vnodes import VnodeGroups, VnodeTab
 from cpsched_bridge.adapters.shared.not_modelled import NotModelled
 
 SILENT = frozenset({"mpiprocs", "ompthreads", "nodect", "nchunk"})
-"""What a chunk may say that no vnode has."""
+"""Resources of a chunk that no vnode has."""
 MOST_CHUNKS = 1 << 20
 _AMOUNT = re.compile(r"[0-9A-Za-z.]{1,32}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """So many equal chunks: what each uses up, and what its vnode must have."""
+    """Describe `count` equal chunks: the amounts they consume, and vnode properties."""
 
     count: int
     amounts: tuple[tuple[str, str], ...]
@@ -44,55 +44,55 @@ class Chunk:
 
     @property
     def words(self) -> str:
-        """What the chunk uses up, in PBS's words."""
+        """The chunk's amounts in PBS's syntax."""
         return ":".join(f"{name}={value}" for name, value in self.amounts)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupChoice:
-    """The groups of vnodes, in any one of which a job may run."""
+    """Hold the groups of vnodes, of which a job may use any one."""
 
     groups: VnodeGroups
     holds: BoolArray
-    """Whether a group holds the job when it is empty."""
+    """Whether the job fits into each group when the group is idle."""
     allowed: BoolArray
-    """The vnodes that the job may use."""
+    """Vnodes that the job may use."""
 
     def members(self, group: int) -> BoolArray:
-        """The vnodes of one group that the job may use."""
+        """Return the vnodes of one group that the job may use."""
         return self.groups.members(group, len(self.allowed)) & self.allowed
 
     def has(self, vnodes: BoolArray) -> bool:
-        """Whether these are all that the job may use of a group that holds it."""
+        """Return whether these are all usable vnodes of a group that holds the job."""
         around = self.groups.around(int(vnodes.argmax()))
         return any(self.holds[each] and (self.members(each) == vnodes).all() for each in around.tolist())
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkRequest:
-    """A request, and by unit the chunks in it."""
+    """Hold a request and the chunks of one unit."""
 
     request: Request
     chunks: tuple[str, ...]
-    """What one unit uses up, chunk by chunk, in PBS's words."""
+    """Amounts of each chunk of one unit, in PBS's syntax."""
     choice: GroupChoice | None = None
-    """For a job with `group=`, where else it may run."""
+    """Groups of a job with `group=`."""
 
     def may_be(self, request: Request, machine: VnodeTable) -> bool:
-        """Whether a request is this one, or the same in another of its groups."""
+        """Return whether a request is this one, or this one in another of its groups."""
         if request == self.request or self.choice is None:
             return request == self.request
         there = machine.rows[request.node_set]
         return replace(request, node_set=self.request.node_set) == self.request and self.choice.has(there)
 
     def placed(self, nodes: tuple[tuple[str, int], ...]) -> str:
-        """Where the units are, as `qrun -H` wants it told."""
+        """Return a placement in the syntax of `qrun -H`."""
         where = (f"({name}:{words})" for name, units in nodes for _ in range(units) for words in self.chunks)
         return "+".join(where)
 
 
 def placement_of(text: str) -> ChunkPlacement:
-    """Return what `place` says. Raises `NotModelled` for words that PBS's manual does not name."""
+    """Parse `place`; raise `NotModelled` for values outside of PBS's manual."""
     found = parse_place(text)
     if found.unknown:
         raise NotModelled(f"place={text[:60]}")
@@ -100,7 +100,10 @@ def placement_of(text: str) -> ChunkPlacement:
 
 
 def parse_chunks(select: str, machine: VnodeTable) -> list[Chunk]:
-    """Return the chunks of a `select`, equal neighbours together. Raises `NotModelled`, `ValueError`."""
+    """Return the chunks of a `select`; merge equal neighbours.
+
+    Raise `NotModelled` or `ValueError`.
+    """
     found: list[Chunk] = []
     for part in parse_select(select):
         if not part.count:
@@ -129,9 +132,10 @@ def parse_chunks(select: str, machine: VnodeTable) -> list[Chunk]:
 
 
 def chunk_request(select: str, place: str, machine: VnodeTable, allowed: BoolArray, free: IntArray) -> ChunkRequest:
-    """What a job asks for, on the vnodes that are `allowed`. Raises `NotModelled`, and `ValueError` for odd words.
+    """Return a job's request on the `allowed` vnodes.
 
-    `free`, int64[N, R], says which group of vnodes has room for a job that wants to be in one.
+    `free`, int64[N, R], determines the group of a job with `group=`. Raise `NotModelled`, or `ValueError` for malformed
+    text.
     """
     chunks, how = parse_chunks(select, machine), placement_of(place)
     mask = allowed.copy()
@@ -171,7 +175,7 @@ def chunk_request(select: str, place: str, machine: VnodeTable, allowed: BoolArr
 def _in_one_group(
     found: ChunkRequest, resource: str, machine: VnodeTable, mask: BoolArray, free: IntArray
 ) -> ChunkRequest:
-    """The same on the vnodes of one group, among those groups that could hold the job."""
+    """Restrict a request to the vnodes of one group that can hold the job."""
     request, groups = found.request, machine.groups(resource)
     choice = GroupChoice(groups, groups.sums(_room(request, machine.capacity, machine, mask)) >= request.units, mask)
     if not choice.holds.any():
@@ -184,12 +188,12 @@ def _in_one_group(
 
 
 def chunks_fit(request: Request, free: IntArray, machine: VnodeTable) -> bool:
-    """Whether the vnodes of a request hold all of it where `free`, int64[N, R], is free."""
+    """Return whether a request fits into the amounts `free`, int64[N, R]."""
     return int(_room(request, free, machine, machine.rows[request.node_set]).sum()) >= request.units
 
 
 def _room(request: Request, free: IntArray, machine: VnodeTable, mask: BoolArray) -> IntArray:
-    """How many units each of the vnodes holds where `free` is free, int64[N]; 0 outside the mask."""
+    """Return the units that fit on each vnode, int64[N]; 0 outside the mask."""
     units = units_by_node(request, free)
     units[~mask] = 0
     if request.exclusive:
@@ -203,7 +207,7 @@ def _vector(chunk: Chunk, machine: VnodeTable) -> tuple[int, ...]:
 
 
 def _exclusive(how: ChunkPlacement, machine: VnodeTable, mask: BoolArray) -> bool:
-    """Whether the job's vnodes are its alone: by its own word, or by that of the vnodes, if they agree."""
+    """Return whether the job has its vnodes alone, by `place` or their `sharing`."""
     found = {_alone(how.sharing, machine.sharing[row]) for row in np.flatnonzero(mask).tolist()}
     if len(found) > 1:
         raise NotModelled("vnodes that differ in whether they are shared")
@@ -214,7 +218,7 @@ def _exclusive(how: ChunkPlacement, machine: VnodeTable, mask: BoolArray) -> boo
 
 
 def _alone(wish: str, sharing: str) -> str:
-    """ "vnode", "host", or nothing, where the job shares; `sharing` is a vnode's own word."""
+    """Return what the job has alone: "vnode", "host", or "" if it shares."""
     if sharing == "ignore_excl":
         return ""
     if sharing.startswith("force_") or not wish:

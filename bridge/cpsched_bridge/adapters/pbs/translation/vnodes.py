@@ -1,4 +1,4 @@
-"""PBS's vnodes as nodes: what they have, what is free on them, and which of them a job may use."""
+"""Translate PBS's vnodes to nodes: capacities, free amounts, and node sets."""
 
 from __future__ import annotations
 
@@ -19,56 +19,56 @@ from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE, NotModelled
 from cpsched_bridge.ports import Outage
 
 BUILT_IN = {"vmem": "size", "naccelerators": "long", "accelerator_memory": "size"}
-"""What vnodes have and jobs use up without anybody having made it, beside processors and memory."""
+"""Built-in consumable resources besides processors and memory."""
 TAKES_JOBS = frozenset({"free", "job-busy", "job-exclusive", "job-sharing", "resv-exclusive"})
-"""States in which a vnode works. Any other, such as `offline`, and it is given no job."""
+"""States of a usable vnode; in other states, such as `offline`, it gets no job."""
 FULL = frozenset({"job-exclusive", "resv-exclusive"})
-"""States in which a vnode works and has nothing to give, whatever the amounts say."""
+"""States of a usable vnode without free amounts, whatever PBS prints as assigned."""
 
 OWN = ("host", "vnode")
-"""What a vnode is, and so has one value of; no resource of the site's."""
+"""Resources that identify a vnode: it has one value of each."""
 
 
 @dataclass(frozen=True, slots=True)
 class VnodeGroups:
-    """Groups of vnodes; P pairs say which vnode is in which group."""
+    """Hold groups of vnodes as P pairs of vnode and group."""
 
     names: tuple[str, ...]
     rows: IntArray
     """int64[P]: the vnode of each pair."""
     groups: IntArray
-    """int64[P]: its group, rising."""
+    """int64[P]: the group of each pair, ascending."""
 
     def sums(self, by_row: IntArray) -> IntArray:
-        """What the vnodes (int64[N]) of each group come to, int64[G]."""
+        """Return the sum of `by_row` (int64[N]) over each group, int64[G]."""
         found = np.zeros(len(self.names), np.int64)
         np.add.at(found, self.groups, by_row[self.rows])
         return found
 
     def members(self, group: int, count: int) -> BoolArray:
-        """Which of the `count` vnodes are in the group."""
+        """Return which of the `count` vnodes are in the group."""
         mask = np.zeros(count, np.bool_)
         mask[self.rows[self.groups == group]] = True
         return mask
 
     def around(self, row: int) -> IntArray:
-        """The groups that the vnode is in."""
+        """Return the groups of a vnode."""
         found: IntArray = self.groups[self.rows == row]
         return found
 
 
 @dataclass(slots=True)
 class VnodeTable(NodeTable):
-    """The vnodes as configured; `of` builds one."""
+    """Hold the vnodes as configured; `of` builds one."""
 
     sizes: frozenset[str]
     """Resources whose amounts are sizes."""
     properties: Mapping[str, Mapping[str, str]]
-    """By vnode, what it has that nobody uses up: text, by resource."""
+    """Non-consumable resources by vnode: text by resource."""
     hosts: tuple[str, ...]
-    """By row, the vnode's host."""
+    """Host of each vnode, by row."""
     queues: tuple[str, ...]
-    """By row, the queue that the vnode is kept for; empty: for none."""
+    """Queue that each vnode is dedicated to, by row; empty for none."""
     partitions: tuple[str, ...]
     sharing: tuple[str, ...]
     _values: dict[str, dict[str, list[int]]] = field(default_factory=dict, kw_only=True)
@@ -78,7 +78,7 @@ class VnodeTable(NodeTable):
     def of(
         cls, vnodes: Mapping[str, Record], kinds: Mapping[str, ResourceKind], previous: VnodeTable | None = None
     ) -> VnodeTable:
-        """`previous` itself where everything is still the same, else a new one. Raises `ValueError` without vnodes."""
+        """Return a table, or `previous` if equal; raise `ValueError` without vnodes."""
         if not vnodes:
             raise ValueError("no vnodes")
         names = tuple(sorted(vnodes))
@@ -114,18 +114,18 @@ class VnodeTable(NodeTable):
 
     @property
     def one_vnode_per_host(self) -> bool:
-        """Whether hosts and vnodes are the same thing; a vnode that has nothing, such as a natural one, is none."""
+        """Whether each host has one vnode, not counting vnodes without resources."""
         hosts = [host for row, host in enumerate(self.hosts) if self.capacity[row].any()]
         return len(set(hosts)) == len(hosts)
 
     def having(self, resource: str, value: str) -> BoolArray:
-        """The vnodes that have this value of a resource that nobody uses up; `host` and `vnode` are such."""
+        """Return the vnodes with this value of a non-consumable resource, or `OWN`."""
         mask = np.zeros(len(self.names), np.bool_)
         mask[self._by_value(resource).get(value if resource in OWN else _flag(value), [])] = True
         return mask
 
     def _by_value(self, resource: str) -> Mapping[str, list[int]]:
-        """The vnodes by each value of such a resource: gone through once, however many jobs ask."""
+        """Return the vnodes by value of a non-consumable resource; cache the result."""
         found = self._values.get(resource)
         if found is None and self.knows(resource):
             found = self._values[resource] = {}
@@ -137,9 +137,10 @@ class VnodeTable(NodeTable):
         return found or {}
 
     def groups(self, resource: str) -> VnodeGroups:
-        """The vnodes by each value of a resource that nobody uses up; one that has several values is in several groups.
+        """Return the groups of vnodes by value of a non-consumable resource.
 
-        The smallest group comes first, as PBS tries them. Vnodes without a value are in none.
+        The smallest group is first, as in PBS. A vnode with several values is in several groups. A vnode without a
+        value is in no group.
         """
         found = self._groups.get(resource)
         if found is None:
@@ -155,13 +156,13 @@ class VnodeTable(NodeTable):
         return found
 
     def knows(self, resource: str) -> bool:
-        """Whether any vnode has this resource, used up or not."""
+        """Return whether a vnode has this resource, consumable or not."""
         if resource in OWN or resource in self.resources:
             return True
         return any(resource in each for each in self.properties.values())
 
     def of_queue(self, queue: Record, name: str) -> BoolArray:
-        """The vnodes on which jobs of a queue may run."""
+        """Return the vnodes on which jobs of a queue may run."""
         kept = np.array([each == name for each in self.queues])
         mask = kept if kept.any() else np.array([not each for each in self.queues])
         partition = text_of(queue, "partition")
@@ -172,7 +173,7 @@ class VnodeTable(NodeTable):
 
 
 def split_readable(vnodes: Mapping[str, Record]) -> tuple[dict[str, Record], list[Unreadable]]:
-    """The vnodes of which everything that is asked here can be answered, and the others with the reason."""
+    """Return the readable vnodes, and the unreadable ones with the reason."""
     found, odd = {}, []
     for name, vnode in vnodes.items():
         try:
@@ -188,7 +189,7 @@ def split_readable(vnodes: Mapping[str, Record]) -> tuple[dict[str, Record], lis
 
 
 def _flag(value: str) -> str:
-    """Truth values are written in many ways."""
+    """Return a boolean in one spelling; PBS accepts several."""
     word = value.strip()
     if word.lower() in ("true", "t", "yes", "y"):
         return "True"
@@ -200,7 +201,7 @@ def _ways(vnode: Record) -> tuple[str, str, str]:
 
 
 def _amounts(found: Mapping[str, str], resources: Sequence[str], sizes: frozenset[str]) -> list[int]:
-    """Amounts in the order of `resources`; all 0 where one of them cannot be any vnode's."""
+    """Return amounts in the order of `resources`; all 0 if one is unreadable."""
     try:
         return _all_amounts(found, resources, sizes)
     except UNREADABLE:
@@ -223,17 +224,17 @@ def _amount(found: Mapping[str, str], name: str, sizes: frozenset[str]) -> Fract
 
 
 def usable(vnodes: Mapping[str, Record], machine: VnodeTable) -> BoolArray:
-    """The vnodes that work."""
+    """Return the usable vnodes."""
     return np.array([states_of(vnodes[name]) <= TAKES_JOBS for name in machine.names])
 
 
 def states_of(vnode: Record) -> frozenset[str]:
-    """The states of a vnode."""
+    """Return the states of a vnode."""
     return frozenset(each.strip() for each in text_of(vnode, "state").split(",") if each.strip())
 
 
 def free_on(vnodes: Mapping[str, Record], machine: VnodeTable) -> IntArray:
-    """What is free, int64[N, R], by what PBS has assigned; rows of vnodes that do not work, or are full, are 0."""
+    """Return the free amounts, int64[N, R]; 0 for unusable and full vnodes."""
     free = machine.capacity.copy()
     working = usable(vnodes, machine)
     for row, name in enumerate(machine.names):
@@ -256,7 +257,7 @@ def _taken(assigned: Mapping[str, str], machine: VnodeTable) -> IntArray | None:
 
 
 def without_amounts(vnodes: Mapping[str, Record], machine: VnodeTable) -> Iterable[Unreadable]:
-    """Vnodes that get no jobs because an amount there cannot be read."""
+    """Return vnodes that get no jobs because an amount is unreadable."""
     for name in machine.names:
         try:
             _all_amounts(texts_of(vnodes[name], "resources_available"), machine.resources, machine.sizes)
@@ -267,7 +268,7 @@ def without_amounts(vnodes: Mapping[str, Record], machine: VnodeTable) -> Iterab
 
 
 def outages(vnodes: Mapping[str, Record], machine: VnodeTable, now_s: int) -> Iterable[Outage]:
-    """Vnodes that take no jobs now, for people."""
+    """Return the unusable vnodes as outages to show to users."""
     for row, name in enumerate(machine.names):
         states = states_of(vnodes[name])
         if not states <= TAKES_JOBS:

@@ -1,4 +1,4 @@
-"""Send commands to PBS: start and move jobs, open and close queues, write claim and boosts.
+"""Send commands to PBS about jobs, queues, the claim and boosts.
 
 Each argument is validated first, so that text chosen by a user stays one argument.
 """
@@ -49,7 +49,7 @@ class PbsCommands:
         self._programs.command(["qalter", "-l", wish, *(_checked(JOB, job) for job in jobs)], within_s)
 
     def walltime(self, job: str, seconds: int, within_s: float) -> None:
-        """Set a waiting job's walltime, as PBS's scheduler does before it starts a shrink-to-fit job."""
+        """Set a waiting job's walltime, as PBS does before it starts a shrink-to-fit job."""
         self._programs.command(["qalter", "-l", f"walltime={int(seconds)}", _checked(JOB, job)], within_s)
 
     def claim(self, resource: str, words: str) -> None:

@@ -23,11 +23,11 @@ from cpsched_bridge.adapters.pbs.pbs_records import Record, Unquoted, Value, all
 from cpsched_bridge.errors import BackendUnavailable
 
 USERS_OWN = frozenset({"Variable_List", "Submit_arguments", "argument_list", "executable", "comment", "jobdir"})
-"""Job attributes that no decision uses, skipped: most of the output, and users' texts."""
+"""Skipped job attributes: users' texts, and most of the output."""
 _OBJECT = re.compile(r'^([ \t]+)"((?:[^"\\\n]|\\.)*)"[ \t]*:[ \t]*\{[ \t]*$', re.MULTILINE)
 _LINE = re.compile(r'([ \t]*)"([^"\\]*)"[ \t]*:[ \t]*(.*?),?[ \t]*')
 _BARE = re.compile(r"[-+.\w]+(?:\(\w*\))?", re.ASCII)
-"""Text that C parses as a number, so that PBS omits the quotes: `07`, `.5`, `+7`, `0x7`, `nan`."""
+"""Values without quotes, which C parses as numbers: `07`, `.5`, `0x7`, `nan`."""
 
 
 @dataclass(slots=True)
@@ -46,9 +46,9 @@ _AS_PRINTED: dict[str, Any] = {"parse_int": Unquoted, "parse_float": Unquoted, "
 
 
 def parse_objects(text: str, kind: str) -> Objects:
-    """Return the objects of one kind ("Jobs", "nodes", "Queue", "Server") in a program's output.
+    """Return the objects of one kind in a program's output.
 
-    Raise `BackendUnavailable` if the text is not PBS output.
+    `kind` is "Jobs", "nodes", "Queue" or "Server". Raise `BackendUnavailable` if the text is not PBS output.
     """
     try:
         whole = json.loads(text, object_pairs_hook=_Pairs, strict=False, **_AS_PRINTED)
@@ -129,7 +129,7 @@ def _salvaged(text: str, kind: str) -> Objects:
 
 
 def _by_lines(piece: str, indent: int) -> Record | None:
-    """Return the record of the lines indented beyond `indent`; None if a line is unreadable."""
+    """Return the record of lines indented beyond `indent`; None if unreadable."""
     found: Record = {}
     within: dict[str, str | tuple[str, ...]] | None = None
     listed = ""

@@ -13,11 +13,11 @@ from cpsched_bridge.adapters.shared.parallel_commands import ParallelCommands, f
 from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
 
 FIXED = {"LC_ALL": "C", "TZ": "UTC0"}
-"""Untranslated messages, and UTC: PBS's programs print local times without a zone."""
+"""Untranslated messages, and UTC: PBS prints local times without a zone."""
 
 
 def environment(own: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return this process's environment, which locates pbs.conf, with `FIXED` applied."""
+    """Return this process's environment, which locates pbs.conf, with `FIXED`."""
     return dict(os.environ if own is None else own) | FIXED
 
 
@@ -31,7 +31,7 @@ _REFUSED = re.compile(r"unauthorized|permission denied|access .*denied|illegal o
 
 
 def interpret_exit(command: str, status: int, complaint: str) -> BackendError | None:
-    """Return the error of a program's exit status and complaint; None if it succeeded."""
+    """Return the error of an exit status and complaint; None on success."""
     if status == 0:
         return None
     words = f"{command}: {format_complaint(complaint, status)}"
@@ -41,7 +41,10 @@ def interpret_exit(command: str, status: int, complaint: str) -> BackendError | 
 
 
 class Programs:
-    """Run programs of the folder `bin`, or of the path if empty; a query takes at most `within_s`."""
+    """Run programs of the folder `bin`, or of the path if it is empty.
+
+    A query takes at most `within_s`.
+    """
 
     def __init__(self, bin: str = "", within_s: float = 10.0) -> None:
         self._bin = bin
@@ -52,7 +55,10 @@ class Programs:
         return [name for name in NAMES if shutil.which(self._at(name)) is None]
 
     def query(self, commands: Mapping[str, Sequence[str]], until_s: float | None = None) -> dict[str, str]:
-        """Return all answers by name, or raise a `BackendError`; `until_s` is a monotonic time."""
+        """Return all answers by name; raise a `BackendError` if one is missing.
+
+        `until_s` is a monotonic time.
+        """
         left_s = self.within_s if until_s is None else until_s - time.monotonic()
         if left_s <= 0:
             raise BackendTimeout(f"{', '.join(commands)}: nothing is left of {self.within_s:g} s")
@@ -75,7 +81,7 @@ class Programs:
 
 
 def _told(command: str, status: int, complaint: str) -> BackendError | None:
-    """Return the error as `interpret_exit` does; a complaint from the server is a refusal."""
+    """Return the error of a command; a complaint from the server is a refusal."""
     if status == 0:
         return None
     words = f"{command}: {format_complaint(complaint, status)}"

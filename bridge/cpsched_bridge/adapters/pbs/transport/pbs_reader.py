@@ -33,7 +33,7 @@ NO_SENSE = "its record makes no sense"
 RESOURCES_S = 60.0
 """Lifetime of the cached list of custom resources, in seconds."""
 ALONE = 20
-"""Maximum number of doubtful jobs that one reading queries alone; the others are unreadable."""
+"""Maximum number of doubtful jobs that one reading queries alone."""
 JOB = re.compile(r"\d{1,12}(?:\[\d{0,7}\])?\.[A-Za-z0-9][A-Za-z0-9._-]{0,254}", re.ASCII)
 
 
@@ -151,7 +151,7 @@ def _is_quoted(value: str | tuple[str, ...]) -> bool:
 
 
 def _put(record: Record, attribute: str, part: str, text: str | None) -> None:
-    """Set the text of an attribute or part; without a text, mark the record unreadable."""
+    """Set the text of an attribute or part; if None, mark the record unreadable."""
     parts = record.get(attribute)
     if text is None:
         record[UNREADABLE] = f"{part or attribute} is printed as a number, and not as text"

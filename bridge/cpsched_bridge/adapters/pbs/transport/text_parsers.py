@@ -14,9 +14,9 @@ _ATTRIBUTE = re.compile(r"[ \t]*([A-Za-z_][\w.-]*)[ \t]*=[ \t]?(.*)", re.ASCII)
 
 
 def parse_reservations(text: str) -> dict[str, Record]:
-    """Return the reservations by name from `pbs_rstat -F`; a tab continues a long line.
+    """Return the reservations by name from `pbs_rstat -F`.
 
-    A repeated reservation is unreadable. Raise `BackendUnavailable` for other text.
+    A tab continues a long line. A repeated reservation is unreadable. Raise `BackendUnavailable` for other text.
     """
     found: dict[str, Record] = {}
     record: Record | None = None
@@ -71,7 +71,10 @@ def parse_vnodes(text: str) -> dict[str, dict[str, str]]:
 
 
 def parse_schedulers(text: str) -> dict[str, Record]:
-    """Return the schedulers by name from `qmgr -c 'list sched'`; a tab continues a long line."""
+    """Return the schedulers by name from `qmgr -c 'list sched'`.
+
+    A tab continues a long line.
+    """
     found: dict[str, Record] = {}
     record: Record | None = None
     for line in text.replace("\n\t", "").splitlines():
