@@ -1,27 +1,27 @@
-"""The compiled loops over queue, nodes and running jobs.
+"""Compiled loops over queue, nodes and running jobs.
 
-`docs/kernels.md` explains them with one example. Where to look:
+`docs/kernels.md` explains them with one example. Modules:
 
 - `scheduling_state`: the handles: machine, node classes, list scheduler, plan result, workspace, state.
 - `fit_rules`: the one fit rule.
 - `queue_orders`: the orders of the queue.
-- `pool_scheduling`: list schedulers on a counted pool. EASY's shadow time is `shadow_time_on_pool` there.
+- `pool_scheduling`: list schedulers on a counted pool. `shadow_time_on_pool` computes EASY's shadow time.
 - `pool_profile`: free amounts of a pool over time.
-- `node_scheduling`: list schedulers on nodes. EASY's shadow time is `earliest_reservation` there.
+- `node_scheduling`: list schedulers on nodes. `earliest_reservation` computes EASY's shadow time.
 - `node_classes`: nodes with the same availability profile.
-- `availability`: what a job finds on the profiles of the classes: units now, earliest start.
-- `node_selection`: which nodes a job gets.
-- `node_layout` and `class_ranges`: how a plan moves whole ranges of nodes instead of single ones.
-- `order_search`: the search of `lookahead` among orders of the queue. Its state is in `search_state`, its costs in
-  `plan_costs`, its random moves in `order_moves`. `decode_pool` and `decode_nodes` turn an order into a plan.
-- `virtual_easy`: a virtual schedule: when EASY would have started each job.
-- `slurm_passes`: the main and backfill passes of Slurm's own scheduler.
-- `total_profile`: a bound on the start of a job that does not look at the nodes.
+- `availability`: a job's units and earliest start on the profiles of the classes.
+- `node_selection`: the nodes of a job.
+- `node_layout` and `class_ranges`: plans on ranges of nodes instead of single nodes.
+- `order_search`: the search of `lookahead` among orders of the queue. `search_state` holds its state, `plan_costs` its
+  costs, `order_moves` its random moves. `decode_pool` and `decode_nodes` turn an order into a plan.
+- `virtual_easy`: a virtual schedule with the starts of EASY.
+- `slurm_passes`: the main and backfill passes of Slurm's scheduler.
+- `total_profile`: a lower bound on a job's start from the sum over all nodes.
 - `cp`: the loops of the constraint-programming dispatchers.
 
 Python calls the functions marked `@kernel`.
 
-Columns are those of `cpsched.model.JobTable`, indexed by slot. Kernels decide on values alone (times, amounts, node
-indices), never on the order in which values happen to be stored. So the same instant gives the same decision, whether
-its state was carried between rounds or built again.
+Columns are those of `cpsched.model.JobTable`, indexed by slot. Kernels decide by values alone (times, amounts, node
+indices), never by storage order. So the same instant gives the same decision, whether its state was carried between
+rounds or rebuilt.
 """

@@ -1,4 +1,4 @@
-"""What a job finds on the lines of the groups: units now, the earliest slot, and which nodes become free last."""
+"""Evaluate a job on the profiles of node classes: units, earliest start, ranks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cpsched.model import DISTINCT, EXCLUSIVE, NEVER
 
 @subroutine
 def step_at(groups: NodeClasses, g: int, at_s: int) -> int:
-    """The index, within the line of group `g`, of the step that holds at second `at_s`."""
+    """Return the index, within the profile of class `g`, of the step at `at_s`."""
     at, first = groups.at, groups.first[g]
     low, high = 0, groups.length[g]
     while low + 1 < high:
@@ -28,9 +28,10 @@ def step_at(groups: NodeClasses, g: int, at_s: int) -> int:
 
 @subroutine
 def count_units_by_class(site: SchedulingState, slot: int, start_s: int, end_s: int) -> int:
-    """Set `trial.found[g]` to the units of a job that one node of group `g` holds throughout [start_s, end_s).
+    """Return the units of a job that all nodes hold throughout [start_s, end_s).
 
-    Returns the sum over all nodes. Most of the time of a round is spent here, so this is one loop over plain arrays.
+    Set `trial.found[g]` to the units on one node of class `g`. A round spends most of its time here, so this is one
+    loop over plain arrays.
     """
     groups, found, machine, jobs = site.trial.groups, site.trial.found, site.machine, site.jobs
     kind, size, first, length, at, free = groups.kind, groups.size, groups.first, groups.length, groups.at, groups.free
@@ -46,7 +47,7 @@ def count_units_by_class(site: SchedulingState, slot: int, start_s: int, end_s: 
         if node_set > 0 and not node_sets[node_set, node]:
             continue
 
-        # The least that the steps hold from the one at `start_s` to the last before `end_s`.
+        # The minimum over the steps from the one at `start_s` to the last before `end_s`.
         least, step, last = units, first[g] + step_at(groups, g, start_s), first[g] + length[g]
         while step < last and at[step] < end_s and least > 0:
             for r in range(resources):
@@ -59,7 +60,7 @@ def count_units_by_class(site: SchedulingState, slot: int, start_s: int, end_s: 
 
 @subroutine
 def longest_profile(groups: NodeClasses) -> int:
-    """The number of steps of the longest line."""
+    """Return the number of steps of the longest profile."""
     steps, length = 0, groups.length
     for g in range(groups.count):
         steps = max(steps, length[g])
@@ -68,7 +69,7 @@ def longest_profile(groups: NodeClasses) -> int:
 
 @subroutine
 def note_change(trial: PlanWorkspace, count: int, at_s: int, by: int) -> int:
-    """Append a change by `by` units at `at_s` to the `count` noted changes; returns the new count."""
+    """Append a change by `by` units at `at_s`; return the new number of changes."""
     if count == len(trial.change_s):
         grow_columns(trial, "change_s change_by", count, count + 1)
     trial.change_s[count], trial.change_by[count] = at_s, by
@@ -77,10 +78,10 @@ def note_change(trial: PlanWorkspace, count: int, at_s: int, by: int) -> int:
 
 @subroutine
 def changes_within(site: SchedulingState, slot: int, low_s: int, high_s: int) -> tuple[int, int, bool]:
-    """Note how the number of units that all nodes hold for the whole job changes with its start.
+    """Record how the units that all nodes hold for a job change with its start.
 
-    Starts in [low_s, high_s] are considered; the changes go to `trial.change_s` and `trial.change_by`, unsorted.
-    Returns the units for a start at `low_s`, the number of changes, and whether any line has steps after `high_s`.
+    Consider starts in [low_s, high_s]. Write the changes to `trial.change_s` and `trial.change_by`, unsorted. Return
+    the units for a start at `low_s`, the number of changes, and whether a profile has steps after `high_s`.
     """
     trial, machine, jobs = site.trial, site.machine, site.jobs
     groups, duration_s = trial.groups, jobs.estimate_s[slot]
@@ -99,7 +100,7 @@ def changes_within(site: SchedulingState, slot: int, low_s: int, high_s: int) ->
         i = step_at(groups, g, low_s)
         filled, current = i, 0
 
-        # For each step: a job that starts at `pos_s` needs this step and all steps that begin before the job ends.
+        # A job that starts at `pos_s` needs this step and all steps that begin before its end.
         while i < n and all_at[first + i] <= high_s:
             pos_s = max(all_at[first + i], low_s)
             until_s = all_at[first + i + 1] if i + 1 < n else NEVER
@@ -117,7 +118,7 @@ def changes_within(site: SchedulingState, slot: int, low_s: int, high_s: int) ->
                         break
                     j += 1
 
-                # A start at `pos_s` finds `least` units on a node: note the difference to starts just before.
+                # A start at `pos_s` finds `least` units on a node: record the difference to starts just before.
                 if least != current:
                     if pos_s <= low_s:
                         base += size[g] * (least - current)
@@ -127,7 +128,7 @@ def changes_within(site: SchedulingState, slot: int, low_s: int, high_s: int) ->
                 if least == 0:
                     break
 
-                # A later start in this step finds fewer units once the job reaches a step that holds fewer: go there.
+                # A later start in this step finds fewer units once the job reaches a lower step: go there.
                 while j < n:
                     if j == filled:
                         most = units
@@ -149,10 +150,10 @@ def changes_within(site: SchedulingState, slot: int, low_s: int, high_s: int) ->
 
 @subroutine
 def earliest_start(site: SchedulingState, slot: int, from_s: int) -> int:
-    """The earliest second, `from_s` or later, from which a job finds its units for its whole duration; or NEVER.
+    """Return a job's earliest start, `from_s` or later; NEVER if there is none.
 
-    On nodes this is EASY's shadow time. The lines are examined piece by piece, each twice as long as the piece before,
-    so that the time spent grows with the steps up to the result and not with the whole line.
+    On nodes this is EASY's shadow time. The loop examines the profiles piece by piece, each piece twice as long as the
+    one before. So its time depends on the steps up to the result, not on the length of the profile.
     """
     trial, need, duration_s = site.trial, site.jobs.units[slot], site.jobs.estimate_s[slot]
     low_s, span_s = from_s, duration_s
@@ -174,7 +175,7 @@ def earliest_start(site: SchedulingState, slot: int, from_s: int) -> int:
 
 @subroutine
 def units_at(site: SchedulingState, slot: int, g: int, step: int, most: int) -> int:
-    """How many units of a job, at most `most`, a node of group `g` holds at a step of its line."""
+    """Return the units of a job, at most `most`, on a node of class `g` at a step."""
     groups, machine, jobs = site.trial.groups, site.machine, site.jobs
     node, whole = machine.kind_node[groups.kind[g]], jobs.sharing[slot] & EXCLUSIVE
     found, free, at = most, groups.free, groups.first[g] + step
@@ -185,9 +186,10 @@ def units_at(site: SchedulingState, slot: int, g: int, step: int, most: int) -> 
 
 @subroutine
 def rank_by_latest(site: SchedulingState, slot: int, start_s: int) -> None:
-    """Set `trial.rank[g]` to the second from which a node of group `g` holds `found[g]` units, up to `start_s`.
+    """Rank the classes whose nodes become free last highest.
 
-    Nodes that become free last rank highest, so that a reservation leaves the nodes that are free now to others.
+    Set `trial.rank[g]` to the second from which a node holds `found[g]` units up to `start_s`. So a reservation leaves
+    the nodes that are free now to other jobs.
     """
     trial = site.trial
     groups, found, rank = trial.groups, trial.found, trial.rank
@@ -203,9 +205,9 @@ def rank_by_latest(site: SchedulingState, slot: int, start_s: int) -> None:
 
 @subroutine
 def rank_by_fullest(site: SchedulingState) -> None:
-    """Set `trial.rank[g]`, higher for nodes that have less free now: best fit (mod17).
+    """Set `trial.rank[g]`, higher for nodes with less free now: best fit (mod17).
 
-    Free amounts are measured in millionths of the largest node, and summed over resources.
+    The measure is the sum over resources, in millionths of the largest node.
     """
     trial = site.trial
     groups, found, rank, most = trial.groups, trial.found, trial.rank, trial.most

@@ -1,9 +1,9 @@
-"""The groups of a plan as ranges of one layout of the nodes, see `cpsched.kernels.node_layout`.
+"""Store a plan's classes as ranges of one layout, see `kernels.node_layout`.
 
-From each group a job takes the nodes with the lowest indices. So the group, which is the range [begin, begin + size),
-gives its first places to a new group, and nothing else changes: a placement takes time by the number of groups, not of
-nodes. Each range that a job takes is noted as a *move*. Moves can be taken back in reverse order. Those of a job that
-starts now are written out as nodes at the end.
+A job takes the nodes with the lowest indices of each class. So the class, the range [begin, begin + size), gives its
+first places to a new class: the time of a placement depends on the number of classes, not of nodes. Each range that a
+job takes is a *move*. Moves are undone in reverse order. At the end, the moves of jobs that start now are written as
+nodes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cpsched.model import EXCLUSIVE
 
 @subroutine
 def record_move(trial: PlanWorkspace, g: int, count: int, units: int) -> None:
-    """Note that a job takes the first `count` nodes of a group, `units` units of each."""
+    """Record that a job takes `units` units on a class's first `count` nodes."""
     m = trial.moves
     if m == len(trial.moved):
         grow_columns(trial, "moved moved_count moved_units moved_begin", m, m + 8)
@@ -28,7 +28,7 @@ def record_move(trial: PlanWorkspace, g: int, count: int, units: int) -> None:
 
 @subroutine
 def apply_move(site: SchedulingState, m: int, slot: int, start_s: int, end_s: int) -> None:
-    """Make a new group of the nodes of a noted move, on which the job holds its units during [start_s, end_s)."""
+    """Create the class of a move's nodes: the job holds units in [start_s, end_s)."""
     apply_scaled_move(site, m, slot, start_s, end_s, site.jobs.sharing[slot] & EXCLUSIVE, 1)
 
 
@@ -36,7 +36,7 @@ def apply_move(site: SchedulingState, m: int, slot: int, start_s: int, end_s: in
 def apply_scaled_move(
     site: SchedulingState, m: int, slot: int, start_s: int, end_s: int, whole: int, times: int
 ) -> None:
-    """As `apply_move`, but the job takes `times` as much; with `whole` all of each node, however few its units."""
+    """Apply a move whose job takes `times` as much, or whole nodes if `whole`."""
     trial, groups = site.trial, site.trial.groups
     g, count = trial.moved[m], trial.moved_count[m]
     new = add_edited(groups, site.machine, site.jobs, slot, g, trial.moved_units[m], start_s, end_s, -times, whole)
@@ -49,9 +49,9 @@ def apply_scaled_move(
 
 @subroutine
 def undo_moves(trial: PlanWorkspace, first: int) -> None:
-    """Undo the moves from `first` on, the last one first: each group gets its nodes back.
+    """Undo the moves from `first` on, last one first: classes regain their nodes.
 
-    The caller forgets the groups that these moves had made.
+    The caller drops the classes that these moves created.
     """
     moved, count, at, size, begin = (
         trial.moved, trial.moved_count, trial.moved_begin, trial.groups.size, trial.groups.begin,
@@ -65,7 +65,7 @@ def undo_moves(trial: PlanWorkspace, first: int) -> None:
 
 @subroutine
 def taken_by_moves(site: SchedulingState, first: int, slot: int, r: int) -> int:
-    """What a job takes of resource `r`; its moves are those from `first` on."""
+    """Return what a job takes of resource `r`; its moves begin at `first`."""
     trial, kind_node, found = site.trial, site.machine.kind_node, 0
     for m in range(first, trial.moves):
         node = kind_node[trial.groups.kind[trial.moved[m]]]
@@ -75,7 +75,10 @@ def taken_by_moves(site: SchedulingState, first: int, slot: int, r: int) -> int:
 
 @subroutine
 def placement_hash(trial: PlanWorkspace, first: int) -> int:
-    """A hash of the places and units of the moves from `first` on, independent of how they are split into moves."""
+    """Return a hash of the places and units of the moves from `first` on.
+
+    It does not depend on how they are split into moves.
+    """
     at, count, units, found = trial.moved_begin, trial.moved_count, trial.moved_units, 0
     for m in range(first, trial.moves):
         found += units[m] * (hash64(at[m] + count[m]) - hash64(at[m]))
@@ -84,7 +87,7 @@ def placement_hash(trial: PlanWorkspace, first: int) -> int:
 
 @subroutine
 def write_starts(site: SchedulingState) -> None:
-    """Write nodes and units of each start into the draft, in order of node index."""
+    """Write nodes and units of each start into the plan result, by node index."""
     draft, trial = site.draft, site.trial
     heads, layout, counts = trial.heads, trial.layout, trial.moved_count
     to = 0

@@ -1,8 +1,8 @@
-"""From an order to a plan on nodes: each job in turn gets its earliest slot.
+"""Turn an order into a plan on nodes: each job in turn gets its earliest start.
 
-While jobs are placed, groups are only added. So the last jobs can be taken back: their moves are undone, and the groups
-added since are forgotten. A mark before each job says how far to go back. This lets the search replan only what stands
-behind the first change of an order.
+Placing jobs only adds classes. So the last jobs can be removed: their moves are undone, and the classes added since are
+dropped. Counters saved before each job mark the state to restore. So the search replans only the jobs behind the first
+change of an order.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cpsched.model import NEVER
 
 @subroutine
 def save_counters(site: SchedulingState, search: OrderSearch, k: int) -> None:
-    """Note all counters before the job at place `k` is placed."""
+    """Save all counters before the job at place `k` is placed."""
     trial, marks = site.trial, search.marks
     marks.moves[k], marks.groups[k], marks.steps[k] = trial.moves, trial.groups.count, trial.groups.steps
     marks.started[k], marks.failed[k], marks.slotted[k] = site.draft.started, trial.hopeless, trial.slotted
@@ -31,7 +31,7 @@ def save_counters(site: SchedulingState, search: OrderSearch, k: int) -> None:
 
 @subroutine
 def undo_placements(site: SchedulingState, search: OrderSearch, k: int) -> None:
-    """Take back all jobs from place `k` on."""
+    """Remove all jobs from place `k` on."""
     trial, draft, groups, marks = site.trial, site.draft, site.trial.groups, search.marks
     undo_moves(trial, marks.moves[k])
     available, resources = trial.available, len(trial.available)
@@ -43,9 +43,9 @@ def undo_placements(site: SchedulingState, search: OrderSearch, k: int) -> None:
 
 @subroutine
 def place_earliest(site: SchedulingState, search: OrderSearch, position: int, k: int, to: int) -> int:
-    """Give a job its earliest slot beside all jobs placed; returns its start, NEVER where it has none.
+    """Place a job at its earliest start beside the placed jobs; return it or NEVER.
 
-    Reads row `k` of the totals, and writes row `to`.
+    Read row `k` of the totals, and write row `to`.
     """
     resize_class_columns(site.trial)
     slot, moves = site.queue[position], site.trial.moves
@@ -63,7 +63,7 @@ def place_earliest(site: SchedulingState, search: OrderSearch, position: int, k:
 
 @subroutine
 def place_at(site: SchedulingState, search: OrderSearch, position: int, start_s: int, k: int) -> None:
-    """Place a job at `start_s`, which `place_earliest` has found for it before."""
+    """Place a job at `start_s`, which `place_earliest` found before."""
     slot, moves = site.queue[position], site.trial.moves
     if start_s != NEVER:
         resize_class_columns(site.trial)
@@ -76,7 +76,7 @@ def place_at(site: SchedulingState, search: OrderSearch, position: int, start_s:
 
 @subroutine
 def restore_best_prefix(site: SchedulingState, search: OrderSearch, k: int) -> None:
-    """Place the jobs of the best order before place `k`, and take all others back."""
+    """Place the jobs of the best order before place `k`, and remove all others."""
     undo_placements(site, search, min(search.shared.valid, k))
     for i in range(search.shared.valid, k):
         save_counters(site, search, i)
@@ -90,13 +90,13 @@ def restore_best_prefix(site: SchedulingState, search: OrderSearch, k: int) -> N
 def decode_placed(
     site: SchedulingState, search: OrderSearch, objective: PriceParameters, first: int, limit: float
 ) -> float:
-    """Plan the order on trial on nodes; returns its cost, `EXCEEDS_LIMIT` where that is more than `limit`.
+    """Plan the trial order on nodes; return its cost, `EXCEEDS_LIMIT` above `limit`.
 
     - The order equals the best one before place `first`.
     - A job that can never run costs nothing.
-    - As soon as the jobs placed hold the same as in the best plan, and the rest of both orders is equal, the rest of
-      the plan is known and is not planned again.
-    - Afterwards `shared.valid` is `first`, while jobs behind that place are still placed.
+    - Once the placed jobs hold the same as in the best plan and the rest of both orders is equal, the rest of the plan
+      is known and not planned again.
+    - Afterwards `shared.valid` is `first`, although jobs behind that place are still placed.
     """
     order, starts, spent, known = search.trial.order, search.trial.starts, search.trial.spent, search.trial.known
     restore_best_prefix(site, search, first)
@@ -122,9 +122,10 @@ def decode_placed(
 
 @subroutine
 def apply_plan_on_nodes(site: SchedulingState, search: OrderSearch, whole: bool) -> None:
-    """Start the jobs that the best order starts now, and behind its head every job that fits beside them.
+    """Start the jobs that the best order starts now, and each later job that fits.
 
-    With `whole`, give the other jobs behind the head a planned start, up to `Settings.covered` jobs in all.
+    Later jobs are those behind the head. With `whole`, the others get a planned start, up to `SearchSettings.covered`
+    jobs in all.
     """
     restore_best_prefix(site, search, search.head)
     draft, order, trial, plan_s = site.draft, search.best.order, site.trial, site.draft.plan_s

@@ -1,6 +1,6 @@
-"""From an order to a plan on a counted pool: each job in turn gets its earliest slot.
+"""Turn an order into a plan on a pool: jobs in turn get their earliest start.
 
-The profile before each job is kept, so that the search replans only what stands behind the first change of an order.
+The search keeps the profile before each job, so that it replans only the jobs behind the first change of an order.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from cpsched.model import NEVER
 def decode_on_pool(
     site: SchedulingState, search: OrderSearch, objective: PriceParameters, first: int, limit: float
 ) -> float:
-    """Plan the order on trial on a pool; returns its cost, `EXCEEDS_LIMIT` where that is more than `limit`.
+    """Plan the trial order on a pool; return its cost, `EXCEEDS_LIMIT` above `limit`.
 
     - The order equals the best one before place `first`.
-    - The first `Settings.reservations` jobs that cannot start now hold their slots. Jobs behind may take the slot of
-      any other job, which is priced as if they did not.
-    - As soon as the jobs placed hold the same as in the best plan, and the rest of both orders is equal, the rest of
-      the plan is known and is not planned again.
+    - The first `SearchSettings.reservations` jobs that cannot start now hold their slots. Later jobs may take the slot
+      of any other job. Its price ignores that.
+    - Once the placed jobs hold the same as in the best plan and the rest of both orders is equal, the rest of the plan
+      is known and not planned again.
     """
     order, amount, reserve, estimate_s, queue = (
         search.trial.order, search.queued.amount, search.queued.reserve, site.jobs.estimate_s, site.queue,
@@ -61,9 +61,10 @@ def decode_on_pool(
 
 @subroutine
 def apply_plan_on_pool(site: SchedulingState, search: OrderSearch, whole: bool) -> None:
-    """Start the jobs that the best order starts now, and behind its head every job that fits beside them.
+    """Start the jobs that the best order starts now, and each later job that fits.
 
-    With `whole`, give the other jobs behind the head a planned start, up to `Settings.covered` jobs in all.
+    Later jobs are those behind the head. With `whole`, the others get a planned start, up to `SearchSettings.covered`
+    jobs in all.
     """
     draft, queue, estimate_s = site.draft, site.queue, site.jobs.estimate_s
     amount, order = search.queued.amount, search.best.order

@@ -1,8 +1,7 @@
-"""The one fit rule: what a job takes on a node, how many units a node holds, which rules a start breaks.
+"""Define the one fit rule: amounts taken, units that fit, broken rules.
 
-It is compiled into the kernels. Called from Python, the same functions run as plain Python, as
-`cpsched.feasibility` does. `jobs` is a `JobTable`; a `Cluster` and a kernel's `Machine` both have `capacity` and
-`node_sets`.
+Kernels compile it. `cpsched.feasibility` calls the same functions as plain Python. `jobs` is a `JobTable`. A `Cluster`
+and a kernel's `Machine` both have `capacity` and `node_sets`.
 """
 
 from __future__ import annotations
@@ -15,25 +14,27 @@ from cpsched.kernels.scheduling_state import Machine
 from cpsched.model import DISTINCT, EXCLUSIVE, Cluster, IntArray, JobTable
 
 UNBOUNDED = 1 << 62
-"""More units than any node holds; also an instant after all others."""
+"""A number of units above any node's, and an instant after all others."""
 MOST_UNITS = 1 << 22
-"""For up to this many units, the product of units and amount (at most `value_bounds.MOST_AMOUNT`) fits into 64 bits.
-A product is faster than a division."""
+"""Maximum units whose product with `value_bounds.MOST_AMOUNT` fits into 64 bits.
+
+A product is faster than a division.
+"""
 
 # ------------------------------------------------------------------------------------------ one resource of one node
 
 
 @scalar_subroutine
 def amount_taken(units: int, amount: int, whole: int, capacity: int) -> int:
-    """Return what `units` units of `amount` each take of one resource of a node; exclusive jobs take all."""
+    """Return what `units` units take of a node's resource; exclusive jobs take all."""
     return capacity if whole else units * amount
 
 
 @scalar_subroutine
 def units_that_fit(most: int, amount: int, whole: int, free: int, capacity: int) -> int:
-    """How many units of `amount` each fit into the `free` amount of one resource of a node; at most `most`.
+    """Return how many units, at most `most`, fit into `free` of a resource.
 
-    For a job that wants whole nodes: 0 where anything is in use.
+    For an exclusive job: 0 if any of it is in use.
     """
     if whole and free != capacity:
         return 0
@@ -46,18 +47,18 @@ def units_that_fit(most: int, amount: int, whole: int, free: int, capacity: int)
 
 
 Hardware = Machine | Cluster
-"""The nodes: kernels are handed a `Machine`, Python hands over a `Cluster`."""
+"""The nodes: a `Machine` in kernels, a `Cluster` in Python."""
 
 
 @subroutine
 def is_eligible(jobs: JobTable, slot: int, machine: Hardware, node: int) -> bool:
-    """Whether a node is in the node set of a job."""
+    """Return whether a node is in a job's node set."""
     return bool(machine.node_sets[jobs.node_set[slot], node])
 
 
 @subroutine
 def is_idle(machine: Hardware, free: FixedMatrix, node: int) -> bool:
-    """Whether all of a node is free, by the free amounts `free` (int64[N, R])."""
+    """Return whether a node is idle by the free amounts `free` (int64[N, R])."""
     for r in range(free.shape[1]):  # noqa: SIM110  (a loop compiles to better code than a generator)
         if free[node, r] != machine.capacity[node, r]:
             return False
@@ -66,7 +67,10 @@ def is_idle(machine: Hardware, free: FixedMatrix, node: int) -> bool:
 
 @subroutine
 def units_that_fit_row(jobs: JobTable, slot: int, amounts: FixedMatrix, row: int) -> int:
-    """How many units of a job fit into row `row` of `amounts` (int64[:, R]); sharing rules and node sets ignored."""
+    """Return how many units of a job fit into row `row` of `amounts` (int64[:, R]).
+
+    Ignore sharing rules and node sets.
+    """
     most = UNBOUNDED
     for r in range(amounts.shape[1]):
         most = units_that_fit(most, jobs.per_unit[slot, r], 0, amounts[row, r], 0)
@@ -75,10 +79,9 @@ def units_that_fit_row(jobs: JobTable, slot: int, amounts: FixedMatrix, row: int
 
 @subroutine
 def units_on(jobs: JobTable, slot: int, machine: Hardware, free: FixedMatrix, node: int) -> int:
-    """How many units like those of a job fit on a node with free amounts `free` (int64[N, R]).
+    """Return how many units like a job's fit on a node, by `free` (int64[N, R]).
 
-    Node set and sharing rules count; how many units the job asks for does not. At most 1 where each unit wants a node
-    of its own.
+    Respect node set and sharing rules, but not the job's number of units. The result is at most 1 for `distinct` jobs.
     """
     sharing = jobs.sharing[slot]
     if not is_eligible(jobs, slot, machine, node) or (sharing & EXCLUSIVE and not is_idle(machine, free, node)):
@@ -89,13 +92,13 @@ def units_on(jobs: JobTable, slot: int, machine: Hardware, free: FixedMatrix, no
 
 @subroutine
 def taken_on(jobs: JobTable, slot: int, machine: Hardware, node: int, units: int, r: int) -> int:
-    """What `units` units of a job take of resource `r` of a node."""
+    """Return what `units` units of a job take of resource `r` of a node."""
     return amount_taken(units, jobs.per_unit[slot, r], jobs.sharing[slot] & EXCLUSIVE, machine.capacity[node, r])
 
 
 @subroutine
 def exceeds_free(jobs: JobTable, slot: int, total_free: FixedColumn) -> bool:
-    """Whether a job asks for more of some resource than all nodes together have free (int64[R])."""
+    """Return whether a job requests more of a resource than `total_free` (int64[R])."""
     units, per_unit = jobs.units[slot], jobs.per_unit
     for r in range(len(total_free)):  # noqa: SIM110  (a loop compiles to better code than a generator)
         if units * per_unit[slot, r] > total_free[r]:
@@ -108,7 +111,7 @@ def add_to_free(
     jobs: JobTable, slot: int, machine: Hardware, nodes: FixedColumn, units: FixedColumn, free: Matrix,
     total_free: Column, sign: int,
 ) -> None:  # fmt: skip
-    """Add `sign` times what a placement takes to `free` (int64[N, R]) and to its sum over nodes (int64[R])."""
+    """Add `sign` times a placement's amounts to `free` and `total_free`."""
     per_unit, whole, capacity = jobs.per_unit, jobs.sharing[slot] & EXCLUSIVE, machine.capacity
     for at in range(len(nodes)):
         node = nodes[at]
@@ -125,25 +128,25 @@ NOT_QUEUED, TWICE, NO_PLACEMENT, NO_NODE, OUT_OF_ORDER, LISTED_TWICE, WRONG_UNIT
 )
 """Rules that a start can break, as bits:
 
-- `NOT_QUEUED`: the job is not in the queue; `TWICE`: it starts twice;
-- `NO_PLACEMENT`: its offsets make no sense;
-- `NO_NODE`, `OUT_OF_ORDER`, `LISTED_TWICE`: a node that does not exist, out of order, or there twice;
-- `WRONG_UNITS`: other units than the job asked for;
-- `SHARED`: units that must be on distinct nodes share one;
-- `OUTSIDE`: a node outside of the job's node set;
-- `IN_USE`: the job wants a node for itself that is in use;
-- `LACKS`: the node has too little of some resource free.
+- `NOT_QUEUED`: the job is not in the queue. `TWICE`: the job starts twice.
+- `NO_PLACEMENT`: the offsets are invalid.
+- `NO_NODE`, `OUT_OF_ORDER`, `LISTED_TWICE`: a node does not exist, is out of order, or is listed twice.
+- `WRONG_UNITS`: the number of units differs from the request.
+- `SHARED`: units that require distinct nodes share a node.
+- `OUTSIDE`: a node is outside of the job's node set.
+- `IN_USE`: a node of an exclusive job is in use.
+- `LACKS`: a node has too little of a resource free.
 """
 
 QUEUED, STARTED = 1, 2
-"""By slot: state of the job during verification. Any other value: the job is not in the queue."""
+"""State of a job during verification; other values: not in the queue."""
 
 
 @subroutine
 def entry_faults(
     jobs: JobTable, slot: int, machine: Hardware, free: FixedMatrix, previous: int, node: int, units: int
 ) -> int:
-    """The rules that one entry of a placement breaks, `units` units on `node`, after an entry on node `previous`."""
+    """Return the rules that an entry breaks; `previous` is the node of the last entry."""
     if not 0 <= node < len(free):
         return NO_NODE
     found = LISTED_TWICE if node == previous else OUT_OF_ORDER if node < previous else 0
@@ -170,7 +173,10 @@ def start_faults(
     i: int, slots: FixedColumn, offsets: FixedColumn, nodes: FixedColumn, units: FixedColumn, phase: FixedColumn,
     free: FixedMatrix, machine: Hardware, jobs: JobTable,
 ) -> int:  # fmt: skip
-    """The rules that the `i`-th start breaks, as bits; `phase[slot]` is `QUEUED`, `STARTED` or something else."""
+    """Return the rules that the `i`-th start breaks, as bits.
+
+    `phase[slot]` is `QUEUED`, `STARTED` or another value.
+    """
     slot, first, last = slots[i], offsets[i], offsets[i + 1]
     if not 0 <= slot < len(phase) or phase[slot] not in (QUEUED, STARTED):
         return NOT_QUEUED
@@ -196,8 +202,8 @@ def verify_and_take_starts(
 ) -> int:  # fmt: skip
     """Verify all starts in order, and apply them.
 
-    Returns -1 when no start breaks a rule; `free`, its sum and `phase` are then as after all starts. Otherwise returns
-    the position of the first start that breaks a rule; `free`, its sum and `phase` are then as before.
+    Return -1 if no start breaks a rule. Otherwise return the position of the first start that breaks a rule, and leave
+    `free`, its sum and `phase` unchanged.
     """
     for i in range(len(slots)):
         if start_faults(i, slots, offsets, nodes, units, phase, free, machine, jobs):
@@ -218,7 +224,7 @@ Starting = tuple[FixedColumn, FixedColumn, FixedColumn, FixedColumn]
 
 @kernel
 def first_fault(machine: Machine, jobs: JobTable, queue: FixedColumn, starts: Starting) -> int:
-    """The position of the first start that breaks a rule, -1 when none does. Nothing is changed."""
+    """Return the position of the first start that breaks a rule, -1 if none does."""
     phase = np.zeros(len(jobs.units), np.int64)
     for slot in queue:
         phase[slot] = QUEUED
@@ -229,7 +235,7 @@ def first_fault(machine: Machine, jobs: JobTable, queue: FixedColumn, starts: St
 
 @kernel
 def units_by_node(per_unit: FixedColumn, units: int, rows: FixedMatrix) -> IntArray:
-    """How many units of `per_unit` (int64[R]) fit into each row of `rows` (int64[N, R]), at most `units`: int64[N]."""
+    """Return how many units, at most `units`, fit into each row of `rows`."""
     found = np.empty(len(rows), np.int64)
     for node in range(len(rows)):
         most = units

@@ -1,14 +1,14 @@
-"""Nodes with the same free-over-time line, kept as groups.
+"""Group nodes with the same availability profile into node classes.
 
-The *line* of a node is what it has free from now on: steps (second, amounts [R]). The first step holds since ever.
-Example: a node with 2 of 8 cores free, whose only job ends at second 900, has the line (ever, 2), (900, 8). Nodes of
-the same kind with the same line form a *group*.
+The *profile* of a node is its free amounts from now on: steps (second, amounts [R]). The first step is open-ended.
+Example: a node with 2 of 8 cores free, whose only job ends at second 900, has the profile (open, 2), (900, 8). Nodes of
+the same kind with the same profile form a *class*.
 
-A line never changes. A node on which a job starts or ends moves to another group, whose line is a copy with one edit.
-In a plan nodes do not move one by one, see `cpsched.kernels.class_ranges`.
+A profile never changes. A node on which a job starts or ends moves to another class, whose profile is a copy with one
+edit. In a plan, ranges of nodes move, see `cpsched.kernels.class_ranges`.
 
-Choices depend on lines and node indices, never on the number of a group. So the same instant gives the same decision,
-whether its groups were carried along or built again.
+Choices depend on profiles and node indices, never on the number of a class. So the same instant gives the same
+decision, whether its classes were carried between rounds or rebuilt.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from cpsched.kernels.scheduling_state import Machine, NodeClasses, grow_columns
 from cpsched.model import NEVER, IntArray, JobTable
 
 OPEN_ENDED = -NEVER
-"""The second of a line's first step."""
+"""Second of a profile's first step."""
 
-# ------------------------------------------------------------------------------------------ where the group changes
+# ------------------------------------------------------------------------------------------ where the class changes
 
 BLOCK = 64
-"""Nodes of a block."""
+"""Number of nodes in a block."""
 
 
 @scalar_subroutine
 def blocks_of(nodes: int) -> int:
-    """How many blocks `nodes` nodes have."""
+    """Return the number of blocks of `nodes` nodes."""
     return (nodes + BLOCK - 1) // BLOCK
 
 
 @scalar_subroutine
 def move_node(of: Column, edged: Column, node: int, g: int) -> None:
-    """Note that a node belongs to group `g` now. The caller updates the sizes."""
+    """Assign a node to class `g`; the caller updates the sizes."""
     of[node] = g
     edged[node // BLOCK] = edged[min(node + 1, len(of) - 1) // BLOCK] = -1
 
 
 @scalar_subroutine
 def find_edges(of: FixedColumn, edged: Column, edge: Column, block: int) -> None:
-    """Find the edges of a block: its nodes that are of another group than the node before."""
+    """Find a block's edges: nodes of another class than the node before."""
     count, last = 0, of[block * BLOCK - 1] if block > 0 else -1
     for node in range(block * BLOCK, min((block + 1) * BLOCK, len(of))):
         if of[node] != last:
@@ -60,7 +60,7 @@ def find_edges(of: FixedColumn, edged: Column, edge: Column, block: int) -> None
 
 @scalar_subroutine
 def hash64(value: int) -> int:
-    """A 64-bit hash of `value` (the finaliser of splitmix64)."""
+    """Return a 64-bit hash of `value` (the finaliser of splitmix64)."""
     x = np.uint64(value) + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -69,13 +69,13 @@ def hash64(value: int) -> int:
 
 @scalar_subroutine
 def line_key(at_s: int, r: int) -> int:
-    """The weight in a signature of one unit of resource `r` that a line gains at second `at_s`."""
+    """Return a signature's weight of one unit of `r` that a profile gains at `at_s`."""
     return hash64(r) if at_s == OPEN_ENDED else hash64(hash64(at_s) + r)
 
 
 @subroutine
 def signatures(machine: Machine, jobs: JobTable, running: FixedColumn) -> IntArray:
-    """A 64-bit hash per node, equal for nodes of the same kind and line: a sum over the steps of the line."""
+    """Return a 64-bit hash per node, equal for nodes of the same kind and profile."""
     nodes, resources = machine.free.shape
     free, kind_of = machine.free, machine.kind_of
     found = np.empty(nodes, np.int64)
@@ -88,7 +88,7 @@ def signatures(machine: Machine, jobs: JobTable, running: FixedColumn) -> IntArr
             total += free[node, r] * now[r]
         found[node] = total
 
-    # Add what each running job will release.
+    # Add the amounts that each running job will release.
     place_node, place_units = jobs.places.node, jobs.places.units
     for slot in running:
         for r in range(resources):
@@ -100,12 +100,12 @@ def signatures(machine: Machine, jobs: JobTable, running: FixedColumn) -> IntArr
     return found
 
 
-# ------------------------------------------------------------------------------------------ making groups
+# ------------------------------------------------------------------------------------------ making classes
 
 
 @subroutine
 def make_room(groups: NodeClasses, more_groups: int, more_steps: int) -> None:
-    """Make room for `more_groups` groups and `more_steps` steps behind those in use."""
+    """Allocate `more_groups` classes and `more_steps` steps behind those in use."""
     count, steps = groups.count, groups.steps
     if count + more_groups > len(groups.kind):
         room = count + more_groups
@@ -121,15 +121,15 @@ def make_room(groups: NodeClasses, more_groups: int, more_steps: int) -> None:
 
 @subroutine
 def build_node_classes(groups: NodeClasses, machine: Machine, jobs: JobTable, running: FixedColumn) -> IntArray:
-    """Build `groups` for the machine as it is. `running` is sorted by expected end.
+    """Build the classes of a machine; return the nodes' signatures, int64[N].
 
-    Returns the signatures of the nodes, int64[N].
+    `running` is sorted by expected end.
     """
     nodes, resources = machine.free.shape
     found = signatures(machine, jobs, running)
 
-    # Nodes with the same signature belong together: number the groups by a hash table of signatures. Each group is led
-    # by its first node; `leader[node]` is the group that a node leads, -1 for most.
+    # Number the classes by a hash table of signatures. The first node of a class leads it: `leader[node]` is the class
+    # that a node leads, -1 for the others.
     mask = 1
     while mask < 2 * nodes:
         mask *= 2
@@ -147,7 +147,7 @@ def build_node_classes(groups: NodeClasses, machine: Machine, jobs: JobTable, ru
             n += 1
         of[node] = table[at]
 
-    # A line has at most one step, and one more for each job that runs on its leader.
+    # A profile has at most one step, plus one for each job that runs on its leader.
     place_node, place_units = jobs.places.node, jobs.places.units
     most = np.ones(n, np.int64)
     for slot in running:
@@ -155,7 +155,7 @@ def build_node_classes(groups: NodeClasses, machine: Machine, jobs: JobTable, ru
             if leader[place_node[at]] >= 0:
                 most[leader[place_node[at]]] += 1
 
-    # Lay the lines out one after the other, each with what is free now as its first step.
+    # Store the profiles one after the other; the first step of each is what is free now.
     groups.count = groups.steps = 0
     make_room(groups, n, most.sum())
     kind, size, first, length = groups.kind, groups.size, groups.first, groups.length
@@ -170,7 +170,7 @@ def build_node_classes(groups: NodeClasses, machine: Machine, jobs: JobTable, ru
     for node in range(nodes):
         size[of[node]] += 1
 
-    # Add what the running jobs release, in order of their ends.
+    # Add the amounts that running jobs release, by their ends.
     for slot in running:
         for at in range(jobs.place_at[slot], jobs.place_at[slot] + jobs.place_count[slot]):
             node = place_node[at]
@@ -194,9 +194,10 @@ def build_node_classes(groups: NodeClasses, machine: Machine, jobs: JobTable, ru
 
 @subroutine
 def copy_for_plan(own: NodeClasses, carried: NodeClasses) -> None:
-    """Begin a plan on the carried groups: copy their numbers into `own`, and share their lines.
+    """Begin a plan on carried classes: copy their numbers, share their profiles.
 
-    `of` and its edges are shared, too; a plan does not write them. The plan adds groups and steps behind those in use.
+    `of` and its edges are shared, too, because a plan does not write them. The plan adds classes and steps behind those
+    in use.
     """
     n = carried.count
     own.count = own.steps = 0
@@ -217,10 +218,10 @@ def add_edited(
     groups: NodeClasses, machine: Machine, jobs: JobTable, slot: int, g: int, units: int, start_s: int, end_s: int,
     sign: int, whole: int,
 ) -> int:  # fmt: skip
-    """Add a group: the line of group `g`, plus `sign` times what a job takes during [start_s, end_s).
+    """Add a class without nodes; return its number.
 
-    That is `units` units of the job or, with `whole`, all of the node. Steps that equal the step before are left out.
-    Returns the number of the new group, which has no nodes yet.
+    Its profile is that of class `g`, plus `sign` times what a job takes during [start_s, end_s): `units` units or, with
+    `whole`, all of the node. Steps equal to the step before are dropped.
     """
     node = machine.kind_node[groups.kind[g]]
     make_room(groups, 1, groups.length[g] + 2)
@@ -231,7 +232,7 @@ def add_edited(
         since_s = at[first + i]
         until_s = at[first + i + 1] if i + 1 < n else NEVER
 
-        # A step of the old line becomes up to three steps: itself, and one each where the edit begins and ends in it.
+        # A step of the old profile becomes up to three: itself, and one each if the edit begins or ends in it.
         for part in range(3):
             at_s = since_s if part == 0 else (start_s if part == 1 else end_s)
             if part > 0 and not since_s < at_s < until_s:
@@ -256,7 +257,7 @@ def add_edited(
 
 @subroutine
 def drop_empty_classes(groups: NodeClasses) -> None:
-    """Forget the groups of a plan that have no nodes. The others keep their order and get new numbers and lines."""
+    """Drop a plan's classes without nodes; renumber the others in order."""
     kind, size, first, length = groups.kind, groups.size, groups.first, groups.length
     begin = groups.begin
     old_at, old_free, resources = groups.at, groups.free, groups.free.shape[1]

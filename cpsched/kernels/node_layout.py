@@ -1,8 +1,8 @@
-"""The layout of a plan: all nodes in a row, group by group, and ranges of this row that are walked side by side.
+"""Lay the nodes of a plan out in a row, class by class, and merge ranges of it.
 
-The nodes of a group are a range of places, in index order. The time that a layout takes grows with the number of runs
-(nodes of one group with successive indices), not with the number of nodes. Each block of nodes remembers where its runs
-begin, and looks again only after one of its nodes has moved.
+The nodes of a class are a range of places, in index order. The time of a layout depends on the number of runs (nodes of
+one class with successive indices), not of nodes. Each block of nodes caches where its runs begin, until one of its
+nodes moves.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cpsched.kernels.scheduling_state import PlanWorkspace, RangeHeap, grow_colu
 
 @subroutine
 def open_layout(trial: PlanWorkspace) -> None:
-    """Begin a plan: give each group its range of places. No node has moved yet."""
+    """Begin a plan: give each class its range of places."""
     groups, layout, count, place = trial.groups, trial.layout, trial.groups.count, 0
     grow_columns(layout, "first asked ahead next", 0, count)
     first, asked, begin, size = layout.first, layout.asked, groups.begin, groups.size
@@ -30,10 +30,9 @@ def open_layout(trial: PlanWorkspace) -> None:
 
 @subroutine
 def request_runs(trial: PlanWorkspace, count: int) -> None:
-    """Compute the runs of every group from which one of the first `count` ranges was cut.
+    """Compute the runs of each class that one of the first `count` ranges belongs to.
 
-    Many plans look at the nodes of few groups. So only those groups are laid out the first time; the second time all
-    groups are.
+    Many plans need the nodes of few classes. So the first call lays out only these classes, the second call all.
     """
     heads, layout, missing = trial.heads, trial.layout, False
     for i in range(count):
@@ -50,7 +49,7 @@ def request_runs(trial: PlanWorkspace, count: int) -> None:
 
 @subroutine
 def build_runs(trial: PlanWorkspace) -> None:
-    """Find the runs of the groups that were asked for: all runs in index order, then a counting sort by group."""
+    """Find the runs of the requested classes, by a counting sort of all runs."""
     groups, layout = trial.groups, trial.layout
     of, edged, edge, nodes, count = groups.of, groups.edged, groups.edge, len(groups.of), layout.groups
     grow_columns(layout, "node at since until", 0, nodes)
@@ -58,7 +57,7 @@ def build_runs(trial: PlanWorkspace) -> None:
         layout.since, layout.until, layout.first, layout.asked, layout.ahead, layout.next,
     )  # fmt: skip
 
-    # The runs in index order, and how many each group has.
+    # The runs in index order, and their number by class.
     runs, goes_on = 0, 0
     for g in range(count):
         ahead[g] = 0
@@ -76,7 +75,7 @@ def build_runs(trial: PlanWorkspace) -> None:
     if goes_on:
         until[runs - 1] = nodes
 
-    # Each run goes behind those of its group that were found before.
+    # Each run goes behind the earlier ones of its class.
     before = 0
     for g in range(count):
         next_[g], ahead[g], before = first[g], before, before + ahead[g]
@@ -91,7 +90,10 @@ def build_runs(trial: PlanWorkspace) -> None:
 
 @scalar_subroutine
 def last_not_above(rising: FixedColumn, count: int, value: int) -> int:
-    """The last index below `count` of a rising column whose value is at most `value`; 0 where there is none."""
+    """Return the last index below `count` whose value is at most `value`, else 0.
+
+    The column is ascending.
+    """
     low, high = 0, count
     while low + 1 < high:
         middle = (low + high) // 2
@@ -104,10 +106,10 @@ def last_not_above(rising: FixedColumn, count: int, value: int) -> int:
 
 @scalar_subroutine
 def place_below(node: FixedColumn, at: FixedColumn, runs: int, run: int, last: int, below: int) -> tuple[int, int]:
-    """The first place whose node has an index of `below` or more, but at most `last`; and the run of that place.
+    """Return the first place, at most `last`, whose node is >= `below`, and its run.
 
     The search begins in `run`, whose first node has a lower index than `below`. All places up to `last` belong to one
-    group.
+    class.
     """
     low, high, stride = run, run + 1, 1
     while high < runs and at[high] < last and node[high] < below:
@@ -120,7 +122,7 @@ def place_below(node: FixedColumn, at: FixedColumn, runs: int, run: int, last: i
         else:
             high = middle
 
-    # The rest of this run belongs to one group, so no other range has a node between two of its nodes.
+    # The rest of this run belongs to one class, so no other range has a node between two of its nodes.
     if low + 1 == runs or last < at[low + 1]:
         return last, low
     return at[low + 1], low + 1
@@ -131,14 +133,14 @@ def place_below(node: FixedColumn, at: FixedColumn, runs: int, run: int, last: i
 
 @subroutine
 def make_room_for_heads(heads: RangeHeap, count: int) -> None:
-    """Make room for `count` ranges. What the heads held may be lost."""
+    """Allocate `count` ranges; the old contents may be lost."""
     if count > len(heads.heap):
         grow_columns(heads, "heap key group run place last", 0, count)
 
 
 @scalar_subroutine
 def sift_down(heap: Column, key: FixedColumn, count: int, at: int) -> None:
-    """Restore a heap of `count` entries in which only the entry at index `at` may stand too high."""
+    """Restore a heap in which only the entry at `at` may be too high."""
     entry = heap[at]
     while 2 * at + 1 < count:
         child = 2 * at + 1
@@ -153,14 +155,14 @@ def sift_down(heap: Column, key: FixedColumn, count: int, at: int) -> None:
 
 @scalar_subroutine
 def make_heap(heap: Column, key: FixedColumn, count: int) -> None:
-    """Turn the first `count` entries into a heap."""
+    """Make a heap of the first `count` entries."""
     for at in range(count // 2 - 1, -1, -1):
         sift_down(heap, key, count, at)
 
 
 @scalar_subroutine
 def drop_first(heap: Column, key: FixedColumn, count: int) -> int:
-    """Move the first entry of a heap of `count` behind the others, which stay a heap; returns `count` - 1."""
+    """Move the first entry behind the heap of the others; return `count` - 1."""
     heap[0], heap[count - 1] = heap[count - 1], heap[0]
     sift_down(heap, key, count - 1, 0)
     return count - 1
@@ -168,14 +170,17 @@ def drop_first(heap: Column, key: FixedColumn, count: int) -> int:
 
 @scalar_subroutine
 def second_key(heap: FixedColumn, key: FixedColumn, count: int, none: int) -> int:
-    """The second least key of a heap of `count`; `none` where there is one entry."""
+    """Return the second smallest key of a heap; `none` if it has one entry."""
     found = key[heap[1]] if count > 1 else none
     return min(found, key[heap[2]]) if count > 2 else found
 
 
 @subroutine
 def open_range_heap(trial: PlanWorkspace, count: int) -> None:
-    """Begin to walk the ranges in the first `count` heap entries by node index, each from its `place` on."""
+    """Begin to merge the ranges of the first `count` heap entries by node index.
+
+    Each range begins at its `place`.
+    """
     heads, layout = trial.heads, trial.layout
     if layout.times < 2:
         request_runs(trial, count)
@@ -189,9 +194,9 @@ def open_range_heap(trial: PlanWorkspace, count: int) -> None:
 
 @subroutine
 def advance_first_range(trial: PlanWorkspace, count: int, most: int) -> int:
-    """Advance the range with the lowest next node by at most `most` places, until another range's node is lower.
+    """Advance the range with the lowest next node; return how many ranges are left.
 
-    Returns how many of the `count` ranges have not reached their end.
+    Advance it by at most `most` places, until the next node of another range is lower.
     """
     heads, layout, h = trial.heads, trial.layout, trial.heads.heap[0]
     heap, key, place, last, run, node, at = (

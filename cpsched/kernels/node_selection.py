@@ -1,4 +1,4 @@
-"""Which nodes a job gets: the first nodes of the chosen groups, noted as moves."""
+"""Select a job's nodes: the first nodes of the chosen classes, recorded as moves."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from cpsched.kernels.scheduling_state import SchedulingState
 
 @subroutine
 def select_nodes(site: SchedulingState, need: int, ranked: bool) -> None:
-    """Note the moves that give a job `need` units: if `ranked`, groups of the highest rank first; then by node index.
+    """Record the moves that give a job `need` units, by node index.
 
-    A node of group `g` holds `trial.found[g]` units; all nodes together hold at least `need`.
+    If `ranked`, classes of the highest rank come first. A node of class `g` holds `trial.found[g]` units. All nodes
+    together hold at least `need`.
     """
     trial = site.trial
     groups, heads, found, rank = trial.groups, trial.heads, trial.found, trial.rank
@@ -30,17 +31,17 @@ def select_nodes(site: SchedulingState, need: int, ranked: bool) -> None:
 
 @subroutine
 def select_highest_ranks(site: SchedulingState, n: int, need: int) -> tuple[int, int]:
-    """Take all nodes of the highest ranks, rank by rank, as long as a whole rank does not exceed the need.
+    """Take whole ranks of nodes, highest first, while a rank is within the need.
 
-    `heads` holds `n` groups, keyed by rank. Returns how many groups have the next rank, and how many units are wanted
-    of them. Those groups are then at the front of the heap. Both numbers are 0 when nothing is wanted any more.
+    `heads` holds `n` classes, keyed by rank. Return how many classes have the next rank, and how many units they must
+    give; these classes are at the front of the heap. Both numbers are 0 if the need is met.
     """
     trial = site.trial
     heads, size, found = trial.heads, trial.groups.size, trial.found
     heap, key, group = heads.heap, heads.key, heads.group
     make_heap(heap, key, n)
     while n > 0 and need > 0:
-        # Move the groups of the highest rank behind the others.
+        # Move the classes of the highest rank behind the others.
         best, behind, held = key[heap[0]], n, 0
         while n > 0 and key[heap[0]] == best:
             g = group[heap[0]]
@@ -59,7 +60,10 @@ def select_highest_ranks(site: SchedulingState, n: int, need: int) -> tuple[int,
 
 @subroutine
 def select_lowest_indices(site: SchedulingState, n: int, need: int) -> None:
-    """Take the nodes with the lowest indices of the `n` groups in `heads`; the last may give less than it holds."""
+    """Take the nodes with the lowest indices of the `n` classes in `heads`.
+
+    The last node may give less than it holds.
+    """
     trial = site.trial
     groups, heads, found = trial.groups, trial.heads, trial.found
     heap, group, place = heads.heap, heads.group, heads.place
@@ -67,7 +71,7 @@ def select_lowest_indices(site: SchedulingState, n: int, need: int) -> None:
         h, g = heap[i], group[heap[i]]
         place[h], heads.last[h] = groups.begin[g], groups.begin[g] + groups.size[g]
 
-    # A single group gives its first places: no node needs to be looked at.
+    # A single class gives its first places, without a look at its nodes.
     wanted, final, left = need, heap[0], n
     if n == 1:
         each = found[group[final]]
@@ -81,7 +85,7 @@ def select_lowest_indices(site: SchedulingState, n: int, need: int) -> None:
         left = advance_first_range(trial, left, (wanted + each - 1) // each)
         wanted -= each * (place[final] - before)
 
-    # The last node gives only what is still wanted.
+    # The last node gives only the rest of the need.
     for i in range(n):
         h, g = heap[i], group[heap[i]]
         count = place[h] - groups.begin[g]

@@ -18,7 +18,7 @@ from cpsched_bridge.settings import Section
 
 
 class MaintenanceOptions(Section):
-    """Define a time during which nodes of the simulated site get no job."""
+    """A period in which nodes of the simulated site get no job."""
 
     name: str = Field(default="maintenance", description="What the site calls it.")
     nodes: tuple[str, ...] = Field(description="Node names.")
@@ -27,7 +27,7 @@ class MaintenanceOptions(Section):
 
 
 class Options(Section):
-    """Define the mock's section of the settings file."""
+    """The mock's section of the settings file."""
 
     system: str = Field(default="eurora", description="System by name, or a system file.")
     trace: Path | None = Field(default=None, description="Trace to submit; without one a workload is generated.")
