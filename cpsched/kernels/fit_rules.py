@@ -146,7 +146,7 @@ QUEUED, STARTED = 1, 2
 def entry_faults(
     jobs: JobTable, slot: int, machine: Hardware, free: FixedMatrix, previous: int, node: int, units: int
 ) -> int:
-    """Return the rules that an entry breaks; `previous` is the node of the last entry."""
+    """Return the rules that an entry breaks; `previous` is the last entry's node."""
     if not 0 <= node < len(free):
         return NO_NODE
     found = LISTED_TWICE if node == previous else OUT_OF_ORDER if node < previous else 0

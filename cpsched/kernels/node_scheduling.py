@@ -1,8 +1,7 @@
-"""List schedulers on nodes: the rules of `cpsched.kernels.pool_scheduling`, on groups of nodes.
+"""List schedulers on nodes: the rules of `pool_scheduling` on node classes.
 
-EASY is the case of one reservation. The first job that cannot start reserves its earliest slot, which
-`earliest_reservation` finds
-(EASY's shadow time; `availability.first_slot` searches for it). Later jobs start if they leave the reservation intact.
+EASY makes one reservation. The first job that cannot start reserves its earliest start, which `earliest_reservation`
+finds by `availability.earliest_start` (EASY's shadow time). Later jobs start if they do not delay it.
 """
 
 from __future__ import annotations
@@ -21,18 +20,18 @@ from cpsched.kernels.scheduling_state import TO_ITS_END, ListSchedulerCode, Plan
 from cpsched.model import NEVER, JobTable
 
 REMEMBERED = 16
-"""Number of remembered jobs that could not start, to skip jobs that request as much."""
+"""Number of failed jobs to remember, to skip jobs that demand at least as much."""
 
 SOME_GROUPS = 256
-"""Up to this many groups without nodes are kept: leaving them out would take longer than passing over them."""
+"""Number of empty classes to keep: dropping them takes longer than skipping them."""
 
 SLOTTED = 64
-"""How many reservations a plan remembers. A job that asks for as much as one of them has no slot before it."""
+"""Number of remembered reservations, lower bounds for jobs that demand as much."""
 
 
 @subroutine
 def open_workspace(site: SchedulingState, reservations: int) -> None:
-    """Begin a plan on the carried groups; where those are stale, on groups built here."""
+    """Begin a plan on the carried classes; rebuild stale ones."""
     trial, machine = site.trial, site.machine
     groups = trial.groups
     if site.groups.stale:
@@ -45,7 +44,7 @@ def open_workspace(site: SchedulingState, reservations: int) -> None:
     grow_columns(trial, "failed", 0, REMEMBERED)
     grow_columns(trial, "slotted_job slotted_s", 0, SLOTTED)
 
-    # What all nodes together have free, and the largest capacity of a node.
+    # The free amounts of all nodes, and the largest capacity of a node.
     available, most = trial.available, trial.most
     size, kind, first, free = groups.size, groups.kind, groups.first, groups.free
     capacity, kind_node = machine.capacity, machine.kind_node
@@ -60,7 +59,7 @@ def open_workspace(site: SchedulingState, reservations: int) -> None:
 
 @subroutine
 def demands_at_least(jobs: JobTable, slot: int, other: int) -> bool:
-    """Whether a job asks for at least as much as `other`, on the same nodes, for at least as long."""
+    """Return whether a job demands at least `other`'s amounts, nodes and time."""
     per_unit = jobs.per_unit
     less = (
         jobs.units[slot] < jobs.units[other]
@@ -75,7 +74,7 @@ def demands_at_least(jobs: JobTable, slot: int, other: int) -> bool:
 
 @subroutine
 def is_dominated(jobs: JobTable, slot: int, failed: FixedColumn, count: int) -> bool:
-    """Whether a job asks for as much as one of `failed[:count]`, which could not start."""
+    """Return whether a job demands at least as much as one of `failed[:count]`."""
     for i in range(count):  # noqa: SIM110  (a loop compiles to better code than a generator)
         if demands_at_least(jobs, slot, failed[i]):
             return True
@@ -84,7 +83,7 @@ def is_dominated(jobs: JobTable, slot: int, failed: FixedColumn, count: int) -> 
 
 @subroutine
 def known_lower_bound(site: SchedulingState, slot: int) -> int:
-    """A second before which a job cannot start: the latest remembered reservation of a job that asks for no more."""
+    """Return a lower bound on a job's start from the remembered reservations."""
     trial, jobs, found = site.trial, site.jobs, site.now_s
     for i in range(trial.slotted):
         if trial.slotted_s[i] > found and demands_at_least(jobs, slot, trial.slotted_job[i]):
@@ -94,7 +93,7 @@ def known_lower_bound(site: SchedulingState, slot: int) -> int:
 
 @subroutine
 def remember_reservation(site: SchedulingState, slot: int, start_s: int) -> None:
-    """Remember a reservation. While placements are final, it replaces an earlier one that asks for the same."""
+    """Remember a reservation; if placements are final, replace one of equal demand."""
     trial, jobs = site.trial, site.jobs
     if trial.lasting:
         for i in range(trial.slotted):
@@ -109,16 +108,16 @@ def remember_reservation(site: SchedulingState, slot: int, start_s: int) -> None
 
 @subroutine
 def starts_now(site: SchedulingState, slot: int) -> bool:
-    """Whether a job can start now beside everything planned so far.
+    """Return whether a job can start now beside all planned jobs.
 
-    If so, `trial.found` says how many units one node of each group holds.
+    If so, `trial.found` holds the units on one node of each class.
     """
     return starts_until(site, slot, site.now_s + site.jobs.estimate_s[slot])
 
 
 @subroutine
 def starts_until(site: SchedulingState, slot: int, end_s: int) -> bool:
-    """Whether a job can start now and hold its nodes until `end_s`; see `starts_now`."""
+    """Return whether a job can start now and hold its nodes until `end_s`."""
     trial, jobs = site.trial, site.jobs
     if exceeds_free(jobs, slot, trial.available) or is_dominated(jobs, slot, trial.failed, trial.hopeless):
         return False
@@ -132,10 +131,10 @@ def starts_until(site: SchedulingState, slot: int, end_s: int) -> bool:
 
 @subroutine
 def earliest_reservation(site: SchedulingState, slot: int, from_s: int) -> int:
-    """The earliest second at which a job can start beside everything planned so far; NEVER where there is none.
+    """Return a job's earliest start beside all planned jobs, or NEVER.
 
-    The caller knows that the job can start neither now nor before `from_s`. Sets `trial.found` and `trial.rank` for
-    that second: nodes that become free last rank highest, so that nodes that are free now stay free for others.
+    The job must not be able to start now or before `from_s`. Set `trial.found` and `trial.rank` for the result: nodes
+    that become free last rank highest, so that nodes that are free now stay free for other jobs.
     """
     start_s = earliest_slot(site, slot, from_s)
     if start_s < NEVER:
@@ -145,7 +144,7 @@ def earliest_reservation(site: SchedulingState, slot: int, from_s: int) -> int:
 
 @subroutine
 def earliest_slot(site: SchedulingState, slot: int, from_s: int) -> int:
-    """The second that `earliest_reservation` finds, without setting the ranks."""
+    """Return the result of `earliest_reservation` without setting the ranks."""
     start_s, duration_s, need = (
         max(from_s, known_lower_bound(site, slot)),
         site.jobs.estimate_s[slot],
@@ -162,9 +161,10 @@ def earliest_slot(site: SchedulingState, slot: int, from_s: int) -> int:
 
 @subroutine
 def place_job(site: SchedulingState, position: int, start_s: int, ranked: bool) -> None:
-    """Place a job from `start_s` on, and note its start.
+    """Place a job from `start_s` on, and record its start.
 
-    Of the nodes with `trial.found` units it gets those of the highest `trial.rank` if `ranked`, else the lowest ones.
+    Of the nodes with `trial.found` units, the job gets those of the highest `trial.rank` if `ranked`, else those of the
+    lowest index.
     """
     trial, draft, jobs, slot = site.trial, site.draft, site.jobs, site.queue[position]
     first = trial.moves
@@ -174,7 +174,7 @@ def place_job(site: SchedulingState, position: int, start_s: int, ranked: bool) 
         apply_move(site, m, slot, from_s, end_s)
     draft.plan_s[position] = start_s
 
-    # A job that starts now is noted in the draft, and takes from what is available now.
+    # A job that starts now enters the plan result, and reduces the available amounts.
     if start_s > site.now_s:
         trial.reserved += 1
         return
@@ -188,9 +188,9 @@ def place_job(site: SchedulingState, position: int, start_s: int, ranked: bool) 
 
 @subroutine
 def last_candidate(site: SchedulingState, sequence: FixedColumn, i: int, last: int, look: bool) -> int:
-    """The last index in [i, last] of a sequence whose job might still start now; i - 1 where there is none.
+    """Return the last index in [i, last] whose job might still start now, else i - 1.
 
-    Without `look` only sums and remembered failures are consulted; with `look` the nodes are, too.
+    Check sums and remembered failures; with `look`, check the nodes, too.
     """
     trial, jobs, queue, now_s = site.trial, site.jobs, site.queue, site.now_s
     while last >= i:
@@ -205,7 +205,7 @@ def last_candidate(site: SchedulingState, sequence: FixedColumn, i: int, last: i
 
 @subroutine
 def resize_class_columns(trial: PlanWorkspace) -> None:
-    """Make room in `found` and `rank` for each group, and leave out empty groups where they are many."""
+    """Resize `found` and `rank` to the classes; drop empty classes if they are many."""
     if trial.lasting and trial.groups.count > trial.crowd:
         drop_empty_classes(trial.groups)
         trial.crowd = 2 * trial.groups.count + SOME_GROUPS
@@ -215,17 +215,17 @@ def resize_class_columns(trial: PlanWorkspace) -> None:
 
 @kernel
 def plan_on_nodes(site: SchedulingState, method: ListSchedulerCode, given: FixedColumn) -> int:
-    """Plan the queue on nodes into `site.draft`; returns how many jobs start now.
+    """Plan the queue on nodes into `site.draft`; return how many jobs start now.
 
-    Jobs are taken in the order of the method; for the order `GIVEN`, in that of `given` (queue positions).
+    Jobs come in the order of the method; for the order `GIVEN`, in that of `given` (queue positions).
 
     - A job that fits starts.
-    - The first `method.reservations` jobs that do not fit reserve their earliest slot.
-    - Later jobs start iff they fit beside the reservations.
-    - A job that the cluster could not hold even after all jobs have ended is passed over.
+    - The first `method.reservations` jobs that do not fit reserve their earliest start.
+    - Later jobs start if and only if they fit beside the reservations.
+    - A job that does not fit even after all jobs have ended is skipped.
 
-    Planning stops as soon as no further job can start: if only the starts are wanted, at once; if the whole plan is
-    wanted, after `MAX_COVERED` reservations; with `TO_ITS_END` never. Stale groups are built from the other columns.
+    Planning stops when no further job can start: at once for starts alone, after `MAX_COVERED` reservations for a whole
+    plan, never with `TO_ITS_END`. Stale classes are rebuilt.
     """
     draft, trial, queue = site.draft, site.trial, site.queue
     n, reservations, best_fit = site.queued, method.reservations, method.allocation == BEST_FIT
@@ -241,7 +241,7 @@ def plan_on_nodes(site: SchedulingState, method: ListSchedulerCode, given: Fixed
         slot, start_s = queue[position], NEVER
         resize_class_columns(trial)
 
-        # Start it now, or reserve, or pass it over, or stop.
+        # Start it now, or reserve, or skip it, or stop.
         if starts_now(site, slot):
             start_s = site.now_s
             if best_fit:
@@ -273,9 +273,10 @@ def plan_on_nodes(site: SchedulingState, method: ListSchedulerCode, given: Fixed
 
 @kernel
 def earliest_start_of_extra_job(site: SchedulingState, slot: int) -> int:
-    """When a job of the table, outside of the queue, could start beside what `plan_on_nodes` placed; or NEVER.
+    """Return when a job outside of the queue could start beside the plan, or NEVER.
 
-    The job takes no room, and no note of it is kept: its slot may be another job's afterwards.
+    The job is in the table, and `plan_on_nodes` made the plan. The job is not placed or remembered, so its slot can be
+    reused.
     """
     trial = site.trial
     hopeless, slotted = trial.hopeless, trial.slotted

@@ -1,4 +1,4 @@
-"""Small random changes of an order: the moves of a local search."""
+"""Change an order at random: the moves of a local search."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ ADJACENT, INSERTION, TO_FRONT, PUSH_BACK, SWAP, REINSERT = range(6)
 - `TO_FRONT`: a job moves to the front.
 - `PUSH_BACK`: a job moves back.
 - `SWAP`: two jobs change places.
-- `REINSERT`: a tenth of the jobs is taken out and put back anywhere.
+- `REINSERT`: a tenth of the jobs is removed and inserted at random places.
 """
 
 SHARES = (25, 25, 20, 10, 10, 10)
-"""How often each move is made, in percent; where some are left out, in proportion to the others."""
+"""Probability of each move in percent; scaled if some moves are disabled."""
 
 ALL_MOVES = 63
 
 
 @subroutine
 def random_below(search: OrderSearch, below: int) -> int:
-    """A random number of at least 0, below `below`."""
+    """Return a random integer in [0, below)."""
     search.counts.drawn += 1
     return (hash64(search.counts.drawn) & ((1 << 62) - 1)) % below
 
 
 @subroutine
 def random_move(search: OrderSearch) -> int:
-    """A random move of those in `settings.moves`, by their `SHARES`."""
+    """Return a random move of `settings.moves`, weighted by `SHARES`."""
     total = 0
     for which in range(len(SHARES)):
         total += SHARES[which] * ((search.settings.moves >> which) & 1)
@@ -46,7 +46,7 @@ def random_move(search: OrderSearch) -> int:
 
 @scalar_subroutine
 def shift(order: Column, from_: int, to: int) -> None:
-    """Move the entry at one place of an order to another place."""
+    """Move an entry of an order from one place to another."""
     entry = order[from_]
     for k in range(from_, to):
         order[k] = order[k + 1]
@@ -57,7 +57,7 @@ def shift(order: Column, from_: int, to: int) -> None:
 
 @subroutine
 def reinsert(search: OrderSearch, low: int, high: int) -> int:
-    """Take a tenth of the jobs at [low, high) out, and put them back anywhere; returns the first changed place."""
+    """Reinsert a tenth of the jobs in [low, high); return the first changed place."""
     order, taken, n, first = search.trial.order, search.last.spare, high, high
     search.shared.upto = high
     out = max(2, (high - low) // 10)
@@ -78,9 +78,9 @@ def reinsert(search: OrderSearch, low: int, high: int) -> int:
 
 @subroutine
 def propose_move(search: OrderSearch) -> int:
-    """Make the order on trial the best order with one change behind the fixed jobs; returns the first changed place.
+    """Set the trial order to the best order with one move; keep the fixed jobs.
 
-    Sets `decision_builder.shared.upto` to the place behind the last changed one.
+    Return the first changed place. Set `shared.upto` to the place behind the last changed one.
     """
     order, trial, low, high = search.best.order, search.trial.order, search.fixed, search.head
     for k in range(high):

@@ -1,4 +1,4 @@
-"""The interface of `lookahead`: candidate orders of the queue, a local search on the best of them, and its plan."""
+"""Search orders of the queue for `lookahead`: candidates, local search, plan."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ from cpsched.model import NEVER, IntArray
 LAST, FIRST_COME, SHORTEST_JOB, SMALLEST_AREA, SHORTEST_SMALL, LARGEST_AREA, SMITH = range(7)
 """Candidate orders.
 
-- `LAST`: the order of the last round, with new jobs at its end.
+- `LAST`: the order of the previous round, then new jobs.
 - `FIRST_COME`, `SHORTEST_JOB`, `SMALLEST_AREA`, `SHORTEST_SMALL`, `LARGEST_AREA`: reg, sjf, saf, spf and laf.
-- `SMITH`: by the price of a second over area, largest first (Smith 1956).
+- `SMITH`: by price per second divided by area, largest first (Smith 1956).
 """
 
 NONE_START, ALL_START, SEARCHED = range(3)
-"""How a round was decided: no job can start, all jobs start, or a search."""
+"""Outcome of a round: no job can start, all jobs start, or a search."""
 
 
 @subroutine
 def build_order(site: SchedulingState, search: OrderSearch, found: Column) -> None:
-    """Make `found` (queue positions) the order on trial: overdue jobs first, jobs that can never run left out."""
+    """Set the trial order to `found`: overdue jobs first, without impossible jobs."""
     submit_s, amount, trial, k = site.jobs.submit_s, search.queued.amount, search.trial.order, 0
     overdue_s = site.now_s - search.settings.overdue_s
     for i in range(search.overdue):
@@ -66,7 +66,7 @@ def build_order(site: SchedulingState, search: OrderSearch, found: Column) -> No
 
 @subroutine
 def pin_overdue_jobs(site: SchedulingState, search: OrderSearch) -> None:
-    """Put the overdue jobs at the front of the best order, in order of arrival, and fix them there."""
+    """Fix the overdue jobs at the front of the best order, in order of arrival."""
     overdue_s, k = site.now_s - search.settings.overdue_s, 0
     for position in range(site.queued):
         if search.queued.amount[position] != NEVER and site.jobs.submit_s[site.queue[position]] < overdue_s:
@@ -78,7 +78,7 @@ def pin_overdue_jobs(site: SchedulingState, search: OrderSearch) -> None:
 
 @subroutine
 def last_order(site: SchedulingState, search: OrderSearch, found: Column) -> None:
-    """Write the order of the last round into `found`, with new jobs at its end."""
+    """Write the previous round's order, then new jobs, into `found`."""
     n, queue, where, slots, k = site.queued, site.queue, search.last.where, search.last.slots, 0
     for i in range(n):
         where[queue[i]] = i + 1
@@ -96,7 +96,7 @@ def last_order(site: SchedulingState, search: OrderSearch, found: Column) -> Non
 
 @subroutine
 def candidate(site: SchedulingState, search: OrderSearch, which: int) -> None:
-    """Make candidate order `which` the order on trial."""
+    """Set the trial order to candidate `which`."""
     found = np.arange(site.queued)
     if which == LAST:
         last_order(site, search, found)
@@ -123,7 +123,7 @@ def candidate(site: SchedulingState, search: OrderSearch, which: int) -> None:
 
 @subroutine
 def cost_of_tail(site: SchedulingState, search: OrderSearch, order: Column) -> float:
-    """What the jobs behind the head would cost if they ran one after the other on the whole machine."""
+    """Return the cost of the jobs behind the head, run one by one on all nodes."""
     jobs, queue, pool = site.jobs, site.queue, float(max(1, site.machine.pool))
     delay_s, cost = 0.0, 0.0
     if search.head == search.able:
@@ -140,7 +140,7 @@ def cost_of_tail(site: SchedulingState, search: OrderSearch, order: Column) -> f
 def decode(
     site: SchedulingState, search: OrderSearch, objective: PriceParameters, first: int, limit: float, counted: bool
 ) -> float:
-    """Plan the order on trial and return its cost, on a pool (`counted`) or on nodes. See `decode_on_pool`."""
+    """Plan the trial order on a pool (`counted`) or on nodes; return its cost."""
     search.counts.decoded += 1
     if counted:
         return decode_on_pool(site, search, objective, first, limit)
@@ -149,7 +149,7 @@ def decode(
 
 @subroutine
 def longest_wait(site: SchedulingState, search: OrderSearch) -> int:
-    """The longest wait of a job in the plan on trial, past and planned, in seconds."""
+    """Return the longest wait in the trial plan, past and planned, in seconds."""
     submit_s, longest_s = site.jobs.submit_s, 0
     for k in range(search.head):
         if search.trial.starts[k] != NEVER:
@@ -159,19 +159,19 @@ def longest_wait(site: SchedulingState, search: OrderSearch) -> int:
 
 @subroutine
 def is_tried(search: OrderSearch, which: int) -> bool:
-    """Whether candidate order `which` is to be tried."""
+    """Return whether the settings enable candidate order `which`."""
     return bool((search.settings.candidates >> which) & 1)
 
 
 @subroutine
 def is_budget_used(search: OrderSearch, counted: bool) -> bool:
-    """Whether this round has placed as many jobs as `Settings.work` allows."""
+    """Return whether this round has placed `SearchSettings.work` jobs."""
     return bool(search.counts.placed >= (POOL_JOBS * search.settings.work if counted else search.settings.work))
 
 
 @subroutine
 def accept_whole(search: OrderSearch) -> None:
-    """Make the order on trial the best one, with the jobs behind its head."""
+    """Set the best order to the trial order, including the jobs behind the head."""
     accept_candidate(search, 0)
     for k in range(search.head, search.able):
         search.best.order[k] = search.trial.order[k]
@@ -181,10 +181,10 @@ def accept_whole(search: OrderSearch) -> None:
 def bounding_candidates(
     site: SchedulingState, search: OrderSearch, objective: PriceParameters, counted: bool
 ) -> tuple[float, float]:
-    """Plan the last order and that of arrival, take the shorter of their longest waits as the bound, keep the cheaper.
+    """Plan the previous order and the arrival order; keep the cheaper as the best.
 
-    Returns the cost of the cheaper order, and the cost of its head alone. Each order is decoded once, because only
-    prices depend on the bound.
+    The bound is the shorter of their longest waits. Return the cost of the cheaper order, and of its head. Each order
+    is decoded once, because only prices depend on the bound.
     """
     best, head_cost, bound_s = EXCEEDS_LIMIT, EXCEEDS_LIMIT, NEVER
     for which in (LAST, FIRST_COME):
@@ -211,7 +211,7 @@ def bounding_candidates(
 
 @subroutine
 def best_candidate(site: SchedulingState, search: OrderSearch, objective: PriceParameters, counted: bool) -> float:
-    """Make the cheapest candidate the best order; returns the cost of its head."""
+    """Set the best order to the cheapest candidate; return the cost of its head."""
     best, head_cost, others = EXCEEDS_LIMIT, EXCEEDS_LIMIT, LAST
     if objective.bounded:
         best, head_cost = bounding_candidates(site, search, objective, counted)
@@ -234,7 +234,7 @@ def best_candidate(site: SchedulingState, search: OrderSearch, objective: PriceP
 def hill_climb(
     site: SchedulingState, search: OrderSearch, objective: PriceParameters, best: float, counted: bool
 ) -> float:
-    """Hill climbing: change the best order at random, and keep a change that costs no more. Returns the head's cost."""
+    """Apply random moves; keep those that cost no more. Return the head's cost."""
     if search.head - search.fixed < 2:
         return best
     for _ in range(search.settings.limit):
@@ -252,7 +252,7 @@ def hill_climb(
 def open_search(
     site: SchedulingState, search: OrderSearch, objective: PriceParameters, site_weight: FixedReals, counted: bool
 ) -> None:
-    """Begin a round: weigh the jobs, and find those that can run at all."""
+    """Begin a round: compute prices, and find the jobs that can ever run."""
     n = site.queued
     make_room_for(search, n, len(site.jobs.units), site.machine.free.shape[1])
     weigh_jobs(site, search, objective, site_weight)
@@ -274,7 +274,7 @@ def open_search(
 
 @subroutine
 def presolve_on_pool(site: SchedulingState, search: OrderSearch) -> int:
-    """On a pool: `ALL_START` or `NONE_START` where no order could change the answer, otherwise `SEARCHED`."""
+    """Return `ALL_START` or `NONE_START` if all orders give it, else `SEARCHED`."""
     available, wanted, least = pool_free(site), 0, NEVER
     for i in range(site.queued):
         if search.queued.amount[i] != NEVER:
@@ -287,7 +287,7 @@ def presolve_on_pool(site: SchedulingState, search: OrderSearch) -> int:
 
 @subroutine
 def presolve_on_nodes(site: SchedulingState, search: OrderSearch) -> int:
-    """On nodes: the same answers. Where the answer is `ALL_START`, the jobs are placed."""
+    """Presolve as on a pool, but on nodes; for `ALL_START`, place the jobs."""
     none = True
     for i in range(site.queued):
         resize_class_columns(site.trial)
@@ -307,7 +307,7 @@ def presolve_on_nodes(site: SchedulingState, search: OrderSearch) -> int:
 
 @subroutine
 def remember(site: SchedulingState, search: OrderSearch) -> None:
-    """Keep the best order for the next round, as slots."""
+    """Store the best order as slots for the next round."""
     grow_columns(search.last, "slots", 0, search.able)
     for k in range(search.able):
         search.last.slots[k] = site.queue[search.best.order[k]]
@@ -316,7 +316,7 @@ def remember(site: SchedulingState, search: OrderSearch) -> None:
 
 @subroutine
 def apply_best_order(site: SchedulingState, search: OrderSearch, whole: bool, counted: bool) -> None:
-    """Write the plan of the best order into the draft. See `apply_plan_on_pool`."""
+    """Write the plan of the best order into the plan result."""
     if counted:
         apply_plan_on_pool(site, search, whole)
     else:
@@ -327,7 +327,10 @@ def apply_best_order(site: SchedulingState, search: OrderSearch, whole: bool, co
 def plan_all(
     site: SchedulingState, search: OrderSearch, objective: PriceParameters, answer: int, whole: bool, counted: bool
 ) -> None:
-    """Find an order and carry it out. Where nothing can start, it is the last order, planned only if `whole`."""
+    """Find an order and apply its plan.
+
+    If no job can start, keep the previous order, and plan it only if `whole`.
+    """
     if answer == SEARCHED:
         hill_climb(site, search, objective, best_candidate(site, search, objective, counted), counted)
         apply_best_order(site, search, whole, counted)
@@ -343,7 +346,7 @@ def plan_all(
 
 @subroutine
 def search_counted(site: SchedulingState, search: OrderSearch, objective: PriceParameters, whole: bool) -> int:
-    """Decide a round on a pool; returns how it was decided."""
+    """Decide a round on a pool; return its outcome."""
     answer = presolve_on_pool(site, search)
     if answer == ALL_START:
         for i in range(site.queued):
@@ -358,7 +361,7 @@ def search_counted(site: SchedulingState, search: OrderSearch, objective: PriceP
 
 @subroutine
 def search_placed(site: SchedulingState, search: OrderSearch, objective: PriceParameters, whole: bool) -> int:
-    """Decide a round on nodes; returns how it was decided."""
+    """Decide a round on nodes; return its outcome."""
     open_workspace(site, 2)
     site.trial.lasting = 0
     save_counters(site, search, 0)
@@ -373,20 +376,20 @@ def search_placed(site: SchedulingState, search: OrderSearch, objective: PricePa
 
 
 Asked = tuple[Reals, FixedReals, bool, bool]
-"""What `look_ahead` is asked, in this order:
+"""Arguments of `look_ahead`:
 
-- by queue position, the expected run time in seconds;
-- by queue position, the site's factor on the job's weight; empty where all jobs weigh alike;
+- expected run times in seconds, by queue position;
+- the site's factors on the jobs' weights, by queue position; empty if all are equal;
 - whether the cluster is a counted pool;
-- whether the whole plan is wanted, or its starts alone.
+- whether to return the whole plan instead of the starts alone.
 """
 
 
 @kernel
 def look_ahead(site: SchedulingState, search: OrderSearch, objective: PriceParameters, asked: Asked) -> int:
-    """Plan the queue into `site.draft`; returns `NONE_START`, `ALL_START` or `SEARCHED`.
+    """Plan the queue into `site.draft`; keep the best order for the next round.
 
-    The order found is kept in `search` for the next round.
+    Return `NONE_START`, `ALL_START` or `SEARCHED`.
     """
     expected, site_weight, counted, whole = asked
     search.queued.expected = expected
@@ -407,13 +410,13 @@ def look_ahead(site: SchedulingState, search: OrderSearch, objective: PriceParam
 
 @kernel
 def exported_order(search: OrderSearch) -> IntArray:
-    """The order from which the next round goes on, as slots."""
+    """Return the order with which the next round begins, as slots."""
     return search.last.slots[: search.last.ordered].copy()
 
 
 @kernel
 def restore_order(search: OrderSearch, slots: FixedColumn) -> int:
-    """Set the order from which the next round goes on, as slots; returns their number."""
+    """Set the order with which the next round begins, as slots; return their number."""
     search.last.slots = slots.copy()
     search.last.ordered = len(slots)
     return search.last.ordered

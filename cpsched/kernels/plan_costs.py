@@ -1,7 +1,7 @@
-"""What a plan costs: the sum over all jobs of a price, which depends on the job's planned start.
+"""Compute the cost of a plan: the sum of a price per job, by its planned start.
 
-The letters: r are the processors of a job, E is how long it is expected to run (s), W how long it has waited (s), and
-F = W + E. What a second costs is set by `PriceParameters`, from a row of `cpsched.dispatchers.lookahead.objectives`.
+Symbols: r is a job's number of processors, E its expected run time (s), W its wait so far (s), and F = W + E.
+`PriceParameters` sets the price of a second, from a row of `cpsched.dispatchers.lookahead.objectives`.
 """
 
 from __future__ import annotations
@@ -18,17 +18,19 @@ from cpsched.model import NEVER
 HOUR = 3600.0
 
 BOUND_FROM = 0.5
-"""The bound of the longest wait holds for jobs that have waited for this share of it. Plans for younger jobs reach
-further ahead, and rest on estimates."""
+"""Share of the bound of the longest wait from which the bound applies to a job.
+
+Plans for younger jobs reach further ahead, and rely on estimates.
+"""
 
 
 TYPICAL = 0.75
-"""The typical area of a queue is this quantile of the areas of its jobs."""
+"""Quantile of the jobs' areas that is the typical area of a queue."""
 
 
 @scalar_subroutine
 def power(x: float, power: int) -> float:
-    """`x` to a small power."""
+    """Return `x` to a small integer power."""
     result = x
     for _ in range(power - 1):
         result *= x
@@ -37,9 +39,9 @@ def power(x: float, power: int) -> float:
 
 @subroutine
 def typical_area(site: SchedulingState, search: OrderSearch, least_s: float) -> float:
-    """The `TYPICAL` quantile of the queued jobs' areas r E, in processor seconds; E counts as `least_s` or more.
+    """Return the `TYPICAL` quantile of the queued jobs' areas r E.
 
-    The queue must not be empty.
+    Areas are in processor seconds. E counts as at least `least_s`. The queue must not be empty.
     """
     jobs, queue, expected, areas = site.jobs, site.queue, search.queued.expected, np.empty(site.queued)
     for i in range(site.queued):
@@ -52,9 +54,9 @@ def typical_area(site: SchedulingState, search: OrderSearch, least_s: float) -> 
 
 @subroutine
 def weigh_without_site(site: SchedulingState, search: OrderSearch, objective: PriceParameters) -> tuple[float, float]:
-    """Make the weight of every queued job r^`r` E^`e` (1 + `flat` A / (r E)): what a second costs for its own sake.
+    """Set each queued job's weight to r^`r` E^`e` (1 + `flat` A / (r E)).
 
-    Returns the sums over the queue of these weights and of r E. The queue must not be empty.
+    Return the sums over the queue of these weights and of r E. The queue must not be empty.
     """
     jobs, queue, least_s, own, area = site.jobs, site.queue, objective.least_s, 0.0, 0.0
     weight, expected = search.queued.weight, search.queued.expected
@@ -70,9 +72,9 @@ def weigh_without_site(site: SchedulingState, search: OrderSearch, objective: Pr
 
 @subroutine
 def weigh_jobs(site: SchedulingState, search: OrderSearch, objective: PriceParameters, site_weight: FixedReals) -> None:
-    """Compute the price of a second, and the reserve in processors, of every queued job.
+    """Compute each queued job's price of a second, and its reserve in processors.
 
-    `site_weight` holds the site's factor by queue position; empty where the site has none. The queue must not be empty.
+    `site_weight` holds the site's factors by queue position, or is empty. The queue must not be empty.
     """
     jobs, queue, least_s = site.jobs, site.queue, objective.least_s
     weight, reserve, expected = search.queued.weight, search.queued.reserve, search.queued.expected
@@ -94,8 +96,9 @@ def weigh_jobs(site: SchedulingState, search: OrderSearch, objective: PriceParam
 def start_cost(
     site: SchedulingState, search: OrderSearch, objective: PriceParameters, position: int, start_s: int
 ) -> float:
-    """What it costs to start the job at a queue position at `start_s`: 0 for now, `EXCEEDS_LIMIT` where it breaks the
-    bound.
+    """Return the cost of a job's start at `start_s`: 0 for now.
+
+    Return `EXCEEDS_LIMIT` if the start breaks the bound.
     """
     delay_s, waited_s = float(start_s - site.now_s), float(site.now_s - site.jobs.submit_s[site.queue[position]])
     if waited_s + delay_s > search.bound_s and waited_s >= BOUND_FROM * search.bound_s:
@@ -113,9 +116,9 @@ def prefix_cost(
     site: SchedulingState, search: OrderSearch, objective: PriceParameters, order: FixedColumn, starts: FixedColumn, spent: Reals, first: int,  # noqa: E501
     total: float,
 ) -> float:  # fmt: skip
-    """The cost of the head of a decoded order, of which `total` is the part before place `first`.
+    """Return the cost of a decoded order's head; `total` is its cost before `first`.
 
-    Writes `spent` from place `first` on.
+    Write `spent` from place `first` on.
     """
     for k in range(first, search.head):
         if starts[k] != NEVER:
@@ -128,8 +131,9 @@ def prefix_cost(
 def remaining_cost(
     site: SchedulingState, search: OrderSearch, objective: PriceParameters, k: int, total: float, limit: float
 ) -> float:
-    """The cost of a plan on trial that equals the best plan from place `k` on and has cost `total` before; or
-    `EXCEEDS_LIMIT`.
+    """Return the cost of a trial plan that equals the best plan from place `k` on.
+
+    `total` is its cost before. Return `EXCEEDS_LIMIT` above `limit`.
     """
     search.shared.same = k
     cost = prefix_cost(site, search, objective, search.best.order, search.best.starts, search.trial.spent, k, total)

@@ -1,10 +1,9 @@
-"""List schedulers on one counted pool: strict, greedy, EASY with its shadow time, several reservations.
+"""List schedulers on a counted pool: strict, greedy, EASY, several reservations.
 
-A *pool* is a cluster of one resource where it does not matter on which node a unit is: a single node, or nodes of one
-unit each. Units are merely counted. That suffices, because jobs that never exceed the count can always be placed beside
-the running jobs (interval graphs are perfect). The same schedulers on nodes are in `cpsched.kernels.node_scheduling`;
-they take
-six times as long.
+A *pool* is a cluster of one resource where the node of a unit does not matter: a single node, or nodes of one unit
+each. Counting units suffices, because jobs that never exceed the count can always be placed beside the running jobs
+(interval graphs are perfect). `cpsched.kernels.node_scheduling` has the same schedulers on nodes. They take six times
+as long.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ from cpsched.kernels.scheduling_state import ListSchedulerCode, PlanResult, Sche
 from cpsched.model import DISTINCT, EXCLUSIVE, NEVER
 
 MAX_COVERED = 2000
-"""A whole plan covers at least this many jobs. The jobs behind them stay unplanned if none of them can start now."""
+"""Minimum number of jobs in a whole plan; it is longer if a later job can start."""
 
 LOOK_AGAIN = 250
-"""Each time this many more jobs are planned, the plan checks whether any job behind them can still start now."""
+"""Number of planned jobs between two checks whether a later job can start now."""
 
 
 @subroutine
 def pool_demand(site: SchedulingState, slot: int) -> int:
-    """What a queued job takes of a pool; NEVER where the pool can never hold it."""
+    """Return what a queued job takes of a pool; NEVER if it can never fit."""
     jobs, machine = site.jobs, site.machine
     each, units = int(jobs.per_unit[slot, 0]), int(jobs.units[slot])
     if machine.free.shape[0] > 1:
@@ -41,7 +40,7 @@ def pool_demand(site: SchedulingState, slot: int) -> int:
 
 @subroutine
 def pool_free(site: SchedulingState) -> int:
-    """How many units of the pool are free now."""
+    """Return how many units of the pool are free now."""
     free, found = site.machine.free, 0
     for node in range(len(free)):
         found += free[node, 0]
@@ -50,7 +49,7 @@ def pool_free(site: SchedulingState) -> int:
 
 @subroutine
 def collect_releases(site: SchedulingState) -> int:
-    """Note what every running job releases when it ends; returns the sum."""
+    """Record what each running job releases at its end; return the sum."""
     jobs, machine, running, draft = site.jobs, site.machine, site.running, site.draft
     grow_columns(draft, "held", 0, site.active)
     held, place_units, total = draft.held, jobs.places.units, 0
@@ -70,7 +69,7 @@ def collect_releases(site: SchedulingState) -> int:
 
 @subroutine
 def start_on_pool(site: SchedulingState, position: int, amount: int) -> None:
-    """Note that the job at a queue position starts, and keep the ends of all starts sorted."""
+    """Record the start of the job at a queue position; keep the ends sorted."""
     draft, slot = site.draft, site.queue[position]
     ends, taken, started = draft.ends, draft.taken, draft.started
     draft.plan_s[position] = site.now_s
@@ -85,7 +84,7 @@ def start_on_pool(site: SchedulingState, position: int, amount: int) -> None:
 
 @subroutine
 def profile_of(site: SchedulingState, free: int, times: Column, level: Column) -> int:
-    """Write the profile of what is free from now on, as running and started jobs end; returns its length."""
+    """Write the profile from now on as active jobs end; return its length."""
     jobs_end_s, running, draft = site.jobs.end_s, site.running, site.draft
     held, ends, taken, started = draft.held, draft.ends, draft.taken, draft.started
     times[0], level[0] = site.now_s, free
@@ -107,7 +106,7 @@ def profile_of(site: SchedulingState, free: int, times: Column, level: Column) -
 
 @subroutine
 def greedy(site: SchedulingState, free: int, first: int) -> None:
-    """Start every job that fits, from index `first` of the order on."""
+    """Start each job that fits, from index `first` of the order on."""
     order, queue = site.draft.order, site.queue
     for i in range(first, site.queued):
         if free == 0:
@@ -121,9 +120,9 @@ def greedy(site: SchedulingState, free: int, first: int) -> None:
 
 @subroutine
 def shadow_time_on_pool(site: SchedulingState, free: int, need: int) -> tuple[int, int]:
-    """EASY's shadow time: the earliest start of a job that needs `need` units, and what is free from then on.
+    """Return EASY's shadow time for `need` units, and the units free from then on.
 
-    Running and started jobs release what they hold, in order of their ends, until enough is free.
+    Running and started jobs release their units, by their ends, until `need` units are free.
     """
     jobs_end_s, running, draft = site.jobs.end_s, site.running, site.draft
     held, ends, taken, started = draft.held, draft.ends, draft.taken, draft.started
@@ -144,9 +143,9 @@ def shadow_time_on_pool(site: SchedulingState, free: int, need: int) -> tuple[in
 
 @subroutine
 def backfill_easy(site: SchedulingState, free: int, first: int, backfill: FixedColumn) -> None:
-    """Make one reservation, for the job at index `first`; others start iff they end before it or fit beside it.
+    """Reserve for the job at index `first`; start others that do not delay it.
 
-    `backfill` is the order in which the others are tried; empty for the order of the plan.
+    `backfill` is the order of the others; empty for the order of the plan.
     """
     draft, queue, estimate_s, now_s = site.draft, site.queue, site.jobs.estimate_s, site.now_s
     order, plan_s = draft.order, draft.plan_s
@@ -156,7 +155,7 @@ def backfill_easy(site: SchedulingState, free: int, first: int, backfill: FixedC
     extra = then_free - need
     plan_s[head] = shadow_s
 
-    # A job that ends before the shadow time takes what is free now; a longer one must leave the reservation intact.
+    # A job that ends before the shadow time needs free units now. A longer one must also fit beside the reservation.
     other = len(backfill) > 0
     for k in range(0 if other else first + 1, site.queued):
         if free == 0:
@@ -180,7 +179,7 @@ def backfill_easy(site: SchedulingState, free: int, first: int, backfill: FixedC
 def last_startable(
     site: SchedulingState, free: int, first: int, last: int, times: FixedColumn, level: FixedColumn, count: int
 ) -> int:
-    """The last index in [first, last] of the order whose job could start now; `first` - 1 where none can."""
+    """Return the last index in [first, last] whose job can start, else `first` - 1."""
     order, queue, estimate_s = site.draft.order, site.queue, site.jobs.estimate_s
     while last >= first:
         slot = queue[position_of(order, last)]
@@ -195,9 +194,9 @@ def last_startable(
 def backfill_with_reservations(
     site: SchedulingState, free: int, first: int, eventually: int, method: ListSchedulerCode
 ) -> None:
-    """Let several jobs reserve their earliest slot; others start iff that delays no reservation.
+    """Reserve the earliest start of several jobs; start others that delay none.
 
-    `eventually` is what is free once all jobs have ended. A job that needs more is passed over.
+    `eventually` is what is free after all jobs have ended. A job that needs more is skipped.
     """
     draft, queue, estimate_s, now_s = site.draft, site.queue, site.jobs.estimate_s, site.now_s
     order, n, left, whole = draft.order, site.queued, method.reservations, method.whole
@@ -231,7 +230,7 @@ def backfill_with_reservations(
 
 @subroutine
 def place_starts(site: SchedulingState) -> None:
-    """Write the placements of the starts: on the single node, or on the first free nodes."""
+    """Write the placements of the starts: the single node, or the first free nodes."""
     draft, units, free = site.draft, site.jobs.units, site.machine.free
     slots, offsets, started, single = draft.slots, draft.offsets, draft.started, len(free) == 1
     offsets[0] = 0
@@ -252,7 +251,7 @@ def place_starts(site: SchedulingState) -> None:
 
 @subroutine
 def open_plan(draft: PlanResult, count: int) -> None:
-    """Begin a plan of `count` queued jobs: nothing starts, no start is known."""
+    """Begin a plan of `count` queued jobs without starts."""
     draft.started = 0
     if len(draft.plan_s) < count:
         grow_columns(draft, "plan_s slots ends taken", 0, count)
@@ -264,11 +263,11 @@ def open_plan(draft: PlanResult, count: int) -> None:
 
 @kernel
 def plan_on_pool(site: SchedulingState, method: ListSchedulerCode, given: FixedColumn) -> int:
-    """Plan the queue of a counted pool into `site.draft`; returns how many jobs start now.
+    """Plan the queue of a pool into `site.draft`; return how many jobs start now.
 
-    Jobs are taken in the order of the method; for the order `GIVEN`, in that of `given` (queue positions). They start
-    until one does not fit. Which later jobs start depends on the number of reservations. A job that the pool could not
-    hold even after all jobs have ended is passed over.
+    Jobs come in the order of the method; for the order `GIVEN`, in that of `given` (queue positions). They start until
+    one does not fit. The number of reservations determines which later jobs start. A job that does not fit even after
+    all jobs have ended is skipped.
     """
     draft, queue, n = site.draft, site.queue, site.queued
     open_plan(draft, n)
@@ -290,7 +289,7 @@ def plan_on_pool(site: SchedulingState, method: ListSchedulerCode, given: FixedC
         available -= amount
         start_on_pool(site, position, amount)
 
-    # The method decides what happens behind the blocked job.
+    # The method decides which jobs behind the blocked one start.
     if blocked < n and (available > 0 or method.whole):
         if method.reservations == GREEDY:
             greedy(site, available, blocked)

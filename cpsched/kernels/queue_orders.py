@@ -1,4 +1,4 @@
-"""The methods of list schedulers as numbers, and the orders of the queue."""
+"""Define the methods of list schedulers as numbers, and sort the queue."""
 
 from __future__ import annotations
 
@@ -13,27 +13,30 @@ STRICT, GREEDY = -1, 0
 """Special values of `ListSchedulerCode.reservations`.
 
 - `STRICT`: the first job that does not fit ends the plan.
-- `GREEDY`: a job that does not fit is passed over.
+- `GREEDY`: a job that does not fit is skipped.
 """
 
 FIRST_FIT, BEST_FIT = 0, 1
-"""Allocations: nodes in index order; those with the fewest free resources first."""
+"""Allocations: nodes by index, or by free amounts, smallest first."""
 
 ARRIVAL, SHORTEST, LONGEST, SJF, LJF, SAF, LAF, SPF, GIVEN, PRIORITY = range(10)
-"""Orders of the queue, see `cpsched.planning.ORDERS`; `GIVEN`: by positions that the caller hands over."""
+"""Orders of the queue, see `planning.ORDERS`; `GIVEN`: the caller's positions."""
 
 LARGEST_INT = (1 << 63) - 1
 
 
 @scalar_subroutine
 def saturating_product(a: int, b: int) -> int:
-    """`a` times `b`, neither of them negative; `LARGEST_INT` where the product does not fit into 64 bits."""
+    """Return `a` times `b`, both at least 0; `LARGEST_INT` on overflow of 64 bits."""
     return LARGEST_INT if a > 0 and b > LARGEST_INT // a else a * b
 
 
 @scalar_subroutine
 def first_key(code: int, estimate_s: int, processors: int) -> int:
-    """What an order sorts by first: E is the estimate, r the processors (debs24 section 3)."""
+    """Return an order's first sort key, with E and r as in debs24, section 3.
+
+    E is the estimate, r the processors.
+    """
     if code in (SHORTEST, SJF):
         return estimate_s
     if code in (LONGEST, LJF):
@@ -49,7 +52,7 @@ def first_key(code: int, estimate_s: int, processors: int) -> int:
 
 @scalar_subroutine
 def second_key(code: int, estimate_s: int, processors: int) -> int:
-    """What an order sorts by next; remaining ties keep the order of arrival."""
+    """Return an order's second sort key; remaining ties keep the order of arrival."""
     if code in (SJF, LJF):
         return processors
     if code == SPF:
@@ -59,13 +62,13 @@ def second_key(code: int, estimate_s: int, processors: int) -> int:
 
 @subroutine
 def sortable_bits(numbers: Reals) -> IntArray:
-    """The bits of `numbers` as integers, which sort in the same order. No number may be negative."""
+    """Return integers that sort like `numbers`: their bits. Numbers are at least 0."""
     return numbers.view(np.int64)
 
 
 @scalar_subroutine
 def sort_pairs(first: Column, second: Column, count: int) -> None:
-    """Sort the first `count` pairs in place by their first number: a Shell sort, not stable."""
+    """Sort the first `count` pairs in place by `first`: a Shell sort, not stable."""
     gap = 1
     while 3 * gap + 1 < count:
         gap = 3 * gap + 1
@@ -81,16 +84,16 @@ def sort_pairs(first: Column, second: Column, count: int) -> None:
 
 @subroutine
 def order_of(first: Column, second: Column) -> IntArray:
-    """Positions sorted by the first number, then by the second: a merge sort, stable.
+    """Return positions sorted by `first`, then by `second`: a stable merge sort.
 
-    NumPy's own sorts would do, but take a tenth of all the compiler's time.
+    NumPy's sorts would take a tenth of the whole compile time.
     """
     n = len(first)
     order, merged = np.empty(n, np.int64), np.empty(n, np.int64)
     for i in range(n):
         order[i] = i
 
-    # Runs of `width` sorted positions are merged two by two until one run is left.
+    # Merge pairs of runs of `width` sorted positions until one run is left.
     width = 1
     while width < n:
         for low in range(0, n, 2 * width):
@@ -114,7 +117,7 @@ def order_of(first: Column, second: Column) -> IntArray:
 
 @subroutine
 def sorted_positions(code: int, site: SchedulingState) -> IntArray:
-    """The positions of the queue in order `code`; ties keep the order of arrival."""
+    """Return the queue positions in order `code`; ties keep the order of arrival."""
     n, queue, jobs = site.queued, site.queue, site.jobs
     estimate_s, units, per_unit = jobs.estimate_s, jobs.units, jobs.per_unit
     tier, priority = jobs.tier, jobs.priority
@@ -132,7 +135,7 @@ def sorted_positions(code: int, site: SchedulingState) -> IntArray:
 
 @subroutine
 def positions_of(method: ListSchedulerCode, given: FixedColumn, site: SchedulingState) -> IntArray:
-    """The queue positions in the order of a method; empty where that is the queue's own."""
+    """Return the queue positions in a method's order; empty for the queue's order."""
     if method.order == ARRIVAL:
         return np.empty(0, np.int64)
     if method.order == GIVEN:
@@ -142,5 +145,5 @@ def positions_of(method: ListSchedulerCode, given: FixedColumn, site: Scheduling
 
 @scalar_subroutine
 def position_of(order: FixedColumn, i: int) -> int:
-    """The queue position of the `i`-th job of an order; an empty order is that of the queue."""
+    """Return the queue position of an order's `i`-th job; empty: the queue's order."""
     return int(order[i]) if len(order) else i

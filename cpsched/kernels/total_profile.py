@@ -1,8 +1,8 @@
-"""What all nodes together have free over time: a lower bound on a job's start that needs no look at the nodes.
+"""Profile of the sum over all nodes: a lower bound on a job's start.
 
 Row `k` of a search holds the sums before the job at place `k` of the order is placed: breakpoints, and the amount of
-each resource that is free from each breakpoint on. A full row ignores further jobs; it then overestimates free
-resources and is still a valid bound.
+each resource that is free from each breakpoint on. A full row ignores further jobs. It then overestimates free amounts,
+and is still a valid bound.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cpsched.model import EXCLUSIVE, NEVER
 
 @scalar_subroutine
 def is_free(free: FixedColumn, k: int, amounts: FixedColumn) -> bool:
-    """Whether all `amounts` (int64[R]) are free at breakpoint `k`."""
+    """Return whether all `amounts` (int64[R]) are free at breakpoint `k`."""
     n = len(amounts)
     for r in range(n):  # noqa: SIM110  (a loop compiles to better code than a generator)
         if free[k * n + r] < amounts[r]:
@@ -30,7 +30,7 @@ def is_free(free: FixedColumn, k: int, amounts: FixedColumn) -> bool:
 
 @scalar_subroutine
 def earliest_total(times: FixedColumn, free: FixedColumn, count: int, duration_s: int, amounts: FixedColumn) -> int:
-    """The first second from which all `amounts` (int64[R]) are free for `duration_s`; NEVER where there is none."""
+    """Return when all `amounts` (int64[R]) are first free for `duration_s`, or NEVER."""
     k = 0
     while k < count:
         if not is_free(free, k, amounts):
@@ -47,7 +47,7 @@ def earliest_total(times: FixedColumn, free: FixedColumn, count: int, duration_s
 
 @scalar_subroutine
 def add_total_breakpoint(times: Column, free: Column, count: int, at_s: int, resources: int) -> int:
-    """Insert a breakpoint at `at_s`, which is not before the first; returns the new number of breakpoints."""
+    """Insert a breakpoint at `at_s`, not before the first; return the new count."""
     at = lower_bound(times, count, at_s)
     if at < count and times[at] == at_s:
         return count
@@ -63,7 +63,7 @@ def add_total_breakpoint(times: Column, free: Column, count: int, at_s: int, res
 
 @subroutine
 def open_totals(site: SchedulingState, search: OrderSearch) -> None:
-    """Set row 0 to the machine as it is, with what running jobs release. Nothing is placed yet."""
+    """Set row 0 to the machine's profile before any job is placed."""
     jobs, groups, available, resources = site.jobs, site.trial.groups, site.trial.available, len(site.trial.available)
     rows, points = search.head + 1, site.active + 2 * search.head + 4
     if len(search.totals.asked) != resources:
@@ -84,7 +84,7 @@ def open_totals(site: SchedulingState, search: OrderSearch) -> None:
     for i in range(resources, n * resources):
         free[i] = 0
 
-    # Add what the lines gain at each end; then sum up, to have what is free from each breakpoint on.
+    # Add what the profiles gain at each end. Then sum up to the amounts free from each breakpoint on.
     size, first, length, at, line = groups.size, groups.first, groups.length, groups.at, groups.free
     for g in range(groups.count):
         for step in range(first[g] + 1, first[g] + length[g]):
@@ -98,7 +98,7 @@ def open_totals(site: SchedulingState, search: OrderSearch) -> None:
 
 @subroutine
 def lower_bound_by_totals(site: SchedulingState, search: OrderSearch, k: int, slot: int) -> int:
-    """A second before which a job cannot start beside the jobs before place `k`; NEVER where it can never start."""
+    """Return a lower bound on a start beside the jobs before place `k`, or NEVER."""
     jobs, asked = site.jobs, search.totals.asked
     for r in range(len(asked)):
         asked[r] = jobs.units[slot] * jobs.per_unit[slot, r]
@@ -111,7 +111,7 @@ def lower_bound_by_totals(site: SchedulingState, search: OrderSearch, k: int, sl
 def take_from_totals(
     site: SchedulingState, search: OrderSearch, k: int, to: int, slot: int, start_s: int, moves: int
 ) -> None:
-    """Set row `to` to row `k` less what the job placed last takes; its moves are those from `moves` on."""
+    """Set row `to` to row `k` less the last placed job, whose moves begin at `moves`."""
     jobs, asked = site.jobs, search.totals.asked
     times, free, n, resources = search.totals.times[to], search.totals.free[to], search.totals.points[k], len(asked)
     if to != k:
