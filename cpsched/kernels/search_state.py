@@ -1,4 +1,4 @@
-"""What a search among orders of the queue works on: the best order found, the order on trial, and their plans."""
+"""State of a search among orders of the queue: best order, trial order, plans."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from cpsched.kernels.scheduling_state import empty_column, grow_columns
 from cpsched.model import IntArray
 
 EXCEEDS_LIMIT = 1e300
-"""The cost of a plan that was given up: it costs more than the best plan, or breaks the bound of waits."""
+"""Cost of an abandoned plan: above the best cost, or beyond the bound of waits."""
 
 POOL_JOBS = 20
-"""About how many times faster a job is placed on a pool than on nodes."""
+"""Approximate speed-up of placing a job on a pool instead of nodes."""
 
 
 class PriceParameters(Handle):
-    """The price of waiting: the fields of `dispatchers.lookahead.objectives.ObjectiveRow`, see `kernels.plan_costs`."""
+    """The price of waiting: the fields of `ObjectiveRow`, see `kernels.plan_costs`."""
 
     power: int
-    """0: the cost grows linearly with the start; otherwise it is r (F^power - W^power)."""
+    """0: the cost is linear in the start; otherwise it is r (F^power - W^power)."""
     ageing_power: int
     bounded: int
     """Whether plans are bounded, see `OrderSearch.bound_s`."""
@@ -31,8 +31,10 @@ class PriceParameters(Handle):
     area: float
     ageing: float
     aged_s: float
-    """The wait at which ageing doubles a price where `ageing` is 1, in seconds. Python sets it in each round where
-    it follows from the history."""
+    """Wait in seconds at which ageing doubles a price, if `ageing` is 1.
+
+    If it depends on the history, Python sets it in each round.
+    """
     least_s: float
     reserve: float
     reserve_above_s: float
@@ -40,48 +42,47 @@ class PriceParameters(Handle):
 
 
 class SearchSettings(Handle):
-    """How far a search goes."""
+    """Limits of a search."""
 
     limit: int
-    """The most orders that are decoded after the candidates."""
+    """Maximum number of orders decoded after the candidates."""
     work: int
-    """How many jobs may be placed in a round, over all orders; then no further order is decoded. On a pool `POOL_JOBS`
-    times as many."""
+    """Maximum number of jobs placed in a round; times `POOL_JOBS` on a pool."""
     horizon: int
-    """The most jobs that are decoded and searched."""
+    """Maximum number of jobs decoded and searched."""
     covered: int
-    """The most jobs that get a planned start."""
+    """Maximum number of jobs with a planned start."""
     overdue_s: int
-    """Jobs that have waited longer than this come first, in order of arrival."""
+    """Wait in seconds after which a job comes first, in order of arrival."""
     seed: int
     candidates: int
     """Bit k: candidate order k is tried, see `kernels.order_search`."""
     moves: int
     """Bit k: move k is made, see `kernels.order_moves`."""
     reservations: int
-    """On a pool: how many jobs that cannot start now hold the slot that is planned for them."""
+    """On a pool: number of waiting jobs that hold their planned slots."""
 
 
 class SearchCounts(Handle):
-    """What a round has spent so far."""
+    """The work of a round so far."""
 
     drawn: int
     """State of the random generator."""
     decoded: int
     """Orders decoded."""
     placed: int
-    """Jobs placed, in all those orders together."""
+    """Jobs placed in all these orders."""
 
 
 class CommonPrefix(Handle):
-    """How much the order on trial, and the jobs placed at present, have in common with the best order."""
+    """Common parts of the best order with the trial order and the placed jobs."""
 
     upto: int
-    """From this place on the order on trial equals the best order."""
+    """Place from which the trial order equals the best order."""
     same: int
-    """From this place on the plan on trial is known to equal the plan of the best order."""
+    """Place from which the trial plan is known to equal the best plan."""
     valid: int
-    """On nodes: how many jobs of the best order, from its front, are placed at present."""
+    """On nodes: number of jobs placed from the front of the best order."""
 
 
 class QueueColumns(Handle, grows=True):
@@ -90,11 +91,11 @@ class QueueColumns(Handle, grows=True):
     weight: Reals
     """The cost of one second."""
     expected: Reals
-    """How long the job is expected to run, in seconds; used in its weight alone."""
+    """The expected run time in seconds; used only in the weight."""
     reserve: Column
     """Processors that must stay free beside the job."""
     amount: Column
-    """Processors that the job takes; on a pool NEVER for a job that can never run; on nodes always 1."""
+    """On a pool: processors of the job, NEVER if it can never run; on nodes: 1."""
 
 
 class CandidateOrder(Handle, grows=True):
@@ -107,37 +108,37 @@ class CandidateOrder(Handle, grows=True):
     spent: Reals
     """The cost of all jobs before a place."""
     known: Column
-    """A hash of what all jobs before a place hold and when, independent of their order."""
+    """A hash of the slots of all jobs before a place, independent of their order."""
     row: Column
     """On a pool: the profile before each job, as a row of `ProfileRows`."""
 
 
 class PreviousOrder(Handle, grows=True):
-    """The best order as slots, for the next round, and room to build orders in."""
+    """The best order as slots for the next round, and buffers to build orders."""
 
     ordered: int
     """Entries of `slots` in use."""
     slots: Column
     """The best order as slots."""
     where: Column
-    """By slot: the queue position plus one; all zero between two uses."""
+    """By slot: the queue position plus one; all 0 between two uses."""
     spare: Column
-    """Queue positions that a move has taken out."""
+    """Queue positions that a move has removed."""
 
 
 class UndoMarks(Handle, grows=True):
-    """On nodes: counters as they were before each job of the order was placed, so that the job can be taken back."""
+    """On nodes: counters before each job of the order was placed, to undo placements."""
 
     moves: Column
     """Entries of `trial.moved` in use."""
     available: Column
     """`trial.available`: R entries for each place."""
     groups: Column
-    """Groups in use."""
+    """Classes in use."""
     steps: Column
     """Steps in use."""
     started: Column
-    """Starts in the draft."""
+    """Starts in the plan result."""
     failed: Column
     """Entries of `trial.failed` in use."""
     slotted: Column
@@ -145,51 +146,54 @@ class UndoMarks(Handle, grows=True):
 
 
 class ProfileRows(Handle, grows=True):
-    """On a pool: a profile in each row, see `cpsched.kernels.pool_profile`."""
+    """On a pool: one profile per row, see `cpsched.kernels.pool_profile`."""
 
     points: Column
-    """By row: how many breakpoints it has."""
+    """By row: its number of breakpoints."""
     times: Matrix
     """int64[rows, breakpoints]: seconds."""
     level: Matrix
-    """int64[rows, breakpoints]: what is free from then on."""
+    """int64[rows, breakpoints]: units free from then on."""
 
 
 class TotalProfile(Handle, grows=True):
-    """On nodes: what all nodes together have free, before each job; see `cpsched.kernels.total_profile`."""
+    """On nodes: free amounts of all nodes before each job, see `total_profile`."""
 
     times: Matrix
     """int64[rows, breakpoints]: seconds."""
     free: Matrix
-    """int64[rows, breakpoints * R]: what is free from then on, R entries for each breakpoint."""
+    """int64[rows, breakpoints * R]: amounts free from then on, R per breakpoint."""
     points: Column
-    """By row: how many breakpoints it has."""
+    """By row: its number of breakpoints."""
     asked: Column
-    """int64[R]: what the job at hand asks for with all its units."""
+    """int64[R]: total request of the current job."""
 
 
 class OrderSearch(Handle):
-    """A search among orders. An order holds queue positions; its first `head` jobs are decoded and searched."""
+    """A search among orders; the first `head` jobs of an order are decoded."""
 
     able: int
-    """How many jobs can run at all."""
+    """Number of jobs that can ever run."""
     head: int
-    """How many jobs are decoded and searched."""
+    """Number of jobs decoded and searched."""
     overdue: int
-    """How many jobs are overdue: they come first, in order of arrival."""
+    """Number of overdue jobs, which come first, in order of arrival."""
     fixed: int
-    """How many jobs at the front the search leaves in place."""
+    """Number of jobs at the front that the search does not move."""
     bound_s: int
-    """The bound of the longest wait, past and planned, in seconds; `NEVER`: no bound. It holds for jobs that have
-    waited for a good part of it (`plan_costs.BOUND_FROM`). A plan in which one of these waits longer is given up."""
+    """Bound of the longest wait, past and planned, in seconds; `NEVER`: no bound.
+
+    It applies to jobs that have waited for the share `plan_costs.BOUND_FROM` of it. The search abandons a plan in which
+    one of them waits longer.
+    """
     settings: SearchSettings
     counts: SearchCounts
     shared: CommonPrefix
     queued: QueueColumns
     best: CandidateOrder
-    """The best order so far."""
+    """Best order so far."""
     trial: CandidateOrder
-    """The order on trial."""
+    """Trial order."""
     last: PreviousOrder
     marks: UndoMarks
     rows: ProfileRows
@@ -197,7 +201,7 @@ class OrderSearch(Handle):
 
 
 def new_search(settings: SearchSettings) -> OrderSearch:
-    """A search that has no order yet."""
+    """Return a search without an order."""
     none = empty_column
 
     def tried() -> CandidateOrder:
@@ -223,13 +227,13 @@ def new_search(settings: SearchSettings) -> OrderSearch:
 
 @subroutine
 def resized_reals(column: Reals, room: int) -> Reals:
-    """`column` with room for `room` entries. What it held may be lost."""
+    """Return a column of at least `room` entries; the contents may be lost."""
     return column if room <= len(column) else np.empty(max(room, 2 * len(column)))
 
 
 @subroutine
 def make_room_for(search: OrderSearch, count: int, slots: int, resources: int) -> None:
-    """Make room for a queue of `count` jobs in a table of `slots` slots."""
+    """Allocate columns for `count` queued jobs in a table of `slots` slots."""
     room, queued, last = count + 2, search.queued, search.last
     queued.weight = resized_reals(queued.weight, room)
     grow_columns(queued, "reserve amount", 0, room)
@@ -244,14 +248,17 @@ def make_room_for(search: OrderSearch, count: int, slots: int, resources: int) -
 
 @subroutine
 def make_room_for_order(tried: CandidateOrder, room: int) -> None:
-    """Make room for an order of `room` jobs."""
+    """Allocate an order of `room` jobs."""
     grow_columns(tried, "order starts known row", 0, room)
     tried.spent = resized_reals(tried.spent, room)
 
 
 @subroutine
 def make_rows(search: OrderSearch, points: int) -> None:
-    """Make room for two profiles of `points` breakpoints before each job of the head, and behind the last one."""
+    """Allocate two profiles before each job of the head, and after the last one.
+
+    Each has `points` breakpoints.
+    """
     count, rows = 2 * (search.head + 1), search.rows
     if rows.times.shape[0] < count or rows.times.shape[1] < points:
         count, points = max(2 * count, rows.times.shape[0]), max(2 * points, rows.times.shape[1])
@@ -263,7 +270,10 @@ def make_rows(search: OrderSearch, points: int) -> None:
 
 @subroutine
 def accept_candidate(search: OrderSearch, first: int) -> None:
-    """Make the order on trial the best one. Both are equal before place `first`; their plans are from `same` on."""
+    """Set the best order to the trial order.
+
+    The orders are equal before place `first`, their plans from `same` on.
+    """
     best, trial, same = search.best, search.trial, search.shared.same
     for k in range(first, search.head):
         best.spent[k + 1] = trial.spent[k + 1]
@@ -275,5 +285,5 @@ def accept_candidate(search: OrderSearch, first: int) -> None:
 
 @subroutine
 def holding_hash(position: int, start_s: int, places: int) -> int:
-    """A hash of one job's holding: its queue position, its start, and a number for its `places`."""
+    """Return a hash of a job's queue position, start and `places`."""
     return hash64(hash64(hash64(position) + start_s) + places)
