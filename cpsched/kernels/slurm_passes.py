@@ -1,8 +1,8 @@
-"""Slurm's two passes over its queue: the main loop, which starts in order, and backfill, which reserves.
+"""Slurm's two passes over its queue: the main loop and backfill.
 
-The main loop follows `_schedule` in Slurm's job_scheduler.c. Backfill follows `_attempt_backfill` in backfill.c, and
-places a reservation as `_future_run_test` in cons_tres/job_test.c does, as of 26.05. Each of `SchedulerParameters`
-names its function. The lines, groups and moves are those of `cpsched.kernels.node_scheduling`.
+The main loop starts jobs in order and follows `_schedule` in Slurm's job_scheduler.c. Backfill makes reservations and
+follows `_attempt_backfill` in backfill.c, and `_future_run_test` in cons_tres/job_test.c, as of 26.05. Profiles,
+classes and moves are those of `cpsched.kernels.node_scheduling`.
 """
 
 from __future__ import annotations
@@ -35,24 +35,25 @@ from cpsched.kernels.scheduling_state import PlanWorkspace, SchedulingState, res
 from cpsched.model import DISTINCT, EXCLUSIVE, NEVER, IntArray
 
 NO_PASS, SUBMITTED, DEPTH, FULL = range(4)
-"""What the main loop is to do: nothing; try the jobs just submitted; go through the queue to the default depth, or to
-its end."""
+"""Jobs that the main loop tries: none, new ones, to the default depth, all."""
 
 GAP_S = 1
-"""How long before a reservation of whole nodes begins another job on them must have ended."""
+"""Seconds between the end of a job and a reservation of whole nodes."""
 FIRST_WINDOW_S = 30
-"""Jobs that run are taken to end in groups: those of the first end up to so long after its next multiple of this."""
+"""First time window, in seconds, in which backfill takes ends of jobs together."""
 DOUBLINGS = 22
-"""Number of times Slurm doubles that: up to two years."""
+"""Number of times that Slurm doubles the window: up to two years."""
 FEW_TRIES = 4
-"""Number of tries of a job before its earliest possible start is computed, which takes longer."""
+"""Number of tries before a job's earliest start is computed, which takes longer."""
 WITHHELD = 1 << 20
-"""On its line a reserved node lacks its capacity this many times. A negative amount marks a reservation, and what the
-running jobs leave can still be computed."""
+"""Multiple of its capacity that a reservation subtracts from a node's profile.
+
+A negative amount marks a reservation, and what the running jobs leave can still be computed.
+"""
 
 
 class SchedulerRules(Handle):
-    """`SchedulerParameters` as numbers; `NEVER` stands for no limit. The names are Slurm's where it has one."""
+    """`SchedulerParameters` as numbers, by Slurm's names; `NEVER` means no limit."""
 
     default_queue_depth: int
     partition_job_depth: int
@@ -70,37 +71,37 @@ class SchedulerRules(Handle):
     bf_min_prio_reserve: int
     bf_node_space_size: int
     bf_busy_nodes: int
-    """1 where reservations prefer nodes on which something runs; of parts: those that become free last."""
+    """1 if reservations prefer nodes in use; for parts: nodes that become free last."""
     whole_nodes: int
-    """1 where a reservation withdraws its nodes in full, 0 where it takes the parts that the job is to get."""
+    """1 if a reservation takes whole nodes, 0 if it takes the job's amounts."""
 
 
 class OwnerColumns(Handle):
-    """Whose each job is, as numbers counted from 0, by slot."""
+    """The owners of each job by slot, as numbers from 0."""
 
     most: int
-    """A number above all the others."""
+    """A number above all others."""
     partition: Column
     user: Column
     user_partition: Column
     association: Column
     node_set: Column
-    """By slot: the node set that holds the nodes of the job's partition."""
+    """By slot: the node set of the job's partition."""
 
 
 class BackfillCounts(Handle, grows=True):
-    """What one backfill has counted so far."""
+    """The counters of one backfill pass."""
 
     begin_s: int
-    """The second at which its table of times begins."""
+    """Second at which the table of times begins."""
     end_s: int
-    """The second at which the table ends."""
+    """Second at which the table ends."""
     records: int
-    """Entries of the table: one, and one more for each second in `bounds`."""
+    """Entries of the table: one, plus one for each second in `bounds`."""
     bounds: Column
-    """Seconds at which a reservation begins or ends, rising."""
+    """Seconds at which a reservation begins or ends, ascending."""
     returns: Column
-    """By bound: how many reserved nodes come back then, and are not reserved again at once."""
+    """By bound: number of nodes released then and not reserved again at once."""
     by_user: Column
     by_partition: Column
     by_user_partition: Column
@@ -108,34 +109,34 @@ class BackfillCounts(Handle, grows=True):
     reserved: Column
     """Reservations by partition."""
     noted: int
-    """Number of groups for which `kept_from` and `kept_until` are known."""
+    """Number of classes with known `kept_from` and `kept_until`."""
     kept_from: Column
-    """By group: no node of it is reserved before this second; NEVER where none is reserved at all."""
+    """By class: no node is reserved before this second; NEVER if none is reserved."""
     kept_until: Column
-    """By group: no node of it is reserved from this second on."""
+    """By class: no node is reserved from this second on."""
     keeping: int
     """Entries of `keeps` in use."""
     keeps: Column
-    """The groups among those whose nodes are reserved at some time."""
+    """Classes whose nodes are reserved at some time."""
 
 
 class SchedulingPasses(Handle):
-    """What is due now, and what came of it."""
+    """The passes that are due now, and their results."""
 
     main: int
     """`NO_PASS`, `SUBMITTED`, `DEPTH` or `FULL`."""
     since_s: int
-    """For `SUBMITTED`: jobs that were submitted later are new."""
+    """For `SUBMITTED`: jobs submitted after this second are new."""
     backfill: int
-    """1 where backfill is due."""
+    """1 if backfill is due."""
     whole: int
-    """1 where the whole plan is wanted, 0 where its starts suffice."""
+    """1 for the whole plan, 0 for starts alone."""
     next_s: int
-    """Where backfill is not due and a plan is wanted: the second from which jobs may be planned to start."""
+    """For a plan without backfill: second from which planned starts are allowed."""
     main_cut: int
-    """Set to 1 where the main loop stopped at one of its limits."""
+    """Set to 1 if the main loop stopped at a limit."""
     backfill_cut: int
-    """Set to 1 where a limit kept backfill from a job."""
+    """Set to 1 if backfill skipped a job because of a limit."""
     backfilled: int
     """Set to the number of jobs that backfill started."""
     tally: BackfillCounts
@@ -146,7 +147,7 @@ class SchedulingPasses(Handle):
 
 @subroutine
 def blocks_later_jobs(site: SchedulingState, rules: SchedulerRules, slot: int) -> bool:
-    """Whether a job that cannot start keeps others back: neither younger nor weaker than the rules say."""
+    """Return whether a job that cannot start blocks others, by its age and priority."""
     jobs = site.jobs
     old = site.now_s - jobs.submit_s[slot] >= rules.bf_min_age_reserve_s
     return bool(old and jobs.priority[slot] >= rules.bf_min_prio_reserve)
@@ -154,9 +155,9 @@ def blocks_later_jobs(site: SchedulingState, rules: SchedulerRules, slot: int) -
 
 @subroutine
 def starts_on_unblocked(site: SchedulingState, slot: int, withdrawn: FixedColumn) -> bool:
-    """Whether a job can start now on nodes of kinds that are not `withdrawn`; reservations do not count.
+    """Return whether a job can start now on nodes of kinds that are not `withdrawn`.
 
-    If so, `trial.found` says how many units one node of each group holds.
+    Ignore reservations. If the job can start, `trial.found` holds the units on one node of each class.
     """
     trial, jobs, kind = site.trial, site.jobs, site.trial.groups.kind
     if exceeds_free(jobs, slot, trial.available) or is_dominated(jobs, slot, trial.failed, trial.hopeless):
@@ -176,7 +177,7 @@ def starts_on_unblocked(site: SchedulingState, slot: int, withdrawn: FixedColumn
 
 @subroutine
 def block_nodes(site: SchedulingState, node_set: int, withdrawn: Column) -> None:
-    """Withdraw the nodes of a node set. Nodes of one kind are in the same node sets."""
+    """Withdraw the nodes of a node set, by kind."""
     machine = site.machine
     for kind in range(len(withdrawn)):
         if machine.node_sets[node_set, machine.kind_node[kind]]:
@@ -187,10 +188,10 @@ def block_nodes(site: SchedulingState, node_set: int, withdrawn: Column) -> None
 def main_loop(
     site: SchedulingState, rules: SchedulerRules, owners: OwnerColumns, passes: SchedulingPasses, order: FixedColumn
 ) -> None:
-    """Start jobs in order of the queue; the first of a partition that does not fit blocks the others there.
+    """Start jobs in queue order; a job that does not fit blocks its partition.
 
-    Its nodes are withdrawn from the jobs of other partitions behind it. Jobs younger or weaker than the rules require
-    block no job, and a job that the cluster could never hold is skipped. For `SUBMITTED`, jobs that were pending before
+    Later jobs of other partitions do not get the nodes of a blocked partition. A job below the minimum age or priority
+    of the rules blocks no job. A job that can never fit is skipped. For `SUBMITTED`, jobs that were pending before
     count as jobs that do not fit.
     """
     queue, jobs, trial = site.queue, site.jobs, site.trial
@@ -233,13 +234,13 @@ def main_loop(
 
 @scalar_subroutine
 def round_down(at_s: int, resolution_s: int) -> int:
-    """The last multiple of the resolution that is not after `at_s`."""
+    """Return the last multiple of the resolution that is at most `at_s`."""
     return at_s // resolution_s * resolution_s
 
 
 @subroutine
 def open_tally(site: SchedulingState, rules: SchedulerRules, owners: OwnerColumns, tally: BackfillCounts) -> None:
-    """Nothing is counted yet."""
+    """Reset the counters."""
     tally.begin_s = round_down(site.now_s, rules.bf_resolution_s)
     tally.end_s = round_down(site.now_s + rules.bf_window_s, rules.bf_resolution_s)
     tally.records, tally.noted, n = 1, 0, owners.most
@@ -257,7 +258,10 @@ def open_tally(site: SchedulingState, rules: SchedulerRules, owners: OwnerColumn
 
 @subroutine
 def is_counted(rules: SchedulerRules, owners: OwnerColumns, tally: BackfillCounts, slot: int) -> bool:
-    """Whether a job is within the limits by user, partition and association; if so, it is counted."""
+    """Count a job if it is within the limits by user, partition and association.
+
+    Return whether it is.
+    """
     user, partition, both = owners.user[slot], owners.partition[slot], owners.user_partition[slot]
     association = owners.association[slot]
     if (
@@ -278,9 +282,10 @@ def is_counted(rules: SchedulerRules, owners: OwnerColumns, tally: BackfillCount
 def jobs_to_test(
     site: SchedulingState, rules: SchedulerRules, owners: OwnerColumns, passes: SchedulingPasses, order: FixedColumn
 ) -> IntArray:
-    """The positions of the jobs that backfill tests, in order: those that the main loop left, up to the limits.
+    """Return the positions of the jobs that backfill tests, in order.
 
-    Sets `passes.backfill_cut` where a limit leaves a job out.
+    These are jobs, within the limits, that the main loop did not start. Set `passes.backfill_cut` if a limit excludes a
+    job.
     """
     tested, n = np.empty(min(site.queued, rules.bf_max_job_test), np.int64), 0
     for position in order:
@@ -299,7 +304,7 @@ def jobs_to_test(
 
 @subroutine
 def note_bound(tally: BackfillCounts, at_s: int) -> None:
-    """Note a second at which the nodes in reserve change, where it lies within the table and is a new one."""
+    """Record a new second, within the table, at which the reserved nodes change."""
     bounds, returns, n = tally.bounds, tally.returns, tally.records - 1
     if not tally.begin_s < at_s < tally.end_s:
         return
@@ -314,7 +319,7 @@ def note_bound(tally: BackfillCounts, at_s: int) -> None:
 
 @subroutine
 def note_returns(tally: BackfillCounts, at_s: int, nodes: int) -> None:
-    """Add to the nodes that come back at a second, where that is a bound."""
+    """Add `nodes` to the nodes released at a second, if it is a bound."""
     at = lower_bound(tally.bounds, tally.records - 1, at_s)
     if at < tally.records - 1 and tally.bounds[at] == at_s:
         tally.returns[at] += nodes
@@ -325,7 +330,7 @@ def note_returns(tally: BackfillCounts, at_s: int, nodes: int) -> None:
 
 @scalar_subroutine
 def is_reserved(free: FixedMatrix, step: int) -> bool:
-    """Whether a node is reserved whole at a step of its line, row `step` of `free` (int64[steps, R])."""
+    """Return whether a node is reserved whole at a step, a row of `free`."""
     for r in range(free.shape[1]):  # noqa: SIM110  (a loop compiles to better code than a generator)
         if free[step, r] < 0:
             return True
@@ -334,7 +339,7 @@ def is_reserved(free: FixedMatrix, step: int) -> bool:
 
 @scalar_subroutine
 def is_reserved_until(at: FixedColumn, free: FixedMatrix, step: int, last: int, end_s: int) -> bool:
-    """Whether a node is reserved whole at one of the steps from `step` to `last` - 1 that begin by `end_s`."""
+    """Return whether a node is reserved whole in [step, last) up to `end_s`."""
     while step < last and at[step] <= end_s:
         if is_reserved(free, step):
             return True
@@ -344,14 +349,17 @@ def is_reserved_until(at: FixedColumn, free: FixedMatrix, step: int, last: int, 
 
 @scalar_subroutine
 def left_by_running_jobs(free: FixedMatrix, step: int, r: int, capacity: int) -> int:
-    """What running jobs leave of a resource of a node, of which it has `capacity`, at a step; reservations aside."""
+    """Return a resource's amount that running jobs leave free, without reservations."""
     amount = free[step, r]
     return int(amount + WITHHELD * capacity if amount < 0 else amount)
 
 
 @scalar_subroutine
 def ends_a_job(free: FixedMatrix, step: int, capacity: FixedMatrix, node: int) -> bool:
-    """Whether a job ends where a step of a line begins, which is not the first; `node` is one of the line's kind."""
+    """Return whether a job ends at a step that is not the first of its profile.
+
+    `node` is a node of the profile's kind.
+    """
     for r in range(free.shape[1]):
         if left_by_running_jobs(free, step, r, capacity[node, r]) != left_by_running_jobs(
             free, step - 1, r, capacity[node, r]
@@ -365,7 +373,7 @@ def units_left(
     most: int, per_unit: FixedMatrix, slot: int, whole: int, free: FixedMatrix, step: int, capacity: FixedMatrix,
     node: int,
 ) -> int:  # fmt: skip
-    """The units of a job, at most `most`, that a node like `node` holds at a step of its line; reservations aside."""
+    """Return the units, at most `most`, on a node at a step, without reservations."""
     for r in range(free.shape[1]):
         left = left_by_running_jobs(free, step, r, capacity[node, r])
         most = units_that_fit(most, per_unit[slot, r], whole, left, capacity[node, r])
@@ -374,7 +382,7 @@ def units_left(
 
 @scalar_subroutine
 def step_from(at: FixedColumn, first: int, length: int, at_s: int) -> int:
-    """The step that holds at second `at_s` of a line whose first step is `first`; in most calls that is the first."""
+    """Return a profile's step at second `at_s`; in most calls, that is the first."""
     if length == 1 or at[first + 1] > at_s:
         return first
     low, high = 1, length
@@ -391,7 +399,7 @@ def step_from(at: FixedColumn, first: int, length: int, at_s: int) -> int:
 def next_end(
     at: FixedColumn, free: FixedMatrix, step: int, last: int, before_s: int, capacity: FixedMatrix, node: int
 ) -> int:
-    """The first second at which a step after `step` and before `last` ends a job; `before_s` where none does."""
+    """Return when a step between `step` and `last` first ends a job, else `before_s`."""
     step += 1
     while step < last and at[step] < before_s:
         if ends_a_job(free, step, capacity, node):
@@ -404,11 +412,11 @@ def next_end(
 def fill_by_windows(
     site: SchedulingState, tally: BackfillCounts, slot: int, start_s: int, end_s: int, later_s: int
 ) -> int:
-    """The end of the first group of ends after which a job finds its units, or `start_s`; NEVER where it finds none.
+    """Return the end of the first window of job ends after which a job fits.
 
-    Only nodes count that no job reserves at any second of [start_s, end_s]. The first group of ends begins with the
-    first end after `start_s` and goes on for `FIRST_WINDOW_S` beyond the next multiple of that; each further one ends
-    twice as far beyond that multiple. Ends after `later_s` are not looked at. Sets `trial.found`.
+    Return `start_s` if it fits at once, NEVER if it does not fit. Use only nodes without a reservation in [start_s,
+    end_s]. The first window begins with the first end after `start_s` and ends `FIRST_WINDOW_S` after its next multiple
+    of that. Each further window ends twice as far after that multiple. Ignore ends after `later_s`. Set `trial.found`.
     (`_future_run_test` in `cons_tres/job_test.c`)
     """
     trial, jobs, machine = site.trial, site.jobs, site.machine
@@ -419,7 +427,7 @@ def fill_by_windows(
     whole, node_set, need = jobs.sharing[slot] & EXCLUSIVE, jobs.node_set[slot], jobs.units[slot]
     most = 1 if jobs.sharing[slot] & DISTINCT else need
 
-    # The open nodes, and what they hold at once. Of nodes first reserved within the job, no line needs to be looked at.
+    # The usable nodes, and the units that they hold at once. Nodes first reserved within the job are skipped.
     among, steps, n = np.empty(groups.count, np.int64), np.empty(groups.count, np.int64), 0
     for g in range(groups.count):
         found[g] = 0
@@ -441,7 +449,7 @@ def fill_by_windows(
     if need <= 0:
         return start_s
 
-    # When what they hold next changes. Ends leave only more: nodes that hold the most are done.
+    # When their units next change. Ends only add units, so nodes with the most units are done.
     next_s, changes_s = NEVER, np.empty(n, np.int64)
     for k in range(n):
         g = among[k]
@@ -451,7 +459,7 @@ def fill_by_windows(
     if next_s > last_s:
         return NEVER
 
-    # What they hold after each group of ends.
+    # Their units after each window of ends.
     anchor_s = round_down(next_s, FIRST_WINDOW_S) + FIRST_WINDOW_S
     for window in range(DOUBLINGS + 1):
         ended_s = min(anchor_s + (FIRST_WINDOW_S << window), last_s) if window < DOUBLINGS else last_s
@@ -476,8 +484,10 @@ def fill_by_windows(
 
 @subroutine
 def last_end(site: SchedulingState, first: int, after_s: int, until_s: int) -> int:
-    """The last second in (after_s, until_s] at which a job ends on the nodes of the moves from `first` on; `after_s`
-    where none does."""
+    """Return when a job last ends in (after_s, until_s], else `after_s`.
+
+    Consider the nodes of the moves from `first` on.
+    """
     trial, groups, machine, found = site.trial, site.trial.groups, site.machine, after_s
     at, free, capacity = groups.at, groups.free, machine.capacity
     for m in range(first, trial.moves):
@@ -493,7 +503,7 @@ def last_end(site: SchedulingState, first: int, after_s: int, until_s: int) -> i
 
 @subroutine
 def overlaps(site: SchedulingState, tally: BackfillCounts, first: int, begin_s: int, end_s: int) -> bool:
-    """Whether a node of the moves from `first` on is reserved at a second of [begin_s, end_s)."""
+    """Return whether a node of moves from `first` on is reserved in [begin_s, end_s)."""
     trial, groups = site.trial, site.trial.groups
     at, free = groups.at, groups.free
     for m in range(first, trial.moves):
@@ -510,7 +520,7 @@ def overlaps(site: SchedulingState, tally: BackfillCounts, first: int, begin_s: 
 
 @subroutine
 def reservation_ends_at(site: SchedulingState, tally: BackfillCounts, node_set: int, at_s: int) -> bool:
-    """Whether a reservation of nodes of a node set ends at a second, and no other one begins there."""
+    """Return whether a reservation in a node set ends at a second, and none begins."""
     groups, machine = site.trial.groups, site.machine
     size, first, length, at, free = groups.size, groups.first, groups.length, groups.at, groups.free
     kind, kind_node, node_sets = groups.kind, machine.kind_node, machine.node_sets
@@ -526,7 +536,7 @@ def reservation_ends_at(site: SchedulingState, tally: BackfillCounts, node_set: 
 
 @subroutine
 def next_try(site: SchedulingState, tally: BackfillCounts, node_set: int, start_s: int, end_s: int) -> int:
-    """The second from which Slurm tries a job that lasts from `start_s` to `end_s` next; NEVER where it gives up."""
+    """Return when Slurm next tries a job from `start_s` to `end_s`, or NEVER."""
     bounds, n = tally.bounds, tally.records - 1
     for k in range(lower_bound(bounds, n, start_s + 1), n):
         if tally.returns[k] > 0 and reservation_ends_at(site, tally, node_set, bounds[k]):
@@ -538,7 +548,7 @@ def next_try(site: SchedulingState, tally: BackfillCounts, node_set: int, start_
 
 @subroutine
 def first_try(site: SchedulingState, tally: BackfillCounts, node_set: int, from_s: int, earliest_s: int) -> int:
-    """The last try before `earliest_s`, before which the job has no place: the tries before need not be made."""
+    """Return Slurm's last try before `earliest_s`, to skip the tries before it."""
     k = lower_bound(tally.bounds, tally.records - 1, earliest_s) - 1
     while k >= 0 and tally.bounds[k] > from_s:
         if tally.returns[k] > 0 and reservation_ends_at(site, tally, node_set, tally.bounds[k]):
@@ -549,7 +559,7 @@ def first_try(site: SchedulingState, tally: BackfillCounts, node_set: int, from_
 
 @subroutine
 def rank_by_use(site: SchedulingState) -> None:
-    """Set `trial.rank[g]` to 1 where something runs on a node of group `g` now, 0 elsewhere."""
+    """Set `trial.rank[g]` to 1 if nodes of class `g` are in use now, else 0."""
     groups, machine, rank = site.trial.groups, site.machine, site.trial.rank
     first, free, capacity = groups.first, groups.free, machine.capacity
     for g in range(groups.count):
@@ -563,12 +573,13 @@ def rank_by_use(site: SchedulingState) -> None:
 def try_whole(
     site: SchedulingState, rules: SchedulerRules, tally: BackfillCounts, slot: int, try_s: int, later_s: int
 ) -> int:
-    """When a job starts whose nodes are sought at `try_s`; they are noted as moves. NEVER, or -1 - the second at which
-    Slurm tries it again, where it finds none: then nothing is noted.
+    """Try a job at `try_s`: record its nodes as moves, and return its start.
 
-    A try considers the nodes that no job reserves while the job would last from that second on, lets running jobs end
-    group by group, and takes the lowest nodes that then suffice. The job starts at the last end of a running job on
-    these. `later_s` is the next try where the nodes do not suffice.
+    If it does not fit, record nothing, and return NEVER, or -1 - the second of Slurm's next try.
+
+    A try uses nodes without a reservation during the job from that second on. It lets running jobs end window by
+    window, and takes the lowest nodes that then suffice. The job starts at the last end of a running job on these
+    nodes. `later_s` is the next try if the nodes do not suffice.
     """
     trial, step_s, lasts_s, first = site.trial, rules.bf_resolution_s, site.jobs.estimate_s[slot], site.trial.moves
     ended_s = fill_by_windows(site, tally, slot, try_s, try_s + lasts_s, later_s)
@@ -589,12 +600,14 @@ def try_whole(
 def place_whole(
     site: SchedulingState, rules: SchedulerRules, owners: OwnerColumns, tally: BackfillCounts, slot: int, from_s: int
 ) -> int:
-    """When a job that cannot start is to start, on nodes that are noted as moves; NEVER where Slurm finds no place.
+    """Return the planned start of a job on whole nodes, recorded as moves, or NEVER.
 
-    Slurm tries a job from `from_s` on, and again from each second at which reserved nodes come back. A job that asks
-    for as much as one whose earliest second is known has no place before that either. Otherwise, after a few tries the
-    earliest second at which the job has a place is computed, and the tries before that are not made. So it is, too,
-    where a try leads to the next multiple of the resolution: reserved nodes may come back before that.
+    Slurm tries a job from `from_s` on, and again at each second at which reserved nodes are released. Two bounds skip
+    tries that fail:
+
+    - the known earliest start of a job that demands at most as much,
+    - the job's own earliest start, computed after `FEW_TRIES` tries, or if a try leads to the next multiple of the
+      resolution, because reserved nodes may be released before it.
     """
     lasts_s, node_set = site.jobs.estimate_s[slot], owners.node_set[slot]
     try_s = first_try(site, tally, node_set, from_s, known_lower_bound(site, slot))
@@ -616,7 +629,7 @@ def place_whole(
 
 @subroutine
 def place_parts(site: SchedulingState, rules: SchedulerRules, slot: int, from_s: int) -> int:
-    """The same where parts are reserved: the earliest second at which the job finds its units."""
+    """Return the planned start of a job if parts are reserved: its earliest start."""
     start_s = earliest_reservation(site, slot, from_s)
     if start_s < NEVER:
         select_nodes(site, site.jobs.units[slot], rules.bf_busy_nodes == 1)
@@ -627,11 +640,11 @@ def place_parts(site: SchedulingState, rules: SchedulerRules, slot: int, from_s:
 def reserve_nodes(
     site: SchedulingState, rules: SchedulerRules, tally: BackfillCounts, position: int, start_s: int, first: int
 ) -> None:
-    """Reserve the nodes of the moves from `first` on for the job of a queue position, which is to start at `start_s`.
+    """Reserve the nodes of the moves from `first` on for a job planned at `start_s`.
 
-    The reservation begins and ends at multiples of the resolution, and lasts for one at least. Whole nodes are reserved
-    up to the last multiple within the window, where Slurm's table of times ends (`_add_reservation`). Parts are taken
-    from `start_s` on: before, they may be in use.
+    The reservation begins and ends at multiples of the resolution, and lasts at least one. A reservation of whole nodes
+    ends at the latest at the last multiple in the window, the end of Slurm's table of times (`_add_reservation`). A
+    reservation of parts begins at `start_s`, because they may be in use before.
     """
     trial, jobs, slot, step_s = site.trial, site.jobs, site.queue[position], rules.bf_resolution_s
     begin_s = max(round_down(start_s, step_s), tally.begin_s)
@@ -658,7 +671,7 @@ def reserve_nodes(
 
 @subroutine
 def make_room_and_note(trial: PlanWorkspace, tally: BackfillCounts) -> None:
-    """Make room by group, and note when the nodes of each new group are reserved."""
+    """Resize the columns by class, and record when each new class is reserved."""
     if trial.lasting and trial.groups.count > trial.crowd:
         tally.noted = 0
     resize_class_columns(trial)
@@ -688,9 +701,9 @@ def make_room_and_note(trial: PlanWorkspace, tally: BackfillCounts) -> None:
 def backfill(
     site: SchedulingState, rules: SchedulerRules, owners: OwnerColumns, passes: SchedulingPasses, order: FixedColumn
 ) -> None:
-    """Start jobs in order of the queue where that delays no reservation; those that cannot start reserve.
+    """Start jobs in queue order if they delay no reservation; reserve for the others.
 
-    Without `passes.backfill` nothing starts, and the jobs are planned from `passes.next_s` on.
+    Without `passes.backfill`, start no job, and plan the jobs from `passes.next_s` on.
     """
     queue, trial, now_s = site.queue, site.trial, site.now_s
     trial.hopeless = trial.slotted = 0
@@ -705,7 +718,7 @@ def backfill(
         partition = owners.partition[slot]
         make_room_and_note(trial, tally)
 
-        # Start it now where it fits beside the reservations.
+        # Start it now if it fits beside the reservations.
         if passes.backfill and starts_until(site, slot, now_s + site.jobs.estimate_s[slot] + gap_s):
             place_job(site, position, now_s, False)
             passes.backfilled += 1
@@ -714,7 +727,7 @@ def backfill(
                 break
             continue
 
-        # Reserve, unless the job is too young, too weak, too far down in its partition, or too late.
+        # Reserve, unless a limit of age, priority, reservations per partition or window excludes the job.
         if not blocks_later_jobs(site, rules, slot) or tally.reserved[partition] >= rules.bf_job_part_count_reserve:
             continue
         from_s, first = now_s if passes.backfill else passes.next_s, trial.moves
@@ -741,12 +754,11 @@ def backfill(
 def plan_as_slurm(
     site: SchedulingState, rules: SchedulerRules, owners: OwnerColumns, passes: SchedulingPasses, given: FixedColumn
 ) -> int:
-    """Go through the passes that are due, the main loop first; returns how many jobs start now.
+    """Run the due passes, the main loop first; return how many jobs start now.
 
-    `given` are the positions of the queue in the order in which jobs are taken; where it is empty, priorities rule.
+    `given` holds queue positions in the order of the jobs; if it is empty, jobs come by priority.
 
-    Starts and planned starts are in `site.draft`; what else came of the passes is in `passes`. Stale groups are built
-    from the other columns.
+    Write starts and planned starts to `site.draft`, and other results to `passes`. Rebuild stale classes.
     """
     draft = site.draft
     open_plan(draft, site.queued)

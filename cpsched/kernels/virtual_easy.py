@@ -1,9 +1,8 @@
-"""A virtual schedule: when EASY would have started every job, had it decided all the time.
+"""Simulate a virtual schedule: the starts if EASY had decided all the time.
 
-Processors are merely counted, also on a cluster of nodes: a job takes the largest share that it asks for of any
-resource. Jobs end there after the run time that they really had, as soon as that is known. Before, they are taken to
-run as long as they are expected to, or have really run by now. On a counted pool where EASY really decides, the
-virtual schedule is the real one.
+The virtual schedule counts processors, also on a cluster of nodes: a job takes its largest share of any resource. A job
+ends after its real run time, once that is known. Before, its run time is the larger of the expected one and the real
+one so far. On a counted pool scheduled by EASY, the virtual schedule equals the real one.
 """
 
 from __future__ import annotations
@@ -18,26 +17,26 @@ from cpsched.kernels.scheduling_state import SchedulingState, empty_column, grow
 from cpsched.model import EXCLUSIVE, NEVER, IntArray
 
 WAITS, RUNS, OVER, GONE = range(4)
-"""What an entry does in the virtual schedule.
+"""State of an entry in the virtual schedule.
 
-- `OVER`: its job has ended here. The entry stays while the job has not ended in reality.
-- `GONE`: the job has vanished in reality without having ended: cancelled, held, or out of sight.
+- `OVER`: the job has ended virtually, but not in reality.
+- `GONE`: the job has vanished in reality without an end: cancelled, held, or not visible.
 """
 ENTRY_FIELDS = 7
-"""Columns of an entry that is written down: id, submit_s, amount, walltime_s, run_s, start_s, does."""
+"""Columns of an entry: id, submit_s, amount, walltime_s, run_s, start_s, does."""
 
 FADES = 0.9998
-"""The longest wait is multiplied by this with each job that starts."""
+"""Factor of the longest wait at each start."""
 
 MOST_AHEAD = 20_000
-"""The most entries of jobs that have ended in reality and not yet here; beyond that the oldest are forgotten."""
+"""Maximum number of entries that have ended in reality, but not virtually."""
 
 
 class VirtualSchedule(Handle, grows=True):
-    """The virtual schedule. Its entries are jobs that are not over both here and in reality."""
+    """The virtual schedule; its entries are jobs until they end here and in reality."""
 
     now_s: int
-    """The second that the schedule has reached; -1 before it has begun."""
+    """Virtual time in seconds; -1 before the first update."""
     pool: int
     """Processors that are up."""
     count: int
@@ -47,9 +46,9 @@ class VirtualSchedule(Handle, grows=True):
     active: int
     """Entries of `running` in use."""
     kept: int
-    """Entries that were left when those that are over were last dropped."""
+    """Number of entries after finished ones were last dropped."""
     longest_s: float
-    """The longest wait of a job that has started here. It fades with each start, see `FADES`."""
+    """Longest wait of a started job; each start multiplies it by `FADES`."""
     id: Column
     """By entry: the job's id."""
     submit_s: Column
@@ -57,33 +56,33 @@ class VirtualSchedule(Handle, grows=True):
     """By entry: processors."""
     walltime_s: Column
     expected_s: Column
-    """By entry: how long the job is expected to run."""
+    """By entry: expected run time."""
     run_s: Column
-    """By entry: how long the job really ran; 0 before it has ended."""
+    """By entry: real run time; 0 before the real end."""
     start_s: Column
-    """By entry: when it started here; `NEVER` before."""
+    """By entry: virtual start; `NEVER` before."""
     began_s: Column
-    """By entry: when it really started; `NEVER` before."""
+    """By entry: real start; `NEVER` before."""
     does: Column
     """By entry: `WAITS`, `RUNS`, `OVER` or `GONE`."""
     seen: Column
-    """By entry: 1 where its job waits or runs in reality at present."""
+    """By entry: 1 if the job waits or runs in reality now."""
     queue: Column
-    """Entries that wait here, in order of arrival."""
+    """Waiting entries in order of arrival."""
     running: Column
-    """Entries that run here, by the latest end that their walltimes allow."""
+    """Running entries by the ends of their walltimes."""
     of_slot: Column
     """By slot: the entry plus one, or 0."""
 
 
 def new_virtual_schedule() -> VirtualSchedule:
-    """A virtual schedule without jobs."""
+    """Return a virtual schedule without jobs."""
     return VirtualSchedule(-1, 0, 0, 0, 0, 0, 0.0, *(empty_column() for _ in range(13)))
 
 
 @subroutine
 def totals_of(site: SchedulingState) -> IntArray:
-    """The capacity of the whole machine, int64[R]."""
+    """Return the capacity of the whole machine, int64[R]."""
     capacity = site.machine.capacity
     found = np.zeros(capacity.shape[1], np.int64)
     for node in range(capacity.shape[0]):
@@ -94,7 +93,7 @@ def totals_of(site: SchedulingState) -> IntArray:
 
 @subroutine
 def virtual_amount(site: SchedulingState, totals: FixedColumn, slot: int) -> int:
-    """What a job takes of the virtual pool: its largest share of any resource, in processors, rounded up."""
+    """Return a job's largest share of any resource, in processors, rounded up."""
     jobs, pool, most = site.jobs, site.machine.pool, 1
     units, nodes = jobs.units[slot], site.machine.capacity.shape[0]
     for r in range(len(totals)):
@@ -108,7 +107,7 @@ def virtual_amount(site: SchedulingState, totals: FixedColumn, slot: int) -> int
 
 @subroutine
 def add_entry(base: VirtualSchedule) -> int:
-    """Make room for one more entry at the end; returns its index."""
+    """Append an entry; return its index."""
     e = base.count
     grow_columns(
         base, "id submit_s amount walltime_s expected_s run_s start_s began_s does seen queue running", e, e + 1
@@ -119,7 +118,7 @@ def add_entry(base: VirtualSchedule) -> int:
 
 @subroutine
 def enqueue(base: VirtualSchedule, e: int) -> None:
-    """Let an entry wait behind all that were submitted before it; of the same second, behind lower ids."""
+    """Insert an entry into the queue by submission, then by id."""
     queue, i = base.queue, base.waiting
     while i > 0 and comes_before(base, e, queue[i - 1]):
         queue[i] = queue[i - 1]
@@ -130,7 +129,7 @@ def enqueue(base: VirtualSchedule, e: int) -> None:
 
 @subroutine
 def comes_before(base: VirtualSchedule, e: int, other: int) -> bool:
-    """Whether an entry arrived before another one."""
+    """Return whether an entry arrived before another one."""
     if base.submit_s[e] != base.submit_s[other]:
         return bool(base.submit_s[e] < base.submit_s[other])
     return bool(base.id[e] < base.id[other])
@@ -138,7 +137,7 @@ def comes_before(base: VirtualSchedule, e: int, other: int) -> bool:
 
 @subroutine
 def start_entry(base: VirtualSchedule, e: int) -> None:
-    """Let a started entry run, and keep the running ones by the latest ends that their walltimes allow."""
+    """Insert a started entry into the running ones by the end of its walltime."""
     base.does[e] = RUNS
     running, i, end_s = base.running, base.active, base.start_s[e] + base.walltime_s[e]
     while i > 0 and base.start_s[running[i - 1]] + base.walltime_s[running[i - 1]] > end_s:
@@ -150,7 +149,7 @@ def start_entry(base: VirtualSchedule, e: int) -> None:
 
 @subroutine
 def end_of(base: VirtualSchedule, e: int, now_s: int) -> int:
-    """When a running entry ends, as far as is known at `now_s`."""
+    """Return when a running entry ends, as known at `now_s`."""
     if base.run_s[e] > 0:
         return int(base.start_s[e] + base.run_s[e])
     run_s = base.expected_s[e]
@@ -161,7 +160,7 @@ def end_of(base: VirtualSchedule, e: int, now_s: int) -> int:
 
 @subroutine
 def shadow_time(base: VirtualSchedule, free: int, need: int, at_s: int) -> tuple[int, int]:
-    """The earliest start of a job that needs `need` processors, and how many are free from then on."""
+    """Return the shadow time for `need` processors, and how many are free then."""
     then, shadow_s = free, NEVER
     for k in range(base.active):
         other = base.running[k]
@@ -176,7 +175,7 @@ def shadow_time(base: VirtualSchedule, free: int, need: int, at_s: int) -> tuple
 
 @subroutine
 def virtual_round(base: VirtualSchedule, at_s: int) -> None:
-    """Let EASY decide at `at_s`: in order of arrival, with one reservation, walltimes as estimates."""
+    """Schedule by EASY at `at_s`: in order of arrival, with walltimes as estimates."""
     queue, amount, walltime_s, free = base.queue, base.amount, base.walltime_s, base.pool
     for i in range(base.active):
         free -= amount[base.running[i]]
@@ -205,7 +204,7 @@ def virtual_round(base: VirtualSchedule, at_s: int) -> None:
 
 @subroutine
 def end_entries(base: VirtualSchedule, at_s: int, now_s: int) -> None:
-    """Let all entries end whose ends have come by `at_s`, as far as is known at `now_s`."""
+    """End all entries whose ends, as known at `now_s`, are at most `at_s`."""
     kept = 0
     for i in range(base.active):
         e = base.running[i]
@@ -219,7 +218,7 @@ def end_entries(base: VirtualSchedule, at_s: int, now_s: int) -> None:
 
 @subroutine
 def arrivals(base: VirtualSchedule, first_new: int) -> IntArray:
-    """The new entries that are to arrive, by submission; those that run already are left out."""
+    """Return the new entries by submission, without those that already run."""
     submit_s = base.submit_s[first_new : base.count]
     order, count = order_of(submit_s, submit_s), 0
     for i in range(len(order)):
@@ -231,7 +230,7 @@ def arrivals(base: VirtualSchedule, first_new: int) -> IntArray:
 
 @subroutine
 def advance_virtual_schedule(base: VirtualSchedule, first_new: int, now_s: int) -> None:
-    """Let the virtual schedule run up to `now_s`; entries from `first_new` on are still to arrive."""
+    """Advance the virtual schedule to `now_s`; entries from `first_new` on arrive."""
     coming, arriving, at_s = arrivals(base, first_new), 0, base.now_s
     while at_s <= now_s:
         end_entries(base, at_s, now_s)
@@ -251,7 +250,7 @@ def advance_virtual_schedule(base: VirtualSchedule, first_new: int, now_s: int) 
 
 @subroutine
 def remove_vanished_entries(base: VirtualSchedule) -> None:
-    """Take out the entries whose jobs have vanished in reality, and the oldest entries beyond `MOST_AHEAD`."""
+    """Remove entries of vanished jobs, and the oldest entries beyond `MOST_AHEAD`."""
     ahead = 0
     for e in range(base.count):
         ahead += base.run_s[e] > 0 and base.does[e] < OVER
@@ -270,7 +269,7 @@ def remove_vanished_entries(base: VirtualSchedule) -> None:
 
 @subroutine
 def compact_entries(base: VirtualSchedule, entries: Column, count: int) -> int:
-    """Drop the entries that are gone from the first `count` of a list; returns how many are left."""
+    """Drop removed entries from the first `count` of a list; return the new count."""
     kept = 0
     for i in range(count):
         if base.does[entries[i]] != GONE:
@@ -281,7 +280,7 @@ def compact_entries(base: VirtualSchedule, entries: Column, count: int) -> int:
 
 @subroutine
 def drop_finished_entries(base: VirtualSchedule) -> None:
-    """Drop the entries that are gone, or over both here and in reality."""
+    """Drop the entries that are removed, or have ended here and in reality."""
     index, kept = np.full(base.count, -1, np.int64), 0
     for e in range(base.count):
         if base.does[e] == GONE or (base.does[e] == OVER and base.run_s[e] > 0):
@@ -304,7 +303,7 @@ def drop_finished_entries(base: VirtualSchedule) -> None:
 
 @subroutine
 def entry_for(site: SchedulingState, base: VirtualSchedule, totals: FixedColumn, slot: int, id: int) -> int:
-    """A new entry at the end for the job of a slot; returns its index."""
+    """Append an entry for the job of a slot; return its index."""
     e, jobs = add_entry(base), site.jobs
     base.id[e], base.submit_s[e], base.amount[e] = id, jobs.submit_s[slot], virtual_amount(site, totals, slot)
     base.walltime_s[e], base.expected_s[e], base.run_s[e] = jobs.walltime_s[slot], jobs.walltime_s[slot], 0
@@ -315,7 +314,7 @@ def entry_for(site: SchedulingState, base: VirtualSchedule, totals: FixedColumn,
 
 @subroutine
 def has_changed(site: SchedulingState, base: VirtualSchedule, totals: FixedColumn, slot: int, e: int) -> bool:
-    """Whether a job that waits here is another one by now: requeued, given more time, or the machine has changed."""
+    """Return whether a waiting entry is outdated: requeue, new walltime, new machine."""
     if base.does[e] != WAITS or base.run_s[e] > 0:
         return False
     if base.submit_s[e] != site.jobs.submit_s[slot] or base.walltime_s[e] != site.jobs.walltime_s[slot]:
@@ -327,7 +326,7 @@ def has_changed(site: SchedulingState, base: VirtualSchedule, totals: FixedColum
 def find_or_add_entry(
     site: SchedulingState, base: VirtualSchedule, totals: FixedColumn, slot: int, id: int, expected_s: float
 ) -> int:
-    """The entry of a job that waits or runs in reality; a new one where there is none, or where it has changed."""
+    """Return a job's entry; append one if there is none, or if it is outdated."""
     e = base.of_slot[slot] - 1
     if e < 0 or base.does[e] == GONE or has_changed(site, base, totals, slot, e):
         e = entry_for(site, base, totals, slot, id)
@@ -338,9 +337,9 @@ def find_or_add_entry(
 
 @subroutine
 def match_entries(site: SchedulingState, base: VirtualSchedule, expected: FixedReals, ids: FixedColumn) -> int:
-    """Find the entries of all jobs that wait and run, and make those that are new; returns the first new one.
+    """Find or append the entries of all jobs; return the first new one.
 
-    Where the virtual schedule has not begun, the running jobs have started in it when they really did.
+    At the first update, running jobs get their real starts.
     """
     up, totals, first_new = 0, totals_of(site), base.count
     for e in range(base.count):
@@ -366,9 +365,9 @@ def match_entries(site: SchedulingState, base: VirtualSchedule, expected: FixedR
 
 @subroutine
 def longest_expected_wait(base: VirtualSchedule, now_s: int) -> float:
-    """The longest wait of a job in the queue, past and to come, if all jobs ran one after the other on the whole pool.
+    """Return the longest wait if all jobs ran one by one on the whole pool.
 
-    The remaining run times of the running jobs and of the jobs before a queued job count, as expected.
+    It includes the past wait. The expected remaining run times of running jobs and of earlier queued jobs count.
     """
     work, longest_s = 0.0, 0.0
     for i in range(base.active):
@@ -383,7 +382,7 @@ def longest_expected_wait(base: VirtualSchedule, now_s: int) -> float:
 
 @kernel
 def note_ended(base: VirtualSchedule, ended: FixedColumn, ran: FixedColumn) -> int:
-    """Note how long jobs ran in reality, in seconds; `ended` are their ids, sorted. Returns their number."""
+    """Record real run times in seconds by sorted ids `ended`; return their number."""
     for e in range(base.count):
         at = lower_bound(ended, len(ended), base.id[e])
         if at < len(ended) and ended[at] == base.id[e]:
@@ -393,15 +392,14 @@ def note_ended(base: VirtualSchedule, ended: FixedColumn, ran: FixedColumn) -> i
 
 @kernel
 def follow_real_schedule(site: SchedulingState, base: VirtualSchedule, expected: FixedReals, ids: FixedColumn) -> float:
-    """Let the virtual schedule follow reality up to now.
+    """Update the virtual schedule to now; return its longest wait in seconds.
 
-    Returns the longest wait of a job in it, in seconds: of those that have started, faded, and of those that wait, past
-    and to come.
+    That is the maximum of `longest_s` and of the expected waits of waiting jobs.
 
     - `expected`: run times in seconds, by queue position and then by index in `site.running`.
     - `ids`: job ids by slot; `of_slot` must be of the same table, see `find_entries`.
 
-    What has ended since the last call must have been noted, see `note_ended`.
+    The caller must have recorded the jobs that ended since the last call, see `note_ended`.
     """
     slots = len(base.of_slot)
     grow_columns(base, "of_slot", slots, len(ids))
@@ -417,7 +415,7 @@ def follow_real_schedule(site: SchedulingState, base: VirtualSchedule, expected:
 
 @kernel
 def find_entries(base: VirtualSchedule, ids: FixedColumn) -> int:
-    """Name the entries by the slots of a new table, whose job ids are `ids`; returns how many are found."""
+    """Map the slots of a new table to entries by job ids; return how many exist."""
     drop_finished_entries(base)
     found, order, count = np.zeros(len(ids), np.int64), order_of(base.id[: base.count], base.id[: base.count]), 0
     known = np.empty(base.count, np.int64)
@@ -434,9 +432,9 @@ def find_entries(base: VirtualSchedule, ids: FixedColumn) -> int:
 
 @kernel
 def unfinished_entries(base: VirtualSchedule) -> IntArray:
-    """Return the entries that cannot be rebuilt from the next snapshot, int64[entries * ENTRY_FIELDS], row by row.
+    """Return the entries to store, int64[entries * ENTRY_FIELDS], row by row.
 
-    Left out are those whose jobs wait here and have not ended: the snapshot shows these jobs.
+    Waiting entries whose jobs have not ended are omitted, because the next snapshot shows these jobs.
     """
     rows, k = np.empty(base.count * ENTRY_FIELDS, np.int64), 0
     for e in range(base.count):
@@ -452,8 +450,9 @@ def unfinished_entries(base: VirtualSchedule) -> IntArray:
 
 @kernel
 def restore_entries(base: VirtualSchedule, rows: FixedColumn) -> int:
-    """Add the entries that `unfinished_entries` wrote down to a virtual schedule that has none; returns their
-    number.
+    """Add the entries of `unfinished_entries` to an empty virtual schedule.
+
+    Return their number.
     """
     for k in range(0, len(rows), ENTRY_FIELDS):
         e = add_entry(base)
