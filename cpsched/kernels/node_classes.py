@@ -24,7 +24,7 @@ from cpsched.model import NEVER, IntArray, JobTable
 OPEN_ENDED = -NEVER
 """Second of a profile's first step."""
 
-# ------------------------------------------------------------------------------------------ where the class changes
+# ------------------------------------------------------------------------------------------ edges of classes
 
 BLOCK = 64
 """Number of nodes in a block."""
@@ -55,7 +55,7 @@ def find_edges(of: FixedColumn, edged: Column, edge: Column, block: int) -> None
     edged[block] = count
 
 
-# ------------------------------------------------------------------------------------------ which nodes are alike
+# ------------------------------------------------------------------------------------------ signatures
 
 
 @scalar_subroutine

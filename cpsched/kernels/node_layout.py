@@ -128,7 +128,7 @@ def place_below(node: FixedColumn, at: FixedColumn, runs: int, run: int, last: i
     return at[low + 1], low + 1
 
 
-# ------------------------------------------------------------------------------------------ ranges side by side
+# ------------------------------------------------------------------------------------------ merging ranges
 
 
 @subroutine

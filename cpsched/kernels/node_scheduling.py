@@ -255,11 +255,11 @@ def plan_on_nodes(site: SchedulingState, method: ListSchedulerCode, given: Fixed
             continue
         place_job(site, position, start_s, start_s > site.now_s or best_fit)
 
-        # After a single reservation the other jobs may have an order of their own.
+        # After a single reservation, the other jobs may have another order.
         if start_s > site.now_s and trial.reserved == 1 and reservations == 1 and method.backfill != ARRIVAL:
             sequence, i = sorted_positions(method.backfill, site), 0
 
-        # If only starts are wanted, the plan ends with the last job that might start.
+        # If only starts are needed, the plan ends with the last job that might start.
         if trial.reserved > 0 and not method.whole:
             resize_class_columns(trial)
             last = last_candidate(site, sequence, i, last, reservations > 1)

@@ -744,7 +744,7 @@ def backfill(
         reserve_nodes(site, rules, tally, position, start_s, first)
         tally.reserved[partition] += 1
 
-        # If only starts are wanted, the pass ends with the last job that might start.
+        # If only starts are needed, the pass ends with the last job that might start.
         if not passes.whole:
             make_room_and_note(trial, tally)
             last = last_candidate(site, tested, i + 1, last, True)

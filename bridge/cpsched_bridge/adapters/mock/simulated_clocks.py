@@ -36,7 +36,7 @@ class ScaledClock(SiteClock):
 
 @dataclass(frozen=True, slots=True)
 class ManualClock(SiteClock):
-    """Return a fixed time: the caller advances the site."""
+    """Return the site's time, which only the caller advances."""
 
     site: MockCluster
 

@@ -193,7 +193,7 @@ def claim_of(server: Record) -> Lease | None:
 
 
 def claim_words(claim: Lease) -> str:
-    """Return the claim in hex digits, which `qmgr` needs no quoting for."""
+    """Return the claim in hex digits, which are safe in a value of `qmgr`."""
     return format_lease(claim).encode().hex()
 
 
