@@ -1,7 +1,7 @@
 """Store a plan's classes as ranges of one layout, see `kernels.node_layout`.
 
 A job takes the nodes with the lowest indices of each class. So the class, the range [begin, begin + size), gives its
-first places to a new class: the time of a placement depends on the number of classes, not of nodes. Each range that a
+first places to a new class. The time of a placement depends on the number of classes, not of nodes. Each range that a
 job takes is a *move*. Moves are undone in reverse order. At the end, the moves of jobs that start now are written as
 nodes.
 """

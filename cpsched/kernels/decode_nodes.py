@@ -94,8 +94,8 @@ def decode_placed(
 
     - The order equals the best one before place `first`.
     - A job that can never run costs nothing.
-    - Once the placed jobs hold the same as in the best plan and the rest of both orders is equal, the rest of the plan
-      is known and not planned again.
+    - Once the placed jobs hold the same as in the best plan and the rest of both orders is equal, planning stops: the
+      rest of the plan is known.
     - Afterwards `shared.valid` is `first`, although jobs behind that place are still placed.
     """
     order, starts, spent, known = search.trial.order, search.trial.starts, search.trial.spent, search.trial.known

@@ -23,8 +23,8 @@ def decode_on_pool(
     - The order equals the best one before place `first`.
     - The first `SearchSettings.reservations` jobs that cannot start now hold their slots. Later jobs may take the slot
       of any other job. Its price ignores that.
-    - Once the placed jobs hold the same as in the best plan and the rest of both orders is equal, the rest of the plan
-      is known and not planned again.
+    - Once the placed jobs hold the same as in the best plan and the rest of both orders is equal, planning stops: the
+      rest of the plan is known.
     """
     order, amount, reserve, estimate_s, queue = (
         search.trial.order, search.queued.amount, search.queued.reserve, site.jobs.estimate_s, site.queue,

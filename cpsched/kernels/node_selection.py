@@ -34,7 +34,7 @@ def select_highest_ranks(site: SchedulingState, n: int, need: int) -> tuple[int,
     """Take whole ranks of nodes, highest first, while a rank is within the need.
 
     `heads` holds `n` classes, keyed by rank. Return how many classes have the next rank, and how many units they must
-    give; these classes are at the front of the heap. Both numbers are 0 if the need is met.
+    give. These classes are at the front of the heap. Both numbers are 0 if the need is met.
     """
     trial = site.trial
     heads, size, found = trial.heads, trial.groups.size, trial.found

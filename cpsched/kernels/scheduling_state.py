@@ -72,7 +72,7 @@ class NodeLayout(Handle, grows=True):
     """All nodes in a row, by class and then by index.
 
     The classes are those at the beginning of the plan. A position in the row is a *place*. Nodes of one class with
-    successive indices are a *run*: run `r` begins at place `at[r]` with node `node[r]`, and ends at the next run or the
+    successive indices are a *run*. Run `r` begins at place `at[r]` with node `node[r]`. It ends at the next run or the
     end of the class.
     """
 

@@ -1,8 +1,8 @@
 """Profile of the sum over all nodes: a lower bound on a job's start.
 
-Row `k` of a search holds the sums before the job at place `k` of the order is placed: breakpoints, and the amount of
-each resource that is free from each breakpoint on. A full row ignores further jobs. It then overestimates free amounts,
-and is still a valid bound.
+Row `k` of a search holds the sums before the job at place `k` of the order is placed. It has breakpoints, and the
+amounts of each resource that are free from each breakpoint on. A full row ignores further jobs. It then
+overestimates free amounts, and is still a valid bound.
 """
 
 from __future__ import annotations

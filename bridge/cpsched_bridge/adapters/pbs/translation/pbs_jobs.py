@@ -27,7 +27,7 @@ MINUTE_S = 60
 BEGINS = "41"
 """Substate of a running job that its vnodes have not accepted yet."""
 REFUSED = ("-3", "-16", "-22")
-"""Exit statuses of a job that its host refused and PBS requeues (OpenPBS `job.h`)."""
+"""Exit statuses of a job that its host refused and PBS requeues (see `job.h`)."""
 BEGUN = "B"
 """State of an array with a started subjob: PBS does not move it to another queue."""
 BY_HAND = PendingReason(PendingCode.QUEUE_OPENED)

@@ -1,7 +1,7 @@
 """Parse the `-F json` output of PBS's programs into records.
 
 The output contains users' texts: job names, environment variables. Programs before OpenPBS 23 print some of them as
-invalid JSON (a variable `005`, a stray backslash), and brackets may be nested deeper than a JSON parser allows. So:
+invalid JSON (a variable `005`, a stray backslash). Brackets may be nested deeper than a JSON parser allows. So:
 
 - The parser reads valid JSON as JSON. It keeps every value of a repeated attribute, because PBS repeats limits.
 - It reads other output object by object and line by line, in the layout of PBS's programs: one attribute per line,
