@@ -36,7 +36,19 @@ from cpsched_bridge.ports import (
 from cpsched_bridge.settings import load
 
 _CALLS = frozenset(
-    {"read", "history", "start", "hold", "hand_back", "unpin", "ranks", "advise", "claim", "disclaim", "checks"}
+    {
+        "read",
+        "history",
+        "start",
+        "hold",
+        "release",
+        "unpin",
+        "ranks",
+        "set_boosts",
+        "acquire_lease",
+        "release_lease",
+        "checks",
+    }
 )
 
 
@@ -132,7 +144,7 @@ class RemoteBackend(Backend, SupportsBoost):
 
     @override
     def release(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
-        outcomes: Sequence[Outcome] = self._ask("hand_back", tuple(job_ids))
+        outcomes: Sequence[Outcome] = self._ask("release", tuple(job_ids))
         return outcomes
 
     @override
@@ -147,17 +159,17 @@ class RemoteBackend(Backend, SupportsBoost):
 
     @override
     def set_boosts(self, advice: Sequence[PriorityBoost]) -> Sequence[Outcome]:
-        outcomes: Sequence[Outcome] = self._ask("advise", tuple(advice))
+        outcomes: Sequence[Outcome] = self._ask("set_boosts", tuple(advice))
         return outcomes
 
     @override
     def acquire_lease(self, claim: Lease, instead_of: Lease | None) -> bool:
-        taken: bool = self._ask("claim", claim, instead_of)
+        taken: bool = self._ask("acquire_lease", claim, instead_of)
         return taken
 
     @override
     def release_lease(self, claim: Lease) -> None:
-        self._ask("disclaim", claim)
+        self._ask("release_lease", claim)
 
     @override
     def checks(self) -> Sequence[Check]:
