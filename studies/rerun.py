@@ -1,6 +1,7 @@
 """Rerun the papers' studies and compare each schedule with the committed one: `python studies/rerun.py [STUDY ...]`.
 
-A study without a name is skipped if its committed cases took over an hour. `cpsched study` shows the tables of a study.
+A study without a name is skipped if its committed cases took over an hour. `cpsched study run` shows the
+tables of a study.
 The exit code is 1 if a study could not be run or a schedule differs.
 """
 
@@ -39,7 +40,7 @@ def rerun(name: str, skip_long: bool) -> bool:
         return True
     print(f"{name}: its committed cases took {minutes:.0f} min", flush=True)
     (out / "results.jsonl").unlink(missing_ok=True)  # those of an earlier run
-    subprocess.run([Path(sys.executable).with_name("cpsched"), "study", study, "--out", out], check=False)
+    subprocess.run([Path(sys.executable).with_name("cpsched"), "study", "run", study, "--out", out], check=False)
     if not (out / "results.jsonl").exists():
         print(f"{name}: could not be run")
         return False

@@ -2,7 +2,7 @@
 
 An exception means that the cluster, the network or the configuration failed. A failed start is a result.
 
-    BridgeError              a `CpschedError`: everything this package raises on purpose
+    BridgeError              a `CpschedError`: base of all exceptions of this package
     ├── BackendError         the cluster did not do as asked: the cycle failed, the loop backs off
     │   ├── BackendUnavailable   not reached: nothing took effect
     │   │   ├── BackendStarting      the process that calls the cluster is still starting: retry

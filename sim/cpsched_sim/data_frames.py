@@ -23,7 +23,7 @@ def frame_of_jobs(items: Sequence[TraceJob], schedule: tuple[IntArray, IntArray,
     Columns: user, name, queue, account, submit_s, walltime_s, run_s, units, processors, with a schedule start_s, end_s,
     wait_s and bounded_slowdown, then recorded_start_s, power_w. Start, end and wait are whole seconds, missing
     (`<NA>`) where the job never started; so is the bounded slowdown (NaN), and recorded start and power where the trace
-    does not tell them. Without a schedule, processors are those that the job asks for.
+    has none. Without a schedule, processors are those that the job requests.
     """
     pandas = _pandas()
     jobs = [item.job for item in items]

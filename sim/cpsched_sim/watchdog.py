@@ -19,7 +19,7 @@ from contextlib import contextmanager, redirect_stdout
 from types import FrameType
 from typing import Any
 
-from cpsched.jit import compile_progress as compiling
+from cpsched.jit import compile_progress
 from cpsched.traceback_origin import plugin_source_location
 from cpsched_sim.errors import Stalled
 
@@ -65,7 +65,7 @@ class Watchdog:
 
     def on_timer(self, number: int, frame: FrameType | None) -> None:
         """End the plug-in, unless kernels are being compiled."""
-        if not compiling.is_compiling():
+        if not compile_progress.is_compiling():
             raise _OutOfPatience
         self._armed_s = 0.0
         self.reset()

@@ -52,7 +52,7 @@ class Fuse:
 
 @dataclass
 class SiteJob(FakeJob):
-    """The true state of a job. `held_by` is plugin, bridge, admin, owner or nobody."""
+    """The true state of a job. `held_by` is plugin, bridge, admin, owner or `nobody`."""
 
     run_s: int = 1
     ours: bool = False

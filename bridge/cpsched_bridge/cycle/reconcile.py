@@ -17,7 +17,7 @@ from typing import Any
 from cpsched.model import EndedJob, Job, RunningJob
 from cpsched_bridge.equivalence import request_fingerprint
 from cpsched_bridge.ports import RELEASE_POINTLESS, UNKNOWN_NODES, Hold, Holder, Observation, PendingJob, UnmanagedJob
-from cpsched_bridge.store.ledger import KEPT, Entry, Event, State, Transition, left_while, move
+from cpsched_bridge.store.ledger import KEPT, Entry, State, Transition, TransitionEvent, left_while, move
 from cpsched_bridge.telemetry.reason_kinds import text_of
 
 
@@ -93,7 +93,7 @@ def _running(entry: Entry | None, running: RunningJob, seen: Observation) -> Tra
     if entry is None or entry.state is State.RUNNING:
         return None
     otherwise = _started_otherwise(entry, running, seen)
-    event: Event = "" if otherwise else "as_decided"
+    event: TransitionEvent = "" if otherwise else "as_decided"
     return move(entry, State.RUNNING, seen.now_s, otherwise or "started where decided", event=event, failures=0)
 
 

@@ -394,7 +394,7 @@ def check(backend: Backend, mode: str = "control") -> None:
 
 
 def patient_checks(backend: Backend, tell: Teller) -> Sequence[Check]:
-    """Return the backend's checks once its adapter has started. `tell` receives what it waits for."""
+    """Return the backend's checks once its adapter has started. `tell` is called with the pending step."""
     while True:
         try:
             return backend.checks()

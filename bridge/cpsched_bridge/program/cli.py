@@ -403,7 +403,7 @@ def effective_config(
 @app.command()
 @reporting
 def doctor(config: Config = DEFAULT_CONFIG, as_json: AsJson = False) -> None:
-    """Check what must hold before control mode, and how to mend it.
+    """Check what must hold before control mode, and how to fix it.
 
     Settings that `cpsched bridge` would refuse are refused alike.
     --json prints a list of objects: name, ok, detail, mend, required, may_come, mode.

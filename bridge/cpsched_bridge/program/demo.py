@@ -207,7 +207,7 @@ class LiveView:
         del self.starts[:-100]
 
     def picture(self, size: tuple[int, int]) -> RenderableType:
-        """Draw the view for a terminal with so many columns and lines."""
+        """Draw the view for a terminal of this size (columns, lines)."""
         if self.report is None:
             return Text("...")
         columns, lines = size

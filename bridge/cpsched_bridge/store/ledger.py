@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from cpsched.errors import abbreviate
 from cpsched.formatting import many
-from cpsched_bridge.cycle_report import Event as Happening
+from cpsched_bridge.cycle_report import Event
 from cpsched_bridge.errors import BridgeError
 from cpsched_bridge.ports import ClusterReason
 from cpsched_bridge.store.corruption import MOST, CorruptContent, is_corruption, reading_content, row_checksum, rows_as
@@ -120,7 +120,7 @@ class Entry:
     """`leave` applies only to this request (`equivalence.request_fingerprint`); empty: to any request."""
 
 
-Event = Literal["", "as_decided", "kept_on", "left"]
+TransitionEvent = Literal["", "as_decided", "kept_on", "left"]
 """Further meaning of a transition:
 
 - `as_decided`: the job was started where it was decided.
@@ -139,7 +139,7 @@ class Transition:
     """Why a start failed, if the reason concerns the job or its group; not a failure of the bridge."""
     failed: bool = False
     """Whether a start or a hold failed without a known reason."""
-    event: Event = ""
+    event: TransitionEvent = ""
 
     def __post_init__(self) -> None:
         if self.entry.state not in FOLLOWS[self.before] and self.entry.state != self.before:
@@ -147,7 +147,13 @@ class Transition:
 
 
 def move(
-    entry: Entry | None, state: State, now_s: int, why: str, job_id: int = 0, event: Event = "", **changes: Any
+    entry: Entry | None,
+    state: State,
+    now_s: int,
+    why: str,
+    job_id: int = 0,
+    event: TransitionEvent = "",
+    **changes: Any,
 ) -> Transition:
     """Return `entry` in a new state, with other changes; a new entry for `job_id` if there is none.
 
@@ -201,7 +207,7 @@ class Ledger:
 
     def __init__(self, path: Path | str, durable: bool = True, read_only: bool = False) -> None:
         self._path, self._durable = path, durable
-        self.mishaps: list[Happening] = []
+        self.mishaps: list[Event] = []
         """Events of the file that are still to be reported."""
         self.whole = True
         """Whether this is the complete ledger: false if the file was damaged or missing."""
@@ -271,7 +277,7 @@ class Ledger:
         name = aside.name if aside else "nothing"
         whole = many(len(entries), "job")
         said = f"{self._path}: {error}; moved to {name}, started a new file with the {whole} whose rows are valid"
-        self.mishaps.append(Happening("ledger_damaged", said + odd))
+        self.mishaps.append(Event("ledger_damaged", said + odd))
 
     def take_over(self, entries: Iterable[Entry]) -> None:
         """Write entries unchanged, instead of those of the same jobs."""
@@ -302,7 +308,7 @@ class Ledger:
         if aside or not again:
             kind, where = ("ledger_damaged", f"; moved to {aside.name}") if aside else ("ledger_gone", "")
             said = f"{self._path}: {why}{where}, {many(len(self._entries), 'job')} written again from memory"
-            self.mishaps.append(Happening(kind, said))
+            self.mishaps.append(Event(kind, said))
         db = self._connected()
         try:
             db.executescript(SCHEMA)

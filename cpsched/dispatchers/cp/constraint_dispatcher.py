@@ -10,8 +10,7 @@ import numpy as np
 from typing_extensions import override
 
 from cpsched.dispatchers.base import Dispatcher
-from cpsched.dispatchers.cp import cp_problem, model_sizes
-from cpsched.dispatchers.cp import presolve as shortcuts
+from cpsched.dispatchers.cp import cp_problem, model_sizes, presolve
 from cpsched.dispatchers.cp.cp_objective import OBJECTIVES, in_priority_order, with_site_priority
 from cpsched.dispatchers.cp.cp_problem import CpProblem
 from cpsched.dispatchers.cp.model_choice import ModelChoice
@@ -30,7 +29,7 @@ from cpsched.feasibility import free_units_by_node
 from cpsched.kernels.cp.cp_state import CpInstance, Objective, Plan, moment_of
 from cpsched.kernels.cp.startable_jobs import possible, startable
 from cpsched.model import Decision, Effort, EndedJob, IntArray, Need, Snapshot
-from cpsched.planning import Allocation as NodeChoice
+from cpsched.planning import Allocation
 from cpsched.registration import FileParameter, Registration
 
 _COUNT = {"positions": model_sizes.with_positions, "nodes": model_sizes.with_intervals, "pool": model_sizes.with_pools}
@@ -130,7 +129,7 @@ class ConstraintDispatcher(Dispatcher):
 
     def _answer(self, problem: CpProblem) -> SolveResult:
         """Return the proved result if there is one, or else the solver's."""
-        if shortcuts.is_infeasible(problem):
+        if presolve.is_infeasible(problem):
             return SolveResult(None, "infeasible", True, status="infeasible")
         answer = self._at_hand(problem)
         if answer.certain and self.certain and not problem.overdue:
@@ -144,11 +143,11 @@ class ConstraintDispatcher(Dispatcher):
         """Return a plan without a solver, and whether it is proved optimal."""
         facts, objective = problem.facts, problem.objective
         if self._recipe.model == "pool":
-            return shortcuts.solve_pool_tree(problem)
+            return presolve.solve_pool_tree(problem)
         if problem.overdue:
             return SolveResult(cp_problem.first_leaf(facts), "", certain=False)
         if self.certain:
-            return shortcuts.place_all_now(facts) or shortcuts.first_leaf_meets_bound(facts, objective, self._seed)
+            return presolve.place_all_now(facts) or presolve.first_leaf_meets_bound(facts, objective, self._seed)
         return SolveResult(cp_problem.first_leaf(facts), "", certain=False)
 
     def _decision(self, snapshot: Snapshot, problem: CpProblem, answer: SolveResult, need: Need) -> Decision:
@@ -157,7 +156,7 @@ class ConstraintDispatcher(Dispatcher):
             return self._without_a_plan(snapshot, facts, answer, need)
         effort = effort_of(facts, answer, problem.objective, _COUNT[self._recipe.model](facts))
         if self._recipe.model == "pool":
-            fit: NodeChoice = "first-fit" if self._recipe.allocation == "first-fit" else "best-fit"
+            fit: Allocation = "first-fit" if self._recipe.allocation == "first-fit" else "best-fit"
             return decision_with_allocation(snapshot, facts, answer.plan, effort, need, fit)
         if problem.overdue:
             return decision_of_placed_plan(

@@ -9,8 +9,7 @@ import numpy as np
 from typing_extensions import override
 
 from cpsched.dispatchers.base import Dispatcher
-from cpsched.dispatchers.cp import cp_problem
-from cpsched.dispatchers.cp import presolve as shortcuts
+from cpsched.dispatchers.cp import cp_problem, presolve
 from cpsched.dispatchers.cp.cp_objective import (
     OBJECTIVES,
     FloatArray,
@@ -102,7 +101,7 @@ class PerObjectiveDispatcher(Dispatcher):
 
     def _answer(self, snapshot: Snapshot, problem: CpProblem) -> SolveResult:
         """Return the proved result if there is one, or else the solver's."""
-        answer = shortcuts.solve_pool_tree(problem, left_shifted=True)
+        answer = presolve.solve_pool_tree(problem, left_shifted=True)
         regular = self._metric != "p2sf" or answer.path in ("single", "all-fit")
         if self.certain and answer.certain and regular:
             return answer

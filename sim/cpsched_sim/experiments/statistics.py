@@ -48,6 +48,11 @@ def interval(draws: FloatArray, units: int) -> tuple[float, float] | None:
     return float(low), float(high)
 
 
+def finite(value: float) -> float | None:
+    """Return a number for JSON: None for NaN and infinities."""
+    return float(value) if math.isfinite(value) else None
+
+
 def margins(samples: Sequence[FloatArray]) -> list[float]:
     """Return the margin of error of each sample's mean; infinite if there are too few units.
 

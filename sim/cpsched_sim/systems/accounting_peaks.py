@@ -22,7 +22,7 @@ import numpy as np
 
 from cpsched.formatting import many
 from cpsched.metrics import step_counts
-from cpsched.parsing.hostlist import expand_if_valid as nodes_in
+from cpsched.parsing.hostlist import expand_if_valid
 from cpsched_sim.errors import InputError
 from cpsched_sim.systems.system_draft import NodeKind, SystemDraft, abbreviated_names, prefix_of
 from cpsched_sim.traces.trace_record import CountRequest, NodeRequest, TraceRecord
@@ -43,7 +43,7 @@ def draft_from_records(every: Iterable[TraceRecord], resources: Sequence[str], n
     asks = [record.ask for record in records]
     if any(isinstance(ask, CountRequest) for ask in asks):
         return _pool(records, name)
-    placed = [record for record in records if len(nodes_in(record.nodes)) == record.ask.units]  # type: ignore[union-attr]
+    placed = [record for record in records if len(expand_if_valid(record.nodes)) == record.ask.units]  # type: ignore[union-attr]
     if len(placed) == len(records):
         return _by_node(records, name)
     return _all_alike(records, name, resources)
@@ -98,7 +98,7 @@ class _Seen:
 def _by_node(records: Sequence[TraceRecord], name: str) -> SystemDraft:
     seen: dict[str, _Seen] = defaultdict(_Seen)
     for record in records:
-        for node in nodes_in(record.nodes):
+        for node in expand_if_valid(record.nodes):
             seen[node].add(record)
     alike: dict[tuple[frozenset[str], bool], list[str]] = defaultdict(list)
     amounts = {node: each.amounts() for node, each in seen.items()}

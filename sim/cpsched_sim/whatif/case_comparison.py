@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cpsched.formatting import many
-from cpsched_sim.experiments.statistics import FloatArray, interval
+from cpsched_sim.experiments.statistics import FloatArray, finite, interval
 from cpsched_sim.whatif.block_bootstrap import union_interval
 from cpsched_sim.whatif.job_classes import Grouping
 from cpsched_sim.whatif.window_metrics import WINDOW_METRICS, WindowFacts, WindowSchedule, waits_s, window_metrics_of
@@ -63,7 +63,7 @@ def _figures(
         error = abs(base[at][0] - really[at][0])
         rows.append({
             "name": figure.name, "unit": figure.unit, "less_is_better": figure.less_is_better,
-            "twin": _finite(base[at][0]), "case": _finite(value),
+            "twin": finite(base[at][0]), "case": finite(value),
             **_difference(points[OPEN], union_interval(*spans), error, points.get(HALF_CLOSED), few),
         })  # fmt: skip
     return rows
@@ -154,11 +154,7 @@ def _difference(
     else:
         why = SIGNIFICANT
     return {
-        "difference": _finite(point), "interval": span,
-        "half_closed": None if half_closed is None else _finite(half_closed), "twin_error": _finite(error),
+        "difference": finite(point), "interval": span,
+        "half_closed": None if half_closed is None else finite(half_closed), "twin_error": finite(error),
         "verdict": why,
     }  # fmt: skip
-
-
-def _finite(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None

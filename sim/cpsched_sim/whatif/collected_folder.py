@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cpsched.errors import InvalidValue
-from cpsched.parsing.hostlist import expand_if_valid as nodes_named
+from cpsched.parsing.hostlist import expand_if_valid
 from cpsched_sim.errors import InputError
 from cpsched_sim.input.dated_files import has_dated_files
 from cpsched_sim.site.policy_file import SitePolicy, load_policy
@@ -99,7 +99,7 @@ class CollectedFolder:
         spelled: dict[str, Sequence[str]] = {}
         for record in ran if came else ():
             if record.nodes not in spelled:
-                spelled[record.nodes] = [name for name in nodes_named(record.nodes) if name in came]
+                spelled[record.nodes] = [name for name in expand_if_valid(record.nodes) if name in came]
             for name in spelled[record.nodes]:
                 first_s[name] = min(first_s[name], record.start_s or self.until_s)
         kinds = {name: _kind_of(node, system) for name, node in came.items()}

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from cpsched.parsing.hostlist import expand_if_valid as nodes_named
+from cpsched.parsing.hostlist import expand_if_valid
 from cpsched_sim.systems.system_file import SystemFile
 from cpsched_sim.traces.trace_record import NodeRequest, TraceRecord
 from cpsched_sim.whatif.job_history import RecordedHistory, UnfinishedJobRecord, UnfinishedSacctReader
@@ -46,13 +46,13 @@ def runaways(history: RecordedHistory, system: SystemFile | None) -> dict[int, s
 
 def _has_no_room(job: UnfinishedJobRecord, ran: Sequence[TraceRecord], name: str, most: int) -> bool:
     """Return whether later jobs used so much of one of its nodes that `job` cannot still run there."""
-    nodes, own = set(nodes_named(job.nodes)), _of_a_node(job, name)
+    nodes, own = set(expand_if_valid(job.nodes)), _of_a_node(job, name)
     changes: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for other in ran:
         begin_s, end_s = other.start_s or 0, (other.start_s or 0) + other.run_s
         if begin_s < (job.start_s or 0) or not other.nodes:
             continue
-        for node in nodes.intersection(nodes_named(other.nodes)):
+        for node in nodes.intersection(expand_if_valid(other.nodes)):
             held = _of_a_node(other, name)
             changes[node] += [(begin_s, held), (end_s, -held)]
     return any(_most_at_once(each) + own > most for each in changes.values())
@@ -62,7 +62,7 @@ def _of_a_node(job: UnfinishedJobRecord | TraceRecord, name: str) -> int:
     """Return the minimum amount of a resource that a job had on each of its nodes."""
     if not isinstance(job.ask, NodeRequest):
         return 0
-    return dict(job.ask.each).get(name, 0) * job.ask.units // max(1, len(nodes_named(job.nodes)))
+    return dict(job.ask.each).get(name, 0) * job.ask.units // max(1, len(expand_if_valid(job.nodes)))
 
 
 def _most_at_once(changes: Sequence[tuple[int, int]]) -> int:

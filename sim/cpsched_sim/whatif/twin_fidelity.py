@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cpsched.formatting import span
-from cpsched_sim.experiments.statistics import FloatArray, interval
+from cpsched_sim.experiments.statistics import FloatArray, finite, interval
 from cpsched_sim.whatif.job_classes import Grouping
 from cpsched_sim.whatif.window_metrics import (
     WINDOW_METRICS,
@@ -72,8 +72,8 @@ def fidelity(
         "use_off": use_off,
         "use_together": _together(real_use.used, twin_use.used),
         "figures": [
-            {"name": figure.name, "unit": figure.unit, "real": _finite(one_[0]), "twin": _finite(two[0]),
-             "off": _finite(two[0] - one_[0])}
+            {"name": figure.name, "unit": figure.unit, "real": finite(one_[0]), "twin": finite(two[0]),
+             "off": finite(two[0] - one_[0])}
             for figure, one_, two in zip(WINDOW_METRICS, *both, strict=True)
         ],
         "by_size_s": by_size_s,
@@ -123,7 +123,3 @@ def _together(one: FloatArray, other: FloatArray) -> float | None:
     if len(one) < 2 or one.std() == 0 or other.std() == 0:
         return None
     return float(np.corrcoef(one, other)[0, 1])
-
-
-def _finite(value: float) -> float | None:
-    return value if np.isfinite(value) else None

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 Value = str | tuple[str, ...] | dict[str, "str | tuple[str, ...]"]
 Record = dict[str, Value]
 
-UNREADABLE = "unreadable"
+UNREADABLE_KEY = "unreadable"
 """Attribute of an unreadable record; its value is the reason."""
 
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 from cpsched.errors import escape_controls
 from cpsched.model import IntArray, Job, PendingCode, PendingReason
 from cpsched.parsing.pbs_select import parse_duration_s
-from cpsched_bridge.adapters.pbs.pbs_records import UNREADABLE as BROKEN
-from cpsched_bridge.adapters.pbs.pbs_records import Record, Value, text_of, texts_of
+from cpsched_bridge.adapters.pbs.pbs_records import UNREADABLE_KEY, Record, Value, text_of, texts_of
 from cpsched_bridge.adapters.pbs.translation import pbs_job_ids
 from cpsched_bridge.adapters.pbs.translation.pbs_limits import counted_as, owner_of
 from cpsched_bridge.adapters.pbs.translation.pbs_queues import ExecutionQueue
@@ -153,7 +152,7 @@ def _read(
     record: Record, parent: Record | None, number: int, since_s: int, scene: PendingContext
 ) -> tuple[Job, ChunkRequest, tuple[Hold, Holder]]:
     if _is_broken(record):
-        raise NotModelled("cannot be read", f"cannot be read: {record[BROKEN]}")
+        raise NotModelled("cannot be read", f"cannot be read: {record[UNREADABLE_KEY]}")
     if number >= pbs_job_ids.STRANGE:
         raise NotModelled("another job has its number")
     counted_as(record)
@@ -276,4 +275,4 @@ def _begins(record: Record) -> bool:
 
 
 def _is_broken(record: Record) -> bool:
-    return BROKEN in record
+    return UNREADABLE_KEY in record

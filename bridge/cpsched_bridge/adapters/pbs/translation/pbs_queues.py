@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from cpsched_bridge.adapters.pbs.pbs_records import UNREADABLE as BROKEN
-from cpsched_bridge.adapters.pbs.pbs_records import Record, Unreadable, text_of
+from cpsched_bridge.adapters.pbs.pbs_records import UNREADABLE_KEY, Record, Unreadable, text_of
 from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE
 
 
@@ -40,7 +39,7 @@ def why_unreadable(record: Record) -> str:
             text_of(record, name)
     except UNREADABLE as error:
         return str(error)
-    return str(record.get(BROKEN, ""))
+    return str(record.get(UNREADABLE_KEY, ""))
 
 
 def unreadable(records: Mapping[str, Record], names: Collection[str]) -> list[Unreadable]:

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 from cpsched.model import BoolArray
 from cpsched.parsing.pbs_select import parse_duration_s
-from cpsched_bridge.adapters.pbs.pbs_records import UNREADABLE as BROKEN
-from cpsched_bridge.adapters.pbs.pbs_records import Record, Unreadable, all_of, text_of
+from cpsched_bridge.adapters.pbs.pbs_records import UNREADABLE_KEY, Record, Unreadable, all_of, text_of
 from cpsched_bridge.adapters.pbs.translation.pbs_units import FOREVER_S, time_s
 from cpsched_bridge.adapters.pbs.translation.vnodes import VnodeTable
 from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE
@@ -48,8 +47,8 @@ def reservations_of(
     found, odd = [], []
     for name, record in sorted(records.items()):
         try:
-            if BROKEN in record:
-                raise ValueError(str(record[BROKEN]))
+            if UNREADABLE_KEY in record:
+                raise ValueError(str(record[UNREADABLE_KEY]))
             if text_of(record, "reserve_state") in _WITHOUT_VNODES:
                 continue
             begin_s = time_s(text_of(record, "reserve_start"))

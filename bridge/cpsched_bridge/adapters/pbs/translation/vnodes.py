@@ -11,8 +11,15 @@ import numpy as np
 
 from cpsched.model import BoolArray, IntArray
 from cpsched.model.value_bounds import MOST_AMOUNT
-from cpsched_bridge.adapters.pbs.pbs_records import UNREADABLE as BROKEN
-from cpsched_bridge.adapters.pbs.pbs_records import Record, ResourceKind, Unquoted, Unreadable, text_of, texts_of
+from cpsched_bridge.adapters.pbs.pbs_records import (
+    UNREADABLE_KEY,
+    Record,
+    ResourceKind,
+    Unquoted,
+    Unreadable,
+    text_of,
+    texts_of,
+)
 from cpsched_bridge.adapters.pbs.translation.pbs_units import amount
 from cpsched_bridge.adapters.shared.node_table import NodeTable
 from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE, NotModelled
@@ -177,8 +184,8 @@ def split_readable(vnodes: Mapping[str, Record]) -> tuple[dict[str, Record], lis
     found, odd = {}, []
     for name, vnode in vnodes.items():
         try:
-            if BROKEN in vnode:
-                raise ValueError(str(vnode[BROKEN]))
+            if UNREADABLE_KEY in vnode:
+                raise ValueError(str(vnode[UNREADABLE_KEY]))
             _ways(vnode), states_of(vnode), texts_of(vnode, "resources_available")
             texts_of(vnode, "resources_assigned")
         except UNREADABLE as error:

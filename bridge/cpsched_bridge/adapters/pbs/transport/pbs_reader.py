@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 
 from cpsched_bridge.adapters.pbs.pbs_records import (
-    UNREADABLE,
+    UNREADABLE_KEY,
     PbsReading,
     Record,
     ResourceKind,
@@ -114,7 +114,7 @@ class PbsReader:
             del found.records[name]
         for at, name in enumerate(sorted(found.doubtful - set(odd))):
             alone = self._alone(name, until_s) if at < ALONE else None
-            found.records[name] = {UNREADABLE: NO_SENSE} if alone is None else alone
+            found.records[name] = {UNREADABLE_KEY: NO_SENSE} if alone is None else alone
         return found.records, tuple(Unreadable("job", name, "is no name of a job") for name in odd)
 
     def _alone(self, name: str, until_s: float) -> Record | None:
@@ -132,9 +132,9 @@ def _is_sure(name: str, doubtful: set[str]) -> bool:
 
 
 def _records(text: str, kind: str) -> dict[str, Record]:
-    """Return objects that only managers write; doubtful ones are `UNREADABLE`."""
+    """Return objects that only managers write; doubtful ones are `UNREADABLE_KEY`."""
     found = parse_objects(text, kind)
-    return found.records | {name: {UNREADABLE: NO_SENSE} for name in found.doubtful}
+    return found.records | {name: {UNREADABLE_KEY: NO_SENSE} for name in found.doubtful}
 
 
 def _unsure(vnode: Record, kinds: Mapping[str, ResourceKind]) -> list[tuple[str, str]]:
@@ -154,7 +154,7 @@ def _put(record: Record, attribute: str, part: str, text: str | None) -> None:
     """Set the text of an attribute or part; if None, mark the record unreadable."""
     parts = record.get(attribute)
     if text is None:
-        record[UNREADABLE] = f"{part or attribute} is printed as a number, and not as text"
+        record[UNREADABLE_KEY] = f"{part or attribute} is printed as a number, and not as text"
     elif isinstance(parts, dict):
         parts[part] = text
     else:

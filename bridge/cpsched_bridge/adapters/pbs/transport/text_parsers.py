@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from cpsched_bridge.adapters.pbs.pbs_records import UNREADABLE, Record, ResourceKind, all_of
+from cpsched_bridge.adapters.pbs.pbs_records import UNREADABLE_KEY, Record, ResourceKind, all_of
 from cpsched_bridge.errors import BackendUnavailable
 
 _RESERVATION = re.compile(r"Resv ID:[ \t]*(\S+)", re.ASCII)
@@ -28,7 +28,7 @@ def parse_reservations(text: str) -> dict[str, Record]:
             twice = head[1] in found
             record = found.setdefault(head[1], {})
             if twice:
-                record[UNREADABLE] = "stands there twice"
+                record[UNREADABLE_KEY] = "stands there twice"
             continue
         said = _ATTRIBUTE.fullmatch(line)
         if record is None:

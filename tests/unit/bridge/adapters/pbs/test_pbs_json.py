@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpsched_bridge.adapters.pbs.pbs_records import UNREADABLE, Unquoted
+from cpsched_bridge.adapters.pbs.pbs_records import UNREADABLE_KEY, Unquoted
 from cpsched_bridge.adapters.pbs.transport import text_parsers
 from cpsched_bridge.adapters.pbs.transport.pbs_json import parse_objects
 from cpsched_bridge.errors import BackendUnavailable
@@ -113,4 +113,7 @@ def test_a_reservation_is_read_and_one_that_is_told_twice_is_marked_with_all_its
     text = "Resv ID: R28.vm\nReserve_Name = x\nreserve_state = RESV_CONFIRMED\nresv_nodes = (vm[0]:ncpus\n\t=2)\n\n"
     assert text_parsers.parse_reservations(text)["R28.vm"]["resv_nodes"] == "(vm[0]:ncpus=2)"
     twice = text_parsers.parse_reservations(text + text.replace("[0]", "[1]"))["R28.vm"]
-    assert (twice[UNREADABLE], twice["resv_nodes"]) == ("stands there twice", ("(vm[0]:ncpus=2)", "(vm[1]:ncpus=2)"))
+    assert (twice[UNREADABLE_KEY], twice["resv_nodes"]) == (
+        "stands there twice",
+        ("(vm[0]:ncpus=2)", "(vm[1]:ncpus=2)"),
+    )
