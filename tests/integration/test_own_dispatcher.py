@@ -99,5 +99,5 @@ def test_what_is_wrong_is_said(trace, arguments, message):
 
 
 def test_an_attribute_that_is_no_metric_is_told(trace):
-    with pytest.raises(AttributeError, match="a simulation has no 'bsl'; its metrics: bsld, af"):
+    with pytest.raises(AttributeError, match="a simulation has no 'bsl'; its metrics are bsld, af"):
         cpsched_sim.simulate(trace, max_jobs=5).bsl  # noqa: B018

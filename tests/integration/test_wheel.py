@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from cpsched_bridge.program.command_help import EXAMPLES
 from cpsched_bridge.program.deploy_files import FILES, content_of
 from tests.patience import ENOUGH_S
 
@@ -42,7 +43,14 @@ def test_the_installed_program_writes_the_deployment_files(wheel, tmp_path):
 def test_the_wheel_holds_the_three_packages_and_no_tests_or_traces(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     tops = {name.split("/")[0] for name in names}
-    assert {top for top in tops if not top.endswith(".dist-info")} == {"cpsched", "cpsched_sim", "cpsched_bridge"}
+    assert {top for top in tops if not top.endswith((".dist-info", ".data"))} == {
+        "cpsched",
+        "cpsched_sim",
+        "cpsched_bridge",
+    }
+    shared = [name for name in names if ".data/" in name]
+    assert all(".data/data/share/man/man1/cpsched" in name for name in shared)
+    assert len(shared) == 1 + len(EXAMPLES)
     made = (".gz", ".swf", ".pyc", ".nbi", ".nbc")
     assert not [name for name in names if name.split("/")[-1].startswith("test_") or name.endswith(made)]
     assert {f"{package}/py.typed" for package in ("cpsched", "cpsched_sim", "cpsched_bridge")} <= set(names)

@@ -26,6 +26,8 @@ LISTS = [
     "fcfs", "greedy", "easy", "easy-sjbf", "list-reg", "list-sjf", "list-ljf", "list-saf", "list-laf", "list-spf",
     "list-wfp3", "list-unicep", "list-f1", "list-f2", "list-f3", "list-f4", "sjf", "ljf", "ebf", "prb",
 ]  # fmt: skip
+NOT_COMPILED = {"prb", "list-wfp3", "list-unicep", "list-f1", "list-f2", "list-f3", "list-f4"}
+"""Their order is computed in Python, so the compiled loop does not apply."""
 NAMES = [listing.name for listing in registry.DISPATCHERS.builtins()]
 
 
@@ -57,7 +59,7 @@ def test_the_compiled_judge_agrees_and_what_can_never_run_is_said(name):
 
 
 @tries(100)
-@given(traces(), st.sampled_from([name for name in LISTS if name != "prb"]))
+@given(traces(), st.sampled_from([name for name in LISTS if name not in NOT_COMPILED]))
 def test_the_compiled_loop_gives_the_same_starts(world, name):
     """Start by start and node by node, with the rounds counted alike."""
     cluster, trace = world
