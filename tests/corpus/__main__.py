@@ -102,7 +102,7 @@ def check(areas: list[str]) -> int:
                 wrong += 1
     unused = [each for each in accepted if not each.count] if len(areas) == len(facts.areas(recorded)) else []
     for each in unused:
-        print(f"accepted, but there is no such difference: {each.path} ({each.reason})")
+        print(f"accepted, but there is no such difference: {each.path}, now {each.now} ({each.reason})")
     taken = sum(each.count for each in accepted)
     print(f"{compared} facts compared: {wrong} differ, {taken} accepted, {len(unused)} accepted entries without use")
     return int(bool(wrong or unused))

@@ -157,7 +157,7 @@ seen = backend.observe()
 ids = [int(a) for a in sys.argv[1:]]
 print(json.dumps({
     "hold": [o.result for o in backend.hold(ids)],
-    "back": [o.result for o in backend.hand_back(ids)],
+    "back": [o.result for o in backend.release(ids)],
     "left": {l.label: l.reason.code for l in seen.left},
 }))""",
         held,

@@ -50,7 +50,7 @@ def test_kills_during_a_burst_lose_nothing_and_start_nothing_twice(slurm: Slurm)
         assert starts_of(slurm, log) == dict.fromkeys(jobs, 1)
         ledger = bridge.ledger()
         assert {ledger[job].state for job in jobs if job in ledger} == {"ended"}
-        alive = bridge.shell("pgrep -f '[t]ransport.pyslurm.child' | wc -l").strip()
+        alive = bridge.shell("pgrep -f '[t]ransport.pyslurm.pyslurm_worker' | wc -l").strip()
         expected = "1" if TRANSPORT == "pyslurm" else "0"
         assert alive == expected, f"{alive} pyslurm processes: those of the killed bridges live on"
     finally:
